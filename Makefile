@@ -1,0 +1,68 @@
+# The compendium's commands. `make help` lists them; each prepares what it needs, without root.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INPUTS := pyproject.toml env/constraints.txt
+TESTS ?=
+LAB ?=
+BENCH ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help study test lint format lab data bench soak docs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+study: $(VENV)/.installed ## Run the laptop study: real training, figures, results/report/index.html
+	$(BIN)/hpc study run laptop
+
+test: $(VENV)/.installed-dev ## Check style, then run all tests but the long ones (TESTS=path for some)
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -m "not soak" $(TESTS)
+
+lint: $(VENV)/.installed-dev ## ruff check and format, notebooks without outputs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/nbstripout --verify notebooks/*.ipynb
+
+format: $(VENV)/.installed-dev ## Let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/nbstripout notebooks/*.ipynb
+
+lab: $(VENV)/.installed ## Open the chapters in JupyterLab
+	$(BIN)/python -m ipykernel install --prefix $(VENV) --name scaling-compendium --display-name "Scaling compendium"
+	$(BIN)/jupyter lab --notebook-dir notebooks $(LAB)
+
+data: $(VENV)/.installed ## Fetch CIFAR-10 and MNIST (HPC_DATA_MIRROR=folder takes them from there)
+	$(BIN)/hpc data fetch cifar10 mnist
+
+bench: $(VENV)/.installed-dev ## Measure side by side; writes results/bench/*.csv
+	$(BIN)/python -m benchmarks $(BENCH)
+
+soak: $(VENV)/.installed-dev ## The long fault tests
+	$(BIN)/python -m pytest -m soak $(TESTS)
+
+docs: $(VENV)/.installed ## Renew the tables that are written from the code
+	$(BIN)/python -c 'import pathlib; from hpc_utils.records import schema; \
+		page = pathlib.Path("results/README.md"); page.write_text(schema.renew(page.read_text()))'
+
+clean: ## Remove the environment and caches; never results or data
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make: $(PYTHON) is older than 3.11; say which to use: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python $(INPUTS)
+	@echo "Installing into $(VENV) (about a minute; the CUDA build of torch on Linux is some GB) ..."
+	$(PIP) install --quiet --constraint env/constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --quiet --constraint env/constraints.txt --editable '.[dev]'
+	@touch $@
