@@ -1,0 +1,227 @@
+"""`RunConfig`: every knob of a run, typed and validated, with its default and unit.
+
+    RunConfig(workload="resnet18", dataset="cifar10", epochs=10, global_batch=512)
+
+An unknown key is an error that names the nearest known one; so is a contradiction. The object is frozen:
+what was asked for is what is recorded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Scalar = str | int | float | bool | None
+
+DEFAULT_GLOBAL_BATCH = 128
+WORKLOADS = ("resnet18", "resnet50", "cnn")  # ours; anything else is the user's own `module:function`
+
+
+class ConfigError(ValueError):
+    """A parameter is unknown, ill-typed, out of range or contradicts another; one line a fault."""
+
+    exit_code = 2
+
+
+def knob(default: Any, text: str, *, unit: str = "", **bounds: Any) -> Any:
+    """A field with its default, its meaning and its unit (shown by `hpc params`)."""
+    return Field(default, description=text, json_schema_extra={"unit": unit} if unit else None, **bounds)
+
+
+PositiveInt = Annotated[int, Field(gt=0)]
+
+
+class RunConfig(BaseModel):
+    """One run's parameters. Batch sizes count samples; rates are per step; times are seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    # What is trained
+    workload: str = knob("resnet18", "`resnet18`, `resnet50`, `cnn`, or your own `module:function`")
+    workload_args: dict[str, Scalar] = knob({}, "keyword arguments for your own workload's function")
+    dataset: str = knob("digits", "`digits` (embedded demo), `cifar10`, `mnist`, `tiny-imagenet`")
+    stem: Literal["cifar", "imagenet"] = knob("cifar", "first layers of a ResNet: 3x3 or 7x7 with pooling")
+    augment: bool = knob(True, "random crop and flip, keyed by seed, epoch and sample")
+
+    # How much work
+    epochs: int = knob(3, "epochs to train", unit="epoch", gt=0)
+    steps_per_epoch: PositiveInt | None = knob(
+        None, "fixed work: an epoch is this many steps, reshuffling when the data run out", unit="step"
+    )
+    global_batch: PositiveInt | None = knob(
+        None, f"samples a step over all ranks (strong scaling); {DEFAULT_GLOBAL_BATCH} if neither is given",
+        unit="sample",
+    )  # fmt: skip
+    batch_per_device: PositiveInt | None = knob(None, "samples a step on each rank (weak scaling)", unit="sample")
+
+    # Optimisation
+    optimizer: Literal["sgd", "adamw"] = knob("sgd", "SGD with Nesterov momentum, or AdamW")
+    lr: float = knob(0.1, "learning rate at a global batch of `lr_batch`", gt=0)
+    lr_batch: int = knob(256, "global batch that `lr` was chosen for", unit="sample", gt=0)
+    lr_scaling: Literal["linear", "sqrt", "none"] = knob("linear", "how the rate follows the global batch")
+    lr_warmup_epochs: float = knob(1.0, "linear warm-up of the learning rate", unit="epoch", ge=0)
+    schedule: Literal["cosine", "step", "onecycle", "constant"] = knob("cosine", "learning rate over the run")
+    momentum: float = knob(0.9, "SGD's momentum, AdamW's beta1", ge=0, lt=1)
+    weight_decay: float = knob(5e-4, "decoupled for AdamW, L2 for SGD; not on biases and norms", ge=0)
+    label_smoothing: float = knob(0.0, "cross-entropy's label smoothing", ge=0, lt=1)
+
+    # How it is computed
+    parallel: Literal["none", "ddp"] = knob("ddp", "`none`: one process and no process group, the true baseline")
+    device: Literal["auto", "cuda", "cpu"] = knob("auto", "`cuda` stands for ROCm too")
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = knob("fp32", "fp32 is IEEE; bf16 and fp16 are autocast")
+    channels_last: bool = knob(True, "NHWC memory layout for convolutions")
+    bucket_mb: float = knob(25.0, "DDP's gradient bucket", unit="MiB", gt=0)
+    threads_per_rank: PositiveInt | None = knob(
+        None, "cores that make one CPU device, pinned; 1 if not given (a GPU's host threads: its share)",
+        unit="core",
+    )  # fmt: skip
+    loader_workers: int = knob(0, "worker processes for data sets that are not arrays", unit="process", ge=0)
+    eval_batch: int = knob(512, "samples a step on each rank in evaluation", unit="sample", gt=0)
+    deterministic: bool = knob(False, "deterministic kernels: for debugging, not for performance studies")
+
+    # How it is measured
+    warmup_steps: int = knob(3, "steps run and undone before the clock starts", unit="step", ge=0)
+    phase_every: int = knob(4, "split every n-th step into data, forward, backward, optimizer", unit="step", gt=0)
+    evaluate_every: int = knob(1, "evaluate after every n-th epoch and the last; 0: never", unit="epoch", ge=0)
+    seed: int = knob(0, "of weights, order and augmentation", ge=0, lt=2**31)
+    repeat: int = knob(1, "which repeat of the measurement this is", ge=1)
+    collective_timeout: float = knob(600.0, "a collective that takes longer ends the run", unit="s", gt=0)
+
+    # What is kept
+    checkpoint_every: int = knob(
+        0, "checkpoint after every n-th epoch; 0: only when a signal asks for one", unit="epoch", ge=0
+    )
+    checkpoint_minutes: float = knob(0.0, "checkpoint this long after the last one; 0: never", unit="min", ge=0)
+    save_weights: bool = knob(False, "leave the trained weights in the run's folder, as weights.pt")
+
+    def __init__(self, **parameters: Any) -> None:
+        unknown = [name for name in parameters if name not in type(self).model_fields]
+        if unknown:
+            raise ConfigError("\n".join(unknown_parameter(name, type(self).model_fields) for name in unknown))
+        try:
+            super().__init__(**parameters)
+        except ValidationError as error:
+            raise ConfigError("\n".join(_explain(item) for item in error.errors())) from None
+
+    @model_validator(mode="after")
+    def _no_contradictions(self) -> RunConfig:
+        if self.global_batch is not None and self.batch_per_device is not None:
+            raise ValueError("give global_batch (strong scaling) or batch_per_device (weak scaling), not both")
+        if ":" not in self.workload and self.workload not in WORKLOADS:
+            close = difflib.get_close_matches(self.workload, WORKLOADS, 1, 0.4)
+            hint = f"did you mean {close[0]}? " if close else ""
+            known = f"known are {', '.join(WORKLOADS)}, and your own as module:function"
+            raise ValueError(f"unknown workload {self.workload!r}: {hint}{known}")
+        if self.workload_args and ":" not in self.workload:
+            raise ValueError(f"workload_args go to your own module:function, not to {self.workload!r}")
+        if self.steps_per_epoch is None and self.lr_warmup_epochs > self.epochs:
+            raise ValueError(f"lr_warmup_epochs={self.lr_warmup_epochs:g} is longer than epochs={self.epochs}")
+        return self
+
+    def batches(self, world_size: int) -> tuple[int, int]:
+        """(global batch, batch per device) on `world_size` ranks; ConfigError if it does not divide."""
+        if self.batch_per_device is not None:
+            return self.batch_per_device * world_size, self.batch_per_device
+        batch = self.global_batch or DEFAULT_GLOBAL_BATCH
+        if batch % world_size:
+            below = batch // world_size * world_size
+            nearest = " or ".join(str(b) for b in (below, below + world_size) if b)
+            fits = [n for n in range(1, batch + 1) if batch % n == 0]
+            ranks = sorted(sorted(fits, key=lambda n: abs(n - world_size))[:2])
+            raise ConfigError(
+                f"global_batch={batch} does not divide over {world_size} ranks: nearest possible are "
+                f"global_batch={nearest}, or {' or '.join(map(str, ranks))} ranks"
+            )
+        return batch, batch // world_size
+
+    def scaled_lr(self, global_batch: int) -> float:
+        """Peak learning rate: follows the global batch, never the world size (Goyal et al. 2017)."""
+        ratio = global_batch / self.lr_batch
+        return self.lr * {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[self.lr_scaling]
+
+    @classmethod
+    def from_notebook(cls, namespace: Mapping[str, Any]) -> RunConfig:
+        """The parameters among a notebook's names; call it as `from_notebook(globals())` right after them.
+
+        A plain name that is nearly a parameter's (`epoch` for `epochs`) is refused: papermill injects
+        whatever it is given, and a misspelt parameter must not silently train the default.
+        """
+        known = cls.model_fields
+        plain = {
+            name: value
+            for name, value in namespace.items()
+            if not name.startswith("_") and isinstance(value, Scalar | dict | list | tuple)
+        }
+        misspelt = [n for n in plain if n not in known and difflib.get_close_matches(n, known, 1, 0.8)]
+        if misspelt:
+            raise ConfigError("\n".join(unknown_parameter(name, known) for name in misspelt))
+        return cls(**{name: value for name, value in namespace.items() if name in known})
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """`["epochs=3", "workload_args.depth=12", "steps_per_epoch=none"]` as parameters.
+
+    Values stay text, which `RunConfig` converts to the knob's type; those of `workload_args` are read as
+    JSON where they can be.
+    """
+    parameters: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"{assignment!r} is not name=value")
+        name = name.strip()
+        if name.startswith("workload_args."):
+            parameters.setdefault("workload_args", {})[name.removeprefix("workload_args.")] = _json_or_text(value)
+        elif name == "workload_args":
+            parameters[name] = _json_or_text(value)
+        else:
+            field = RunConfig.model_fields.get(name)
+            optional = field is not None and field.default is None
+            parameters[name] = None if optional and value.lower() in ("none", "null") else value
+    return parameters
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value
+
+
+def unknown_parameter(name: str, known: Iterable[str]) -> str:
+    """One line that refuses `name` and points at the nearest known names."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, 2, 0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else "`hpc params` lists them all"
+    return f"unknown parameter {name!r}: {hint}"
+
+
+def _explain(item: Mapping[str, Any]) -> str:
+    """One of pydantic's errors in our words."""
+    message = item["msg"].removeprefix("Value error, ")
+    if not item["loc"]:
+        return message
+    return f"{item['loc'][0]}={item['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def describe() -> list[dict[str, str]]:
+    """One row a knob: name, type, default, unit, meaning (what `hpc params` prints)."""
+    rows = []
+    for name, field in RunConfig.model_fields.items():
+        schema = RunConfig.model_json_schema()["properties"][name]
+        kinds = schema.get("enum") or [k.get("type", "") for k in schema.get("anyOf", [])] or [schema.get("type")]
+        rows.append(
+            {
+                "name": name,
+                "type": " | ".join(str(k).replace("null", "none") for k in kinds),
+                "default": str(field.default),
+                "unit": (field.json_schema_extra or {}).get("unit", ""),
+                "meaning": field.description or "",
+            }
+        )
+    return rows

@@ -1,0 +1,52 @@
+"""Where things lie. Every path that the rooms share is named here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def root() -> Path:
+    """The compendium's own folder (the clone); an installed copy falls back to the working folder."""
+    clone = Path(__file__).resolve().parent.parent
+    return clone if (clone / "pyproject.toml").is_file() else Path.cwd()
+
+
+def data() -> Path:
+    """Decoded data sets, one folder each. `HPC_DATA` moves it (a project or scratch file system)."""
+    return Path(os.environ.get("HPC_DATA") or root() / "data").absolute()
+
+
+def results() -> Path:
+    """Everything that a study makes. `HPC_RESULTS` moves it."""
+    return Path(os.environ.get("HPC_RESULTS") or root() / "results").absolute()
+
+
+def runs() -> Path:
+    """Raw records, one folder a run."""
+    return results() / "runs"
+
+
+def submissions() -> Path:
+    """What was handed to Slurm, one folder a submission."""
+    return results() / "submissions"
+
+
+def jobs() -> Path:
+    """The job scripts."""
+    return root() / "jobs"
+
+
+def notebooks() -> Path:
+    """The chapters."""
+    return root() / "notebooks"
+
+
+def studies() -> Path:
+    """Study files, `<name>.toml`."""
+    return jobs() / "studies"
+
+
+def clusters() -> Path:
+    """Cluster files, `<name>.toml`."""
+    return jobs() / "clusters"

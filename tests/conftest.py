@@ -1,0 +1,76 @@
+"""What all rooms' tests share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from hpc_utils import rehearsal
+from hpc_utils.rehearsal import programs
+
+# Whatever tells a process that it is one of several, or part of a launched run or job.
+LAUNCHED = (
+    "HPC_CLUSTER",
+    "HPC_RUN_DIR",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "OMP_NUM_THREADS",
+    "RANK",
+    "SLURM_JOB_ID",
+    "WORLD_SIZE",
+)
+
+# No example database: tests leave nothing beside themselves. In CI every run tries the same examples.
+settings.register_profile("compendium", deadline=None, database=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("compendium")
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty result set, for a process that nobody launched."""
+    for name in LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "results"
+    monkeypatch.setenv("HPC_RESULTS", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def slurm_installed() -> None:
+    """Skip where no Slurm can be started; in CI that is a failure."""
+    try:
+        programs.require(flat=True)
+    except rehearsal.ClusterError as error:
+        if os.environ.get("CI") and sys.platform == "linux":
+            raise
+        pytest.skip(f"no rehearsal cluster here: {error}")
+
+
+@pytest.fixture(scope="session")
+def cluster(slurm_installed: None) -> Iterator[rehearsal.Cluster]:
+    """A real Slurm on two nodes, started when the first test asks for it and shared by all of this process's.
+
+    A test that shapes links or cuts a node's power puts it back as it was.
+    """
+    running = rehearsal.up(f"test-{os.getpid()}", nodes=2, lasting=False)
+    yield running
+    running.down()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="torch sees no GPU here"))
