@@ -1,0 +1,14 @@
+"""Data sets: fetched once, checked, and read by every rank as memory-mapped uint8 images.
+
+>>> fetch("cifar10")                      # once, on a node with a network or from HPC_DATA_MIRROR
+>>> train = load("cifar10", "train")      # on every rank; opens files, copies nothing
+>>> train.images.shape, train.mean        # ((50000, 32, 32, 3), (0.4914, 0.4822, 0.4465))
+"""
+
+from __future__ import annotations
+
+from hpc_utils.datasets.catalog import DATASETS, DataError, DatasetInfo, info
+from hpc_utils.datasets.fetch import fetch
+from hpc_utils.datasets.store import Images, load, verify
+
+__all__ = ["DATASETS", "DataError", "DatasetInfo", "Images", "fetch", "info", "load", "verify"]

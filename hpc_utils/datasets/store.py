@@ -1,0 +1,228 @@
+"""Decoded data sets on disk: `<data>/<name>/{train,test}-{images,labels}.npy` and `meta.json`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hpc_utils import paths
+from hpc_utils.datasets import digits
+from hpc_utils.datasets.catalog import SPLITS, DatasetInfo, Split, fault, info
+from hpc_utils.datasets.decode import Decoded
+
+META = "meta.json"
+FILES = (META, *(f"{split}-{part}.npy" for split in SPLITS for part in ("images", "labels")))
+
+
+@dataclass(frozen=True)
+class Images:
+    """One split of a data set.
+
+    `images` is uint8 (N, H, W, C), read-only and memory-mapped; `labels` is int64 (N,), read-only.
+    `mean` and `std` are per channel over the train pixels scaled to [0, 1]. `sha256` is the pixels' checksum as
+    known or noted at fetch: it tells a subset from the whole; `load(..., verify=True)` compares it.
+    """
+
+    name: str
+    title: str
+    split: str
+    images: np.ndarray
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    sha256: str
+
+
+def load(name: str, split: str, verify: bool = False) -> Images:
+    """Open split "train" or "test" of data set `name`; `verify=True` also hashes every byte of it."""
+    known = info(name)
+    expected = known.split(split)
+    if name == "digits":
+        return _load_digits(known, split, expected)
+    folder = paths.data() / name
+    meta = read_meta(known, folder)
+    noted = meta["splits"][split]
+    shape = (noted["count"], *meta["shape"])
+    images = _open(known, folder / f"{split}-images.npy", shape, np.dtype(np.uint8), noted["images_sha256"], verify)
+    labels = _open(known, folder / f"{split}-labels.npy", shape[:1], np.dtype("<i8"), noted["labels_sha256"], verify)
+    return Images(
+        name=name,
+        title=meta["title"],
+        split=split,
+        images=images,
+        labels=labels,
+        classes=tuple(meta["classes"]),
+        mean=tuple(meta["mean"]),
+        std=tuple(meta["std"]),
+        sha256=noted["images_sha256"],
+    )
+
+
+def verify(name: str) -> None:
+    """Hash every file of data set `name`; a DataError names the first that is not as it should be."""
+    for split in SPLITS:
+        load(name, split, verify=True)
+
+
+def mend(name: str, force: bool = True) -> str:
+    """The command that brings data set `name` (back)."""
+    return f"`hpc data fetch {name}{' --force' if force else ''}`"
+
+
+def digest(array: np.ndarray) -> str:
+    """SHA-256 of an array's values in C order, integers little-endian."""
+    return hashlib.sha256(np.ascontiguousarray(array, array.dtype.newbyteorder("<"))).hexdigest()
+
+
+def check(known: DatasetInfo, decoded: Decoded, where: object, remedy: str) -> dict:
+    """Compare decoded arrays with the catalogue; return what `meta.json` is to say of them.
+
+    Where the catalogue holds no checksums, the layout's own lists have settled the counts already, and the
+    checksums found are noted so that `verify` works from here on.
+    """
+    splits, problems = {}, []
+    for split, (images, labels) in decoded.splits.items():
+        expected = known.split(split)
+        found = Split(len(images), digest(images), digest(labels))
+        if images.shape[1:] != known.shape:
+            problems.append((f"{split} images of shape {known.shape}", f"shape {images.shape[1:]}"))
+        if labels.min() < 0 or labels.max() >= len(decoded.classes):
+            problems.append((f"{split} labels 0..{len(decoded.classes) - 1}", f"{labels.min()}..{labels.max()}"))
+        if expected.images_sha256:
+            if found.count != expected.count:
+                problems.append((f"{expected.count:,} {split} images", f"{found.count:,}"))
+            elif found != expected:
+                part = "images" if found.images_sha256 != expected.images_sha256 else "labels"
+                digests = [getattr(side, f"{part}_sha256") for side in (expected, found)]
+                problems.append((f"{split} {part} with sha256 {digests[0]}", f"sha256 {digests[1]}"))
+        splits[split] = {
+            "count": found.count,
+            "images_sha256": found.images_sha256,
+            "labels_sha256": found.labels_sha256,
+        }
+    for expected_text, found_text in problems:
+        raise fault(where, expected_text, found_text, remedy)
+
+    mean, std = known.mean, known.std
+    if mean is None or std is None:
+        mean, std = channel_statistics(decoded.splits["train"][0])
+    return {
+        "name": known.name,
+        "title": _title(known, decoded),
+        "classes": decoded.classes,
+        "shape": known.shape,
+        "mean": mean,
+        "std": std,
+        "splits": splits,
+    }
+
+
+def _title(known: DatasetInfo, decoded: Decoded) -> str:
+    counts = [len(decoded.splits[split][0]) for split in SPLITS]
+    if (len(decoded.classes), *counts) == (known.class_count, known.train.count, known.test.count):
+        return known.title
+    return f"{known.name} subset: {len(decoded.classes)} classes, {counts[0]:,} train and {counts[1]:,} test images"
+
+
+def write(folder: Path, decoded: Decoded, meta: dict) -> None:
+    """Write the arrays and then `meta.json` into `folder`, each flushed to the disk."""
+    for split, (images, labels) in decoded.splits.items():
+        for part, array in (("images", images), ("labels", labels)):
+            with (folder / f"{split}-{part}.npy").open("wb") as file:
+                np.save(file, np.ascontiguousarray(array))
+                _flush(file)
+    with (folder / META).open("w", encoding="utf-8") as file:
+        json.dump(meta, file, indent=1)
+        _flush(file)
+
+
+def _flush(file) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def read_meta(known: DatasetInfo, folder: Path) -> dict:
+    """The checked content of `meta.json`."""
+    file = folder / META
+    try:
+        meta = json.loads(file.read_text(encoding="utf-8"))
+        splits = {name: Split(**meta["splits"][name]) for name in SPLITS}
+        channels = known.shape[2]
+        sound = (
+            tuple(meta["shape"]) == known.shape
+            and len(meta["mean"]) == len(meta["std"]) == channels
+            and all(isinstance(value, float) for value in (*meta["mean"], *meta["std"]))
+            and all(isinstance(split.count, int) and split.count > 0 for split in splits.values())
+            and len(meta["classes"]) > 0
+            and isinstance(meta["title"], str)
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        if folder.is_dir() and any(folder.iterdir()):
+            raise fault(file, "the description of a fetched data set", "no such file", mend(known.name)) from None
+        raise fault(folder, f"data set {known.name}", "nothing", mend(known.name, force=False)) from None
+    except OSError as error:
+        raise fault(file, "a readable file", error.strerror, mend(known.name)) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise fault(file, "a complete description", f"damage ({error})", mend(known.name)) from error
+    if not sound:
+        raise fault(file, "a complete description", "missing or wrong values", mend(known.name))
+    for name, noted in splits.items():
+        expected = known.split(name)
+        if expected.images_sha256 and noted != expected:
+            raise fault(file, f"the catalogue's {name} {expected}", noted, mend(known.name))
+    return meta
+
+
+def _open(
+    known: DatasetInfo, file: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: str, verify: bool
+) -> np.ndarray:
+    expected = f"{dtype} {shape}"
+    remedy = mend(known.name)
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+        found = f"{array.dtype} {array.shape}"
+        surplus = file.stat().st_size - array.offset - array.nbytes
+    except FileNotFoundError:
+        raise fault(file, expected, "no such file", remedy) from None
+    except Exception as error:  # a damaged header is parsed as Python and can raise anything
+        size = file.stat().st_size if file.is_file() else 0
+        raise fault(file, expected, f"{size:,} bytes that are no whole array ({error})", remedy) from error
+    if (array.dtype, array.shape, surplus) != (dtype, shape, 0) or not array.flags.c_contiguous:
+        raise fault(file, expected, f"{found} and {surplus:,} bytes more", remedy)
+    if verify and (found := digest(array)) != sha256:
+        raise fault(file, f"sha256 {sha256}", f"sha256 {found} (the file was altered)", remedy)
+    return array
+
+
+def _load_digits(known: DatasetInfo, split: str, expected: Split) -> Images:
+    images, labels = digits.read(split)
+    found = Split(len(images), digest(images), digest(labels))
+    if found != expected:
+        raise fault(digits.path(), str(expected), str(found), "install another release of scikit-learn")
+    images.setflags(write=False)
+    labels.setflags(write=False)
+    return Images(
+        "digits", known.title, split, images, labels, known.classes, known.mean, known.std, found.images_sha256
+    )
+
+
+def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and population standard deviation per channel of uint8 (N, H, W, C), scaled to [0, 1]."""
+    channels = images.shape[-1]
+    counts = np.zeros((channels, 256), np.int64)
+    # In pieces, for bincount widens its input eightfold.
+    for start in range(0, len(images), 1000):
+        piece = images[start : start + 1000].reshape(-1, channels)
+        for channel in range(channels):
+            counts[channel] += np.bincount(piece[:, channel], minlength=256)
+    values = np.arange(256) / 255
+    share = counts / counts.sum(axis=1, keepdims=True)
+    mean = share @ values
+    std = np.sqrt(share @ values**2 - mean**2)
+    return tuple(map(float, mean)), tuple(map(float, std))

@@ -1,0 +1,187 @@
+"""Small synthetic data sets in the official layouts, and a web server that can misbehave."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import http.server
+import io
+import pickle
+import re
+import struct
+import tarfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from hpc_utils.datasets import DATASETS
+from hpc_utils.datasets.catalog import Split
+from hpc_utils.datasets.store import digest
+
+CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+
+
+def pixels(seed: int, count: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, (count, *shape), np.uint8), rng.integers(0, 10, count)
+
+
+def know(monkeypatch, name: str, train, test, sources=()) -> None:
+    """Make the catalogue expect these arrays instead of the real ones."""
+    splits = [Split(len(images), digest(images), digest(labels)) for images, labels in (train, test)]
+    entry = dataclasses.replace(DATASETS[name], train=splits[0], test=splits[1], sources=sources)
+    monkeypatch.setitem(DATASETS, name, entry)
+
+
+def cifar_binary(folder: Path, train, test) -> Path:
+    """`cifar-10-batches-bin`: the train images in five equal batches."""
+    folder.mkdir(parents=True)
+    for name, images, labels in _cifar_batches(train, test):
+        planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
+        records = np.concatenate([labels.astype(np.uint8)[:, None], planes], axis=1)
+        (folder / f"{name}.bin").write_bytes(records.tobytes())
+    return folder
+
+
+def cifar_python(archive: Path, train, test, extra: tuple[tarfile.TarInfo, ...] = ()) -> Path:
+    """`cifar-10-python.tar.gz`, its pickles as Python 2's cPickle wrote them."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "w:gz", compresslevel=0) as tar:
+        for member in extra:
+            tar.addfile(member, io.BytesIO(b"x" * member.size) if member.isreg() else None)
+        # The official archive does not hold its batches in order.
+        for name, images, labels in sorted(_cifar_batches(train, test), reverse=True):
+            content = python2_batch(images.transpose(0, 3, 1, 2).reshape(len(images), -1), labels)
+            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return archive
+
+
+def _cifar_batches(train, test):
+    parts = [np.array_split(part, 5) for part in train]
+    yield from zip(CIFAR_BATCHES[:5], *parts, strict=True)
+    yield (CIFAR_BATCHES[5], *test)
+
+
+def python2_batch(planes: np.ndarray, labels: np.ndarray) -> bytes:
+    """Protocol 2 with Python 2 strings, which no Python 3 pickler writes."""
+
+    def string(value: bytes) -> bytes:
+        return (
+            b"U" + bytes([len(value)]) + value if len(value) < 256 else b"T" + struct.pack("<i", len(value)) + value
+        )
+
+    def integer(value: int) -> bytes:
+        return b"J" + struct.pack("<i", value)
+
+    array = b"cnumpy.core.multiarray\n_reconstruct\n" + b"cnumpy\nndarray\n" + b"K\x00\x85" + string(b"b") + b"\x87R"
+    dtype = b"cnumpy\ndtype\n" + string(b"u1") + b"K\x00K\x01\x87R"
+    dtype += b"(K\x03" + string(b"|") + b"NNN" + integer(-1) * 2 + b"K\x00tb"
+    state = b"(K\x01" + integer(planes.shape[0]) + integer(planes.shape[1]) + b"\x86" + dtype + b"\x89"
+    array += state + string(planes.tobytes()) + b"tb"
+    numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels.tolist()) + b"e"
+    entries = string(b"data") + array + string(b"labels") + numbers + string(b"batch_label") + string(b"one of 6")
+    return b"\x80\x02}(" + entries + b"u."
+
+
+class Bomb:
+    """Unpickled by pickle.load it would run a command."""
+
+    def __init__(self, witness: Path) -> None:
+        self.witness = witness
+
+    def __reduce__(self):
+        return (Path.touch, (self.witness,))
+
+    @classmethod
+    def batch(cls, witness: Path) -> bytes:
+        return pickle.dumps({"data": cls(witness), "labels": [1]}, protocol=2)
+
+
+def mnist(folder: Path, train, test, zipped: bool = True) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for stem, (images, labels) in (("train", train), ("t10k", test)):
+        for kind, array in (("images-idx3", images[..., 0]), ("labels-idx1", labels.astype(np.uint8))):
+            content = idx(array)
+            name = f"{stem}-{kind}-ubyte"
+            if zipped:
+                (folder / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
+            else:
+                (folder / name).write_bytes(content)
+    return folder
+
+
+def idx(array: np.ndarray) -> bytes:
+    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def jpeg(seed: int, mode: str = "RGB", size: int = 64) -> bytes:
+    noise = np.random.default_rng(seed).integers(0, 256, (8, 8, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).resize((size, size)).convert(mode).save(file, "JPEG")
+    return file.getvalue()
+
+
+def tiny_imagenet(folder: Path, per_class: int = 4, val: int = 6) -> Path:
+    """Two classes; every other train image is grey."""
+    wnids = ("n02", "n01")
+    (folder / "val" / "images").mkdir(parents=True)
+    (folder / "wnids.txt").write_text("\n".join(wnids) + "\n")
+    (folder / "words.txt").write_text("n01\tbullfrog, Rana\nn02\tEgyptian cat\nn03\tunused\n")
+    for k, wnid in enumerate(wnids):
+        images = folder / "train" / wnid / "images"
+        images.mkdir(parents=True)
+        names = [f"{wnid}_{i}.JPEG" for i in range(per_class)]
+        (images.parent / f"{wnid}_boxes.txt").write_text("".join(f"{name}\t0\t0\t63\t63\n" for name in names))
+        for i, name in enumerate(names):
+            (images / name).write_bytes(jpeg(10 * k + i, "L" if i % 2 else "RGB"))
+    lines = []
+    for i in range(val):
+        lines.append(f"val_{i}.JPEG\t{wnids[i % 2]}\t0\t0\t63\t63\n")
+        (folder / "val" / "images" / f"val_{i}.JPEG").write_bytes(jpeg(100 + i))
+    (folder / "val" / "val_annotations.txt").write_text("".join(lines))
+    return folder
+
+
+@contextmanager
+def web_server(files: dict[str, bytes], cut_at: int | None = None, ranges: bool = True, missing: tuple = ()):
+    """Serve `files` on 127.0.0.1; yields (base URL, log of (path, Range)).
+
+    The first reply stops after `cut_at` bytes although it promised more; without `ranges` Range is ignored.
+    """
+    log: list[tuple[str, str | None]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            name, asked = self.path.lstrip("/"), self.headers.get("Range")
+            log.append((name, asked))
+            if name not in files or name in missing:
+                return self.send_error(404)
+            content, start = files[name], 0
+            if asked and ranges:
+                start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1])
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            end = cut_at if cut_at is not None and len(log) == 1 else len(content)
+            self.wfile.write(content[start:end])
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/", log
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
