@@ -1,0 +1,126 @@
+"""The processor: what it is, and which logical CPUs make up its cores."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .ask import ask, number, read
+
+MACHINE = Path("/")
+# Instruction sets that decide which kernels a CPU build of torch takes.
+FLAGS = re.compile(
+    r"avx|avx2|fma|f16c|avx512(f|bw|_vnni|_bf16|_fp16)|avx_vnni|amx_(tile|int8|bf16)"  # x86
+    r"|asimd(hp|dp)?|sve|sve2|i8mm|(sve)?bf16|sme"  # Arm
+)
+
+
+def cpu(machine: Path = MACHINE) -> dict[str, Any]:
+    """Model, counts of sockets, cores and logical CPUs, instruction sets, NUMA nodes."""
+    found = _mac() if sys.platform == "darwin" else _linux(machine)
+    cores, logical = found["cores"], found["logical"]
+    found["threads_per_core"] = logical // cores if cores and logical else None
+    return found | {"usable": len(usable())}
+
+
+def usable() -> list[int]:
+    """The logical CPUs that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def core_groups(machine: Path = MACHINE, allowed: Iterable[int] | None = None) -> list[list[int]]:
+    """The usable logical CPUs, grouped by physical core; cores of one socket and NUMA node are neighbours."""
+    allowed = set(usable() if allowed is None else allowed)
+    nodes = _nodes(machine)
+    cores = {tuple(sorted(allowed.intersection(_siblings(one, machine)))) for one in allowed}
+    return [list(core) for core in sorted(cores, key=lambda c: (_package(c[0], machine), nodes.get(c[0], 0), c))]
+
+
+def _linux(machine: Path) -> dict[str, Any]:
+    about = _cpuinfo(machine)
+    online = list(_numbers(read(machine / "sys/devices/system/cpu/online"))) or list(range(os.cpu_count() or 1))
+    known = _topology(online[0], machine).is_dir()
+    flags = (about.get("flags") or about.get("Features") or "").split()
+    return {
+        "model": about.get("model name") or _decoded() or about.get("cpu") or os.uname().machine or None,
+        "sockets": len({_package(one, machine) for one in online}) if known else None,
+        "cores": len({_siblings(one, machine) for one in online}) if known else _physical(),
+        "logical": len(online),
+        "flags": sorted(filter(FLAGS.fullmatch, flags)),
+        "numa_nodes": len(set(_nodes(machine).values())) or None,
+    }
+
+
+def _cpuinfo(machine: Path) -> dict[str, str]:
+    """The first processor's entry; reading them all takes long where there are hundreds."""
+    about: dict[str, str] = {}
+    try:
+        with (machine / "proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if not line.strip() and about:
+                    break
+                name, _, value = line.partition(":")
+                about[name.strip()] = value.strip()
+    except OSError:
+        pass
+    return about
+
+
+def _decoded() -> str | None:
+    """Arm's cpuinfo states part numbers only; lscpu knows their names."""
+    match = re.search(r"^Model name:\s*(\S.*)$", ask("lscpu") or "", re.MULTILINE)
+    return match[1].strip() if match and match[1].strip() != "-" else None
+
+
+def _mac() -> dict[str, Any]:
+    said = ask("sysctl", "hw", "machdep.cpu") or ""
+    about = dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
+    features = " ".join(about.get(f"machdep.cpu.{key}", "") for key in ("features", "leaf7_features"))
+    flags = {name.replace(".", "_") for name in features.lower().replace("avx1.0", "avx").split()}
+    flags |= {key.rpartition("FEAT_")[2].lower() for key in about if "FEAT_" in key and about[key] == "1"}
+    return {
+        "model": about.get("machdep.cpu.brand_string") or os.uname().machine or None,
+        "sockets": number(about.get("hw.packages")),
+        "cores": number(about.get("hw.physicalcpu")) or _physical(),
+        "logical": number(about.get("hw.logicalcpu")) or os.cpu_count(),
+        "flags": sorted(filter(FLAGS.fullmatch, flags)),
+        "numa_nodes": None,
+    }
+
+
+def _physical() -> int | None:
+    import psutil
+
+    return psutil.cpu_count(logical=False)
+
+
+def _topology(one: int, machine: Path) -> Path:
+    return machine / f"sys/devices/system/cpu/cpu{one}/topology"
+
+
+def _siblings(one: int, machine: Path) -> tuple[int, ...]:
+    return tuple(_numbers(read(_topology(one, machine) / "thread_siblings_list"))) or (one,)
+
+
+def _package(one: int, machine: Path) -> int:
+    return number(read(_topology(one, machine) / "physical_package_id")) or 0
+
+
+def _nodes(machine: Path) -> dict[int, int]:
+    """Each logical CPU's NUMA node."""
+    folders = (machine / "sys/devices/system/node").glob("node[0-9]*")
+    return {one: int(folder.name[4:]) for folder in folders for one in _numbers(read(folder / "cpulist"))}
+
+
+def _numbers(text: str | None) -> Iterator[int]:
+    """`0-2,8` counts 0, 1, 2, 8."""
+    for part in (text or "").split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdigit():
+            yield from range(int(first), int(last or first) + 1)

@@ -1,0 +1,41 @@
+"""Which commit the compendium stands at, where git knows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hpc_utils import paths
+
+from .ask import ask
+
+# Set while a git hook runs, these would answer for the hook's repository instead of ours.
+ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE")
+
+
+def commit(root: Path | None = None) -> str | None:
+    """The full SHA of HEAD; None for a copied tree, also one that lies inside somebody else's repository."""
+    root = root or paths.root()
+    answer = (_git(root, "rev-parse", "--show-toplevel", "HEAD") or "").splitlines()
+    if len(answer) != 2 or not Path(answer[0]).samefile(root):
+        return None
+    return answer[1]
+
+
+def dirty(root: Path | None = None) -> bool | None:
+    """Whether the tree differs from its commit, results aside; None where there is no commit."""
+    root = root or paths.root()
+    if commit(root) is None:
+        return None
+    ours = [":(top,exclude,literal)results"]
+    moved = paths.results().resolve()
+    if moved != root.resolve() and moved.is_relative_to(root.resolve()):
+        ours.append(f":(top,exclude,literal){moved.relative_to(root.resolve()).as_posix()}")
+    status = _git(root, "status", "--porcelain", "--untracked-files=normal", "--", ":(top)", *ours)
+    return None if status is None else bool(status.strip())
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"  # many ranks may look at one clone at once
+    return ask("git", "-C", str(root), "-c", "core.fsmonitor=false", *arguments, environment=environment)

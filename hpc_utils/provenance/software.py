@@ -1,0 +1,95 @@
+"""The software under a measurement: versions, operating system, and the variables that steer it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .ask import read
+from .machine import hardware
+
+PACKAGES = ("torch", "torchvision", "triton", "numpy", "pandas", "scipy", "pillow", "papermill")
+
+# What changes a measurement: libraries of communication, threading and numerics, and which devices are seen.
+STEERS = re.compile(
+    r"(NCCL|RCCL|GLOO|UCX|FI|OMP|GOMP|KMP|MKL|OPENBLAS|MIOPEN|HSA|TORCH|PYTORCH|TORCHINDUCTOR)_"
+    r"|CUBLAS_WORKSPACE_CONFIG$|NVIDIA_TF32_OVERRIDE$"
+    r"|(CUDA|HIP|ROCR)_(VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS|DEVICE_ORDER|MODULE_LOADING)$"
+)
+SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+# A login in an address, an IPv4 address, an IPv6 address.
+PRIVATE = re.compile(r"://[^/\s]*@|\b\d{1,3}(\.\d{1,3}){3}\b|([0-9a-f]{0,4}:){3}", re.IGNORECASE)
+
+
+def versions() -> dict[str, str | None]:
+    """Python, packages and the torch build's libraries, without importing any of them; None if not known."""
+    from importlib import metadata
+
+    found: dict[str, str | None] = {"python": sys.version.split()[0]}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    driver = next((gpu["driver"] for gpu in hardware()["gpus"]), None)
+    return found | _torch_build() | {"driver": driver}
+
+
+def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that change measurements; secrets are left out, addresses and logins withheld."""
+    variables = os.environ if variables is None else variables
+    return {
+        name: "(withheld)" if PRIVATE.search(value) else value
+        for name, value in sorted(variables.items())
+        if STEERS.match(name) and not SECRET.search(name) and not name.endswith(("_HOME", "_DIR"))  # paths
+    }
+
+
+def host() -> dict[str, str | None]:
+    """Host name, operating system and kernel."""
+    release = None
+    if sys.platform == "darwin":
+        import platform
+
+        release = f"macOS {platform.mac_ver()[0]}"
+    elif match := re.search(r'^PRETTY_NAME="?([^"\n]*)', read(Path("/etc/os-release")) or "", re.MULTILINE):
+        release = match[1]
+    system = os.uname()
+    return {"hostname": system.nodename, "os": release or system.sysname, "kernel": system.release}
+
+
+def _torch_build() -> dict[str, str | None]:
+    """CUDA, HIP, NCCL and cuDNN of the torch build: asked where torch runs, read from its text elsewhere."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {**_torch_text(), "nccl": None, "cudnn": None}
+    found: dict[str, Any] = dict.fromkeys(("cuda", "hip", "nccl", "cudnn"))
+    with suppress(Exception):
+        found["cuda"], found["hip"] = torch.version.cuda, torch.version.hip
+    with suppress(Exception):
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    with suppress(Exception):
+        found["cudnn"] = _cudnn(torch.backends.cudnn.version())
+    return found
+
+
+def _torch_text() -> dict[str, str | None]:
+    from importlib import util
+
+    spec = util.find_spec("torch")
+    text = (read(Path(spec.origin).with_name("version.py")) if spec and spec.origin else None) or ""
+    match = {name: re.search(rf"^{name}\b[^=\n]*= *'([^']+)'", text, re.MULTILINE) for name in ("cuda", "hip")}
+    return {name: hit[1] if hit else None for name, hit in match.items()}
+
+
+def _cudnn(version: int | None) -> str | None:
+    """8902 is 8.9.2; from version 9 on there are two digits more: 90100 is 9.1.0."""
+    if not version:
+        return None
+    major, rest = divmod(version, 10_000 if version >= 90_000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.provenance.cpu import core_groups, cpu, usable
+
+XEON = """processor\t: 0
+vendor_id\t: GenuineIntel
+model name\t: Intel(R) Xeon(R) Platinum 8462Y+
+flags\t\t: fpu sse2 avx f16c avx2 fma avx512f avx512_bf16 avx512_fp16 amx_bf16 amx_tile amx_int8
+
+processor\t: 1
+model name\t: not read
+"""
+# Modelled on what an Apple laptop prints, shortened.
+MAC = """hw.ncpu: 8
+hw.physicalcpu: 8
+hw.logicalcpu: 8
+hw.packages: 1
+hw.memsize: 17179869184
+hw.optional.arm.FEAT_BF16: 1
+hw.optional.arm.FEAT_I8MM: 1
+hw.optional.arm.FEAT_SME: 0
+machdep.cpu.brand_string: Apple M2
+"""
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /sys")
+
+
+def dual_socket(root: Path) -> Path:
+    """Two sockets of two cores of two threads, numbered as Linux does: threads 0-3, their siblings 4-7.
+
+    Sockets alternate (0 and 2 on the first), so that neighbours by number are not neighbours by place.
+    """
+    files = {"sys/devices/system/cpu/online": "0-7\n", "proc/cpuinfo": XEON}
+    for one in range(8):
+        core = one % 4
+        folder = f"sys/devices/system/cpu/cpu{one}/topology"
+        files[f"{folder}/thread_siblings_list"] = f"{core},{core + 4}\n"
+        files[f"{folder}/physical_package_id"] = f"{core % 2}\n"
+    files["sys/devices/system/node/node0/cpulist"] = "0,2,4,6\n"
+    files["sys/devices/system/node/node1/cpulist"] = "1,3,5,7\n"
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_cores_of_one_socket_are_neighbours(tmp_path: Path) -> None:
+    machine = dual_socket(tmp_path)
+    assert core_groups(machine, range(8)) == [[0, 4], [2, 6], [1, 5], [3, 7]]
+
+
+def test_only_usable_threads_are_given_out(tmp_path: Path) -> None:
+    machine = dual_socket(tmp_path)
+    assert core_groups(machine, [7, 5, 1, 2]) == [[2], [1, 5], [7]]
+    assert core_groups(machine, []) == []
+
+
+def test_a_machine_without_topology_has_a_core_for_each_cpu(tmp_path: Path) -> None:
+    assert core_groups(tmp_path, range(3)) == [[0], [1], [2]]
+
+
+def test_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = core_groups()
+    assert sorted(one for group in groups for one in group) == usable()
+    if hasattr(os, "sched_setaffinity"):
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {max(before)})
+        try:
+            assert core_groups() == [[max(before)]]
+            assert cpu()["usable"] == 1
+        finally:
+            os.sched_setaffinity(0, before)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert usable() == [0, 1]
+
+
+@linux
+def test_a_dual_socket_node(tmp_path: Path) -> None:
+    found = cpu(dual_socket(tmp_path))
+    assert found["model"] == "Intel(R) Xeon(R) Platinum 8462Y+"
+    counts = ("sockets", "cores", "logical", "threads_per_core", "numa_nodes")
+    assert [found[key] for key in counts] == [2, 4, 8, 2, 2]
+    assert {"avx2", "avx512f", "avx512_bf16", "amx_bf16"} <= set(found["flags"])
+    assert "sse2" not in found["flags"]
+
+
+@linux
+def test_an_arm_node_is_named_by_lscpu(tmp_path: Path, tool: Callable[[str, str], None]) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd sve bf16 i8mm\nCPU part\t: 0xd4f\n")
+    (tmp_path / "bin/lscpu").unlink(missing_ok=True)
+    tool("lscpu", "printf 'Architecture: aarch64\\nModel name:   Neoverse-V2\\n'")
+    found = cpu(tmp_path)
+    assert found["model"] == "Neoverse-V2"
+    assert found["flags"] == ["asimd", "bf16", "i8mm", "sve"]
+    assert found["sockets"] is None
+
+
+@linux
+def test_an_empty_machine_is_still_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    found = cpu(tmp_path)
+    assert found["model"] and found["usable"] >= 1 and found["flags"] == []
+
+
+def test_a_mac(tool: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    tool("sysctl", f"cat <<'END'\n{MAC}END")
+    found = cpu()
+    assert (found["model"], found["sockets"], found["cores"], found["logical"]) == ("Apple M2", 1, 8, 8)
+    assert found["flags"] == ["bf16", "i8mm"]
+    tool("sysctl", "exit 1")
+    assert cpu()["model"]

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.provenance import commit, dirty
+
+Git = Callable[..., str]
+
+
+def test_a_clean_clone(clone: Path, git: Git) -> None:
+    assert commit(clone) == git(clone, "rev-parse", "HEAD")
+    assert dirty(clone) is False
+
+
+def test_changed_and_new_code_is_dirty(clone: Path, git: Git) -> None:
+    (clone / "hpc_utils/train/loop.py").write_text("def train():\n    return 2\n")
+    assert dirty(clone) is True
+    git(clone, "checkout", "-q", ".")
+    assert dirty(clone) is False
+    (clone / "hpc_utils/new.py").touch()
+    assert dirty(clone) is True
+
+
+def test_results_and_ignored_files_are_not_dirty(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("results/runs/a.json", "results/reference/laptop/a.json", "hpc_utils/__pycache__/x.pyc"):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).touch()
+    assert dirty(clone) is False
+    (clone / "my [results]").mkdir()
+    (clone / "my [results]/a.json").touch()
+    assert dirty(clone) is True
+    monkeypatch.setenv("HPC_RESULTS", str(clone / "my [results]"))
+    assert dirty(clone) is False
+
+
+def test_changed_committed_results_are_not_dirty(clone: Path, git: Git) -> None:
+    (clone / "results/reference").mkdir(parents=True)
+    (clone / "results/reference/table.csv").write_text("1\n")
+    git(clone, "add", ".")
+    git(clone, "commit", "-q", "-m", "results")
+    (clone / "results/reference/table.csv").write_text("2\n")
+    assert dirty(clone) is False
+
+
+def test_a_copied_tree_has_no_commit(clone: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(clone, tmp_path / "copied", ignore=shutil.ignore_patterns(".git"))
+    assert (commit(copied), dirty(copied)) == (None, None)
+
+
+def test_a_copy_inside_somebody_elses_repository_has_no_commit(clone: Path, git: Git) -> None:
+    inner = shutil.copytree(clone, clone / "vendor/compendium", ignore=shutil.ignore_patterns(".git", "vendor"))
+    git(clone, "add", ".")
+    git(clone, "commit", "-q", "-m", "vendored")
+    assert (commit(inner), dirty(inner)) == (None, None)
+    (inner / ".git").mkdir()  # damaged: git passes it by and finds the outer one
+    assert commit(inner) is None
+
+
+def test_a_worktree_and_a_link_are_clones_too(clone: Path, git: Git, tmp_path: Path) -> None:
+    git(clone, "worktree", "add", "-q", str(tmp_path / "worktree"))
+    assert commit(tmp_path / "worktree") == commit(clone)
+    (tmp_path / "link").symlink_to(clone)
+    assert commit(tmp_path / "link") == commit(clone)
+    assert dirty(tmp_path / "link") is False
+
+
+def test_before_the_first_commit(tree: Path, git: Git) -> None:
+    git(tree, "init", "-q")
+    assert (commit(tree), dirty(tree)) == (None, None)
+
+
+def test_dubious_ownership_is_no_commit(clone: Path, git: Git, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    assert (commit(clone), dirty(clone)) == (None, None)
+
+
+def test_inside_a_hook_of_another_repository(
+    clone: Path, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha = commit(clone)
+    (tmp_path / "other").mkdir()
+    git(tmp_path / "other", "init", "-q")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other/.git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / "other"))
+    assert commit(clone) == sha
+
+
+def test_without_git(clone: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    assert (commit(clone), dirty(clone)) == (None, None)
+
+
+def test_status_takes_no_lock(clone: Path) -> None:
+    index = clone / ".git/index"
+    before = index.stat().st_mtime_ns
+    (clone / "pyproject.toml").touch()
+    assert dirty(clone) is False
+    assert index.stat().st_mtime_ns == before

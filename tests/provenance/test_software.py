@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+from hpc_utils.provenance import environment, host, versions
+from hpc_utils.provenance.software import _cudnn
+
+
+def test_versions_without_importing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(sys.modules)
+    found = versions()
+    assert found["torch"] == metadata.version("torch")
+    assert found["python"].startswith(f"{sys.version_info.major}.{sys.version_info.minor}.")
+    assert not {"torch", "pandas", "papermill"} & (set(sys.modules) - before)
+
+
+def test_the_torch_build_is_the_same_read_and_asked() -> None:
+    script = """
+import json, sys
+from hpc_utils.provenance import versions
+read = versions()
+assert "torch" not in sys.modules
+import torch
+asked = versions()
+print(json.dumps([read, asked, torch.version.cuda, torch.version.hip]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=120)
+    read, asked, cuda, hip = json.loads(done.stdout)
+    assert (read["cuda"], read["hip"]) == (asked["cuda"], asked["hip"]) == (cuda, hip)
+    assert set(read) == set(asked)
+
+
+def test_cudnn_counts_two_ways() -> None:
+    assert [_cudnn(number) for number in (8902, 90100, 91002, None)] == ["8.9.2", "9.1.0", "9.10.2", None]
+
+
+def test_what_steers_a_measurement_is_recorded_and_secrets_are_not() -> None:
+    kept = {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_ALGO": "Ring",
+        "OMP_NUM_THREADS": "4",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:128",
+        "NVIDIA_TF32_OVERRIDE": "0",
+    }
+    dropped = {
+        "TORCH_HUB_TOKEN": "s3cret",
+        "NCCL_API_KEY": "s3cret",
+        "GLOO_PASSWORD": "s3cret",
+        "AWS_SECRET_ACCESS_KEY": "s3cret",
+        "GITHUB_TOKEN": "s3cret",
+        "TORCH_HOME": "/home/somebody/.cache",
+        "HOME": "/home/somebody",
+        "MY_OMP_NUM_THREADS": "1",
+    }
+    withheld = {
+        "NCCL_COMM_ID": "192.0.2.7:4242",
+        "GLOO_STORE": "https://me:s3cret@example.org/x",
+        "NCCL_SOCKET_ADDRESS": "[2001:db8::1]:29500",
+    }
+    found = environment(kept | dropped | withheld)
+    assert found == kept | dict.fromkeys(withheld, "(withheld)")
+    assert list(found) == sorted(found)
+
+
+def test_host() -> None:
+    found = host()
+    assert set(found) == {"hostname", "os", "kernel"}
+    assert found["os"] and found["kernel"]
+
+
+def test_host_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert host()["os"].startswith("macOS")

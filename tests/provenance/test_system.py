@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import provenance
+from hpc_utils.provenance import collect, system_markdown, write_system
+
+GPU = {
+    "index": 0,
+    "name": "NVIDIA A100-SXM4-40GB",
+    "memory_bytes": 40 * 2**30,
+    "driver": "535.129.03",
+    "pcie_generation": 4,
+    "pcie_width": 16,
+}
+NODE = {
+    "digest": "abc" * 20,
+    "commit": "f" * 40,
+    "dirty": False,
+    "collected_at": "2025-03-04T10:00:00+00:00",
+    "versions": {"python": "3.12.1", "torch": "2.6.0", "cuda": "12.4"},
+    "hardware_id": "aurora",
+    "hardware": {
+        "cpu": {
+            "model": "AMD EPYC 7763",
+            "sockets": 2,
+            "cores": 128,
+            "logical": 128,
+            "usable": 32,
+            "flags": ["avx2"],
+        },
+        "memory_bytes": 2**39,
+        "gpus": [GPU | {"uuid": "GPU-0"}, GPU | {"uuid": "GPU-1"}],
+        "nvlink": "     GPU0 GPU1\nGPU0  X   NV12",
+        "network": [{"name": "eth0", "driver": "ice", "speed_mbps": 25000}],
+        "infiniband": [{"device": "mlx5_0", "port": 1, "rate": "200 Gb/sec (4X HDR)", "link_layer": "InfiniBand"}],
+        "faults": [],
+    },
+    "job": {
+        "scheduler": "slurm",
+        "id": "42",
+        "name": "strong|x",
+        "partition": "gpu",
+        "nodes": 1,
+        "nodelist": "gpu01",
+        "restart_count": 0,
+    },
+    "host": {"hostname": "gpu01", "os": "Rocky Linux 9.4", "kernel": "5.14"},
+    "environment": {"OMP_NUM_THREADS": "8"},
+    "faults": [],
+}
+LAPTOP = {
+    "digest": "d" * 64,
+    "commit": None,
+    "dirty": None,
+    "versions": {"python": "3.11.7", "torch": "2.6.0", "cuda": None},
+    "hardware": {"cpu": {"model": "Apple M2", "cores": 8}, "gpus": [], "network": None, "faults": ["x | y"]},
+    "job": {"scheduler": None},
+}
+
+
+def test_nodes_of_a_kind_share_a_section() -> None:
+    other = copy.deepcopy(NODE)
+    other["host"]["hostname"] = "gpu02"
+    other["hardware"]["gpus"] = [GPU | {"uuid": "GPU-7"}]
+    other["hardware"]["cpu"]["usable"] = 16
+    other["job"] |= {"id": "43", "array_job_id": "40", "array_task_id": "3"}
+    other["collected_at"] = "2025-03-05T10:00:00+00:00"
+    text = system_markdown([NODE, other, NODE])
+    assert text.count("\n## ") == 1
+    assert "## aurora: AMD EPYC 7763, NVIDIA A100-SXM4-40GB" in text
+    assert "3 runs on 2 hosts, 2025-03-04 to 2025-03-05." in text
+    assert "| logical CPUs usable by a run | 16, 32 |" in text
+    assert "| memory | 512 GiB |" in text
+    assert "| NVIDIA A100-SXM4-40GB | 2 | 40 GiB | 535.129.03 | gen 4 x16 |" in text
+    assert "GPU0  X   NV12" in text
+    assert "| mlx5_0 port 1 | InfiniBand | 200 Gb/sec (4X HDR) |" in text
+    assert "| eth0 | ice | 25 Gb/s |" in text
+    assert f"| `{'f' * 40}` | clean | `{'abc' * 20}` | 3 |" in text
+    assert "| slurm 42 | strong\\|x | gpu | 1 | gpu01 | 0 | 2 |" in text
+    assert "| slurm 40_3 |" in text
+    assert "| `OMP_NUM_THREADS` | 8 |" in text
+    assert "GPU-7" not in text
+
+
+def test_absence_is_stated() -> None:
+    text = system_markdown([LAPTOP])
+    assert "Apple M2, no GPU" in text and "No GPU found." in text
+    assert "1 run on hosts not known." in text
+    assert f"| not known (copied tree) |  | `{'d' * 64}` | 1 |" in text
+    assert "| cuda | none |" in text
+    assert "Network not known." in text
+    assert "1 run outside a scheduler." in text
+    assert "- x | y" in text or "- x \\| y" in text
+
+
+def test_order_does_not_matter_and_kinds_are_apart() -> None:
+    dirty = NODE | {"dirty": True}
+    text = system_markdown([NODE, LAPTOP, dirty])
+    assert text == system_markdown([dirty, NODE, LAPTOP])
+    assert text.count("\n## ") == 2
+    assert "with uncommitted changes" in text
+    assert text.endswith("\n") and not text.endswith("\n\n")
+
+
+@pytest.mark.parametrize("record", [{}, {"hardware": None, "job": None, "versions": None, "host": None}])
+def test_poor_records_are_still_told(record: dict) -> None:
+    text = system_markdown([record])
+    assert "CPU not known" in text and "GPUs not known." in text and "not known (copied tree)" in text
+
+
+def test_no_runs() -> None:
+    assert "No run has recorded" in system_markdown([])
+
+
+def test_a_cell_stays_readable() -> None:
+    records = [NODE | {"environment": {"OMP_NUM_THREADS": str(count)}} for count in range(20)] + [
+        NODE | {"environment": {}}
+    ]
+    assert "0, 1, 10, 11, 12, 13, 14, 15, unset and 12 more" in system_markdown(records)
+
+
+def test_this_machine_writes_a_system_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results/SYSTEM.md"
+    write_system([collect()], path)
+    assert path.read_text().startswith("# System\n")
+    assert [entry.name for entry in path.parent.iterdir()] == ["SYSTEM.md"]
+
+    def full(number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = path.read_text()
+    monkeypatch.setattr(provenance.system.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_system([], path)
+    assert path.read_text() == before
+    assert [entry.name for entry in path.parent.iterdir()] == ["SYSTEM.md"]
