@@ -1,0 +1,142 @@
+"""Who works on a run: at most one claimant at a time, without locks, on any shared file system.
+
+Claims are numbered files `claims/0001.json`, ...; the highest number owns the run. A claim is made with
+`link`, which fails if the name exists, so of two who take over from the same dead claimant one wins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+
+class ClaimedElsewhere(RuntimeError):
+    """Somebody alive works on this run."""
+
+    exit_code = 3
+
+
+def nobody_is_gone(owner: Mapping[str, Any]) -> bool:
+    """Of a claimant on another machine nothing is known."""
+    return False
+
+
+def claim(run: Path, is_gone: Callable[[Mapping[str, Any]], bool] = nobody_is_gone) -> int:
+    """Claim `run` for this process; return the claim's number (1 for the first attempt).
+
+    The claim of a process that is no longer alive, or of this very job before its requeue, is taken over.
+
+    Args:
+        is_gone: whether a claimant on another machine no longer works, asked of somebody who knows its `job`.
+
+    Raises:
+        ClaimedElsewhere: the present claimant is alive, or lives on a machine we cannot ask.
+    """
+    claims = run / "claims"
+    claims.mkdir(parents=True, exist_ok=True)
+    me = claimant()
+    while True:
+        number, owner = current(run)
+        mine = owner and (owner["host"], owner["pid"], owner["started"]) == (
+            me["host"],
+            me["pid"],
+            me["started"],
+        )
+        if owner and not mine and is_alive(owner, me, is_gone):
+            raise ClaimedElsewhere(
+                f"{run.name} is being run by process {owner['pid']} on {owner['host']}"
+                f"{' (job ' + owner['job'] + ')' if owner['job'] else ''} since {owner['at']}; "
+                f"wait for it, end it, or, if it is gone for certain, delete {claims}"
+            )
+        if _place(claims / f"{number + 1:04d}.json", me):
+            return number + 1
+
+
+def release(run: Path) -> None:
+    """Say that the present claimant is done with `run` (its claim stays, as a trace)."""
+    number, owner = current(run)
+    if owner:
+        (run / "claims" / f"{number:04d}.released").touch()
+
+
+def current(run: Path) -> tuple[int, dict[str, Any] | None]:
+    """(number, claimant) of the newest claim; the claimant is None if there is none or it was released."""
+    newest = _newest(run)
+    if newest is None:
+        return 0, None
+    released = newest.with_suffix(".released").exists()
+    return int(newest.stem), None if released else _read(newest)
+
+
+def is_restarted(run: Path) -> bool:
+    """Whether the last to claim `run` was this very job, before it was requeued: it is still at the same work."""
+    newest, me = _newest(run), claimant()
+    last = newest and _read(newest)
+    return bool(last and me["job"] and last["job"] == me["job"] and last.get("restart", 0) < me["restart"])
+
+
+def claimant() -> dict[str, Any]:
+    """This process, told apart from any later one with the same pid."""
+    import psutil
+
+    return {
+        "host": socket.gethostname(),
+        "boot": int(psutil.boot_time()),
+        "pid": os.getpid(),
+        "started": psutil.Process().create_time(),
+        "job": os.environ.get("SLURM_JOB_ID", ""),
+        "restart": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def is_alive(
+    owner: dict[str, Any],
+    me: dict[str, Any] | None = None,
+    is_gone: Callable[[Mapping[str, Any]], bool] = nobody_is_gone,
+) -> bool:
+    """Whether `owner` still works on its run, as far as `me` (by default this process) and `is_gone` can tell."""
+    import psutil
+
+    me = me or claimant()
+    if owner["job"] and owner["job"] == me["job"] and owner["host"] != me["host"]:
+        return False  # requeued: the scheduler runs a job once at a time, and it is ours now
+    if owner["host"] != me["host"]:
+        return not is_gone(owner)
+    try:
+        process = psutil.Process(owner["pid"])
+        same = abs(process.create_time() - owner["started"]) < 2
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _newest(run: Path) -> Path | None:
+    return max((run / "claims").glob("*.json"), default=None)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError):  # cut short by a crash: its claimant is gone
+        return json.loads(path.read_text())
+    return None
+
+
+def _place(path: Path, content: dict[str, Any]) -> bool:
+    """Create `path` whole with `content`; False if it exists."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".claim.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(content, file, indent=2)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return True

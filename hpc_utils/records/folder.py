@@ -1,0 +1,215 @@
+"""A run's own folder: the one place that a run writes to.
+
+request.json     what a launcher was asked for
+run.json         what is measured: id, parameters, layout, device
+provenance.json  code digest, commit, versions, hardware, job
+epochs.csv       one row an epoch
+steps.csv.gz     one row a step and rank
+ranks.csv        one row a rank
+status.json      running | complete | stopped | failed, and why
+progress.json    how far it is (renewed while it runs)
+notebook.ipynb   the executed notebook of rank 0
+weights.pt       the trained weights, if asked for
+logs/            what each rank and the launcher printed
+checkpoints/     what an incomplete run is continued from
+earlier/         what former attempts left
+claims/          who worked on it
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hpc_utils.config import ConfigError
+
+from . import atomic, claim
+
+# Set by a launcher that has claimed the run already; whoever finds it writes there and closes nothing.
+RUN_DIR = "HPC_RUN_DIR"
+
+CHECKPOINTS = "checkpoints"
+
+Row = Mapping[str, Any]
+
+
+class AlreadyComplete(Exception):
+    """The run was measured before; `path` is its folder."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)  # as it stands: ranks hear of it through pickle
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path.name} is complete already"
+
+
+class RunFolder:
+    """`results/runs/<run id>/`, opened for writing by its claimant."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @classmethod
+    def claimed(
+        cls, path: Path, *, redo: bool = False, is_gone: Callable[[Row], bool] = claim.nobody_is_gone
+    ) -> RunFolder:
+        """Claim `path` and clear it for a new attempt; what a former attempt left moves to `earlier/`.
+
+        Its checkpoints stay, to be continued from, unless `redo` asks for another beginning. A job that was
+        requeued has begun anew before.
+
+        Raises:
+            AlreadyComplete: the run is complete and `redo` does not ask for it again.
+            ClaimedElsewhere: somebody alive works on it.
+        """
+        redo = redo and not claim.is_restarted(path)
+        if state(path) == "complete" and not redo:
+            raise AlreadyComplete(path)
+        claim.claim(path, is_gone)
+        if state(path) == "complete" and not redo:  # finished by another between the look and the claim
+            claim.release(path)
+            raise AlreadyComplete(path)
+        if redo:
+            shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+        former = [p for p in path.iterdir() if p.name not in ("claims", "earlier", CHECKPOINTS)]
+        if former:
+            shelf = path / "earlier" / f"{cls(path).next_shelf():04d}"
+            shelf.mkdir(parents=True)
+            for item in former:
+                shutil.move(item, shelf / item.name)
+        folder = cls(path)
+        folder.set_status("running")
+        return folder
+
+    @classmethod
+    def from_launcher(cls) -> RunFolder | None:
+        """The folder that a launcher claimed for this process, if one did."""
+        path = os.environ.get(RUN_DIR)
+        return cls(Path(path)) if path else None
+
+    @classmethod
+    def take_from_launcher(cls) -> RunFolder | None:
+        """The same, once: a second run of this process makes a folder of its own. Call it on every rank."""
+        folder = cls.from_launcher()
+        os.environ.pop(RUN_DIR, None)
+        return folder
+
+    def close(self, state: str, reason: str = "") -> None:
+        """Say how the run ended (`complete`, `stopped` or `failed`) and give up the claim."""
+        (self.path / "progress.json").unlink(missing_ok=True)  # first: the disk may be full
+        try:
+            self.set_status(state, reason)
+        finally:
+            claim.release(self.path)
+        if state == "complete":
+            shutil.rmtree(self.path / CHECKPOINTS, ignore_errors=True)
+
+    def set_status(self, state: str, reason: str = "") -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        before = read_json(self.path / "status.json") or {}
+        status = {"state": state, "started": before.get("started", now), "updated": now, "reason": reason}
+        atomic.write_json(self.path / "status.json", status)
+
+    def write_json(self, name: str, value: Any) -> None:
+        atomic.write_json(self.path / name, value)
+
+    def write_table(self, name: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        """A CSV of `rows`; missing and None are empty."""
+        atomic.write_text(self.path / name, _csv(columns, rows, header=True))
+
+    def append_table(self, name: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        """Add `rows` to a gzipped CSV, as one more member: what grows is not written again and again."""
+        path = self.path / name
+        text = _csv(columns, rows, header=not path.exists())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(gzip.compress(text.encode(), compresslevel=1, mtime=0))
+            file.flush()
+            os.fsync(file.fileno())  # a checkpoint counts on what lies there
+
+    def size(self, name: str) -> int:
+        """Bytes of a file in the folder; 0 if there is none."""
+        path = self.path / name
+        return path.stat().st_size if path.exists() else 0
+
+    def next_shelf(self) -> int:
+        """Number of the shelf in `earlier/` that will take what this attempt leaves."""
+        # Counted by what lies there, not by claims: those may be deleted by hand.
+        return 1 + max((int(shelf.name) for shelf in self.path.glob("earlier/[0-9]*")), default=0)
+
+    def restore(self, name: str, size: int, shelf: int) -> bool:
+        """Begin a growing file with its first `size` bytes, which the attempt on `shelf` and those after it hold.
+
+        False if none of them does.
+        """
+        if not size:
+            return True
+        for number in reversed(range(shelf, self.next_shelf())):
+            former = RunFolder(self.path / "earlier" / f"{number:04d}")
+            if former.size(name) >= size:
+                head = (former.path / name).read_bytes()[:size]
+                atomic.write(self.path / name, lambda file: file.write(head))  # noqa: B023
+                return True
+        return False
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Row], *, header: bool) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def require_same_request(config: Mapping[str, Any]) -> None:
+    """Refuse to train, in a run that a launcher claimed, anything but what it was claimed for.
+
+    Raises:
+        ConfigError: a notebook changed parameters after they were injected, so its run id would lie.
+    """
+    folder = RunFolder.from_launcher()
+    asked = folder and read_json(folder.path / "request.json")
+    if not asked:
+        return
+    differing = sorted(name for name, value in asked["config"].items() if config.get(name) != value)
+    if differing:
+        raise ConfigError(
+            f"the run {folder.run_id} was started for other values of {', '.join(differing)} than the notebook "
+            f"trains: pass them as parameters (-p name=value) instead of changing them in a later cell"
+        )
+
+
+def read_json(path: Path) -> Any:
+    """The JSON in `path`; None if it is missing or not whole."""
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+
+
+def state(run: Path) -> str:
+    """`complete`, `stopped` (in order, checkpointed), `failed`, `running`, `dead` or `absent`.
+
+    A dead run says that it is running, but nobody alive claims it.
+    """
+    status = read_json(run / "status.json")
+    if not isinstance(status, dict) or "state" not in status:
+        return "absent"
+    if status["state"] != "running":
+        return status["state"]
+    _, owner = claim.current(run)
+    return "running" if owner and claim.is_alive(owner) else "dead"

@@ -1,0 +1,237 @@
+"""Records into pandas: read, check, refuse by name, join."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpc_utils import paths
+
+from . import atomic, checks, schema
+from .folder import read_json, state
+from .identity import settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Records:
+    """All runs of a result set.
+
+    Attributes:
+        runs: one row a complete run; columns as in `schema.RUNS`.
+        epochs: one row an epoch, `run_id` in front; columns as in `schema.EPOCHS` and any metric of a
+            workload's own.
+        refused: {run id: why its records cannot be true}.
+        unfinished: {run id: state} of the runs that are not complete.
+    """
+
+    runs: pd.DataFrame
+    epochs: pd.DataFrame
+    refused: dict[str, str] = field(default_factory=dict)
+    unfinished: dict[str, str] = field(default_factory=dict)
+
+
+def load(results: Path | None = None, *, study: str | None = None) -> Records:
+    """Load the runs under `results/runs`, or only those of a study; a refused run is left out and named.
+
+    Raises:
+        UnknownStudy: the study was never run with these results.
+    """
+    import pandas as pd
+
+    results = Path(results or paths.results())
+    wanted = None if study is None else {run["run_id"] for run in read_study(study, results)["runs"]}
+    runs, epochs, refused = [], [], {}
+    unfinished = dict.fromkeys(sorted(wanted or ()), "absent")
+    for folder in _folders(results / "runs"):
+        if wanted is not None and folder.name not in wanted:
+            continue
+        unfinished.pop(folder.name, None)
+        try:
+            how = state(folder)
+            if how != "complete":
+                unfinished[folder.name] = how
+                continue
+            run, rows = _read(folder, results)
+        except (Refused, OSError) as error:
+            refused[folder.name] = str(error)
+            continue
+        runs.append(run)
+        epochs += [{"run_id": folder.name} | row for row in rows]
+    return Records(
+        pd.DataFrame(runs, columns=schema.names(schema.RUNS)),
+        pd.DataFrame(epochs, columns=_with_own(["run_id", *schema.names(schema.EPOCHS)], epochs)),
+        refused,
+        unfinished,
+    )
+
+
+def read_study(name: str, results: Path | None = None) -> dict[str, Any]:
+    """What a study consists of, as its launcher wrote it: title, about, chapters, runs (`run_id`, series, ...).
+
+    Raises:
+        UnknownStudy: the study was never run with these results.
+    """
+    path = study_index(name, results)
+    index = read_json(path)
+    if index is None:
+        raise UnknownStudy(f"no study {name!r} in {path.parent}: `hpc study run {name}` makes it")
+    return index
+
+
+def study_index(name: str, results: Path | None = None) -> Path:
+    """Where a study's launcher writes what it consists of."""
+    return Path(results or paths.results()) / "studies" / f"{name}.json"
+
+
+def load_run(folder: Path) -> dict[str, Any]:
+    """One run: {"run": its row, "epochs", "steps", "ranks": frames}; `Refused` if its records cannot be true."""
+    import pandas as pd
+
+    folder = Path(folder)
+    run, rows = _read(folder, folder.parent.parent)
+    return {
+        "run": run,
+        "epochs": pd.DataFrame(rows),
+        "steps": _steps(folder),
+        "ranks": pd.read_csv(folder / "ranks.csv"),
+    }
+
+
+def collect(results: Path | None = None) -> Records:
+    """Load everything and write `csv/runs.csv` and `csv/epochs.csv` beside the runs."""
+    results = Path(results or paths.results())
+    records = load(results)
+    for name, frame in (("runs", records.runs), ("epochs", records.epochs)):
+        text = frame.to_csv(index=False, lineterminator="\n")
+        atomic.write_text(results / "csv" / f"{name}.csv", text)
+    return records
+
+
+class UnknownStudy(LookupError):
+    """No study of that name was run with these results."""
+
+    exit_code = 2
+
+
+class Refused(ValueError):
+    """A run's records are missing, damaged or contradict themselves."""
+
+
+def verify(folder: Path) -> None:
+    """Raise `Refused`, saying why, if the records in `folder` cannot be true; its step times are read too."""
+    _read(Path(folder), Path(folder).parent.parent)
+    _steps(Path(folder))
+
+
+def _steps(folder: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        return pd.read_csv(folder / "steps.csv.gz")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise Refused(f"steps.csv.gz cannot be read ({type(error).__name__})") from None
+
+
+def _folders(runs: Path) -> Iterator[Path]:
+    if runs.is_dir():
+        yield from sorted(Path(e.path) for e in os.scandir(runs) if e.is_dir() and not e.name.startswith("."))
+
+
+def _read(folder: Path, results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    asked, origin = read_json(folder / "run.json"), read_json(folder / "provenance.json")
+    for name, value in (("run.json", asked), ("provenance.json", origin)):
+        if value is None:
+            raise Refused(f"{name} is missing or not whole")
+    epochs, ranks = _table(folder / "epochs.csv"), _table(folder / "ranks.csv")
+    try:
+        fault = next(checks.run_faults(asked, origin, epochs, ranks), None)
+        row = None if fault else _row(folder, results, asked, origin, epochs, ranks)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        fault = f"a value is missing or of the wrong kind ({type(error).__name__}: {error})"
+    if fault:
+        raise Refused(fault)
+    return row, epochs
+
+
+def _row(
+    folder: Path, results: Path, asked: dict, origin: dict, epochs: list[dict], ranks: list[dict]
+) -> dict[str, Any]:
+    config, last = asked.get("config", {}), epochs[-1]
+    samples, seconds = sum(r["samples"] for r in epochs), sum(r["seconds"] for r in epochs)
+    evaluated = [r["test_accuracy"] for r in epochs if r.get("test_accuracy") is not None]
+    row = {name: asked.get(name, config.get(name)) for name in schema.names(schema.RUNS)}
+    return row | {
+        "run_id": folder.name,
+        "state": "complete",
+        "epochs": last["epoch"],
+        "samples": samples,
+        "seconds": seconds,
+        "throughput": samples / seconds,
+        "step_p50": _median([r["step_p50"] for r in epochs if r.get("step_p50")]),
+        "test_accuracy": evaluated[-1] if evaluated else None,
+        "settings": settings(config),
+        "device_name": ranks[0]["device_name"],
+        "peak_allocated_bytes": _largest(r["peak_allocated_bytes"] for r in ranks),
+        "peak_rss_bytes": _largest(r["peak_rss_bytes"] for r in ranks),
+        "host": ranks[0]["host"],
+        "job_id": (origin.get("job") or {}).get("id"),
+        "digest": _digests(origin),
+        "commit": origin.get("commit"),
+        "dirty": origin.get("dirty"),
+        "started": origin.get("collected_at"),
+        "torch": (origin.get("versions") or {}).get("torch"),
+        "path": folder.relative_to(results).as_posix(),
+    }
+
+
+def _digests(origin: dict) -> str:
+    """The code's digest; where a run was continued by other code, all of them in order."""
+    attempts = [*origin.get("continues", ()), origin]
+    return "+".join(dict.fromkeys((attempt.get("digest") or "")[:12] for attempt in attempts))
+
+
+def _table(path: Path) -> list[dict[str, Any]]:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path.name} cannot be read ({type(error).__name__})") from None
+    rows = list(csv.DictReader(io.StringIO(text)))
+    if not text.endswith("\n") or any(None in row or None in row.values() for row in rows):
+        raise Refused(f"{path.name} is truncated")
+    return [{name: _value(cell) for name, cell in row.items()} for row in rows]
+
+
+def _value(cell: str) -> Any:
+    if cell == "":
+        return None
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except ValueError:
+            continue
+    return cell
+
+
+def _with_own(names: list[str], rows: list[dict]) -> list[str]:
+    """The schema's columns, then those that a workload's own metrics added."""
+    known = set(names)
+    return names + sorted({name for row in rows for name in row} - known)
+
+
+def _median(values: list[float]) -> float | None:
+    middle = sorted(values)
+    half = len(middle) // 2
+    return None if not middle else (middle[half] + middle[~half]) / 2
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

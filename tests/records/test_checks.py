@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_utils.records import checks
+
+from .conftest import epoch_rows, provenance_json, rank_rows, run_json
+
+POSITIVE = st.floats(1e-3, 1e9)
+
+
+def faults(**changes) -> list[str]:
+    """What is wrong with true records after `changes` to them."""
+    records = {
+        "run": run_json("x"), "provenance": provenance_json(), "epochs": epoch_rows(), "ranks": rank_rows()
+    } | changes  # fmt: skip
+    return list(checks.run_faults(**records))
+
+
+def test_true_records_have_no_fault() -> None:
+    assert faults() == []
+
+
+@given(samples=st.integers(1, 10**12), seconds=POSITIVE)
+def test_what_was_divided_is_true(samples: int, seconds: float) -> None:
+    assert not [*checks.epoch_faults({"samples": samples, "seconds": seconds, "throughput": samples / seconds})]
+
+
+@given(samples=st.integers(1, 10**12), seconds=POSITIVE, factor=st.integers(2, 1024))
+def test_a_throughput_multiplied_by_the_world_size_is_found(samples: int, seconds: float, factor: int) -> None:
+    row = {"samples": samples, "seconds": seconds, "throughput": factor * samples / seconds}
+    (fault,) = checks.epoch_faults(row)
+    assert f"is {factor:.4g} times what {samples:g} samples in" in fault
+
+
+@pytest.mark.parametrize("name", ["samples", "seconds", "throughput"])
+@pytest.mark.parametrize("value", [0, -1, None, "many", math.nan, math.inf])
+def test_each_of_the_three_is_a_positive_number(name: str, value: object) -> None:
+    row = {"samples": 64, "seconds": 2.0, "throughput": 32.0} | {name: value}
+    assert list(checks.epoch_faults(row)) == [f"{name} is {value!r}, not a positive number"]
+
+
+def test_a_run_that_nobody_can_trace() -> None:
+    assert faults(provenance={"digest": None, "commit": None}) == [
+        "neither a digest of the measuring code nor a commit is known"
+    ]
+    assert faults(provenance={"digest": "d"}) == faults(provenance={"commit": "c"}) == []
+
+
+def test_tables_that_contradict_each_other() -> None:
+    epochs, ranks = epoch_rows(), rank_rows()
+    one_short = [*ranks[:-1], ranks[-1] | {"samples": 319}]
+    assert faults(ranks=one_short) == ["the ranks counted 639 samples, but the epochs hold 640"]
+    assert faults(ranks=ranks[:1])[0] == "1 ranks left records, but the world size is 2"
+    assert faults(epochs=[])[0] == "no epoch was recorded"
+    slow = [ranks[0] | {"seconds": 2.2}, ranks[1]]
+    assert faults(ranks=slow) == ["the epochs' seconds sum to 2.1, less than a rank's own 2.2"]
+    doubled = [epochs[0], epochs[1] | {"throughput": 2 * epochs[1]["throughput"]}]
+    assert len(faults(epochs=doubled)) == 1 and faults(epochs=doubled)[0].startswith("epoch 2: throughput")
+
+
+def test_a_global_count_taken_on_every_rank_is_refused() -> None:
+    """The commonest error as it really happens: throughput follows from the false count, so the identity holds."""
+    epochs = [{"epoch": 1, "steps": 10, "samples": 1280, "seconds": 2.0, "throughput": 640.0}]
+    ranks = [{"samples": 640, "seconds": 2.0}] * 2
+    run = {"world_size": 2, "global_batch": 64}
+    assert "1280 samples, but 10 steps of 64 hold 640" in next(checks.run_faults(run, {"digest": "d"}, epochs, ranks))
+    assert not [*checks.run_faults(run | {"global_batch": 128}, {"digest": "d"}, epochs, ranks)]

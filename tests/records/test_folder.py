@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.records import AlreadyComplete, ClaimedElsewhere, RunFolder, claim
+from hpc_utils.records.folder import require_same_request, state
+
+
+@pytest.fixture
+def run(results: Path) -> Path:
+    return results / "runs" / "cnn"
+
+
+def claimed_elsewhere(run: Path) -> None:
+    number, _ = claim.current(run)
+    content = claim.claimant() | {"host": "elsewhere", "job": ""}
+    (run / "claims" / f"{number + 1:04d}.json").write_text(json.dumps(content))
+
+
+def test_a_run_goes_from_absent_over_running_to_complete(run: Path) -> None:
+    assert state(run) == "absent"
+    folder = RunFolder.claimed(run)
+    assert state(run) == "running"
+    (run / "progress.json").write_text("{}")
+    folder.close("complete")
+    assert state(run) == "complete"
+    assert not (run / "progress.json").exists()
+    assert claim.current(run) == (1, None)
+
+
+def test_a_run_that_nobody_alive_claims_is_dead(run: Path) -> None:
+    RunFolder.claimed(run)
+    path = run / "claims" / "0001.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"started": 0.0}))
+    assert state(run) == "dead"
+
+
+def test_a_complete_run_is_refused_unless_redone(run: Path) -> None:
+    RunFolder.claimed(run).close("complete")
+    with pytest.raises(AlreadyComplete, match=r"^cnn is complete already$") as caught:
+        RunFolder.claimed(run)
+    assert caught.value.path == run
+    assert len(list((run / "claims").glob("*.json"))) == 1, "looking claims nothing"
+    RunFolder.claimed(run, redo=True)
+    assert state(run) == "running"
+
+
+def test_a_run_finished_between_look_and_claim_is_left_alone(run: Path, monkeypatch) -> None:
+    truly = claim.claim
+
+    def slow(path: Path, *more) -> int:
+        with monkeypatch.context() as patch:
+            patch.setattr(claim, "claim", truly)
+            RunFolder.claimed(path).close("complete")  # the other one
+        return truly(path, *more)
+
+    monkeypatch.setattr(claim, "claim", slow)
+    with pytest.raises(AlreadyComplete):
+        RunFolder.claimed(run)
+    assert state(run) == "complete"
+    assert claim.current(run)[1] is None
+
+
+def test_already_complete_travels_between_ranks(run: Path) -> None:
+    told = pickle.loads(pickle.dumps(AlreadyComplete(run)))
+    assert (told.path, str(told)) == (run, "cnn is complete already")
+
+
+def test_what_former_attempts_left_is_kept(run: Path) -> None:
+    for attempt in ("first", "second", "third"):
+        folder = RunFolder.claimed(run)
+        assert {path.name for path in run.iterdir()} - {"earlier"} == {"claims", "status.json"}
+        folder.write_json("run.json", {"attempt": attempt})
+        (run / "logs").mkdir()
+        (run / "logs" / "rank0.log").write_text(attempt)
+        folder.close("failed", "because")
+    for number, attempt in enumerate(("first", "second"), 1):
+        shelf = run / "earlier" / f"{number:04d}"
+        assert json.loads((shelf / "run.json").read_text()) == {"attempt": attempt}
+        assert (shelf / "logs" / "rank0.log").read_text() == attempt
+        assert json.loads((shelf / "status.json").read_text())["reason"] == "because"
+
+
+def test_deleting_the_claims_by_hand_loses_no_former_attempt(run: Path) -> None:
+    for attempt in range(4):
+        RunFolder.claimed(run).write_json("run.json", {"attempt": attempt})
+        if attempt == 1:
+            for path in (run / "claims").iterdir():
+                path.unlink()
+    kept = [json.loads(path.read_text())["attempt"] for path in run.glob("earlier/*/run.json")]
+    assert sorted(kept) == [0, 1, 2]
+
+
+def test_a_living_claimants_files_are_not_moved(run: Path) -> None:
+    RunFolder.claimed(run).write_json("run.json", {"mine": True})
+    claimed_elsewhere(run)
+    for redo in (False, True):
+        with pytest.raises(ClaimedElsewhere):
+            RunFolder.claimed(run, redo=redo)
+    assert (run / "run.json").is_file() and not (run / "earlier").exists()
+
+
+def test_a_launchers_folder_is_found(run: Path, monkeypatch) -> None:
+    assert RunFolder.from_launcher() is None
+    monkeypatch.setenv("HPC_RUN_DIR", str(run))
+    assert RunFolder.from_launcher().path == run
+
+
+def test_training_something_else_than_the_launcher_asked_for_is_refused(run: Path, monkeypatch) -> None:
+    config = RunConfig(workload="cnn", epochs=2).model_dump()
+    require_same_request(config)  # no launcher asked for anything
+    monkeypatch.setenv("HPC_RUN_DIR", str(run))
+    require_same_request(config)  # a launcher that left no request
+    RunFolder(run).write_json("request.json", {"config": {"workload": "cnn", "epochs": 2}})
+    require_same_request(config)
+    with pytest.raises(ConfigError, match="started for other values of epochs than the notebook"):
+        require_same_request(config | {"epochs": 3})
+
+
+def test_tables_write_what_is_missing_as_empty_and_refuse_unknown_columns(run: Path) -> None:
+    RunFolder(run).write_table("ranks.csv", ["a", "b"], [{"a": 1}, {"a": None, "b": 0.5}])
+    assert (run / "ranks.csv").read_text() == "a,b\n1,\n,0.5\n"
+    with pytest.raises(ValueError, match="unknown"):
+        RunFolder(run).write_table("x.csv", ["a"], [{"unknown": 1}])
+    assert os.listdir(run) == ["ranks.csv"]
+
+
+def test_a_growing_table_has_one_header_and_every_row(run: Path) -> None:
+    for number in range(3):
+        RunFolder(run).append_table("steps.csv.gz", ["a", "b"], [{"a": number}])
+    assert gzip.decompress((run / "steps.csv.gz").read_bytes()) == b"a,b\n0,\n1,\n2,\n"

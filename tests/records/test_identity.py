@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_utils.config import RunConfig
+from hpc_utils.records import identity, run_id
+
+CONFIG = RunConfig(workload="cnn", precision="bf16", global_batch=128)
+
+
+def name(config: RunConfig = CONFIG, world_size: int = 2, **layout) -> str:
+    layout = {"ranks_per_node": world_size, "hardware": "0123abcd"} | layout
+    return run_id(identity.measured(config, world_size), **layout)
+
+
+def test_an_id_is_readable_and_repeats() -> None:
+    assert re.fullmatch(r"cnn-digits-ddp2-bf16-b128-r1-[0-9a-f]{8}", name())
+    assert name() == name()
+    assert name(world_size=4, nodes=2, ranks_per_node=2).startswith("cnn-digits-ddp2x2-bf16-b128-r1-")
+
+
+def test_an_id_stays_the_same_from_version_to_version() -> None:
+    """Change it knowingly: results measured before would all be measured again."""
+    parameters = {"workload": "cnn", "parallel": "ddp", "precision": "fp32", "global_batch": 64, "repeat": 1}
+    assert run_id(parameters, hardware="0123abcd") == "cnn-ddp1-fp32-b64-r1-a8171c36"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"repeat": 2}, {"precision": "fp32"}, {"seed": 1}, {"lr": 0.2}, {"threads_per_rank": 2}, {"global_batch": 64},
+     {"parallel": "none"}, {"epochs": 4}],
+    ids=str,
+)  # fmt: skip
+def test_another_measurement_has_another_id(change: dict) -> None:
+    assert name(CONFIG.model_copy(update=change)).rpartition("-")[2] != name().rpartition("-")[2]
+
+
+def test_another_layout_or_machine_has_another_id() -> None:
+    ids = [name(), name(world_size=4), name(world_size=4, nodes=2, ranks_per_node=2), name(hardware="a-cluster")]
+    assert len({one.rpartition("-")[2] for one in ids}) == 4
+
+
+def test_what_cannot_change_the_measurement_does_not_change_the_id() -> None:
+    assert name(CONFIG.model_copy(update={"collective_timeout": 5.0})) == name()
+
+
+def test_weak_and_strong_requests_of_one_measurement_share_an_id() -> None:
+    weak = RunConfig(workload="cnn", precision="bf16", batch_per_device=64)
+    assert name(weak) == name()
+    assert name(weak, world_size=1) != name(world_size=1)
+
+
+def test_the_data_set_is_no_parameter_of_ones_own_workload() -> None:
+    own = [RunConfig(workload="gpt:make", dataset=dataset) for dataset in ("digits", "mnist")]
+    assert name(own[0]) == name(own[1])
+    assert name(own[0]).startswith("gpt.make-ddp2-")
+
+
+TEXT = st.text(max_size=80) | st.sampled_from(
+    ["..", "../../etc:x", "-rf", "a;rm -rf ~", "$(x):y", "a/b", ".", "x" * 999]
+)
+
+
+@given(workload=TEXT, dataset=TEXT, precision=TEXT)
+def test_any_name_makes_a_safe_folder_name(workload: str, dataset: str, precision: str) -> None:
+    parameters = {"workload": workload, "dataset": dataset, "parallel": "ddp", "precision": precision,
+                  "global_batch": 64, "repeat": 1}  # fmt: skip
+    made = run_id(parameters, hardware="x")
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*-[0-9a-f]{8}", made)
+    assert ".." not in made.split("-") and len(made) < 250
+
+
+def test_names_that_look_alike_stay_apart() -> None:
+    own = [RunConfig(workload=workload) for workload in ("a.b:c", "a_b:c", "a:b.c")]
+    assert len({name(config) for config in own}) == 3
+
+
+def test_settings_tell_apart_what_is_never_pooled() -> None:
+    base = identity.measured(RunConfig(workload="cnn"), 1)
+    same = [{"repeat": 2}, {"seed": 5}, {"global_batch": 64}, {"parallel": "none"}, {"precision": "bf16"}]
+    other = [{"bucket_mb": 50.0}, {"channels_last": False}, {"optimizer": "adamw"}, {"epochs": 9}, {"lr": 0.2}]
+    assert {identity.settings(base | change) for change in same} == {identity.settings(base)}
+    assert len({identity.settings(base | change) for change in other} | {identity.settings(base)}) == 1 + len(other)
+
+
+def test_an_edited_workload_of_ones_own_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig(workload="mine.models:mlp")
+    assert identity.measured(config, 1)["source"] == "", "not there yet: the trainer says so"
+    (tmp_path / "mine").mkdir()
+    file = tmp_path / "mine/models.py"
+    file.write_text("raise RuntimeError('never imported by the launching side')\n")
+    before = identity.measured(config, 1)
+    assert before["source"]
+    assert identity.measured(config, 1) == before
+    file.write_text("# edited\n")
+    assert identity.measured(config, 1)["source"] != before["source"]

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from hpc_utils import records
+from hpc_utils.records import RunFolder, schema
+from hpc_utils.records.load import Refused, verify
+
+from .conftest import epoch_rows, rank_rows
+
+
+def test_a_run_is_one_row_with_what_its_tables_say(record: Callable, results: Path) -> None:
+    record("a")
+    loaded = records.load()
+    assert list(loaded.runs.columns) == schema.names(schema.RUNS)
+    assert list(loaded.epochs.columns) == ["run_id", *schema.names(schema.EPOCHS)]
+    assert (loaded.refused, loaded.unfinished) == ({}, {})
+    run = loaded.runs.iloc[0]
+    expected = {
+        "run_id": "a", "state": "complete", "workload": "cnn", "precision": "fp32", "world_size": 2, "epochs": 2,
+        "global_batch": 64, "batch_per_device": 32, "samples": 640, "peak_rss_bytes": 2 * 10**8, "job_id": "17",
+        "test_accuracy": 0.7, "host": "node1", "digest": "d" * 12, "torch": "2.13.0", "path": "runs/a",
+    }  # fmt: skip
+    assert {name: run[name] for name in expected} == expected
+    assert math.isclose(run.seconds, 2.1) and math.isclose(run.throughput, 640 / 2.1)
+    assert math.isclose(run.step_p50, 0.15)
+    assert loaded.epochs[["run_id", "epoch", "samples"]].values.tolist() == [["a", 1, 320], ["a", 2, 320]]
+
+
+def test_an_empty_result_set_has_all_columns(results: Path) -> None:
+    loaded = records.load()
+    assert len(loaded.runs) == len(loaded.epochs) == 0
+    assert list(loaded.runs.columns) == schema.names(schema.RUNS)
+
+
+def test_a_run_in_full(record: Callable) -> None:
+    tables = records.load_run(record("a"))
+    assert tables["run"]["run_id"] == "a"
+    assert [len(tables[name]) for name in ("epochs", "steps", "ranks")] == [2, 20, 2]
+
+
+def test_the_last_evaluated_epoch_counts(record: Callable) -> None:
+    first, last = epoch_rows()
+    record("a", epochs=[first, last | {"test_accuracy": None}])
+    record("b", epochs=[row | {"test_accuracy": None} for row in (first, last)])
+    runs = records.load().runs.set_index("run_id")
+    assert runs.test_accuracy["a"] == 0.6
+    assert pd.isna(runs.test_accuracy["b"])
+
+
+def test_a_workloads_own_metrics_are_columns_behind_ours(record: Callable) -> None:
+    record("a", epochs=[row | {"own_f1": 0.25} for row in epoch_rows()])
+    record("b")
+    epochs = records.load().epochs
+    assert list(epochs.columns)[-1] == "own_f1"
+    assert epochs.set_index("run_id").own_f1["a"].tolist() == [0.25, 0.25]
+    assert epochs.set_index("run_id").own_f1["b"].isna().all()
+
+
+def tampered(factor: float) -> list[dict]:
+    return [row | {"throughput": row["throughput"] * factor} for row in epoch_rows()]
+
+
+FALSE_RECORDS = {
+    "world size twice": ({"epochs": tampered(2)}, "throughput .* is 2 times what 320 samples in 0.7 s give"),
+    "rank missing": ({"ranks": rank_rows()[:1]}, "1 ranks left records, but the world size is 2"),
+    "samples mismatch": (
+        {"ranks": [row | {"samples": 321} for row in rank_rows()]},
+        "the ranks counted 642 samples, but the epochs hold 640",
+    ),
+    "an epoch lost": ({"epochs": epoch_rows()[:1]}, "the ranks counted 640 samples, but the epochs hold 320"),
+    "untraceable": ({"provenance": {"digest": None, "commit": None}}, "neither a digest"),
+    "no epoch": ({"epochs": []}, "no epoch was recorded"),
+    "no number": ({"epochs": [row | {"samples": "x"} for row in epoch_rows()]}, "samples is 'x'"),
+}
+
+
+@pytest.mark.parametrize(("false", "why"), FALSE_RECORDS.values(), ids=FALSE_RECORDS)
+def test_false_records_are_refused_by_name_and_others_load(record: Callable, false: dict, why: str) -> None:
+    folder = record("false", **false)
+    record("true")
+    loaded = records.load()
+    assert loaded.runs.run_id.tolist() == ["true"]
+    assert set(loaded.epochs.run_id) == {"true"}
+    assert list(loaded.refused) == ["false"]
+    for read in (verify, records.load_run):
+        with pytest.raises(Refused, match=why) as caught:
+            read(folder)
+        assert str(caught.value) == loaded.refused["false"]
+
+
+DAMAGE = {
+    "missing run.json": ("run.json", None, "run.json is missing or not whole"),
+    "broken run.json": ("run.json", b'{"schema": 1, "run', "run.json is missing or not whole"),
+    "run.json of another kind": ("run.json", b"[]", "wrong kind"),
+    "missing provenance": ("provenance.json", None, "provenance.json is missing or not whole"),
+    "zeroed provenance": ("provenance.json", b"\0" * 99, "provenance.json is missing or not whole"),
+    "binary provenance": ("provenance.json", b"\xff\xfe", "provenance.json is missing or not whole"),
+    "missing epochs": ("epochs.csv", None, "epochs.csv cannot be read"),
+    "empty epochs": ("epochs.csv", b"", "epochs.csv is truncated"),
+    "epochs cut in a row": ("epochs.csv", 40, "epochs.csv is truncated"),
+    "epochs cut in a number": ("epochs.csv", 1, "epochs.csv is truncated"),
+    "binary ranks": ("ranks.csv", b"\xff", "ranks.csv cannot be read"),
+    "ranks of other columns": ("ranks.csv", b"x\n1\n2\n", "samples"),
+}
+
+
+@pytest.mark.parametrize(("name", "damage", "why"), DAMAGE.values(), ids=DAMAGE)
+def test_damaged_files_are_refused_by_name_and_others_load(record: Callable, name: str, damage, why: str) -> None:
+    path = record("damaged") / name
+    record("whole")
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage if isinstance(damage, bytes) else path.read_bytes()[:-damage])
+    loaded = records.load()
+    assert loaded.runs.run_id.tolist() == ["whole"]
+    assert list(loaded.refused) == ["damaged"] and why in loaded.refused["damaged"]
+
+
+def test_a_file_that_the_system_will_not_read_is_refused(record: Callable) -> None:
+    path = record("damaged") / "run.json"
+    record("whole")
+    path.unlink()
+    path.mkdir()
+    loaded = records.load()
+    assert loaded.runs.run_id.tolist() == ["whole"] and list(loaded.refused) == ["damaged"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(
+    name=st.sampled_from(["run.json", "provenance.json", "epochs.csv", "ranks.csv", "status.json"]),
+    where=st.floats(0, 1, exclude_max=True),
+    length=st.integers(0, 60),
+    junk=st.binary(max_size=4) | st.sampled_from([b"\n", b",", b'"', b"{", b"null", b"1e999", b"nan", b"[]"]),
+)
+@example(name="status.json", where=0, length=999, junk=b"[]")
+@example(name="run.json", where=0, length=9999, junk=b'{"config": null}')
+def test_no_damage_to_one_run_hides_another(record, name: str, where: float, length: int, junk: bytes) -> None:
+    """Whatever happens to some bytes of one file, loading does not raise and the other run is there."""
+    whole, damaged = (RunFolder(records.study_index("x").parent.parent / "runs" / n).path for n in ("whole", "hurt"))
+    for folder in (whole, damaged):
+        if not folder.exists():
+            record(folder.name)
+    path = damaged / name
+    content = path.read_bytes()
+    start = int(where * len(content))
+    try:
+        path.write_bytes(content[:start] + junk + content[start + length :])
+        loaded = records.load()
+    finally:
+        path.write_bytes(content)
+    assert "whole" in set(loaded.runs.run_id)
+    assert ("hurt" in set(loaded.runs.run_id)) + ("hurt" in loaded.refused) + ("hurt" in loaded.unfinished) == 1
+
+
+def test_failed_and_running_runs_are_named_and_not_loaded(record: Callable, results: Path) -> None:
+    RunFolder(record("failed")).set_status("failed", "NonFiniteLoss")
+    RunFolder.claimed(results / "runs" / "running")
+    (results / "runs" / "nothing").mkdir()
+    (results / "runs" / ".hidden").mkdir()
+    record("true")
+    loaded = records.load()
+    assert loaded.runs.run_id.tolist() == ["true"]
+    assert loaded.unfinished == {"failed": "failed", "nothing": "absent", "running": "running"}
+
+
+def test_probes_that_failed_do_not_refuse_a_run(record: Callable) -> None:
+    record("a", provenance={"versions": None, "job": None, "hardware": None})
+    run = records.load().runs.iloc[0]
+    assert run.torch is None and run.job_id is None
+
+
+def test_a_study_loads_its_own_runs_only(record: Callable, results: Path) -> None:
+    record("a")
+    record("b")
+    records.study_index("strong").parent.mkdir()
+    records.study_index("strong").write_text(json.dumps({"runs": [{"run_id": "b"}, {"run_id": "to come"}]}))
+    assert records.load(study="strong").runs.run_id.tolist() == ["b"]
+    assert set(records.load(study="strong").epochs.run_id) == {"b"}
+    assert records.load(study="strong").unfinished == {"to come": "absent"}
+    with pytest.raises(records.UnknownStudy, match="`hpc study run weak` makes it"):
+        records.load(study="weak")
+
+
+def test_collect_writes_what_load_gives(record: Callable, results: Path) -> None:
+    record("a")
+    record("false", epochs=tampered(2))
+    collected = records.collect()
+    assert list(collected.refused) == ["false"]
+    for name, frame in (("runs", collected.runs), ("epochs", collected.epochs)):
+        text = (results / "csv" / f"{name}.csv").read_bytes()
+        assert b"\r" not in text
+        read = pd.read_csv(results / "csv" / f"{name}.csv")
+        assert list(read.columns) == list(frame.columns)
+        assert read.samples.tolist() == frame.samples.tolist() and set(read.run_id) == {"a"}
+        assert read.throughput.tolist() == frame.throughput.tolist()
+    records.collect()
+    assert (results / "csv" / "epochs.csv").read_bytes() == text
+
+
+def test_step_times_cut_short_are_refused(record: Callable, results: Path) -> None:
+    folder = record("a")
+    steps = folder / "steps.csv.gz"
+    steps.write_bytes(steps.read_bytes()[:-9])
+    with pytest.raises(Refused, match=r"steps\.csv\.gz cannot be read"):
+        verify(folder)
