@@ -1,0 +1,36 @@
+"""`python -m hpc_utils.train [name=value ...]`: one run from the command line, alone or under torchrun."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hpc_utils.config import ConfigError, RunConfig, parse_assignments
+from hpc_utils.datasets import DataError
+from hpc_utils.signals import Stopped, remember
+
+from .loop import train
+from .workload import WorkloadError
+
+
+def main(arguments: list[str]) -> int:
+    """Train what the assignments say; 2 if they are refused, 75 or 143 if a signal stopped the run in order."""
+    try:
+        result = train(RunConfig(**parse_assignments(arguments)))
+    except (ConfigError, DataError, WorkloadError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except Stopped as stopped:
+        print(f"{stopped}; the same command continues it", file=sys.stderr)
+        return stopped.exit_code
+    if result.is_main:
+        print(result.path)
+    return 0
+
+
+if __name__ == "__main__":
+    remember()
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # see Ranks.settle

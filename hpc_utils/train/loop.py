@@ -1,0 +1,368 @@
+"""The trainer: one function, the same on one process and on a thousand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from signal import Signals
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from hpc_utils import records, signals
+from hpc_utils.config import RunConfig
+from hpc_utils.records import atomic
+from hpc_utils.records.folder import AlreadyComplete, require_same_request
+from hpc_utils.records.identity import measured
+
+from . import optim, precision, randomness
+from .agreement import Wish
+from .checkpoint import CheckpointError, on_host
+from .keeper import Keeper
+from .loader import Loader
+from .ranks import Ranks, setup
+from .recorder import NonFiniteLoss, Recorder
+from .resolve import resolve, source_files
+from .sampler import Sampler, evaluation_indices
+from .workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["NonFiniteLoss", "Result", "train"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: its folder, and whether this process is rank 0."""
+
+    path: Path
+    is_main: bool = True
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    def tables(self) -> dict[str, pd.DataFrame | dict[str, Any]]:
+        """{"run", "epochs", "steps", "ranks"} as `records.load_run` gives them."""
+        return records.load_run(self.path)
+
+
+def train(config: RunConfig, *, redo: bool = False) -> Result:
+    """Train what `config` says on the ranks that this process is one of, and record it.
+
+    A run that is complete is not trained again (unless `redo`): its records are returned. One that was stopped
+    or died is continued from its last good checkpoint.
+
+    Raises:
+        ConfigError, WorkloadError, DataError: before anything runs.
+        NonFiniteLoss: the loss became NaN or infinite.
+        Stopped: SIGUSR1 or SIGTERM came, and a checkpoint is on disk.
+        CheckpointError: likewise, but it could not be written; or a former one does not fit.
+    """
+    require_same_request(config.model_dump())
+    sources = source_files(config)
+    exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
+    with setup(config) as ranks, exact, signals.listen() as heard:
+        recorder = Recorder(
+            config.workload,
+            global_batch=config.batches(ranks.world_size)[0],
+            parameters=measured(config, ranks.world_size),
+            ranks=ranks,
+            redo=redo,
+            sources=sources,
+        )
+        try:
+            with recorder:
+                Trainer(config, ranks, recorder, heard).run()
+        except signals.Stopped:
+            ranks.barrier()  # torchrun ends the others once one has left: rank 0 has closed its records by now
+            raise
+        except AlreadyComplete as done:
+            if ranks.is_main:
+                print(f"{done}: its records are read (redo=True, or another repeat, measures anew)")
+            return Result(done.path, ranks.is_main)
+        return Result(recorder.path, ranks.is_main)
+
+
+class Trainer:
+    """Model, data and optimizer of one rank, and the loop over them.
+
+    Attributes:
+        epoch: the present one, from 1. step: how many of its steps are done.
+    """
+
+    def __init__(self, config: RunConfig, ranks: Ranks, recorder: Recorder, heard: Sequence[Signals] = ()) -> None:
+        begun = time.perf_counter()
+        self.config, self.ranks, self.recorder = config, ranks, recorder
+        device = ranks.device
+        randomness.seed(config.seed)
+        self.workload: Workload = resolve(config)
+        self.model: nn.Module = self.workload.model().to(device)
+        randomness.seed(config.seed + 1_000_003 * (ranks.rank + 1))  # dropout differs between ranks
+        if config.channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)
+        global_batch, per_device = config.batches(ranks.world_size)
+        self.sampler = Sampler(
+            len(self.workload.train),
+            global_batch,
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+            seed=config.seed,
+            steps=config.steps_per_epoch,
+        )
+        self.loader = Loader(self.workload.train, self.workload, config, device)
+        self.test_loader = Loader(self.workload.test, self.workload, config, device)
+        self.peak_lr = config.scaled_lr(global_batch)
+        self.parallel_model = self._wrap(self.model)
+        self._fresh_optimizer()
+        self.keeper = Keeper(config, ranks, recorder, heard)
+        self.epoch, self.step = 1, 0
+        recorder.expect(config.epochs, len(self.sampler))
+        recorder.facts |= {
+            "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
+            "train_samples": len(self.workload.train),
+            "test_samples": len(self.workload.test),
+            "dropped_samples": self.sampler.dropped,
+            "batch_per_device": per_device,
+            "setup_seconds": time.perf_counter() - begun,
+        }
+
+    def run(self) -> None:
+        """Warm up, go back to where a former attempt was, then train and evaluate epoch by epoch."""
+        config, keeper = self.config, self.keeper
+        try:
+            self._warm_up()
+            keeper.resume(self)
+            while self.epoch <= config.epochs:
+                keeper.between_epochs(self)
+                if self.step < len(self.sampler):  # else a former attempt was stopped in its evaluation
+                    self._train()
+                self.recorder.note(**self._notes())
+                self.epoch, self.step = self.epoch + 1, 0
+        finally:
+            keeper.close()
+        if config.save_weights and self.ranks.is_main:
+            weights = on_host(self.model.state_dict())
+            atomic.write(self.recorder.path / "weights.pt", lambda file: torch.save(weights, file))
+
+    def _train(self) -> None:
+        """The present epoch's steps, or what is left of them."""
+        self.parallel_model.train()
+        batches = self.loader.batches(self.sampler.epoch(self.epoch, self.step), self.epoch, self.step)
+        self.keeper.begin()
+        for inputs, targets in self.recorder.epoch(batches):
+            self._step(inputs, targets)
+            self.step += 1
+            if self.step < len(self.sampler):
+                self.keeper.between_steps(self)
+
+    def _notes(self) -> dict[str, float]:
+        notes = {"dropped_samples": self.sampler.dropped, **self._ddp_counters()}
+        every = self.config.evaluate_every
+        if every and (self.epoch % every == 0 or self.epoch == self.config.epochs):
+            notes |= self.evaluate()
+        return notes
+
+    def _step(self, inputs: Any, targets: Any) -> None:
+        recorder, lr = self.recorder, self._next_lr()
+        self.optimizer.zero_grad(set_to_none=True)
+        with precision.autocast(self.config.precision, self.ranks.device):
+            outputs = self.workload.forward(self.parallel_model, inputs)
+            loss = self.workload.loss(outputs, targets)
+        recorder.lap("forward")
+        self.scaler.scale(loss).backward()
+        recorder.lap("backward")
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        with torch.no_grad():
+            sums = {name: metric(outputs, targets) for name, metric in self.workload.metrics.items()}
+        recorder.step(samples=batch_size(targets), loss=loss, lr=lr, **sums)
+
+    @torch.inference_mode()
+    def evaluate(self) -> dict[str, float]:
+        """Loss and metrics over every test sample exactly once, reduced over ranks, and the seconds it took.
+
+        All ranks evaluate rank 0's batch-norm statistics: between steps each rank has seen its own batches.
+        """
+        ranks, before = self.ranks, randomness.take(self.ranks.device)
+        ranks.synchronize()
+        begun = time.perf_counter()
+        self._share_buffers()
+        self.model.eval()
+        self.keeper.begin()
+        names = ["loss", *self.workload.metrics]
+        sums = torch.zeros(len(names) + 1, dtype=torch.float64)
+        of_all = -(-(len(self.workload.test) // ranks.world_size) // self.config.eval_batch)  # some have one more
+        for number, (count, values) in enumerate(self._evaluate_batches(names)):
+            sums += torch.tensor([count, *values], dtype=torch.float64)
+            if wish := self.keeper.stops_evaluation() if number < of_all else Wish.NOTHING:
+                randomness.put(before, ranks.device)  # it begins anew
+                self.keeper.stop(wish, self)
+        total, *values = ranks.sum(sums).tolist()
+        self.model.train()
+        metrics = {f"test_{name}": value / total for name, value in zip(names, values, strict=True)}
+        return metrics | {"eval_seconds": time.perf_counter() - begun}
+
+    def _evaluate_batches(self, names: list[str]) -> Iterator[tuple[int, list[float]]]:
+        """(samples, sums of loss and metrics) of each of this rank's test batches."""
+        workload, config = self.workload, self.config
+        indices = evaluation_indices(
+            len(workload.test), config.eval_batch, rank=self.ranks.rank, world_size=self.ranks.world_size
+        )
+        for inputs, targets in self.test_loader.batches(indices, epoch=0):
+            with precision.autocast(config.precision, self.ranks.device):
+                outputs = workload.forward(self.model, inputs)
+                loss = workload.loss(outputs, targets)
+            count = batch_size(targets)
+            yield (
+                count,
+                [float(loss) * count, *(float(workload.metrics[name](outputs, targets)) for name in names[1:])],
+            )
+
+    def _warm_up(self) -> None:
+        """Steps that leave no trace: weights, statistics, random state and optimizer are put back.
+
+        They pay for what only the first steps pay: kernels chosen and compiled, buffers allocated, DDP's
+        buckets rebuilt in the order in which gradients arrive.
+        """
+        begun = time.perf_counter()
+        steps = self.config.warmup_steps
+        if steps:
+            weights, before = copied(self.model.state_dict()), randomness.take(self.ranks.device)
+            self.parallel_model.train()
+            batches = self.loader.batches(list(_first(self.sampler.epoch(1), steps)), epoch=0)
+            for inputs, targets in batches:
+                self._silent_step(inputs, targets)
+            self.model.load_state_dict(weights)
+            randomness.put(before, self.ranks.device)
+            self._fresh_optimizer()
+        self.ranks.barrier()
+        self.recorder.facts["warmup_seconds"] = time.perf_counter() - begun
+
+    def _silent_step(self, inputs: Any, targets: Any) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        with precision.autocast(self.config.precision, self.ranks.device):
+            loss = self.workload.loss(self.workload.forward(self.parallel_model, inputs), targets)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def _fresh_optimizer(self) -> None:
+        self.optimizer = optim.build(self.model, self.config, self.peak_lr)
+        self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
+
+    @property
+    def steps_done(self) -> int:
+        """Over all epochs."""
+        return (self.epoch - 1) * len(self.sampler) + self.step
+
+    def _next_lr(self) -> float:
+        """Set the coming step's learning rate. Not a torch scheduler: those object to steps that fp16 skips."""
+        per_epoch = len(self.sampler)
+        total = per_epoch * self.config.epochs
+        lr = self.peak_lr * optim.lr_factor(self.steps_done, total, per_epoch, self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        return lr
+
+    def state(self) -> dict[str, Any] | None:
+        """All that a resume needs, copied to the host: on rank 0; None on the others. Every rank calls it, paused."""
+        own = {"random": randomness.take(self.ranks.device), "recorder": self.recorder.own_state()}
+        everyone = self.ranks.gather(own)
+        if not self.ranks.is_main:
+            return None
+        return {
+            "epoch": self.epoch,
+            "step": self.step,
+            "model": copied(self.model.state_dict()),
+            "optimizer": on_host(self.optimizer.state_dict()),
+            "scaler": self.scaler.state_dict(),
+            "recorder": on_host(self.recorder.state()),
+            "ranks": everyone,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go back to where `state` was taken; every rank calls it, after the warm-up.
+
+        Raises:
+            CheckpointError: it was taken of another model, or of another number of ranks.
+        """
+        try:
+            own = state["ranks"][self.ranks.rank]
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.scaler.load_state_dict(state["scaler"])
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"the checkpoint does not fit this model and optimizer (has the workload's code changed?); "
+                f"redo the run to start from the beginning: {error}"
+            ) from error
+        self.epoch, self.step = state["epoch"], state["step"]
+        self.recorder.restore(state["recorder"], own["recorder"], epoch=self.epoch, step=self.step)
+        self.recorder.expect(self.config.epochs, len(self.sampler), done=self.steps_done)
+        randomness.put(own["random"], self.ranks.device)
+
+    def _wrap(self, model: nn.Module) -> nn.Module:
+        if self.ranks.backend is None:
+            return model
+        device = self.ranks.device
+        wrapped = DistributedDataParallel(
+            model,
+            device_ids=[device.index] if device.type == "cuda" else None,
+            bucket_cap_mb=self.config.bucket_mb,
+            gradient_as_bucket_view=True,
+        )
+        if device.type == "cpu":  # on a GPU the counters wait for the device: keep to DDP's rare sampling
+            wrapped._set_ddp_runtime_logging_sample_rate(self.config.phase_every)
+        return wrapped
+
+    def _ddp_counters(self) -> dict[str, float]:
+        """Seconds a step of gradient communication and of its overlap with computation, by DDP's own count.
+
+        Rank 0's means over the steps that DDP has sampled so far, the warm-up's among them.
+        """
+        if self.ranks.backend is None or self.ranks.world_size == 1:
+            return {}
+        try:
+            counters = self.parallel_model._get_ddp_logging_data()
+        except (AttributeError, RuntimeError):  # private: it may go or refuse
+            return {}
+        found = {
+            "comm_seconds": counters.get("avg_backward_comm_time", 0),
+            "overlap_seconds": counters.get("avg_backward_compute_comm_overlap_time", 0),
+        }
+        return {name: value / 1e9 for name, value in found.items()} if found["comm_seconds"] else {}
+
+    def _share_buffers(self) -> None:
+        if self.ranks.world_size > 1:
+            for buffer in self.model.buffers():
+                torch.distributed.broadcast(buffer, 0)
+
+
+def batch_size(targets: Any) -> int:
+    """Samples in a batch: the first dimension of the targets (or of the first of them)."""
+    while not isinstance(targets, Tensor):
+        targets = next(iter(targets.values() if isinstance(targets, dict) else targets))
+    return len(targets)
+
+
+def copied(weights: dict[str, Any]) -> dict[str, Any]:
+    """A module's `state_dict` on the host, sharing nothing with the module; what it knows of versions stays."""
+    for name, value in weights.items():
+        weights[name] = on_host(value)
+    return weights
+
+
+def _first(batches: Iterator[Tensor], count: int) -> Iterator[Tensor]:
+    """`count` of `batches`, from the start again when they run out."""
+    kept = []
+    for batch in batches:
+        if len(kept) == count:
+            break
+        kept.append(batch)
+    yield from (kept[i % len(kept)] for i in range(count))

@@ -1,0 +1,37 @@
+"""The state of every random number generator that training may draw from."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def seed(value: int) -> None:
+    """Start all of them at `value`."""
+    torch.manual_seed(value)
+    random.seed(value)
+    np.random.seed(value % 2**32)
+
+
+def take(device: torch.device) -> dict[str, Any]:
+    """Their state, as tensors and plain values: torch's on the host and on `device`, Python's, NumPy's."""
+    name, keys, *rest = np.random.get_state()
+    return {
+        "torch": torch.get_rng_state(),
+        "device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "python": random.getstate(),
+        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), *rest],
+    }
+
+
+def put(state: dict[str, Any], device: torch.device) -> None:
+    """Put them where they were when `state` was taken."""
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state["device"], device)
+    random.setstate(state["python"])
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))

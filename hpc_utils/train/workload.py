@@ -1,0 +1,56 @@
+"""What is trained: a small protocol. Ours (`vision`) are examples; the user's own is any `module:function`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+Batch = tuple[Any, Any]
+
+
+class WorkloadError(ValueError):
+    """A workload cannot be found or is not one; the message says what was expected."""
+
+    exit_code = 2
+
+
+@runtime_checkable
+class ArraySource(Protocol):
+    """A data set that makes whole batches itself, faster than sample by sample."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Tensor, epoch: int, device: torch.device) -> Batch:
+        """(inputs, targets) of the samples `indices` (int64, B) on `device`, augmented as `epoch` says."""
+        ...
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Model, data, loss and metrics.
+
+    Attributes:
+        model: builds the model; called once on every rank under the run's seed.
+        train, test: map-style data sets of (input, target) samples, or `ArraySource`s.
+        loss: (outputs, targets) -> mean loss over the batch, a scalar.
+        metrics: name -> function (outputs, targets) -> *sum* over the batch, a scalar tensor.
+        forward: (model, inputs) -> outputs, for models that take more than one tensor.
+        collate: as a DataLoader's, for map-style data sets.
+    """
+
+    model: Callable[[], nn.Module]
+    train: Any
+    test: Any
+    loss: Callable[[Any, Any], Tensor]
+    metrics: Mapping[str, Callable[[Any, Any], Tensor]] = field(default_factory=dict)
+    forward: Callable[[nn.Module, Any], Any] = lambda model, inputs: model(inputs)
+    collate: Callable[[list], Batch] | None = None
+
+
+def correct(outputs: Tensor, targets: Tensor) -> Tensor:
+    """How many of the batch's predictions (B, classes) are right: the metric `accuracy`."""
+    return (outputs.argmax(1) == targets).sum()

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from hpc_utils.datasets import Images
+from hpc_utils.train import augment
+from hpc_utils.train.vision import ImageSource
+
+CPU = torch.device("cpu")
+
+
+def pictures(count: int = 40, height: int = 6, width: int = 5, channels: int = 3) -> torch.Tensor:
+    return torch.randint(1, 256, (count, height, width, channels), generator=torch.Generator().manual_seed(1)).byte()
+
+
+def naive(pixels: torch.Tensor, key: int, indices: torch.Tensor, padding: int, flip: bool) -> torch.Tensor:
+    """One image at a time, with NumPy's padding, slicing and mirroring."""
+    made = []
+    for image, index in zip(pixels.numpy(), indices, strict=True):
+        height, width, _ = image.shape
+        draw = [
+            int(augment.integers(key, index[None], *what))
+            for what in ((0, 2 * padding + 1), (1, 2 * padding + 1), (2, 2))
+        ]
+        padded = np.pad(image, ((padding, padding), (padding, padding), (0, 0)))
+        crop = padded[draw[0] : draw[0] + height, draw[1] : draw[1] + width]
+        made.append(crop[:, ::-1] if flip and draw[2] else crop)
+    return torch.from_numpy(np.stack(made))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("padding", [0, 1, 4])
+def test_crop_and_flip_do_what_a_naive_loop_does(padding: int, flip: bool, channels: int) -> None:
+    pixels, indices, key = pictures(channels=channels), torch.arange(100, 140), augment.key(3, 2)
+    made = augment.crop_and_flip(pixels, key, indices, padding=padding, flip=flip)
+    assert made.dtype == torch.uint8
+    assert torch.equal(made, naive(pixels, key, indices, padding, flip))
+
+
+def test_all_shifts_and_both_sides_occur_evenly() -> None:
+    """A dot in the middle is moved to each place of its neighbourhood, and mirrored images stay there."""
+    dots = torch.zeros(9000, 5, 5, 1, dtype=torch.uint8)
+    dots[:, 2, 2] = 255
+    made = augment.crop_and_flip(dots, augment.key(0, 1), torch.arange(9000), padding=1, flip=True)
+    assert (made.flatten(1) == 255).sum(1).eq(1).all(), "pixel values are moved, never changed"
+    places = made.view(-1, 25).argmax(1).bincount(minlength=25).view(5, 5)
+    assert places[1:4, 1:4].sum() == 9000
+    assert stats.chisquare(places[1:4, 1:4].flatten()).pvalue > 1e-6
+
+
+def images(channels: int, count: int = 30) -> Images:
+    pixels = pictures(count, 8, 8, channels).numpy()
+    mean, std = (0.5, 0.4, 0.3)[:channels], (0.2, 0.25, 0.3)[:channels]
+    return Images("x", "x", "train", pixels, np.arange(count), tuple("abc"), mean, std, "")
+
+
+def batch(indices: list[int], epoch: int = 1, seed: int = 0) -> dict[int, bytes]:
+    """Each sample's image, bit by bit, as a batch of these samples gives it."""
+    made, labels = ImageSource(images(3), seed=seed, padding=2, flip=True).batch(torch.tensor(indices), epoch, CPU)
+    assert labels.tolist() == indices
+    return {index: image.numpy().tobytes() for index, image in zip(indices, made.contiguous(), strict=True)}
+
+
+ALONE = {epoch: {index: batch([index], epoch)[index] for index in range(30)} for epoch in (1, 2)}
+
+
+@given(order=st.permutations(range(30)), cuts=st.lists(st.integers(1, 29), max_size=4), epoch=st.sampled_from([1, 2]))
+def test_an_image_is_the_same_in_any_batch_in_any_order(order: list[int], cuts: list[int], epoch: int) -> None:
+    """So it does not matter which rank loads it, beside which others, or when."""
+    edges = [0, *sorted(set(cuts)), 30]
+    split = [order[start:stop] for start, stop in itertools.pairwise(edges)]
+    made = {index: image for part in split for index, image in batch(part, epoch).items()}
+    assert made == ALONE[epoch]
+
+
+def test_epochs_and_seeds_differ() -> None:
+    everyone = list(range(30))
+    first, second, seeded = batch(everyone), batch(everyone, epoch=2), batch(everyone, seed=1)
+    for one, other in ((first, second), (first, seeded), (second, seeded)):
+        assert sum(one[i] != other[i] for i in everyone) > 20
+    keys = {augment.key(seed, epoch) for seed in range(200) for epoch in range(50)}
+    assert len(keys) == 200 * 50
+    assert all(0 <= key < 2**63 for key in keys)
+
+
+def test_normalisation_is_all_that_happens_without_augmentation() -> None:
+    data = images(3)
+    made, _ = ImageSource(data, seed=0).batch(torch.arange(30), 1, CPU)
+    expected = (data.images / 255 - np.array(data.mean)) / np.array(data.std)
+    np.testing.assert_allclose(made.permute(0, 2, 3, 1), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_the_layout_is_as_asked_and_changes_no_value(channels_last: bool) -> None:
+    source = ImageSource(images(3), seed=0, padding=2, flip=True, channels_last=channels_last)
+    made, _ = source.batch(torch.arange(30), 1, CPU)
+    assert made.shape == (30, 3, 8, 8)
+    assert made.is_contiguous(memory_format=torch.channels_last) == channels_last
+    assert {i: image.contiguous().numpy().tobytes() for i, image in enumerate(made)} == ALONE[1]
+
+
+@pytest.mark.parametrize("high", [2, 3, 9, 10])
+@pytest.mark.parametrize("key", [0, augment.key(0, 1), augment.key(7, 300)])
+def test_integers_are_uniform(key: int, high: int) -> None:
+    drawn = augment.integers(key, torch.arange(50_000), 0, high)
+    assert drawn.min() == 0 and drawn.max() == high - 1
+    assert stats.chisquare(drawn.bincount(minlength=high)).pvalue > 1e-6
+
+
+PAIRS = {
+    "streams": lambda draw: (draw(1, stream=0), draw(1, stream=1)),
+    "epochs": lambda draw: (draw(1), draw(2)),
+    "neighbouring samples": lambda draw: (draw(1)[:-1], draw(1)[1:]),
+    "seeds": lambda draw: (draw(1), draw(1, seed=1)),
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_draws_are_independent(pair: str) -> None:
+    def draw(epoch: int, *, seed: int = 0, stream: int = 0) -> torch.Tensor:
+        return augment.integers(augment.key(seed, epoch), torch.arange(50_000), stream, 9)
+
+    one, other = PAIRS[pair](draw)
+    joint = (one * 9 + other).bincount(minlength=81)
+    assert stats.chisquare(joint).pvalue > 1e-6
+
+
+@given(
+    key=st.integers(0, 2**63 - 1), index=st.integers(0, 2**40), stream=st.integers(0, 9), high=st.integers(1, 1000)
+)
+def test_integers_stay_in_range_whatever_the_key(key: int, index: int, stream: int, high: int) -> None:
+    assert 0 <= int(augment.integers(key, torch.tensor([index]), stream, high)) < high

@@ -1,0 +1,254 @@
+"""Checkpoints on disk: whole or not at all, two of them, and a damaged one is never taken for a good one."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from hpc_utils.records import atomic
+from hpc_utils.train import checkpoint, randomness
+from hpc_utils.train.checkpoint import Checkpoints, Damaged, on_host, read
+
+from .forked import Ranks
+from .support import small_disk
+
+CPU = torch.device("cpu")
+
+
+def state(step: int) -> dict:
+    """Something of what a trainer's state is made of."""
+    return {
+        "step": step,
+        "model": {"weight": torch.full((300, 7), float(step)).t(), "count": torch.tensor(step)},
+        "optimizer": {"state": {0: {"momentum": torch.arange(9.0)}}, "param_groups": [{"betas": (0.9, 0.999)}]},
+        "ranks": [{"random": randomness.take(CPU), "rows": [{"loss": 0.1 + 0.2, "none": None}]}],
+    }
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> SimpleNamespace:
+    """Checkpoints in an empty folder, and what they said."""
+    said: list[str] = []
+    return SimpleNamespace(checkpoints=Checkpoints(tmp_path / "checkpoints", said.append), said=said)
+
+
+def write(checkpoints: Checkpoints, *steps: int) -> None:
+    for step in steps:
+        checkpoints.write(step, state(step))
+        assert checkpoints.wait() == ""
+
+
+def files(checkpoints: Checkpoints) -> list[str]:
+    return sorted(path.name.partition("-")[0] for path in checkpoints.folder.iterdir())
+
+
+def test_what_is_read_is_what_was_written(kept) -> None:
+    before = state(5)
+    kept.checkpoints.write(5, before)
+    path, found = kept.checkpoints.newest()
+    assert read(path)["step"] == found["step"] == 5
+    assert torch.equal(found["model"]["weight"], before["model"]["weight"])
+    assert found["model"]["weight"].stride() == before["model"]["weight"].stride()
+    assert found["optimizer"]["param_groups"] == before["optimizer"]["param_groups"]
+    assert found["ranks"][0]["rows"] == before["ranks"][0]["rows"]
+    assert kept.said == []
+
+
+def test_the_last_two_are_kept(kept) -> None:
+    assert kept.checkpoints.newest() is None
+    write(kept.checkpoints, 9, 10, 100, 1000)
+    assert files(kept.checkpoints) == ["step000000100", "step000001000"]
+    assert kept.checkpoints.newest()[1]["step"] == 1000
+
+
+def test_of_one_step_only_the_last_is_kept(kept) -> None:
+    for value in (1, 2, 3):
+        kept.checkpoints.write(7, state(value))
+    assert kept.checkpoints.wait() == ""
+    assert files(kept.checkpoints) == ["step000000007"]
+    assert kept.checkpoints.newest()[1]["step"] == 3
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def replace(path: Path) -> None:
+    path.write_bytes(b"something else")
+
+
+def unreadable(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES = [truncate, flip, empty, replace, unreadable]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_newest_one_is_set_aside_for_the_one_before(kept, damage: Callable[[Path], None]) -> None:
+    write(kept.checkpoints, 1, 2)
+    newest, _ = kept.checkpoints.newest()
+    damage(newest)
+    path, found = kept.checkpoints.newest()
+    assert found["step"] == 1
+    assert any(newest.name in line and "is damaged" in line for line in kept.said)
+    assert any(path.name in line and "is good" in line for line in kept.said)
+    assert files(kept.checkpoints) == ["damaged", "step000000001"]
+    write(kept.checkpoints, 2, 3)
+    assert kept.checkpoints.newest()[1]["step"] == 3
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_when_all_are_damaged_it_says_that_training_starts_anew(kept, damage: Callable[[Path], None]) -> None:
+    write(kept.checkpoints, 1, 2)
+    for path in kept.checkpoints.folder.iterdir():
+        damage(path)
+    assert kept.checkpoints.newest() is None
+    assert len([line for line in kept.said if "is damaged" in line]) == 2
+    assert "from the beginning" in kept.said[-1]
+
+
+def test_no_flipped_bit_goes_unnoticed(kept) -> None:
+    write(kept.checkpoints, 1)
+    path, _ = kept.checkpoints.newest()
+    good = path.read_bytes()
+    for position in random.Random(0).sample(range(len(good) * 8), 200):
+        bad = bytearray(good)
+        bad[position // 8] ^= 1 << position % 8
+        path.write_bytes(bad)
+        with pytest.raises(Damaged):
+            read(path)
+
+
+def test_another_versions_is_not_read(kept, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "VERSION", 0)
+        write(kept.checkpoints, 1)
+    assert kept.checkpoints.newest() is None
+    assert "it is of version 0" in kept.said[0]
+
+
+def test_nothing_that_runs_code_is_loaded(kept, tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "pwned"),)
+
+    kept.checkpoints.write(1, {"evil": Evil()})
+    assert kept.checkpoints.wait() == ""
+    assert kept.checkpoints.newest() is None
+    assert "is damaged" in kept.said[0]
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_nobody_waits_for_a_checkpoint_that_is_being_written(kept, monkeypatch) -> None:
+    free = threading.Event()
+    truly = atomic.write
+
+    def blocked(*arguments) -> None:
+        assert free.wait(60)
+        truly(*arguments)
+
+    monkeypatch.setattr(atomic, "write", blocked)
+    kept.checkpoints.write(1, state(1))
+    assert kept.checkpoints.busy
+    assert not list(kept.checkpoints.folder.glob("*"))
+    free.set()
+    assert kept.checkpoints.wait() == ""
+    assert not kept.checkpoints.busy
+    assert files(kept.checkpoints) == ["step000000001"]
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A real disk of 2 MiB."""
+    with small_disk(2) as folder:
+        yield folder
+
+
+@pytest.mark.parametrize("foreseen", [True, False])
+def test_on_a_full_disk_the_old_one_stays_good(disk: Path, monkeypatch, foreseen: bool) -> None:
+    if not foreseen:  # it fills up while the checkpoint is being written
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 40))
+    said: list[str] = []
+    checkpoints = Checkpoints(disk / "checkpoints", said.append)
+    write(checkpoints, 1)
+    before = checkpoints.newest()[0].read_bytes()
+    checkpoints.write(2, {"big": torch.zeros(1 << 20)})
+    assert checkpoints.wait() == "No space left on device"
+    (warning,) = said
+    assert "WARNING" in warning and "step 2" in warning and "No space left" in warning
+    assert "step000000001" in warning and "stays" in warning
+    assert [path.name.partition("-")[0] for path in (disk / "checkpoints").iterdir()] == ["step000000001"]
+    assert checkpoints.newest()[0].read_bytes() == before
+    checkpoints.write(3, state(3))
+    assert checkpoints.wait() == "", "once there is room again, it goes on"
+    assert checkpoints.newest()[1]["step"] == 3
+
+
+def keep_writing(folder: Path) -> None:
+    checkpoints = Checkpoints(folder, print)
+    for step in range(1, 10**6):
+        checkpoints.write(step, {"big": torch.full((1 << 20,), float(step))})
+        print(step, flush=True)
+
+
+def test_who_is_killed_in_writing_leaves_the_one_before(kept, tmp_path: Path) -> None:
+    folder = kept.checkpoints.folder
+    for moment in range(8):
+        writer = Ranks(1, keep_writing, folder, folder=tmp_path / str(moment), results=tmp_path)
+        deadline = time.monotonic() + 60
+        while len(writer.said().split()) < 4 and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(moment * 0.002)
+        writer.signal(0, signal.SIGKILL)
+        assert writer.end() == [-signal.SIGKILL]
+        path, found = kept.checkpoints.newest()
+        assert found["big"].eq(int(path.name[4:13])).all()
+        assert not list(folder.glob(".*")), "what was unfinished is gone"
+        assert 2 <= len(list(folder.iterdir())) <= 3
+    assert kept.said == []
+
+
+def test_the_state_shares_nothing_with_what_training_changes() -> None:
+    weight = torch.zeros(3)
+    copy = on_host({"a": [weight, (weight, 1)], "b": "text"})
+    weight += 1
+    assert copy["a"][0].sum() == copy["a"][1][0].sum() == 0
+    assert copy["a"][1][1] == 1 and copy["b"] == "text"
+
+
+def test_every_generator_goes_back_to_where_it_was(kept) -> None:
+    def draw() -> list[float]:
+        return [torch.randn(1).item(), random.gauss(0, 1), np.random.randn(), torch.rand(1).item(), random.random()]
+
+    randomness.seed(7)
+    draw()  # leaves half a pair of normal numbers in Python's and NumPy's
+    kept.checkpoints.write(1, {"random": randomness.take(CPU)})
+    expected = draw()
+    draw()
+    randomness.put(kept.checkpoints.newest()[1]["random"], CPU)
+    assert draw() == expected
+    randomness.seed(7)
+    assert draw() != expected

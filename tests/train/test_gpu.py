@@ -1,0 +1,82 @@
+"""What only a GPU can show."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hpc_utils.train import augment, precision
+
+from .support import BRIEF, distance, fit
+
+pytestmark = pytest.mark.gpu
+
+RUN = BRIEF | {"device": "cuda", "epochs": 2, "steps_per_epoch": 20, "phase_every": 5, "warmup_steps": 5}
+
+
+@pytest.mark.parametrize("parallel", ["none", "ddp"])
+def test_events_add_up_to_the_time_and_phases_to_the_step(results, parallel: str) -> None:
+    result, _ = fit(**RUN, parallel=parallel)
+    tables = result.tables()
+    steps = tables["steps"]
+    assert steps.groupby("epoch").seconds.sum().tolist() == pytest.approx(
+        tables["epochs"].seconds.tolist(), rel=0.1, abs=0.01
+    )
+    sampled = steps[steps.forward.notna()]
+    assert sampled.step.tolist() == [1, 6, 11, 16] * 2
+    phases = sampled[["data", "forward", "backward", "optimizer"]].sum(axis=1)
+    assert phases.tolist() == pytest.approx(sampled.seconds.tolist(), rel=0.02, abs=1e-4)
+    assert tables["run"]["backend"] in (("nccl", "rccl") if parallel == "ddp" else (None,))
+
+
+def test_memory_of_the_device_is_recorded(results) -> None:
+    result, weights = fit(**RUN)
+    (rank,) = result.tables()["ranks"].to_dict("records")
+    held = sum(value.numel() * value.element_size() for value in weights.values())
+    total = torch.cuda.get_device_properties(0).total_memory
+    assert 2 * held < rank["peak_allocated_bytes"] <= rank["peak_reserved_bytes"] < total
+    assert rank["device"] == "cuda:0" and rank["device_name"] == torch.cuda.get_device_name(0)
+
+
+@pytest.mark.parametrize("name", ["tf32", "bf16", "fp16"])
+def test_other_precisions_train_alike(results, name: str) -> None:
+    full, other = (fit(**RUN, precision=p)[0].tables()["epochs"].iloc[-1] for p in ("fp32", name))
+    assert other.train_loss == pytest.approx(full.train_loss, rel=0.05)
+
+
+def test_tf32_rounds_and_fp32_does_not(results) -> None:
+    if torch.version.hip or torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("no TF32 before Ampere")
+    numbers = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(1024, 1024, generator=numbers) for _ in range(2))
+    exact = a.double() @ b.double()
+
+    def error(name: str) -> float:
+        with precision.matmul_precision(name):
+            return float(((a.cuda() @ b.cuda()).cpu() - exact).abs().max())
+
+    assert error("fp32") < 1e-3 < 5e-3 < error("tf32")
+
+
+def test_warm_up_leaves_no_trace(results) -> None:
+    run = RUN | {"deterministic": True, "epochs": 1, "steps_per_epoch": 5}
+    _, cold = fit(**run | {"warmup_steps": 0})
+    _, warm = fit(**run)
+    assert distance(cold, warm) < 1e-6
+
+
+def test_a_gpu_trains_what_a_cpu_trains(results) -> None:
+    run = RUN | {"epochs": 1, "steps_per_epoch": 5}
+    _, ours = fit(**run)
+    _, theirs = fit(**run | {"device": "cpu"})
+    assert distance({name: value.cpu() for name, value in ours.items()}, theirs) < 1e-3
+
+
+def test_augmentation_is_the_same_on_both_devices() -> None:
+    pixels = torch.randint(0, 256, (64, 32, 32, 3), generator=torch.Generator().manual_seed(0)).byte()
+    indices, key = torch.arange(64) * 12345, augment.key(3, 4)
+    cpu, gpu = (
+        augment.crop_and_flip(pixels.to(device), key, indices.to(device), padding=4, flip=True).cpu()
+        for device in ("cpu", "cuda")
+    )
+    assert torch.equal(cpu, gpu)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from hpc_utils.config import RunConfig
+from hpc_utils.train import optim
+from hpc_utils.train.vision import MODELS
+
+PER_EPOCH, EPOCHS = 10, 20
+STEPS = PER_EPOCH * EPOCHS
+
+
+def factors(schedule: str, warmup: float = 2.0) -> list[float]:
+    config = RunConfig(schedule=schedule, lr_warmup_epochs=warmup, epochs=EPOCHS)
+    return [optim.lr_factor(step, STEPS, PER_EPOCH, config) for step in range(STEPS)]
+
+
+def falling(values: list[float]) -> bool:
+    return all(a >= b for a, b in itertools.pairwise(values))
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "step", "constant"])
+@pytest.mark.parametrize("warmup", [0.0, 1.0, 2.5])
+def test_the_warm_up_rises_in_equal_parts_to_the_peak(schedule: str, warmup: float) -> None:
+    made, steps = factors(schedule, warmup), round(warmup * PER_EPOCH)
+    assert made[:steps] == pytest.approx([(n + 1) / steps for n in range(steps)])
+    assert made[steps] == 1.0
+    assert falling(made[steps:]) and max(made) == 1.0
+
+
+def test_cosine_falls_to_nearly_nothing_half_way_through_half() -> None:
+    made = factors("cosine", 0.0)
+    assert made[STEPS // 2] == pytest.approx(0.5)
+    assert made[STEPS // 4] == pytest.approx(0.8536, abs=1e-4)
+    assert 0 < made[-1] < 1e-3
+    warmed = factors("cosine", 2.0)[20:]
+    assert warmed[90] == pytest.approx(0.5) and 0 < warmed[-1] < 1e-3
+
+
+def test_step_falls_to_a_tenth_and_a_hundredth() -> None:
+    made = factors("step")
+    assert (made[99], made[100], made[149], made[150], made[-1]) == (1.0, 0.1, 0.1, 0.01, 0.01)
+
+
+def test_constant_stays() -> None:
+    assert set(factors("constant", 0.0)) == {1.0}
+
+
+def test_onecycle_rises_over_three_tenths_and_falls_to_nearly_nothing() -> None:
+    made = factors("onecycle")
+    top = round(0.3 * STEPS)
+    assert made[0] == 0.04 and made[top] == 1.0
+    assert falling(made[: top + 1][::-1]) and falling(made[top:])
+    assert made[top // 2] == pytest.approx(0.52) and 0 < made[-1] < 1e-3
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "step", "constant", "onecycle"])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_short_runs_have_a_rate_too(schedule: str, steps: int) -> None:
+    config = RunConfig(schedule=schedule, lr_warmup_epochs=3.0, epochs=3)
+    for per_epoch in (1, steps):
+        made = [optim.lr_factor(step, steps, per_epoch, config) for step in range(steps)]
+        assert all(0 < factor <= 1 for factor in made)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_weights_decay_but_biases_and_norms_do_not(name: str, optimizer: str) -> None:
+    model = MODELS[name](3, 10, "cifar")
+    made = optim.build(model, RunConfig(optimizer=optimizer, weight_decay=0.25, momentum=0.8), 0.5)
+    decays = {id(p): group["weight_decay"] for group in made.param_groups for p in group["params"]}
+    expected = {
+        id(p): 0.0 if attribute == "bias" or isinstance(module, nn.BatchNorm2d) else 0.25
+        for module in model.modules()
+        for attribute, p in module.named_parameters(recurse=False)
+    }
+    assert decays == expected
+    for group in made.param_groups:
+        assert group["lr"] == 0.5
+        assert group["betas"][0] == 0.8 if optimizer == "adamw" else group["momentum"] == 0.8 and group["nesterov"]
+
+
+def test_frozen_parameters_are_left_out_and_no_momentum_is_plain_sgd() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3, bias=False))
+    model[0].requires_grad_(False)
+    made = optim.build(model, RunConfig(momentum=0.0), 0.1)
+    assert [p is model[1].weight for group in made.param_groups for p in group["params"]] == [True]
+    before = model[1].weight.detach().clone()
+    model[1].weight.grad = torch.ones(3, 3)
+    made.step()
+    assert torch.allclose(model[1].weight, before * (1 - 0.1 * 5e-4) - 0.1)

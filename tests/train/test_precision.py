@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from hpc_utils.train import precision
+
+from .conftest import OUTSIDE
+from .support import BRIEF, fit
+
+CPU = torch.device("cpu")
+
+
+def flags() -> tuple[bool, ...]:
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+
+def set_flags(matmul: bool, convolution: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, convolution
+
+
+@pytest.fixture(params=[False, True], ids=["off before", "on before"])
+def before(request) -> Iterator[bool]:
+    """TF32 as somebody else has left it."""
+    found = flags()
+    set_flags(request.param, request.param)
+    yield request.param
+    set_flags(*found)
+
+
+@pytest.mark.parametrize(("name", "on"), [("fp32", False), ("tf32", True), ("bf16", False), ("fp16", False)])
+def test_tf32_is_on_for_tf32_only_and_put_back(before: bool, name: str, on: bool) -> None:
+    with precision.matmul_precision(name):
+        assert flags() == (on, on)
+        assert torch.backends.cudnn.benchmark and not torch.are_deterministic_algorithms_enabled()
+    assert flags() == (before, before)
+    with pytest.raises(RuntimeError, match="inside"), precision.matmul_precision(name):
+        raise RuntimeError("inside")
+    assert flags() == (before, before)
+
+
+def test_determinism_is_switched_on_and_off_again() -> None:
+    with precision.matmul_precision("fp32", deterministic=True):
+        assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.benchmark
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize("name", ["fp32", "tf32"])
+def test_a_run_trains_under_its_own_flags(module: Callable, name: str) -> None:
+    module(
+        "flags",
+        OUTSIDE.replace("return self.layers(x)", "seen.add((torch.backends.cuda.matmul.allow_tf32, "
+                        "torch.backends.cudnn.allow_tf32)); return self.layers(x)") + "\n    seen = set()\n",
+    )  # fmt: skip
+    fit(**BRIEF | {"workload": "flags:make", "global_batch": 16, "evaluate_every": 1}, precision=name)
+    import flags as workload
+
+    assert workload.seen == {(name == "tf32",) * 2}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("fp32", torch.float32), ("tf32", torch.float32),
+                                            ("bf16", torch.bfloat16), ("fp16", torch.float16)])  # fmt: skip
+def test_autocast_computes_in_the_format(name: str, kind: torch.dtype) -> None:
+    with precision.autocast(name, CPU):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == kind
+    assert precision.grad_scaler(name, CPU).is_enabled() == (name == "fp16")
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_mixed_precision_trains_alike(results, name: str) -> None:
+    parameters = BRIEF | {"evaluate_every": 1, "steps_per_epoch": 5}
+    full, mixed = (fit(**parameters, precision=p)[0].tables()["epochs"].iloc[0] for p in ("fp32", name))
+    for column in ("train_loss", "test_loss"):
+        assert mixed[column] == pytest.approx(full[column], rel=0.01)
+        assert mixed[column] != full[column], "that was not mixed precision"
+
+
+def test_fp16_scales_the_loss_and_the_optimizer_unscales(results, monkeypatch) -> None:
+    """A gradient too small for fp16 without scaling must arrive; a skipped step must not."""
+    scales = []
+    truly = torch.amp.GradScaler.scale
+
+    def scale(self, loss):
+        scaled = truly(self, loss)
+        scales.append(float(scaled.detach() / loss.detach()))
+        return scaled
+
+    monkeypatch.setattr(torch.amp.GradScaler, "scale", scale)
+    for name, factor in (("fp16", 65536.0), ("fp32", 1.0)):
+        scales.clear()
+        fit(**BRIEF, precision=name)
+        assert scales == [factor] * 3

@@ -1,0 +1,132 @@
+"""Cores, threads and the process group of one process; `test_two_ranks` has those of several."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+import torch
+
+from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.provenance import core_groups
+from hpc_utils.train import memory, train
+from hpc_utils.train.ranks import present, setup
+
+from .support import BRIEF
+
+pins = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins nothing")
+CPU = {"device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def alone(results) -> None:
+    """Nobody launched this process."""
+
+
+@pins
+@pytest.mark.parametrize("parallel", ["none", "ddp"])
+def test_a_rank_has_its_cores_inside_and_gives_them_back(parallel: str) -> None:
+    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    torch.ones(400, 400) @ torch.ones(400, 400)  # OpenMP's threads are there before they are pinned
+    with setup(RunConfig(parallel=parallel, threads_per_rank=1, **CPU)) as ranks:
+        everyone = {tuple(sorted(os.sched_getaffinity(int(task)))) for task in os.listdir("/proc/self/task")}
+        assert everyone == {ranks.cores} and set(ranks.cores) <= before
+        assert list(ranks.cores) == core_groups(allowed=before)[0]
+        assert torch.get_num_threads() == ranks.threads == 1
+        assert (ranks.rank, ranks.world_size, ranks.nodes, ranks.is_main) == (0, 1, 1, True)
+        assert ranks.backend == ("gloo" if parallel == "ddp" else None)
+        assert torch.distributed.is_initialized() == (parallel == "ddp")
+    for task in os.listdir("/proc/self/task"):
+        assert os.sched_getaffinity(int(task)) == before
+    assert torch.get_num_threads() == threads and not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize("parallel", ["none", "ddp"])
+def test_an_error_inside_gives_everything_back_too(parallel: str) -> None:
+    """The fixture `unchanged` looks."""
+    with pytest.raises(RuntimeError, match="inside"), setup(RunConfig(parallel=parallel, **CPU)):
+        raise RuntimeError("inside")
+
+
+@pins
+def test_local_ranks_share_out_the_cores(monkeypatch) -> None:
+    cores = core_groups()
+    taken = []
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(len(cores)))
+    for local_rank in range(len(cores)):
+        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+        with setup(RunConfig(parallel="none", threads_per_rank=1, **CPU)) as ranks:
+            assert not ranks.oversubscribed
+            taken.append(list(ranks.cores))
+    assert taken == cores
+
+
+def test_one_rank_too_many_is_oversubscribed_and_not_pinned(monkeypatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(len(core_groups()) + 1))
+    with setup(RunConfig(parallel="none", **CPU)) as ranks:
+        assert ranks.oversubscribed and ranks.cores == ()
+
+
+def test_more_threads_than_cores_is_recorded_as_such() -> None:
+    threads = len(core_groups()) + 1
+    run = train(RunConfig(**BRIEF, threads_per_rank=threads)).tables()["run"]
+    assert (run["oversubscribed"], run["pinned"], run["threads_per_rank"]) == (True, False, threads)
+
+
+def test_no_process_group_on_several_processes_is_refused(monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="parallel='none' is one process, but 2 were started: use parallel='ddp'"):
+        train(RunConfig(**BRIEF, parallel="none"))
+
+
+def test_a_batch_that_does_not_divide_is_refused_before_ranks_meet(monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(ConfigError, match=r"does not divide over 3 ranks: nearest .* global_batch=63 or 66"):
+        train(RunConfig(**BRIEF))
+
+
+def test_several_processes_that_cannot_meet_are_told_so_at_once(monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    begun = time.monotonic()
+    with pytest.raises(ValueError, match="MASTER_ADDR"):
+        train(RunConfig(**BRIEF))
+    assert time.monotonic() - begun < 10
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"device='cuda', but torch sees no GPU .*use device='auto'"):
+        train(RunConfig(**BRIEF, device="cuda"))
+    with setup(RunConfig(device="auto")) as ranks:
+        assert (ranks.device.type, ranks.device_kind, bool(ranks.device_name)) == ("cpu", "cpu", True)
+
+
+def test_alone_a_process_is_all_ranks_there_are() -> None:
+    ranks = present()
+    assert (ranks.rank, ranks.world_size, ranks.backend) == (0, 1, None)
+    assert ranks.gather("x") == ["x"] and ranks.broadcast("x") == "x"
+    assert ranks.sum(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
+
+
+def test_a_group_of_one_gathers_sums_and_broadcasts_alike() -> None:
+    with setup(RunConfig(**CPU)) as ranks:
+        assert present().backend == "gloo"
+        ranks.barrier()
+        assert ranks.gather("x") == ["x"] and ranks.broadcast("x") == "x"
+        assert ranks.sum(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
+
+
+def test_peak_memory_follows_what_is_touched() -> None:
+    import psutil
+
+    before, now = memory.peak(torch.device("cpu")), psutil.Process().memory_info().rss
+    assert before["peak_rss_bytes"] >= 0.95 * now
+    assert before["peak_allocated_bytes"] is None and before["peak_reserved_bytes"] is None
+    more = 100 * 2**20
+    block = torch.ones(before["peak_rss_bytes"] - now + more, dtype=torch.uint8)
+    risen = memory.peak(torch.device("cpu"))["peak_rss_bytes"] - before["peak_rss_bytes"]
+    assert 0.7 * more < risen < 1.5 * more
+    del block
+    assert memory.peak(torch.device("cpu"))["peak_rss_bytes"] >= before["peak_rss_bytes"] + 0.7 * more

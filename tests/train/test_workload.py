@@ -1,0 +1,194 @@
+"""Ours and a user's own workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hpc_utils.config import RunConfig
+from hpc_utils.datasets import Images
+from hpc_utils.records.folder import read_json
+from hpc_utils.train import WorkloadError, train, vision
+from hpc_utils.train.resolve import resolve, source_files
+from hpc_utils.train.workload import ArraySource, correct
+
+from .conftest import OUTSIDE
+from .support import BRIEF, distance, fit, same
+
+OWN = {"workload": "outside:make", "epochs": 2, "global_batch": 32, "threads_per_rank": 1}
+
+REFUSED = {
+    "no module": ("nowhere:make", "workload 'nowhere:make': no module 'nowhere' in .* or on PYTHONPATH"),
+    "no submodule": ("outside.deep:make", "no module 'outside.deep' in"),
+    "no function": ("outside:mak", "workload 'outside:mak': outside has no function 'mak'"),
+    "no callable": ("outside:number", "outside has no function 'number'"),
+    "something else": ("outside:wrong", "outside:wrong returned dict; expected hpc_utils.train.Workload"),
+    "empty function": ("outside:", "workload 'outside:' is not module:function"),
+    "empty module": (":make", "workload ':make' is not module:function"),
+    "a path": ("../outside.py:make", "is not module:function"),
+    "relative": (".outside:make", "is not module:function"),
+    "two": ("outside:make:again", "is not module:function"),
+}
+
+
+@pytest.mark.parametrize(("name", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_workload_is_refused(module: Callable, name: str, why: str) -> None:
+    module("outside", OUTSIDE + "\n    number = 3\n\n    def wrong():\n        return {}\n")
+    with pytest.raises(WorkloadError, match=why):
+        train(RunConfig(workload=name))
+
+
+def test_arguments_that_the_function_does_not_take_are_refused(module: Callable) -> None:
+    module("outside", OUTSIDE)
+    with pytest.raises(WorkloadError, match=r"outside:make\(.*does not take these workload_args.*'depht'"):
+        train(RunConfig(**OWN, workload_args={"depht": 3}))
+
+
+def test_an_import_that_fails_inside_a_users_module_is_the_users(module: Callable) -> None:
+    module("outside", "import a_package_that_is_not_there")
+    with pytest.raises(ModuleNotFoundError, match="a_package_that_is_not_there"):
+        train(RunConfig(workload="outside:make"))
+
+
+def test_ones_own_workload_is_found_in_the_working_folder(module: Callable, monkeypatch, tmp_path: Path) -> None:
+    module("outside", OUTSIDE)
+    import sys
+
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.startswith(str(tmp_path))])
+    result = train(RunConfig(**OWN))
+    tables = result.tables()
+    assert tables["run"]["workload"] == "outside:make" and tables["run"]["dataset"] in ("", None)
+    assert tables["epochs"].samples.tolist() == [96, 96]
+    assert result.run_id.startswith("outside.make-ddp1-")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_dict_inputs_a_forward_of_ones_own_and_metrics(module: Callable, workers: int) -> None:
+    module("outside", OUTSIDE)
+    result, weights = fit(**OWN, loader_workers=workers, workload_args={"width": 5, "test_size": 9})
+    assert weights["layers.0.weight"].shape == (5, 4)
+    epochs = result.tables()["epochs"]
+    assert epochs.columns[-2:].tolist() == ["test_right", "train_right"]
+    assert ((epochs.test_right * 9).round(6) % 1 == 0).all() and epochs.test_right.between(0, 1).all()
+    assert ((epochs.train_right * 96).round(6) % 1 == 0).all()
+
+
+def test_loader_workers_change_nothing_but_who_loads(module: Callable) -> None:
+    module("outside", OUTSIDE)
+    alone, helped = (fit(**OWN, loader_workers=workers)[1] for workers in (0, 1))
+    assert same(alone, helped)
+
+
+def test_arguments_reach_the_function_and_make_another_run(module: Callable) -> None:
+    module("outside", OUTSIDE)
+    one, other = (fit(**OWN, workload_args={"scale": scale}) for scale in (1.0, 0.5))
+    assert one[0].path != other[0].path
+    assert distance(one[1], other[1]) > 0
+    assert read_json(other[0].path / "run.json")["config"]["workload_args"] == {"scale": 0.5}
+
+
+def test_a_function_may_ask_for_the_configuration(module: Callable) -> None:
+    module(
+        "outside", OUTSIDE + "\n    def from_config(config, plus):\n        return make(width=config.epochs + plus)\n"
+    )
+    made = resolve(RunConfig(workload="outside:from_config", epochs=7, workload_args={"plus": 2}))
+    assert made.model().layers[0].out_features == 9
+
+
+def test_the_source_of_ones_own_workload_is_part_of_the_digest(module: Callable) -> None:
+    path = module("outside", OUTSIDE)
+    assert source_files(RunConfig(**OWN)) == [path] and source_files(RunConfig()) == []
+    first = read_json(fit(**OWN)[0].path / "provenance.json")["digest"]
+    again = read_json(fit(**OWN)[0].path / "provenance.json")["digest"]
+    path.write_text(path.read_text() + "# another line\n")
+    changed = read_json(fit(**OWN)[0].path / "provenance.json")["digest"]
+    assert first == again != changed
+
+
+def test_a_collate_function_and_a_data_set_that_follows_the_epoch(module: Callable) -> None:
+    module("outside", """
+        import torch
+        from torch import nn
+        from hpc_utils.train import Workload
+
+        class Data(list):
+            epochs = []
+
+            def set_epoch(self, epoch):
+                self.epochs.append(epoch)
+
+        def collate(samples):
+            return torch.tensor(samples).float()[:, None] * 10, torch.tensor(samples)
+
+        def make():
+            return Workload(model=lambda: nn.Linear(1, 1), train=Data(range(32)), test=Data(range(3)),
+                            loss=lambda o, t: o.mean() * 0, collate=collate, forward=check)
+
+        def check(model, inputs):
+            assert inputs.shape[1:] == (1,) and (inputs % 10 == 0).all()
+            return model(inputs)
+    """)  # fmt: skip
+    fit(**OWN, warmup_steps=0, evaluate_every=2)
+    import outside
+
+    assert outside.Data.epochs == [1, 2, 0]
+
+
+def test_data_sets_of_arrays_make_whole_batches_and_others_do_not() -> None:
+    data = Images("x", "x", "test", np.zeros((4, 8, 8, 1), np.uint8), np.arange(4), ("a",), (0.5,), (0.5,), "")
+    assert isinstance(vision.ImageSource(data, seed=0), ArraySource)
+    assert not isinstance([1, 2], ArraySource)
+
+
+@pytest.mark.parametrize(("channels", "flip"), [(1, False), (3, True)])
+def test_only_natural_images_are_mirrored_and_only_those_trained_on(monkeypatch, channels: int, flip: bool) -> None:
+    pixels = np.zeros((4, 16, 16, channels), np.uint8)
+    data = Images("x", "x", "x", pixels, np.arange(4), ("a", "b"), (0.5,) * channels, (0.5,) * channels, "")
+    monkeypatch.setattr(vision.datasets, "load", lambda name, split: data)
+    made = resolve(RunConfig(workload="cnn"))
+    assert (made.train.flip, made.train.padding) == (flip, 2)
+    assert (made.test.flip, made.test.padding) == (False, 0)
+    plain = resolve(RunConfig(workload="cnn", augment=False))
+    assert (plain.train.flip, plain.train.padding) == (False, 0)
+
+
+@pytest.mark.parametrize(("name", "stem", "shape", "parameters"), [
+    ("resnet18", "cifar", (64, 3, 3, 3), 11_173_962),
+    ("resnet50", "cifar", (64, 3, 3, 3), 23_520_842),
+    ("resnet18", "imagenet", (64, 3, 7, 7), 11_181_642),
+])  # fmt: skip
+def test_the_models_are_the_papers(name: str, stem: str, shape: tuple, parameters: int) -> None:
+    """Parameter counts of ResNets with a 3x3 stem and ten classes, as published for CIFAR-10."""
+    model = vision.MODELS[name](3, 10, stem)
+    assert tuple(model.conv1.weight.shape) == shape
+    assert sum(p.numel() for p in model.parameters()) == parameters
+    assert isinstance(model.maxpool, torch.nn.Identity) == (stem == "cifar")
+    model.eval()
+    assert model(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+    grey = vision.MODELS[name](1, 10, stem)
+    assert tuple(grey.conv1.weight.shape) == (64, 1, *shape[2:])
+
+
+@pytest.mark.parametrize("size", [8, 28, 32, 64])
+def test_the_small_cnn_takes_images_of_any_of_our_sizes(size: int) -> None:
+    assert vision.small_cnn(1, 7, height=size)(torch.zeros(2, 1, size, size)).shape == (2, 7)
+    assert not any(isinstance(m, torch.nn.BatchNorm2d) for m in vision.small_cnn(1, 7).modules())
+
+
+def test_correct_counts() -> None:
+    outputs = torch.tensor([[1.0, 2.0], [2.0, 1.0], [0.0, 3.0]])
+    assert correct(outputs, torch.tensor([1, 1, 1])) == 2
+
+
+def test_augmentation_can_be_left_out_and_matters(results) -> None:
+    assert distance(fit(**BRIEF)[1], fit(**BRIEF, augment=False)[1]) > 1e-4
+
+
+def test_the_known_names_are_those_that_there_are_models_for() -> None:
+    from hpc_utils.config import WORKLOADS
+
+    assert set(WORKLOADS) == set(vision.MODELS)
