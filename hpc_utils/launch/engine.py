@@ -1,0 +1,206 @@
+"""A papermill engine that runs the cells in this very process: `papermill --engine hpc in.ipynb out.ipynb`.
+
+Under torchrun the process that runs the cells then *is* the rank: signals, profilers and exit codes meet the
+code that trains, no kernel is started, raced for a port or orphaned.
+
+papermill imports this module itself, by its entry point: import papermill, never this first.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TextIO
+
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.pylabtools import select_figure_formats
+from nbformat.v4 import new_output
+from papermill.engines import Engine, NotebookExecutionManager
+from traitlets.config import Config
+
+from hpc_utils.signals import Stopped
+
+MAIN_RANK_ONLY = "rank0"  # tag of cells that only rank 0 runs: tables, figures
+
+
+class InProcessEngine(Engine):
+    """Runs code cells in an IPython shell of this process and captures what they show."""
+
+    @classmethod
+    def execute_managed_notebook(
+        cls, nb_man: NotebookExecutionManager, kernel_name: str, *, log_output: bool = False, **kwargs: Any
+    ) -> None:
+        """Run the cells in order; a cell that raises is marked and ends the run (papermill raises for it)."""
+        rank = int(os.environ.get("RANK", 0))
+        shown = _Shown()
+        with _shell(shown) as shell:
+            for index, cell in enumerate(nb_man.nb.cells):
+                if cell.cell_type != "code" or not cell.source.strip():
+                    continue
+                if rank and MAIN_RANK_ONLY in cell.metadata.get("tags", ()):
+                    continue
+                nb_man.cell_start(cell, index)
+                # Written through to the terminal or log as it comes; into the notebook when the cell ends.
+                with _Tee.streams(shown.add):
+                    result = shell.run_cell(cell.source, store_history=True)
+                cell.outputs = shown.take()
+                cell.execution_count = shell.execution_count - 1
+                error = result.error_before_exec or result.error_in_exec
+                if error is not None:
+                    cell.outputs.append(_error_output(shell, error))
+                    nb_man.cell_exception(cell, index, exception=error)
+                    if not isinstance(error, Exception):  # asked to end: no error of the cell's
+                        raise error
+                    return
+                nb_man.cell_complete(cell, index)
+
+
+class _Shown:
+    """What the present cell has shown, kept as nbclient keeps it."""
+
+    def __init__(self) -> None:
+        self._outputs: list[dict] = []
+        self._by_id: dict[str, list[dict]] = {}  # displays that may be updated, of earlier cells too
+        self._outdated = False  # clear_output(wait=True): what comes next replaces what is there
+
+    def add(self, output: dict, display_id: str | None = None) -> None:
+        if self._outdated:
+            self.clear()
+        self._outputs.append(output)
+        if display_id:
+            self._by_id.setdefault(display_id, []).append(output)
+
+    def update(self, display_id: str, output: dict) -> None:
+        for shown in self._by_id.get(display_id, ()):
+            shown.update(data=output["data"], metadata=output["metadata"])
+
+    def clear(self, wait: bool = False) -> None:
+        self._outdated = wait
+        if not wait:
+            self._outputs.clear()
+
+    def take(self) -> list[dict]:
+        """The cell's outputs, neighbouring pieces of one stream joined; the next cell starts afresh."""
+        merged: list[dict] = []
+        for output in self._outputs:
+            last = merged[-1] if merged else None
+            if last and output.output_type == last.output_type == "stream" and output.name == last.name:
+                last.text += output.text
+            else:
+                merged.append(output)
+        self.clear()
+        return merged
+
+
+class _Shell(InteractiveShell):
+    """Quiet about errors, which the outputs hold; without a terminal or an event loop of a window system."""
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def showsyntaxerror(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def enable_gui(self, gui: str | None = None) -> None:  # `%matplotlib inline` asks for none
+        pass
+
+    def ask_exit(self) -> None:  # `exit()`, `quit()`
+        raise SystemExit
+
+
+@contextlib.contextmanager
+def _shell(shown: _Shown) -> Iterator[InteractiveShell]:
+    """A fresh IPython shell whose displays go to `shown`; figures as in JupyterLab."""
+
+    class Publisher(DisplayPublisher):
+        def publish(self, data, metadata=None, *, transient=None, update=False, **kwargs: Any) -> None:
+            output = new_output("display_data", data=_as_text(data), metadata=metadata or {})
+            name = (transient or {}).get("display_id")
+            if update:
+                shown.update(name, output)
+            else:
+                shown.add(output, name)
+
+        def clear_output(self, wait: bool = False) -> None:
+            shown.clear(wait)
+
+    class Hook(DisplayHook):
+        def __call__(self, result: Any = None) -> None:
+            if result is None or self.quiet():
+                return
+            self.update_user_ns(result)
+            data, metadata = self.compute_format_data(result)
+            if data:  # else it has displayed itself
+                count = self.prompt_count
+                output = new_output("execute_result", data=_as_text(data), metadata=metadata, execution_count=count)
+                shown.add(output)
+
+    backend = os.environ.get("MPLBACKEND")
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    InteractiveShell.clear_instance()
+    without_database = Config({"HistoryManager": {"enabled": False}})  # all ranks would share it
+    shell = _Shell.instance(config=without_database, displayhook_class=Hook, display_pub_class=Publisher)
+    if "matplotlib" in sys.modules:  # it sets up by itself only the shell that first imports it
+        shell.enable_matplotlib("inline")
+        select_figure_formats(shell, {"png"})
+    sys.stdin = io.StringIO()  # `input()` fails instead of waiting for nobody
+    try:
+        yield shell
+    finally:
+        shell.restore_sys_module_state()
+        _Shell.clear_instance()
+        if backend is None:
+            os.environ.pop("MPLBACKEND", None)
+        else:
+            os.environ["MPLBACKEND"] = backend
+
+
+class _Tee:
+    """A text stream that shows what passes through and keeps it as outputs of the cell."""
+
+    def __init__(self, name: str, beneath: TextIO, keep: Callable[[dict], None]) -> None:
+        self._name, self._beneath, self._keep = name, beneath, keep
+
+    @classmethod
+    @contextlib.contextmanager
+    def streams(cls, keep: Callable[[dict], None]) -> Iterator[None]:
+        with (
+            contextlib.redirect_stdout(cls("stdout", sys.stdout, keep)),
+            contextlib.redirect_stderr(cls("stderr", sys.stderr, keep)),
+        ):
+            yield
+
+    def write(self, text: str) -> int:
+        if text:
+            self._keep(new_output("stream", name=self._name, text=text))
+        return self._beneath.write(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        self._beneath.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._beneath, name)
+
+
+def _as_text(data: dict[str, Any]) -> dict[str, Any]:
+    """Pictures as notebooks hold them: in base64."""
+    return {
+        mime: base64.b64encode(value).decode() if isinstance(value, bytes) else value for mime, value in data.items()
+    }
+
+
+def _error_output(shell: InteractiveShell, error: BaseException) -> dict:
+    trace = shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
+    if isinstance(error, Stopped):
+        trace = [str(error)]  # in order: where in the code is of no interest
+    return new_output("error", ename=type(error).__name__, evalue=str(error), traceback=list(trace))

@@ -1,0 +1,100 @@
+"""A notebook's parameters: those its tagged cell sets, and every knob of `RunConfig`."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hpc_utils.config import ConfigError, RunConfig, unknown_parameter
+
+TAG = "parameters"
+
+
+def defaults(notebook: Path) -> dict[str, Any]:
+    """What the cell tagged `parameters` sets; empty without such a cell.
+
+    Raises:
+        ConfigError: no such notebook, or the cell does more than set plain values.
+    """
+    for cell in _read(notebook)["cells"]:
+        if cell["cell_type"] == "code" and TAG in cell.get("metadata", {}).get("tags", ()):
+            return _assignments("".join(cell["source"]), notebook)
+    return {}
+
+
+def resolve(notebook: Path, given: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
+    """(the run's configuration, the values to inject): the notebook's defaults with `given` on top.
+
+    Raises:
+        ConfigError: a parameter that neither the notebook nor `RunConfig` knows, or an ill-typed one.
+    """
+    own = defaults(notebook)
+    knobs = RunConfig.model_fields
+    known = {*own, *knobs}
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ConfigError("\n".join(unknown_parameter(name, known) for name in unknown))
+    # Asking for one kind of batch replaces the notebook's default of the other kind.
+    kinds = {"global_batch", "batch_per_device"}
+    asked = {name for name in kinds if given.get(name) is not None}
+    replaced = {name: None for name in kinds - set(given)} if asked else {}
+    values = own | replaced | dict(given)
+    config = RunConfig(**{name: value for name, value in values.items() if name in knobs})
+    inject = {name: getattr(config, name) for name in {*given, *replaced} if name in knobs}
+    inject |= {name: _like(own[name], value, name) for name, value in given.items() if name not in knobs}
+    return config, inject
+
+
+def _read(notebook: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(Path(notebook).read_text())
+    except OSError as error:
+        raise ConfigError(f"no notebook {notebook}: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{notebook} is not a notebook (expected JSON)") from None
+    if not isinstance(content, dict) or content.get("nbformat") != 4:
+        raise ConfigError(f"{notebook} is not a notebook (of format 4)")
+    return content
+
+
+def _assignments(source: str, notebook: Path) -> dict[str, Any]:
+    values = {}
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError as error:
+        raise ConfigError(f"{notebook}: the parameters cell, line {error.lineno}: {error.msg}") from None
+    for statement in statements:
+        if isinstance(statement, ast.AnnAssign):
+            targets = [statement.target]
+        elif isinstance(statement, ast.Assign):
+            targets = statement.targets
+        else:
+            continue
+        try:
+            values |= {target.id: ast.literal_eval(statement.value) for target in targets}
+        except (ValueError, AttributeError):
+            line = ast.unparse(statement)
+            raise ConfigError(f"{notebook}: the parameters cell must set plain values, not `{line}`") from None
+    return values
+
+
+def _like(default: Any, value: Any, name: str) -> Any:
+    """`value` as the type of the notebook's own default."""
+    if default is None or isinstance(value, type(default)):
+        return value
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[str(value).lower()]
+        if isinstance(default, int | float):
+            value = type(default)(value)
+        elif isinstance(default, list | dict):
+            value = json.loads(value)
+        json.dumps(value, allow_nan=False)  # NaN is no value to ask for: JSON, which brings it to the ranks, has none
+        if isinstance(value, type(default)):
+            return value
+    except (KeyError, ValueError, TypeError):
+        pass
+    raise ConfigError(f"{name}={value!r}: expected {type(default).__name__}, as the notebook's {name} = {default!r}")

@@ -1,0 +1,100 @@
+"""Complete runs from a cluster's results folder into this one: rsync moves them, the checks on load let them in."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpc_utils import paths
+from hpc_utils.records.folder import read_json, state
+from hpc_utils.records.load import Refused, verify
+
+# What a laptop needs of a run: its records, notebook and logs. Checkpoints and former attempts stay.
+LEFT_THERE = ("checkpoints/", "earlier/", "claims/", "progress.json")
+
+
+class PullError(RuntimeError):
+    """rsync is missing or failed; says its words."""
+
+    exit_code = 2
+
+
+@dataclass
+class Pulled:
+    """What came of it: run ids fetched; refused ones and why; how many were here, and how many are unfinished there."""
+
+    fetched: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    here: int = 0
+    unfinished: int = 0
+
+
+def pull(source: str, *, dry_run: bool = False, say: Callable[[str], None] = lambda line: None) -> Pulled:
+    """Fetch the complete runs of `source` (host:folder, or a folder) that are not here, and its studies' indices.
+
+    A run is moved into place once all of it is here and its records can be true; an interrupted pull leaves nothing
+    that counts, and the next one goes on.
+
+    Raises:
+        PullError: rsync is missing, or could not read the source.
+    """
+    source = source.rstrip("/")
+    done = Pulled()
+    paths.runs().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".pull-", dir=paths.results()) as folder:
+        there = Path(folder)
+        only_status = ["--include=*/", "--include=status.json", "--exclude=*", "--prune-empty-dirs"]
+        _rsync([*only_status, f"{source}/runs/", f"{there}/look/"])
+        wanted = []
+        for run in sorted((there / "look").glob("*")):
+            if (read_json(run / "status.json") or {}).get("state") != "complete":
+                done.unfinished += 1
+            elif state(paths.runs() / run.name) == "complete":
+                done.here += 1
+            else:
+                wanted.append(run.name)
+        if dry_run:
+            done.fetched = wanted
+            return done
+        if wanted:
+            say(f"fetching {len(wanted)} runs")
+            (there / "wanted").write_text("".join(f"{name}\n" for name in wanted))
+            left = [f"--exclude=/*/{item}" for item in LEFT_THERE]
+            _rsync([*left, f"--files-from={there / 'wanted'}", f"{source}/runs/", f"{there}/runs/"])
+        for name in wanted:
+            arrived = there / "runs" / name
+            try:
+                verify(arrived)
+            except Refused as error:
+                done.refused[name] = str(error)
+                continue
+            _settle(arrived, paths.runs() / name)
+            done.fetched.append(name)
+        (paths.results() / "studies").mkdir(exist_ok=True)
+        _rsync(["--ignore-missing-args", f"{source}/studies/", f"{paths.results() / 'studies'}/"])
+    return done
+
+
+def _settle(arrived: Path, place: Path) -> None:
+    """Into place; what was begun here and never completed makes way."""
+    if place.exists():
+        if state(place) == "running":
+            raise PullError(f"{place.name} is being run here: wait for it, or end it")
+        shutil.rmtree(place)
+    arrived.rename(place)
+
+
+def _rsync(arguments: list[str]) -> None:
+    # Three connections in all: many centres ask for a second factor at each.
+    # --protect-args: a folder's name is never read by the other side's shell. Links are not followed or made.
+    command = ["rsync", "--recursive", "--times", "--protect-args", "--no-motd", *arguments]
+    try:
+        done = subprocess.run(command, stdin=None, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise PullError("no rsync here: install it (apt-get install rsync, or your system's package)") from None
+    if done.returncode:
+        raise PullError(f"rsync ended with exit code {done.returncode}:\n{done.stderr.strip()}")

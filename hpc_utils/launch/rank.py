@@ -1,0 +1,92 @@
+"""What every rank's process runs: the notebook, in this process.
+
+    python -m torch.distributed.run ... -m hpc_utils.launch.rank NOTEBOOK RUN_FOLDER
+
+Rank 0 keeps the notebook with its outputs, every rank a log; one that raises also leaves `logs/rank<n>.error`. Of a
+run that a signal stopped in order rank 0 leaves `logs/stopped.json`, and every rank ends well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from hpc_utils import signals
+from hpc_utils.launch.lifeline import die_with_parent
+
+STOPPED = "stopped.json"
+PARTIAL = ".partial.ipynb"  # no name of a finished notebook: the launcher gives it its own at the end
+
+
+def main(notebook: Path, folder: Path) -> None:
+    """Execute `notebook` with the parameters in `folder/request.json`; never returns."""
+    signals.remember()  # until training listens
+    rank = int(os.environ.get("RANK", 0))
+    die_with_parent()
+    _log_to(folder / "logs" / f"rank{rank}.log")
+    faulthandler.enable()
+    # jsonschema imports this only to check IRIs, which no notebook holds; it builds a grammar for 0.7 s.
+    sys.modules.setdefault("rfc3987_syntax", None)
+    import papermill
+
+    # Knobs that the notebook's own cell does not set are injected too; the launcher has checked them.
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+
+    request = json.loads((folder / "request.json").read_text())
+    status = 0
+    try:
+        papermill.execute_notebook(
+            notebook,
+            folder / PARTIAL if rank == 0 else None,
+            parameters=request["parameters"],
+            engine_name="hpc",
+            kernel_name="python3",
+            progress_bar=False,
+            cwd=None,
+        )
+    except signals.Stopped as stopped:
+        if rank == 0:
+            where = {"signal": stopped.signal, "epoch": stopped.epoch, "step": stopped.step}
+            (folder / "logs" / STOPPED).write_text(json.dumps(where))
+        print(stopped, file=sys.stderr, flush=True)
+    except BaseException as error:
+        status = 1
+        with contextlib.suppress(OSError):  # a full disk must not hide the error itself
+            text = _without_colours(str(error) if hasattr(error, "ename") else traceback.format_exc())
+            report = {"rank": rank, "at": time.time(), "name": getattr(error, "ename", type(error).__name__)}
+            report |= {"message": getattr(error, "evalue", str(error)), "traceback": text}
+            (folder / "logs" / f"rank{rank}.error").write_text(json.dumps(report))
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # Not a normal exit: the others may still be inside a collective that this rank's teardown would wait for.
+    os._exit(status)
+
+
+def _log_to(path: Path) -> None:
+    """Everything that this process prints, C++ included, goes to `path`."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.close(log)
+    sys.stdout.reconfigure(line_buffering=True)
+    sys.stderr.reconfigure(line_buffering=True)
+
+
+def _without_colours(text: str) -> str:
+    import re
+
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

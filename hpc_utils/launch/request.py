@@ -1,0 +1,99 @@
+"""A run that could be started: everything checked that can be checked before."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpc_utils import datasets, paths, provenance
+from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.records import identity
+from hpc_utils.records.folder import state
+
+from . import parameters
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How ranks lie on nodes: the same number on each."""
+
+    nodes: int = 1
+    ranks_per_node: int = 1
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.ranks_per_node
+
+    @classmethod
+    def of(cls, ranks: int, most_per_node: int) -> Layout:
+        """`ranks` on as few nodes as hold them evenly, at most `most_per_node` on each: 12 by 8 is 2 x 6."""
+        nodes = next(n for n in range(-(-ranks // most_per_node), ranks + 1) if ranks % n == 0)
+        return cls(nodes, ranks // nodes)
+
+    def __str__(self) -> str:
+        return f"{self.nodes}x{self.ranks_per_node}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run's notebook, configuration and layout, and the folder that is named by its id.
+
+    Attributes:
+        notebook: what every rank executes. config: what it trains. inject: values to inject into it.
+        layout: nodes and ranks on each. path: the run's folder.
+    """
+
+    notebook: Path
+    config: RunConfig
+    inject: Mapping[str, Any]
+    layout: Layout
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def state(self) -> str:
+        return state(self.path)
+
+
+def prepare(
+    notebook: Path, given: Mapping[str, Any], layout: Layout | None = None, *, hardware: str | None = None
+) -> Request:
+    """Check a request and name its run; nothing is started or written.
+
+    Args:
+        hardware: what it will run on, if that is not this machine (`provenance.hardware_id`).
+
+    Raises:
+        ConfigError: unknown, ill-typed or contradictory parameters, or a layout that does not divide.
+        DataError: the data set is missing or damaged.
+    """
+    layout = layout or Layout()
+    if layout.ranks_per_node < 1 or layout.nodes < 1:
+        raise ConfigError(f"a layout of {layout} (nodes x ranks): at least one rank is needed")
+    config, inject = parameters.resolve(notebook, given)
+    if config.parallel == "none" and layout.ranks > 1:
+        raise ConfigError(f"parallel='none' is one process: use parallel='ddp' for {layout.ranks} ranks")
+    measured = identity.measured(config, layout.ranks)
+    if ":" not in config.workload:
+        _require_data(config.dataset, paths.data())
+    everything = parameters.defaults(notebook) | inject
+    own = {name: value for name, value in everything.items() if name not in RunConfig.model_fields}
+    run_id = identity.run_id(
+        measured | own,
+        nodes=layout.nodes,
+        ranks_per_node=layout.ranks_per_node,
+        hardware=hardware or provenance.hardware_id(),
+    )
+    return Request(Path(notebook).absolute(), config, inject, layout, paths.runs() / run_id)
+
+
+@functools.cache  # a study asks for each of its points; a refusal is not remembered
+def _require_data(dataset: str, folder: Path) -> None:
+    for split in ("train", "test"):
+        datasets.load(dataset, split)

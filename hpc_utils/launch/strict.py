@@ -1,0 +1,89 @@
+"""TOML files that a person writes: read strictly, and refused by file, key and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import typing
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class Strict(BaseModel):
+    """A table of such a file: an unknown key is an error, and what was read does not change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Table = TypeVar("Table", bound=Strict)
+
+
+def read(path: Path, model: type[Table], refuse: type[ValueError]) -> Table:
+    """The file at `path` as a `model`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        refuse: it cannot be read, is not TOML, or not what `model` says; one line a fault.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise refuse(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise refuse(f"{path}: not TOML: {error}") from None
+    try:
+        return model(**content)
+    except ValidationError as error:
+        raise refuse("\n".join(_explain(path, model, item) for item in error.errors())) from None
+
+
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """The known name that `name` was probably meant to be; empty if none is near."""
+    return next(iter(difflib.get_close_matches(name, list(known), 1, cutoff)), "")
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """What to say to somebody who wrote `name`: the nearest known name, or all of them."""
+    known = sorted(known)
+    close = nearest(name, known)
+    return f"did you mean {close}?" if close else f"known are {', '.join(known)}"
+
+
+def _explain(path: Path, model: type[Strict], item: Any) -> str:
+    """One of pydantic's errors in our words: file, place in it, and what is allowed there."""
+    at = [part for part in item["loc"] if part != "[key]"]
+    if item["type"] == "extra_forbidden":
+        *table, key = at
+        where = f"{_place(table)}: " if table else ""
+        return f"{path}: {where}unknown key {str(key)!r}: {hint(str(key), _table(model, table).model_fields)}"
+    message = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "missing":
+        message = "this key is needed"
+    elif item["type"] != "value_error" and not isinstance(item["input"], dict | list):
+        message = f"{message[0].lower()}{message[1:]}, not {item['input']!r}"
+    return f"{path}: {_place(at)}: {message}" if at else f"{path}: {message}"
+
+
+def _place(loc: Sequence[str | int]) -> str:
+    return ".".join(map(str, loc))
+
+
+def _table(model: type[Strict], loc: Sequence[str | int]) -> type[Strict]:
+    """The table at that place of a file: keys and numbers lead through dicts and lists of tables."""
+    for part in loc:
+        field = model.model_fields.get(str(part))
+        if field:
+            model = _tables_in(field.annotation) or model
+    return model
+
+
+def _tables_in(annotation: Any) -> type[Strict] | None:
+    """The table that a type is, or is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, Strict):
+        return annotation
+    return next((table for part in typing.get_args(annotation) if (table := _tables_in(part))), None)

@@ -1,0 +1,212 @@
+"""Studies: matrices of runs as data, planned, run in interleaved order, skipped where complete.
+
+A study file (`jobs/studies/<name>.toml`) has `[parameters]` shared by all runs and `[[series]]`, each with a
+notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to combine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from hpc_utils import paths
+from hpc_utils.config import ConfigError
+from hpc_utils.records import atomic, study_index
+from hpc_utils.records.load import Refused, verify
+
+from . import local, strict
+from .place import Place
+from .request import Request, prepare
+from .strict import Strict
+from .watch import follow
+
+
+class StudyError(ValueError):
+    """A study file is missing or wrong; names the file, the key and what is allowed."""
+
+    exit_code = 2
+
+
+class Series(Strict):
+    """Runs that differ in rank count and in the values of `matrix`."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    notebook: str
+    ranks: list[int] = Field(min_length=1)
+    parameters: dict[str, Any] = Field({})
+    matrix: dict[str, list[Any]] = Field({})
+
+
+class Chapter(Strict):
+    """A chapter of the report; with `run`, the executed notebook of the first run that matches."""
+
+    notebook: str
+    run: dict[str, Any] | None = None
+
+
+class Study(Strict):
+    """A study file's content."""
+
+    title: str
+    about: str = ""
+    repeats: int = Field(1, ge=1)
+    parameters: dict[str, Any] = Field({})
+    series: list[Series] = Field(min_length=1)
+    chapters: list[Chapter] = Field([])
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a study: where it belongs, and the request that starts it."""
+
+    series: str
+    ranks: int
+    repeat: int
+    request: Request
+
+
+@dataclass(frozen=True)
+class NotApplicable:
+    """A point that a place cannot run, and why."""
+
+    series: str
+    ranks: int
+    values: dict[str, Any]
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a study at a place, in the order in which they are measured, and what cannot be run there."""
+
+    name: str
+    study: Study
+    place: Place
+    points: list[Point]
+    not_applicable: list[NotApplicable]
+
+    @property
+    def requests(self) -> list[Request]:
+        """The runs to make, in order: series may share some."""
+        return list({point.request.run_id: point.request for point in self.points}.values())
+
+
+def read(name: str) -> Study:
+    """The study `name` of `jobs/studies`, or the study file at that path.
+
+    Raises:
+        StudyError: no such study, or a wrong file.
+    """
+    path = Path(name) if name.endswith(".toml") else paths.studies() / f"{name}.toml"
+    try:
+        return strict.read(path, Study, StudyError)
+    except FileNotFoundError:
+        known = sorted(p.stem for p in paths.studies().glob("*.toml"))
+        raise StudyError(f"no study {name!r}: {strict.hint(name, known)}; a path to a .toml is good too") from None
+
+
+def plan(name: str, place: Place | None = None) -> Plan:
+    """The study's runs at `place` (by default this machine), repeats interleaved in time, so that a drift of the
+    machine's speed widens the intervals instead of favouring one configuration.
+
+    Raises:
+        StudyError: no such study, a wrong file, or a series that asks for what can nowhere run; names it.
+        DataError: its data set is not here.
+    """
+    study, place = read(name), place or Place.here()
+    points: list[Point] = []
+    missing: dict[tuple, NotApplicable] = {}
+    for repeat in range(1, (place.repeats or study.repeats) + 1):
+        for series in study.series:
+            shared = study.parameters | series.parameters | dict(place.parameters)
+            for values, ranks in _combinations(series, place, shared):
+                given = shared | values
+                why = place.refusal(ranks, given.get("precision", "fp32"))
+                if why:
+                    key = (series.name, ranks, *map(str, values.values()))
+                    missing[key] = NotApplicable(series.name, ranks, values, why)
+                    continue
+                # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
+                given |= {"repeat": repeat, "seed": given.get("seed", 0) + repeat - 1}
+                notebook = paths.notebooks() / f"{series.notebook}.ipynb"
+                try:
+                    request = prepare(notebook, given, place.layout(ranks), hardware=place.hardware)
+                except ConfigError as error:
+                    raise StudyError(f"{name}, series {series.name!r}: {error}") from None
+                points.append(Point(series.name, ranks, repeat, request))
+    return Plan(Path(name).stem, study, place, points, list(missing.values()))
+
+
+def _combinations(series: Series, place: Place, shared: dict[str, Any]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each of the series' combinations of matrix values, with each of its rank counts."""
+    matrix = {name: place.matrix.get(name, values) for name, values in series.matrix.items()}
+    alone = shared.get("parallel") == "none"  # one process everywhere
+    counts = series.ranks if alone or not place.ranks else place.ranks
+    for values in itertools.product(*matrix.values()):
+        for ranks in counts:
+            yield dict(zip(matrix, values, strict=True)), ranks
+
+
+def write_index(found: Plan, name: str) -> None:
+    """Leave `results/studies/<name>.json`, from which the reading side knows the study."""
+    runs = [
+        {"run_id": point.request.run_id, "series": point.series, "ranks": point.ranks, "repeat": point.repeat}
+        | {"parameters": point.request.config.model_dump()}
+        for point in found.points
+    ]
+    about = found.study.model_dump(include={"title", "about", "chapters"})
+    about |= {"not_applicable": [asdict(point) for point in found.not_applicable]}
+    atomic.write_json(study_index(name), about | {"name": name, "runs": runs})
+
+
+def execute(name: str, *, redo: bool = False) -> str:
+    """Run what is missing, one run after another, with a line for each and the time left; the study's name.
+
+    Raises:
+        RunFailed, ClaimedElsewhere: the first run that could not be completed; the rest waits.
+    """
+    found = plan(name)
+    name, study, requests = found.name, found.study, found.requests
+    write_index(found, name)
+    damaged = {request.run_id for request in requests if _refused(request)}
+    todo = [r for r in requests if redo or r.state != "complete" or r.run_id in damaged]
+    show = sys.stderr
+    print(f"{study.title}: {len(requests)} runs, {len(requests) - len(todo)} complete", file=show)
+    begun = time.monotonic()
+    for number, request in enumerate(todo, 1):
+        took = time.monotonic() - begun
+        left = took / (number - 1) * (len(todo) - number + 1) if number > 1 else None
+        remaining = f", about {_duration(left)} left" if left is not None else ""
+        print(f"[{number}/{len(todo)}{remaining}] {request.run_id}", file=show, flush=True)
+        try:
+            with follow(request.run_id, lines=False) as watch:
+                local.run(request, redo=redo or request.run_id in damaged, watch=watch)
+        except local.AlreadyComplete:
+            continue
+    if todo:
+        print(f"{len(todo)} runs in {_duration(time.monotonic() - begun)}", file=show)
+    return name
+
+
+def _refused(request: Request) -> bool:
+    """Whether the run says complete, but its records cannot be true: it is measured again."""
+    if request.state != "complete":
+        return False
+    try:
+        verify(request.path)
+    except Refused as error:
+        print(f"refused {request.run_id}: {error}; it is measured again", file=sys.stderr)
+        return True
+    return False
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

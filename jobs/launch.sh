@@ -1,0 +1,88 @@
+# shellcheck shell=bash
+# Sourced by the job scripts beside this file: the cluster's environment, the launcher, and what becomes of signals.
+
+early=0
+trap 'early=1' USR1 # before there is a run to tell
+
+# Modules, environment, container, network: written from the cluster file by `hpc submit`, or once for all jobs that
+# you submit by hand by `hpc cluster use NAME`. Without either it is the clone's own environment.
+# shellcheck disable=SC1090,SC1091
+if [ -n "${HPC_JOB_ENVIRONMENT:-}" ]; then
+    source "$HPC_JOB_ENVIRONMENT"
+elif [ -f jobs/environment.sh ]; then
+    source jobs/environment.sh
+elif [ -f .venv/bin/activate ]; then
+    source .venv/bin/activate
+else
+    echo "no jobs/environment.sh and no .venv in $PWD: submit from the clone, after 'make study' or 'hpc cluster use NAME'" >&2
+    exit 2
+fi
+[ -n "${in_container+set}" ] || in_container=()
+
+ranks=${RANKS_PER_NODE:-${SLURM_GPUS_ON_NODE:-1}}
+nodes=$SLURM_JOB_NUM_NODES
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+if ! getent hosts "$head" >/dev/null; then # a name that only Slurm knows
+    head=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
+fi
+port=$((10000 + SLURM_JOB_ID % 20000)) # below the ports that systems hand out by themselves
+
+# One launcher a node, which starts that node's ranks; they meet at the first node. The module that every rank runs is
+# appended by `hpc run`.
+launcher=(
+    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}"
+    --cpu-bind=cores --kill-on-bad-exit=1
+    "${in_container[@]}" python -m hpc_utils.launch.torchrun
+    --nnodes="$nodes" --nproc-per-node="$ranks"
+    --rdzv-backend=c10d --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID"
+)
+
+# Copies the data sets to a disk of each node, where the cluster file names one (node_local): small files read again
+# and again are not what a shared file system is for.
+stage() {
+    [ -n "${HPC_NODE_LOCAL:-}" ] || return 0
+    local from=${HPC_DATA:-$PWD/data}
+    export HPC_DATA=$HPC_NODE_LOCAL/data
+    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 mkdir -p "$HPC_DATA"
+    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 cp -r --no-clobber "$from/." "$HPC_DATA"
+}
+
+# Hands a signal to the run; again for some seconds, since one that is just starting does not hear it yet.
+tell() {
+    echo "told $1, $(date -Is)"
+    (
+        for _ in 1 2 3 4 5; do
+            kill -"$1" "$run" 2>/dev/null || exit 0
+            sleep 2
+        done
+    ) &
+}
+
+# Runs `hpc "$@"` with that launcher and hands signals on. Before the time limit Slurm sends USR1: the ranks write a
+# checkpoint, hpc ends with 75, and the job goes back into the queue. After TERM (scancel) they do too, but that is final.
+launch() {
+    echo "job $SLURM_JOB_ID on $SLURM_JOB_NODELIST: $nodes x $ranks ranks, attempt $((${SLURM_RESTART_COUNT:-0} + 1)), $(date -Is)"
+    local code=0 run last
+    (
+        trap '' USR1 # while Python is starting it would be fatal
+        exec hpc "$@" -- "${launcher[@]}"
+    ) &
+    run=$!
+    trap 'tell USR1' USR1
+    trap 'tell TERM' TERM
+    [ "$early" -eq 0 ] || tell USR1
+    wait "$run" || code=$?
+    while kill -0 "$run" 2>/dev/null; do # a signal ends the waiting, not the run
+        code=0
+        wait "$run" || code=$?
+    done
+    last=0
+    wait "$run" 2>/dev/null || last=$?
+    [ "$last" -eq 127 ] || code=$last # it ended just while a signal was dealt with
+    trap - USR1 TERM
+    if [ "$code" -eq 75 ]; then
+        echo "checkpointed before the time limit: back into the queue"
+        scontrol requeue "$SLURM_JOB_ID"
+    fi
+    return "$code"
+}

@@ -1,0 +1,198 @@
+"""Small notebooks, a workload that fails on demand, and `hpc` as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+from hpc_utils.records.folder import RUN_DIR, read_json
+
+HANG = 60  # s after which a run that should have ended counts as hung
+
+PARAMETERS = """
+workload = "faulty:workload"
+epochs = 1
+steps_per_epoch = 6
+lr_warmup_epochs = 0
+warmup_steps = 0
+evaluate_every = 0
+"""
+TRAIN = """
+from hpc_utils.config import RunConfig
+from hpc_utils.train import train
+
+config = RunConfig.from_notebook(globals())
+result = train(config)
+"""
+# $FAULT is what goes wrong, on rank $FAULT_RANK, in the third forward pass: inside training, others in a collective.
+FAULTY = """
+import ctypes, os, signal, sys, time
+
+import torch
+from hpc_utils.train import Workload
+
+
+def misbehave(how):
+    if how == "raise":
+        raise ValueError("step three went wrong")
+    if how == "exit":
+        sys.exit(3)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "hang":
+        open("hanging", "w").close()
+        time.sleep(600)
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = torch.nn.Linear(4, 2), 0
+
+    def forward(self, inputs):
+        self.calls += 1
+        if self.calls == 3 and os.environ.get("RANK", "0") == os.environ.get("FAULT_RANK", "1"):
+            misbehave(os.environ.get("FAULT"))
+        return self.linear(inputs)
+
+
+def workload():
+    torch.manual_seed(0)
+    data = torch.utils.data.TensorDataset(torch.randn(256, 4), torch.randint(2, (256,)))
+    return Workload(Model, data, data, torch.nn.functional.cross_entropy)
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+class Started:
+    """A command under way."""
+
+    def __init__(self, process: subprocess.Popen) -> None:
+        self.process, self.begun = process, time.monotonic()
+
+    def end(self) -> Outcome:
+        try:
+            out, err = self.process.communicate(timeout=HANG)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            pytest.fail(f"still running after {HANG} s: {self.process.args}")
+        return Outcome(self.process.returncode, out, err, time.monotonic() - self.begun)
+
+
+class Bench:
+    """A working folder with results of its own.
+
+    Attributes:
+        folder: where notebooks lie and commands run. results: what HPC_RESULTS says.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.results = folder, folder / "results"
+        (folder / "faulty.py").write_text(FAULTY)
+
+    def notebook(self, *cells: str | tuple[str, str], name: str = "nb", parameters: str | None = PARAMETERS) -> Path:
+        """A notebook of code cells, each its source or (source, tag)."""
+        front = [] if parameters is None else [(parameters.strip(), "parameters")]
+        path = self.folder / f"{name}.ipynb"
+        nbformat.write(notebook([*front, *cells]), path)
+        return path
+
+    def start(self, *arguments: object, **env: object) -> Started:
+        """Start `hpc` with `arguments`."""
+        command = [sys.executable, "-m", "hpc_utils.cli", *map(str, arguments)]
+        ours = {"HPC_RESULTS": self.results, "IPYTHONDIR": self.folder / "ipython", "PYTHONPATH": self.folder}
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=os.environ | {name: str(value) for name, value in (ours | env).items()},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        return Started(process)
+
+    def hpc(self, *arguments: object, **env: object) -> Outcome:
+        """`hpc` with `arguments`, to its end."""
+        return self.start(*arguments, **env).end()
+
+    @property
+    def runs(self) -> list[Path]:
+        return sorted(self.results.glob("runs/*"))
+
+    @property
+    def run(self) -> Path:
+        """The one run's folder."""
+        (run,) = self.runs
+        return run
+
+    def status(self) -> dict:
+        return read_json(self.run / "status.json")
+
+    def left(self) -> list[psutil.Process]:
+        """Processes of these results' runs that are still there."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(RUN_DIR, "").startswith(str(self.results)):
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+    def wait_for(self, what, seconds: float = HANG) -> None:
+        """Wait until `what()`, a condition or a path's `exists`, is true."""
+        end = time.monotonic() + seconds
+        while not what():
+            if time.monotonic() > end:
+                pytest.fail(f"waited {seconds} s in vain")
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def bench(tmp_path) -> Iterator[Bench]:
+    """A fresh bench; whatever a test left running is ended."""
+    bench = Bench(tmp_path)
+    yield bench
+    for process in bench.left():
+        process.kill()
+
+
+def notebook(cells: Sequence[str | tuple[str, str]]) -> nbformat.NotebookNode:
+    """Code cells, each its source or (source, tag)."""
+    new = nbformat.v4.new_notebook(
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    )
+    for cell in cells:
+        source, tags = (cell, []) if isinstance(cell, str) else (cell[0], [cell[1]])
+        new.cells.append(nbformat.v4.new_code_cell(source, metadata={"tags": tags}))
+    return new
+
+
+def kept(run: Path) -> nbformat.NotebookNode:
+    """The executed notebook that a run kept."""
+    return nbformat.read(run / "notebook.ipynb", 4)
+
+
+def is_marked_failed(run: Path) -> bool:
+    """Whether the kept notebook says on top that the run failed."""
+    first = kept(run).cells[0]
+    return first.cell_type == "markdown" and "FAILED" in first.source and "incomplete" in first.source

@@ -1,0 +1,182 @@
+"""Cluster files: what they mean, and how a wrong one is refused: by file, key and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import provenance
+from hpc_utils.launch import cluster as clusters
+
+GOOD = """
+title = "Mine"
+[slurm]
+time = "01:00:00"
+options = ["--hint=nomultithread"]
+[nodes.a100]
+partition = "gpu"
+gpus = 4
+gpu = "a100"
+gres = "gpu:a100"
+cores = 64
+precisions = ["fp32", "bf16"]
+price = 4.0
+unit = "GPU-hours"
+[nodes.a100.variables]
+NCCL_DEBUG = "WARN"
+[nodes.fat]
+partition = "cpu"
+cores = 128
+exclusive = true
+precisions = ["fp32"]
+[software]
+modules = ["Python/3.11.3-GCCcore-12.3.0"]
+[studies.all]
+repeats = 2
+ranks = [1, 2]
+[studies.all.parameters]
+workload = "cnn"
+epochs = 2
+[studies.strong]
+repeats = 5
+[studies.strong.parameters]
+epochs = 3
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str = GOOD, name: str = "mine.toml") -> str:
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    return write
+
+
+def test_a_rank_is_a_gpu_or_a_core(write) -> None:
+    mine = clusters.read(write())
+    assert (mine.name, mine.node().name, mine.hardware_id()) == ("mine", "a100", "mine-a100")
+    assert [(n.name, n.ranks, n.device, n.vendor) for n in (mine.node("a100"), mine.node("fat"))] == [
+        ("a100", 4, "cuda", "nvidia"), ("fat", 128, "cpu", ""),
+    ]  # fmt: skip
+    amd = clusters.read(write(GOOD.replace('"a100"\ngres', '"mi250x"\ngres')))
+    assert amd.node().vendor == "amd"
+
+
+def test_what_holds_for_all_studies_comes_first(write) -> None:
+    mine = clusters.read(write())
+    strong, other = mine.overrides("strong"), mine.overrides("weak", "fat")
+    assert (strong.repeats, strong.ranks) == (5, [1, 2])
+    assert strong.parameters == {"device": "cuda", "workload": "cnn", "epochs": 3}
+    assert (other.repeats, other.parameters) == (2, {"device": "cpu", "workload": "cnn", "epochs": 2})
+
+
+def test_a_file_may_choose_the_device_itself(write) -> None:
+    text = GOOD.replace('workload = "cnn"', 'workload = "cnn"\ndevice = "cpu"')
+    assert clusters.read(write(text)).overrides("strong").parameters["device"] == "cpu"
+
+
+def test_a_rehearsal_carries_the_machine_that_it_is_on(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HPC_CLUSTER", raising=False)
+    here = provenance.hardware_id()
+    monkeypatch.setenv("HPC_CLUSTER", "elsewhere")  # as inside a job
+    assert clusters.read(write("rehearsal = true" + GOOD)).hardware_id("fat") == f"mine-fat-{here}"
+
+
+def test_shared_nodes_are_paid_by_the_share(write) -> None:
+    mine = clusters.read(write())
+    assert mine.node("a100").cost(nodes=2, ranks_per_node=1, hours=3) == 4.0 * 2 * 3 / 4
+    assert mine.node("fat").cost(nodes=2, ranks_per_node=1, hours=3) == 1.0 * 2 * 3
+
+
+def test_a_precision_that_a_device_lacks_is_refused_with_the_reason(write) -> None:
+    mine = clusters.read(write())
+    assert mine.node("a100").refusal("bf16") == ""
+    assert "Ampere" in mine.node("a100").refusal("tf32")
+    assert "emulates" in mine.node("fat").refusal("fp16")
+
+
+@pytest.mark.parametrize(("time", "seconds"), [("00:30:00", 1800), ("2-01:00:10", 176410), ("100:00:00", 360000)])
+def test_a_time_limit_in_seconds(write, time: str, seconds: int) -> None:
+    assert clusters.read(write(GOOD.replace("01:00:00", time))).slurm.seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("gpus = 4", "gpuss = 4", r"mine\.toml: nodes\.a100: unknown key 'gpuss': did you mean gpus\?"),
+        ("[software]", "[softwear]", r"mine\.toml: unknown key 'softwear': did you mean software\?"),
+        ("repeats = 5", "repeat = 5", r"studies\.strong: unknown key 'repeat': did you mean repeats\?"),
+        ("gpus = 4", "gpus = -1", r"nodes\.a100\.gpus: .*greater than or equal to 0, not -1"),
+        ('partition = "gpu"\n', "", r"nodes\.a100\.partition: this key is needed"),
+        ('gpu = "a100"\n', "", r"nodes\.a100: gpu: name the device"),
+        ("gpus = 4\n", "", r"nodes\.a100: gpu is given, but gpus is 0"),
+        ("cores = 64", "cores = 64\nranks = 8", r"ranks = 8, but a rank has a GPU of its own and a node has 4"),
+        ('"fp32", "bf16"', '"fp32", "fp8"', r"nodes\.a100\.precisions\.1: .*'fp32'.*'bf16'.*, not 'fp8'"),
+        ("01:00:00", "1 hour", r"slurm\.time: '1 hour' is not a time such as 01:30:00"),
+        ("01:00:00", "00:02:00", r"slurm: signal_seconds = 120 is no less than time = 00:02:00"),
+        ("--hint=nomultithread", "-A x", r"slurm\.options\.0: '-A x' is not one sbatch option in full"),
+        ("--hint=nomultithread", "--account=x", r"slurm: options: --account is what slurm\.account stands for"),
+        ("--hint=nomultithread", "--array=1-9", r"slurm: options: --array is set by the jobs themselves"),
+        ("NCCL_DEBUG", '"NCCL DEBUG"', r"nodes\.a100\.variables\.NCCL DEBUG: .*is not a variable's name"),
+        ("NCCL_DEBUG", "HPC_CLUSTER", r"variables\.HPC_CLUSTER: it is set by Slurm or by the jobs"),
+        ("nodes.fat", "nodes.Fat", r"nodes\.Fat: 'Fat' is not a name of small letters"),
+        ("studies.strong", "studies.stong", r"studies\.stong: no such study; did you mean strong\?"),
+        ("epochs = 3", "epoch = 3", r"studies\.strong: unknown parameter 'epoch': did you mean epochs\?"),
+        ('title = "Mine"', 'title = "Mine"\ndefault = "a10"', r"default: no \[nodes\.a10\]; did you mean a100\?"),
+        ('title = "Mine"', "title = ", r"mine\.toml: not TOML: "),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_refused(write, right: str, wrong: str, message: str) -> None:
+    assert right in GOOD
+    path = write(GOOD.replace(right, wrong))
+    with pytest.raises(clusters.ClusterError, match=message):
+        clusters.read(path)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ('partition = "gpu"', 'partition = "gpu; rm -rf /"'),
+        ('partition = "gpu"', 'partition = "gpu\\n#SBATCH --wrap=x"'),
+        ('title = "Mine"', 'title = "Mine\\nrm -rf /"'),
+        ('time = "01:00:00"', 'account = "$(id)"'),
+        ('gres = "gpu:a100"', 'gres = "gpu:a100:4 --wrap=x"'),
+        ('"--hint=nomultithread"', '"--comment=a\\nb"'),
+        ('NCCL_DEBUG = "WARN"', 'NCCL_DEBUG = "WARN\\nexport X=1"'),
+        ('"Python/3.11.3-GCCcore-12.3.0"', '"Python; id"'),
+        ('"Python/3.11.3-GCCcore-12.3.0"', '"--help"'),
+    ],
+)
+def test_text_that_a_shell_or_slurm_could_take_for_more_is_refused(write, right: str, wrong: str) -> None:
+    assert right in GOOD
+    with pytest.raises(clusters.ClusterError, match=r"mine\.toml: .* is not "):
+        clusters.read(write(GOOD.replace(right, wrong)))
+
+
+def test_all_faults_are_named_at_once(write) -> None:
+    with pytest.raises(clusters.ClusterError) as caught:
+        clusters.read(write(GOOD.replace("gpus = 4", "gpuss = 4").replace("repeats = 5", "repeats = 0")))
+    assert "gpuss" in str(caught.value) and "studies.strong.repeats" in str(caught.value)
+
+
+def test_an_unknown_cluster_or_node_type_names_the_nearest(write) -> None:
+    with pytest.raises(
+        clusters.ClusterError, match=r"no cluster 'leonard': did you mean leonardo\?.*hpc cluster init"
+    ):
+        clusters.read("leonard")
+    with pytest.raises(clusters.ClusterError, match=r"no cluster '.*gone\.toml'"):
+        clusters.read("/nowhere/gone.toml")
+    with pytest.raises(clusters.ClusterError, match=r"cluster mine has no node type 'a10': did you mean a100\?"):
+        clusters.read(write()).node("a10")
+    with pytest.raises(clusters.ClusterError, match=r"a cluster's name is letters"):
+        clusters.read(write(name="my cluster.toml"))
+
+
+def test_a_users_own_study_is_rehearsed_as_it_is() -> None:
+    """Only the shipped studies are made small: another's workload is never replaced behind its back."""
+    own = clusters.read("rehearsal").overrides("my-own-study")
+    assert set(own.parameters) == {"device", "threads_per_rank"}
+    assert not own.ranks
+    assert clusters.read("rehearsal").overrides("strong").parameters["workload"] == "cnn"

@@ -1,0 +1,55 @@
+"""What a failed job's log says, in one line, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.launch import diagnosis
+
+LOG = """job 7 on node[1-2]: 2 x 1 ranks, attempt 1
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+srun: error: node2: task 1: Exited with exit code 1
+slurmstepd: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-21T09:00:00 ***
+"""
+
+
+def test_the_last_line_that_matters_is_the_error_not_what_came_of_it(tmp_path: Path) -> None:
+    log = tmp_path / "7.log"
+    log.write_text(LOG)
+    assert diagnosis.last_words("", log) == "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert diagnosis.last_words("rank 1 raised ValueError: x\nTraceback", log) == "rank 1 raised ValueError: x"
+    assert diagnosis.last_words("", tmp_path / "missing") == ""
+
+
+def test_a_log_of_a_gigabyte_is_read_from_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "long.log"
+    with log.open("wb") as file:
+        file.seek(1 << 30)  # sparse
+        file.write(b"\nRuntimeError: the end\n")
+    assert diagnosis.last_words("", log) == "RuntimeError: the end"
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "becomes", "advice"),
+    [
+        ("FAILED", LOG, "FAILED", "batch_per_device"),
+        ("FAILED", "slurmstepd: error: Detected 1 oom_kill event", "OUT_OF_MEMORY", "memory"),
+        ("FAILED", "slurmstepd: error: Job 8 exceeded memory limit (9 > 8), being killed", "OUT_OF_MEMORY", "memory"),
+        ("FAILED", "OSError: [Errno 28] No space left on device", "FAILED", "free space"),
+        ("FAILED", "NonFiniteLoss: the loss became nan by step 3", "FAILED", "smaller lr"),
+        ("FAILED", "error: cifar10 is not here: hpc data fetch cifar10", "FAILED", "internet"),
+        ("FAILED", "bash: module: command not found", "FAILED", "[software]"),
+        ("FAILED", "something new", "FAILED", "hpc logs"),
+        ("TIMEOUT", LOG, "TIMEOUT", "raise [slurm] time"),
+        ("NODE_FAIL", "", "NODE_FAIL", "hpc retry"),
+        ("CANCELLED", "", "CANCELLED", "stays cancelled"),
+    ],
+)
+def test_each_failure_comes_with_what_to_do(state: str, text: str, becomes: str, advice: str) -> None:
+    found, told = diagnosis.advise(state, [text])
+    assert found == becomes
+    assert advice in told

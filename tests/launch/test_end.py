@@ -1,0 +1,123 @@
+"""However a run ends, no process is left, and its folder says what happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hpc_utils import records
+from hpc_utils.launch.lifeline import GRACE
+
+from .conftest import TRAIN, is_marked_failed
+
+# Every rank starts something that would outlive it, one of them out of the process tree, and says that it is there.
+SLEEP = """
+import os, subprocess, time
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+subprocess.run(["sh", "-c", "sleep 600 & exit"])
+open(f"here{os.environ.get('RANK', 0)}", "w").close()
+"""
+SOON = 25  # s
+
+
+@pytest.mark.parametrize(
+    ("number", "nproc", "code", "reason"),
+    [
+        (signal.SIGINT, 2, 130, "interrupted"),
+        (signal.SIGTERM, 2, 143, "SIGTERM came, and no checkpoint was made after it"),
+        (signal.SIGINT, 1, 130, "interrupted"),
+    ],
+)
+def test_run_that_is_interrupted_leaves_no_process(bench, number, nproc, code, reason):
+    notebook = bench.notebook(SLEEP + "time.sleep(600)")
+    plain = ["-p", "parallel=none"] if nproc == 1 else []
+    running = bench.start("run", notebook, "--nproc", nproc, *plain)
+    bench.wait_for(lambda: all((bench.folder / f"here{rank}").exists() for rank in range(nproc)))
+    assert len(bench.left()) >= 3 * nproc
+    running.process.send_signal(number)
+    outcome = running.end()
+    assert outcome.code == code
+    assert reason in outcome.err
+    assert "Traceback" not in outcome.err
+    assert bench.left() == []
+    assert bench.status()["state"] == "failed"
+    assert bench.status()["reason"] == reason
+    assert is_marked_failed(bench.run)
+
+
+def test_second_interrupt_does_not_wait_for_a_rank_that_will_not_end(bench):
+    notebook = bench.notebook(
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP + "time.sleep(600)"
+    )
+    running = bench.start("run", notebook, "-p", "parallel=none")
+    bench.wait_for((bench.folder / "here0").exists)
+    begun = time.monotonic()
+    for _ in range(2):
+        running.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    assert running.end().code == 130
+    assert time.monotonic() - begun < GRACE
+    assert bench.left() == []
+    assert bench.status()["state"] == "failed"
+
+
+def test_rank_that_fails_leaves_nothing_that_it_started(bench):
+    notebook = bench.notebook(SLEEP + "raise ValueError")
+    assert bench.hpc("run", notebook, "-p", "parallel=none").code == 1
+    assert bench.left() == []
+
+
+def test_killed_launcher_takes_all_with_it_and_its_claim_is_taken_over(bench):
+    notebook = bench.notebook(TRAIN)
+    running = bench.start("run", notebook, "--nproc", 2, FAULT="hang")
+    bench.wait_for((bench.folder / "hanging").exists)
+    assert len(bench.left()) == 3  # torchrun and its ranks
+    running.process.kill()
+    assert running.end().code == -signal.SIGKILL
+    bench.wait_for(lambda: not bench.left(), 5)
+    assert not (bench.run / "notebook.ipynb").exists()
+    found = records.load(bench.results)
+    assert found.runs.empty
+    assert found.unfinished == {bench.run.name: "dead"}
+
+    outcome = bench.hpc("run", notebook, "--nproc", 2)
+    assert outcome.code == 0, outcome.err
+    assert bench.status()["state"] == "complete"
+    assert sorted(path.name for path in (bench.run / "claims").glob("*.json")) == ["0001.json", "0002.json"]
+    assert (bench.run / "earlier" / "0001" / "status.json").exists()
+
+
+def test_processes_that_start_while_their_launcher_dies_end_too(bench):
+    """The kernel tells a child of its parent's end only once it was asked to."""
+    code = "from hpc_utils.launch.lifeline import die_with_parent; die_with_parent(); print('alive')"
+    for parent, printed in ((os.getpid(), "alive\n"), (1, "")):
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=os.environ | {"HPC_PARENT": str(parent)}, capture_output=True, text=True)
+        assert done.stdout == printed
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_launcher_may_be_ended_at_any_moment(bench, number):
+    notebook = bench.notebook(TRAIN)
+    for tenths in range(1, 60, 3):
+        running = bench.start("run", notebook, "--nproc", 2)
+        try:
+            running.process.wait(tenths / 10)
+        except subprocess.TimeoutExpired:
+            running.process.send_signal(number)
+        outcome = running.end()
+        bench.wait_for(lambda: not bench.left(), SOON)
+        found = records.load(bench.results)
+        assert len(found.runs) == (outcome.code == 0)
+        if outcome.code == 0:
+            break
+    else:
+        assert bench.hpc("run", notebook, "--nproc", 2).code == 0
+    assert len(records.load(bench.results).runs) == 1

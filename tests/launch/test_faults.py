@@ -1,0 +1,156 @@
+"""A rank fails: the whole run ends soon, says why, and never looks complete."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+
+import pytest
+
+from hpc_utils import records
+from hpc_utils.launch import failure, local
+from hpc_utils.launch.request import Layout, prepare
+
+from .conftest import TRAIN, Bench, Outcome, is_marked_failed, kept
+
+SOON = 30  # s: the promise
+
+
+def require_failed(bench: Bench, outcome: Outcome, *reasons: str) -> None:
+    """The run of `bench` failed in time, for `reasons`, said everywhere, and counts nowhere."""
+    assert outcome.code == 1, outcome.err
+    assert outcome.seconds < SOON
+    status, text = bench.status(), kept(bench.run).cells[0].source
+    assert status["state"] == "failed"
+    for reason in reasons:
+        assert reason in status["reason"]
+        assert reason in text
+        assert reason in outcome.err
+    assert is_marked_failed(bench.run)
+    found = records.load(bench.results)
+    assert found.runs.empty
+    assert found.unfinished == {bench.run.name: "failed"}
+    assert bench.left() == []
+
+
+def test_rank_that_raises_while_the_other_is_in_a_collective_is_named_and_the_run_can_be_redone(bench):
+    notebook = bench.notebook(TRAIN)
+    outcome = bench.hpc("run", notebook, "--nproc", 2, FAULT="raise")
+    require_failed(bench, outcome, "rank 1 raised ValueError: step three went wrong", "faulty.py")
+    report = json.loads((bench.run / "logs" / "rank1.error").read_text())
+    assert (report["rank"], report["name"]) == (1, "ValueError")
+    assert "misbehave(" in report["traceback"]
+    assert "\x1b" not in report["traceback"]
+
+    outcome = bench.hpc("run", notebook, "--nproc", 2)
+    assert outcome.code == 0, outcome.err
+    assert bench.status()["state"] == "complete"
+    assert not is_marked_failed(bench.run)
+    assert list(records.load(bench.results).runs.run_id) == [bench.run.name]
+    earlier = bench.run / "earlier" / "0001"
+    assert is_marked_failed(earlier)
+    assert (earlier / "logs" / "rank1.error").exists()
+    assert not (bench.run / "logs" / "rank1.error").exists()
+    collected = bench.hpc("collect")
+    assert collected.code == 0
+    assert "1 runs, 1 epochs" in collected.out
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "reason"),
+    [
+        ("kill", 0, "rank 0 was killed by SIGKILL"),
+        pytest.param("exit", 1, "rank 1 raised SystemExit: 3", marks=pytest.mark.soak),
+    ],
+)
+def test_rank_that_is_lost_in_training(bench, fault, rank, reason):
+    outcome = bench.hpc("run", bench.notebook(TRAIN), "--nproc", 2, FAULT=fault, FAULT_RANK=rank)
+    require_failed(bench, outcome, reason)
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        ("if rank == 1: raise RuntimeError('early')", "rank 1 raised RuntimeError: early"),
+        ("if rank == 1: os.kill(os.getpid(), signal.SIGKILL)", "rank 1 was killed by SIGKILL"),
+        ("if rank == 1: ctypes.string_at(0)", "rank 1 was killed by SIGSEGV"),
+        ("if rank == 1: os.kill(os.getpid(), signal.SIGTERM)", "rank 1 was killed by SIGTERM"),
+        ("if rank == 1: os._exit(5)", "rank 1 left with exit code 5"),
+    ],
+    ids=["raises", "killed", "crashes", "terminated", "exits"],
+)
+def test_rank_fails_before_training_while_the_other_sleeps(bench, cell, reason):
+    start = """
+    import ctypes, os, signal, time
+    rank = int(os.environ["RANK"])
+    print("last words", flush=True)
+    open(f"here{rank}", "w").close()
+    while not os.path.exists("here0"):
+        time.sleep(0.02)
+    """
+    notebook = bench.notebook("1 + 1", f"{textwrap.dedent(start)}{cell}\ntime.sleep(600)")
+    outcome = bench.hpc("run", notebook, "--nproc", 2)
+    require_failed(bench, outcome, reason)
+    if "was killed" in reason:  # in a crash, faulthandler's stack from its inner end
+        expected = "string_at" if "SIGSEGV" in reason else "last words"
+        assert expected in bench.status()["reason"]
+    # What was done until then is kept.
+    assert kept(bench.run).cells[2].outputs[0].data["text/plain"] == "2"
+
+
+def test_rank_that_ignores_being_ended_neither_delays_the_end_nor_takes_the_blame(bench, monkeypatch):
+    cell = """
+    import os, signal, time
+    if os.environ["RANK"] == "1":
+        time.sleep(1)
+        raise ValueError("the cause")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+    """
+    monkeypatch.setattr(local, "GRACE", 1.0)
+    monkeypatch.setenv("HPC_RESULTS", str(bench.results))
+    begun = time.monotonic()
+    with pytest.raises(local.RunFailed, match="rank 1 raised ValueError: the cause"):
+        local.run(prepare(bench.notebook(cell), {}, Layout(1, 2)))
+    assert time.monotonic() - begun < SOON
+    assert is_marked_failed(bench.run)
+    assert bench.left() == []
+
+
+def test_one_plain_process_that_is_killed_after_training(bench):
+    notebook = bench.notebook(TRAIN, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    outcome = bench.hpc("run", notebook, "-p", "parallel=none", RANK="0")
+    require_failed(bench, outcome, "rank 0 was killed by SIGKILL")
+
+
+def test_hang_in_one_rank_ends_by_the_collectives_timeout(bench):
+    outcome = bench.hpc("run", bench.notebook(TRAIN), "--nproc", 2, "-p", "collective_timeout=3", FAULT="hang")
+    require_failed(bench, outcome, "rank 0 raised", "imed out")
+
+
+def test_notebook_that_trains_nothing_is_not_complete(bench):
+    outcome = bench.hpc("run", bench.notebook("1 + 1"), "-p", "parallel=none")
+    require_failed(bench, outcome, "records cannot be true")
+
+
+def test_notebook_that_changes_its_parameters_is_refused(bench):
+    outcome = bench.hpc("run", bench.notebook("epochs = 2", TRAIN), "-p", "parallel=none")
+    require_failed(bench, outcome, "ConfigError", "other values of epochs")
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        b"",
+        b'{"cells": [',
+        '{"cells": ["é'.encode()[:-1],
+    ],
+    ids=["none", "half", "split"],
+)
+def test_notebook_that_was_cut_off_in_writing_is_marked_all_the_same(tmp_path, left):
+    path = tmp_path / "notebook.ipynb"
+    path.write_bytes(left)
+    path.write_text(json.dumps(failure.mark(path, "failed", "the reason")))
+    assert is_marked_failed(tmp_path)
+    assert "the reason" in kept(tmp_path).cells[0].source

@@ -1,0 +1,65 @@
+"""Many ranks on one node at once: nobody races for a port or a claim."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hpc_utils import records
+
+from .conftest import TRAIN
+
+# A process group without training: every rank adds its number plus one.
+GROUP = """
+import json, os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(total)
+json.dump([int(total), os.environ["MASTER_PORT"]], open(f"{os.environ['HPC_RUN_DIR']}/total{dist.get_rank()}", "w"))
+dist.destroy_process_group()
+"""
+
+
+def totals(run) -> list[tuple[int, str]]:
+    return [tuple(json.loads(path.read_text())) for path in sorted(run.glob("total*"))]
+
+
+def test_concurrent_groups_find_ports_of_their_own(bench):
+    notebook = bench.notebook(GROUP)
+    running = [bench.start("run", notebook, "--nproc", 2, "-p", f"seed={seed}") for seed in range(4)]
+    outcomes = [one.end() for one in running]
+    assert all("records cannot be true" in outcome.err for outcome in outcomes)  # it trains nothing
+    found = [totals(run) for run in bench.runs]
+    assert [[total for total, _ in run] for run in found] == [[3, 3]] * 4
+    assert len({port for run in found for _, port in run}) == 4
+    assert bench.left() == []
+
+
+def test_of_several_launchers_one_runs(bench):
+    notebook = bench.notebook(TRAIN)
+    running = [bench.start("run", notebook, "-p", "parallel=none") for _ in range(4)]
+    codes = [one.end().code for one in running]
+    assert sorted(codes) == [0, 3, 3, 3]
+    assert len(records.load(bench.results).runs) == 1
+    assert [path.name for path in (bench.run / "claims").glob("*.json")] == ["0001.json"]
+
+
+@pytest.mark.soak
+def test_four_runs_of_two_ranks_train_at_once(bench):
+    notebook = bench.notebook(TRAIN)
+    running = [bench.start("run", notebook, "--nproc", 2, "-p", f"seed={seed}") for seed in range(4)]
+    assert [one.end().code for one in running] == [0] * 4
+    assert len(records.load(bench.results).runs) == 4
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("attempt", range(3))
+def test_sixteen_ranks_on_one_node(bench, attempt):
+    bench.hpc("run", bench.notebook(GROUP), "--nproc", 16)
+    assert [total for total, _ in totals(bench.run)] == [sum(range(1, 17))] * 16
+    assert bench.left() == []

@@ -1,0 +1,158 @@
+"""What may be asked for, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpc_utils.config import ConfigError
+from hpc_utils.launch.parameters import defaults, resolve
+
+from .conftest import TRAIN
+
+OWN = """
+epochs: int = 2
+workload = "cnn"
+title = "plain"
+ratio = 0.5
+sizes = [1, 2]
+options = {"a": 1}
+fast = True
+count = -3
+anything = None
+batch_per_device = 32
+"""
+
+
+def refused(bench, given: dict, parameters: str | None = OWN) -> str:
+    with pytest.raises(ConfigError) as caught:
+        resolve(bench.notebook("1", parameters=parameters), given)
+    return str(caught.value)
+
+
+def test_defaults_are_what_the_tagged_cell_sets(bench):
+    assert defaults(bench.notebook("other = 1", parameters=OWN)) == {
+        "epochs": 2,
+        "workload": "cnn",
+        "title": "plain",
+        "ratio": 0.5,
+        "sizes": [1, 2],
+        "options": {"a": 1},
+        "fast": True,
+        "count": -3,
+        "anything": None,
+        "batch_per_device": 32,
+    }
+    assert defaults(bench.notebook("epochs = 1", parameters=None)) == {}
+
+
+@pytest.mark.parametrize(
+    "source", ["epochs = 2 * 3", "import os\nname = os.getcwd()", "a, b = (1, 2)", "epochs: int", "epochs = other"]
+)
+def test_parameters_cell_that_computes_is_refused(bench, source):
+    message = refused(bench, {}, source)
+    assert "must set plain values" in message
+    assert source.splitlines()[-1] in message
+
+
+def test_parameters_cell_that_is_not_python_is_refused(bench):
+    assert "parameters cell, line 2" in refused(bench, {}, "epochs = 1\nepochs = = 2")
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ({"epoch": 1}, "epochs"),
+        ({"globalbatch": 1}, "global_batch"),
+        ({"ratoi": 1}, "ratio"),
+        ({"titel": 1}, "title"),
+    ],
+)
+def test_unknown_parameter_is_refused_with_the_nearest_name(bench, given, nearest):
+    message = refused(bench, given)
+    assert f"unknown parameter {next(iter(given))!r}" in message
+    assert f"did you mean {nearest}" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "typed"),
+    [
+        ("epochs", "7", 7),
+        ("lr", "0.5", 0.5),
+        ("augment", "false", False),
+        ("title", "7", "7"),
+        ("ratio", "2", 2.0),
+        ("sizes", "[3]", [3]),
+        ("options", '{"b": null}', {"b": None}),
+        ("fast", "False", False),
+        ("count", "12", 12),
+        ("anything", "text", "text"),
+    ],
+)
+def test_values_take_the_type_of_their_knob_or_default(bench, name, value, typed):
+    _, inject = resolve(bench.notebook("1", parameters=OWN), {name: value})
+    assert inject == {name: typed}
+    assert type(inject[name]) is type(typed)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", "many"),
+        ("epochs", "0"),
+        ("epochs", "1.5"),
+        ("precision", "fp8"),
+        ("lr", "nan"),
+        ("ratio", "much"),
+        ("ratio", "nan"),
+        ("ratio", "-inf"),
+        ("sizes", "1, 2"),
+        ("sizes", "[NaN]"),
+        ("sizes", '{"a": 1}'),
+        ("options", "[]"),
+        ("fast", "yes"),
+        ("count", "1.5"),
+    ],
+)
+def test_ill_typed_value_is_refused_by_name(bench, name, value):
+    assert name in refused(bench, {name: value})
+
+
+def test_one_kind_of_batch_replaces_the_notebooks_default_of_the_other(bench):
+    weak = bench.notebook("1", parameters="batch_per_device = 32")
+    config, inject = resolve(weak, {"global_batch": "64"})
+    assert (config.global_batch, config.batch_per_device) == (64, None)
+    assert inject == {"global_batch": 64, "batch_per_device": None}
+    strong = bench.notebook("1", parameters="global_batch = 32")
+    config, inject = resolve(strong, {"batch_per_device": 8})
+    assert inject == {"global_batch": None, "batch_per_device": 8}
+    assert "not both" in refused(bench, {"batch_per_device": 8, "global_batch": 8}, "epochs = 1")
+
+
+def test_refusals_reach_the_user_and_start_nothing(bench):
+    notebook = bench.notebook(TRAIN)
+    (bench.folder / "text.ipynb").write_text("no JSON")
+    (bench.folder / "old.ipynb").write_text('{"worksheets": [], "nbformat": 3}')
+    (bench.folder / "list.ipynb").write_text("[]")
+    (bench.folder / "folder.ipynb").mkdir()
+    (bench.folder / "file").write_text("")
+    for arguments, message in (
+        ([notebook, "-p", "epoch=1"], "did you mean epochs"),
+        ([notebook, "-p", "epochs"], "'epochs' is not name=value"),
+        ([notebook, "--nproc", 2, "-p", "parallel=none"], "one process"),
+        ([notebook, "--nproc", 2, "-p", "global_batch=7"], "does not divide"),
+        ([notebook, "--nproc", 0], "at least one rank"),
+        ([notebook, "-p", "workload=cnn", "-p", "dataset=digit"], "digits"),
+        (["missing.ipynb"], "no notebook missing.ipynb"),
+        (["text.ipynb"], "not a notebook"),
+        (["old.ipynb"], "not a notebook"),
+        (["list.ipynb"], "not a notebook"),
+        (["folder.ipynb"], "Is a directory"),
+    ):
+        outcome = bench.hpc("run", *arguments)
+        assert outcome.code == 2, outcome.err
+        assert message in outcome.err
+        assert "Traceback" not in outcome.err
+    assert not bench.results.exists()
+    outcome = bench.hpc("run", notebook, HPC_RESULTS=bench.folder / "file")
+    assert (outcome.code, "Traceback" in outcome.err) == (2, False)
+    assert "cannot write to" in outcome.err

@@ -1,0 +1,71 @@
+"""Runs fetched by a real rsync: whole and true ones only."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import paths
+from hpc_utils.launch.pull import PullError, pull
+
+REFERENCE = sorted((paths.root() / "results/reference/epyc-2core/runs").glob("*"))
+
+pytestmark = pytest.mark.skipif(not shutil.which("rsync"), reason="needs rsync")
+
+
+@pytest.fixture
+def there(tmp_path: Path, results: Path) -> Path:
+    """A cluster's results: two complete runs, one that is unfinished, one whose records cannot be true."""
+    folder = tmp_path / "the cluster's $(results)"
+    for run in REFERENCE[:4]:
+        shutil.copytree(run, folder / "runs" / run.name)
+    (folder / "runs" / REFERENCE[0].name / "checkpoints").mkdir()
+    status = folder / "runs" / REFERENCE[2].name / "status.json"
+    status.write_text(json.dumps(json.loads(status.read_text()) | {"state": "stopped"}))
+    epochs = folder / "runs" / REFERENCE[3].name / "epochs.csv"
+    lines = epochs.read_text().splitlines()
+    column = lines[0].split(",").index("throughput")
+    wrong = lines[1].split(",")
+    wrong[column] = str(float(wrong[column]) * 2)  # multiplied by the world size
+    epochs.write_text("\n".join([lines[0], ",".join(wrong), *lines[2:]]) + "\n")
+    (folder / "studies").mkdir()
+    (folder / "studies" / "strong-x.json").write_text("{}")
+    return folder
+
+
+def test_complete_runs_arrive_others_do_not(there: Path, results: Path) -> None:
+    done = pull(str(there))
+    assert done.fetched == [run.name for run in REFERENCE[:2]]
+    assert list(done.refused) == [REFERENCE[3].name]
+    assert (done.here, done.unfinished) == (0, 1)
+    assert sorted(p.name for p in (results / "runs").iterdir()) == done.fetched
+    arrived = results / "runs" / done.fetched[0]
+    assert (arrived / "epochs.csv").read_bytes() == (REFERENCE[0] / "epochs.csv").read_bytes()
+    assert not (arrived / "checkpoints").exists()
+    assert (results / "studies/strong-x.json").exists()
+    assert not list(results.glob(".pull-*")), "nothing is left beside them"
+
+
+def test_a_second_pull_fetches_nothing_and_a_dry_one_changes_nothing(there: Path, results: Path) -> None:
+    assert pull(str(there), dry_run=True).fetched
+    assert not list((results / "runs").iterdir())
+    first = pull(str(there))
+    again = pull(str(there))
+    assert not again.fetched
+    assert again.here == len(first.fetched)
+
+
+def test_a_half_run_here_makes_way_for_the_complete_one(there: Path, results: Path) -> None:
+    half = results / "runs" / REFERENCE[0].name
+    half.mkdir(parents=True)
+    (half / "status.json").write_text('{"state": "failed"}')
+    assert REFERENCE[0].name in pull(str(there)).fetched
+    assert json.loads((half / "status.json").read_text())["state"] == "complete"
+
+
+def test_a_source_that_is_not_there_is_said(results: Path, tmp_path: Path) -> None:
+    with pytest.raises(PullError, match="rsync ended with exit code"):
+        pull(str(tmp_path / "nowhere"))

@@ -1,0 +1,133 @@
+"""A run on two ranks that goes well, and who may run it."""
+
+from __future__ import annotations
+
+import json
+
+from hpc_utils import records
+from hpc_utils.records.folder import read_json
+
+from .conftest import PARAMETERS, TRAIN, is_marked_failed, kept
+
+HOSTILE = 'it\'s "quoted"; rm -rf ~ $(touch pwned) `touch pwned` \\ ${HOME}\n../../x %s {0} é'
+
+OWN = PARAMETERS + 'title = "none"\ncount = 1\n'
+
+# What rank 0 and rank 1 see of themselves, left as seen0.json and seen1.json.
+LOOK = """
+import faulthandler, json, os, signal, sys
+import psutil
+
+rank = os.environ["RANK"]
+called = []
+signal.signal(signal.SIGUSR1, lambda *_: called.append("SIGUSR1"))
+os.kill(os.getpid(), signal.SIGUSR1)
+faulthandler.dump_traceback(open(f"stack{rank}", "w"))
+seen = {
+    "parent": psutil.Process(os.getppid()).cmdline(),
+    "own": psutil.Process(os.getpid()).cmdline(),
+    "called": called,
+    "handles_faults": faulthandler.is_enabled(),
+    "title": title,
+    "count": count,
+    "cwd": os.getcwd(),
+    "port": os.environ["MASTER_PORT"],
+}
+json.dump(seen, open(f"seen{rank}.json", "w"))
+print("python says", rank)
+os.write(1, f"C says {rank}\\n".encode())
+os.write(2, f"C complains {rank}\\n".encode())
+"""
+WAIT = """
+import time
+while not os.path.exists("go"):
+    time.sleep(0.02)
+"""
+ORPHAN = """
+import subprocess
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+"""
+
+
+def test_run_that_goes_well(bench):
+    notebook = bench.notebook(LOOK, WAIT, TRAIN, ("print('tables')", "rank0"), ORPHAN, parameters=OWN)
+    arguments = ["run", notebook, "--nproc", 2, "-p", f"title={HOSTILE}", "-p", "count=7", "-p", "lr=0.01"]
+    stale = {"RANK": 5, "WORLD_SIZE": 9, "MASTER_PORT": 1, "LOCAL_RANK": 3, "TORCHELASTIC_RUN_ID": "other"}
+    running = bench.start(*arguments, **stale)
+    bench.wait_for((bench.folder / "seen1.json").exists)
+
+    # A second launcher of the same run is turned away, and harms nothing.
+    other = bench.hpc(*arguments)
+    assert other.code == 3
+    assert f"process {running.process.pid} on " in other.err
+    assert bench.status()["state"] == "running"
+    assert not (bench.run / "notebook.ipynb").exists()
+
+    (bench.folder / "go").touch()
+    outcome = running.end()
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.strip() == str(bench.run)
+    assert "python says 0" in outcome.err
+    assert "says 1" not in outcome.err
+    assert bench.left() == []
+    assert bench.status()["state"] == "complete"
+    assert list(records.load(bench.results).runs.run_id) == [bench.run.name]
+    assert len(list((bench.run / "claims").glob("*.json"))) == 1
+
+    # The process that runs the cells is torchrun's worker: signals and profilers meet the code that trains.
+    for rank in range(2):
+        seen = json.loads((bench.folder / f"seen{rank}.json").read_text())
+        assert "hpc_utils.launch.torchrun" in seen["parent"]
+        assert "hpc_utils.launch.rank" in seen["own"]
+        assert seen["called"] == ["SIGUSR1"]
+        assert seen["handles_faults"]
+        assert "<module>" in (bench.folder / f"stack{rank}").read_text()
+        # Parameters arrive as they were given.
+        assert seen["title"] == HOSTILE
+        assert seen["count"] == 7
+        assert seen["cwd"] == str(bench.folder)
+        log = (bench.run / "logs" / f"rank{rank}.log").read_text()
+        for line in (f"python says {rank}", f"C says {rank}", f"C complains {rank}"):
+            assert line in log
+        assert ("tables" in log) == (rank == 0)
+    assert not list(bench.folder.rglob("pwned"))
+
+    notebook = kept(bench.run)
+    assert not is_marked_failed(bench.run)
+    injected = next(cell for cell in notebook.cells if "injected-parameters" in cell.metadata.get("tags", ()))
+    assert "lr = 0.01" in injected.source
+    assert [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"] == list(range(1, 8))
+    assert "python says 0\n" in notebook.cells[2].outputs[0].text
+    assert read_json(bench.run / "request.json")["parameters"]["title"] == HOSTILE
+
+    again = bench.hpc(*arguments)
+    assert again.code == 0
+    assert "complete already" in again.err
+    assert again.out.strip() == str(bench.run)
+
+
+def test_no_value_leads_out_of_the_runs_folder(bench):
+    """A workload's name is part of the run's; this one fails, in its own folder."""
+    notebook = bench.notebook(TRAIN, parameters=None)
+    hostile = "../../../x/$(touch pwned); rm -rf /:f\n'"
+    outcome = bench.hpc("run", notebook, "-p", "parallel=none", "-p", f"workload={hostile}")
+    assert outcome.code == 1
+    assert "WorkloadError" in outcome.err
+    assert bench.run.parent == bench.results / "runs"
+    assert set(bench.run.name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+    assert not list(bench.folder.rglob("pwned"))
+    assert not (bench.folder.parent / "x").exists()
+    assert bench.status()["state"] == "failed"
+
+
+def test_notebook_without_a_parameters_cell_takes_every_knob_and_redo_measures_again(bench):
+    notebook = bench.notebook(TRAIN, parameters=None)
+    knobs = ["workload=faulty:workload", "parallel=none", "epochs=2", "steps_per_epoch=3", "batch_per_device=8"]
+    arguments = ["run", notebook, *(word for knob in knobs for word in ("-p", knob))]
+    for attempt, redo in ((1, []), (2, ["--redo"])):
+        outcome = bench.hpc(*arguments, *redo)
+        assert outcome.code == 0, outcome.err
+        run = records.load_run(bench.run)["run"]
+        assert (run["epochs"], run["global_batch"], run["samples"]) == (2, 8, 48)
+        assert len(list((bench.run / "claims").glob("*.json"))) == attempt
+    assert read_json(bench.run / "earlier" / "0001" / "status.json")["state"] == "complete"

@@ -1,0 +1,125 @@
+"""The cluster and study files that we ship: each is sound, and together they plan what the studies promise."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import datasets, paths
+from hpc_utils.launch import cluster as clusters
+from hpc_utils.launch import environment
+from hpc_utils.launch import study as studies
+from hpc_utils.launch.place import Place
+
+ON_GPUS = ["baseline", "strong", "strong-512", "weak", "sensitivity", "profiling"]
+TYPES = [(name, node) for name in clusters.known() for node in clusters.read(name).nodes]
+ELSEWHERE = [(name, node) for name, node in TYPES if name != "rehearsal"]
+
+
+@pytest.fixture
+def plan(results: Path, monkeypatch: pytest.MonkeyPatch):
+    """A study's plan on a cluster's nodes, as `hpc submit` makes it, but whether or not the data set is here."""
+    monkeypatch.setattr(datasets, "load", lambda *_: None)
+
+    def plan(study: str, name: str, node_type: str = "", **place) -> studies.Plan:
+        found = clusters.read(name)
+        node = found.node(node_type)
+        here = found.overrides(study, node.name).model_dump()
+        known = {"ranks_per_node": node.ranks, "most_nodes": node.most_nodes or None, "unfit": node.refusal}
+        return studies.plan(study, Place("here", **known | here | place))
+
+    return plan
+
+
+def test_every_cluster_of_the_project_is_there() -> None:
+    expected = {"rehearsal", "nvidia", "magic-castle", "lumi-g", "meluxina", "leonardo", "university-ib"}
+    assert expected <= set(clusters.known())
+    assert {node for name, node in TYPES if name == "university-ib"} == {"a100", "a40", "l40s", "v100"}
+
+
+@pytest.mark.parametrize(("name", "node_type"), TYPES)
+def test_jobs_there_have_an_environment(tmp_path: Path, name: str, node_type: str) -> None:
+    found = clusters.read(name)
+    text = environment.render(found, found.node(node_type), root=tmp_path)
+    checker = shutil.which("shellcheck")
+    if checker is None and not os.environ.get("CI"):
+        pytest.skip("no shellcheck here")
+    assert subprocess.run([checker, "-"], input=text, capture_output=True, text=True).stdout == ""
+
+
+@pytest.mark.parametrize("study", ON_GPUS)
+@pytest.mark.parametrize(("name", "node_type"), ELSEWHERE)
+def test_every_study_can_be_planned_everywhere(plan, study: str, name: str, node_type: str) -> None:
+    found = plan(study, name, node_type)
+    assert found.points
+    for chapter in found.study.chapters:  # every chapter of the report has a run to show
+        wanted = chapter.run or {}
+        assert any(
+            all((point.request.config.model_dump() | {"series": point.series, "ranks": point.ranks}).get(key) == value
+                for key, value in wanted.items())
+            for point in found.points
+        ), chapter  # fmt: skip
+
+
+@pytest.mark.parametrize(("study", "batch", "ranks"), [("strong", 768, 12), ("strong-512", 512, 16)])
+def test_strong_scaling_keeps_the_global_batch(plan, study: str, batch: int, ranks: int) -> None:
+    found = plan(study, "meluxina")
+    assert [p.ranks for p in found.points if p.series == "strong" and p.repeat == 1] == [1, 2, 4, 8, ranks]
+    assert {p.request.config.batches(p.ranks)[0] for p in found.points} == {batch}
+    alone = [p.request.config.parallel for p in found.points if p.series == "baseline"]
+    assert alone == ["none"] * found.study.repeats
+
+
+def test_weak_scaling_keeps_the_batch_of_a_device_and_the_steps(plan) -> None:
+    found = plan("weak", "lumi-g")
+    assert {p.request.config.batches(p.ranks)[1] for p in found.points} == {128}
+    (steps,) = {p.request.config.steps_per_epoch for p in found.points}
+    assert steps
+
+
+def test_sensitivity_is_27_points_of_one_layout(plan) -> None:
+    found = plan("sensitivity", "leonardo")
+    configs = [p.request.config for p in found.points if p.repeat == 1]
+    assert len({(c.bucket_mb, c.batch_per_device, c.precision) for c in configs}) == len(configs) == 27
+    assert len({p.request.layout for p in found.points}) == 1
+
+
+def test_formats_that_a_gpu_lacks_are_not_applicable(plan) -> None:
+    found = plan("sensitivity", "university-ib", "v100")
+    assert {point.values["precision"] for point in found.not_applicable} == {"bf16"}
+    assert len(found.not_applicable) == 9
+    tf32 = plan("baseline", "lumi-g").not_applicable
+    assert [(point.values, "NVIDIA" in point.why) for point in tf32] == [({"precision": "tf32"}, True)]
+
+
+def test_the_rehearsal_shows_what_its_cores_cannot_run(plan) -> None:
+    """Two nodes of one core each."""
+    two = {"ranks_per_node": 1, "most_nodes": 2}
+    strong = plan("strong", "rehearsal", **two)
+    assert {p.ranks for p in strong.points} == {1, 2}
+    assert [p.ranks for p in strong.not_applicable] == [4, 8, 12]
+    sensitivity = plan("sensitivity", "rehearsal", **two)
+    assert len(sensitivity.points) == 18
+    assert [(p.values["precision"], "emulates" in p.why) for p in sensitivity.not_applicable] == [("fp16", True)] * 9
+    for study in ON_GPUS:
+        configs = [point.request.config for point in plan(study, "rehearsal", **two).points]
+        assert configs and {(c.device, c.workload, c.threads_per_rank) for c in configs} == {("cpu", "cnn", 1)}
+        assert max(c.epochs * c.steps_per_epoch for c in configs) <= 80
+
+
+def test_the_documented_cluster_file_is_one(tmp_path: Path) -> None:
+    page = (paths.jobs() / "README.md").read_text()
+    (example,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.S) if "[nodes." in block]
+    (tmp_path / "example.toml").write_text(example)
+    found = clusters.read(tmp_path / "example.toml")
+    assert found.overrides("strong").ranks == [1, 2, 4]
+    assert environment.render(found, found.node(), root=tmp_path)
+
+
+def test_the_rehearsal_takes_turns() -> None:
+    assert {node.licenses for node in clusters.read("rehearsal").nodes.values()} == {"measure:1"}

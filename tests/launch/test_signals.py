@@ -1,0 +1,259 @@
+"""Signals on their way: from whoever starts `hpc run`, through its launcher, to the ranks; and what becomes of the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from signal import SIGINT, SIGKILL, SIGTERM, SIGUSR1
+
+import psutil
+import pytest
+import torch
+
+from hpc_utils import records
+from hpc_utils.launch.lifeline import GRACE
+from hpc_utils.records.folder import read_json, state
+
+from .conftest import PARAMETERS, TRAIN, Bench, Started, kept
+
+# Small steps, and many: nothing sleeps, and a signal finds them in training.
+STEPS = 800
+LONG = PARAMETERS.replace("steps_per_epoch = 6", f"steps_per_epoch = {STEPS}").replace("epochs = 1", "epochs = 2")
+LONG += "save_weights = True\nlr = 0.01\nglobal_batch = 8\n"
+TORCHRUN = [sys.executable, "-m", "hpc_utils.launch.torchrun", "--standalone", "--nproc-per-node=2"]
+
+
+def soak(value: object) -> object:
+    """A parameter that is tried in `make soak` only: another way to the same end."""
+    return pytest.param(value, marks=pytest.mark.soak)
+
+
+@pytest.fixture
+def run(bench: Bench) -> Callable[..., Started]:
+    """`run(...)` starts `hpc run` of the long training, each time in the same way."""
+    notebook = bench.notebook(TRAIN, parameters=LONG)
+    return lambda *more, nproc=2: bench.start("run", notebook, "--nproc", nproc, *more)
+
+
+def step(bench: Bench) -> int:
+    """How far the one run is."""
+    return (read_json(bench.run / "progress.json") or {}).get("step", 0) if bench.runs else 0
+
+
+def ranks(bench: Bench) -> list[psutil.Process]:
+    return [process for process in bench.left() if "hpc_utils.launch.rank" in (line := process.cmdline())
+            and "hpc_utils.launch.torchrun" not in line]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """The weights of the same run on two ranks without a signal."""
+    bench = Bench(tmp_path_factory.mktemp("undisturbed"))
+    outcome = bench.hpc("run", bench.notebook(TRAIN, parameters=LONG), "--nproc", 2)
+    assert outcome.code == 0, outcome.err
+    return torch.load(bench.run / "weights.pt", weights_only=True)
+
+
+def require_stopped(bench: Bench, number: signal.Signals, *, code: int, outcome) -> None:
+    """In order, and said everywhere; nothing is left running."""
+    assert outcome.code == code, outcome.err
+    assert f"stopped: {bench.run.name}: {number.name} at epoch" in outcome.err
+    assert "the same command continues it" in outcome.err and "Traceback" not in outcome.err
+    assert bench.left() == []
+    assert state(bench.run) == "stopped"
+    assert bench.status()["reason"].startswith(f"{number.name} at epoch")
+    assert records.load(bench.results).unfinished == {bench.run.name: "stopped"}
+    first = kept(bench.run).cells[0].source
+    assert "was stopped" in first and "continues from its checkpoint" in first and "FAILED" not in first
+    assert not list((bench.run / "logs").glob("*.error"))
+    assert 1 <= len(list((bench.run / "checkpoints").iterdir())) <= 2  # the last one, and the one before it
+
+
+def require_same_end(bench: Bench, outcome, undisturbed: dict[str, torch.Tensor]) -> None:
+    assert outcome.code == 0, outcome.err
+    assert state(bench.run) == "complete"
+    own = torch.load(bench.run / "weights.pt", weights_only=True)
+    assert all(torch.equal(own[name], undisturbed[name]) for name in undisturbed), "other weights"
+    found = records.load(bench.results)
+    assert found.refused == {} and list(found.epochs.steps) == [STEPS, STEPS]
+    assert not (bench.run / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("launcher", [[], soak(["--", *TORCHRUN])], ids=["torchrun", "own-launcher"])
+def test_usr1_before_the_time_is_up_then_the_same_command_again(bench, run, undisturbed, launcher):
+    running = run(*launcher)
+    bench.wait_for(lambda: step(bench))
+    running.process.send_signal(SIGUSR1)
+    require_stopped(bench, SIGUSR1, code=75, outcome=running.end())
+
+    running = run(*launcher)
+    bench.wait_for(lambda: step(bench) > STEPS)  # it goes on, in the second epoch now
+    running.process.send_signal(SIGTERM)
+    running.process.send_signal(SIGTERM)  # as often as it is told
+    require_stopped(bench, SIGTERM, code=143, outcome=running.end())
+
+    require_same_end(bench, run(*launcher).end(), undisturbed)
+    assert sorted(path.name for path in (bench.run / "earlier").iterdir()) == ["0001", "0002"]
+    assert read_json(bench.run / "run.json")["restarts"] == 2
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        lambda bench: bench.runs,  # the run is claimed
+        soak(lambda bench: bench.left()),  # torchrun is starting
+        lambda bench: ranks(bench),  # a rank is starting
+        soak(lambda bench: len(list(bench.results.glob("runs/*/logs/rank*.log"))) == 2),  # they import
+        soak(lambda bench: list(bench.results.glob("runs/*/run.json"))),  # they have found each other
+    ],
+    ids=["claimed", "torchrun", "rank", "imports", "joined"],
+)
+def test_usr1_at_any_moment_of_the_start_is_not_lost_and_kills_nobody(bench, run, there):
+    running = run()
+    bench.wait_for(lambda: there(bench))
+    running.process.send_signal(SIGUSR1)
+    outcome = running.end()
+    require_stopped(bench, SIGUSR1, code=75, outcome=outcome)
+    assert "SIGUSR1 at epoch 1, step" in bench.status()["reason"]
+
+
+@pytest.mark.parametrize("whom", [soak("torchrun"), "one rank"])
+def test_whoever_is_told_all_stop_in_order(bench, run, whom):
+    """A scheduler may tell the launcher's child, or a single rank on another node."""
+    running = run()
+    bench.wait_for(lambda: step(bench))
+    if whom == "one rank":
+        told = next(rank for rank in ranks(bench) if rank.environ()["RANK"] == "1")
+    else:
+        (told,) = (process for process in bench.left() if "hpc_utils.launch.torchrun" in process.cmdline())
+    told.send_signal(SIGUSR1)
+    require_stopped(bench, SIGUSR1, code=75, outcome=running.end())
+
+
+def test_one_plain_process_heeds_signals_and_ctrl_c_keeps_its_checkpoint(bench, run):
+    plain = ["-p", "parallel=none"]
+    running = run(*plain, nproc=1)
+    bench.wait_for(lambda: step(bench))
+    running.process.send_signal(SIGTERM)
+    require_stopped(bench, SIGTERM, code=143, outcome=running.end())
+    where = failure_position(bench)
+
+    running = run(*plain, nproc=1)
+    bench.wait_for(lambda: step(bench) > where)
+    begun = time.monotonic()
+    running.process.send_signal(SIGINT)
+    outcome = running.end()
+    assert outcome.code == 130 and "interrupted" in outcome.err
+    assert time.monotonic() - begun < GRACE
+    assert bench.left() == []
+    assert state(bench.run) == "stopped"
+    assert bench.status()["reason"].startswith("interrupted; SIGTERM at epoch")
+    assert failure_position(bench) > where
+    assert run(*plain, nproc=1).end().code == 0
+
+
+def failure_position(bench: Bench) -> int:
+    """Steps done at the last stop."""
+    left = read_json(bench.run / "logs" / "stopped.json")
+    return (left["epoch"] - 1) * STEPS + left["step"]
+
+
+@pytest.mark.soak  # tests/slurm kills ranks too
+def test_a_rank_that_is_killed_costs_only_what_came_after_the_checkpoint(bench, run, undisturbed):
+    every_epoch = ["-p", "checkpoint_every=1"]
+    running = run(*every_epoch)
+    bench.wait_for(lambda: step(bench) > STEPS)
+    next(rank for rank in ranks(bench) if rank.environ()["RANK"] == "1").send_signal(SIGKILL)
+    outcome = running.end()
+    assert outcome.code == 1 and "rank 1 was killed by SIGKILL" in outcome.err
+    assert state(bench.run) == "failed"
+    outcome = run(*every_epoch).end()
+    assert "continued at epoch 2, step 0" in outcome.err
+    require_same_end(bench, outcome, undisturbed)
+
+
+@pytest.mark.soak
+def test_a_full_disk_is_named_when_no_rank_could_leave_a_word(bench, run):
+    from tests.train.support import small_disk
+
+    with small_disk(1) as disk:
+        bench.results.symlink_to(disk)
+        running = run()
+        bench.wait_for(lambda: step(bench))
+        with pytest.raises(OSError), (disk / "ballast").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        outcome = running.end()
+        assert outcome.code == 1
+        assert "No space left on device" in outcome.err
+        assert bench.left() == []
+        (disk / "ballast").unlink()
+        assert state(bench.run) in ("failed", "dead")
+        assert run("-p", "save_weights=false").end().code == 0
+        bench.results.unlink()
+
+
+@pytest.mark.parametrize(("number", "code"), [(SIGUSR1, 75), (SIGTERM, 143)])
+def test_training_without_our_launcher_heeds_signals_too(bench, number, code):
+    """`python -m hpc_utils.train`, or plain torchrun, whose ranks are told."""
+    words = [f"{name.strip()}={value.strip().strip(chr(34))}" for name, value in
+             (line.split("=") for line in LONG.strip().splitlines())]  # fmt: skip
+    env = os.environ | {"HPC_RESULTS": str(bench.results), "PYTHONPATH": str(bench.folder)}
+    command = [sys.executable, "-m", "hpc_utils.train", *words]
+    process = subprocess.Popen(command, cwd=bench.folder, env=env, stderr=subprocess.PIPE, text=True)
+    try:
+        bench.wait_for(lambda: step(bench))
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == code, err
+    assert f"{number.name} at epoch 1, step" in err and "the same command continues it" in err
+    assert state(bench.run) == "stopped"
+
+
+def test_torchrun_as_it_is_passes_term_on_and_all_is_kept(bench):
+    words = [line.replace(" ", "").replace('"', "") for line in LONG.strip().splitlines()]
+    env = os.environ | {"HPC_RESULTS": str(bench.results), "PYTHONPATH": str(bench.folder)}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*torchrun, "-m", "hpc_utils.train", *words]
+    process = subprocess.Popen(command, cwd=bench.folder, env=env, stderr=subprocess.PIPE, text=True)
+    try:
+        bench.wait_for(lambda: step(bench))
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert err.count("SIGTERM at epoch 1, step") == 2
+    assert state(bench.run) == "stopped"
+    assert 1 <= len(list((bench.run / "checkpoints").iterdir())) <= 2  # the last one, and the one before it
+
+
+def test_a_cell_in_jupyter_stops_and_its_kernel_lives(bench, monkeypatch):
+    from jupyter_client.manager import start_new_kernel
+
+    monkeypatch.setenv("HPC_RESULTS", str(bench.results))
+    monkeypatch.setenv("PYTHONPATH", str(bench.folder))
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(bench.folder))
+    try:
+        client.execute(LONG)
+        client.get_shell_msg(timeout=60)
+        client.execute("import os; print(os.getpid())", user_expressions={"pid": "os.getpid()"})
+        answer = client.get_shell_msg(timeout=60)["content"]
+        pid = int(answer["user_expressions"]["pid"]["data"]["text/plain"])
+        client.execute(TRAIN)
+        bench.wait_for(lambda: step(bench))
+        os.kill(pid, SIGTERM)
+        answer = client.get_shell_msg(timeout=60)["content"]
+        assert (answer["status"], answer["ename"]) == ("error", "Stopped")
+        assert state(bench.run) == "stopped"
+        client.execute("result = train(config)")
+        assert client.get_shell_msg(timeout=60)["content"]["status"] == "ok"
+        assert state(bench.run) == "complete"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

@@ -1,0 +1,67 @@
+"""Slurm's words read, and what its commands are given; the real Slurm is asked in tests/slurm."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpc_utils.launch import slurm
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1:05", 65), ("2:00:00", 7200), ("1-00:00:01", 86401), ("00:00", 0), ("UNLIMITED", None), ("INVALID", None), ("", None)],
+)  # fmt: skip
+def test_durations_as_slurm_writes_them(text: str, expected: int | None) -> None:
+    assert slurm.seconds(text) == expected
+
+
+def test_nothing_of_the_job_or_the_launcher_around_us_is_handed_on() -> None:
+    inside = {
+        "PATH": "/bin", "SLURM_JOB_ID": "7", "SLURM_NNODES": "1", "SLURMD_NODENAME": "n1", "SRUN_DEBUG": "3",
+        "SBATCH_TIMELIMIT": "5", "RANK": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "1", "WORLD_SIZE": "2",
+        "TORCHELASTIC_RUN_ID": "x", "CUDA_VISIBLE_DEVICES": "0", "HPC_RUN_DIR": "/r", "PMIX_RANK": "0",
+        "SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "me", "HPC_RESULTS": "/results",
+    }  # fmt: skip
+    kept = {"PATH", "SLURM_CONF", "SBATCH_ACCOUNT", "HPC_RESULTS"}
+    assert slurm.clean_environment(inside) == {name: inside[name] for name in kept}
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [("0:0", ""), ("1:0", "exit code 1"), ("0:9", "ended by signal 9"), ("9:0", "exit code 9")]
+)
+def test_exit_codes_in_words(code: str, words: str) -> None:
+    assert slurm._exit(code) == words
+
+
+def test_without_slurm_the_ways_on_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(slurm.SlurmError, match=r"no squeue here: .*hpc cluster up.*--local"):
+        slurm.ask(["squeue"])
+
+
+def test_a_refusal_comes_with_slurms_words_and_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    refusing = tmp_path / "sbatch"
+    refusing.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpuu' >&2; exit 1\n")
+    refusing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(slurm.SlurmError, match=r"(?s)sbatch refused .*partition specified: gpuu.*sinfo -s"):
+        slurm.sbatch(["--partition=gpuu"], tmp_path / "x.sbatch")
+
+
+def test_no_argument_reaches_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """Whatever a name holds, the command gets it as it stands."""
+    told = tmp_path / "told"
+    listening = tmp_path / "sbatch"
+    listening.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {told}; echo '17;cluster'\n")
+    listening.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    hostile = "--comment=$(touch pwned); `touch pwned` 'x' \"y\""
+    assert slurm.sbatch([hostile], tmp_path / "a b.sbatch", ["-p", "x=; rm -rf ~"]) == "17"
+    assert told.read_text().splitlines() == [
+        "--parsable",
+        hostile,
+        str(tmp_path / "a b.sbatch"),
+        "-p",
+        "x=; rm -rf ~",
+    ]
+    assert not (tmp_path / "pwned").exists()

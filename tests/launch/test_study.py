@@ -1,0 +1,138 @@
+"""Study files: what they expand to, in which order, and how a wrong one is refused. Nothing is trained here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.launch import study as studies
+from hpc_utils.launch.place import Place
+from hpc_utils.records import read_study
+
+GOOD = """
+title = "T"
+repeats = 2
+[parameters]
+workload = "cnn"
+steps_per_epoch = 2
+[[series]]
+name = "strong"
+notebook = "02_ddp"
+ranks = [1, 2]
+parameters = { global_batch = 64 }
+matrix = { precision = ["fp32", "bf16"] }
+[[series]]
+name = "weak"
+notebook = "02_ddp"
+ranks = [1, 2]
+parameters = { batch_per_device = 64 }
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+
+    def write(text: str) -> str:
+        path = tmp_path / "mine.toml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_a_matrix_expands_and_repeats_are_interleaved(write) -> None:
+    points = studies.plan(write(GOOD)).points
+    assert len(points) == 2 * (4 + 2)
+    assert [point.repeat for point in points] == [1] * 6 + [2] * 6
+    strong = [p for p in points if p.series == "strong" and p.repeat == 1]
+    assert [(p.request.config.precision, p.ranks) for p in strong] == [
+        ("fp32", 1), ("fp32", 2), ("bf16", 1), ("bf16", 2),
+    ]  # fmt: skip
+
+
+def test_series_share_runs_that_measure_the_same(write) -> None:
+    """64 samples on one rank are strong and weak scaling's first point at once."""
+    assert len(studies.plan(write(GOOD)).requests) == 2 * (4 + 1)
+
+
+def test_each_repeat_has_a_seed_of_its_own(write) -> None:
+    points = studies.plan(write(GOOD.replace('workload = "cnn"', 'workload = "cnn"\nseed = 7'))).points
+    assert {(p.repeat, p.request.config.seed) for p in points} == {(1, 7), (2, 8)}
+
+
+def test_a_place_with_nodes_lays_ranks_out_and_says_what_it_cannot_run(write) -> None:
+    place = Place("tiny-gpu", ranks_per_node=2, most_nodes=2, ranks=(1, 2, 3, 4, 8), repeats=1,
+                  unfit=lambda precision: "too new" if precision == "bf16" else "")  # fmt: skip
+    text = GOOD.replace("global_batch = 64", "global_batch = 48")
+    plan = studies.plan(write(text), place)
+    strong = [p for p in plan.points if p.series == "strong"]
+    assert [(p.ranks, p.request.layout.nodes) for p in strong] == [(1, 1), (2, 1), (4, 2)]
+    assert "-ddp2x2-" in strong[-1].request.run_id
+    why = {(p.ranks, p.values.get("precision")): p.why for p in plan.not_applicable if p.series == "strong"}
+    assert "3 ranks need 3 nodes of 2: at most 2 on tiny-gpu" in why[3, "fp32"]
+    assert "bf16 on tiny-gpu: too new" in why[2, "bf16"]
+    assert {ranks for ranks, precision in why if precision == "fp32"} == {3, 8}
+
+
+def test_the_same_point_elsewhere_is_another_run(write) -> None:
+    here, there = studies.plan(write(GOOD)), studies.plan(write(GOOD), Place("there-gpu", ranks_per_node=4))
+    assert not {r.run_id for r in here.requests} & {r.run_id for r in there.requests}
+
+
+def test_a_place_overrides_parameters_matrix_and_repeats(write) -> None:
+    place = Place("x", parameters={"steps_per_epoch": 5}, matrix={"precision": ["bf16"]}, repeats=3)
+    plan = studies.plan(write(GOOD), place)
+    assert {p.request.config.steps_per_epoch for p in plan.points} == {5}
+    assert {p.request.config.precision for p in plan.points if p.series == "strong"} == {"bf16"}
+    assert max(p.repeat for p in plan.points) == 3
+
+
+def test_the_reading_side_knows_the_study_by_its_index(write, tmp_path: Path) -> None:
+    plan = studies.plan(write(GOOD))
+    studies.write_index(plan, "mine")
+    index = read_study("mine", tmp_path / "results")
+    assert index["title"] == "T"
+    assert [run["run_id"] for run in index["runs"]] == [point.request.run_id for point in plan.points]
+    assert json.dumps(index)
+
+
+def test_the_shipped_studies_are_sound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from hpc_utils import datasets, paths
+
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path))
+    for path in paths.studies().glob("*.toml"):
+        try:
+            plan = studies.plan(path.stem)
+        except datasets.DataError as error:
+            assert "hpc data fetch" in str(error)
+            continue
+        assert all(chapter.run is None or any(p.series == chapter.run["series"] for p in plan.points)
+                   for chapter in plan.study.chapters)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (GOOD.replace("repeats", "repeat"), r"mine\.toml: unknown key 'repeat': did you mean repeats\?"),
+        (GOOD.replace("ranks = [1, 2]", 'ranks = ["one"]'), r"mine\.toml: series\.0\.ranks\.0: .*integer"),
+        (GOOD.replace("repeats = 2", "repeats = 0"), r"mine\.toml: repeats: .*greater than or equal to 1"),
+        (GOOD.replace("matrix", "matricks"), r"unknown key 'matricks': did you mean matrix\?"),
+        ("title = ", r"mine\.toml: not TOML"),
+        (GOOD.replace('"bf16"]', '"fp8"]'), r"series 'strong': precision='fp8': .*'bf16'"),
+        (GOOD.replace("global_batch = 64", "global_batch = 63"), r"series 'strong': global_batch=63 does not divide over 2"),
+        (GOOD.replace("steps_per_epoch", "steps_per_epok"), r"'steps_per_epok': did you mean steps_per_epoch"),
+        (GOOD.replace('"02_ddp"', '"02_dpp"'), r"no notebook .*02_dpp"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_refused_by_file_key_and_what_is_allowed(write, wrong: str, message: str) -> None:
+    path = write(wrong)
+    with pytest.raises(studies.StudyError, match=message):
+        studies.plan(path)
+
+
+def test_an_unknown_study_names_the_known_ones() -> None:
+    with pytest.raises(studies.StudyError, match=r"no study 'laptip': did you mean laptop"):
+        studies.read("laptip")
