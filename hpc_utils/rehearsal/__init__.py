@@ -1,0 +1,16 @@
+"""A real Slurm cluster on one machine, to rehearse and to test.
+
+    cluster = rehearsal.up(nodes=2)
+    subprocess.run(["sbatch", script], env=os.environ | cluster.environment())
+    cluster.kill_node("node2")
+    cluster.down()
+
+munged, slurmctld, slurmdbd, MariaDB and a slurmd for each node, none of them installed, configured or started by hand.
+With root every node has namespaces of its own: host name, address, processes, /dev/shm, and a link that `shape` slows
+down; otherwise they are several slurmd on this host. The file system is shared by all, as a cluster's is.
+"""
+
+from .cluster import Cluster, Status, down, find, up
+from .errors import ClusterError
+
+__all__ = ["Cluster", "ClusterError", "Status", "down", "find", "up"]

@@ -1,0 +1,111 @@
+"""Where a cluster keeps its state, and who owns it.
+
+`/tmp/hpc-cluster-UID/NAME`, or `$HPC_REHEARSAL/NAME`: short, since the path of a Unix socket ends at 107 bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from .errors import ClusterError
+from .process import Process
+
+# The longest socket in it is slurmstepd's: /spool/NODE/NODE_JOB.STEP.
+LONGEST = 107 - len("/spool/node64/node64_67108863.4294967291")
+PLAIN = re.compile(r"[A-Za-z0-9/._+-]+")
+NAME = re.compile(r"[a-z][a-z0-9_-]{0,23}")
+
+
+def parent() -> Path:
+    """The folder of this user's clusters."""
+    return Path(os.environ.get("HPC_REHEARSAL") or f"/tmp/hpc-cluster-{os.getuid()}").absolute()
+
+
+def of(name: str) -> Path:
+    """The folder of the cluster `name`; ClusterError if it cannot be one's."""
+    if not NAME.fullmatch(name):
+        raise ClusterError(f"cluster name {name!r}: 1 to 24 of a-z, 0-9, _ and -, the first a letter")
+    folder = parent() / name
+    if folder.is_relative_to("/dev/shm"):
+        raise ClusterError(f"{folder}: every node has a /dev/shm of its own; set HPC_REHEARSAL to a folder elsewhere")
+    if not PLAIN.fullmatch(str(folder)):
+        raise ClusterError(f"{folder}: Slurm's files can name only letters, digits and /._+- : set HPC_REHEARSAL")
+    if len(os.fsencode(folder)) > LONGEST:
+        raise ClusterError(
+            f"{folder} is too long for Unix sockets (over {LONGEST} bytes): set HPC_REHEARSAL to a short path"
+        )
+    return folder
+
+
+def claim(folder: Path) -> None:
+    """Create `folder` for this process; ClusterError if somebody alive has it. Remains of the dead make way."""
+    with _alone(folder.parent):
+        if (owner := living_owner(folder)) is not None:
+            raise ClusterError(f"cluster {folder.name} is being started or ended by process {owner.pid}")
+        delete(folder)
+        folder.mkdir(mode=0o700)
+        give(folder, os.getpid())
+
+
+def give(folder: Path, pid: int) -> None:
+    """Make `pid` the owner: the cluster lives as long as it does."""
+    temporary = folder / ".owner"
+    temporary.write_text(json.dumps(Process.of(pid)))
+    temporary.replace(folder / "owner")
+
+
+def living_owner(folder: Path) -> Process | None:
+    """The owner, if it is alive."""
+    try:
+        owner = Process(*json.loads((folder / "owner").read_text()))
+    except FileNotFoundError:
+        return None
+    return owner if owner.alive else None
+
+
+def remove(folder: Path) -> None:
+    """Delete `folder` unless somebody else alive has it by now; the default parent too if it is empty then."""
+    with _alone(folder.parent):
+        if living_owner(folder) in (None, Process.of(os.getpid())):
+            delete(folder)
+        if "HPC_REHEARSAL" not in os.environ:
+            with contextlib.suppress(OSError):
+                folder.parent.rmdir()
+
+
+def delete(folder: Path) -> None:
+    """Delete `folder`; ending processes may still write for a moment, so it is tried again until nothing is left."""
+    for _ in range(100):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.02)
+    shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else claims in `folder` meanwhile; it is created, private, if need be."""
+    while True:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.lstat().st_uid != os.getuid():  # of the link itself, if it is one: anyone may make one in /tmp
+            raise ClusterError(f"{folder} belongs to another user: set HPC_REHEARSAL to a folder of your own")
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # the last cluster in it was removed just now
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if folder.exists() and os.path.samestat(os.fstat(handle), folder.stat()):
+                yield
+                return
+        finally:
+            os.close(handle)

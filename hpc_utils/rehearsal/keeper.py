@@ -1,0 +1,151 @@
+"""The process that a cluster hangs on: starts its daemons, keeps its nodes, ends it.
+
+    python -m hpc_utils.rehearsal.keeper FOLDER      (started by `up`, inside the cluster's own namespaces)
+
+Everything of the cluster is below this process and ends with it. Until `up` says `keep` the keeper also ends with
+`up`, however that ends: its closed standard input is the sign.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from . import configure, daemons, network, process
+from . import folder as folders
+from .errors import ClusterError
+from .nodes import Nodes
+from .plan import Plan
+
+
+class Ended(BaseException):
+    """Somebody wants the cluster to end."""
+
+
+class Keeper:
+    """One cluster from its first daemon to its end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.daemons: list[daemons.Daemon] = []
+        self.nodes = Nodes(plan)
+
+    def boot(self) -> None:
+        """Start everything, and tell of each step with the seconds so far."""
+        began = time.monotonic()
+
+        def done(step: str) -> None:
+            say({"step": step, "seconds": time.monotonic() - began})
+
+        configure.write(self.plan)
+        if not self.plan.flat:
+            socket.sethostname(self.plan.head[0])
+            network.build_bridge(self.plan.subnet)
+            done("network")
+        for step, start in daemons.HEAD.items():
+            self.daemons.append(start(self.plan))
+            done(step)
+        self.nodes.power_on(*(node.name for node in self.plan.nodes))
+        done("nodes")
+
+    def serve(self) -> None:
+        """Answer requests on the cluster's socket, one a connection, until one asks for the end."""
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(str(self.plan.folder / "control"))
+        server.listen()
+        server.settimeout(1.0)
+        say({"up": True})
+        while True:
+            process.reap()
+            with suppress(OSError):  # nobody asked, or who asked went away
+                connection, _ = server.accept()
+                with connection, connection.makefile("rw") as stream:
+                    connection.settimeout(10.0)
+                    stream.write(json.dumps(self._answer(stream.readline())) + "\n")
+
+    def _answer(self, request: str) -> dict:
+        try:
+            return self.do(**json.loads(request))
+        except ClusterError as error:
+            return {"error": str(error)}
+        except (ValueError, TypeError) as error:
+            return {"error": f"{request!r} is no request: {error}"}
+
+    def do(self, what: str, node: str = "", rate: str | None = None) -> dict:
+        """What `Cluster` asks for; the answer is how the cluster is then."""
+        match what:
+            case "end":
+                raise Ended
+            case "kill":
+                self.nodes.power_off(node)
+            case "revive":
+                self.nodes.power_on(node)
+            case "shape":
+                self.nodes.shape(rate)
+        return {
+            "daemons": {daemon.name: daemon.process.alive for daemon in self.daemons},
+            "power": self.nodes.power(),
+            "rate": self.nodes.rate,
+        }
+
+    def end(self) -> None:
+        """Everything at once: nothing of it is wanted any more."""
+        if not self.plan.flat:
+            network.unplug_uplink()
+        process.kill_descendants(os.getpid())
+
+
+def main(folder: Path) -> None:
+    signal.signal(signal.SIGTERM, _end)
+    process.adopt_orphans()
+    say({"born": True})
+    if not sys.stdin.readline():
+        folders.remove(folder)  # `up` has ended, and there is nothing else yet
+        return
+    keeper = Keeper(Plan.load(folder))
+    failed = False
+    try:
+        threading.Thread(target=_end_with_caller, daemon=True).start()
+        keeper.boot()
+        keeper.serve()
+    except Ended:
+        pass
+    except Exception as error:
+        failed = True
+        traceback.print_exc()
+        say({"failed": str(error) if isinstance(error, ClusterError) else f"{type(error).__name__}: {error}"})
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        keeper.end()
+        if failed:
+            configure.leave_only_logs(folder)
+        else:
+            folders.remove(folder)
+
+
+def say(event: dict) -> None:
+    """One line to `up`, if it still listens."""
+    with suppress(BrokenPipeError):
+        os.write(1, (json.dumps(event) + "\n").encode())
+
+
+def _end(*_: object) -> None:
+    raise Ended
+
+
+def _end_with_caller() -> None:
+    """`up` says `keep` before it closes the pipe; if it closes without, it has died."""
+    if b"keep" not in os.read(0, 1024):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

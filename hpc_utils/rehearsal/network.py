@@ -1,0 +1,145 @@
+"""A cluster's own network: one link on the host, a bridge and the nodes' links where nobody else sees them.
+
+The host holds one end of a virtual cable (`hpcN`, address 198.18.x.1); its other end, the bridge and the nodes' cables
+lie in the cluster's network namespace. When the last process there ends, the kernel removes them all.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+
+from . import programs
+from .errors import ClusterError
+
+# Reserved for benchmarks (RFC 2544), so that nobody's real network is hidden behind a cluster's.
+RANGE = ipaddress.ip_network("198.18.0.0/15")
+SUBNETS = list(RANGE.subnets(new_prefix=24))
+HOST, HEAD, FIRST_NODE = 1, 2, 11
+RATE = re.compile(r"[1-9][0-9]{0,3}(\.[0-9]{1,3})?(kbit|mbit|gbit)")
+
+
+def address(subnet: int, host: int) -> str:
+    """The address of host number `host` in subnet number `subnet`."""
+    return str(SUBNETS[subnet][host])
+
+
+def hardware(own: str) -> str:
+    """The MAC address that goes with an IP address for ever.
+
+    The neighbours remember it: a revived node keeps it, and so does the bridge, which else takes that of some node.
+    """
+    return "02:42:" + ":".join(f"{byte:02x}" for byte in ipaddress.ip_address(own).packed)
+
+
+def claim(folder: Path, pid: int) -> int:
+    """Lay a cable from the host into the network namespace of `pid`; the number of the subnet, now this cluster's.
+
+    The kernel refuses a second interface of one name, so two clusters that start at once get two numbers.
+    """
+    routes = json.loads(ip("-4", "-j", "route", "show", "table", "all").stdout or "[]")
+    destinations = [route["dst"] for route in routes if route.get("dst", "default") != "default"]
+    taken = [ipaddress.ip_network(destination, strict=False) for destination in destinations]
+    first = zlib.crc32(bytes(folder))
+    for subnet in ((first + offset) % len(SUBNETS) for offset in range(len(SUBNETS))):
+        if any(SUBNETS[subnet].overlaps(other) for other in taken):
+            continue
+        link = interface(subnet)
+        cable = f"link add {link} type veth peer name uplink netns {pid}".split()
+        added = ip(*cable, check=False)
+        if added.returncode == 0:
+            ip("link", "set", link, "alias", str(folder))
+            ip("addr", "add", f"{address(subnet, HOST)}/24", "dev", link)
+            ip("link", "set", link, "up")
+            return subnet
+        if "exists" not in added.stderr:
+            raise ClusterError(f"ip {' '.join(cable)}: {added.stderr.strip()}")
+    raise ClusterError(f"every network in {RANGE} is taken: see `ip route`")
+
+
+def interface(subnet: int) -> str:
+    """The name of the host's end of the cable."""
+    return f"hpc{subnet}"
+
+
+def unplug(folder: Path) -> list[str]:
+    """Remove the host's end of `folder`'s cable, if there is one; the names removed."""
+    if not shutil.which("ip", path=programs.path()):
+        return []  # then there never was a cable
+    links = json.loads(ip("-j", "link", "show", "type", "veth").stdout or "[]")
+    ours = [link["ifname"] for link in links if link.get("ifalias") == str(folder)]
+    for link in ours:
+        ip("link", "del", link, check=False)
+    return ours
+
+
+def build_bridge(subnet: int) -> None:
+    """Inside the cluster's namespace: the bridge that joins the uplink and the nodes."""
+    _batch(
+        "link set lo up",
+        f"link add bridge address {hardware(address(subnet, HEAD))} type bridge",
+        "link set uplink master bridge",
+        "link set uplink up",
+        f"addr add {address(subnet, HEAD)}/24 dev bridge",
+        "link set bridge up",
+    )
+
+
+def plug(node: str, own: str, pid: int) -> None:
+    """Inside the cluster's namespace: a cable from the bridge to `eth0` in the network namespace of `pid`."""
+    far = f"name eth0 address {hardware(own)} netns {pid}"
+    _batch(
+        f"link add {node} type veth peer {far}",
+        f"link set {node} master bridge",
+        f"link set {node} up",
+    )
+
+
+def configure(own: str) -> None:
+    """Inside a node's namespace: its address."""
+    _batch("link set lo up", f"addr add {own}/24 dev eth0", "link set eth0 up")
+
+
+def unplug_uplink() -> None:
+    """Inside the cluster's namespace: remove the cable to the host, both its ends."""
+    ip("link", "del", "uplink", check=False)
+
+
+def cut(node: str, own: str) -> None:
+    """Inside the cluster's namespace: the node's cable is pulled, so that its end sends nobody a farewell.
+
+    The head forgets where the node was, which else takes the kernel up to a minute: until then a connection is not
+    refused as to an unknown host but times out, and Slurm tries again for 10 s each time.
+    """
+    ip("link", "del", node, check=False)
+    ip("neigh", "flush", "dev", "bridge", "to", own, check=False)
+
+
+def shape(node: str, pid: int, rate: str | None) -> None:
+    """Inside the cluster's namespace: limit both directions of the node's link to `rate`; None lifts the limit."""
+    for where, device in ([], node), (["nsenter", f"--net=/proc/{pid}/ns/net"], "eth0"):
+        if rate is None:
+            _run([*where, "tc", "qdisc", "del", "dev", device, "root"], check=False)
+        else:
+            bucket = f"tbf rate {rate} burst 1mbit latency 100ms".split()
+            _run([*where, "tc", "qdisc", "replace", "dev", device, "root", *bucket])
+
+
+def ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return _run(["ip", *arguments], check=check)
+
+
+def _batch(*commands: str) -> None:
+    _run(["ip", "-batch", "-"], input="\n".join(commands) + "\n")
+
+
+def _run(command: list[str], *, check: bool = True, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, env={"PATH": programs.path()}, input=input, capture_output=True, text=True)
+    if check and done.returncode:
+        raise ClusterError(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+    return done

@@ -1,0 +1,89 @@
+"""Processes by id, as /proc shows them: alive, descended from, ended."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+
+class Process(NamedTuple):
+    """One process for ever: its start, in clock ticks since boot, tells it from a later one with the same id."""
+
+    pid: int
+    started: int
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        """The process that has this id now: oneself, or a child not yet waited for."""
+        if (fields := _stat(pid)) is None:
+            raise ProcessLookupError(f"no process {pid}")
+        return cls(pid, int(fields[19]))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs. A zombie does not: where process 1 does not reap, an ended daemon stays one for ever."""
+        fields = _stat(self.pid)
+        return fields is not None and fields[0] not in "ZX" and int(fields[19]) == self.started
+
+    def kill(self) -> None:
+        """SIGKILL, if it is alive."""
+        if self.alive:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """Every living process below `pid`, without itself."""
+    children = defaultdict(list)
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (fields := _stat(int(entry))) and fields[0] not in "ZX":
+            children[int(fields[1])].append(int(entry))
+    found, front = [], [pid]
+    while front:
+        front = [child for parent in front for child in children[parent]]
+        found += front
+    return found
+
+
+def kill_descendants(pid: int) -> None:
+    """SIGKILL everything below `pid` at once, until nothing is left.
+
+    Those who may have been reparented are below `pid` only if it adopts orphans.
+    """
+    while below := descendants(pid):
+        for one in below:
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        time.sleep(0.005)
+    if pid == os.getpid():
+        reap(0)
+
+
+def reap(wait: int = os.WNOHANG) -> None:
+    """Collect the children that have ended, one's own and adopted ones; with 0, wait for all to end."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, wait)[0]:
+            pass
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants whose own parent ended, as process 1 is."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _stat(pid: int) -> list[str] | None:
+    """/proc/PID/stat from the state on: [0] state, [1] parent, [19] start time."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,78 @@
+"""Without root: several slurmd on one host."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import hpc_utils
+from hpc_utils import rehearsal
+from hpc_utils.rehearsal import ClusterError
+
+from .support import left_of, slurm
+
+pytestmark = pytest.mark.usefixtures("slurm_installed")
+NOBODY = 65534
+# Standard library only, so that any interpreter that a user without rights can start will do.
+ABLE = "import os, sys, hpc_utils; assert sys.version_info >= (3, 11) and os.access(sys.executable, os.X_OK)"
+AS_NOBODY = """
+import os, subprocess
+from hpc_utils import rehearsal
+cluster = rehearsal.up("flat", lasting=False)
+assert cluster.flat
+print(subprocess.run(["srun", "-N2", "--gpus-per-node=1", "bash", "-c", "echo $SLURMD_NODENAME $(id -u) $CUDA_VISIBLE_DEVICES"],
+    env=os.environ | cluster.environment(), capture_output=True, text=True).stdout)
+cluster.down()
+"""
+
+
+def test_nodes_that_share_a_core_say_so_and_lose_power_alone() -> None:
+    usable = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(usable)})
+    try:
+        cluster = rehearsal.up(f"flat-{os.getpid()}", nodes=2, flat=True, lasting=False)
+    finally:
+        os.sched_setaffinity(0, usable)
+    try:
+        assert cluster.shared_cores
+        with tempfile.TemporaryDirectory() as folder:
+            slurm(cluster, "sbatch", "--wait", "--output=out", "--wrap", "echo $HPC_SHARED_CORES", cwd=Path(folder))
+            assert (Path(folder) / "out").read_text() == "1\n", "a batch script is not told"
+        assert slurm(cluster, "srun", "-N2", "bash", "-c", "echo $HPC_SHARED_CORES") == "1\n1"
+        with pytest.raises(ClusterError, match="no links"):
+            cluster.shape("1gbit")
+        cluster.kill_node("node2")
+        assert cluster.status().nodes["node2"] == "no power"
+        assert slurm(cluster, "srun", "--nodelist=node1", "echo", "alive") == "alive"
+        cluster.revive_node("node2")
+        assert slurm(cluster, "srun", "--nodelist=node2", "echo", "again") == "again"
+    finally:
+        cluster.down()
+    assert left_of(cluster.folder) == []
+
+
+def test_an_ordinary_user_gets_a_flat_one() -> None:
+    """As root this test becomes nobody; otherwise it is an ordinary user already."""
+    package = Path(hpc_utils.__file__).parents[1]
+    with tempfile.TemporaryDirectory(prefix="hpc-") as home:
+        become: list[str] = []
+        if os.geteuid() == 0:
+            os.chown(home, NOBODY, NOBODY)
+            become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        env = {"HOME": home, "PATH": os.defpath + ":/usr/sbin", "PYTHONPATH": str(package), "HPC_REHEARSAL": home}
+        for python in (sys.executable, "/usr/bin/python3"):
+            able = [*become, python, "-P", "-c", ABLE]
+            if subprocess.run(able, env=env, cwd="/", capture_output=True).returncode == 0:
+                break
+        else:
+            pytest.skip("an ordinary user can start no Python 3.11 here, or not read this checkout")
+        command = [*become, python, "-P", "-c", AS_NOBODY]
+        done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=120)
+        user = NOBODY if become else os.getuid()
+        assert sorted(done.stdout.split("\n")[:2]) == [f"node1 {user} 0", f"node2 {user} 0"], done.stderr
+        assert left_of(Path(home) / "flat") == []

@@ -1,0 +1,99 @@
+"""Jobs on a rehearsal cluster meet what they would meet on a real one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.rehearsal import Cluster, cores
+
+from .support import slurm, state, wait_for
+
+ON_BOTH = ("srun", "--nodes=2", "--ntasks-per-node=1")
+
+
+def test_accounting_knows_what_became_of_a_job(cluster: Cluster) -> None:
+    good = slurm(cluster, "sbatch", "--parsable", "--output=/dev/null", "--wrap", "true")
+    bad = slurm(cluster, "sbatch", "--parsable", "--output=/dev/null", "--wrap", "exit 3")
+    wait_for(lambda: state(cluster, good) == "COMPLETED", "the good job is COMPLETED in sacct")
+    wait_for(lambda: state(cluster, bad) == "FAILED", "the bad job is FAILED in sacct")
+    assert slurm(cluster, "sacct", "-X", "-n", "-P", "-j", bad, "-o", "ExitCode") == "3:0"
+
+
+def test_nodes_are_machines_of_their_own(cluster: Cluster, tmp_path: Path) -> None:
+    """Host name, address, shared memory and processes; names that both resolve; files that both see."""
+    if cluster.flat:
+        pytest.skip("a flat cluster's nodes are one machine")
+    own = ["$(hostname)", "$(hostname -I)", "$(getent hosts node1 node2 | wc -l)", "$(ls /dev/shm | grep -c ^node)"]
+    own += ["$(tr '\\0' ' ' < /proc/1/cmdline)"]
+    script = f"touch /dev/shm/$(hostname) {tmp_path}/$(hostname); sleep 0.5; echo {' '.join(own)}"
+    said = sorted(slurm(cluster, *ON_BOTH, "bash", "-c", script).splitlines())
+    assert [line.split()[:4] for line in said] == [[node, cluster.address(node), "2", "1"] for node in cluster.nodes]
+    assert [line.split()[-1] for line in said] == cluster.nodes, "a node's first process is not its own"
+    assert len({cluster.address(node) for node in cluster.nodes}) == 2
+    assert sorted(one.name for one in tmp_path.iterdir()) == cluster.nodes
+
+
+def test_a_node_keeps_to_its_own_cores(cluster: Cluster) -> None:
+    """Whatever a job asks for, it runs on its node's share of the machine's physical cores, and nodes share none."""
+    ask = "import os; print(os.environ['SLURMD_NODENAME'], *sorted(os.sched_getaffinity(0)))"
+    said = slurm(cluster, *ON_BOTH, "--cpus-per-task=8", "python3", "-c", ask)
+    mine = {name: {int(cpu) for cpu in cpus} for name, *cpus in map(str.split, said.splitlines())}
+    found = cores.physical()
+    assert mine == dict(zip(cluster.nodes, map(set, cores.shares(2, found)), strict=True))
+    assert len(found) < 2 or not mine["node1"] & mine["node2"]
+
+
+def test_jobs_get_disjoint_gpus(cluster: Cluster, tmp_path: Path) -> None:
+    script = (
+        "echo $CUDA_VISIBLE_DEVICES $SLURM_GPUS_ON_NODE > gpus.$SLURM_JOB_ID; while [ ! -e done ]; do sleep 0.1; done"
+    )
+    job = ("sbatch", "--parsable", "--nodelist=node1", "--gpus-per-node=2", "--output=/dev/null", "--wrap", script)
+    jobs = [slurm(cluster, *job, cwd=tmp_path) for _ in range(2)]
+    wait_for(lambda: len(list(tmp_path.glob("gpus.*"))) == 2, "both jobs run")
+    (tmp_path / "done").touch()
+    wait_for(lambda: {state(cluster, job) for job in jobs} == {"COMPLETED"}, "both jobs end")
+    said = [(tmp_path / f"gpus.{job}").read_text().split() for job in jobs]
+    assert [count for _, count in said] == ["2", "2"]
+    assert sorted(",".join(devices for devices, _ in said).split(",")) == ["0", "1", "2", "3"]
+
+
+def test_an_array_runs_no_more_at_once_than_its_throttle(cluster: Cluster, tmp_path: Path) -> None:
+    script = "touch on.$SLURM_ARRAY_TASK_ID; ls on.* | wc -l >> seen; sleep 0.3; rm on.$SLURM_ARRAY_TASK_ID"
+    array = ("sbatch", "--parsable", "--array=0-5%2", "--output=/dev/null", "--wrap", script)
+    job = slurm(cluster, *array, cwd=tmp_path)
+    ask = ("sacct", "-X", "-n", "-P", "-j", job, "-o", "State")
+    wait_for(lambda: slurm(cluster, *ask).split() == ["COMPLETED"] * 6, "all six tasks are COMPLETED")
+    assert max(map(int, (tmp_path / "seen").read_text().split())) <= 2
+
+
+def test_jobs_that_measure_take_turns(cluster: Cluster, tmp_path: Path) -> None:
+    script = "mkdir alone || touch together; sleep 1; rmdir alone"
+    job = ("sbatch", "--parsable", "--licenses=measure:1", "--output=/dev/null", "--wrap", script)
+    jobs = [slurm(cluster, *job, cwd=tmp_path) for _ in range(2)]
+    wait_for(lambda: {state(cluster, job) for job in jobs} == {"COMPLETED"}, "both jobs end")
+    assert not (tmp_path / "together").exists()
+
+
+def test_a_job_that_waits_for_a_failed_one_is_cancelled(cluster: Cluster) -> None:
+    failing = slurm(cluster, "sbatch", "--parsable", "--output=/dev/null", "--wrap", "false")
+    after = ("sbatch", "--parsable", f"--dependency=afterok:{failing}", "--output=/dev/null", "--wrap", "true")
+    waiting = slurm(cluster, *after)
+    wait_for(lambda: state(cluster, waiting) == "CANCELLED", "the waiting job is CANCELLED")
+
+
+def test_a_job_requeues_itself_within_seconds(cluster: Cluster, tmp_path: Path) -> None:
+    script = 'echo ${SLURM_RESTART_COUNT:-0}; [ -n "$SLURM_RESTART_COUNT" ] || { scontrol requeue $SLURM_JOB_ID; sleep 60; }'
+    job = ("sbatch", "--parsable", "--output=out", "--open-mode=append", "--wrap", script)
+    number = slurm(cluster, *job, cwd=tmp_path)
+    wait_for(lambda: state(cluster, number) == "COMPLETED", "its second attempt is COMPLETED", 40)
+    said = (tmp_path / "out").read_text().splitlines()
+    assert [line for line in said if line.isdigit()] == ["0", "1"]
+
+
+def test_time_on_own_cores_is_not_called_shared(cluster: Cluster) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("two nodes have to share the only core")
+    assert slurm(cluster, "srun", "bash", "-c", "echo ${HPC_SHARED_CORES:-own}") == "own"

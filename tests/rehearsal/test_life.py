@@ -1,0 +1,173 @@
+"""Clusters begin, stand side by side and end, and nothing of them is left, however they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import rehearsal
+from hpc_utils.rehearsal import ClusterError, namespaces
+from hpc_utils.rehearsal import folder as folders
+
+from .support import left_of, path_without, pids, slurm, wait_for
+
+pytestmark = pytest.mark.usefixtures("slurm_installed")
+FLAT = [False, True]
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A name of this test's own, under which nothing is left whatever happens."""
+    chosen = f"life-{os.getpid()}"
+    yield chosen
+    rehearsal.down(chosen)
+
+
+def kinds(flat: bool) -> bool:
+    if not flat and not namespaces.work():
+        pytest.skip("namespaces need root")
+    return flat
+
+
+@pytest.mark.parametrize("flat", FLAT)
+def test_down_leaves_nothing_of_cluster_or_jobs(name: str, flat: bool, tmp_path: Path) -> None:
+    """Not even of a process that left its job, its session and its environment behind."""
+    cluster = rehearsal.up(name, nodes=2, flat=kinds(flat))
+    assert {*cluster.status().nodes.values()} == {"idle"}
+    marker = f"98{os.getpid()}"
+    script = f"env -i setsid sleep {marker} & sleep {marker} & touch running; wait"
+    slurm(cluster, "sbatch", "--output=/dev/null", "--wrap", script, cwd=tmp_path)
+    wait_for((tmp_path / "running").exists, "the job runs")
+    wait_for(lambda: sum(marker in line for line in left_of(cluster.folder, marker)) >= 2, "its processes are seen")
+    assert {"node1", "slurmctld", "slurmdbd", "mariadbd", "munged"} <= {*cluster.down()}
+    assert left_of(cluster.folder, marker) == []
+    assert rehearsal.find(name) is None
+    assert rehearsal.down(name) == []
+
+
+def test_two_clusters_that_start_at_once_do_not_meet(name: str) -> None:
+    names = [f"{name}-a", f"{name}-b"]
+    found: dict[str, rehearsal.Cluster] = {}
+    threads = [
+        threading.Thread(target=lambda one=one: found.update({one: rehearsal.up(one, nodes=1)})) for one in names
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == names
+        for one, cluster in found.items():
+            job = ("sbatch", "--parsable", "--output=/dev/null", "--job-name", one, "--wrap", "true")
+            assert slurm(cluster, *job) == "1"
+            assert slurm(cluster, "scontrol", "show", "config").count(f"ClusterName             = {one}\n") == 1
+        rehearsal.down(names[0])
+        assert slurm(found[names[1]], "squeue", "--states=all", "--noheader", "--format=%j") == names[1]
+    finally:
+        for one in names:
+            rehearsal.down(one)
+    assert [left_of(cluster.folder) for cluster in found.values()] == [[], []]
+
+
+UP = "import sys; from hpc_utils import rehearsal; rehearsal.up(sys.argv[1], progress=lambda s, t: print(s, flush=True))"
+
+
+@pytest.mark.parametrize(("how", "when"), [("SIGINT", "munge"), ("SIGTERM", "database"), ("SIGKILL", "accounting")])
+def test_an_interrupted_start_leaves_nothing(name: str, how: str, when: str) -> None:
+    folder = folders.of(name)
+    with subprocess.Popen([sys.executable, "-c", UP, name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as up:
+        while up.stdout.readline().strip() != when.encode():
+            assert up.poll() is None
+        up.send_signal(signal.Signals[how])
+    assert up.returncode != 0
+    wait_for(lambda: not left_of(folder), "everything is gone", 20)
+
+
+def test_a_cluster_can_be_tied_to_who_started_it(name: str) -> None:
+    code = "import sys, os; from hpc_utils import rehearsal; rehearsal.up(sys.argv[1], lasting=False); os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code, name], timeout=120).returncode == -signal.SIGKILL
+    wait_for(lambda: not left_of(folders.of(name)), "everything is gone", 20)
+
+
+@pytest.mark.parametrize("flat", FLAT)
+def test_a_half_dead_cluster_is_told_apart_and_cleared(name: str, flat: bool) -> None:
+    cluster = rehearsal.up(name, nodes=1, flat=kinds(flat))
+    os.kill(pids(cluster, "slurmdbd")[0], signal.SIGKILL)
+    with pytest.raises(ClusterError, match=f"half dead, without slurmdbd.*hpc cluster down --name {name}"):
+        wait_for(lambda: rehearsal.find(name) is None, "it is found out")
+    owner = folders.living_owner(cluster.folder)
+    owner.kill()
+    wait_for(lambda: left_of(cluster.folder) == [str(cluster.folder)], "every process ends with the keeper")
+    with pytest.raises(ClusterError, match="was killed"):
+        rehearsal.up(name)
+    assert rehearsal.down(name) == [str(cluster.folder)]
+    assert left_of(cluster.folder) == []
+
+
+def test_a_daemon_that_cannot_start_says_why(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of its output is in the message, and its logs stay; nothing else does."""
+    place = path_without("slurmdbd", tmp_path / "bin")
+    broken = Path(place) / "slurmdbd"
+    broken.write_text("#!/bin/sh\necho the database is on fire >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", place)
+    monkeypatch.setattr(rehearsal.programs, "ADMIN_FOLDERS", ())
+    with pytest.raises(ClusterError, match=r"(?s)slurmdbd ended; the end of .*slurmdbd\.out:.*on fire"):
+        rehearsal.up(name)
+    folder = folders.of(name)
+    assert [one.name for one in folder.iterdir()] == ["log"]
+    assert "on fire" in (folder / "log" / "slurmdbd.out").read_text()
+    assert rehearsal.find(name) is None
+    assert rehearsal.down(name) == [str(folder)]
+    assert left_of(folder) == []
+
+
+def test_what_is_missing_is_named_with_what_installs_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", path_without("slurmctld", tmp_path / "bin"))
+    monkeypatch.setattr(rehearsal.programs, "ADMIN_FOLDERS", ())
+    with pytest.raises(ClusterError, match=r"missing: slurmctld\n.*apt-get install .*slurmctld"):
+        rehearsal.up(name)
+    assert not folders.of(name).exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [({"nodes": 0}, "nodes=0"), ({"cpus": 0}, "cpus=0"), ({"gpus": 99}, "gpus=99"), ({"name": "../a"}, "a-z")],
+)
+def test_refuses_what_cannot_be(name: str, wrong: dict, says: str) -> None:
+    with pytest.raises(ClusterError, match=says) as refused:
+        rehearsal.up(**{"name": name} | wrong)
+    assert refused.value.exit_code == 2
+
+
+def test_the_folder_can_lie_elsewhere_but_not_too_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_REHEARSAL", str(tmp_path))
+    assert folders.of("a") == tmp_path / "a"
+    for wrong in (tmp_path / ("x" * 100), "/tmp/my clusters", "/dev/shm/clusters"):
+        monkeypatch.setenv("HPC_REHEARSAL", str(wrong))
+        with pytest.raises(ClusterError, match="HPC_REHEARSAL"):
+            folders.of("a")
+
+
+def test_nobody_claims_what_somebody_has(name: str) -> None:
+    folder = folders.of(name)
+    folders.claim(folder)
+    with pytest.raises(ClusterError, match=f"by process {os.getpid()}"):
+        folders.claim(folder)
+    folders.remove(folder)
+    assert not folder.exists()
+
+
+def test_the_room_uses_nothing_else_of_ours() -> None:
+    code = "import hpc_utils.rehearsal, sys; print(*(name for name in sys.modules if name.startswith('hpc_utils.')))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout.split()
+    assert {name.split(".")[1] for name in loaded} == {"rehearsal"}

@@ -1,0 +1,130 @@
+"""What a cluster does to jobs: the time limit, a node's power cut, scancel. Each ends in a resume with the same weights.
+
+A run is slow here because its work is (steps enough for a fault to hit it), never because it sleeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from hpc_utils import records
+
+from .conftest import Desk
+
+LONG = {"workload": "cnn", "dataset": "digits", "epochs": 4, "steps_per_epoch": 300, "global_batch": 64}
+LONG |= {"lr_warmup_epochs": 0, "evaluate_every": 2, "save_weights": "true", "optimizer": "adamw", "lr": 0.002}
+
+
+Weights = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(cluster, tmp_path_factory: pytest.TempPathFactory) -> Weights:
+    """The weights of the same run, on two nodes, that nobody disturbs."""
+    desk = Desk(tmp_path_factory.mktemp("calm") / "desk", cluster)
+    job = desk.submit_training(parameters=LONG)
+    desk.wait_for(job, "COMPLETED", "FAILED")
+    assert desk.state(job) == "COMPLETED", desk.log(job)
+    return weights(desk)
+
+
+def weights(desk: Desk) -> Weights:
+    return torch.load(desk.runs[0] / "weights.pt", weights_only=True)
+
+
+def assert_same_end(desk: Desk, calm: Weights) -> None:
+    found = records.load(desk.results)
+    assert not found.refused
+    assert len(found.runs) == 1
+    assert len(found.epochs) == LONG["epochs"]
+    own = weights(desk)
+    assert own.keys() == calm.keys()
+    assert all(torch.equal(own[name], calm[name]) for name in own), "weights differ"
+
+
+def job_state(run: Path) -> dict:
+    return json.loads((run / "provenance.json").read_text())["job"]
+
+
+@contextlib.contextmanager
+def halted(desk: Desk) -> Iterator[None]:
+    """The ranks of the desk's run stand still meanwhile."""
+    ranks = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            of_the_run = process.environ().get("HPC_RUN_DIR", "").startswith(str(desk.results))
+            if of_the_run and "RANK" in process.environ() and "hpc_utils.launch.rank" in process.cmdline():
+                ranks.append(process)
+    assert len(ranks) == 2
+    for rank in ranks:
+        rank.suspend()
+    try:
+        yield
+    finally:
+        for rank in ranks:
+            rank.resume()
+
+
+def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted: Weights) -> None:
+    """USR1 before the limit of a minute; the job goes back into the queue and ends as if nothing had been."""
+    job = desk.submit_training("--time=1", "--signal=B:USR1@31", parameters=LONG)
+    desk.wait(lambda: desk.step() > 100)
+    # On any machine the training outlasts the limit: it is halted until Slurm has given notice (it looks every 30 s).
+    with halted(desk):
+        desk.wait(lambda: "told USR1" in desk.log(job))
+    desk.wait_for(job, "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
+    assert desk.state(job) == "COMPLETED", desk.log(job)
+    log = desk.log(job)
+    assert "back into the queue" in log
+    assert "attempt 2" in log
+    assert job_state(desk.runs[0])["restart_count"] >= 1
+    assert_same_end(desk, uninterrupted)
+
+
+def test_a_node_that_loses_power_is_replaced_and_the_run_resumes(desk: Desk, uninterrupted: Weights) -> None:
+    """Slurm notices, requeues, and the run goes on from its last checkpoint once there are two nodes again."""
+    job = desk.submit_training(parameters=LONG | {"checkpoint_every": 1})
+    desk.wait(lambda: desk.step() > 1.5 * LONG["steps_per_epoch"])
+    desk.cluster.kill_node("node2")
+    try:
+        desk.wait(lambda: desk.state(job) in ("PENDING", "CONFIGURING"))
+    finally:
+        desk.cluster.revive_node("node2")
+    desk.wait_for(job, "COMPLETED", "FAILED", "NODE_FAIL")
+    assert desk.state(job) == "COMPLETED", desk.log(job)
+    assert_same_end(desk, uninterrupted)
+
+
+def test_scancel_is_final_but_nothing_is_lost(desk: Desk, uninterrupted: Weights) -> None:
+    job = desk.submit_training(parameters=LONG)
+    desk.wait(lambda: desk.step() > 100)
+    desk.run("scancel", job)
+    desk.wait_for(job, "CANCELLED")
+    desk.wait(lambda: desk.status().get("state") == "stopped")
+    time.sleep(3)
+    assert desk.state(job) == "CANCELLED", "it does not come back"
+    again = desk.submit_training(parameters=LONG)
+    desk.wait_for(again, "COMPLETED", "FAILED")
+    assert desk.state(again) == "COMPLETED", desk.log(again)
+    assert "epoch 1, step" in desk.log(again) or "continues" in desk.log(again)
+    assert_same_end(desk, uninterrupted)
+
+
+def test_a_job_killed_outright_ends_at_once_and_can_be_resumed(desk: Desk, uninterrupted: Weights) -> None:
+    """One node's rank is killed: the other node's does not wait for it."""
+    job = desk.submit_training(parameters=LONG | {"checkpoint_every": 1})
+    desk.wait(lambda: desk.step() > 1.2 * LONG["steps_per_epoch"])
+    desk.run("scancel", "--signal=KILL", f"{job}.0")
+    desk.wait_for(job, "FAILED", "CANCELLED", "COMPLETED", seconds=60)
+    assert desk.state(job) == "FAILED", desk.log(job)
+    again = desk.submit_training(parameters=LONG | {"checkpoint_every": 1})
+    desk.wait_for(again, "COMPLETED", "FAILED")
+    assert_same_end(desk, uninterrupted)

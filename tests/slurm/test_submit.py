@@ -1,0 +1,121 @@
+"""A study from `hpc submit` to its figures, on two real nodes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hpc_utils import paths, records
+
+from .conftest import Desk, submissions
+
+
+@pytest.fixture(scope="module")
+def done(cluster, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """A study of one and two ranks, submitted and waited for; its folder's name is hostile to a shell."""
+    desk = Desk(tmp_path_factory.mktemp("desk") / "o'desk $(touch pwned) %j; x", cluster)
+    said = desk.hpc("submit", desk.study(precisions='["fp32", "bf16"]'), "--cluster", "rehearsal", "--wait")
+    (desk.folder / "said.txt").write_text(said.stdout)
+    return desk
+
+
+def test_a_submitted_study_ends_in_records_of_two_nodes(done: Desk) -> None:
+    found = records.load(done.results)
+    assert not found.refused
+    assert not found.unfinished
+    assert sorted(zip(found.runs.nodes, found.runs.world_size, found.runs.precision, strict=True)) == [
+        (1, 1, "bf16"), (1, 1, "fp32"), (2, 2, "bf16"), (2, 2, "fp32"),
+    ]  # fmt: skip
+    two = found.runs[found.runs.nodes == 2].iloc[0]
+    ranks = pd.read_csv(done.results / "runs" / two.run_id / "ranks.csv")
+    assert list(ranks.host) == ["node1", "node2"]
+    origin = json.loads((done.results / "runs" / two.run_id / "provenance.json").read_text())
+    assert origin["job"]["scheduler"] == "slurm"
+    assert origin["job"]["nodes"] == 2
+    assert origin["job"]["array_task_id"] is not None
+
+
+def test_the_report_is_chained_behind_the_runs_and_drawn(done: Desk) -> None:
+    (made,) = submissions(done)
+    assert [job["kind"] for job in made["jobs"]] == ["runs", "runs", "report"]
+    report = (done.results / "report/index.html").read_text()
+    assert report.count("data:image/png;base64") >= 2
+    figures = {path.name for path in (done.results / "figures").iterdir()}
+    assert f"{made['index']}-efficiency.pdf" in figures
+
+
+def test_a_hostile_folder_reached_no_shell(done: Desk) -> None:
+    assert not list(Path(paths.root()).glob("pwned*"))
+    assert not list(done.folder.parent.rglob("pwned"))
+    logs = list(done.results.glob("submissions/*/logs/*.log"))
+    assert len(logs) == 5, "each task's log lies where it should, % and all"
+
+
+def test_the_wait_tells_each_change_of_state(done: Desk) -> None:
+    said = (done.folder / "said.txt").read_text()
+    assert said.count("COMPLETED") >= 5
+    assert "RUNNING" in said
+    assert "at most" in said
+
+
+def test_what_is_complete_is_not_submitted_again(done: Desk) -> None:
+    again = done.hpc("submit", done.study(precisions='["fp32", "bf16"]'), "--cluster", "rehearsal")
+    assert "4 complete, 0 in the queue, 0 to submit" in again.stdout
+    assert len(submissions(done)) == 1
+
+
+def test_status_joins_records_and_queue(done: Desk) -> None:
+    said = done.hpc("status", "--all").stdout
+    assert said.count("COMPLETED") == 6, "five entries and the sum"
+    from_notebook = (
+        "from hpc_utils.launch import status; t = status.live('small', every=1); "
+        "print(t.state.tolist(), list(t.columns))"
+    )
+    table = done.run(done_python(), "-c", from_notebook).stdout
+    assert table.count("COMPLETED") >= 5
+
+
+def test_logs_of_a_run_are_all_of_them(done: Desk) -> None:
+    run = next(path for path in done.runs if "ddp2x1-fp32" in path.name)
+    said = done.hpc("logs", run.name).stdout
+    for part in ("attempt 1", "launcher.log", "rank0.log", "rank1.log", "samples/s"):
+        assert part in said
+    assert done.hpc("logs", "nothing", check=False).returncode == 2
+
+
+def test_27_points_are_one_array(done: Desk) -> None:
+    """The sensitivity study on the shipped rehearsal file: one sbatch; fp16's nine points are not applicable."""
+    said = done.hpc("submit", "sensitivity", "--cluster", "rehearsal", "--dry-run").stdout
+    commands = [shlex.split(line) for line in said.splitlines() if line.startswith("env ")]
+    assert len(commands) == 1
+    assert "--array=0-17" in commands[0]
+    assert "9 not applicable" in said
+    assert "fp16" in said
+    assert len(submissions(done)) == 1, "nothing was submitted"
+
+
+def test_impossible_points_are_shown_not_run(done: Desk) -> None:
+    said = done.hpc("submit", "strong", "--cluster", "rehearsal", "--dry-run").stdout
+    assert "12 ranks need" in said
+
+
+def test_the_dry_runs_command_is_the_one_that_submits(done: Desk, tmp_path: Path) -> None:
+    """Typed by hand into a shell, quoting and all, it is accepted as it stands."""
+    desk = done
+    said = desk.hpc("submit", desk.study(name="other"), "--cluster", "rehearsal", "--dry-run", "--redo").stdout
+    line = next(line for line in said.splitlines() if line.startswith("env "))
+    tested = line.replace("sbatch ", "sbatch --test-only ", 1)
+    done_ = subprocess.run(["bash", "-c", tested], env=desk.environment, capture_output=True, text=True, timeout=60)
+    assert done_.returncode == 0, done_.stderr
+    assert "to start at" in done_.stderr
+
+
+def done_python() -> str:
+    import sys
+
+    return sys.executable

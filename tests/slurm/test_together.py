@@ -1,0 +1,95 @@
+"""Several at once, from inside jobs, and refusals."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hpc_utils import records
+
+from .conftest import Desk, submissions
+
+
+def test_two_who_submit_at_once_submit_each_run_once(desk: Desk) -> None:
+    study = desk.study(ranks="[1]", precisions='["fp32", "bf16"]')
+    command = [sys.executable, "-m", "hpc_utils.cli", "submit", str(study), "--cluster", "rehearsal"]
+    both = [subprocess.Popen(command, env=desk.environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    runs = [run for one in submissions(desk) for job in one["jobs"] for run in job["runs"]]
+    assert len(runs) == len(set(runs)) == 2, said
+
+
+def test_two_jobs_of_one_run_measure_it_once(desk: Desk) -> None:
+    """Submitted by hand twice: one has the claim, the other says who and leaves the records alone."""
+    parameters = {"workload": "cnn", "epochs": 3, "steps_per_epoch": 30, "lr_warmup_epochs": 0}
+    options = ["--licenses=measure:0"]
+    jobs = [desk.submit_training(*options, parameters=parameters, nodes=1) for _ in range(2)]
+    for job in jobs:
+        desk.wait_for(job, "COMPLETED", "FAILED")
+    states = sorted(desk.state(job) for job in jobs)
+    logs = "\n".join(desk.log(job) for job in jobs)
+    assert states[0] == "COMPLETED", logs
+    assert (states == ["COMPLETED", "FAILED"] and "is being run by process" in logs) or "complete already" in logs
+    found = records.load(desk.results)
+    assert len(found.runs) == 1
+    assert not found.refused
+
+
+def test_submitting_from_inside_a_job_hands_nothing_of_it_on(desk: Desk) -> None:
+    """As from JupyterLab on Open OnDemand: the outer job's request and ranks must not shape the inner ones."""
+    study = desk.study(ranks="[2]")
+    inner = f"{sys.executable} -m hpc_utils.cli submit '{study}' --cluster rehearsal"
+    outer = desk.run(
+        "sbatch", "--parsable", "--ntasks=3", "--cpus-per-task=2", f"--output={desk.folder / 'outer.log'}", "--wrap",
+        f"export RANK=5 WORLD_SIZE=7 MASTER_ADDR=nowhere MASTER_PORT=1 SLURM_NTASKS_PER_NODE=3; {inner}",
+    ).stdout.strip()  # fmt: skip
+    desk.wait_for(outer, "COMPLETED", "FAILED")
+    assert desk.state(outer) == "COMPLETED", (desk.folder / "outer.log").read_text()
+    desk.wait(lambda: (desk.results / "report/index.html").exists())
+    (run,) = records.load(desk.results).runs.itertuples()
+    assert (run.nodes, run.world_size) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"--cluster": "rehearsel"}, "did you mean rehearsal"),
+        ({"study": "strongg"}, "no study 'strongg'"),
+        ({"--nodes-of": "gpuu"}, "did you mean gpu"),
+    ],
+)
+def test_what_is_misspelt_is_refused_before_anything_is_submitted(desk: Desk, change: dict, words: str) -> None:
+    asked = {"study": str(desk.study()), "--cluster": "rehearsal"} | change
+    study = asked.pop("study")
+    done = desk.hpc("submit", study, *(word for pair in asked.items() for word in pair), check=False)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert not desk.results.exists() or not submissions(desk)
+
+
+def test_a_failed_run_comes_with_its_last_line_and_what_to_do(desk: Desk) -> None:
+    study = desk.study(ranks="[1]")
+    study.write_text(study.read_text().replace("warmup_steps = 1", "warmup_steps = 1\nlr = 1e30\noptimizer = 'sgd'"))
+    ended = desk.hpc("submit", study, "--cluster", "rehearsal", "--wait", check=False)
+    assert ended.returncode == 1, ended.stdout
+    end = time.monotonic() + 30
+    while "FAILED" not in (said := desk.hpc("status").stdout) and time.monotonic() < end:
+        time.sleep(1)
+    assert "FAILED" in said
+    assert "the loss became" in said
+    assert "smaller lr" in said
+
+
+def test_cancelled_stays_cancelled_until_it_is_retried(desk: Desk) -> None:
+    study = desk.study(ranks="[2]")
+    desk.hpc("submit", study, "--cluster", "rehearsal")
+    assert "2 cancelled" in desk.hpc("cancel", "small").stdout
+    desk.wait(lambda: "CANCELLED" in desk.hpc("status").stdout)
+    time.sleep(2)
+    assert not desk.run("squeue", "--me", "--noheader").stdout.strip(), "it does not come back by itself"
+    assert "1 submitted again" in desk.hpc("retry", "small").stdout
+    desk.wait(lambda: len(records.load(desk.results).runs) == 1)
