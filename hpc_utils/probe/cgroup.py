@@ -1,0 +1,28 @@
+"""Where this process's control group keeps its files: version 2's tree, or version 1's of the CPU controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpc_utils.provenance.ask import read
+from hpc_utils.provenance.cpu import MACHINE
+
+
+def files(name: str, machine: Path = MACHINE) -> Iterator[Path]:
+    """The files of that name that count for this process: its own group's first, then those above it.
+
+    In a container /proc may tell the host's path, of which the container sees the end or nothing: what does not
+    exist is left out.
+    """
+    for line in (read(machine / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = machine / "sys/fs/cgroup" / controllers
+        group = top / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if (folder / name).is_file():
+                yield folder / name
+            if folder == top:
+                break
