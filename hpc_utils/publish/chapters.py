@@ -1,0 +1,86 @@
+"""From a study's records to its figures and report: execute the reading chapters, bind them all."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from hpc_utils import paths, provenance, records
+from hpc_utils.records.folder import read_json
+
+
+def execute(notebook: Path, output: Path, **parameters: object) -> Path:
+    """Execute a chapter that reads results, in this process; `output` keeps it with its pictures."""
+    sys.modules.setdefault("rfc3987_syntax", None)  # see launch.rank: spares 0.7 s
+    import papermill
+
+    output.parent.mkdir(parents=True, exist_ok=True)
+    papermill.execute_notebook(
+        notebook, output, parameters, engine_name="hpc", kernel_name="python3", progress_bar=False
+    )
+    return output
+
+
+def conclude(study_name: str) -> Path:
+    """Collect the records, write SYSTEM.md, execute the reading chapters and write `report/index.html`.
+
+    Returns the report's path. Runs whose records cannot be true are left out and named on stderr.
+    """
+    from .report import write_report
+
+    study = records.read_study(study_name)
+    everything = records.collect()
+    for name, why in everything.refused.items():
+        print(f"refused {name}: {why}", file=sys.stderr)
+    write_system(everything, paths.results())
+    found = records.load(study=study_name)
+    complete = set(found.runs.run_id)
+    chapters = [path for chapter in study["chapters"] if (path := _executed(chapter, study, complete))]
+    output = paths.results() / "report" / "index.html"
+    page = write_report(chapters, output, title=study["title"], subtitle=study["about"], facts=_facts(found))
+    print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")
+    return page
+
+
+def write_system(found: records.Records, results: Path) -> None:
+    """SYSTEM.md: the machines, software and code behind the runs in `results`."""
+    origins = [read_json(results / "runs" / name / "provenance.json") for name in found.runs.run_id]
+    provenance.write_system(origins, results / "SYSTEM.md")
+
+
+def _executed(chapter: dict, study: dict, complete: set[str]) -> Path | None:
+    """The chapter with its outputs, `notebooks/<study>/<chapter>.ipynb`; None without a run to show.
+
+    Either one run's own notebook, the first that matches, or one that is executed now on the records.
+    """
+    output = paths.results() / "notebooks" / study["name"] / f"{chapter['notebook']}.ipynb"
+    if chapter["run"] is None:
+        print(f"executing {output.name}", file=sys.stderr, flush=True)
+        return execute(paths.notebooks() / output.name, output, study=study["name"])
+    for run in study["runs"]:
+        has = run["parameters"] | {"series": run["series"], "ranks": run["ranks"]}
+        kept = paths.runs() / run["run_id"] / "notebook.ipynb"
+        matches = all(has.get(name) == value for name, value in chapter["run"].items())
+        if matches and run["run_id"] in complete and kept.exists():
+            output.parent.mkdir(parents=True, exist_ok=True)
+            return Path(shutil.copyfile(kept, output))
+    return None
+
+
+def _facts(found: records.Records) -> dict[str, str]:
+    """What the report's head says about where its numbers come from."""
+    runs = found.runs
+    if runs.empty:
+        return {"runs": "none is complete"}
+    commits = sorted(
+        {f"{c[:10]}{' (modified)' if d else ''}" for c, d in zip(runs.commit, runs.dirty, strict=True) if c}
+    )
+    return {
+        "device": ", ".join(sorted(set(runs.device_name.dropna()))),
+        "runs": f"{len(runs)} complete, {len(found.refused)} refused",
+        "measured": f"{min(runs.started)[:16].replace('T', ' ')} to {max(runs.started)[:16].replace('T', ' ')} UTC",
+        "commit": ", ".join(commits) or "not known",
+        "code digest": ", ".join(sorted(set(runs.digest))),
+        "torch": ", ".join(sorted(set(runs.torch.dropna()))),
+    }

@@ -1,0 +1,66 @@
+"""Result sets worth committing: `results/reference/<hardware>/`, laid out like `results/` itself."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from hpc_utils import paths, records
+from hpc_utils.records import atomic
+
+from .chapters import write_system
+
+RECORDS = (
+    "request.json", "run.json", "provenance.json", "status.json", "epochs.csv", "ranks.csv", "steps.csv.gz",
+)  # fmt: skip
+
+
+class CannotKeep(ValueError):
+    """A study cannot be kept; the message says why."""
+
+    exit_code = 2
+
+
+def keep(study: str, name: str) -> Path:
+    """Copy the complete runs of `study`, its figures and executed chapters to `results/reference/<name>/`.
+
+    What is kept holds no path of this machine. Returns the folder.
+
+    Raises:
+        CannotKeep: the study is not complete, or holds runs whose records cannot be true.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise CannotKeep(f"{name!r} is no folder's name: letters, digits, dots, dashes")
+    source, target = paths.results(), paths.root() / "results" / "reference" / name
+    found = records.load(study=study)
+    lacking = found.refused | found.unfinished
+    if found.runs.empty or lacking:
+        raise CannotKeep(f"study {study!r} is not complete: {', '.join(lacking) or 'it has no runs'}")
+    for run in found.runs.run_id:
+        for file in RECORDS:
+            if (source / "runs" / run / file).exists():
+                _copy(source / "runs" / run / file, target / "runs" / run / file)
+    _copy(records.study_index(study), target / "studies" / f"{study}.json")
+    for chapter in (source / "notebooks" / study).glob("*.ipynb"):
+        _copy(chapter, target / "notebooks" / study / chapter.name)
+    for figure in (source / "figures").glob(f"{study}-*"):
+        _copy(figure, target / "figures" / figure.name)
+    write_system(records.collect(target), target)
+    return target
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Text without this machine's paths; anything else as it is."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.suffix in (".json", ".ipynb"):
+        atomic.write_text(target, portable(source.read_text()))
+    else:
+        shutil.copyfile(source, target)
+
+
+def portable(text: str) -> str:
+    """`text` with the clone's folder, the results' and the home folder taken out of its paths."""
+    for folder, stands in ((paths.results(), "results"), (paths.root(), "."), (Path.home(), "~")):
+        text = text.replace(str(folder), stands)
+    return text

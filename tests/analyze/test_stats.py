@@ -1,0 +1,76 @@
+"""Intervals: against SciPy's own, by coverage, and at their edges."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as reference
+
+from hpc_utils.analyze import stats
+
+positive = st.floats(1e-3, 1e6)
+
+
+def test_three_repeats_carry_a_t_interval_on_the_logs() -> None:
+    sample = [1.0, 1.2, 1.1]
+    estimate = stats.median(sample)
+    logs = np.log(sample)
+    half = reference.t.ppf(0.975, 2) * reference.sem(logs)
+    assert estimate.value == pytest.approx(1.1)
+    assert (estimate.low, estimate.high) == pytest.approx((1.1 * math.exp(-half), 1.1 * math.exp(half)))
+    assert estimate.repeats == 3
+
+
+def test_a_ratio_s_interval_is_welch_s_on_the_logs() -> None:
+    above, below = [2.0, 2.1, 2.3], [1.0, 1.05, 0.9, 1.1]
+    estimate = stats.ratio(above, below)
+    welch = reference.ttest_ind(np.log(above), np.log(below), equal_var=False).confidence_interval(0.95)
+    half = (welch.high - welch.low) / 2
+    assert estimate.value == pytest.approx(2.1 / 1.025)
+    assert math.log(estimate.high / estimate.low) == pytest.approx(2 * half)
+
+
+def test_a_single_run_has_no_interval() -> None:
+    for estimate in (stats.median([3.0]), stats.ratio([3.0], [1.0, 1.1, 1.2])):
+        assert math.isnan(estimate.low)
+        assert math.isnan(estimate.high)
+        assert estimate.repeats == 1
+
+
+def test_from_six_repeats_on_a_bootstrap_within_the_sample() -> None:
+    sample = [1.0, 1.1, 1.2, 1.3, 1.4, 9.0]
+    estimate = stats.median(sample)
+    assert 1.0 <= estimate.low < estimate.value == 1.25 < estimate.high <= 9.0
+    assert estimate == stats.median(sample), "the same data give the same interval"
+
+
+@given(st.lists(positive, min_size=2, max_size=9), positive)
+def test_units_do_not_matter(sample: list[float], unit: float) -> None:
+    plain, scaled = stats.median(sample), stats.median([unit * value for value in sample])
+    assert scaled.value == pytest.approx(unit * plain.value)
+    assert (scaled.low, scaled.high) == pytest.approx((unit * plain.low, unit * plain.high), rel=1e-6)
+
+
+@given(st.lists(positive, min_size=2, max_size=5), st.lists(positive, min_size=2, max_size=5))
+def test_a_ratio_turned_over_is_the_other_ratio(above: list[float], below: list[float]) -> None:
+    there, back = stats.ratio(above, below), stats.ratio(below, above)
+    assert there.value * back.value == pytest.approx(1)
+    assert there.low * back.high == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("repeats", [3, 5])
+def test_the_interval_covers_the_truth_about_as_often_as_it_says(repeats: int) -> None:
+    """For log-normal noise; the median of few values scatters more than their mean, so a little below 95 %."""
+    draws = np.exp(np.random.default_rng(7).normal(0, 0.05, (2000, repeats)))
+    covered = np.mean([low <= 1 <= high for _, low, high, _ in map(stats.median, draws)])
+    assert 0.88 < covered < 0.98
+
+
+@pytest.mark.parametrize("values", [[], [1.0, 0.0], [1.0, -2.0], [1.0, math.nan], [math.inf]])
+def test_what_is_no_measurement_is_refused(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="positive measurements"):
+        stats.median(values)

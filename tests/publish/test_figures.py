@@ -1,0 +1,132 @@
+"""Figures from hand-made frames: what they must show, and that they are written whole and reproducibly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+
+matplotlib.use("agg")
+
+from matplotlib import pyplot as plt
+
+from hpc_utils.publish import figures, style
+
+
+@pytest.fixture(autouse=True)
+def look():
+    with matplotlib.rc_context(), pd.option_context("display.float_format", None, "display.max_colwidth", 50):
+        style.apply()
+        yield
+        plt.close("all")
+
+
+def speed() -> pd.DataFrame:
+    rows = [
+        {"parallel": parallel, "world_size": world, "global_batch": 512, "precision": precision, "throughput": value,
+         "low": 0.9 * value, "high": 1.1 * value, "repeats": 3}
+        for parallel, world in (("none", 1), ("ddp", 1), ("ddp", 2))
+        for precision, value in (("fp32", 1000.0 * world), ("bf16", 1500.0 * world))
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def scaled(single: bool = False) -> pd.DataFrame:
+    rows = [
+        {"kind": kind, "baseline": baseline, "precision": precision, "batch": 512, "world_size": world,
+         "efficiency": 1.0 if world == 1 else 0.8, "low": np.nan if world == 1 or single else 0.7,
+         "high": np.nan if world == 1 or single else 0.9, "repeats": 1 if single else 3}
+        for kind in ("strong", "weak") for baseline in ("none", "ddp")
+        for precision in ("fp32", "bf16") for world in (1, 2)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def texts(figure) -> str:
+    figure.canvas.draw()  # tick labels exist from then on
+    return "\n".join(text.get_text() for text in figure.findobj(matplotlib.text.Text))
+
+
+def test_throughput_names_every_configuration_and_its_value() -> None:
+    shown = texts(figures.throughput(speed()))
+    for part in (
+        "1 rank no group, batch 512",
+        "1 rank DDP",
+        "2 ranks DDP",
+        "3,000",
+        "fp32",
+        "samples/s",
+        "3 repeats",
+    ):
+        assert part in shown
+
+
+def test_efficiency_shows_both_kinds_against_ideal() -> None:
+    figure = figures.efficiency(scaled())
+    shown = texts(figure)
+    for part in ("strong scaling, 512 samples a step in all", "weak scaling", "ideal", "efficiency", "ranks", "95 %"):
+        assert part in shown
+
+
+def test_single_runs_are_drawn_as_single_runs() -> None:
+    assert "single runs" in texts(figures.efficiency(scaled(single=True)))
+
+
+def test_no_curve_is_said_not_drawn_empty() -> None:
+    with pytest.raises(ValueError, match="no scaling curve"):
+        figures.efficiency(scaled().iloc[:0])
+
+
+def test_markers_of_one_rank_count_do_not_cover_each_other() -> None:
+    axes = figures.efficiency(scaled()).axes[0]
+    places = sorted({round(float(x), 6) for line in axes.lines for x in line.get_xdata() if 1.5 < x < 2.5})
+    assert len(places) == 4
+    assert min(np.diff(places)) > 0.03
+
+
+def test_run_figures_from_a_run_s_own_tables() -> None:
+    epochs = pd.DataFrame(
+        {"epoch": [1, 2], "train_loss": [2.0, 1.0], "test_loss": [1.9, np.nan], "test_accuracy": [0.5, np.nan]}
+        | {f"{phase}_seconds": [0.001, 0.002] for phase in ("data", "forward", "backward", "optimizer")}
+    )
+    shown = texts(figures.training(epochs))
+    for part in ("training loss", "test accuracy", "backward", "ms a step"):
+        assert part in shown
+    never = epochs.assign(test_loss=None, test_accuracy=None)
+    assert "test" not in texts(figures.training(never)), "what was not evaluated has no curve"
+    steps = pd.DataFrame({"rank": [0, 0, 1, 1], "seconds": [0.01, 0.02, 0.01, 0.03]})
+    shown = texts(figures.step_times(steps))
+    for part in ("rank 0", "rank 1", "p99", "step time (ms)"):
+        assert part in shown
+
+
+def test_saving_writes_both_kinds_and_the_same_bytes_again(tmp_path: Path) -> None:
+    first = [path.read_bytes() for path in style.save(figures.throughput(speed()), "f", tmp_path / "a")]
+    second = [path.read_bytes() for path in style.save(figures.throughput(speed()), "f", tmp_path / "b")]
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"f.pdf", "f.png"}
+    assert first == second
+
+
+def test_numbers_in_tables_are_read_at_a_glance() -> None:
+    shown = [style.number(value) for value in (131072.4, 1000.0, 999.96, 0.00123456, 0.0, -12345.6)]
+    assert shown == ["131,072", "1,000", "1000", "0.001235", "0", "-12,346"]
+
+
+def test_precisions_are_told_apart_without_colour() -> None:
+    for look in (style.MARKERS, style.LINES):
+        assert len(set(look.values())) == len(look)
+    assert set(style.COLOURS) == set(style.MARKERS) == set(style.LINES)
+
+
+def test_points_of_different_code_are_no_curve() -> None:
+    """Two states of the code at the same layouts: two lines, each named, none joining them."""
+    both = pd.concat([scaled().assign(digest=digest) for digest in ("1111aaaa", "2222bbbb")])
+    figure = figures.efficiency(both)
+    names = {text.get_text().rpartition(", ")[2] for text in figure.legends[0].get_texts()}
+    assert names == {"digest 1111aaaa", "digest 2222bbbb"}
+    assert all(len(set(line.get_xdata())) == len(line.get_xdata()) for line in figure.axes[0].lines[1:])
+    bars = texts(figures.throughput(pd.concat([speed().assign(digest=d) for d in ("1111aaaa", "2222bbbb")])))
+    assert "digest 2222bbbb" in bars

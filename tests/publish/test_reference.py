@@ -1,0 +1,53 @@
+"""Committed result sets: every one in the repository loads, and keeping one leaves no path of this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import paths, records
+from hpc_utils.publish import reference
+
+SETS = sorted(path for path in (paths.root() / "results/reference").glob("*") if path.is_dir())
+
+
+@pytest.mark.parametrize("folder", SETS, ids=lambda path: path.name)
+def test_every_committed_set_can_be_true(folder: Path) -> None:
+    found = records.load(folder)
+    assert len(found.runs)
+    assert not found.refused
+    assert not found.unfinished
+    for index in (folder / "studies").glob("*.json"):
+        study = json.loads(index.read_text())
+        assert {run["run_id"] for run in study["runs"]} <= set(found.runs.run_id)
+        assert sorted(path.suffix for path in (folder / "figures").glob(f"{study['name']}-*"))
+        for chapter in study["chapters"]:
+            executed = json.loads((folder / f"notebooks/{study['name']}/{chapter['notebook']}.ipynb").read_text())
+            assert any(cell.get("outputs") for cell in executed["cells"]), "chapters are kept with their pictures"
+    assert (folder / "SYSTEM.md").exists()
+
+
+def test_an_unfinished_study_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path))
+    index = records.study_index("mine")
+    index.parent.mkdir(parents=True)
+    index.write_text(
+        json.dumps({"name": "mine", "title": "", "about": "", "chapters": [], "runs": [{"run_id": "x"}]})
+    )
+    with pytest.raises(reference.CannotKeep, match="'mine' is not complete"):
+        reference.keep("mine", "here")
+    assert not (paths.root() / "results/reference/here").exists()
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "", "a/b", ".hidden"])
+def test_a_set_s_name_is_a_folder_s_name(name: str) -> None:
+    with pytest.raises(reference.CannotKeep, match="no folder's name"):
+        reference.keep("laptop", name)
+
+
+def test_paths_of_this_machine_are_taken_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+    text = f"{tmp_path}/results/runs/x {paths.root()}/notebooks {Path.home()}/secret"
+    assert reference.portable(text) == "results/runs/x ./notebooks ~/secret"

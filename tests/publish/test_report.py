@@ -1,0 +1,458 @@
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from hpc_utils.publish.report import ReportError, write_report
+
+FACTS = {"device": "Xeon <1 core>", "runs": "16 complete, 0 refused", "commit": "ae1fe41c02", "digest": "2f1c9ac0"}
+INTRO = r"""# 2 Data-parallel training
+
+**The question.** What does another rank give, and what does it cost? Before each optimizer step all ranks average their
+gradients; see [the baseline](01_baseline.ipynb#what-is-seen), [its source](../jobs/run.sh) and
+[the paper](https://example.org/paper).
+"""
+METHOD = r"""## The experiment
+
+Efficiency is $E = \frac{T(1)}{N \, T(N)}$, and the step takes
+
+$$T_\text{step}(N) = \max_r \left( t_r^\text{compute} + t_r^\text{exposed} \right), \qquad N \ge 1$$
+
+- the global batch is *fixed* (strong scaling),
+- or each rank's is (weak scaling), with `batch_per_device`:
+  1. equal steps at every N,
+  2. time per step, not per epoch.
+
+```python
+config = RunConfig.from_notebook(globals())
+```
+
+| scaling | held fixed | ideal |
+|---|---|---:|
+| strong | global batch | 1.00 |
+| weak | batch per rank | 1.00 |
+
+![logo](https://example.org/logo.png)
+"""
+TRACEBACK = [
+    "\x1b[31m---------------------------------------------------------------------------\x1b[39m",
+    "\x1b[31mRuntimeError\x1b[39m                              Traceback (most recent call last)",
+    "\x1b[36mCell\x1b[39m\x1b[36m \x1b[39m\x1b[32mIn[7]\x1b[39m\x1b[32m, line 2\x1b[39m\n      1 loss = step(batch)\n"
+    '\x1b[32m----> \x1b[39m\x1b[32m2\x1b[39m \x1b[38;5;28;01mraise\x1b[39;00m RuntimeError("loss is <NaN>")',
+    "\x1b[31mRuntimeError\x1b[39m: loss is <NaN>",
+]
+
+
+@pytest.fixture(scope="module")
+def figure() -> str:
+    """A figure as matplotlib's inline backend leaves it, base64 with line ends."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib.figure import Figure
+
+    axes = (drawn := Figure(figsize=(7.16, 2.6), dpi=150, layout="constrained")).add_subplot()
+    ranks = [1, 2, 4, 8]
+    axes.plot(ranks, [1, 0.93, 0.88, 0.79], "o-", label="fp32")
+    axes.plot(ranks, [1, 0.9, 0.81, 0.7], "s--", label="bf16")
+    axes.set(xlabel="ranks", ylabel="efficiency", ylim=(0, 1.1))
+    axes.legend()
+    drawn.savefig(buffer := io.BytesIO(), format="png")
+    return base64.encodebytes(buffer.getvalue()).decode()
+
+
+def executed(*cells, name: str, failed: bool = False):
+    notebook = new_notebook(cells=list(cells))
+    notebook.metadata.language_info = {"name": "python"}
+    notebook.metadata.papermill = {
+        "input_path": f"notebooks/{name}.ipynb",
+        "start_time": "2026-11-21T05:44:28.413290+00:00",
+        "duration": 95.7,
+        "exception": failed or None,
+    }
+    return notebook
+
+
+def code(source: str, *outputs, tags: tuple[str, ...] = ()):
+    return new_code_cell(source, outputs=list(outputs), execution_count=1, metadata={"tags": list(tags)})
+
+
+def shown(value) -> dict:
+    return new_output(
+        "execute_result", {"text/html": value._repr_html_(), "text/plain": repr(value)}, execution_count=1
+    )
+
+
+def picture(figure: str, alt: str | None = None) -> dict:
+    metadata = {"image/png": {"alt": alt}} if alt else {}
+    return new_output("display_data", {"image/png": figure, "text/plain": "<Figure>"}, metadata=metadata)
+
+
+def baseline(figure: str):
+    table = pd.DataFrame({"precision": ["fp32", "bf16"], "throughput": [10250.5, 9800.25]}, index=[1, 2])
+    return executed(
+        new_markdown_cell("# 1 The baseline\n\nHow fast is *one* device, with no process group at all?"),
+        code('workload = "cnn"\nepochs = 3\nlr: float = 0.1', tags=("parameters",)),
+        new_markdown_cell("## What is seen"),
+        code("table", shown(table)),
+        code("draw()", picture(figure)),
+        name="01_baseline",
+    )
+
+
+def parallel(figure: str):
+    bar = "".join(f"\repoch 1:  {n}%|{'#' * (n // 10):10}| {n}/100" for n in range(0, 101, 5)) + "\n"
+    table = pd.DataFrame(
+        {
+            "series": [f"strong-fp32-{n}" for n in range(6)],
+            "world_size": [1, 2, 4, 8, 16, 32],
+            "throughput": [10250.5, 19800.0, 38000.25, 9.5, 131072.0, float("nan")],
+            "efficiency": ["100.0%", "96.6%", "92.7%", "88.1%", "79.9%", "71.0%"],
+            **{
+                f"phase_{name}_seconds": [0.25] * 6
+                for name in ("data", "forward", "backward", "exchange", "optimizer")
+            },
+        }
+    )
+    named = table.set_index("series")[["world_size", "throughput"]]
+    grouped = table.groupby([table.world_size > 2, "series"])[["throughput"]].sum()
+    return executed(
+        new_markdown_cell(INTRO),
+        code('workload = "cnn"\nepochs = 3\nprecision = "fp32"\nparallel = "ddp"', tags=("parameters",)),
+        code(
+            '# Parameters\nprecision = "bf16"\nglobal_batch = None\nbatch_per_device = 512\nlayers = [1, 2]\n',
+            tags=("injected-parameters",),
+        ),
+        new_markdown_cell(METHOD),
+        code(
+            "from hpc_utils.train import train\n\n# Every rank runs this.\nresult = train(config)",
+            new_output("stream", name="stdout", text="warming up\n"),
+            new_output("stream", name="stdout", text="\x1b[32mready\x1b[0m in 1.2 s\n"),
+            new_output("stream", name="stderr", text=bar),
+        ),
+        new_markdown_cell("## What is seen\n\nEach rank counts its own samples.\n\n### Efficiency"),
+        code("table", shown(table)),
+        code("named", shown(named)),
+        code("grouped", shown(grouped)),
+        code("draw()", picture(figure, "Efficiency falls from 1 to 0.79 at 8 ranks")),
+        code("draw()", picture(figure)),
+        new_markdown_cell("## What it means"),
+        code(
+            "Markdown(text)",
+            new_output("display_data", {"text/markdown": "2 ranks give **1.9 times** $S(1)$.", "text/plain": ""}),
+        ),
+        code("6 * 7", new_output("execute_result", {"text/plain": "42"}, execution_count=9)),
+        name="02_ddp",
+    )
+
+
+def broken(figure: str):
+    return executed(
+        new_markdown_cell('<span style="color:red">An Exception was encountered</span>', metadata={"tags": ["papermill-error-cell-tag"]}),
+        new_markdown_cell("# This run FAILED\n\nWhat follows is incomplete.\n\n```\nrank 1 raised RuntimeError\n```\n", metadata={"tags": ["run-failed"]}),
+        new_markdown_cell("# 4 Profiling & &lt;waiting>\n\n## What is seen"),
+        code(
+            "loss = step(batch)\nraise RuntimeError('loss is <NaN>')",
+            new_output("error", ename="RuntimeError", evalue="loss is <NaN>", traceback=TRACEBACK),
+        ),
+        code("draw()", picture(figure)),
+        name="04_profiling",
+        failed=True,
+    )  # fmt: skip
+
+
+def bind(folder: Path, *notebooks, **kwargs) -> Path:
+    """Each notebook where a run keeps its own, bound into `folder/out/index.html`."""
+    chapters = []
+    for number, notebook in enumerate(notebooks):
+        chapters.append(folder / f"run{number}" / "notebook.ipynb")
+        chapters[-1].parent.mkdir(exist_ok=True)
+        nbformat.write(notebook, chapters[-1])
+    return write_report(chapters, folder / "out" / "index.html", **{"title": "A study"} | kwargs)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory, figure) -> Path:
+    notebooks = [make(figure) for make in (baseline, parallel, broken)]
+    folder = tmp_path_factory.mktemp("report")
+    return bind(folder, *notebooks, title="A & B <i>scaling</i>", subtitle="On <one> laptop", facts=FACTS)
+
+
+@pytest.fixture(scope="module")
+def page(report) -> BeautifulSoup:
+    return BeautifulSoup(report.read_text(), "html.parser")
+
+
+def texts(elements) -> list[str]:
+    return [element.get_text(" ", strip=True) for element in elements]
+
+
+def test_nothing_is_loaded_from_elsewhere(page):
+    loaded = [element.get("src") or element.get("href") for element in page.select("[src], link[href], [srcset]")]
+    assert len(loaded) == 5  # four figures and the icon
+    assert all(url.startswith("data:") for url in loaded)
+    assert "default-src 'none'" in page.find("meta", attrs={"http-equiv": "Content-Security-Policy"})["content"]
+    assert "logo (not in this page: https://example.org/logo.png)" in page.get_text()
+    assert page.find("a", href="https://example.org/paper")
+
+
+def test_the_head_is_escaped(page):
+    assert page.title.get_text() == page.h1.get_text() == "A & B <i>scaling</i>"
+    assert page.select_one(".subtitle").get_text() == "On <one> laptop"
+    facts = page.select_one("dl.facts")
+    assert dict(zip(texts(facts.find_all("dt")), texts(facts.find_all("dd")), strict=True)) == FACTS
+
+
+def test_chapters_stand_in_order_and_say_where_they_come_from(page):
+    assert page.html["lang"] == "en"
+    assert texts(page.select("article h2")) == [
+        "1 The baseline",
+        "2 Data-parallel training",
+        "4 Profiling & <waiting>",
+    ]
+    assert [article["id"] for article in page.find_all("article")] == ["01-baseline", "02-ddp", "04-profiling"]
+    assert texts(page.select("article .source"))[1] == "02_ddp.ipynb, executed 2026-11-21 05:44 UTC, 1 min 36 s"
+    levels = [int(heading.name[1]) for heading in page.find_all(["h1", "h2", "h3", "h4", "h5", "h6"])]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_every_anchor_is_one_place(page):
+    ids = [element["id"] for element in page.find_all(id=True)]
+    assert len(ids) == len(set(ids))
+    targets = [link["href"][1:] for link in page.select('a[href^="#"]')]
+    targets += [name for element in page.select("[aria-labelledby]") for name in [element["aria-labelledby"]]]
+    assert set(targets) <= set(ids)
+    assert texts(page.select("#contents ol")[1].find_all("li")) == ["The experiment", "What is seen", "What it means"]
+
+
+def test_links_between_chapters_lead_to_their_places_here(page):
+    chapter = page.find(id="02-ddp")
+    assert chapter.find("a", string="the baseline")["href"] == "#01-baseline--what-is-seen"
+    assert "its source" in chapter.get_text() and not chapter.find("a", string="its source")
+
+
+def test_code_is_folded(page):
+    cells = page.select("details.code")
+    assert len(cells) == 15
+    assert not any(cell.has_attr("open") for cell in cells)
+    assert "result = train(config)" in page.find(id="02-ddp").select(".code pre")[2].get_text()
+
+
+def test_parameters_are_a_table(page):
+    rows = page.find(id="02-ddp").select(".parameters tr")
+    assert {row.th.get_text(): row.td.get_text() for row in rows} == {
+        "workload": "cnn", "epochs": "3", "precision": "bf16", "parallel": "ddp",
+        "global_batch": "None", "batch_per_device": "512", "layers": "[1, 2]",
+    }  # fmt: skip
+    assert [row.td.get("title") for row in rows if row.td.has_attr("title")] == ["default: fp32"]
+    assert page.find(id="01-baseline").select_one(".parameters tr:last-child").get_text() == "lr0.1"
+    assert not page.find(id="04-profiling").select(".parameters")
+
+
+def test_a_failed_chapter_is_flagged(page):
+    assert texts(page.select("nav .flag")) == ["failed"]
+    chapter = page.find(id="04-profiling")
+    alert = chapter.header.select_one(".alert")
+    assert "This chapter failed" in alert.get_text() and "rank 1 raised RuntimeError" in alert.get_text()
+    error = page.find(id=alert.a["href"][1:])
+    assert "RuntimeError loss is <NaN>" in error.p.get_text()
+    assert error.select_one(".ansi-red-fg") and "\x1b" not in error.get_text()
+    assert "An Exception was encountered" not in page.get_text() and "This run FAILED" not in page.get_text()
+    assert "1 of 3 chapters failed" in page.select_one(".masthead .alert").get_text(" ", strip=True)
+
+
+def test_an_error_counts_whoever_executed_the_notebook(tmp_path):
+    error = new_output("error", ename="OSError", evalue="", traceback=[])
+    notebooks = [new_notebook(cells=[code("open('x')", error, tags=tags)]) for tags in ((), ("raises-exception",))]
+    page = BeautifulSoup(bind(tmp_path, *notebooks).read_text(), "html.parser")
+    assert texts(page.select("#contents > li")) == ["notebook failed", "notebook"]
+    assert [article["id"] for article in page.find_all("article")] == ["notebook", "notebook-2"]
+
+
+def test_streams_are_quiet(page):
+    out, bar, result = page.find(id="02-ddp").select("pre.stream")
+    assert out.get_text() == "warming up\nready in 1.2 s\n" and out.span["class"] == ["ansi-green-fg"]
+    assert bar.get_text() == "epoch 1:  100%|##########| 100/100\n" and "stderr" in bar["class"]
+    assert result.get_text() == "42"
+
+
+def test_tables_align_numbers_and_sort_where_rows_are_whole(page):
+    plain, named, grouped = page.find(id="02-ddp").select(".output .box > table")
+    numbers = [cell.get_text() for cell in plain.select("thead .number")]
+    assert numbers[:4] == ["", "world_size", "throughput", "efficiency"]
+    assert all("number" in cell["class"] for cell in plain.select("tbody td") if cell.get_text() in ("NaN", "96.6%"))
+    assert texts(named.select("tr.sorts > th")) == ["series", "world_size", "throughput"]
+    assert texts(grouped.select("thead th")) == ["world_size", "series", "throughput"]
+    assert len(grouped.select("td.number")) == 6 and not grouped.select("tr.sorts")
+    assert not page.select("style[scoped], table[border]")
+
+
+def test_figures_have_words(page):
+    images = page.select("button.figure > img")
+    assert [image["alt"] for image in images] == [
+        "Figure 1 of “What is seen”",
+        "Efficiency falls from 1 to 0.79 at 8 ranks",
+        "Figure 2 of “Efficiency”",
+        "Figure 1 of “What is seen”",
+    ]
+
+
+def test_figures_keep_their_place_while_the_page_loads(page):
+    assert {(image["width"], image["height"]) for image in page.select("button.figure > img")} == {("1074", "390")}
+
+
+def test_formulas_are_mathml(page):
+    inline, block, output = page.find(id="02-ddp").find_all("math")
+    assert (inline["display"], block["display"], output["display"]) == ("inline", "block", "inline")
+    assert inline.find("mfrac") and "$" not in page.main.get_text()
+
+
+def test_a_formula_that_is_not_understood_stays_readable(tmp_path):
+    page = bind(tmp_path, new_notebook(cells=[new_markdown_cell(r"Broken: $\left( a < b$ and $a < b$")])).read_text()
+    assert r"<code>\left( a &lt; b</code>" in page
+    assert "<math" in page
+
+
+def test_chapters_of_one_title_are_told_apart(tmp_path):
+    notebooks = [
+        executed(new_markdown_cell("# Training"), code(f"seed = 1\nprecision = {name!r}", tags=("parameters",)), name="02_ddp")
+        for name in ("fp32", "bf16")
+    ]  # fmt: skip
+    page = BeautifulSoup(bind(tmp_path, *notebooks).read_text(), "html.parser")
+    assert texts(page.select("#contents a")) == ["Training (precision fp32)", "Training (precision bf16)"]
+    assert texts(page.find_all("h2")) == ["Training", "Training"]
+
+
+def test_outputs_cannot_break_the_page(tmp_path):
+    html = '<div id="main"><b>open<script src="https://example.org/x.js"></script><img><table><thead><tr></tr></thead><tbody><tr><td colspan="x">1'
+    outputs = [new_output("display_data", {"text/html": html}) for _ in range(2)]
+    page = BeautifulSoup(bind(tmp_path, new_notebook(cells=[code("x", *outputs)])).read_text(), "html.parser")
+    assert len(page.select("#main")) == 1
+    assert len(page.select("article > .output")) == 2
+    assert not page.select("script[src]")
+
+
+def test_no_chapters_make_a_page_that_says_so(tmp_path):
+    assert "No chapter has been executed yet" in bind(tmp_path).read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "does not exist"),
+        ("# not JSON", "is not a notebook"),
+        ('{"a": 1}', "is not a notebook"),
+        ('{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"a": 1}]}', "is not a notebook"),
+        (b"\xff", "cannot"),
+    ],
+)
+def test_what_is_no_notebook_is_refused_by_name(tmp_path, content, words):
+    path = tmp_path / "03_scaling.ipynb"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ReportError, match=rf"03_scaling\.ipynb {words}"):
+        write_report([path], tmp_path / "index.html", title="A study")
+    assert not (tmp_path / "index.html").exists()
+
+
+# --- In a real browser ---
+
+WATCH = """<script>
+window.problems = [];
+addEventListener("error", (event) => problems.push(event.message));
+addEventListener("securitypolicyviolation", (event) => problems.push(event.blockedURI));
+</script>"""
+CLICKS = """<script>
+const table = document.querySelectorAll("tr.sorts")[1].closest("table");
+const column = (place) => [...table.tBodies[0].rows].map((row) => row.cells[place].textContent);
+const header = table.tHead.rows[0].cells[3];
+const sorts = [];
+for (let click = 0; click < 3; click++) {
+  header.querySelector("button").click();
+  sorts.push([header.ariaSort, column(3)]);
+}
+const seen = { sorts };
+seen.formula = document.querySelector("math mfrac").getBoundingClientRect().height;
+seen.overflow = document.documentElement.scrollWidth - innerWidth;
+seen.scrolls = [...document.querySelectorAll(".box[tabindex]")].length;
+document.getElementById("show-code").click();
+seen.open = document.querySelectorAll("details.code[open]").length;
+addEventListener("load", () => {
+  document.querySelectorAll("button.figure")[1].click();
+  const zoom = document.getElementById("zoom");
+  seen.zoom = [zoom.open, zoom.matches(":modal"), zoom.ariaLabel, zoom.querySelector("img").width > 600];
+  zoom.querySelector("button").click();
+  seen.closed = !zoom.open;
+  seen.requests = performance.getEntriesByType("resource").map((entry) => entry.name.slice(0, 60));
+  seen.problems = problems;
+  document.title = JSON.stringify(seen);
+});
+</script>"""
+
+
+def browser() -> str:
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None and os.environ.get("CI") == "true" and sys.platform == "linux":
+        pytest.fail("no Chromium on PATH: the CI installs it, so that the report is tried in a real browser")
+    return found or pytest.skip("no Chromium on PATH: the report is not tried in a real browser")
+
+
+def opened(page: Path, profile: Path, size: str = "1280,900") -> tuple[BeautifulSoup, list[str]]:
+    """`page` after its scripts ran in headless Chromium, and what the console said."""
+    command = [
+        browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+        "--enable-logging=stderr", f"--user-data-dir={profile}", f"--window-size={size}", "--dump-dom", page.as_uri(),
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        out, err = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert process.returncode == 0, err
+    return BeautifulSoup(out, "html.parser"), [line for line in err.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.parametrize("size", ["1280,900", "500,900"])
+def test_in_a_browser(report, tmp_path, size):
+    copy = tmp_path / "index.html"
+    copy.write_text(report.read_text().replace("<head>", "<head>" + WATCH).replace("</body>", CLICKS + "</body>"))
+    page, console = opened(copy, tmp_path / "profile", size)
+    assert console == []
+    seen = json.loads(page.title.get_text())
+    original = ["10250.50", "19800.00", "38000.25", "9.50", "131072.00", "NaN"]
+    rising = ["9.50", "10250.50", "19800.00", "38000.25", "131072.00", "NaN"]
+    assert seen["sorts"] == [
+        ["ascending", rising],
+        ["descending", [*rising[-2::-1], "NaN"]],
+        ["none", original],
+    ]
+    assert seen["formula"] > 5
+    assert seen["overflow"] <= 0
+    assert seen["scrolls"] >= 1  # the wide table, in its own box, reachable by keyboard
+    assert seen["open"] == 15
+    assert seen["zoom"][:3] == [True, True, "Efficiency falls from 1 to 0.79 at 8 ranks"]
+    assert seen["zoom"][3] or size.startswith("500")
+    assert seen["closed"]
+    assert all(name.startswith("data:") for name in seen["requests"])
+    assert seen["problems"] == []
