@@ -1,0 +1,174 @@
+"""The process that holds a set of engines; its standard input is the life line to the notebook's kernel.
+
+    python -m hpc_utils.interactive.host FOLDER local|slurm ADDRESS N [option of sbatch ...]
+
+When the input ends, because the notebook closes the set, or its kernel ends or is killed, it ends the engines (in
+Slurm: the job) and the controller and deletes FOLDER. One byte on the input says that all engines have come; before
+that, one that ends is a failure, told in FOLDER/failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from hpc_utils import provenance
+from hpc_utils.launch import slurm
+from hpc_utils.launch.lifeline import PARENT, end_tree
+from hpc_utils.records.atomic import write_text
+
+from .member import connection_file
+
+MARK = "HPC_ENGINES"  # in the environment of all that belongs to a set: its folder
+GRACE = 2.0  # s that processes here get to end by themselves
+LET_GO = 15.0  # s that Slurm gets to end the job
+MEMBER = [sys.executable, "-m", "hpc_utils.interactive.member"]
+
+
+class Failed(Exception):
+    """The set cannot come up."""
+
+
+class Host:
+    """One set of engines and its end."""
+
+    def __init__(self, folder: Path, where: str, address: str, n: int, options: list[str]) -> None:
+        self.folder, self.where, self.address, self.n, self.options = folder, where, address, n, options
+        self.processes: dict[str, subprocess.Popen] = {}
+        self.job = ""
+        self.complete = False  # all engines have come
+        self.environment = slurm.clean_environment() | {
+            MARK: str(folder),
+            "OMP_NUM_THREADS": "1",
+            "IPYTHONDIR": str(folder / "ipython"),  # not the user's: their start-up files are for themselves
+        }
+
+    def run(self) -> None:
+        try:
+            self._start_process("controller", "controller", str(self.folder), self.address)
+            while not is_written(connection_file(self.folder, "engine")):
+                self._watch(0.05)
+            if self.where == "slurm":
+                self._submit()
+            else:
+                self._start_engines()
+            while True:
+                self._watch(0.5)
+        except (Failed, slurm.SlurmError, OSError) as error:
+            self.end()
+            write_text(self.folder / "failure", str(error))
+            while True:  # the kernel reads it, and closes the line
+                self._listen(60)
+
+    def end(self) -> None:
+        """End all of it; once more is no error."""
+        if self.job:
+            slurm.scancel([self.job])
+            until = time.monotonic() + LET_GO
+            with contextlib.suppress(slurm.SlurmError):  # it does not answer any more
+                while not self._job_is_over() and time.monotonic() < until:
+                    time.sleep(0.5)
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            end_tree(process, (MARK, str(self.folder)), GRACE)
+
+    def _start_engines(self) -> None:
+        """Each on a core of its own, where there are enough."""
+        cores = provenance.core_groups() if hasattr(os, "sched_setaffinity") else []
+        for rank in range(self.n):
+            own = ",".join(map(str, cores[rank])) if self.n <= len(cores) else ""
+            self._start_process(f"engine {rank}", "engine", str(self.folder), str(rank), own)
+
+    def _start_process(self, name: str, *arguments: str) -> None:
+        with self._log(name).open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                [*MEMBER, *arguments],
+                env=self.environment | {PARENT: str(os.getpid())},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def _submit(self) -> None:
+        """One task an engine; the job's own limit ends it, should nobody be left to."""
+        script = self.folder / "engines.sbatch"
+        task = shlex.join([*MEMBER, "engine", str(self.folder)])
+        script.write_text(f"#!/bin/bash\nexec srun --cpu-bind=cores {task}\n")
+        output = f"--output={self._log('job')}"
+        options = ["--job-name=hpc-engines", f"--ntasks={self.n}", "--time=30", output, *self.options]
+        self.job = slurm.sbatch(options, script, environment=self.environment)
+        write_text(self.folder / "job", self.job)
+
+    def _watch(self, seconds: float) -> None:
+        """Wait, and look whether one has ended before its time."""
+        self._listen(seconds)
+        ended = [name for name, process in self.processes.items() if process.poll() is not None]
+        if self.complete:
+            return
+        if ended:
+            raise Failed(f"{ended[0]} ended at its start:\n{self._tail(ended[0])}")
+        if self.job:
+            self._listen(1)  # be gentle with Slurm
+            if self._job_is_over():
+                raise Failed(f"job {self.job} ended at its start:\n{self._tail('job')}")
+
+    def _job_is_over(self) -> bool:
+        state = slurm.jobs([self.job]).get(self.job)
+        return state is None or state.is_over
+
+    def _listen(self, seconds: float) -> None:
+        """Wait; raises EOFError when the line to the kernel ends."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if select.select([sys.stdin], [], [], left)[0]:
+                if not os.read(sys.stdin.fileno(), 1):
+                    raise EOFError
+                self.complete = True
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name.replace(' ', '-')}.log"
+
+    def _tail(self, name: str, lines: int = 15) -> str:
+        log = self._log(name)
+        text = log.read_text(errors="replace") if log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:]) or "(it wrote nothing)"
+
+
+def is_written(file: Path) -> bool:
+    """Whether the controller has written all of `file`."""
+    try:
+        return bool(json.loads(file.read_text()))
+    except (OSError, ValueError):
+        return False
+
+
+def _end_on_sigterm(*_: object) -> None:
+    raise EOFError
+
+
+def main(folder: str, where: str, address: str, n: str, *options: str) -> None:
+    os.umask(0o077)
+    signal.signal(signal.SIGTERM, _end_on_sigterm)
+    os.environ.pop(PARENT, None)  # of whoever started the kernel
+    host = Host(Path(folder), where, address, int(n), list(options))
+    try:
+        host.run()
+    except EOFError:
+        pass
+    finally:
+        host.end()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,49 @@
+"""Which of this machine's addresses others reach (IPv4)."""
+
+from __future__ import annotations
+
+import socket
+
+from hpc_utils.launch import slurm
+
+LOOPBACK = "127.0.0.1"
+
+
+def address_towards(host: str) -> str:
+    """This machine's address on its way to `host`, a name or an address; nothing is sent.
+
+    Raises:
+        OSError: `host` is not known, or there is no way to it.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))
+        return probe.getsockname()[0]
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has `address`, such as `eth0`.
+
+    Raises:
+        LookupError: no interface has it.
+    """
+    import psutil
+
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(entry.family == socket.AF_INET and entry.address == address for entry in addresses):
+            return name
+    raise LookupError(f"no network interface of {socket.gethostname()} has the address {address}")
+
+
+def address_that_nodes_reach() -> str:
+    """This machine's address on its way to the nodes of its Slurm cluster.
+
+    Raises:
+        SlurmError: there is no Slurm, it has no nodes, or there is no way to them.
+    """
+    nodes = slurm.ask(["sinfo", "--noheader", "--Node", "--format=%o"]).split()
+    if not nodes:
+        raise slurm.SlurmError("Slurm has no nodes here (`sinfo`)")
+    try:
+        return address_towards(nodes[0])
+    except OSError as error:
+        raise slurm.SlurmError(f"no way from here to node {nodes[0]} ({error}): start on a login node") from None

@@ -1,0 +1,58 @@
+"""An IPython shell that runs `%%px` cells as a notebook does, and a look at what is left of a set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from hpc_utils.interactive.host import MARK
+
+HANG = 40  # s after which something that should have ended counts as hanging
+
+
+@dataclass
+class Notebook:
+    """Runs cells; a cell that raises raises here."""
+
+    shell: InteractiveShell
+
+    def run(self, cell: str) -> None:
+        result = self.shell.run_cell(cell)
+        if error := result.error_before_exec or result.error_in_exec:
+            raise error
+
+    def px(self, code: str, options: str = "") -> None:
+        self.run(f"%%px {options}\n{code}")
+
+
+@pytest.fixture(scope="module")
+def notebook() -> Iterator[Notebook]:
+    InteractiveShell.clear_instance()
+    yield Notebook(InteractiveShell.instance())
+    InteractiveShell.clear_instance()
+
+
+def members(folder: Path) -> list[psutil.Process]:
+    """The processes on this machine that belong to the set of `folder`."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def wait_until_gone(folder: Path, within: float = HANG) -> None:
+    """Fail unless the set's processes and its folder have gone `within` s."""
+    until = time.monotonic() + within
+    while members(folder) or folder.exists():
+        assert time.monotonic() < until, f"left: {members(folder)}, folder: {folder.exists()}"
+        time.sleep(0.1)

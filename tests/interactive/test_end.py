@@ -1,0 +1,119 @@
+"""Nothing of a set outlives it: whoever ends, however."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hpc_utils.interactive.engines import EnginesError, start
+
+from .conftest import HANG, members, wait_until_gone
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+KERNEL = """
+import pathlib, sys, time
+from hpc_utils.interactive.engines import start
+crew = start(2)
+pathlib.Path("started").touch()
+time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set's folder is made here, where nobody else makes any."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+def folder_of_set(tmp_path: Path) -> Path:
+    (folder,) = tmp_path.glob("hpc-engines-*")
+    return folder
+
+
+def wait_for(file: Path) -> None:
+    until = time.monotonic() + HANG
+    while not file.exists():
+        assert time.monotonic() < until, f"{file} did not come"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[subprocess.Popen]:
+    """Another process that has started two engines."""
+    process = subprocess.Popen([sys.executable, "-c", KERNEL], cwd=tmp_path)
+    try:
+        wait_for(tmp_path / "started")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_close_ends_all_and_removes_its_files(tmp_path: Path) -> None:
+    crew = start(2)
+    folder = folder_of_set(tmp_path)
+    assert len(members(folder)) >= 3, "a controller and two engines"
+    crew.close()
+    assert not members(folder)
+    assert not folder.exists()
+    crew.close()
+
+
+def test_the_end_of_a_with_block_is_the_end_also_on_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), start(1):
+        folder = folder_of_set(tmp_path)
+        raise ZeroDivisionError
+    wait_until_gone(folder, within=0)
+
+
+@linux
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda how: how.name)
+def test_they_end_with_the_kernel(kernel: subprocess.Popen, tmp_path: Path, how: signal.Signals) -> None:
+    folder = folder_of_set(tmp_path)
+    assert members(folder)
+    kernel.send_signal(how)
+    wait_until_gone(folder)
+
+
+@linux
+def test_they_end_with_their_host(kernel: subprocess.Popen, tmp_path: Path) -> None:
+    folder = folder_of_set(tmp_path)
+    (host,) = (one for one in psutil.Process(kernel.pid).children() if "hpc_utils.interactive.host" in one.cmdline())
+    host.kill()
+    until = time.monotonic() + HANG
+    while members(folder):
+        assert time.monotonic() < until, f"left: {members(folder)}"
+        time.sleep(0.1)
+
+
+def test_an_engine_that_cannot_start_is_told_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, not after the time-out."""
+    (tmp_path / "site").mkdir()
+    ill = "import os, sys\nif 'engine' in sys.orig_argv:\n    print('no such luck', flush=True)\n    os._exit(3)\n"
+    (tmp_path / "site" / "sitecustomize.py").write_text(ill)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    with pytest.raises(EnginesError, match=r"(?s)engine [01] ended at its start.*no such luck"):
+        start(2, timeout=10 * HANG)
+    assert not list(tmp_path.glob("hpc-engines-*"))
+
+
+def test_engines_that_do_not_come_in_time_leave_nothing(tmp_path: Path) -> None:
+    with pytest.raises(EnginesError, match=r"of 2 engines came within 0\.2 s"):
+        start(2, timeout=0.2)
+    assert not list(tmp_path.glob("hpc-engines-*"))
+
+
+@pytest.mark.parametrize("arguments", [(0, "local"), (2, "moon")])
+def test_what_cannot_be_meant_is_refused(arguments: tuple[int, str]) -> None:
+    with pytest.raises(EnginesError, match="expected"):
+        start(*arguments)

@@ -1,0 +1,119 @@
+"""Engines as a job on a real Slurm, on two nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.interactive.engines import Engines, EnginesError, start
+from hpc_utils.launch.slurm import SlurmError, ask
+from hpc_utils.rehearsal import Cluster
+
+from .conftest import HANG, Notebook
+
+KERNEL = """
+import pathlib, time
+from hpc_utils.interactive.engines import start
+crew = start(2, "slurm", ["--nodes=2"])
+pathlib.Path("started").touch()
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def place(results: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The results folder of somebody who sits in a job on this cluster, as JupyterLab on Open OnDemand does."""
+    for name, value in cluster.environment().items():
+        monkeypatch.setenv(name, value)
+    for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_MEM_PER_NODE", "SBATCH_NODELIST"):
+        monkeypatch.setenv(name, "7")
+    yield results
+    ask(["scancel", "--me", "--name=hpc-engines"])
+
+
+def jobs() -> list[str]:
+    return ask(["squeue", "--me", "--noheader", "--name=hpc-engines", "--format=%i"]).split()
+
+
+@pytest.fixture
+def crew(place: Path, notebook: Notebook) -> Iterator[Engines]:
+    with start(2, "slurm", ["--nodes=2"]) as crew:
+        yield crew
+
+
+def test_ranks_on_two_nodes_hear_each_other_and_a_failing_one_ends_the_cell(
+    crew: Engines, notebook: Notebook, place: Path, cluster: Cluster
+) -> None:
+    assert cluster.flat or list(crew.table.host) == ["node1", "node2"]
+    (folder,) = place.glob(".engines-*")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (folder / "security").iterdir()} == {0o600}
+    crew.join()
+    notebook.px("import torch, torch.distributed as dist\nx = torch.ones(3)\ndist.all_reduce(x)")
+    assert [x.tolist() for x in crew.view["x"]] == [[2.0] * 3] * 2
+    begun = time.monotonic()
+    notebook.px("if dist.get_rank() == 1: raise ValueError('no data')\ndist.all_reduce(x)", "--noblock")
+    outcomes = crew.outcomes()
+    assert time.monotonic() - begun < HANG
+    assert outcomes.outcome[1] == "ValueError: no data"
+    assert outcomes.outcome[0].startswith("RuntimeError")
+    crew.join()
+    notebook.px("dist.all_reduce(x)")
+    crew.close()
+    assert not jobs()
+    assert not list(place.glob(".engines-*"))
+
+
+def test_a_job_that_waits_too_long_is_named_and_cancelled(place: Path) -> None:
+    with pytest.raises(EnginesError, match=r"0 of 2 engines came within 3 s: job \d+ is PENDING JobHeldUser"):
+        start(2, "slurm", ["--hold"], timeout=3)
+    assert not jobs()
+    assert not list(place.glob(".engines-*"))
+
+
+def test_what_slurm_refuses_is_told_in_its_words(place: Path) -> None:
+    with pytest.raises(EnginesError, match=r"(?i)invalid partition"):
+        start(2, "slurm", ["--partition=none-such"])
+    assert not list(place.glob(".engines-*"))
+
+
+def test_a_job_that_ends_at_once_is_told_with_its_last_words(place: Path, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "site").mkdir()
+    ill = "import os, sys\nif 'engine' in sys.orig_argv:\n    print('no such luck', flush=True)\n    os._exit(3)\n"
+    (tmp_path / "site" / "sitecustomize.py").write_text(ill)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    with pytest.raises(EnginesError, match=r"(?s)job \d+ ended at its start.*no such luck"):
+        start(2, "slurm", timeout=10 * HANG)
+    assert not list(place.glob(".engines-*"))
+
+
+def test_the_job_ends_with_the_kernel(place: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", KERNEL], cwd=tmp_path)
+    try:
+        until = time.monotonic() + HANG
+        while not (tmp_path / "started").exists():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert jobs()
+        process.send_signal(signal.SIGKILL)
+        while jobs() or list(place.glob(".engines-*")):
+            assert time.monotonic() < until + HANG
+            time.sleep(0.2)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_without_slurm_it_says_so(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
+    with pytest.raises(SlurmError, match="no sinfo here"):
+        start(2, "slurm")
+    assert not results.exists()
