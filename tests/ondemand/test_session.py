@@ -1,0 +1,227 @@
+"""A session as it is lived: submitted to a real Slurm, opened through the portal in a real browser, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from urllib.parse import urlencode
+
+import nbformat
+import pytest
+import yaml
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from hpc_utils.launch.slurm import clean_environment
+from hpc_utils.rehearsal import Cluster
+
+from .browser import SHIFT, Browser
+from .conftest import APP, dashboard, program
+from .portal import Portal
+
+# A name that a shell would trip over; JupyterLab and the scripts must not.
+CLONE = """my "clone"; touch $(touch here) 'quoted'"""
+# What a careless user may have set for other servers: read first, it must not open this one.
+CARELESS = {
+    "ServerApp": {"allow_unauthenticated_access": True, "disable_check_xsrf": True, "password": ""},
+    "IdentityProvider": {"token": "known"},
+    "PasswordIdentityProvider": {"hashed_password": "", "password_required": False},
+}
+ENVIRONMENT = """
+export HOME={home} JUPYTER_TOKEN=known
+export PATH={programs}:"$PATH"
+"""
+
+
+@dataclass(frozen=True)
+class Session:
+    """A running session: job id, its folder, the user's clone and home, address, and what connection.yml says."""
+
+    job: str
+    folder: Path
+    clone: Path
+    home: Path
+    address: str
+    host: str
+    port: int
+    password: str
+
+    def ask(
+        self, method: str, path: str, form: dict[str, str] | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], str]:
+        """Status, headers and body of an answer of the server; `path` is what follows /node/<host>/<port>."""
+        connection = http.client.HTTPConnection(self.address, self.port, timeout=60)
+        headers = {"Host": f"{self.host}:{self.port}"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
+        if form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        url = f"/node/{self.host}/{self.port}{path}"
+        with contextlib.closing(connection):
+            connection.request(method, url, body=urlencode(form) if form else None, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read().decode(errors="replace")
+
+
+def wait(condition: Callable[[], object], what: Callable[[], str], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, what()
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def slurm(cluster: Cluster) -> Callable[..., str]:
+    """Run one of Slurm's commands for that cluster; what it prints."""
+    environment = clean_environment() | cluster.environment()
+
+    def slurm(*command: str | Path, script: str | None = None) -> str:
+        done = subprocess.run(
+            [str(part) for part in command], input=script, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return slurm
+
+
+@pytest.fixture(scope="module")
+def session(cluster: Cluster, slurm, launch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    top = tmp_path_factory.mktemp("user")
+    clone, home = top / CLONE, top / "home"
+    for folder in (clone / "jobs", clone / "notebooks", home / ".jupyter"):
+        folder.mkdir(parents=True)
+    chapter = new_notebook(cells=[new_markdown_cell("# Start here"), new_code_cell("")])
+    chapter.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    nbformat.write(chapter, clone / "notebooks/00_start_here.ipynb")
+    (clone / "jobs/environment.sh").write_text(
+        ENVIRONMENT.format(home=quote(str(home)), programs=quote(str(Path(sys.executable).parent)))
+    )
+    (home / ".jupyter/jupyter_config.json").write_text(json.dumps(CARELESS))
+
+    folder, arguments = launch(clone)
+    job = slurm("sbatch", *arguments, script=(folder / "job_script_content.sh").read_text())
+    log, connection = folder / "output.log", folder / "connection.yml"
+    try:
+
+        def settled() -> bool:
+            written = connection.exists() and connection.stat().st_size > 0
+            return written or not slurm("squeue", "--noheader", "--jobs", job, "--states=PENDING,RUNNING")
+
+        wait(settled, lambda: slurm("scontrol", "show", "job", job))
+        assert connection.exists(), log.read_text() if log.exists() else slurm("scontrol", "show", "job", job)
+        node = slurm("squeue", "--noheader", "--jobs", job, "--format=%N")
+        said = yaml.safe_load(connection.read_text())
+        yield Session(job, folder, clone, home, cluster.address(node), **said)
+    finally:
+        slurm("scancel", "--quiet", job)
+
+
+def processes(marks: tuple[str, ...]) -> dict[int, str]:
+    """Command line and environment of each process that has one of `marks` in them."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            text = "".join((folder / name).read_bytes().decode(errors="replace") for name in ("cmdline", "environ"))
+            if any(mark in text for mark in marks):
+                found[int(folder.name)] = text
+    return found
+
+
+def test_a_cell_runs_in_jupyterlab_opened_from_the_card(session: Session, tmp_path: Path) -> None:
+    chromium = program("chromium")
+    portal = Portal(dashboard("view", APP, session.folder), session.address)
+    try:
+        browser = Browser(chromium, tmp_path / "profile")
+        try:
+            browser.open(portal.url)
+            browser.click("button")
+            browser.turn()  # the card opens JupyterLab in another tab
+            browser.until("document.querySelector('.jp-MarkdownCell h1')?.innerText.startsWith('Start here')")
+            browser.until("document.querySelector('#jp-main-statusbar')?.innerText.includes('(ipykernel) | Idle')")
+            browser.click(
+                ".jp-CodeCell .cm-content", until="document.activeElement?.matches('.jp-CodeCell .cm-content')"
+            )
+            browser.write("import os, sys; print(21 * 2, sys.prefix, os.environ['SLURM_JOB_ID'], os.getcwd())")
+            browser.until("document.activeElement?.innerText.endsWith('os.getcwd())')")
+            browser.enter(SHIFT)
+            said = browser.until("document.querySelector('.jp-OutputArea-output')?.innerText")
+        finally:
+            browser.close()
+    finally:
+        portal.close()
+    assert said.split("\n")[0] == f"42 {sys.prefix} {session.job} {session.clone / 'notebooks'}"
+
+
+def test_without_the_password_nobody_gets_in(session: Session) -> None:
+    status, headers, _ = session.ask("GET", "/lab")
+    assert (status, headers["Location"].partition("?")[0]) == (302, f"/node/{session.host}/{session.port}/login")
+    for path in ("/api/contents", "/api/kernels", "/api/contents?token=known", "/api/contents?token=", "/files/jobs"):
+        assert session.ask("GET", path)[0] in (302, 403), path
+    assert session.ask("GET", "/api/kernels", Authorization="token known")[0] == 403
+    assert session.ask("POST", "/api/kernels")[0] == 403
+    socket = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec_WebSocket_Key": "x" * 22 + "==",
+        "Sec_WebSocket_Version": "13",
+    }
+    for path in ("/terminals/websocket/1", "/lsp/ws/any"):  # an extension's own, too
+        assert session.ask("GET", path, **socket)[0] == 403, path
+    for password in ("", "known", "wrong", (session.folder / "password_hash").read_text()):
+        status, headers, _ = session.ask("POST", "/login", {"password": password})
+        assert status == 401, password
+        assert "username-" not in headers.get("Set-Cookie", "")
+
+
+def test_with_the_password_the_other_guards_stay_up(session: Session) -> None:
+    status, headers, _ = session.ask("POST", "/login", {"password": session.password}, X_Forwarded_Proto="https")
+    assert status == 302
+    cookie = headers["Set-Cookie"]
+    assert all(part in cookie for part in ("HttpOnly", "Secure", "SameSite=Strict"))
+    cookie = cookie.partition(";")[0]
+    assert session.ask("GET", "/api/contents", Cookie=cookie)[0] == 200
+    # Cross-site requests that change something still need the page's own token.
+    assert session.ask("POST", "/api/kernels", Cookie=cookie)[0] == 403
+
+
+def test_nothing_in_the_session_s_folder_is_readable_by_others(session: Session) -> None:
+    paths = [session.folder, *session.folder.rglob("*")]
+    assert {"connection.yml", "password_hash", "output.log", "runtime"} <= {path.name for path in paths}
+    assert [path.name for path in paths if path.stat().st_mode & 0o077] == []
+    holders = [path.name for path in paths if path.is_file() and session.password in path.read_text(errors="replace")]
+    assert holders == ["connection.yml"]
+    assert not (
+        session.home / ".local/share/jupyter/runtime"
+    ).exists()  # keys of kernels and cookies: in the folder too
+
+
+def test_the_password_is_in_no_process(session: Session) -> None:
+    server = processes((str(session.folder / "jupyter_config.py"),))
+    assert server
+    assert processes((session.password,)) == {}
+    assert not any("SLURM_EXPORT_ENV" in text for text in server.values())
+
+
+def test_the_shell_saw_the_folder_s_name_as_a_name(session: Session) -> None:
+    assert f"Serving notebooks from local directory: {session.clone}" in (session.folder / "output.log").read_text()
+    assert not [path for folder in (session.folder, session.clone, session.home) for path in folder.rglob("here*")]
+
+
+def test_cancelled_it_leaves_nothing_running(session: Session, slurm) -> None:
+    """The last test of the session."""
+    marks = (str(session.folder), str(session.clone))
+    assert processes(marks)
+    slurm("scancel", session.job)
+    wait(lambda: not processes(marks), lambda: f"still there: {processes(marks)}", seconds=60)
+    with pytest.raises(OSError):
+        session.ask("GET", "/login")
+    assert os.listdir(session.clone / "notebooks")  # what was saved stays
