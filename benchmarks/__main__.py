@@ -1,0 +1,55 @@
+"""`python -m benchmarks [NAME ...]`: measure, print tables, keep CSVs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from hpc_utils import provenance
+
+from . import measure
+
+NAMES = ("startup", "records", "notebook", "trainer")  # the quickest first
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("names", nargs=-1, type=click.Choice(NAMES))
+@click.option("--repeats", type=click.IntRange(1), help="Rounds of each comparison [default: 5; with --quick 1].")
+@click.option("--quick", is_flag=True, help="A smoke run: everything once, with little work. Prove nothing by it.")
+@click.option("--threads", type=click.IntRange(1), help="Cores of a CPU device in `trainer` [default: all].")
+@click.option("--runs", type=click.IntRange(1), help="Run folders of `records` [default: 2000; with --quick 50].")
+def main(names: tuple[str, ...], repeats: int | None, quick: bool, threads: int | None, runs: int | None) -> None:
+    """Measure NAMES (default: all of startup, records, notebook, trainer) side by side."""
+    options = measure.Options(
+        repeats=repeats or (1 if quick else 5),
+        quick=quick,
+        threads=threads or len(provenance.core_groups()),
+        runs=runs or (50 if quick else 2000),
+    )
+    cpu = provenance.hardware()["cpu"]
+    click.echo(f"{cpu.get('model')}, {cpu.get('usable')} usable CPUs, hardware {provenance.hardware_id()}")
+    if measure.busy() > 0.5:
+        click.echo(f"others use this machine (load {measure.busy():.1f}): expect noise, above all between threads")
+    failed = False
+    for name in names or NAMES:
+        about = importlib.import_module(f"benchmarks.{name}")
+        load = measure.busy()
+        click.secho(f"\n{name}: {about.__doc__.splitlines()[0]}", bold=True)
+        rows: list[measure.Row] = []
+        broken = False
+        try:
+            rows.extend(about.run(options))
+        except measure.BenchmarkError as error:
+            click.echo(f"{name} could not be measured to its end: {error}", err=True)
+            broken = failed = True
+        if rows:
+            click.echo(measure.table(rows))
+        if rows and not broken:
+            click.echo(f"kept in {measure.save(name, rows, options, load)}")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""What all benchmarks share: fresh processes, measured in alternation, and what is made of their numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hpc_utils import paths, provenance
+from hpc_utils.launch.lifeline import end_tree
+from hpc_utils.records import atomic
+
+TIMEOUT = 900.0  # s that one measured process may take
+
+Variants = Mapping[str, Callable[[], float]]
+
+
+class BenchmarkError(RuntimeError):
+    """A measured process failed; the message holds its last words."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks for.
+
+    Attributes:
+        repeats: rounds of each comparison. quick: smoke runs. threads: cores of one CPU device.
+        runs: synthetic run folders.
+    """
+
+    repeats: int = 5
+    quick: bool = False
+    threads: int = 1
+    runs: int = 2000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant's numbers; `ratio` is the median over rounds of its value to the reference's."""
+
+    case: str
+    variant: str
+    metric: str
+    unit: str
+    median: float
+    min: float
+    max: float
+    repeats: int
+    reference: str = ""
+    ratio: float | None = None
+    ratio_min: float | None = None
+    ratio_max: float | None = None
+    note: str = ""
+    promise: str = ""
+    kept: bool | None = None
+
+    def noted(self, note: str) -> Row:
+        """This row with a remark."""
+        return replace(self, note=note)
+
+    def promised(self, promise: str, kept: bool) -> Row:
+        """This row with a promise, and whether the numbers keep it."""
+        return replace(self, promise=promise, kept=kept)
+
+
+def compare(
+    case: str, metric: str, unit: str, variants: Variants, options: Options, notes: Mapping[str, str] | None = None
+) -> dict[str, Row]:
+    """Measure all `variants` once a round; the first of them is the reference."""
+    return summarise(case, metric, unit, alternate(case, variants, options), notes)
+
+
+def alternate(case: str, variants: Variants, options: Options) -> dict[str, list[float]]:
+    """{variant: its value in each round}; every second round runs backwards, which cancels a steady drift."""
+    values: dict[str, list[float]] = {name: [] for name in variants}
+    for number in range(options.repeats):
+        order = list(variants) if number % 2 == 0 else list(reversed(variants))
+        for name in order:
+            with _progress(f"{case}: round {number + 1}/{options.repeats}, {name}"):
+                values[name].append(variants[name]())
+    return values
+
+
+def summarise(
+    case: str, metric: str, unit: str, values: Mapping[str, Sequence[float]], notes: Mapping[str, str] | None = None
+) -> dict[str, Row]:
+    """One row a variant; ratios to the first variant, round by round."""
+    reference = next(iter(values))
+    rows = {}
+    for name, own in values.items():
+        row = Row(
+            case,
+            name,
+            metric,
+            unit,
+            statistics.median(own),
+            min(own),
+            max(own),
+            len(own),
+            note=(notes or {}).get(name, ""),
+        )
+        if name != reference:
+            ratios = pairwise(own, values[reference])
+            row = replace(
+                row,
+                reference=reference,
+                ratio=statistics.median(ratios),
+                ratio_min=min(ratios),
+                ratio_max=max(ratios),
+            )
+        rows[name] = row
+    return rows
+
+
+def pairwise(own: Sequence[float], reference: Sequence[float]) -> list[float]:
+    """Ratios of the values that were measured in the same round."""
+    return [a / b for a, b in zip(own, reference, strict=True)]
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median."""
+    return statistics.median(values)
+
+
+# -- processes ------------------------------------------------------------------------------------------------
+
+
+def hpc() -> list[str]:
+    """The command `hpc` of this very environment."""
+    script = Path(sys.executable).with_name("hpc")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "hpc_utils.cli"]
+
+
+def python(*arguments: str) -> list[str]:
+    """This interpreter with `arguments`."""
+    return [sys.executable, *arguments]
+
+
+def wall_time(command: Sequence[str], results: Path | None = None) -> float:
+    """Seconds from the start of `command` to its end."""
+    return _run(command, results)[0]
+
+
+def output(command: Sequence[str], results: Path | None = None) -> str:
+    """What `command` prints on stdout."""
+    return _run(command, results)[1]
+
+
+def last_line(command: Sequence[str], results: Path | None = None) -> str:
+    """The last line that `command` prints on stdout: where ours leave their answer."""
+    lines = output(command, results).strip().splitlines()
+    if not lines:
+        raise BenchmarkError(f"{' '.join(command)} printed nothing")
+    return lines[-1]
+
+
+@contextmanager
+def scratch():
+    """A folder for results that nobody keeps."""
+    with TemporaryDirectory(prefix="hpc-bench-") as folder:
+        yield Path(folder)
+
+
+def _run(command: Sequence[str], results: Path | None) -> tuple[float, str]:
+    """(seconds, stdout) of a process that ended well; nothing of it is left, however it ended."""
+    # Data and results are named absolutely, so that the working folder is free to be the clone.
+    env = os.environ | {"HPC_DATA": str(paths.data())} | ({"HPC_RESULTS": str(results)} if results else {})
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "HPC_RUN_DIR"):
+        env.pop(name, None)
+    mark = ("HPC_BENCH_PROCESS", uuid.uuid4().hex)  # by which its descendants are found
+    env |= dict([mark])
+    begun = time.perf_counter()
+    process = subprocess.Popen(
+        list(command),
+        cwd=paths.root(),
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        out, err = process.communicate(timeout=TIMEOUT)
+        seconds = time.perf_counter() - begun
+    except subprocess.TimeoutExpired:
+        raise BenchmarkError(f"{' '.join(command)} took longer than {TIMEOUT:g} s") from None
+    finally:
+        end_tree(process, mark)
+    if process.returncode:
+        raise BenchmarkError(f"{' '.join(command)} ended with {process.returncode}:\n{_excerpt(err or out)}")
+    return seconds, out
+
+
+def _excerpt(text: str, length: int = 1500) -> str:
+    """Beginning and end: torchrun's closing report comes last, but the cause first."""
+    return text if len(text) <= 2 * length else f"{text[:length]}\n[...]\n{text[-length:]}"
+
+
+@contextmanager
+def _progress(text: str):
+    live = sys.stderr.isatty()
+    print(f"\r\033[K{text}" if live else text, end="" if live else "\n", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if live:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def busy() -> float:
+    """How many processes wanted a core on average over the last minute; NaN where the system does not tell."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+
+
+# -- what is kept and shown -----------------------------------------------------------------------------------
+
+
+def save(benchmark: str, rows: Iterable[Row], options: Options, load: float) -> Path:
+    """Write `results/bench/<benchmark>.csv`; a smoke run never replaces a measurement.
+
+    `load` is what `busy` said before the benchmark began.
+    """
+    folder = paths.results() / "bench" / ("quick" if options.quick else "")
+    origin = {
+        "hardware_id": provenance.hardware_id(),
+        "digest": provenance.measuring_digest()[:12],
+        "load": f"{load:.2f}",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    text = io.StringIO()
+    names = ["benchmark", *(field.name for field in fields(Row)), *origin]
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({"benchmark": benchmark} | asdict(row) | origin)
+    path = folder / f"{benchmark}.csv"
+    atomic.write_text(path, text.getvalue())
+    return path
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows for a terminal, with their promises below."""
+    cells = [("case", "variant", "median", "min .. max", "unit", "ratio to the first", "")]
+    before = None
+    for row in rows:
+        spread = "" if row.repeats == 1 else f"{_short(row.min)} .. {_short(row.max)}"
+        ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
+        if row.ratio is not None and row.repeats > 1:
+            ratio += f" ({row.ratio_min:.3g} .. {row.ratio_max:.3g})"
+        case = row.case if row.case != before else ""
+        before = row.case
+        cells.append((case, row.variant, _short(row.median), spread, row.unit, ratio, row.note))
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
+    ]
+    promises = [
+        f"promise: {row.case}, {row.variant}: {row.promise}: {'kept' if row.kept else 'NOT kept'}"
+        for row in rows
+        if row.promise
+    ]
+    return "\n".join(lines + promises)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
