@@ -1,0 +1,84 @@
+"""`hpc`: the command that composes the rooms. Notebooks call the same functions.
+
+One file a group of commands; a group's file is read when one of its commands is asked for, and a command imports what
+it needs when it runs, so that `hpc --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from hpc_utils import signals
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+# Where each command lives, and the line that `hpc --help` says about it, without reading its file.
+COMMANDS = {
+    "run": ("run", "Execute a notebook on every rank."),
+    "point": ("run", "Execute one point of a submission (array jobs call it)."),
+    "doctor": ("doctor", "Is this machine, or this cluster, ready to measure?"),
+    "params": ("run", "List every parameter of a run."),
+    "data": ("data", "Data sets: fetch once, train from everywhere."),
+    "study": ("study", "Studies: matrices of runs, on this machine."),
+    "collect": ("study", "Join all complete runs into CSV."),
+    "report": ("study", "Draw a study's figures and write its report."),
+    "submit": ("jobs", "Hand what is missing of a study to Slurm."),
+    "status": ("jobs", "How submitted runs stand, and what to do about those that failed."),
+    "logs": ("jobs", "The logs of a run, a job, or a study's failures."),
+    "cancel": ("jobs", "End jobs; their runs can be resumed."),
+    "retry": ("jobs", "Submit again what failed."),
+    "pull": ("jobs", "Fetch complete runs from a cluster."),
+    "cluster": ("cluster", "A real Slurm on this machine, to rehearse; drafts of cluster files."),
+}
+
+
+class Rooms(click.Group):
+    """Finds commands by name, and turns the errors a user can mend into one clear message.
+
+    Such an error says its exit code: 2 refused, 3 somebody else is at it, 1 it ran and failed; 75 or 143 a signal
+    stopped it in order.
+    """
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"hpc_utils.cli.{COMMANDS[name][0]}")
+        return getattr(module, name)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def invoke(self, context: click.Context):
+        try:
+            return super().invoke(context)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.secho("interrupted; no process is left", fg="yellow", err=True)
+            context.exit(130)
+        except Exception as error:
+            code = 1 if type(error).__name__ == "PapermillExecutionError" else getattr(error, "exit_code", None)
+            if code is None:
+                raise
+            click.secho(f"{getattr(error, 'label', 'error')}: ", fg="red", bold=True, nl=False, err=True)
+            click.echo(str(error), err=True)
+            context.exit(code)
+
+
+@click.group(cls=Rooms, context_settings=CONTEXT)
+@click.version_option(package_name="scaling-compendium")
+def main() -> None:
+    """Measure distributed training: run notebooks on every rank, collect their records, draw the study.
+
+    \b
+    hpc study run laptop                                      the whole laptop study
+    hpc run notebooks/02_ddp.ipynb --nproc 2 -p epochs=1      one run, on two ranks
+    hpc params                                                what -p can say
+    """
+    signals.remember()  # a run that begins shortly shall hear of it

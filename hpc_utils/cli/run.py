@@ -1,0 +1,82 @@
+"""`hpc run`, `hpc point`, `hpc params`: one run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hpc_utils.launch.request import Request
+
+
+@click.command()
+@click.argument("notebook", type=click.Path(path_type=Path))
+@click.option("--nproc", default=1, show_default=True, help="Ranks on each node.")
+@click.option("--nodes", default=1, show_default=True, help="Nodes; more than one need a LAUNCHER that reaches them.")
+@click.option("-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help="See `hpc params`.")
+@click.option("--redo", is_flag=True, help="Measure again although the run is complete.")
+@click.argument("launcher", nargs=-1, type=click.UNPROCESSED)
+def run(
+    notebook: Path, nproc: int, nodes: int, assignments: tuple[str, ...], redo: bool, launcher: tuple[str, ...]
+) -> None:
+    """Execute NOTEBOOK on every rank: under torchrun, or in one plain process if parallel=none.
+
+    The run's folder under results/runs keeps its records, logs and rank 0's notebook with its outputs. A run that is
+    complete is not repeated; one that was stopped goes on from its checkpoint.
+
+    What follows `--` starts the ranks instead: a command such as `srun ... python -m torch.distributed.run ...`, to
+    which `-m hpc_utils.launch.rank ...` is appended (jobs/train.sbatch does so).
+    """
+    from hpc_utils.config import ConfigError, parse_assignments
+    from hpc_utils.launch.request import Layout, prepare
+
+    if launcher and not shutil.which(launcher[0]):
+        raise ConfigError(
+            f"{launcher[0]!r} is no program that could start ranks; parameters are given as -p name=value"
+        )
+    if nodes > 1 and not launcher:
+        raise ConfigError(f"--nodes {nodes}: several nodes need a launcher that reaches them (see jobs/train.sbatch)")
+    _execute(prepare(notebook, parse_assignments(assignments), Layout(nodes, nproc)), redo, launcher)
+
+
+@click.command()
+@click.argument("points", type=click.Path(path_type=Path))
+@click.argument("number", type=int)
+@click.argument("launcher", nargs=-1, type=click.UNPROCESSED)
+def point(points: Path, number: int, launcher: tuple[str, ...]) -> None:
+    """Execute point NUMBER of a submission's POINTS file: what each task of an array job calls."""
+    from hpc_utils.launch.submission import read_point
+
+    _execute(read_point(points, number), False, launcher)
+
+
+def _execute(request: Request, redo: bool, launcher: tuple[str, ...]) -> None:
+    from hpc_utils.launch import local, slurm
+    from hpc_utils.launch.watch import follow
+
+    def is_gone(owner: Mapping[str, Any]) -> bool:
+        return bool(owner["job"]) and slurm.is_over(owner["job"])
+
+    try:
+        with follow(request.run_id) as watch:
+            path = local.run(request, redo=redo, launcher=launcher, watch=watch, is_gone=is_gone)
+    except local.AlreadyComplete as done:
+        click.echo(f"{done}: nothing to do (--redo measures it again, after a change of code too)", err=True)
+        path = done.path
+    click.echo(path)
+
+
+@click.command()
+def params() -> None:
+    """List every parameter of a run: its type, default, unit and meaning."""
+    from hpc_utils.config import describe
+
+    for row in describe():
+        unit = f" {row['unit']}" if row["unit"] else ""
+        click.secho(row["name"], bold=True, nl=False)
+        click.echo(f" = {row['default']}{unit}  ({row['type']})\n    {row['meaning']}")

@@ -1,0 +1,72 @@
+"""`hpc study`, `hpc collect`, `hpc report`: many runs, and what they add up to."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+@click.group()
+def study() -> None:
+    """Studies: matrices of runs, from jobs/studies/*.toml."""
+
+
+@study.command("plan")
+@click.argument("name")
+def study_plan(name: str) -> None:
+    """Show which runs a study consists of, and what is done already."""
+    from hpc_utils.launch import study as studies
+
+    runs = studies.plan(name).requests
+    for request in runs:
+        click.echo(f"{request.state:10} {request.run_id}")
+    done = sum(request.state == "complete" for request in runs)
+    click.echo(f"{len(runs)} runs, {done} complete, {len(runs) - done} to do")
+
+
+@study.command("run")
+@click.argument("name")
+@click.option("--redo", is_flag=True, help="Measure again what is complete.")
+def study_run(name: str, redo: bool) -> None:
+    """Run what is missing of a study, one run after another, then draw its figures and write its report."""
+    from hpc_utils.launch.study import execute
+    from hpc_utils.publish.chapters import conclude
+
+    conclude(execute(name, redo=redo))
+
+
+@study.command("keep")
+@click.argument("name", metavar="STUDY")
+@click.option("--as", "hardware", required=True, metavar="HARDWARE", help="Folder under results/reference.")
+def study_keep(name: str, hardware: str) -> None:
+    """Copy a complete study's runs, figures and chapters to results/reference/HARDWARE, to be committed."""
+    from hpc_utils.publish.reference import keep
+
+    click.echo(keep(name, hardware))
+
+
+@click.command()
+def collect() -> None:
+    """Join all complete runs into results/csv/runs.csv and epochs.csv, and write results/SYSTEM.md.
+
+    Runs whose records cannot be true are left out and named; the exit code is then 1.
+    """
+    from hpc_utils import paths, records
+
+    found = records.collect()
+    for name, why in found.refused.items():
+        click.secho(f"refused {name}: {why}", fg="red", err=True)
+    for name, state in found.unfinished.items():
+        click.secho(f"not complete ({state}): {name}", fg="yellow", err=True)
+    click.echo(f"{len(found.runs)} runs, {len(found.epochs)} epochs: {paths.results() / 'csv'}")
+    sys.exit(1 if found.refused else 0)
+
+
+@click.command()
+@click.argument("name", metavar="STUDY", default="laptop")
+def report(name: str) -> None:
+    """Execute the chapters that read STUDY's records, draw its figures, write results/report/index.html."""
+    from hpc_utils.publish.chapters import conclude
+
+    conclude(name)

@@ -1,0 +1,235 @@
+"""Every command of the README is executed, as it stands there, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hpc_utils.launch.slurm import clean_environment
+
+HPC = [sys.executable, "-m", "hpc_utils.cli"]
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = {kind: re.findall(rf"^```{kind}\n(.*?)^```", README, re.M | re.S) for kind in ("sh", "python")}
+COMMANDS = [
+    command
+    for block in BLOCKS["sh"]
+    for line in block.splitlines()
+    if (command := line.partition("#")[0].strip()) and not command.startswith("make ")
+]
+INLINE = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", README, flags=re.M | re.S))
+MAKE = sorted(set(re.findall(r"^make ([a-z]+)", "\n".join(BLOCKS["sh"] + INLINE), re.M)))
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder where a reader works: the README's own files, the notebooks beside them, clusters of its own."""
+    folder = tmp_path_factory.mktemp("desk")
+    (folder / "notebooks").symlink_to(ROOT / "notebooks")
+    (folder / "my_study.py").write_text(BLOCKS["python"][0])
+    (folder / "my_loop.py").write_text(BLOCKS["python"][1])
+    with tempfile.TemporaryDirectory(prefix="hpc-") as clusters:  # short: sockets lie in it
+        (folder / "clusters").symlink_to(clusters)
+        yield folder
+        subprocess.run([*HPC, "cluster", "down"], env=environment(folder), check=False, timeout=60)
+
+
+def environment(desk: Path) -> dict[str, str]:
+    return clean_environment() | {
+        "HPC_REHEARSAL": str((desk / "clusters").resolve()),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HPC_RESULTS": str(desk / "results"),
+        "HPC_DATA": str(desk / "data"),
+    }
+
+
+def need_mirror(name: str) -> None:
+    if not os.environ.get("HPC_DATA_MIRROR"):
+        if os.environ.get("CI"):
+            pytest.fail("CI sets HPC_DATA_MIRROR to a folder with the data sets")
+        pytest.skip(f"{name} would be downloaded: set HPC_DATA_MIRROR to a local copy")
+
+
+@pytest.mark.timeout(660)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequest) -> None:
+    if "cifar10" in command:
+        need_mirror("CIFAR-10")
+    if "cluster" in command or "status" in command:
+        request.getfixturevalue("slurm_installed")
+    done = subprocess.run(
+        command.split(), cwd=desk, env=environment(desk), capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_their_runs_are_what_they_say(desk: Path) -> None:
+    """After the commands above: both kinds of the user's own training stand beside ours, and pass the checks."""
+    if not (desk / "results/csv/runs.csv").exists():
+        pytest.skip("the commands were not run (selected by hand?)")
+    from hpc_utils import records
+
+    found = records.load(desk / "results")
+    assert not found.refused
+    assert not found.unfinished
+    kinds = set(found.runs.workload)
+    assert {"cnn", "my_study:mlp", "my-loop"} <= kinds
+    own = found.runs[found.runs.workload == "my_study:mlp"].iloc[0]
+    assert (own.world_size, own.parameters) == (2, 32 * 128 + 128 + 128 * 2 + 2)
+
+
+def test_the_rehearsed_study_ends_in_a_scaling_figure(desk: Path) -> None:
+    """`hpc submit strong --cluster rehearsal`, and no other command: runs on two nodes, the figure, nothing left."""
+    figures = list((desk / "results/figures").glob("strong-rehearsal-*-efficiency.pdf"))
+    if not (desk / "results/submissions").exists():
+        pytest.skip("the commands were not run (selected by hand?)")
+    from hpc_utils import records
+
+    found = records.load(desk / "results")
+    assert (found.runs.nodes == 2).sum() == 3
+    assert len(figures) == 1
+    assert figures[0].stat().st_size > 5_000
+    assert not list((desk / "clusters").resolve().iterdir()), "`hpc cluster down` left nothing"
+
+
+def test_every_make_target_in_the_readme_is_tried_here() -> None:
+    assert MAKE == ["bench", "data", "help", "lab", "soak", "study", "test"]
+
+
+def test_make_test_is_this_suite() -> None:
+    done = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "-m pytest" in done.stdout
+    assert "ruff check" in done.stdout
+
+
+def make(desk: Path, *arguments: str, timeout: float = 250) -> subprocess.CompletedProcess:
+    """`make` with the environment that runs this test, so that it installs nothing."""
+    installed = [Path(sys.prefix) / name for name in (".installed", ".installed-dev")]
+    for stamp in installed:
+        stamp.touch()
+    command = ["make", f"VENV={sys.prefix}", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment(desk), capture_output=True, text=True, timeout=timeout)
+
+
+def test_make_data(desk: Path) -> None:
+    need_mirror("CIFAR-10")
+    done = make(desk, "data")
+    assert done.returncode == 0, done.stderr
+    assert {"cifar10", "mnist"} <= {path.name for path in (desk / "data").iterdir()}
+
+
+def test_make_bench(desk: Path) -> None:
+    done = make(desk, "bench", "BENCH=--quick")
+    assert done.returncode == 0, done.stderr
+    assert list((desk / "results/bench").rglob("*.csv"))
+
+
+@pytest.fixture(scope="module")
+def study(desk: Path) -> Iterator[tuple[subprocess.CompletedProcess, Path]]:
+    yield make(desk, "study", timeout=900), desk / "results"
+
+
+@pytest.mark.timeout(960)
+def test_make_study_trains_and_draws(study: tuple[subprocess.CompletedProcess, Path]) -> None:
+    """The first command: 24 real runs, all complete, whose figures and report exist."""
+    done, results = study
+    assert done.returncode == 0, done.stdout + done.stderr
+    from hpc_utils import records
+    from hpc_utils.analyze import scaling
+
+    found = records.load(results, study="laptop")
+    assert len(found.runs) == 24
+    assert not found.refused
+    assert not found.unfinished
+    assert set(zip(found.runs.parallel, found.runs.world_size, found.runs.global_batch, strict=True)) == {
+        ("none", 1, 512), ("ddp", 1, 512), ("ddp", 2, 512), ("ddp", 2, 1024),
+    }  # fmt: skip
+    assert (found.runs.groupby(["parallel", "world_size", "global_batch", "precision"]).size() == 3).all()
+    assert found.runs.test_accuracy.min() > 0.9, "it learns"
+    starts = found.runs.sort_values("started").repeat.tolist()
+    assert starts == sorted(starts), "repeats are interleaved in time"
+    if not found.runs.oversubscribed.any():
+        table = scaling.efficiency(found.runs)
+        assert set(table.kind) == {"strong", "weak"}
+        names = ("throughput", "accuracy", "efficiency")
+        for figure in (results / "figures" / f"laptop-{n}.{k}" for n in names for k in ("pdf", "png")):
+            assert figure.stat().st_size > 5_000
+    report = (results / "report/index.html").read_text()
+    for title in ("Start here", "The baseline", "Data-parallel training", "The paper's figures"):
+        assert title in report.replace("’", "'").replace("&#39;", "'")
+    assert report.count("data:image/png;base64") >= 6
+    assert (results / "SYSTEM.md").exists()
+
+
+@pytest.mark.timeout(300)
+def test_make_study_again_finds_everything_done(study: tuple[subprocess.CompletedProcess, Path], desk: Path) -> None:
+    _, results = study
+    before = {path: path.stat().st_mtime for path in results.glob("runs/*/epochs.csv")}
+    begun = time.monotonic()
+    done = make(desk, "study")
+    assert done.returncode == 0, done.stderr
+    assert "24 runs, 24 complete" in done.stderr
+    assert {path: path.stat().st_mtime for path in results.glob("runs/*/epochs.csv")} == before
+    assert time.monotonic() - begun < 100, "nothing is trained again"
+
+
+def test_make_lab_serves_the_chapters(desk: Path) -> None:
+    """JupyterLab starts on loopback with a token, knows our kernel, and lists the notebooks."""
+    (Path(sys.prefix) / ".installed").touch()
+    options = "LAB=--no-browser --allow-root --port=0 --ServerApp.port_retries=0"
+    command = ["make", f"VENV={sys.prefix}", "lab", options]
+    runtime = desk / "jupyter"
+    server = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment(desk) | {"JUPYTER_RUNTIME_DIR": str(runtime)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        about = _wait_for_server(runtime)
+        assert about["hostname"] in ("localhost", "127.0.0.1")
+        assert about["token"]
+        assert {"00_start_here.ipynb", "06_paper_figures.ipynb"} <= {
+            item["name"] for item in _get(about, "api/contents")["content"]
+        }
+        assert "scaling-compendium" in _get(about, "api/kernelspecs")["kernelspecs"]
+    finally:
+        family = psutil.Process(server.pid).children(recursive=True)
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(20)
+        _, left = psutil.wait_procs(family, timeout=20)
+        for process in left:
+            process.kill()
+
+
+def _wait_for_server(runtime: Path) -> dict:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for path in runtime.glob("jpserver-*.json"):
+            try:
+                about = json.loads(path.read_text())
+                _get(about, "api")
+                return about
+            except (OSError, json.JSONDecodeError):
+                continue
+        time.sleep(0.2)
+    raise AssertionError("JupyterLab did not answer within a minute")
+
+
+def _get(about: dict, path: str) -> dict:
+    with urllib.request.urlopen(f"{about['url']}{path}?token={about['token']}", timeout=10) as answer:
+        return json.load(answer)
