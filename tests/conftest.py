@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ LAUNCHED = (
     "SLURM_JOB_ID",
     "WORLD_SIZE",
 )
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and all that they start with them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No example database: tests leave nothing beside themselves. In CI every run tries the same examples.
 settings.register_profile("compendium", deadline=None, database=None, derandomize=bool(os.environ.get("CI")))

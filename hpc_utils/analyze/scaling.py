@@ -50,6 +50,26 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
+    """How much faster than fp32 one process without a group trains in each other precision, all else equal.
+
+    Columns: those of `SAME`, global_batch; gain (a ratio of throughputs), low, high (its 95 % interval), repeats.
+    """
+    keys = [name for name in SAME if name != "precision"] + ["global_batch"]
+    rows = []
+    for key, group in usable(runs)[lambda runs: runs.parallel == "none"].groupby(keys, dropna=False):
+        speed = {precision: own.throughput.tolist() for precision, own in group.groupby("precision")}
+        full = speed.pop("fp32", None)
+        for precision, own in speed.items() if full else ():
+            estimate = stats.ratio(own, full)
+            rows.append(
+                dict(zip(keys, key, strict=True))
+                | {"precision": precision, "gain": estimate.value, "low": estimate.low, "high": estimate.high}
+                | {"repeats": estimate.repeats}
+            )
+    return pd.DataFrame(rows, columns=[*SAME, "global_batch", "gain", "low", "high", "repeats"])
+
+
 def _curves(runs: pd.DataFrame, kind: str) -> Iterator[dict]:
     fixed = "global_batch" if kind == "strong" else "batch_per_device"
     if kind == "weak":  # without fixed steps an epoch shrinks as ranks are added: no weak scaling

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from hpc_utils import paths
 from hpc_utils.config import ConfigError
-from hpc_utils.records import atomic, study_index
+from hpc_utils.records import ClaimedElsewhere, atomic, study_index
 from hpc_utils.records.load import Refused, verify
 
 from . import local, strict
@@ -32,6 +32,12 @@ class StudyError(ValueError):
     """A study file is missing or wrong; names the file, the key and what is allowed."""
 
     exit_code = 2
+
+
+class RunsFailed(RuntimeError):
+    """A study was run to its end, but some of its runs are not complete; the message names them."""
+
+    exit_code = 1
 
 
 class Series(Strict):
@@ -169,8 +175,11 @@ def write_index(found: Plan, name: str) -> None:
 def execute(name: str, *, redo: bool = False) -> str:
     """Run what is missing, one run after another, with a line for each and the time left; the study's name.
 
+    A run that fails does not take the others with it: overnight, one point of 24 must not cost 23.
+
     Raises:
-        RunFailed, ClaimedElsewhere: the first run that could not be completed; the rest waits.
+        RunsFailed: after all others are complete.
+        RunStopped: somebody asked this process to stop; the rest waits.
     """
     found = plan(name)
     name, study, requests = found.name, found.study, found.requests
@@ -179,7 +188,7 @@ def execute(name: str, *, redo: bool = False) -> str:
     todo = [r for r in requests if redo or r.state != "complete" or r.run_id in damaged]
     show = sys.stderr
     print(f"{study.title}: {len(requests)} runs, {len(requests) - len(todo)} complete", file=show)
-    begun = time.monotonic()
+    begun, failed = time.monotonic(), []
     for number, request in enumerate(todo, 1):
         took = time.monotonic() - begun
         left = took / (number - 1) * (len(todo) - number + 1) if number > 1 else None
@@ -190,8 +199,18 @@ def execute(name: str, *, redo: bool = False) -> str:
                 local.run(request, redo=redo or request.run_id in damaged, watch=watch)
         except local.AlreadyComplete:
             continue
+        except local.RunStopped:
+            raise
+        except (local.RunFailed, ClaimedElsewhere) as error:
+            failed.append(request.run_id)
+            print(f"not complete: {error}", file=show, flush=True)
     if todo:
         print(f"{len(todo)} runs in {_duration(time.monotonic() - begun)}", file=show)
+    if failed:
+        raise RunsFailed(
+            f"{len(failed)} of {len(todo)} runs are not complete: {', '.join(failed)}; the same command runs them "
+            f"again, `hpc report {name}` draws what there is"
+        )
     return name
 
 

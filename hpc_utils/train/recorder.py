@@ -12,6 +12,7 @@ Our own trainer records itself through the same object.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import socket
 import time
@@ -56,7 +57,7 @@ class Recorder:
         sources: files beside this project whose digest belongs to the run's provenance.
 
     Raises:
-        ValueError: the global batch does not divide over the ranks.
+        ValueError: the global batch does not divide over the ranks, or a parameter is no plain value.
         AlreadyComplete: on entry, on every rank, if the run was measured before.
         ClaimedElsewhere: on entry, if somebody is measuring it now.
     """
@@ -83,6 +84,7 @@ class Recorder:
             **(parameters or {}),
             "global_batch": global_batch,
         }
+        _require_plain(self.parameters)
         self.facts: dict[str, Any] = {}
         self.path: Path | None = None
         self.rows: list[dict[str, Any]] = []
@@ -355,6 +357,16 @@ class Recorder:
                 "an epoch was left before its end, so it cannot be recorded: "
                 "shorten the loader with itertools.islice instead of leaving the loop by break"
             )
+
+
+def _require_plain(parameters: Mapping[str, Any]) -> None:
+    for name, value in parameters.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"parameter {name} names a measurement, so it is text, a number or a list: {error}"
+            ) from None
 
 
 def _outcome(error: BaseException | None) -> tuple[str, str]:

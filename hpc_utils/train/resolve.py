@@ -53,6 +53,8 @@ def load_function(name: str) -> Callable[..., Workload]:
             ) from None
         raise  # the user's module is there; something that it imports is not
     function = getattr(module, function_name, None)
+    if isinstance(function, Workload):
+        raise WorkloadError(f"workload {name!r} is a Workload; name the function that makes it, called on every rank")
     if not callable(function):
         raise WorkloadError(f"workload {name!r}: {module_name} has no function {function_name!r}")
     return function

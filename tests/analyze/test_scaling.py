@@ -92,3 +92,15 @@ def test_throughput_has_one_row_a_configuration() -> None:
     table = scaling.throughput(runs)
     assert sorted(table.repeats) == [1, 1, 3]
     assert point(table, world_size=1).throughput == pytest.approx(5120 / 8.1)
+
+
+def test_what_a_precision_gains_is_a_ratio_with_an_interval_on_one_process() -> None:
+    runs = [run(1, seconds, parallel="none") for seconds in (8.0, 8.2, 7.9)]
+    runs += [run(1, seconds, parallel="none", precision="bf16") for seconds in (4.0, 4.1, 3.9)]
+    runs += [run(2, 1.0, precision="bf16"), run(2, 2.0)]  # on two ranks, communication is in it
+    runs += [run(1, 1.0, parallel="none", precision="bf16", batch=64)]  # nothing to compare it with
+    table = scaling.precision_gain(pd.DataFrame(runs))
+    assert len(table) == 1
+    gain = table.iloc[0]
+    assert (gain.precision, gain.global_batch, gain.gain, gain.repeats) == ("bf16", 512, pytest.approx(2.0), 3)
+    assert 1.8 < gain.low < 2 < gain.high < 2.2

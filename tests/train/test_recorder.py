@@ -130,6 +130,15 @@ def test_a_batch_that_does_not_divide_over_the_ranks_is_refused() -> None:
         Recorder("x", global_batch=9, ranks=Ranks(world_size=2, ranks_per_node=2))
 
 
+@pytest.mark.parametrize("value", [torch.ones(1), float("nan"), {1, 2}])
+def test_a_parameter_that_cannot_be_recorded_is_refused_before_anything_is_claimed(
+    results: Path, value: object
+) -> None:
+    with pytest.raises(ValueError, match="parameter temperature"):
+        Recorder("own", global_batch=2, parameters={"temperature": value})
+    assert not list(results.glob("runs/*"))
+
+
 def test_a_complete_run_is_not_entered_again() -> None:
     def measure(**more) -> Recorder:
         with Recorder("x", global_batch=1, **more) as run:

@@ -26,6 +26,7 @@ REFUSED = {
     "no submodule": ("outside.deep:make", "no module 'outside.deep' in"),
     "no function": ("outside:mak", "workload 'outside:mak': outside has no function 'mak'"),
     "no callable": ("outside:number", "outside has no function 'number'"),
+    "not its function": ("outside:instance", "is a Workload; name the function that makes it"),
     "something else": ("outside:wrong", "outside:wrong returned dict; expected hpc_utils.train.Workload"),
     "empty function": ("outside:", "workload 'outside:' is not module:function"),
     "empty module": (":make", "workload ':make' is not module:function"),
@@ -37,7 +38,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("name", "why"), REFUSED.values(), ids=REFUSED)
 def test_what_is_no_workload_is_refused(module: Callable, name: str, why: str) -> None:
-    module("outside", OUTSIDE + "\n    number = 3\n\n    def wrong():\n        return {}\n")
+    module("outside", OUTSIDE + "\n    number = 3\n    instance = make()\n\n    def wrong():\n        return {}\n")
     with pytest.raises(WorkloadError, match=why):
         train(RunConfig(workload=name))
 
