@@ -6,6 +6,7 @@ here: launchers hear them too.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import signal
 import threading
@@ -78,6 +79,8 @@ def remember() -> None:
         return
     signal.signal(SIGUSR1, lambda number, _: _early.append(Signals(number)))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGUSR1})
+    # As it ends, Python puts back the handlers that kill: a run that is complete would look as if it had failed.
+    atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, {SIGUSR1})
 
 
 @contextlib.contextmanager

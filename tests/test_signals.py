@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from signal import SIGTERM, SIGUSR1
@@ -85,3 +86,19 @@ def test_a_stop_says_where_and_whether_to_run_again() -> None:
     assert str(again) == "SIGUSR1 at epoch 3, step 12: checkpointed"
     assert (again.exit_code, final.exit_code) == (75, 143)
     assert not isinstance(again, Exception), "a user's `except Exception` lets it pass"
+
+
+def test_one_that_comes_while_python_ends_does_not_change_the_exit_code() -> None:
+    """A launcher repeats USR1 for some seconds, and the run may be complete by then."""
+    code = """
+        import os, signal
+        from hpc_utils import signals
+
+        class Late:
+            def __del__(self):
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+        signals.remember()
+        late = Late()  # dies with the modules, when Python no longer handles signals
+    """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=60).returncode == 0
