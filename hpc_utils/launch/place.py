@@ -19,6 +19,7 @@ class Place:
         hardware: part of every run's id; measurements on different hardware are different runs.
         ranks_per_node: most ranks on a node; None: all on this one. most_nodes: of one job; None: any.
         unfit: why a run in a precision is not worth making on its devices; "" if it is.
+        is_here: whether this machine's own devices compute: then its processor has a say too.
         ranks, repeats, parameters, matrix: what to take here instead of what the study says.
     """
 
@@ -26,6 +27,7 @@ class Place:
     ranks_per_node: int | None = None
     most_nodes: int | None = None
     unfit: Callable[[str], str] = lambda precision: ""
+    is_here: bool = False
     ranks: tuple[int, ...] | None = None
     repeats: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -34,19 +36,27 @@ class Place:
     @classmethod
     def here(cls) -> Place:
         """This machine, on which the launcher runs."""
-        return cls(provenance.hardware_id())
+        return cls(provenance.hardware_id(), is_here=True)
 
     def layout(self, ranks: int) -> Layout:
         """`ranks` on as few nodes as hold them evenly."""
         return Layout.of(ranks, self.ranks_per_node or ranks)
 
-    def refusal(self, ranks: int, precision: str) -> str:
-        """Why a run of this many ranks in this precision cannot be made here; empty if it can."""
+    def refusal(self, ranks: int, precision: str, device: str) -> str:
+        """Why a run of this many ranks in this precision on this `device` cannot be made here; empty if it can."""
         layout = self.layout(ranks)
         if self.most_nodes and layout.nodes > self.most_nodes:
             return (
                 f"{ranks} ranks need {layout.nodes} nodes of {self.ranks_per_node}: at most {self.most_nodes} "
                 f"on {self.hardware}"
             )
-        why = self.unfit(precision)
+        why = self.unfit(precision) or self._emulated(precision, device)
         return f"{precision} on {self.hardware}: {why}" if why else ""
+
+    def _emulated(self, precision: str, device: str) -> str:
+        if precision != "bf16" or not self.is_here or device == "cuda":
+            return ""
+        on_cpu = device == "cpu" or not provenance.hardware()["gpus"]
+        if on_cpu and provenance.emulates_bf16():
+            return "this processor has no instructions for it (AVX-512 or later), so torch emulates it, many times slower"
+        return ""

@@ -134,7 +134,7 @@ def plan(name: str, place: Place | None = None) -> Plan:
             shared = study.parameters | series.parameters | dict(place.parameters)
             for values, ranks in _combinations(series, place, shared):
                 given = shared | values
-                why = place.refusal(ranks, given.get("precision", "fp32"))
+                why = place.refusal(ranks, given.get("precision", "fp32"), given.get("device", "auto"))
                 if why:
                     key = (series.name, ranks, *map(str, values.values()))
                     missing[key] = NotApplicable(series.name, ranks, values, why)

@@ -85,8 +85,12 @@ def _rate(bench: Bench, dtype: torch.dtype, window: float, sampler: threading.Th
     """Median GFLOP/s of a few windows; `sampler` is started in the middle."""
     import torch
 
+    from hpc_utils.train import precision
+
     ranks = bench.ranks
     size = 8192 if ranks.device.type == "cuda" else 1024
+    if precision.emulated("bf16" if dtype is torch.bfloat16 else "fp32", ranks.device):
+        size = 192  # else one product takes seconds
     a, b = (torch.randn(size, size, device=ranks.device).to(dtype) for _ in range(2))
 
     def seconds(times: int) -> float:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .ask import attempt
-from .cpu import core_groups
+from .cpu import core_groups, emulates_bf16
 from .digest import measuring_digest
 from .git import commit, dirty
 from .machine import hardware, hardware_id
@@ -31,6 +31,7 @@ __all__ = [
     "commit",
     "core_groups",
     "dirty",
+    "emulates_bf16",
     "environment",
     "hardware",
     "hardware_id",

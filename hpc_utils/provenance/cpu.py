@@ -18,6 +18,10 @@ FLAGS = re.compile(
     r"|asimd(hp|dp)?|sve|sve2|i8mm|(sve)?bf16|sme"  # Arm
 )
 
+# With one of these torch computes bf16 in the processor's vectors (oneDNN's documentation, "Data Types": AVX-512 and
+# later; on Arm FEAT_BF16); without, one number after another.
+BF16 = {"avx512bw", "avx512_bf16", "amx_bf16", "bf16", "svebf16"}
+
 
 def cpu(machine: Path = MACHINE) -> dict[str, Any]:
     """Model, counts of sockets, cores and logical CPUs, instruction sets, NUMA nodes."""
@@ -25,6 +29,12 @@ def cpu(machine: Path = MACHINE) -> dict[str, Any]:
     cores, logical = found["cores"], found["logical"]
     found["threads_per_core"] = logical // cores if cores and logical else None
     return found | {"usable": len(usable())}
+
+
+def emulates_bf16(machine: Path = MACHINE) -> bool:
+    """Whether this processor has no instructions for bf16; False if nothing is known of them."""
+    flags = set(cpu(machine)["flags"])
+    return bool(flags) and not flags & BF16
 
 
 def usable() -> list[int]:

@@ -32,10 +32,13 @@ def hardware_id(hardware: Mapping[str, Any] | None = None) -> str:
 
 
 def fingerprint(hardware: Mapping[str, Any]) -> str:
-    """8 hex digits of the CPU model, its cores (physical and usable), and the GPUs' names and count."""
+    """8 hex digits of the CPU model, its cores (physical and usable), and the GPUs' names and count.
+
+    Of the instruction sets too: a virtual machine's "AMD EPYC" may be any of them.
+    """
     processor = hardware.get("cpu") or {}
     names = sorted(str(gpu.get("name")) for gpu in hardware.get("gpus") or ())
-    what = [processor.get("model"), processor.get("cores"), processor.get("usable"), names]
+    what = [processor.get("model"), processor.get("cores"), processor.get("usable"), processor.get("flags"), names]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:8]
 
 

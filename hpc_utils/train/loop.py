@@ -123,6 +123,8 @@ class Trainer:
         self.keeper = Keeper(config, ranks, recorder, heard)
         self.epoch, self.step = 1, 0
         recorder.expect(config.epochs, len(self.sampler))
+        if slow := precision.emulated(config.precision, device):
+            recorder.remark(slow)
         recorder.facts |= {
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
             "train_samples": len(self.workload.train),

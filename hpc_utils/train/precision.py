@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import torch
 
+from hpc_utils import provenance
+
 
 @contextlib.contextmanager
 def matmul_precision(precision: str, *, deterministic: bool = False) -> Iterator[None]:
@@ -51,6 +53,15 @@ def autocast(precision: str, device: torch.device) -> contextlib.AbstractContext
     if precision not in formats:
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=formats[precision])
+
+
+def emulated(precision: str, device: torch.device) -> str:
+    """Why `precision` is slower than fp32 on this device; empty if it need not be."""
+    if device.type == "cpu" and (precision == "fp16" or (precision == "bf16" and provenance.emulates_bf16())):
+        return (
+            f"NOTE: this processor has no instructions for {precision}: it is emulated, many times slower than fp32"
+        )
+    return ""
 
 
 def grad_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler:

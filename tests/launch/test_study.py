@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hpc_utils import provenance
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.place import Place
 from hpc_utils.records import read_study
@@ -33,6 +34,7 @@ parameters = { batch_per_device = 64 }
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(provenance, "emulates_bf16", lambda: False)
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
 
     def write(text: str) -> str:
@@ -75,6 +77,18 @@ def test_a_place_with_nodes_lays_ranks_out_and_says_what_it_cannot_run(write) ->
     assert "3 ranks need 3 nodes of 2: at most 2 on tiny-gpu" in why[3, "fp32"]
     assert "bf16 on tiny-gpu: too new" in why[2, "bf16"]
     assert {ranks for ranks, precision in why if precision == "fp32"} == {3, 8}
+
+
+def test_bf16_is_not_measured_where_this_processor_emulates_it(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "emulates_bf16", lambda: True)
+    monkeypatch.setattr(provenance, "hardware", lambda: {"gpus": []})
+    plan = studies.plan(write(GOOD))
+    assert {p.request.config.precision for p in plan.points} == {"fp32"}
+    assert {(p.ranks, "no instructions for it" in p.why) for p in plan.not_applicable} == {(1, True), (2, True)}
+    monkeypatch.setattr(provenance, "hardware", lambda: {"gpus": [{}]})  # which then computes
+    assert not studies.plan(write(GOOD)).not_applicable
+    assert studies.plan(write(GOOD.replace("steps_per_epoch", 'device = "cpu"\nsteps_per_epoch'))).not_applicable
+    assert not studies.plan(write(GOOD), Place("a-cluster-s")).not_applicable, "its own processors"
 
 
 def test_the_same_point_elsewhere_is_another_run(write) -> None:

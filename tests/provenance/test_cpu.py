@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.provenance.cpu import core_groups, cpu, usable
+from hpc_utils.provenance.cpu import core_groups, cpu, emulates_bf16, usable
 
 XEON = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -102,6 +102,16 @@ def test_an_arm_node_is_named_by_lscpu(tmp_path: Path, tool: Callable[[str, str]
     assert found["model"] == "Neoverse-V2"
     assert found["flags"] == ["asimd", "bf16", "i8mm", "sve"]
     assert found["sockets"] is None
+
+
+@linux
+def test_who_emulates_bf16(tmp_path: Path) -> None:
+    """A laptop with AVX2 does; a server with AVX-512 or AMX does not; of a machine that says nothing it is not claimed."""
+    (tmp_path / "laptop/proc").mkdir(parents=True)
+    (tmp_path / "laptop/proc/cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu sse2 avx f16c avx2 fma\n")
+    assert emulates_bf16(tmp_path / "laptop")
+    assert not emulates_bf16(dual_socket(tmp_path / "server"))
+    assert not emulates_bf16(tmp_path / "nothing")
 
 
 @linux
