@@ -21,7 +21,7 @@ import sys
 import time
 from pathlib import Path
 
-from hpc_utils import provenance
+from hpc_utils import paths, provenance
 from hpc_utils.launch import slurm
 from hpc_utils.launch.lifeline import PARENT, end_tree
 from hpc_utils.records.atomic import write_text
@@ -32,6 +32,12 @@ MARK = "HPC_ENGINES"  # in the environment of all that belongs to a set: its fol
 GRACE = 2.0  # s that processes here get to end by themselves
 LET_GO = 15.0  # s that Slurm gets to end the job
 MEMBER = [sys.executable, "-m", "hpc_utils.interactive.member"]
+# Modules and variables as training jobs have them (jobs/launch.sh), where the cluster file says some.
+JOB = """#!/bin/bash
+environment=${{HPC_JOB_ENVIRONMENT:-{used}}}
+[ ! -f "$environment" ] || source "$environment"
+exec srun --cpu-bind=cores {task}
+"""
 
 
 class Failed(Exception):
@@ -103,7 +109,7 @@ class Host:
         """One task an engine; the job's own limit ends it, should nobody be left to."""
         script = self.folder / "engines.sbatch"
         task = shlex.join([*MEMBER, "engine", str(self.folder)])
-        script.write_text(f"#!/bin/bash\nexec srun --cpu-bind=cores {task}\n")
+        script.write_text(JOB.format(used=shlex.quote(str(paths.jobs() / "environment.sh")), task=task))
         output = f"--output={self._log('job')}"
         options = ["--job-name=hpc-engines", f"--ntasks={self.n}", "--time=30", output, *self.options]
         self.job = slurm.sbatch(options, script, environment=self.environment)

@@ -44,7 +44,10 @@ def jobs() -> list[str]:
 
 
 @pytest.fixture
-def crew(place: Path, notebook: Notebook) -> Iterator[Engines]:
+def crew(place: Path, notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engines]:
+    environment = place.parent / "its environment.sh"
+    environment.write_text("export FROM_THE_CLUSTER_FILE=yes\n")
+    monkeypatch.setenv("HPC_JOB_ENVIRONMENT", str(environment))
     with start(2, "slurm", ["--nodes=2"]) as crew:
         yield crew
 
@@ -59,6 +62,8 @@ def test_ranks_on_two_nodes_hear_each_other_and_a_failing_one_ends_the_cell(
     crew.join()
     notebook.px("import torch, torch.distributed as dist\nx = torch.ones(3)\ndist.all_reduce(x)")
     assert [x.tolist() for x in crew.view["x"]] == [[2.0] * 3] * 2
+    notebook.px("import os; told = os.environ.get('FROM_THE_CLUSTER_FILE')")
+    assert crew.view["told"] == ["yes", "yes"]
     begun = time.monotonic()
     notebook.px("if dist.get_rank() == 1: raise ValueError('no data')\ndist.all_reduce(x)", "--noblock")
     outcomes = crew.outcomes()
