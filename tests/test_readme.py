@@ -17,7 +17,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hpc_utils import provenance
 from hpc_utils.launch.slurm import clean_environment
+
+from .slurm.test_submit import STATUS, SUBMIT
 
 HPC = [sys.executable, "-m", "hpc_utils.cli"]
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +30,9 @@ COMMANDS = [
     command
     for block in BLOCKS["sh"]
     for line in block.splitlines()
-    if (command := line.partition("#")[0].strip()) and not command.startswith("make ")
+    if (command := line.partition("#")[0].strip())
+    and not command.startswith("make ")
+    and command not in (SUBMIT, STATUS)
 ]
 INLINE = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", README, flags=re.M | re.S))
 MAKE = sorted(set(re.findall(r"^make ([a-z]+)", "\n".join(BLOCKS["sh"] + INLINE), re.M)))
@@ -62,15 +67,14 @@ def need_mirror(name: str) -> None:
         pytest.skip(f"{name} would be downloaded: set HPC_DATA_MIRROR to a local copy")
 
 
-@pytest.mark.timeout(660)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequest) -> None:
     if "cifar10" in command:
         need_mirror("CIFAR-10")
-    if "cluster" in command or "status" in command:
+    if "cluster" in command:
         request.getfixturevalue("slurm_installed")
     done = subprocess.run(
-        command.split(), cwd=desk, env=environment(desk), capture_output=True, text=True, timeout=600
+        command.split(), cwd=desk, env=environment(desk), capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -90,18 +94,9 @@ def test_their_runs_are_what_they_say(desk: Path) -> None:
     assert (own.world_size, own.parameters) == (2, 32 * 128 + 128 + 128 * 2 + 2)
 
 
-def test_the_rehearsed_study_ends_in_a_scaling_figure(desk: Path) -> None:
-    """`hpc submit strong --cluster rehearsal`, and no other command: runs on two nodes, the figure, nothing left."""
-    figures = list((desk / "results/figures").glob("strong-rehearsal-*-efficiency.pdf"))
-    if not (desk / "results/submissions").exists():
-        pytest.skip("the commands were not run (selected by hand?)")
-    from hpc_utils import records
-
-    found = records.load(desk / "results")
-    assert (found.runs.nodes == 2).sum() == 3
-    assert len(figures) == 1
-    assert figures[0].stat().st_size > 5_000
-    assert not list((desk / "clusters").resolve().iterdir()), "`hpc cluster down` left nothing"
+def test_the_rehearsal_is_tried_on_a_real_slurm() -> None:
+    for command in (SUBMIT, STATUS):
+        assert f"\n{command} " in README, "tests/slurm/test_submit.py executes it"
 
 
 def test_every_make_target_in_the_readme_is_tried_here() -> None:
@@ -143,14 +138,15 @@ def study(desk: Path) -> Iterator[tuple[subprocess.CompletedProcess, Path]]:
 
 @pytest.mark.timeout(960)
 def test_make_study_trains_and_draws(study: tuple[subprocess.CompletedProcess, Path]) -> None:
-    """The first command: 24 real runs, all complete, whose figures and report exist."""
+    """The first command: 24 real runs, all complete, whose figures and report exist; half without bf16's."""
     done, results = study
     assert done.returncode == 0, done.stdout + done.stderr
     from hpc_utils import records
     from hpc_utils.analyze import scaling
 
     found = records.load(results, study="laptop")
-    assert len(found.runs) == 24
+    runs = 12 if provenance.emulates_bf16() else 24
+    assert len(found.runs) == runs
     assert not found.refused
     assert not found.unfinished
     assert set(zip(found.runs.parallel, found.runs.world_size, found.runs.global_batch, strict=True)) == {
@@ -180,7 +176,8 @@ def test_make_study_again_finds_everything_done(study: tuple[subprocess.Complete
     begun = time.monotonic()
     done = make(desk, "study")
     assert done.returncode == 0, done.stderr
-    assert "24 runs, 24 complete" in done.stderr
+    runs = len(before)
+    assert f"{runs} runs, {runs} complete" in done.stderr
     assert {path: path.stat().st_mtime for path in results.glob("runs/*/epochs.csv")} == before
     assert time.monotonic() - begun < 100, "nothing is trained again"
 

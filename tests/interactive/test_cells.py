@@ -12,6 +12,7 @@ import pytest
 from ipyparallel.error import CompositeError
 
 from hpc_utils.interactive.engines import Engines, EnginesError, start
+from tests.support import soak
 
 from .conftest import HANG, Notebook
 
@@ -88,9 +89,9 @@ def test_a_failing_rank_ends_a_backward_pass_too(crew: Engines, notebook: Notebo
     "cell",
     [
         "if rank == 0: dist.all_reduce(x)",  # the other has done its part and is idle
-        "dist.all_reduce(x) if rank else dist.broadcast(x, 1)\ntime.sleep(600)",
+        soak("dist.all_reduce(x) if rank else dist.broadcast(x, 1)\ntime.sleep(600)"),
         "while rank == 1: pass",
-        "time.sleep(600)",
+        soak("time.sleep(600)"),
     ],
     ids=["one waits", "both wait", "one computes", "both sleep"],
 )
@@ -119,7 +120,7 @@ def test_ctrl_c_frees_the_ranks(crew: Engines, notebook: Notebook) -> None:
     "cell",
     [
         "if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ndist.all_reduce(x)",
-        "while rank == 1:\n    try: time.sleep(600)\n    except BaseException: pass",
+        soak("while rank == 1:\n    try: time.sleep(600)\n    except BaseException: pass"),
     ],
     ids=["killed", "stubborn"],
 )

@@ -11,6 +11,7 @@ import pytest
 from hpc_utils import records
 from hpc_utils.launch import failure, local
 from hpc_utils.launch.request import Layout, prepare
+from tests.support import soak
 
 from .conftest import TRAIN, Bench, Outcome, is_marked_failed, kept
 
@@ -74,9 +75,9 @@ def test_rank_that_is_lost_in_training(bench, fault, rank, reason):
     [
         ("if rank == 1: raise RuntimeError('early')", "rank 1 raised RuntimeError: early"),
         ("if rank == 1: os.kill(os.getpid(), signal.SIGKILL)", "rank 1 was killed by SIGKILL"),
-        ("if rank == 1: ctypes.string_at(0)", "rank 1 was killed by SIGSEGV"),
-        ("if rank == 1: os.kill(os.getpid(), signal.SIGTERM)", "rank 1 was killed by SIGTERM"),
-        ("if rank == 1: os._exit(5)", "rank 1 left with exit code 5"),
+        soak("if rank == 1: ctypes.string_at(0)", "rank 1 was killed by SIGSEGV"),
+        soak("if rank == 1: os.kill(os.getpid(), signal.SIGTERM)", "rank 1 was killed by SIGTERM"),
+        soak("if rank == 1: os._exit(5)", "rank 1 left with exit code 5"),
     ],
     ids=["raises", "killed", "crashes", "terminated", "exits"],
 )

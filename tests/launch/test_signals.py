@@ -17,6 +17,7 @@ import torch
 from hpc_utils import records
 from hpc_utils.launch.lifeline import GRACE
 from hpc_utils.records.folder import read_json, state
+from tests.support import soak
 
 from .conftest import PARAMETERS, TRAIN, Bench, Started, kept
 
@@ -25,11 +26,6 @@ STEPS = 800
 LONG = PARAMETERS.replace("steps_per_epoch = 6", f"steps_per_epoch = {STEPS}").replace("epochs = 1", "epochs = 2")
 LONG += "save_weights = True\nlr = 0.01\nglobal_batch = 8\n"
 TORCHRUN = [sys.executable, "-m", "hpc_utils.launch.torchrun", "--standalone", "--nproc-per-node=2"]
-
-
-def soak(value: object) -> object:
-    """A parameter that is tried in `make soak` only: another way to the same end."""
-    return pytest.param(value, marks=pytest.mark.soak)
 
 
 @pytest.fixture
@@ -106,7 +102,7 @@ def test_usr1_before_the_time_is_up_then_the_same_command_again(bench, run, undi
     [
         lambda bench: bench.runs,  # the run is claimed
         soak(lambda bench: bench.left()),  # torchrun is starting
-        lambda bench: ranks(bench),  # a rank is starting
+        soak(lambda bench: ranks(bench)),  # a rank is starting
         soak(lambda bench: len(list(bench.results.glob("runs/*/logs/rank*.log"))) == 2),  # they import
         soak(lambda bench: list(bench.results.glob("runs/*/run.json"))),  # they have found each other
     ],
@@ -197,7 +193,7 @@ def test_a_full_disk_is_named_when_no_rank_could_leave_a_word(bench, run):
         bench.results.unlink()
 
 
-@pytest.mark.parametrize(("number", "code"), [(SIGUSR1, 75), (SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [soak(SIGUSR1, 75), (SIGTERM, 143)])
 def test_training_without_our_launcher_heeds_signals_too(bench, number, code):
     """`python -m hpc_utils.train`, or plain torchrun, whose ranks are told."""
     words = [f"{name.strip()}={value.strip().strip(chr(34))}" for name, value in

@@ -89,6 +89,7 @@ def test_the_report_executes_it_on_two_local_engines(tmp_path: Path) -> None:
     check(executed(REPORT, tmp_path, clean_environment()))
 
 
+@pytest.mark.soak  # tests/interactive has engines on Slurm's nodes in CI
 @pytest.mark.timeout(HANG + 60)
 def test_a_jupyter_kernel_executes_it_on_two_slurm_nodes(tmp_path: Path, cluster: Cluster) -> None:
     text = check(executed(JUPYTER, tmp_path, clean_environment() | cluster.environment()))

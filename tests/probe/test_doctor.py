@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 import pytest
 
-from hpc_utils.cli import doctor as cli
 from hpc_utils.launch import cluster
+from hpc_utils.launch import doctor as starting
 from hpc_utils.probe.plan import PLAN
+from tests.support import soak
 
 from .conftest import Doctor, Examined
 
@@ -106,6 +107,7 @@ def test_results_that_cannot_be_written_are_told_and_the_verdict_still_comes(doc
     assert "the report could not be kept" in found.out
 
 
+@pytest.mark.soak
 def test_a_rank_that_never_starts_is_named(doctor) -> None:
     never = doctor.sabotage(
         """
@@ -157,7 +159,7 @@ def test_a_rank_that_dies_is_reported_through_hpc(doctor) -> None:
     assert doctor.left() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, soak(signal.SIGKILL)])
 def test_ended_by_hand_it_leaves_no_process_and_no_report(doctor, number) -> None:
     process = doctor.start([sys.executable, "-m", "hpc_utils.cli", "doctor"])
     deadline = time.monotonic() + 60
@@ -173,6 +175,7 @@ def test_ended_by_hand_it_leaves_no_process_and_no_report(doctor, number) -> Non
     assert found.report is None
 
 
+@pytest.mark.soak
 def test_a_host_name_that_does_not_resolve(doctor, namespaces) -> None:
     """torchrun alone would wait for itself there."""
     alone = ("unshare", "--uts", "bash", "-c", 'hostname no-such-host; exec "$@"', "bash")
@@ -209,7 +212,7 @@ def test_on_a_terminal_it_says_what_it_looks_at(doctor) -> None:
 )
 def test_the_torch_build_is_the_cluster_files_where_the_machine_is_one(monkeypatch, here, known) -> None:
     monkeypatch.setenv("HPC_CLUSTER", here)
-    assert cli._build() == (cluster.read("lumi-g").software.torch if known else "")
+    assert starting._build() == (cluster.read("lumi-g").software.torch if known else "")
 
 
 @pytest.mark.gpu

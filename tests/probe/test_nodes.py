@@ -8,7 +8,7 @@ from hpc_utils.probe.allreduce import BUSY, ENOUGH
 
 from .conftest import Doctor, Examined
 
-pytestmark = pytest.mark.usefixtures("namespaces")
+pytestmark = [pytest.mark.usefixtures("namespaces"), pytest.mark.soak]  # tests/slurm has two nodes in CI
 
 
 @pytest.fixture(scope="module")

@@ -44,6 +44,7 @@ def test_shaping_changes_what_the_links_carry_both_ways(linked: Cluster) -> None
     assert throughput(linked, "1", 100) > 400
 
 
+@pytest.mark.soak  # tests/slurm/test_faults.py does it to a training run
 def test_a_power_cut_fails_the_node_and_requeues_its_job(linked: Cluster, tmp_path: Path) -> None:
     """... and the node comes back with the link it had."""
     linked.shape("100mbit")

@@ -37,7 +37,7 @@ name = "strong"
 notebook = "02_ddp"
 ranks = {ranks}
 parameters = {{ global_batch = 64 }}
-matrix = {{ precision = {precisions} }}
+matrix = {{ lr = {rates} }}
 """
 
 
@@ -75,12 +75,10 @@ class Desk:
     def hpc(self, *arguments: object, check: bool = True, **env: object) -> subprocess.CompletedProcess:
         return self.run(sys.executable, "-m", "hpc_utils.cli", *arguments, check=check, **env)
 
-    def study(
-        self, *, ranks: str = "[1, 2]", precisions: str = '["fp32"]', repeats: int = 1, name: str = "small"
-    ) -> Path:
+    def study(self, *, ranks: str = "[1, 2]", rates: str = "[0.1]", repeats: int = 1, name: str = "small") -> Path:
         """A study file."""
         path = self.folder / f"{name}.toml"
-        path.write_text(STUDY.format(ranks=ranks, precisions=precisions, repeats=repeats))
+        path.write_text(STUDY.format(ranks=ranks, rates=rates, repeats=repeats))
         return path
 
     def submit_training(self, *options: object, parameters: dict[str, object], nodes: int = 2) -> str:

@@ -19,7 +19,7 @@ from hpc_utils import records
 
 from .conftest import Desk
 
-LONG = {"workload": "cnn", "dataset": "digits", "epochs": 4, "steps_per_epoch": 300, "global_batch": 64}
+LONG = {"workload": "cnn", "dataset": "digits", "epochs": 4, "steps_per_epoch": 200, "global_batch": 64}
 LONG |= {"lr_warmup_epochs": 0, "evaluate_every": 2, "save_weights": "true", "optimizer": "adamw", "lr": 0.002}
 
 
@@ -118,6 +118,7 @@ def test_scancel_is_final_but_nothing_is_lost(desk: Desk, uninterrupted: Weights
     assert_same_end(desk, uninterrupted)
 
 
+@pytest.mark.soak
 def test_a_job_killed_outright_ends_at_once_and_can_be_resumed(desk: Desk, uninterrupted: Weights) -> None:
     """One node's rank is killed: the other node's does not wait for it."""
     job = desk.submit_training(parameters=LONG | {"checkpoint_every": 1})

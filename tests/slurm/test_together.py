@@ -14,7 +14,7 @@ from .conftest import Desk, submissions
 
 
 def test_two_who_submit_at_once_submit_each_run_once(desk: Desk) -> None:
-    study = desk.study(ranks="[1]", precisions='["fp32", "bf16"]')
+    study = desk.study(ranks="[1]", rates="[0.1, 0.05]")
     command = [sys.executable, "-m", "hpc_utils.cli", "submit", str(study), "--cluster", "rehearsal"]
     both = [subprocess.Popen(command, env=desk.environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=120)[0] for process in both]
@@ -72,8 +72,7 @@ def test_what_is_misspelt_is_refused_before_anything_is_submitted(desk: Desk, ch
 
 
 def test_a_failed_run_comes_with_its_last_line_and_what_to_do(desk: Desk) -> None:
-    study = desk.study(ranks="[1]")
-    study.write_text(study.read_text().replace("warmup_steps = 1", "warmup_steps = 1\nlr = 1e30\noptimizer = 'sgd'"))
+    study = desk.study(ranks="[1]", rates="[1e30]")
     ended = desk.hpc("submit", study, "--cluster", "rehearsal", "--wait", check=False)
     assert ended.returncode == 1, ended.stdout
     end = time.monotonic() + 30

@@ -22,6 +22,7 @@ from hpc_utils.records import atomic, checks
 from hpc_utils.records.folder import read_json, state
 from hpc_utils.train import CheckpointError, NonFiniteLoss, Result, Stopped, loop, train
 from hpc_utils.train.journal import Journal
+from tests.support import soak
 
 from .forked import Ranks, trained
 from .support import same, small_disk
@@ -137,7 +138,7 @@ def require_equal(resumed: Result, straight: Result) -> None:
         DIGITS | {"precision": "bf16", "optimizer": "adamw", "lr": 0.01, "schedule": "onecycle"},
         DIGITS | {"precision": "fp16", "warmup_steps": 0},
         OWN,
-        OWN | {"loader_workers": 2, "optimizer": "adamw", "schedule": "step", "momentum": 0.5},
+        soak(OWN | {"loader_workers": 2, "optimizer": "adamw", "schedule": "step", "momentum": 0.5}),
     ],
     ids=["fp32", "bf16-adamw", "fp16", "own", "own-workers"],
 )
@@ -500,7 +501,9 @@ def tell_one(parameters: Mapping[str, Any], rank: int, number: signal.Signals, s
     train(RunConfig(**parameters))
 
 
-@pytest.mark.parametrize("parameters", [OWN, OWN | {"loader_workers": 1}, DIGITS], ids=["own", "workers", "cnn"])
+@pytest.mark.parametrize(
+    "parameters", [soak(OWN), soak(OWN | {"loader_workers": 1}), DIGITS], ids=["own", "workers", "cnn"]
+)
 def test_two_ranks_of_which_one_is_told_stop_together_and_end_the_same(
     results: Path, restless: Path, parameters: dict
 ) -> None:
