@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from hpc_utils import paths, provenance
-from hpc_utils.records.folder import read_json
+from hpc_utils import paths
 
-from . import diagnosis, environment, slurm, study
+from . import allocation, slurm, study
 from .cluster import Cluster, read
 from .place import Place
 from .request import Layout, Request
@@ -74,45 +70,15 @@ def place_on(cluster: Cluster, node: NodeType, study_name: str) -> Place:
     most_nodes = len(slurm.nodes(node.partition)) if cluster.rehearsal else node.most_nodes
     return Place(
         hardware=cluster.hardware_id(node.name),
-        ranks_per_node=ranks_per_node(cluster, node),
+        ranks_per_node=allocation.ranks_per_node(cluster, node),
         most_nodes=most_nodes or None,
         unfit=node.refusal,
+        is_here=cluster.rehearsal,
         ranks=tuple(here.ranks) if here.ranks else None,
         repeats=here.repeats,
         parameters=here.parameters,
         matrix=here.matrix,
     )
-
-
-def ranks_per_node(cluster: Cluster, node: NodeType) -> int:
-    """The most ranks that a node holds, one a device."""
-    if cluster.rehearsal:  # its nodes share this machine: what they claim to Slurm is not what they have
-        return max(1, len(provenance.core_groups()) // len(slurm.nodes(node.partition)))
-    return max(1, node.ranks)
-
-
-def examine(cluster_name: str, node_type: str = "", nodes: int = 2) -> tuple[str, dict[str, Any]]:
-    """Have the doctor look at whole nodes of a cluster, and wait: (what it printed, doctor.json's content).
-
-    Raises:
-        ClusterError, SlurmError: a wrong file, or Slurm refused the job; it ended without an answer.
-    """
-    cluster = read(cluster_name)
-    node = cluster.node(node_type)
-    made = Submission.begin("doctor", f"doctor-{cluster.hardware_id(node.name)}", cluster_name, node.name)
-    _write_environment(made, cluster, node)
-    layout = Layout(nodes, ranks_per_node(cluster, node))
-    options = [*_common(cluster, node, layout), f"--output={_percent(made.path)}/logs/%j.log"]
-    copy = made.path / "doctor.json"
-    arguments = [f"--link-gbit={cluster.network.link_gbit}", f"--torch={cluster.software.torch}", f"--copy={copy}"]
-    script = paths.jobs() / "doctor.sbatch"
-    job = slurm.sbatch(options, script, arguments, environment=_variables(made.path, layout))
-    state = slurm.wait(job)
-    said = diagnosis.log_text(made.path / "logs" / f"{job}.log")
-    report = read_json(copy)
-    if not report:
-        raise slurm.SlurmError(f"the doctor's job {job} ended {state} and without a report:\n{said}")
-    return said, report
 
 
 def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False) -> Draft:
@@ -148,7 +114,7 @@ def submit(
             return planned, None
         made = Submission.begin(name, planned.index, cluster_name, planned.node.name)
         made.save()
-        _write_environment(made, cluster, planned.node)
+        allocation.write_environment(made.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
             points = made.path / f"points-{number:02d}.json"
             write_points(points, group.requests)
@@ -156,14 +122,14 @@ def submit(
                 array_command(planned, group, made.path),
                 paths.jobs() / "sweep.sbatch",
                 [str(points)],
-                environment=_variables(made.path, group.layout),
+                environment=allocation.variables(made.path, group.layout),
             )
             made.add(job, "runs", [request.run_id for request in group.requests])
         job = slurm.sbatch(
             report_command(planned, made.path, made.job_ids),
             paths.jobs() / "report.sbatch",
             [planned.index],
-            environment=_variables(made.path, Layout()),
+            environment=allocation.variables(made.path, Layout()),
         )
         made.add(job, "report", [])
         return planned, made
@@ -173,23 +139,23 @@ def array_command(planned: Draft, group: Group, folder: Path) -> list[str]:
     """sbatch's options for one group: each an argument of its own."""
     cluster = planned.cluster
     return [
-        *_common(planned.cluster, planned.node, group.layout),
+        *allocation.options(planned.cluster, planned.node, group.layout),
         f"--job-name=hpc-{_plain(planned.plan.name)}",
         f"--array=0-{len(group.requests) - 1}",
         f"--time={cluster.slurm.time}",
         f"--signal=B:USR1@{cluster.slurm.signal_seconds}",
-        f"--output={_percent(folder)}/logs/%A_%a.log",
+        f"--output={allocation.literal(folder)}/logs/%A_%a.log",
     ]
 
 
 def report_command(planned: Draft, folder: Path, after: list[str]) -> list[str]:
     """sbatch's options for the report: when all runs have ended, however they did."""
     return [
-        *_common(planned.cluster, planned.node, Layout(), devices=False),
+        *allocation.options(planned.cluster, planned.node, Layout(), devices=False),
         f"--job-name=hpc-{_plain(planned.plan.name)}-report",
         f"--dependency=afterany:{':'.join(after)}",
         "--kill-on-invalid-dep=yes",
-        f"--output={_percent(folder)}/logs/%j.log",
+        f"--output={allocation.literal(folder)}/logs/%j.log",
     ]
 
 
@@ -199,41 +165,11 @@ def commands(planned: Draft) -> list[str]:
     lines = []
     for number, group in enumerate(planned.groups, 1):
         command = ["sbatch", *array_command(planned, group, folder), str(paths.jobs() / "sweep.sbatch")]
-        variables = shlex.join(f"{name}={value}" for name, value in _variables(folder, group.layout).items())
+        variables = shlex.join(
+            f"{name}={value}" for name, value in allocation.variables(folder, group.layout).items()
+        )
         lines.append(f"env {variables} {shlex.join([*command, str(folder / f'points-{number:02d}.json')])}")
     return lines
-
-
-def _common(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool = True) -> list[str]:
-    site = {"partition": node.partition, "account": cluster.slurm.account, "qos": cluster.slurm.qos}
-    options = [f"--{name}={value}" for name, value in site.items() if value]
-    options += [f"--chdir={paths.root()}", "--export=ALL", f"--nodes={layout.nodes}", "--ntasks-per-node=1"]
-    most = ranks_per_node(cluster, node)
-    options.append(f"--cpus-per-task={max(1, (node.cores or most) * layout.ranks_per_node // most)}")
-    if devices:
-        if node.gpus and node.gres:
-            options.append(f"--gres={node.gres}:{layout.ranks_per_node}")
-        elif node.gpus:
-            options.append(f"--gpus-per-node={layout.ranks_per_node}")
-        options += ["--exclusive"] if node.exclusive else []
-        options += [f"--mem={node.memory}"] if node.memory else []
-        options += [f"--licenses={node.licenses}"] if node.licenses else []
-    return options + list(cluster.slurm.options)
-
-
-def _write_environment(made: Submission, cluster: Cluster, node: NodeType) -> None:
-    python = Path(sys.executable) if cluster.rehearsal else None  # on this machine, with what runs here
-    text = environment.render(cluster, node, root=paths.root(), python=python)
-    (made.path / "environment.sh").write_text(text)
-
-
-def _variables(folder: Path, layout: Layout) -> dict[str, str]:
-    """What the job scripts read. By the environment, never inside a command: paths may hold anything."""
-    ours = {"HPC_JOB_ENVIRONMENT": folder / "environment.sh", "RANKS_PER_NODE": layout.ranks_per_node}
-    ours |= {"HPC_RESULTS": paths.results(), "HPC_DATA": paths.data()}
-    if Path.cwd() != paths.root():  # jobs run in the clone; a workload of the user's lies where they submit from
-        ours["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {name: str(value) for name, value in ours.items()}
 
 
 def _queued() -> set[str]:
@@ -260,8 +196,3 @@ def _groups(requests: list[Request]) -> list[Group]:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:40]
-
-
-def _percent(folder: Path) -> str:
-    """A path for --output, in which Slurm reads % as a pattern."""
-    return os.fspath(folder).replace("%", "%%")

@@ -1,0 +1,60 @@
+"""What a job asks Slurm for: nodes of one of a cluster's types, and the environment that its scripts read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from hpc_utils import paths, provenance
+
+from . import environment, slurm
+from .cluster import Cluster
+from .request import Layout
+from .resources import NodeType
+
+
+def ranks_per_node(cluster: Cluster, node: NodeType) -> int:
+    """The most ranks that a node holds, one a device."""
+    if cluster.rehearsal:  # its nodes share this machine: what they claim to Slurm is not what they have
+        return max(1, len(provenance.core_groups()) // len(slurm.nodes(node.partition)))
+    return max(1, node.ranks)
+
+
+def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool = True) -> list[str]:
+    """sbatch's options, each an argument of its own; without `devices` for a job that only reads."""
+    site = {"partition": node.partition, "account": cluster.slurm.account, "qos": cluster.slurm.qos}
+    options = [f"--{name}={value}" for name, value in site.items() if value]
+    options += [f"--chdir={paths.root()}", "--export=ALL", f"--nodes={layout.nodes}", "--ntasks-per-node=1"]
+    most = ranks_per_node(cluster, node)
+    options.append(f"--cpus-per-task={max(1, (node.cores or most) * layout.ranks_per_node // most)}")
+    if devices:
+        if node.gpus and node.gres:
+            options.append(f"--gres={node.gres}:{layout.ranks_per_node}")
+        elif node.gpus:
+            options.append(f"--gpus-per-node={layout.ranks_per_node}")
+        options += ["--exclusive"] if node.exclusive else []
+        options += [f"--mem={node.memory}"] if node.memory else []
+        options += [f"--licenses={node.licenses}"] if node.licenses else []
+    return options + list(cluster.slurm.options)
+
+
+def write_environment(folder: Path, cluster: Cluster, node: NodeType) -> None:
+    """`folder`/environment.sh, which the job scripts source."""
+    python = Path(sys.executable) if cluster.rehearsal else None  # on this machine, with what runs here
+    text = environment.render(cluster, node, root=paths.root(), python=python)
+    (folder / "environment.sh").write_text(text)
+
+
+def variables(folder: Path, layout: Layout) -> dict[str, str]:
+    """What the job scripts read. By the environment, never inside a command: paths may hold anything."""
+    ours = {"HPC_JOB_ENVIRONMENT": folder / "environment.sh", "RANKS_PER_NODE": layout.ranks_per_node}
+    ours |= {"HPC_RESULTS": paths.results(), "HPC_DATA": paths.data()}
+    if Path.cwd() != paths.root():  # jobs run in the clone; a workload of the user's lies where they submit from
+        ours["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {name: str(value) for name, value in ours.items()}
+
+
+def literal(folder: Path) -> str:
+    """A path for --output, in which Slurm reads % as a pattern."""
+    return os.fspath(folder).replace("%", "%%")
