@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import os
 import shlex
 import time
@@ -217,8 +216,8 @@ def _show(planned: Draft) -> None:
     for group in planned.groups:
         nodes, ranks = group.layout.nodes, group.layout.ranks_per_node
         click.echo(f"  {len(group.requests):4} runs of {nodes} x {ranks} ranks (one array job)")
-    for (series, why), number in collections.Counter((p.series, p.why) for p in plan.not_applicable).items():
-        click.secho(f"  {number:4} not applicable: {series}: {why}", dim=True)
+    for line in plan.impossible:
+        click.secho(f"  {line}", dim=True)
     total = len(plan.requests)
     click.echo(
         f"  {total} runs: {len(planned.complete)} complete, {len(planned.queued)} in the queue, {planned.runs} to submit; "

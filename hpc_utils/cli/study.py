@@ -18,7 +18,10 @@ def study_plan(name: str) -> None:
     """Show which runs a study consists of, and what is done already."""
     from hpc_utils.launch import study as studies
 
-    runs = studies.plan(name).requests
+    plan = studies.plan(name)
+    runs = plan.requests
+    for line in plan.impossible:
+        click.secho(line, dim=True)
     for request in runs:
         click.echo(f"{request.state:10} {request.run_id}")
     done = sum(request.state == "complete" for request in runs)

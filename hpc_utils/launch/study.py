@@ -6,6 +6,7 @@ notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to co
 
 from __future__ import annotations
 
+import collections
 import itertools
 import sys
 import time
@@ -103,6 +104,12 @@ class Plan:
         """The runs to make, in order: series may share some."""
         return list({point.request.run_id: point.request for point in self.points}.values())
 
+    @property
+    def impossible(self) -> list[str]:
+        """What cannot be run there, in words, a line for each reason."""
+        found = collections.Counter((point.series, point.why) for point in self.not_applicable)
+        return [f"{number} not applicable: {series}: {why}" for (series, why), number in found.items()]
+
 
 def read(name: str) -> Study:
     """The study `name` of `jobs/studies`, or the study file at that path.
@@ -188,6 +195,8 @@ def execute(name: str, *, redo: bool = False) -> str:
     todo = [r for r in requests if redo or r.state != "complete" or r.run_id in damaged]
     show = sys.stderr
     print(f"{study.title}: {len(requests)} runs, {len(requests) - len(todo)} complete", file=show)
+    for line in found.impossible:
+        print(line, file=show)
     begun, failed = time.monotonic(), []
     for number, request in enumerate(todo, 1):
         took = time.monotonic() - begun

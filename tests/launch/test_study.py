@@ -85,6 +85,7 @@ def test_bf16_is_not_measured_where_this_processor_emulates_it(write, monkeypatc
     plan = studies.plan(write(GOOD))
     assert {p.request.config.precision for p in plan.points} == {"fp32"}
     assert {(p.ranks, "no instructions for it" in p.why) for p in plan.not_applicable} == {(1, True), (2, True)}
+    assert [line.startswith("2 not applicable: strong: bf16 on ") for line in plan.impossible] == [True]
     monkeypatch.setattr(provenance, "hardware", lambda: {"gpus": [{}]})  # which then computes
     assert not studies.plan(write(GOOD)).not_applicable
     assert studies.plan(write(GOOD.replace("steps_per_epoch", 'device = "cpu"\nsteps_per_epoch'))).not_applicable
