@@ -176,7 +176,7 @@ def test_make_study_again_finds_everything_done(study: tuple[subprocess.Complete
     begun = time.monotonic()
     done = make(desk, "study")
     assert done.returncode == 0, done.stderr
-    runs = len(before)
+    runs = 12 if provenance.emulates_bf16() else 24
     assert f"{runs} runs, {runs} complete" in done.stderr
     assert {path: path.stat().st_mtime for path in results.glob("runs/*/epochs.csv")} == before
     assert time.monotonic() - begun < 100, "nothing is trained again"

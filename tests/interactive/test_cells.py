@@ -119,7 +119,7 @@ def test_ctrl_c_frees_the_ranks(crew: Engines, notebook: Notebook) -> None:
 @pytest.mark.parametrize(
     "cell",
     [
-        "if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ndist.all_reduce(x)",
+        soak("if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ndist.all_reduce(x)"),
         soak("while rank == 1:\n    try: time.sleep(600)\n    except BaseException: pass"),
     ],
     ids=["killed", "stubborn"],

@@ -98,6 +98,7 @@ def test_nothing_is_left(one, two) -> None:
         assert not list(doctor.folder.glob("hpc-doctor-*"))
 
 
+@pytest.mark.soak
 def test_results_that_cannot_be_written_are_told_and_the_verdict_still_comes(doctor) -> None:
     doctor.results.write_text("a file where the folder should be")
     found = doctor.ranks(1, BRIEF)

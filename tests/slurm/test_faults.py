@@ -19,7 +19,7 @@ from hpc_utils import records
 
 from .conftest import Desk
 
-LONG = {"workload": "cnn", "dataset": "digits", "epochs": 4, "steps_per_epoch": 200, "global_batch": 64}
+LONG = {"workload": "cnn", "dataset": "digits", "epochs": 3, "steps_per_epoch": 200, "global_batch": 64}
 LONG |= {"lr_warmup_epochs": 0, "evaluate_every": 2, "save_weights": "true", "optimizer": "adamw", "lr": 0.002}
 
 
@@ -76,7 +76,7 @@ def halted(desk: Desk) -> Iterator[None]:
 def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted: Weights) -> None:
     """USR1 before the limit of a minute; the job goes back into the queue and ends as if nothing had been."""
     job = desk.submit_training("--time=1", "--signal=B:USR1@31", parameters=LONG)
-    desk.wait(lambda: desk.step() > 100)
+    desk.wait(lambda: desk.step() > 20)
     # On any machine the training outlasts the limit: it is halted until Slurm has given notice (it looks every 30 s).
     with halted(desk):
         desk.wait(lambda: "told USR1" in desk.log(job))
@@ -105,7 +105,7 @@ def test_a_node_that_loses_power_is_replaced_and_the_run_resumes(desk: Desk, uni
 
 def test_scancel_is_final_but_nothing_is_lost(desk: Desk, uninterrupted: Weights) -> None:
     job = desk.submit_training(parameters=LONG)
-    desk.wait(lambda: desk.step() > 100)
+    desk.wait(lambda: desk.step() > 20)
     desk.run("scancel", job)
     desk.wait_for(job, "CANCELLED")
     desk.wait(lambda: desk.status().get("state") == "stopped")

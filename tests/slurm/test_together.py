@@ -23,6 +23,7 @@ def test_two_who_submit_at_once_submit_each_run_once(desk: Desk) -> None:
     assert len(runs) == len(set(runs)) == 2, said
 
 
+@pytest.mark.soak  # tests/launch/test_many.py does it without Slurm
 def test_two_jobs_of_one_run_measure_it_once(desk: Desk) -> None:
     """Submitted by hand twice: one has the claim, the other says who and leaves the records alone."""
     parameters = {"workload": "cnn", "epochs": 3, "steps_per_epoch": 30, "lr_warmup_epochs": 0}

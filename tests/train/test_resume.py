@@ -501,9 +501,8 @@ def tell_one(parameters: Mapping[str, Any], rank: int, number: signal.Signals, s
     train(RunConfig(**parameters))
 
 
-@pytest.mark.parametrize(
-    "parameters", [soak(OWN), soak(OWN | {"loader_workers": 1}), DIGITS], ids=["own", "workers", "cnn"]
-)
+@pytest.mark.soak  # tests/slurm does it with ranks on two nodes
+@pytest.mark.parametrize("parameters", [OWN, OWN | {"loader_workers": 1}, DIGITS], ids=["own", "workers", "cnn"])
 def test_two_ranks_of_which_one_is_told_stop_together_and_end_the_same(
     results: Path, restless: Path, parameters: dict
 ) -> None:

@@ -235,6 +235,7 @@ def test_each_ranks_memory_is_recorded(two) -> None:
     assert two.tables("strong")["run"]["peak_rss_bytes"] == peaks.max()
 
 
+@pytest.mark.soak
 def test_four_ranks_from_the_command_line(one, tmp_path: Path) -> None:
     parameters = [f"{name}={value}" for name, value in on_two_ranks.STRONG.items()]
     done = launch(4, "-m", "hpc_utils.train", *parameters, "epochs=1", results=tmp_path, folder=tmp_path)
