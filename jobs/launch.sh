@@ -40,8 +40,8 @@ launcher=(
 # Copies the data sets to a disk of each node, where the cluster file names one (node_local): small files read again
 # and again are not what a shared file system is for.
 stage() {
-    [ -n "${HPC_NODE_LOCAL:-}" ] || return 0
     local from=${HPC_DATA:-$PWD/data}
+    [ -n "${HPC_NODE_LOCAL:-}" ] && [ -d "$from" ] || return 0 # digits need no folder
     export HPC_DATA=$HPC_NODE_LOCAL/data
     srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 mkdir -p "$HPC_DATA"
     srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 cp -r --no-clobber "$from/." "$HPC_DATA"

@@ -117,7 +117,8 @@ def test_usr1_at_any_moment_of_the_start_is_not_lost_and_kills_nobody(bench, run
     assert "SIGUSR1 at epoch 1, step" in bench.status()["reason"]
 
 
-@pytest.mark.parametrize("whom", [soak("torchrun"), "one rank"])
+@pytest.mark.soak
+@pytest.mark.parametrize("whom", ["torchrun", "one rank"])
 def test_whoever_is_told_all_stop_in_order(bench, run, whom):
     """A scheduler may tell the launcher's child, or a single rank on another node."""
     running = run()
@@ -212,6 +213,7 @@ def test_training_without_our_launcher_heeds_signals_too(bench, number, code):
     assert state(bench.run) == "stopped"
 
 
+@pytest.mark.soak
 def test_torchrun_as_it_is_passes_term_on_and_all_is_kept(bench):
     words = [line.replace(" ", "").replace('"', "") for line in LONG.strip().splitlines()]
     env = os.environ | {"HPC_RESULTS": str(bench.results), "PYTHONPATH": str(bench.folder)}

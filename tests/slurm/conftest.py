@@ -81,12 +81,12 @@ class Desk:
         path.write_text(STUDY.format(ranks=ranks, rates=rates, repeats=repeats))
         return path
 
-    def submit_training(self, *options: object, parameters: dict[str, object], nodes: int = 2) -> str:
+    def submit_training(self, *options: object, parameters: dict[str, object], nodes: int = 2, **env: object) -> str:
         """`sbatch jobs/train.sbatch` as a person types it; the job's id."""
         assignments = [word for name, value in parameters.items() for word in ("-p", f"{name}={value}")]
         command = ["sbatch", "--parsable", f"--nodes={nodes}", "--cpus-per-task=1", "--licenses=measure"]
         command += [f"--output={self.folder / '%j.log'}", *options, "jobs/train.sbatch"]
-        return self.run(*command, "-p", "device=cpu", *assignments).stdout.strip()
+        return self.run(*command, "-p", "device=cpu", *assignments, **env).stdout.strip()
 
     def log(self, job: str) -> str:
         path = self.folder / f"{job}.log"

@@ -27,13 +27,24 @@ Weights = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(cluster, tmp_path_factory: pytest.TempPathFactory) -> Weights:
-    """The weights of the same run, on two nodes, that nobody disturbs."""
+def calm(cluster, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """The same run, on two nodes with a disk of their own, that nobody disturbs."""
     desk = Desk(tmp_path_factory.mktemp("calm") / "desk", cluster)
-    job = desk.submit_training(parameters=LONG)
+    (desk.folder / "data").mkdir()
+    (desk.folder / "data/set").write_text("images")
+    job = desk.submit_training(parameters=LONG, HPC_NODE_LOCAL=desk.folder / "node's disk")
     desk.wait_for(job, "COMPLETED", "FAILED")
     assert desk.state(job) == "COMPLETED", desk.log(job)
-    return weights(desk)
+    return desk
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(calm: Desk) -> Weights:
+    return weights(calm)
+
+
+def test_data_sets_are_copied_to_the_nodes_own_disk(calm: Desk) -> None:
+    assert (calm.folder / "node's disk/data/set").read_text() == "images"
 
 
 def weights(desk: Desk) -> Weights:
