@@ -30,7 +30,7 @@ port=$((10000 + SLURM_JOB_ID % 20000)) # below the ports that systems hand out b
 # One launcher a node, which starts that node's ranks; they meet at the first node. The module that every rank runs is
 # appended by `hpc run`.
 launcher=(
-    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}"
+    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}"
     --cpu-bind=cores --kill-on-bad-exit=1
     "${in_container[@]}" python -m hpc_utils.launch.torchrun
     --nnodes="$nodes" --nproc-per-node="$ranks"
@@ -38,13 +38,27 @@ launcher=(
 )
 
 # Copies the data sets to a disk of each node, where the cluster file names one (node_local): small files read again
-# and again are not what a shared file system is for.
+# and again are not what a shared file system is for. Each job has its own copy, which ends with it: a half of another
+# job's is never taken for whole.
+staged=
 stage() {
     local from=${HPC_DATA:-$PWD/data}
     [ -n "${HPC_NODE_LOCAL:-}" ] && [ -d "$from" ] || return 0 # digits need no folder
-    export HPC_DATA=$HPC_NODE_LOCAL/data
-    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 mkdir -p "$HPC_DATA"
-    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 cp -r --no-clobber "$from/." "$HPC_DATA"
+    export HPC_DATA=$HPC_NODE_LOCAL/data-$SLURM_JOB_ID
+    staged=$HPC_DATA
+    trap unstage EXIT
+    on_each_node mkdir -p "$HPC_DATA"
+    on_each_node cp -r "$from/." "$HPC_DATA"
+    echo "data sets are read from $HPC_DATA on each node"
+}
+
+unstage() {
+    [ -z "$staged" ] || on_each_node rm -rf "$staged" || true
+    staged=
+}
+
+on_each_node() {
+    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 "$@"
 }
 
 # Hands a signal to the run; again for some seconds, since one that is just starting does not hear it yet.
@@ -82,7 +96,9 @@ launch() {
     trap - USR1 TERM
     if [ "$code" -eq 75 ]; then
         echo "checkpointed before the time limit: back into the queue"
-        scontrol requeue "$SLURM_JOB_ID"
+        unstage # what is requeued is ended at once
+        # Of an array this task alone: one of the tasks has the array's own number as its id.
+        scontrol requeue "${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}"
     fi
     return "$code"
 }

@@ -122,15 +122,20 @@ def cluster_shape(rate: str, name: str) -> None:
 def cluster_use(cluster_name: str, node_type: str) -> None:
     """Write jobs/environment.sh for the cluster NAME: what the job scripts source when you submit them by hand."""
     from hpc_utils import paths
+    from hpc_utils.launch import allocation, environment
     from hpc_utils.launch import cluster as clusters
-    from hpc_utils.launch import environment
+    from hpc_utils.launch.request import Layout
     from hpc_utils.records import atomic
 
     found = clusters.read(cluster_name)
     node = found.node(node_type)
     place = paths.jobs() / "environment.sh"
     atomic.write_text(place, environment.render(found, node, root=paths.root()))
-    click.echo(f"{place}\nsbatch --partition={node.partition} --nodes=2 jobs/train.sbatch -p precision=bf16")
+    if found.rehearsal:
+        options = [f"--partition={node.partition}", "--nodes=2", "--cpus-per-task=1"]
+    else:
+        options = allocation.options(found, node, Layout(2, allocation.ranks_per_node(found, node)))
+    click.echo(f"{place}\n{shlex.join(['sbatch', *options, 'jobs/train.sbatch'])}")
 
 
 @cluster.command("init")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -21,11 +22,14 @@ def doctor(nproc: int, cluster_name: str | None, node_type: str, nodes: int) -> 
     unknown, with what to do. The report is kept under results/doctor. The exit code is 1 if something fails.
     """
     if cluster_name:
-        from hpc_utils.launch import cluster, doctor
+        from hpc_utils import paths
+        from hpc_utils.launch import cluster, doctor, environment
 
         from .jobs import connect
 
-        connect(cluster.read(cluster_name).rehearsal)
+        found = cluster.read(cluster_name)
+        connect(found.rehearsal)
+        os.environ.update(environment.folders(found, paths.root(), os.environ))
         said, report = doctor.on_cluster(cluster_name, node_type, nodes, lambda line: click.echo(line, err=True))
         click.echo(said)
     else:

@@ -150,13 +150,16 @@ def cancel(what: tuple[str, ...]) -> None:
     """End the jobs of a study, or jobs by their ids. Runs write a checkpoint first; `hpc retry` takes them up again."""
     from hpc_utils.launch import slurm
     from hpc_utils.launch.status import entries
+    from hpc_utils.launch.submission import submissions
 
     connect_to_submissions(None)
-    everything = entries()
+    studies = {one.index for word in what for one in submissions(word)}
     chosen = [
-        e for e in everything
-        if not e.is_over and any(w in (e.job, e.job.partition("_")[0], e.study, e.run_id) or e.study.startswith(w + "-") for w in what)
-    ]  # fmt: skip
+        entry
+        for entry in entries()
+        if not entry.is_over
+        and (entry.study in studies or {entry.job, entry.job.partition("_")[0], entry.run_id} & set(what))
+    ]
     slurm.scancel(entry.job for entry in chosen)
     click.echo(f"{len(chosen)} cancelled" if chosen else "none of these waits or runs")
 

@@ -52,7 +52,8 @@ def point(points: Path, number: int, launcher: tuple[str, ...]) -> None:
     """Execute point NUMBER of a submission's POINTS file: what each task of an array job calls."""
     from hpc_utils.launch.submission import read_point
 
-    _execute(read_point(points, number), False, launcher)
+    request, redo = read_point(points, number)
+    _execute(request, redo, launcher)
 
 
 def _execute(request: Request, redo: bool, launcher: tuple[str, ...]) -> None:

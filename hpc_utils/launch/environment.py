@@ -141,7 +141,8 @@ def _container(cluster: Cluster, node: NodeType, root: Path) -> Iterator[str]:
     )
     yield 'mkdir -p "$HPC_RESULTS" "$HPC_DATA"'
     clone = shlex.quote(str(root))
-    yield f"export APPTAINERENV_PYTHONPATH={clone} SINGULARITYENV_PYTHONPATH={clone}"
+    yield f'hpc_pythonpath={clone}"${{PYTHONPATH:+:$PYTHONPATH}}"'  # where a workload of the user's lies
+    yield 'export APPTAINERENV_PYTHONPATH="$hpc_pythonpath" SINGULARITYENV_PYTHONPATH="$hpc_pythonpath"'
     paths = [clone, '"$HPC_RESULTS"', '"$HPC_DATA"']
     paths += ['"$HPC_NODE_LOCAL"'] if cluster.storage.node_local else []
     paths += [_path(cluster, "software.bind", path, root) for path in software.bind]

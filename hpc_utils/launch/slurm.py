@@ -133,7 +133,9 @@ def wait(job: str, *, every: float = 1.0) -> str:
 def is_over(job: str) -> bool:
     """Whether Slurm answers that this job is not in the queue any more; False if it does not answer."""
     try:
-        return not ask(["squeue", "--noheader", "--format=%T", f"--jobs={job}"]).strip()
+        # For an array's number squeue lists all of its tasks, but one of them alone has that id.
+        said = ask(["squeue", "--noheader", "--format=%A", f"--jobs={job}"])
+        return job not in said.split()
     except SlurmError as error:
         return "Invalid job id" in str(error)
 

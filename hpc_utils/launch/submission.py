@@ -108,7 +108,7 @@ def one_at_a_time() -> Iterator[None]:
         yield
 
 
-def write_points(path: Path, requests: list[Request]) -> None:
+def write_points(path: Path, requests: list[Request], *, redo: bool = False) -> None:
     """Leave what each task runs; its place in the list is the task's number."""
     points = [
         {
@@ -117,14 +117,15 @@ def write_points(path: Path, requests: list[Request]) -> None:
             "parameters": dict(request.inject),
             "nodes": request.layout.nodes,
             "ranks_per_node": request.layout.ranks_per_node,
+            "redo": redo,
         }
         for request in requests
     ]
     atomic.write_json(path, points)
 
 
-def read_point(path: Path, number: int) -> Request:
-    """The request behind task `number`, made anew on the node that runs it.
+def read_point(path: Path, number: int) -> tuple[Request, bool]:
+    """The request behind task `number`, made anew on the node that runs it, and whether it is to be measured again.
 
     Raises:
         ConfigError: no such point, or it is another run by now: code or cluster changed since it was submitted.
@@ -141,4 +142,4 @@ def read_point(path: Path, number: int) -> Request:
             f"{path}, point {number} was submitted as {point['run_id']}, but here it is {request.run_id}: the notebook, "
             f"the configuration's defaults or HPC_CLUSTER changed since; submit it again"
         )
-    return request
+    return request, point["redo"]

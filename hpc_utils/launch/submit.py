@@ -117,7 +117,7 @@ def submit(
         allocation.write_environment(made.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
             points = made.path / f"points-{number:02d}.json"
-            write_points(points, group.requests)
+            write_points(points, group.requests, redo=redo)
             job = slurm.sbatch(
                 array_command(planned, group, made.path),
                 paths.jobs() / "sweep.sbatch",

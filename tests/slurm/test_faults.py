@@ -17,7 +17,7 @@ import torch
 
 from hpc_utils import records
 
-from .conftest import Desk
+from .conftest import Desk, submissions
 
 LONG = {"workload": "cnn", "dataset": "digits", "epochs": 3, "steps_per_epoch": 200, "global_batch": 64}
 LONG |= {"lr_warmup_epochs": 0, "evaluate_every": 2, "save_weights": "true", "optimizer": "adamw", "lr": 0.002}
@@ -43,8 +43,10 @@ def uninterrupted(calm: Desk) -> Weights:
     return weights(calm)
 
 
-def test_data_sets_are_copied_to_the_nodes_own_disk(calm: Desk) -> None:
-    assert (calm.folder / "node's disk/data/set").read_text() == "images"
+def test_data_sets_lie_on_the_nodes_own_disk_while_the_job_runs(calm: Desk) -> None:
+    (log,) = calm.folder.glob("*.log")
+    assert "data sets are read from" in log.read_text()
+    assert not list((calm.folder / "node's disk").iterdir()), "the copy ends with the job"
 
 
 def weights(desk: Desk) -> Weights:
@@ -140,3 +142,18 @@ def test_a_job_killed_outright_ends_at_once_and_can_be_resumed(desk: Desk, unint
     again = desk.submit_training(parameters=LONG | {"checkpoint_every": 1})
     desk.wait_for(again, "COMPLETED", "FAILED")
     assert_same_end(desk, uninterrupted)
+
+
+@pytest.mark.soak
+def test_of_an_array_only_the_task_whose_time_is_up_is_queued_again(desk: Desk) -> None:
+    """The last task's own id is the array's number, which to scontrol means all of them."""
+    study = desk.study(ranks="[1]", rates="[0.1, 0.05]")
+    study.write_text(study.read_text().replace("steps_per_epoch = 6", "steps_per_epoch = 400"))
+    desk.hpc("submit", study, "--cluster", "rehearsal")
+    array = submissions(desk)[0]["jobs"][0]["id"]
+    desk.wait(lambda: desk.state(f"{array}_1") == "RUNNING")
+    desk.wait(lambda: any((run / "progress.json").exists() for run in desk.runs))
+    desk.run("scancel", "--batch", "--signal=USR1", f"{array}_1")
+    desk.wait(lambda: len(records.load(desk.results).runs) == 2)
+    (logs,) = desk.results.glob("submissions/*/logs")
+    assert [(logs / f"{array}_{task}.log").read_text().count("attempt") for task in (0, 1)] == [1, 2]
