@@ -48,7 +48,8 @@ stage() {
     staged=$HPC_DATA
     trap unstage EXIT
     on_each_node mkdir -p "$HPC_DATA"
-    on_each_node cp -r "$from/." "$HPC_DATA"
+    # In turn where nodes share that disk, as rehearsed ones do.
+    on_each_node flock "$HPC_DATA" cp -r "$from/." "$HPC_DATA"
     echo "data sets are read from $HPC_DATA on each node"
 }
 
