@@ -125,6 +125,7 @@ def test_make_data(desk: Path) -> None:
     assert {"cifar10", "mnist"} <= {path.name for path in (desk / "data").iterdir()}
 
 
+@pytest.mark.soak
 def test_make_bench(desk: Path) -> None:
     done = make(desk, "bench", "BENCH=--quick")
     assert done.returncode == 0, done.stderr

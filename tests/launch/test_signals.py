@@ -231,6 +231,14 @@ def test_torchrun_as_it_is_passes_term_on_and_all_is_kept(bench):
     assert 1 <= len(list((bench.run / "checkpoints").iterdir())) <= 2  # the last one, and the one before it
 
 
+def answer(client, cell: str) -> dict:
+    """The kernel's reply to that cell; what it replied to others, late, is passed over."""
+    while True:
+        message = client.get_shell_msg(timeout=60)
+        if message["parent_header"]["msg_id"] == cell:
+            return message["content"]
+
+
 def test_a_cell_in_jupyter_stops_and_its_kernel_lives(bench, monkeypatch):
     from jupyter_client.manager import start_new_kernel
 
@@ -238,19 +246,16 @@ def test_a_cell_in_jupyter_stops_and_its_kernel_lives(bench, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(bench.folder))
     manager, client = start_new_kernel(kernel_name="python3", cwd=str(bench.folder))
     try:
-        client.execute(LONG)
-        client.get_shell_msg(timeout=60)
-        client.execute("import os; print(os.getpid())", user_expressions={"pid": "os.getpid()"})
-        answer = client.get_shell_msg(timeout=60)["content"]
-        pid = int(answer["user_expressions"]["pid"]["data"]["text/plain"])
-        client.execute(TRAIN)
+        answer(client, client.execute(LONG))
+        said = answer(client, client.execute("import os", user_expressions={"pid": "os.getpid()"}))
+        pid = int(said["user_expressions"]["pid"]["data"]["text/plain"])
+        cell = client.execute(TRAIN)
         bench.wait_for(lambda: step(bench))
         os.kill(pid, SIGTERM)
-        answer = client.get_shell_msg(timeout=60)["content"]
-        assert (answer["status"], answer["ename"]) == ("error", "Stopped")
+        said = answer(client, cell)
+        assert (said["status"], said["ename"]) == ("error", "Stopped")
         assert state(bench.run) == "stopped"
-        client.execute("result = train(config)")
-        assert client.get_shell_msg(timeout=60)["content"]["status"] == "ok"
+        assert answer(client, client.execute("result = train(config)"))["status"] == "ok"
         assert state(bench.run) == "complete"
     finally:
         client.stop_channels()

@@ -149,10 +149,11 @@ def test_refuses_what_cannot_be(name: str, wrong: dict, says: str) -> None:
     assert refused.value.exit_code == 2
 
 
-def test_the_folder_can_lie_elsewhere_but_not_too_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HPC_REHEARSAL", str(tmp_path))
-    assert folders.of("a") == tmp_path / "a"
-    for wrong in (tmp_path / ("x" * 100), "/tmp/my clusters", "/dev/shm/clusters"):
+def test_the_folder_can_lie_elsewhere_but_not_too_deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = Path("/tmp/clusters")
+    monkeypatch.setenv("HPC_REHEARSAL", str(elsewhere))
+    assert folders.of("a") == elsewhere / "a"
+    for wrong in (elsewhere / ("x" * 100), "/tmp/my clusters", "/dev/shm/clusters"):
         monkeypatch.setenv("HPC_REHEARSAL", str(wrong))
         with pytest.raises(ClusterError, match="HPC_REHEARSAL"):
             folders.of("a")
