@@ -27,11 +27,13 @@ if ! getent hosts "$head" >/dev/null; then # a name that only Slurm knows
 fi
 port=$((10000 + SLURM_JOB_ID % 20000)) # below the ports that systems hand out by themselves
 
+on_each_node=(srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1)
+
 # One launcher a node, which starts that node's ranks; they meet at the first node. The module that every rank runs is
 # appended by `hpc run`.
 launcher=(
-    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}"
-    --cpu-bind=cores --kill-on-bad-exit=1
+    "${on_each_node[@]}" --cpus-per-task="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}" --cpu-bind=cores
+    --kill-on-bad-exit=1
     "${in_container[@]}" python -m hpc_utils.launch.torchrun
     --nnodes="$nodes" --nproc-per-node="$ranks"
     --rdzv-backend=c10d --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID"
@@ -47,19 +49,15 @@ stage() {
     export HPC_DATA=$HPC_NODE_LOCAL/data-$SLURM_JOB_ID
     staged=$HPC_DATA
     trap unstage EXIT
-    on_each_node mkdir -p "$HPC_DATA"
+    "${on_each_node[@]}" mkdir -p "$HPC_DATA"
     # In turn where nodes share that disk, as rehearsed ones do.
-    on_each_node flock "$HPC_DATA" cp -r "$from/." "$HPC_DATA"
+    "${on_each_node[@]}" flock "$HPC_DATA" cp -r "$from/." "$HPC_DATA"
     echo "data sets are read from $HPC_DATA on each node"
 }
 
 unstage() {
-    [ -z "$staged" ] || on_each_node rm -rf "$staged" || true
+    [ -z "$staged" ] || "${on_each_node[@]}" rm -rf "$staged" || true
     staged=
-}
-
-on_each_node() {
-    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 "$@"
 }
 
 # Hands a signal to the run; again for some seconds, since one that is just starting does not hear it yet.

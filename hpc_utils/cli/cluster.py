@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .on_cluster import nodes_of
+
 if TYPE_CHECKING:
     from hpc_utils.rehearsal import Cluster
 
@@ -116,9 +118,7 @@ def cluster_shape(rate: str, name: str) -> None:
 
 @cluster.command("use")
 @click.argument("cluster_name", metavar="NAME")
-@click.option(
-    "--nodes-of", "node_type", default="", metavar="TYPE", help="The cluster's type of node, if it has several."
-)
+@nodes_of
 def cluster_use(cluster_name: str, node_type: str) -> None:
     """Write jobs/environment.sh for the cluster NAME: what the job scripts source when you submit them by hand."""
     from hpc_utils import paths

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
+
+from .on_cluster import arrive, nodes_of
 
 
 @click.command()
 @click.option("--nproc", default=1, show_default=True, type=click.IntRange(1), help="Ranks on this machine.")
 @click.option("--cluster", "cluster_name", metavar="NAME", help="Not here: in a job on this cluster's nodes.")
-@click.option(
-    "--nodes-of", "node_type", default="", metavar="TYPE", help="The cluster's type of node, if it has several."
-)
+@nodes_of
 @click.option("--nodes", default=2, show_default=True, type=click.IntRange(1), help="Nodes of the cluster.")
 def doctor(nproc: int, cluster_name: str | None, node_type: str, nodes: int) -> None:
     """Is this machine, or this cluster, ready to measure? At most two minutes.
@@ -22,15 +21,10 @@ def doctor(nproc: int, cluster_name: str | None, node_type: str, nodes: int) -> 
     unknown, with what to do. The report is kept under results/doctor. The exit code is 1 if something fails.
     """
     if cluster_name:
-        from hpc_utils import paths
-        from hpc_utils.launch import cluster, doctor, environment
+        from hpc_utils.launch import doctor
 
-        from .jobs import connect
-
-        found = cluster.read(cluster_name)
-        connect(found.rehearsal)
-        os.environ.update(environment.folders(found, paths.root(), os.environ))
-        said, report = doctor.on_cluster(cluster_name, node_type, nodes, lambda line: click.echo(line, err=True))
+        found, _ = arrive(cluster_name)
+        said, report = doctor.on_cluster(found, node_type, nodes, lambda line: click.echo(line, err=True))
         click.echo(said)
     else:
         from hpc_utils.launch import doctor

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from typing import TYPE_CHECKING
 
 import click
+
+from .on_cluster import arrive, connect_to_submissions, nodes_of
 
 if TYPE_CHECKING:
     from hpc_utils.launch.status import Entry
@@ -16,34 +17,10 @@ if TYPE_CHECKING:
 COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 
 
-def connect(to_rehearsal: bool) -> None:
-    """Let Slurm's commands find the rehearsal cluster, starting it if need be; any other is simply there."""
-    if not to_rehearsal or os.environ.get("SLURM_CONF"):
-        return
-    from hpc_utils import rehearsal
-
-    found = rehearsal.find()
-    if found is None:
-        click.echo("starting the rehearsal cluster (`hpc cluster down` ends it)", err=True)
-        found = rehearsal.up()
-    os.environ.update(found.environment())
-
-
-def connect_to_submissions(study: str | None) -> None:
-    """The same, for what was submitted before."""
-    from hpc_utils import rehearsal
-    from hpc_utils.launch.submission import submissions
-
-    if any(one.cluster == "rehearsal" for one in submissions(study)) and rehearsal.find():
-        connect(True)
-
-
 @click.command()
 @click.argument("study")
 @click.option("--cluster", "cluster_name", metavar="NAME", help="A file of jobs/clusters, or a path to one.")
-@click.option(
-    "--nodes-of", "node_type", default="", metavar="TYPE", help="The cluster's type of node, if it has several."
-)
+@nodes_of
 @click.option("--dry-run", is_flag=True, help="Show the plan and the commands; submit nothing.")
 @click.option("--local", "locally", is_flag=True, help="Without Slurm: on this machine, now.")
 @click.option("--redo", is_flag=True, help="Measure again what is complete.")
@@ -68,15 +45,9 @@ def submit(
         return
     if not cluster_name:
         raise click.UsageError(f"--cluster NAME (known are {', '.join(clusters.known())}), or --local")
-    found = clusters.read(cluster_name)
-    connect(found.rehearsal)
-    from hpc_utils import paths
-    from hpc_utils.launch import environment
     from hpc_utils.launch import submit as submitting
 
-    moved = environment.folders(found, paths.root(), os.environ)
-    os.environ.update(moved)
-
+    found, moved = arrive(cluster_name)
     if dry_run:
         planned = submitting.draft(study, found, node_type, redo=redo)
         _show(planned)

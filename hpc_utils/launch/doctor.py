@@ -85,19 +85,20 @@ def _build() -> str:
     return cluster.read(max(names, key=len)).software.torch if names else ""
 
 
-def on_cluster(name: str, node_type: str, nodes: int, tell: Callable[[str], None]) -> tuple[str, dict[str, Any]]:
+def on_cluster(
+    found: cluster.Cluster, node_type: str, nodes: int, tell: Callable[[str], None]
+) -> tuple[str, dict[str, Any]]:
     """Examine `nodes` whole nodes of a cluster in a job, and wait: (what it printed, doctor.json's content).
 
     Args:
         tell: called with a line when the job is submitted, and when it is over.
 
     Raises:
-        ClusterError, SlurmError: a wrong file, or Slurm refused the job.
+        ClusterError, SlurmError: no such type of node, or Slurm refused the job.
         NoReport: it ended without an answer.
     """
-    found = cluster.read(name)
     node = found.node(node_type)
-    made = Submission.begin("doctor", f"doctor-{found.hardware_id(node.name)}", name, node.name)
+    made = Submission.begin("doctor", f"doctor-{found.hardware_id(node.name)}", found.name, node.name)
     allocation.write_environment(made.path, found, node)
     layout = Layout(nodes, allocation.ranks_per_node(found, node))
     log = f"{allocation.literal(made.path)}/logs/%j.log"

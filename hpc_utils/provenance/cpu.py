@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -31,6 +32,7 @@ def cpu(machine: Path = MACHINE) -> dict[str, Any]:
     return found | {"usable": len(usable())}
 
 
+@functools.cache  # asked for every point of a study
 def emulates_bf16(machine: Path = MACHINE) -> bool:
     """Whether this processor has no instructions for bf16; False if nothing is known of them."""
     flags = set(cpu(machine)["flags"])

@@ -1,0 +1,56 @@
+"""What the commands that go to a cluster share: the option for its nodes, and the way there."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from hpc_utils.launch.cluster import Cluster
+
+nodes_of = click.option(
+    "--nodes-of", "node_type", default="", metavar="TYPE", help="The cluster's type of node, if it has several."
+)
+
+
+def arrive(cluster_name: str) -> tuple[Cluster, dict[str, str]]:
+    """Make this process one of that cluster's users: its Slurm answers, and results and data lie where jobs have them.
+
+    Returns:
+        The cluster file, and what was set in the environment because the file says where results and data are.
+
+    Raises:
+        ClusterError: no such cluster, or a wrong file; or the rehearsal cluster cannot start.
+    """
+    from hpc_utils import paths
+    from hpc_utils.launch import cluster, environment
+
+    found = cluster.read(cluster_name)
+    connect(found.rehearsal)
+    moved = environment.folders(found, paths.root(), os.environ)
+    os.environ.update(moved)
+    return found, moved
+
+
+def connect(to_rehearsal: bool) -> None:
+    """Let Slurm's commands find the rehearsal cluster, starting it if need be; any other is simply there."""
+    if not to_rehearsal or os.environ.get("SLURM_CONF"):
+        return
+    from hpc_utils import rehearsal
+
+    found = rehearsal.find()
+    if found is None:
+        click.echo("starting the rehearsal cluster (`hpc cluster down` ends it)", err=True)
+        found = rehearsal.up()
+    os.environ.update(found.environment())
+
+
+def connect_to_submissions(study: str | None) -> None:
+    """The same, for what was submitted before."""
+    from hpc_utils import rehearsal
+    from hpc_utils.launch.submission import submissions
+
+    if any(one.cluster == "rehearsal" for one in submissions(study)) and rehearsal.find():
+        connect(True)
