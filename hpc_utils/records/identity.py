@@ -54,10 +54,11 @@ def settings(parameters: Mapping[str, Any]) -> str:
     """
     apart = {"parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat", "threads_per_rank"}
     what = {name: value for name, value in parameters.items() if name not in apart}
-    return _hash(what)
+    return short_hash(what)
 
 
-def _hash(what: Mapping[str, Any]) -> str:
+def short_hash(what: Mapping[str, Any]) -> str:
+    """8 hex digits of what `what` holds, whatever the order of its names."""
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
@@ -75,7 +76,7 @@ def run_id(parameters: Mapping[str, Any], *, nodes: int = 1, ranks_per_node: int
         parameters["precision"],
         f"b{parameters['global_batch']}",
         f"r{parameters['repeat']}",
-        _hash(what),
+        short_hash(what),
     ]
     safe = [re.sub(r"[^A-Za-z0-9_.-]+", ".", part)[:60].strip(".-") for part in parts]
     return "-".join(part for part in safe if part)

@@ -1,0 +1,49 @@
+"""What was measured of a machine and not of a training run: `results/probes/<kind>/<name>.json`, read by `analyze`.
+
+A probe's record is plain JSON with at least `kind`, `hardware_id` and `provenance`; a newer one of the same question
+stands beside the older.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpc_utils import paths
+
+from . import atomic
+from .folder import read_json
+from .identity import short_hash
+
+
+def keep(kind: str, name: str, record: Mapping[str, Any]) -> Path:
+    """Write `record` as `<name>-<hash of its content>.json` and return the path.
+
+    Args:
+        kind: what was probed, such as allreduce. name: of what, readable, such as rehearsal-cpu-2x1.
+    """
+    whole = {"kind": kind, **record}
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:120]
+    path = paths.results() / "probes" / kind / f"{safe}-{short_hash(whole)}.json"
+    atomic.write_json(path, whole)
+    return path
+
+
+def read(kind: str, results: Path | None = None) -> Iterator[dict[str, Any]]:
+    """The whole records of that kind, newest first, each with its `name` (the file's); what is not whole is left out."""
+    folder = Path(results or paths.results()) / "probes" / kind
+    found = [{**record, "name": path.stem} for path in folder.glob("*.json") if (record := read_json(path))]
+    yield from sorted(found, key=_when, reverse=True)
+
+
+def newest(kind: str, results: Path | None = None, **match: Any) -> dict[str, Any] | None:
+    """The newest record of that kind whose fields equal `match`; None if there is none."""
+    return next(
+        (one for one in read(kind, results) if all(one.get(name) == value for name, value in match.items())), None
+    )
+
+
+def _when(record: Mapping[str, Any]) -> str:
+    return str((record.get("provenance") or {}).get("collected_at") or "")

@@ -1,0 +1,25 @@
+"""Probes' records: kept under a name of their own, found again by what they answer."""
+
+from __future__ import annotations
+
+from hpc_utils.records import probes
+
+
+def _record(when: str, **more):
+    return {"hardware_id": "here", "provenance": {"collected_at": when}, **more}
+
+
+def test_the_newest_that_matches_is_found_and_an_older_one_stays(results):
+    probes.keep("allreduce", "here-2x1", _record("2026-01-01T00:00:00", nodes=2, seconds=1.0))
+    probes.keep("allreduce", "here-2x1", _record("2026-01-02T00:00:00", nodes=2, seconds=2.0))
+    probes.keep("allreduce", "here-4x1", _record("2026-01-03T00:00:00", nodes=4, seconds=3.0))
+    assert probes.newest("allreduce", nodes=2)["seconds"] == 2.0
+    assert len(list(probes.read("allreduce"))) == 3
+    assert probes.newest("allreduce", nodes=8) is None and probes.newest("storage") is None
+
+
+def test_a_truncated_record_is_left_out_and_names_stay_in_the_folder(results):
+    path = probes.keep("allreduce", "../../evil name", _record("2026-01-01T00:00:00"))
+    assert path.parent == results / "probes" / "allreduce"
+    path.write_text(path.read_text()[:-20])
+    assert probes.newest("allreduce") is None
