@@ -10,7 +10,7 @@ LAB ?=
 BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help study test lint format lab data bench soak docs clean
+.PHONY: help study test lint format lab data bench soak extrap docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,12 +45,20 @@ bench: $(VENV)/.installed-dev ## Measure side by side; writes results/bench/*.cs
 soak: $(VENV)/.installed-dev ## The long fault tests
 	$(BIN)/python -m pytest -m soak $(TESTS)
 
+extrap: .venv-extrap/bin/extrap ## Install Extra-P, which chapter 03 compares its model with, beside ours
+
+# An environment of its own, because it asks for NumPy 1; without its graphical program's libraries.
+.venv-extrap/bin/extrap: env/extrap.txt
+	$(PYTHON) -m venv .venv-extrap
+	.venv-extrap/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement env/extrap.txt
+	@touch $@
+
 docs: $(VENV)/.installed ## Renew the tables that are written from the code
 	$(BIN)/python -c 'import pathlib; from hpc_utils.records import schema; \
 		page = pathlib.Path("results/README.md"); page.write_text(schema.renew(page.read_text()))'
 
 clean: ## Remove the environment and caches; never results or data
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-extrap build *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

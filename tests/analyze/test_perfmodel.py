@@ -1,0 +1,198 @@
+"""The performance model: what it computes by hand, what a fit finds again, what it dares to say beyond its data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hpc_utils.analyze import perfmodel
+from hpc_utils.analyze.collective import Link, Topology, cheapest, hierarchical, ring, tree
+from hpc_utils.analyze.perfmodel import Costs
+from hpc_utils.analyze.work import Bucket, Line, Work
+
+MIB = 2**20
+
+
+def work(**changes) -> Work:
+    """A step of 0.1 s + 10 ms a sample, four gradients of 10 MB that come evenly."""
+    parts = {
+        "data": Line(0.0, 0.0005),
+        "forward": Line(0.02, 0.003),
+        "backward": Line(0.06, 0.006),
+        "optimizer": Line(0.02, 0.0005),
+        "gradients": tuple(Bucket(10e6, (number + 1) / 4) for number in range(4)),
+        "jitter": 0.0,
+    }
+    return Work(**parts | changes)
+
+
+def topology(ranks: int, gbit: float, latency: float = 0.0) -> Topology:
+    return Topology(ranks, 1, Link(latency, gbit * 1e9 / 8), Link(0.0, math.inf))
+
+
+# -- collectives -----------------------------------------------------------------------------------------------------
+
+
+def test_a_ring_moves_every_byte_but_one_share_twice():
+    assert ring(8e6, topology(4, 8.0)) == pytest.approx(2 * 3 / 4 * 8e6 / 1e9)
+    assert ring(8e6, topology(4, 8.0, latency=1e-3)) == pytest.approx(0.012 + 6 * 1e-3)
+    assert ring(8e6, topology(1, 8.0)) == tree(8e6, topology(1, 8.0)) == hierarchical(8e6, topology(1, 8.0)) == 0
+
+
+def test_the_cheapest_depends_on_size_ranks_and_nodes():
+    slow, fast = Link(50e-6, 1e9), Link(5e-6, 100e9)
+    flat = Topology(64, 1, slow, fast)
+    assert cheapest(1e3, flat)[0] == "tree" and cheapest(1e9, flat)[0] != "tree"
+    nodes = Topology(4, 8, slow, fast)
+    name, seconds = cheapest(1e8, nodes)
+    assert name == "hierarchical" and seconds < ring(1e8, nodes)
+
+
+# -- a step ----------------------------------------------------------------------------------------------------------
+
+
+def test_buckets_are_closed_by_the_gradient_that_fills_them():
+    packed = work().buckets(15e6 / MIB)
+    assert packed == (Bucket(20e6, 0.5), Bucket(20e6, 1.0))
+    assert work().buckets(1e6 / MIB) == work().gradients
+    assert work().buckets(1000) == (Bucket(40e6, 1.0),)
+
+
+def test_what_the_backward_pass_hides_costs_nothing_and_the_rest_is_exposed():
+    free = Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12)
+    one_bucket = perfmodel.step(work(), free, topology(2, 3.2), 10, bucket_mb=1000)
+    assert one_bucket.bandwidth == pytest.approx(40e6 / 0.4e9)  # ready at the very end: all of it
+    assert one_bucket.compute + one_bucket.data == pytest.approx(0.2)
+    four = perfmodel.step(work(), free, topology(2, 3.2), 10, bucket_mb=1)
+    # Backward takes 0.12 s; buckets are ready at 0.03, 0.06, 0.09, 0.12 and take 0.025 each: the last is exposed.
+    assert four.bandwidth == pytest.approx(0.025)
+    slow = perfmodel.step(work(), free, topology(2, 0.32), 10, bucket_mb=1)
+    assert slow.bandwidth == pytest.approx(0.03 + 4 * 0.25 - 0.12)
+    assert slow.bottleneck == "bandwidth" and four.bottleneck == "bandwidth"
+    assert perfmodel.step(work(), free, topology(2, 1000), 10, bucket_mb=1).bottleneck == "compute"
+
+
+def test_the_processors_part_delays_the_compute_that_it_overlaps():
+    costs = Costs(group=1e-12, host=1e-9, reach=1.0, latency=1e-12)
+    found = perfmodel.step(work(), costs, topology(2, math.inf), 10, bucket_mb=1)
+    assert found.host == pytest.approx(40e6 * 1e-9)  # overlapped or not, it is taken from the step
+    assert found.seconds == pytest.approx(0.24)
+
+
+def test_parts_add_up_and_one_rank_communicates_nothing():
+    found = perfmodel.step(work(jitter=0.05), Costs(), topology(8, 1.0), 10, bucket_mb=25)
+    assert sum(found[:-1]) == found.seconds and all(part >= 0 for part in found[:-1])
+    alone = perfmodel.step(work(jitter=0.05), Costs(), topology(1, 1.0), 10, grouped=False, bucket_mb=25)
+    assert alone.seconds == pytest.approx(0.2) and alone.algorithm == ""
+    assert perfmodel.step(work(), Costs(), topology(1, 1.0), 10, bucket_mb=25).host == Costs().group
+
+
+def test_the_slowest_of_many_lags_as_draws_say():
+    draws = np.random.default_rng(1).normal(size=(20_000, 64)).max(axis=1).mean()
+    assert perfmodel.expected_maximum(64) == pytest.approx(draws, rel=0.02)
+    assert perfmodel.expected_maximum(1) == 0
+
+
+# -- fitting ---------------------------------------------------------------------------------------------------------
+
+TRUE = Costs(scale=1.1, group=2e-3, host=8e-10, reach=0.8, latency=3e-4)
+
+
+def measured(gbits, *, worlds=(2,), noise=0.01, repeats=3, seed=0, truth=TRUE) -> pd.DataFrame:
+    generator = np.random.default_rng(seed)
+    layouts = [(1, False, math.inf), (1, True, math.inf)] + [
+        (world, True, gbit) for world in worlds for gbit in gbits
+    ]
+    rows = []
+    for batch in (8.0, 32.0):
+        for world, grouped, gbit in layouts:
+            true = perfmodel.step(work(), truth, topology(world, gbit), batch, grouped=grouped, bucket_mb=25).seconds
+            rows += [
+                {"nodes": world, "ranks_per_node": 1, "world_size": world, "grouped": grouped, "batch_per_device": batch,
+                 "gbit": gbit, "seconds": true * math.exp(generator.normal(0, noise)), "repeat": repeat}
+                for repeat in range(1, repeats + 1)
+            ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_rates_that_were_not_fitted_are_predicted():
+    fitted = perfmodel.fit(measured([math.inf, 10.0, 1.0]), work())
+    held_out = fitted.errors(measured([3.0, 0.3], seed=9))
+    held_out = held_out[held_out.gbit.isin([3.0, 0.3])]
+    assert len(held_out) == 4 and held_out.error.abs().max() < 0.05
+    assert ((held_out.low < held_out.measured) & (held_out.measured < held_out.high)).sum() >= 3
+
+
+def test_costs_are_found_again_and_the_table_says_which_the_data_told():
+    table = perfmodel.fit(measured([math.inf, 10.0, 1.0, 0.1]), work()).table().set_index("cost")
+    for name in ("scale", "host", "reach"):
+        assert table.low[name] <= getattr(TRUE, name) <= table.high[name] and table.told[name]
+    assert not table.told["latency"]  # some messages of microseconds in a step of a third of a second
+
+
+def test_more_noise_widens_the_interval_and_a_step_measured_there_falls_into_it():
+    grid = measured([0.5])[perfmodel.POINT].drop_duplicates().query("world_size == 2")
+    quiet = perfmodel.fit(measured([math.inf, 1.0], noise=0.005), work()).predict(grid)
+    loud = perfmodel.fit(measured([math.inf, 1.0], noise=0.1), work()).predict(grid)
+    assert ((loud.high / loud.low) > 1.3 * (quiet.high / quiet.low)).all()
+
+
+def test_beyond_what_was_measured_it_says_so():
+    fitted = perfmodel.fit(measured([10.0, 1.0], worlds=(2, 4)), work())
+    found = fitted.scaling("strong", 64, [2, 4, 64], gbit=1.0)
+    assert list(found.world_size) == [1, 2, 4, 64]
+    assert found.extrapolation[1] == "" and "64 ranks (1 to 4 measured)" in found.extrapolation[3]
+    assert "1 samples a rank (8 to 32 measured)" in found.extrapolation[3]
+    assert "0.1 Gbit/s (1 to unlimited measured)" in fitted.scaling("weak", 32, [2], gbit=0.1).extrapolation[1]
+
+
+def test_scaling_counts_efficiency_against_one_rank_without_a_group():
+    found = perfmodel.fit(measured([10.0, 1.0]), work()).scaling("weak", 32, [2, 8, 1024], ranks_per_node=4, gbit=10)
+    assert list(found.nodes) == [1, 1, 2, 256] and list(found.ranks_per_node) == [1, 2, 4, 4]
+    assert found.efficiency[0] == 1 and found.efficiency.is_monotonic_decreasing
+    assert (found.speedup == found.efficiency * found.world_size).all()
+    assert ((found.efficiency_low < found.efficiency) & (found.efficiency < found.efficiency_high))[1:].all()
+    strong = perfmodel.fit(measured([10.0, 1.0]), work()).scaling("strong", 32, [2, 8], gbit=10)
+    assert strong.efficiency[2] == pytest.approx(strong.seconds[0] / strong.seconds[2] / 8)
+
+
+def test_one_configuration_is_no_base_for_a_model():
+    with pytest.raises(ValueError, match="measure at least two"):
+        perfmodel.fit(measured([1.0]).query("world_size == 2 and batch_per_device == 8"), work())
+
+
+# -- where the compute side comes from -------------------------------------------------------------------------------
+
+
+def test_a_profile_gives_lines_against_the_batch_and_gradients_in_order():
+    batches = [
+        {"batch": batch, "data": [0.0005 * batch] * 5, "forward": [0.02 + 0.003 * batch] * 5,
+         "backward": [0.06 + 0.006 * batch] * 5, "optimizer": [0.02] * 5}
+        for batch in (8, 16, 32)
+    ]  # fmt: skip
+    ready = [{"name": "last", "bytes": 4e6, "fraction": 0.2}, {"name": "first", "bytes": 8e6, "fraction": 1.0}]
+    found = Work.from_profile({"batches": batches, "ready": ready, "name": "p"})
+    assert found.backward == pytest.approx((0.06, 0.006)) and found.seconds(64) == pytest.approx(0.1 + 0.0095 * 64)
+    assert found.gradients == (Bucket(4e6, 0.2), Bucket(8e6, 1.0)) and found.gradient_bytes == 12e6
+
+
+def test_runs_give_the_same_from_their_phases_and_their_number_of_parameters():
+    runs = pd.DataFrame(
+        {
+            "run_id": ["a", "b", "c"],
+            "parallel": ["none", "none", "ddp"],
+            "batch_per_device": [8, 32, 8],
+            "parameters": 10_000_000,
+        }
+    )
+    epochs = pd.DataFrame({"run_id": ["a", "b", "c"], "step_p50": 0.1, "step_p95": 0.1 * math.exp(1.645 * 0.03)})
+    for phase in ("data", "forward", "backward", "optimizer"):
+        epochs[f"{phase}_seconds"] = [0.01 + 0.001 * 8, 0.01 + 0.001 * 32, 9.9]
+    found = Work.from_runs(runs, epochs)
+    assert found.forward == pytest.approx((0.01, 0.001)) and found.jitter == pytest.approx(0.03)
+    assert found.gradient_bytes == pytest.approx(40e6) and found.gradients[-1].ready == 1
+    with pytest.raises(ValueError, match="parallel=none"):
+        Work.from_runs(runs[runs.parallel == "ddp"], epochs)

@@ -1,0 +1,84 @@
+"""Ranks that draw their times: what they cost each other, against what can be worked out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hpc_utils.analyze import perfmodel, simulate
+from hpc_utils.analyze.simulate import Noise
+from hpc_utils.analyze.work import Bucket, Line, Work
+
+STEADY = Noise(np.ones(50), np.ones(3))
+
+
+@pytest.fixture(scope="module")
+def fitted() -> perfmodel.Fitted:
+    work = Work(Line(0, 0), Line(0, 0.01), Line(0, 0.02), Line(0.01, 0), (Bucket(1e6, 1.0),))
+    rows = [
+        {"nodes": world, "ranks_per_node": 1, "world_size": world, "grouped": world > 1, "batch_per_device": 10.0,
+         "gbit": 10.0, "seconds": 0.31 + 0.01 * (world > 1)}
+        for world in (1, 2) for _ in range(3)
+    ]  # fmt: skip
+    return perfmodel.fit(pd.DataFrame(rows), work)
+
+
+def grid(*worlds: int) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "nodes": w,
+                "ranks_per_node": 1,
+                "world_size": w,
+                "grouped": w > 1,
+                "batch_per_device": 10.0,
+                "gbit": 10.0,
+            }
+            for w in worlds
+        ]
+    )
+
+
+def test_equal_ranks_wait_for_nobody_and_take_the_models_time(fitted):
+    found = simulate.replay(fitted, grid(1, 8, 1024), STEADY)
+    assert (found.waiting == 0).all() and found.seconds.tolist() == pytest.approx(found.ideal.tolist())
+    assert (found.p05 == found.p95).all()
+
+
+def test_more_ranks_wait_longer_for_the_slowest(fitted):
+    noise = Noise(np.exp(np.random.default_rng(2).normal(0, 0.05, 500)), np.ones(1))
+    found = simulate.replay(fitted, grid(1, 8, 64, 1024), noise)
+    assert found.waiting.is_monotonic_increasing and found.waiting[0] == 0
+    step = found.ideal[2] * math.exp(0.05 * perfmodel.expected_maximum(64))
+    assert found.seconds[2] == pytest.approx(step, rel=0.03)
+
+
+def test_one_slow_rank_takes_all_others_with_it(fitted):
+    found = simulate.one_slow_rank(fitted, grid(2, 512), STEADY, [1.0, 1.1, 1.5])
+    assert found.longer[:2].tolist() == [1.0, 1.0]
+    tenth = found[(found.slow == 1.1) & (found.world_size == 512)].iloc[0]
+    alone = fitted.step(next(grid(1).itertuples()))
+    assert tenth.seconds - tenth.ideal == pytest.approx(0.1 * (alone.data + alone.compute))
+    assert tenth.waiting == pytest.approx(0.1 * (alone.compute) * 511 / 512 / tenth.seconds, rel=1e-6)
+
+
+def test_a_rank_that_is_slow_for_good_is_told_from_a_slow_step(fitted):
+    stays = simulate.replay(fitted, grid(4), Noise(np.ones(50), np.array([1.0, 1.3])))
+    comes_and_goes = simulate.replay(fitted, grid(4), Noise(np.array([1.0, 1.3]), np.ones(1)))
+    assert stays.p05[0] == pytest.approx(stays.p95[0])
+    assert comes_and_goes.p05[0] < comes_and_goes.p95[0]
+
+
+def test_noise_is_read_from_runs_and_needs_enough_steps(monkeypatch):
+    steps = {"a": [1.0, 2.0, 3.0] * 10, "b": [2.0] * 10}
+    monkeypatch.setattr(
+        simulate.records, "load_run", lambda path: {"steps": pd.DataFrame({"seconds": steps[path.name]})}
+    )
+    found = Noise.measured(["a", "b"])
+    assert sorted(set(found.steps)) == [0.5, 1.0, 1.5] and len(found.steps) == 40
+    assert found.ranks.tolist() == [1.0, 1.0]
+    with pytest.raises(ValueError, match="10 steps were measured"):
+        Noise.measured(["b"])
