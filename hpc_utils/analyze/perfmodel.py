@@ -333,3 +333,34 @@ def _outside(measured: pd.Series, value: float, unit: str) -> str:
         return ""
     low, high, value = ("unlimited" if math.isinf(one) else f"{one:g}" for one in (low, high, value))
     return f"{value} {unit} ({low if low == high else f'{low} to {high}'} measured)"
+
+
+def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The runs that one model can be fitted on, by a label: one workload on one kind of device, whatever layout, batch,
+    link. Those with most configurations first."""
+    keys = [
+        "workload",
+        "dataset",
+        "precision",
+        "device_name",
+        "hardware_id",
+        "threads_per_rank",
+        "emulated",
+        "parameters",
+    ]
+    found = {}
+    for key, own in runs.groupby(keys, dropna=False):
+        workload, dataset, precision, device, hardware, *_ = key
+        label = f"{workload} on {dataset}, {precision}, {device} ({hardware}{', emulated' if key[6] else ''})"
+        found[label if label not in found else f"{label}, {key[5]} threads, {key[7]} parameters"] = own
+    return dict(sorted(found.items(), key=lambda one: -points(one[1]).groupby(POINT).ngroups))
+
+
+def held_out(
+    measured: pd.DataFrame, work: Work, gbits: Sequence[float], **options: float
+) -> tuple[Fitted, pd.DataFrame]:
+    """Fit without the runs at these link rates, then predict them too: (the model, its `errors` with held_out)."""
+    away = measured.gbit.isin(gbits) & (measured.world_size > 1)
+    fitted = fit(measured[~away], work, **options)
+    errors = fitted.errors(measured)
+    return fitted, errors.assign(held_out=errors.gbit.isin(gbits) & (errors.world_size > 1))

@@ -118,12 +118,31 @@ def measured(gbits, *, worlds=(2,), noise=0.01, repeats=3, seed=0, truth=TRUE) -
     return pd.DataFrame(rows)
 
 
-def test_rates_that_were_not_fitted_are_predicted():
-    fitted = perfmodel.fit(measured([math.inf, 10.0, 1.0]), work())
-    held_out = fitted.errors(measured([3.0, 0.3], seed=9))
-    held_out = held_out[held_out.gbit.isin([3.0, 0.3])]
-    assert len(held_out) == 4 and held_out.error.abs().max() < 0.05
-    assert ((held_out.low < held_out.measured) & (held_out.measured < held_out.high)).sum() >= 3
+def test_rates_that_were_held_out_are_predicted():
+    fitted, errors = perfmodel.held_out(measured([math.inf, 10.0, 3.0, 1.0, 0.3]), work(), [3.0, 0.3])
+    assert set(fitted.measured.gbit) == {math.inf, 10.0, 1.0}
+    away = errors[errors.held_out]
+    assert len(away) == 4 and away.error.abs().max() < 0.05
+    assert ((away.low < away.measured) & (away.measured < away.high)).sum() >= 3
+    assert "0.3 Gbit/s" in errors[errors.gbit == 0.3].extrapolation.iloc[0]
+
+
+def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
+    common = {
+        "workload": "cnn", "dataset": "digits", "device_name": "a CPU", "hardware_id": "here", "threads_per_rank": 1,
+        "parameters": 10, "nodes": 2, "ranks_per_node": 1, "world_size": 2, "parallel": "ddp", "global_batch": 16,
+        "batch_per_device": 8, "seconds": 1.0, "samples": 160, "repeat": 1, "run_id": "r", "emulated": False,
+    }  # fmt: skip
+    runs = pd.DataFrame(
+        [common | {"precision": "fp32", "link_gbit": gbit} for gbit in (None, 10.0, 1.0)]
+        + [common | {"precision": "bf16", "link_gbit": None}]
+        + [common | {"precision": "bf16", "link_gbit": gbit, "emulated": True} for gbit in (1.0, 3.0)]
+    )
+    found = perfmodel.families(runs)
+    assert [len(own) for own in found.values()] == [3, 2, 1]
+    assert list(found)[1].endswith("(here, emulated)")
+    assert perfmodel.points(runs, gbit=100.0).gbit.tolist() == [100.0, 10.0, 1.0, 100.0, 1.0, 3.0]
+    assert perfmodel.points(runs).seconds.tolist() == pytest.approx([0.1] * 6)
 
 
 def test_costs_are_found_again_and_the_table_says_which_the_data_told():

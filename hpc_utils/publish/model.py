@@ -1,0 +1,205 @@
+"""Figures of the performance model: what it predicted and what was measured, what a step consists of, and how far it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
+
+from . import style
+
+# A step's parts from the bottom up: told apart by shade and hatch, in black and white too.
+PARTS = {
+    "compute": ("computing", "0.80", ""),
+    "data": ("waiting for data", "#F0E442", "..."),
+    "host": ("communication: processor", "#56B4E9", "\\\\\\"),
+    "bandwidth": ("communication: bandwidth", "#0072B2", ""),
+    "latency": ("communication: latency", "#CC79A7", "xxx"),
+    "straggler": ("waiting for the slowest rank", "#D55E00", "///"),
+}
+LOOKS = (
+    ("#0072B2", "-", "o"),
+    ("#D55E00", "--", "s"),
+    ("#009E73", "-.", "D"),
+    ("#CC79A7", ":", "^"),
+    ("0.25", (0, (6, 2)), "v"),
+)
+
+
+def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
+    """Left: step times against the link's rate, measured on top of what the model says; right: its error.
+
+    Args:
+        errors: as of `Fitted.errors`, with `held_out` (bool): points that the model was not fitted on.
+        curve: as of `Fitted.predict` over rates, for the same batches.
+    """
+    figure, (times, off) = plt.subplots(1, 2, figsize=(style.PAGE, 2.6), width_ratios=(3, 2))
+    batches = sorted(set(errors.batch_per_device))
+    for (colour, line, marker), batch in zip(LOOKS, batches, strict=False):
+        own = curve[curve.batch_per_device == batch].sort_values("gbit")
+        times.fill_between(own.gbit, own.low, own.high, color=colour, alpha=0.15, linewidth=0)
+        times.plot(own.gbit, own.seconds, color=colour, linestyle=line, label=f"model, {batch:g} images a rank")
+        rows = errors[(errors.batch_per_device == batch) & (errors.world_size > 1)]
+        right = own.gbit.max()
+        for held_out, face in ((False, colour), (True, "white")):
+            chosen = rows[rows.held_out == held_out]
+            places = chosen.gbit.replace(np.inf, right)
+            times.plot(places, chosen.measured, marker, color=colour, markerfacecolor=face)
+            off.plot(places, 100 * chosen.error, marker, color=colour, markerfacecolor=face)
+    rates = sorted(set(errors[errors.world_size > 1].gbit.replace(np.inf, curve.gbit.max())))
+    unlimited = np.isinf(errors.gbit).any()
+    for axes in (times, off):
+        _log(axes.xaxis, axes.set_xscale, 10)
+        names = [f"{rate:g}" for rate in rates]
+        axes.set_xticks(rates, [*names[:-1], "un-\nlimited"] if unlimited else names)
+        axes.set_xlabel("link of each node (Gbit/s)")
+    times.plot([], [], "o", color="0.25", label="measured, fitted on")
+    times.plot([], [], "o", color="0.25", markerfacecolor="white", label="measured, held out")
+    times.set_ylim(bottom=0)
+    times.set_ylabel("time of a step (s)")
+    figure.legend(*times.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    off.axhspan(-10, 10, color="0.93", zorder=0)
+    off.axhspan(-5, 5, color="0.86", zorder=0)
+    off.axhline(0, **style.IDEAL)
+    bound = 1.15 * max(11.0, 100 * errors.error.abs().max())
+    off.set_ylim(-bound, bound)
+    off.set_ylabel("predicted against measured (%)")
+    return figure
+
+
+def parts(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
+    """What a step consists of as ranks are added, a panel for each frame of `Fitted.scaling`, titled by its key.
+
+    `measured_to`: with more ranks than that the panels say extrapolation.
+    """
+    figure, grid = plt.subplots(1, len(predicted), figsize=(style.PAGE, 2.7), squeeze=False, sharey=False)
+    for axes, (title, frame) in zip(grid[0], predicted.items(), strict=True):
+        places, below = np.arange(len(frame)), np.zeros(len(frame))
+        for name, (label, colour, hatch) in PARTS.items():
+            axes.bar(
+                places, frame[name], bottom=below, width=0.8, color=colour, hatch=hatch, edgecolor="white", linewidth=0.4,
+                label=label,
+            )  # fmt: skip
+            below = below + frame[name].to_numpy()
+        axes.set_xticks(places, [f"{world:g}" for world in frame.world_size], rotation=60, fontsize=6.5)
+        axes.grid(axis="x", visible=False)
+        beyond = int((frame.world_size <= measured_to).sum())
+        if beyond < len(frame):
+            axes.axvline(beyond - 0.5, color="0.3", linewidth=0.8, linestyle=":")
+            axes.annotate(
+                "extrapolation", (beyond - 0.5, 1.0), (3, -2), xycoords=("data", "axes fraction"),
+                textcoords="offset points", fontsize=6.5, color="0.3", va="top",
+            )  # fmt: skip
+        axes.set_ylim(0, 1.15 * below.max())
+        axes.set_title(title)
+        axes.set_xlabel("ranks")
+    grid[0][0].set_ylabel("time of a step (s)")
+    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
+def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
+    """Predicted efficiency against ranks with 95 % intervals, a line for each frame of `Fitted.scaling`, named by its key;
+    strong scaling left, weak right."""
+    figure, panels = plt.subplots(1, 2, figsize=(style.PAGE, 2.5), sharey=True)
+    for axes, kind in zip(panels, ("strong", "weak"), strict=True):
+        own = {label: frame for label, frame in predicted.items() if frame.kind.iloc[0] == kind}
+        for (colour, line, marker), (label, frame) in zip(LOOKS, own.items(), strict=False):
+            axes.fill_between(
+                frame.world_size, frame.efficiency_low, frame.efficiency_high, color=colour, alpha=0.13, linewidth=0
+            )
+            axes.plot(
+                frame.world_size,
+                frame.efficiency,
+                color=colour,
+                linestyle=line,
+                marker=marker,
+                markersize=3,
+                label=label,
+            )
+        axes.axvline(measured_to, color="0.3", linewidth=0.8, linestyle=":")
+        axes.annotate(
+            "extrapolation", (measured_to, 1.04), (3, 0), xycoords=("data", "axes fraction"), textcoords="offset points",
+            fontsize=6.5, color="0.3", va="top",
+        )  # fmt: skip
+        axes.axhline(1, **style.IDEAL)
+        _log(axes.xaxis, axes.set_xscale, 2)
+        worlds = [world for frame in own.values() for world in frame.world_size]
+        ticks = [2**power for power in range(0, int(np.log2(max(worlds, default=2))) + 1, 2)]
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.set_title(f"{kind} scaling", pad=9)
+        axes.set_xlabel("ranks")
+        axes.legend(loc="lower left" if kind == "weak" else "upper right")
+    panels[0].set_ylabel("efficiency")
+    panels[0].set_ylim(0, 1.12)
+    panels[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    return figure
+
+
+def laws(measured: pd.DataFrame, curves: Mapping[str, pd.DataFrame], title: str) -> Figure:
+    """Measured step times against ranks and what each law makes of those that it was fitted on.
+
+    Args:
+        measured: world_size, seconds (median), low, high, held_out. curves: name -> world_size, seconds.
+    """
+    figure, axes = plt.subplots(figsize=(style.COLUMN, 2.6))
+    for (colour, line, _), (name, curve) in zip(LOOKS, curves.items(), strict=False):
+        axes.plot(curve.world_size, curve.seconds, color=colour, linestyle=line, label=name)
+    for held_out, face in ((False, "0.15"), (True, "white")):
+        rows = measured[measured.held_out == held_out]
+        bars = [(rows.seconds - rows.low).fillna(0), (rows.high - rows.seconds).fillna(0)]
+        axes.errorbar(
+            rows.world_size, rows.seconds, yerr=bars, fmt="o", color="0.15", markerfacecolor=face, zorder=5,
+            label="measured, held out" if held_out else "measured, fitted on",
+        )  # fmt: skip
+    _log(axes.xaxis, axes.set_xscale, 2)
+    worlds = sorted(set(measured.world_size))
+    axes.set_xticks(worlds, [f"{world:g}" for world in worlds])
+    axes.set_ylim(bottom=0)
+    axes.set(title=title, xlabel="ranks", ylabel="time of a step (s)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def stragglers(replayed: pd.DataFrame, slow: pd.DataFrame) -> Figure:
+    """Left: the mean step and the middle 90 % of steps over ranks against ideal; right: what one slow rank costs.
+
+    Args:
+        replayed: as of `simulate.replay`. slow: as of `simulate.one_slow_rank`.
+    """
+    figure, (times, longer) = plt.subplots(1, 2, figsize=(style.PAGE, 2.4))
+    colour = LOOKS[0][0]
+    times.fill_between(
+        replayed.world_size, replayed.p05, replayed.p95, color=colour, alpha=0.2, linewidth=0, label="90 % of steps"
+    )
+    times.plot(replayed.world_size, replayed.seconds, color=colour, marker="o", markersize=3, label="mean step")
+    times.plot(replayed.world_size, replayed.ideal, label="every rank at the median", **style.IDEAL)
+    times.set_ylim(bottom=0)
+    times.set_ylabel("time of a step (s)")
+    times.legend(loc="lower right")
+    for (shade, line, marker), (factor, own) in zip(LOOKS, slow.groupby("slow"), strict=False):
+        longer.plot(
+            own.world_size, 100 * (own.longer - 1), color=shade, linestyle=line, marker=marker, markersize=3,
+            label=f"one rank {100 * (factor - 1):.0f} % slower",
+        )  # fmt: skip
+    longer.set_ylim(bottom=0)
+    longer.set_ylabel("all ranks' step longer by (%)")
+    longer.legend(loc="best")
+    for axes in (times, longer):
+        _log(axes.xaxis, axes.set_xscale, 2)
+        worlds = sorted(set(replayed.world_size))
+        ticks = worlds[:: max(1, len(worlds) // 6)]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xlabel("ranks")
+    return figure
+
+
+def _log(axis, scale, base: int) -> None:
+    scale("log", base=base)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+    axis.axes.minorticks_off()

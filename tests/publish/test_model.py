@@ -1,0 +1,71 @@
+"""The model's figures show what they are given: every configuration, held-out points told apart, what is extrapolated."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from hpc_utils.analyze import perfmodel, simulate
+from hpc_utils.publish import model, style
+from tests.analyze.test_perfmodel import measured, work
+from tests.analyze.test_simulate import STEADY
+
+WORLDS = [2, 8, 64]
+
+
+@pytest.fixture(scope="module")
+def held_out():
+    style.apply()
+    return perfmodel.held_out(measured([math.inf, 10.0, 1.0, 0.3]), work(), [0.3])
+
+
+def test_held_out_points_are_hollow_and_an_unlimited_link_has_its_place(held_out):
+    fitted, errors = held_out
+    grid = errors[errors.world_size > 1][perfmodel.POINT].replace(math.inf, 40.0)
+    figure = model.validation(errors, fitted.predict(grid))
+    times, off = figure.axes
+    hollow = [line for line in off.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
+    assert sum(len(line.get_xdata()) for line in hollow) == 2  # two batches
+    assert [label.get_text() for label in times.get_xticklabels()] == ["0.3", "1", "10", "un-\nlimited"]
+    assert times.get_ylabel() == "time of a step (s)" and "held out" in figure.legends[0].get_texts()[-1].get_text()
+
+
+def test_bars_add_up_to_the_step_and_say_where_extrapolation_begins(held_out):
+    frame = held_out[0].scaling("weak", 32, WORLDS, gbit=1.0)
+    (axes,) = model.parts({"weak": frame}, measured_to=2).axes
+    tops = [
+        max(bar.get_y() + bar.get_height() for bars in axes.containers for bar in [bars[place]]) for place in range(4)
+    ]
+    assert tops == pytest.approx(frame.seconds.tolist())
+    assert [text.get_text() for text in axes.texts] == ["extrapolation"]
+    (whole,) = model.parts({"weak": frame}, measured_to=64).axes
+    assert not whole.texts
+
+
+def test_reach_draws_strong_and_weak_apart(held_out):
+    frames = {f"{kind} at 1": held_out[0].scaling(kind, 32, WORLDS, gbit=1.0) for kind in ("strong", "weak")}
+    strong, weak = model.reach(frames, measured_to=2).axes
+    assert [axes.get_legend().get_texts()[0].get_text() for axes in (strong, weak)] == list(frames)
+
+
+def test_laws_and_stragglers_show_each_curve(held_out):
+    points = pd.DataFrame(
+        {
+            "world_size": [1, 2],
+            "seconds": [1.0, 1.2],
+            "low": [0.9, math.nan],
+            "high": [1.1, math.nan],
+            "held_out": [False, True],
+        }
+    )
+    figure = model.laws(points, {"Amdahl": points, "Extra-P": points}, "strong")
+    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == ["Amdahl", "Extra-P"]
+    grid = held_out[0].scaling("weak", 32, WORLDS, gbit=1.0)[perfmodel.POINT]
+    slow = simulate.one_slow_rank(held_out[0], grid, STEADY, [1.1, 1.2])
+    _, longer = model.stragglers(simulate.replay(held_out[0], grid, STEADY), slow).axes
+    assert [text.get_text() for text in longer.get_legend().get_texts()] == [
+        "one rank 10 % slower",
+        "one rank 20 % slower",
+    ]
