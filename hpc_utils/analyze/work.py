@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -112,6 +112,24 @@ class Work:
         return cls(
             **lines, gradients=gradients, jitter=jitter(rows), source=f"phases of {len(alone)} runs without a group"
         )
+
+
+def of(runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = ()) -> Work:
+    """What the runs of one family (`perfmodel.families`) do on one device: from the first of `profiles` (records of
+    `results/probes/compute`, newest first) that was measured of the same on the same machine, else from their phases.
+
+    Raises:
+        ValueError: no such profile, and no run without a process group.
+    """
+    what = ("workload", "dataset", "precision", "threads_per_rank", "parameters", "device_name")
+    first = runs.iloc[0]
+    own = epochs[epochs.run_id.isin(runs.run_id[runs.parallel == "none"])]
+    for profile in profiles:
+        if all(profile.get(name) == first[name] for name in what) and str(first.hardware_id).endswith(
+            profile["hardware_id"]
+        ):
+            return Work.from_profile(profile, jitter(own) if len(own) else None)
+    return Work.from_runs(runs, epochs)
 
 
 def jitter(epochs: pd.DataFrame) -> float:

@@ -1,0 +1,53 @@
+"""The performance model as an answer to one question: how long will a step of this configuration take?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from . import perfmodel, work
+from .stats import Estimate
+
+WHAT = ["workload", "dataset", "precision", "hardware_id"]
+
+
+def predictor(
+    runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = (), *, gbit: float = math.inf
+) -> Callable[[Mapping[str, Any]], Estimate | None]:
+    """A function of a planned point (`WHAT`, nodes, ranks_per_node, world_size, parallel, batch_per_device): seconds of its
+    step with a 95 % interval, or None where nothing of its kind was measured in at least two configurations.
+
+    Args:
+        runs, epochs: as of `records.load`; emulated and oversubscribed ones predict nothing.
+        profiles: records of `results/probes/compute`. gbit: the nodes' links.
+    """
+    honest = runs[~runs.emulated.fillna(False).astype(bool) & ~runs.oversubscribed.fillna(False).astype(bool)]
+    known = {key: own for key, own in honest.groupby(WHAT)}
+    profiles = list(profiles)
+    fitted: dict[tuple, perfmodel.Fitted | None] = {}
+
+    def predict(point: Mapping[str, Any]) -> Estimate | None:
+        key = tuple(point[name] for name in WHAT)
+        if key not in fitted:
+            fitted[key] = _fit(known[key], epochs, profiles, gbit) if key in known else None
+        if fitted[key] is None:
+            return None
+        layout = {name: point[name] for name in ("nodes", "ranks_per_node", "world_size", "batch_per_device")}
+        grid = pd.DataFrame(
+            [layout | {"grouped": point["parallel"] != "none", "gbit": point.get("link_gbit") or gbit}]
+        )
+        found = fitted[key].predict(grid).iloc[0]
+        return Estimate(found.seconds, found.low, found.high, len(fitted[key].measured))
+
+    return predict
+
+
+def _fit(runs: pd.DataFrame, epochs: pd.DataFrame, profiles: list, gbit: float) -> perfmodel.Fitted | None:
+    largest = next(iter(perfmodel.families(runs).values()))  # of several (models of other sizes) the best known
+    try:
+        return perfmodel.fit(perfmodel.points(largest, gbit=gbit), work.of(largest, epochs, profiles))
+    except ValueError:
+        return None

@@ -1,0 +1,64 @@
+"""One question, answered from runs: how long will a step take?"""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from hpc_utils.analyze import work
+from hpc_utils.analyze.predictor import predictor
+
+HERE = {"workload": "cnn", "dataset": "digits", "precision": "fp32", "hardware_id": "rehearsal-0123abcd"}
+LAYOUT = {"nodes": 1, "ranks_per_node": 1, "world_size": 1, "parallel": "none", "batch_per_device": 64}
+
+
+def history() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """64 samples take 0.2 s alone; 0.25 s on two nodes."""
+    runs, epochs = [], []
+    for world, seconds in ((1, 0.2), (2, 0.25)):
+        for repeat in (1, 2, 3):
+            name = f"{world}-{repeat}"
+            runs.append(
+                {**HERE, "run_id": name, "device_name": "a CPU", "threads_per_rank": 1, "emulated": False,
+                 "oversubscribed": False, "parameters": 1_000_000, "parallel": "none" if world == 1 else "ddp",
+                 "nodes": world, "ranks_per_node": 1, "world_size": world, "global_batch": 64 * world,
+                 "batch_per_device": 64, "link_gbit": None, "samples": 640 * world, "seconds": 10 * seconds, "repeat": repeat}
+            )  # fmt: skip
+            phases = {f"{phase}_seconds": seconds / 4 for phase in ("data", "forward", "backward", "optimizer")}
+            epochs.append({"run_id": name, "step_p50": seconds, "step_p95": seconds * 1.02} | phases)
+    return pd.DataFrame(runs), pd.DataFrame(epochs)
+
+
+def test_what_was_measured_is_predicted_and_more_nodes_take_longer():
+    predict = predictor(*history())
+    alone = predict(HERE | LAYOUT)
+    assert alone.value == pytest.approx(0.2, rel=0.03) and alone.low < 0.2 < alone.high
+    many = predict(HERE | LAYOUT | {"nodes": 64, "world_size": 64, "parallel": "ddp"})
+    assert many.value > predict(HERE | LAYOUT | {"nodes": 2, "world_size": 2, "parallel": "ddp"}).value > 0.2
+
+
+def test_other_hardware_or_a_single_configuration_says_nothing():
+    runs, epochs = history()
+    assert predictor(runs, epochs)(HERE | LAYOUT | {"hardware_id": "elsewhere"}) is None
+    alone = runs[runs.world_size == 1]
+    assert predictor(alone, epochs)(HERE | LAYOUT) is None
+    assert predictor(runs.assign(emulated=True), epochs)(HERE | LAYOUT) is None
+
+
+def test_a_compute_profile_of_the_same_machine_is_preferred_to_phases():
+    batches = [
+        {"batch": batch, **{phase: [0.05 * batch / 64] * 3 for phase in ("data", "forward", "backward", "optimizer")}}
+        for batch in (32, 64, 128)
+    ]
+    profile = HERE | {
+        "hardware_id": "0123abcd", "threads_per_rank": 1, "parameters": 1_000_000, "device_name": "a CPU", "batches": batches,
+        "ready": [{"name": "w", "bytes": 4e6, "fraction": 1.0}], "name": "p",
+    }  # fmt: skip
+    runs, epochs = history()
+    assert work.of(runs, epochs, [profile]).source == "compute profile p"
+    assert work.of(runs, epochs, [profile | {"device_name": "another"}]).source == "phases of 3 runs without a group"
+    point = HERE | LAYOUT | {"batch_per_device": 128}
+    assert predictor(runs, epochs, [profile])(point).value == pytest.approx(0.4, rel=0.03)
+    assert math.isclose(predictor(*history(), gbit=0.01)(HERE | LAYOUT).value, 0.2, rel_tol=0.03)
