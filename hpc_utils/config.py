@@ -90,6 +90,10 @@ class RunConfig(BaseModel):
     evaluate_every: int = knob(1, "evaluate after every n-th epoch and the last; 0: never", unit="epoch", ge=0)
     seed: int = knob(0, "of weights, order and augmentation", ge=0, lt=2**31)
     repeat: int = knob(1, "which repeat of the measurement this is", ge=1)
+    link_gbit: Annotated[float, Field(gt=0, lt=9999)] | None = knob(
+        None, "rehearsal cluster only: the nodes' links are limited to this, in each direction, while the run is "
+        "measured; none: as they are", unit="Gbit/s",
+    )  # fmt: skip
     collective_timeout: float = knob(600.0, "a collective that takes longer ends the run", unit="s", gt=0)
 
     # What is kept
@@ -163,6 +167,13 @@ class RunConfig(BaseModel):
         return cls(**{name: value for name, value in namespace.items() if name in known})
 
 
+def plain(name: str, value: Any) -> Any:
+    """`value` of a parameter, the text `none` as None where the knob may be left out: TOML and shells have no other."""
+    field = RunConfig.model_fields.get(name)
+    optional = field is not None and field.default is None
+    return None if optional and str(value).lower() in ("none", "null") else value
+
+
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
     """`["epochs=3", "workload_args.depth=12", "steps_per_epoch=none"]` as parameters.
 
@@ -180,9 +191,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         elif name == "workload_args":
             parameters[name] = _json_or_text(value)
         else:
-            field = RunConfig.model_fields.get(name)
-            optional = field is not None and field.default is None
-            parameters[name] = None if optional and value.lower() in ("none", "null") else value
+            parameters[name] = plain(name, value)
     return parameters
 
 

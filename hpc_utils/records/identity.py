@@ -16,6 +16,9 @@ from hpc_utils.config import RunConfig
 # Knobs that cannot change what is measured; a run is the same run whatever they say.
 NOT_MEASURED = {"checkpoint_every", "checkpoint_minutes", "collective_timeout", "save_weights"}
 
+# Knobs that came later: where they say nothing they are no part of the identity, so that older runs keep theirs.
+LATER = {"link_gbit"}
+
 
 def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
     """The parameters that a run of `config` is identified by, both batch sizes resolved.
@@ -24,7 +27,8 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
     its own data; it is another measurement once its module's file is edited.
     """
     global_batch, per_device = config.batches(world_size)
-    parameters = config.model_dump(exclude=NOT_MEASURED) | {
+    unused = {name for name in LATER if getattr(config, name) is None}
+    parameters = config.model_dump(exclude=NOT_MEASURED | unused) | {
         "global_batch": global_batch,
         "batch_per_device": per_device,
     }

@@ -99,6 +99,7 @@ RUNS = (
     Column("pinned", "", "whether ranks were pinned to their cores"),
     Column("oversubscribed", "", "more ranks than cores: barred from scaling figures"),
     Column("emulated", "", "computation was a calibrated wait: never pooled with measured runs"),
+    Column("link_gbit", "Gbit/s", "what the nodes' links were limited to, each way; empty: as they are"),
     Column("seed", "", "of weights, order and augmentation"),
     Column("repeat", "", "which repeat of the measurement"),
     Column("parameters", "", "number of trainable parameters"),

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hpc_utils import records, signals
-from hpc_utils.config import RunConfig
+from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import atomic
-from hpc_utils.records.folder import AlreadyComplete, require_same_request
+from hpc_utils.records.folder import AlreadyComplete, RunFolder, require_same_request
 from hpc_utils.records.identity import measured
 
 from . import optim, precision, randomness
@@ -65,6 +65,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
         CheckpointError: likewise, but it could not be written; or a former one does not fit.
     """
     require_same_request(config.model_dump())
+    _require_links(config)
     sources = source_files(config)
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
     with setup(config) as ranks, exact, signals.listen() as heard:
@@ -87,6 +88,14 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
                 print(f"{done}: its records are read (redo=True, or another repeat, measures anew)")
             return Result(done.path, ranks.is_main)
         return Result(recorder.path, ranks.is_main)
+
+
+def _require_links(config: RunConfig) -> None:
+    if config.link_gbit is not None and RunFolder.from_launcher() is None:
+        raise ConfigError(
+            f"link_gbit={config.link_gbit:g}: nobody has limited the links for this process; `hpc submit` does, on a "
+            f"rehearsal cluster"
+        )
 
 
 class Trainer:
