@@ -81,7 +81,7 @@ def prepare(
         raise ConfigError(f"parallel='none' is one process: use parallel='ddp' for {layout.ranks} ranks")
     measured = identity.measured(config, layout.ranks)
     if ":" not in config.workload:
-        _require_data(config.dataset, paths.data())
+        require_data(config.dataset, paths.data())
     everything = parameters.defaults(notebook) | inject
     own = {name: value for name, value in everything.items() if name not in RunConfig.model_fields}
     run_id = identity.run_id(
@@ -94,6 +94,7 @@ def prepare(
 
 
 @functools.cache  # a study asks for each of its points; a refusal is not remembered
-def _require_data(dataset: str, folder: Path) -> None:
+def require_data(dataset: str, folder: Path) -> None:
+    """DataError if the data set is not in `folder` (`paths.data()`), whole."""
     for split in ("train", "test"):
         datasets.load(dataset, split)

@@ -167,7 +167,7 @@ class Trainer:
         batches = self.loader.batches(self.sampler.epoch(self.epoch, self.step), self.epoch, self.step)
         self.keeper.begin()
         for inputs, targets in self.recorder.epoch(batches):
-            self._step(inputs, targets)
+            self.train_on(inputs, targets)
             self.step += 1
             if self.step < len(self.sampler):
                 self.keeper.between_steps(self)
@@ -179,7 +179,8 @@ class Trainer:
             notes |= self.evaluate()
         return notes
 
-    def _step(self, inputs: Any, targets: Any) -> None:
+    def train_on(self, inputs: Any, targets: Any) -> None:
+        """One step on one batch, its phases told to the recorder."""
         recorder, lr = self.recorder, self._next_lr()
         self.optimizer.zero_grad(set_to_none=True)
         with precision.autocast(self.config.precision, self.ranks.device):
