@@ -72,7 +72,9 @@ class RunConfig(BaseModel):
 
     # How it is computed
     parallel: Literal["none", "ddp"] = knob("ddp", "`none`: one process and no process group, the true baseline")
-    device: Literal["auto", "cuda", "cpu"] = knob("auto", "`cuda` stands for ROCm too")
+    device: Literal["auto", "cuda", "cpu", "emulated"] = knob(
+        "auto", "`cuda` stands for ROCm too; `emulated` computes nothing and waits by a compute profile"
+    )
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = knob("fp32", "fp32 is IEEE; bf16 and fp16 are autocast")
     channels_last: bool = knob(True, "NHWC memory layout for convolutions")
     bucket_mb: float = knob(25.0, "DDP's gradient bucket", unit="MiB", gt=0)
@@ -93,6 +95,14 @@ class RunConfig(BaseModel):
     link_gbit: Annotated[float, Field(gt=0, lt=9999)] | None = knob(
         None, "rehearsal cluster only: the nodes' links are limited to this, in each direction, while the run is "
         "measured; none: as they are", unit="Gbit/s",
+    )  # fmt: skip
+    profile: str | None = knob(
+        None, "emulated device: the compute profile it waits by, a file of results/probes/compute; none: the newest "
+        "that fits",
+    )  # fmt: skip
+    dilation: Annotated[float, Field(ge=1)] | None = knob(
+        None, "emulated device: how much slower compute and links are than what they stand for; none: as little as is "
+        "honest (see hpc_utils/launch/emulated.py)",
     )  # fmt: skip
     collective_timeout: float = knob(600.0, "a collective that takes longer ends the run", unit="s", gt=0)
 
@@ -123,6 +133,12 @@ class RunConfig(BaseModel):
             raise ValueError(f"unknown workload {self.workload!r}: {hint}{known}")
         if self.workload_args and ":" not in self.workload:
             raise ValueError(f"workload_args go to your own module:function, not to {self.workload!r}")
+        if self.device == "emulated" and (self.evaluate_every or self.save_weights):
+            raise ValueError(
+                "device='emulated' learns nothing to evaluate or keep: evaluate_every=0, save_weights=false"
+            )
+        if self.device != "emulated" and not self.profile == self.dilation is None:
+            raise ValueError(f"profile and dilation are of device='emulated', not of {self.device!r}")
         if self.steps_per_epoch is None and self.lr_warmup_epochs > self.epochs:
             raise ValueError(f"lr_warmup_epochs={self.lr_warmup_epochs:g} is longer than epochs={self.epochs}")
         return self

@@ -38,7 +38,7 @@ def held_for(request: Request, *, on_nodes: bool) -> Iterator[None]:
             )
         yield
         return
-    rate = _as_named(found.rate) if gbit is None else rehearsal.rate_of(gbit)
+    rate = _as_named(found.rate) if gbit is None else rehearsal.rate_of(gbit / (request.config.dilation or 1))
     with found.holding(rate, by=request.run_id):
         yield
 

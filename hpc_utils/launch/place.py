@@ -55,6 +55,8 @@ class Place:
             )
         if given.get("link_gbit") is not None and self.fixed_links:
             return f"link_gbit={given['link_gbit']:g} on {self.hardware}: {self.fixed_links}"
+        if device == "emulated":  # its profile says what it can
+            return ""
         why = self.unfit(precision) or self._emulated(precision, device)
         return f"{precision} on {self.hardware}: {why}" if why else ""
 

@@ -13,7 +13,7 @@ from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import identity
 from hpc_utils.records.folder import state
 
-from . import parameters
+from . import emulated, parameters
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def prepare(
         hardware: what it will run on, if that is not this machine (`provenance.hardware_id`).
 
     Raises:
-        ConfigError: unknown, ill-typed or contradictory parameters, or a layout that does not divide.
+        ConfigError: unknown, ill-typed or contradictory parameters, a layout that does not divide, or what an emulated
+            device needs was not measured.
         DataError: the data set is missing or damaged.
     """
     layout = layout or Layout()
@@ -79,6 +80,9 @@ def prepare(
     config, inject = parameters.resolve(notebook, given)
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(f"parallel='none' is one process: use parallel='ddp' for {layout.ranks} ranks")
+    if config.device == "emulated":
+        config = emulated.settle(config, layout, hardware or provenance.hardware_id())
+        inject |= {name: getattr(config, name) for name in ("profile", "dilation")}
     measured = identity.measured(config, layout.ranks)
     if ":" not in config.workload:
         require_data(config.dataset, paths.data())

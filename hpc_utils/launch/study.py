@@ -138,7 +138,10 @@ def plan(name: str, place: Place | None = None) -> Plan:
     missing: dict[tuple, NotApplicable] = {}
     for repeat in range(1, (place.repeats or study.repeats) + 1):
         for series in study.series:
-            shared = study.parameters | series.parameters | dict(place.parameters)
+            own = study.parameters | series.parameters
+            shared = own | place.parameters
+            if own.get("device") == "emulated":  # a place says what computes there; here nothing does
+                shared["device"] = "emulated"
             for values, ranks in _combinations(series, place, shared):
                 given = {name: plain(name, value) for name, value in (shared | values).items()}
                 why = place.refusal(ranks, given)

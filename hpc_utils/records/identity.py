@@ -17,7 +17,7 @@ from hpc_utils.config import RunConfig
 NOT_MEASURED = {"checkpoint_every", "checkpoint_minutes", "collective_timeout", "save_weights"}
 
 # Knobs that came later: where they say nothing they are no part of the identity, so that older runs keep theirs.
-LATER = {"link_gbit"}
+LATER = {"link_gbit", "profile", "dilation"}
 
 
 def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
@@ -54,9 +54,11 @@ def _source(module: str) -> str:
 def settings(parameters: Mapping[str, Any]) -> str:
     """8 hex digits of all that tells two measurements apart beside layout, batch, precision, seed and repeat.
 
-    Runs may be points of one curve, or repeats of one point, only if these are the same.
+    Runs may be points of one curve, or repeats of one point, only if these are the same. Nor is the dilation one of
+    them: it follows from the layout, and `analyze.dilation` takes it out of times.
     """
     apart = {"parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat", "threads_per_rank"}
+    apart |= {"dilation"}
     what = {name: value for name, value in parameters.items() if name not in apart}
     return short_hash(what)
 
@@ -78,6 +80,7 @@ def run_id(parameters: Mapping[str, Any], *, nodes: int = 1, ranks_per_node: int
         parameters.get("dataset", ""),
         parameters["parallel"] + layout,
         parameters["precision"],
+        "emulated" if parameters.get("device") == "emulated" else "",
         f"b{parameters['global_batch']}",
         f"r{parameters['repeat']}",
         short_hash(what),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_utils.config import RunConfig
+from hpc_utils.config import ConfigError, RunConfig
 
 from . import probes
 from .identity import measured
@@ -95,6 +95,17 @@ def newest(config: RunConfig, machine: str, results: Path | None = None) -> Prof
     match = computed(config) | {"hardware_id": machine, "threads_per_rank": config.threads_per_rank or 1}
     record = probes.newest(KIND, results, **match)
     return Profile(record["name"], record) if record else None
+
+
+def required(config: RunConfig) -> Profile:
+    """The profile that `config` names; ConfigError if it names none, or one that is not here."""
+    found = named(config.profile) if config.profile else None
+    if found is None:
+        raise ConfigError(
+            f"device='emulated' with profile={config.profile}: no such record in results/probes/{KIND}; `hpc run` and `hpc "
+            f"submit` choose one, `hpc bench compute` makes one"
+        )
+    return found
 
 
 def named(name: str, results: Path | None = None) -> Profile | None:

@@ -132,7 +132,7 @@ class Trainer:
         self.keeper = Keeper(config, ranks, recorder, heard)
         self.epoch, self.step = 1, 0
         recorder.expect(config.epochs, len(self.sampler))
-        if slow := precision.emulated(config.precision, device):
+        if self.workload.learns and (slow := precision.emulated(config.precision, device)):
             recorder.remark(slow)
         recorder.facts |= {
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
@@ -193,7 +193,8 @@ class Trainer:
         self.scaler.update()
         with torch.no_grad():
             sums = {name: metric(outputs, targets) for name, metric in self.workload.metrics.items()}
-        recorder.step(samples=batch_size(targets), loss=loss, lr=lr, **sums)
+        learnt = {"loss": loss, "lr": lr, **sums} if self.workload.learns else {}
+        recorder.step(samples=batch_size(targets), **learnt)
 
     @torch.inference_mode()
     def evaluate(self) -> dict[str, float]:
@@ -265,8 +266,8 @@ class Trainer:
         self.scaler.update()
 
     def _fresh_optimizer(self) -> None:
-        self.optimizer = optim.build(self.model, self.config, self.peak_lr)
-        self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
+        self.optimizer = self.workload.optimizer(self.model, self.config, self.peak_lr)
+        self.scaler = precision.grad_scaler(self.config.precision if self.workload.learns else "", self.ranks.device)
 
     @property
     def steps_done(self) -> int:
