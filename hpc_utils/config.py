@@ -72,7 +72,9 @@ class RunConfig(BaseModel):
 
     # How it is computed
     parallel: Literal["none", "ddp"] = knob("ddp", "`none`: one process and no process group, the true baseline")
-    device: Literal["auto", "cuda", "cpu"] = knob("auto", "`cuda` stands for ROCm too")
+    device: Literal["auto", "cuda", "cpu", "emulated"] = knob(
+        "auto", "`cuda` stands for ROCm too; `emulated` computes nothing and waits by a compute profile"
+    )
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = knob("fp32", "fp32 is IEEE; bf16 and fp16 are autocast")
     channels_last: bool = knob(True, "NHWC memory layout for convolutions")
     bucket_mb: float = knob(25.0, "DDP's gradient bucket", unit="MiB", gt=0)
@@ -90,6 +92,18 @@ class RunConfig(BaseModel):
     evaluate_every: int = knob(1, "evaluate after every n-th epoch and the last; 0: never", unit="epoch", ge=0)
     seed: int = knob(0, "of weights, order and augmentation", ge=0, lt=2**31)
     repeat: int = knob(1, "which repeat of the measurement this is", ge=1)
+    link_gbit: Annotated[float, Field(gt=0, lt=9999)] | None = knob(
+        None, "rehearsal cluster only: the nodes' links are limited to this, in each direction, while the run is "
+        "measured; none: as they are", unit="Gbit/s",
+    )  # fmt: skip
+    profile: str | None = knob(
+        None, "emulated device: the compute profile it waits by, a file of results/probes/compute; none: the newest "
+        "that fits",
+    )  # fmt: skip
+    dilation: Annotated[float, Field(ge=1)] | None = knob(
+        None, "emulated device: how much slower compute and links are than what they stand for; none: as little as is "
+        "honest (see hpc_utils/launch/emulated.py)",
+    )  # fmt: skip
     collective_timeout: float = knob(600.0, "a collective that takes longer ends the run", unit="s", gt=0)
 
     # What is kept
@@ -119,6 +133,12 @@ class RunConfig(BaseModel):
             raise ValueError(f"unknown workload {self.workload!r}: {hint}{known}")
         if self.workload_args and ":" not in self.workload:
             raise ValueError(f"workload_args go to your own module:function, not to {self.workload!r}")
+        if self.device == "emulated" and (self.evaluate_every or self.save_weights):
+            raise ValueError(
+                "device='emulated' learns nothing to evaluate or keep: evaluate_every=0, save_weights=false"
+            )
+        if self.device != "emulated" and not self.profile == self.dilation is None:
+            raise ValueError(f"profile and dilation are of device='emulated', not of {self.device!r}")
         if self.steps_per_epoch is None and self.lr_warmup_epochs > self.epochs:
             raise ValueError(f"lr_warmup_epochs={self.lr_warmup_epochs:g} is longer than epochs={self.epochs}")
         return self
@@ -163,6 +183,13 @@ class RunConfig(BaseModel):
         return cls(**{name: value for name, value in namespace.items() if name in known})
 
 
+def plain(name: str, value: Any) -> Any:
+    """`value` of a parameter, the text `none` as None where the knob may be left out: TOML and shells have no other."""
+    field = RunConfig.model_fields.get(name)
+    optional = field is not None and field.default is None
+    return None if optional and str(value).lower() in ("none", "null") else value
+
+
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
     """`["epochs=3", "workload_args.depth=12", "steps_per_epoch=none"]` as parameters.
 
@@ -180,9 +207,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         elif name == "workload_args":
             parameters[name] = _json_or_text(value)
         else:
-            field = RunConfig.model_fields.get(name)
-            optional = field is not None and field.default is None
-            parameters[name] = None if optional and value.lower() in ("none", "null") else value
+            parameters[name] = plain(name, value)
     return parameters
 
 

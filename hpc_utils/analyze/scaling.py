@@ -7,16 +7,18 @@ from collections.abc import Iterator
 import pandas as pd
 
 from . import stats
+from .dilation import undilated
 
 # A curve's runs are equal in all of these.
 SAME = [
     "workload", "dataset", "precision", "settings", "device", "device_name", "hardware_id", "threads_per_rank",
-    "emulated", "parameters", "digest", "torch",
+    "emulated", "dilation", "parameters", "digest", "torch",
 ]  # fmt: skip
 
 
 def usable(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that may stand in a scaling figure: not those with more ranks than cores."""
+    """The runs that may stand in a scaling figure, undilated: not those with more ranks than cores."""
+    runs = undilated(runs)
     return runs[~runs.oversubscribed.fillna(False).astype(bool)]
 
 
@@ -28,7 +30,7 @@ def throughput(runs: pd.DataFrame) -> pd.DataFrame:
     """
     keys = [*SAME, "parallel", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
     rows = []
-    for key, group in runs.groupby(keys, dropna=False):
+    for key, group in undilated(runs).groupby(keys, dropna=False):
         estimate = stats.median(group.throughput.tolist())
         found = {"throughput": estimate.value, "low": estimate.low, "high": estimate.high}
         rows.append(dict(zip(keys, key, strict=True)) | found | {"repeats": estimate.repeats})

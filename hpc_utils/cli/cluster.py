@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .on_cluster import nodes_of
+from .on_cluster import links_now, nodes_of
 
 if TYPE_CHECKING:
     from hpc_utils.rehearsal import Cluster
@@ -78,6 +78,8 @@ def cluster_status(name: str) -> None:
     for node, state in status.nodes.items():
         click.echo(f"{node:10} {state:12} {found.address(node)}")
     links = "flat, without links" if found.flat else f"links {status.rate or 'as fast as this machine'}"
+    if status.held:
+        links += f", held for {', '.join(status.held)}"
     click.echo(f"{links}; {', '.join(daemon for daemon, alive in status.daemons.items() if alive)} run")
 
 
@@ -128,6 +130,8 @@ def cluster_use(cluster_name: str, node_type: str) -> None:
     from hpc_utils.records import atomic
 
     found = clusters.read(cluster_name)
+    if found.rehearsal:
+        found = found.linked(links_now())
     node = found.node(node_type)
     place = paths.jobs() / "environment.sh"
     atomic.write_text(place, environment.render(found, node, root=paths.root()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .on_cluster import arrive, connect_to_submissions, nodes_of
+from .on_cluster import arrive, connect_to_submissions, links_now, nodes_of
 
 if TYPE_CHECKING:
     from hpc_utils.launch.status import Entry
@@ -54,7 +54,7 @@ def submit(
         for line in submitting.commands(planned):
             click.echo(line)
         return
-    planned, made = submitting.submit(study, cluster_name, node_type, redo=redo)
+    planned, made = submitting.submit(study, cluster_name, node_type, redo=redo, links=found.links)
     _show(planned)
     if made is None:
         click.echo(f"nothing to submit: `hpc report {planned.index}` draws the figures", err=True)
@@ -147,7 +147,7 @@ def retry(study: str | None) -> None:
     if not newest:
         raise click.UsageError("nothing was submitted yet" + (f" of {study!r}" if study else ""))
     for one in newest.values():
-        planned, made = submitting.submit(one.source, one.cluster, one.node_type)
+        planned, made = submitting.submit(one.source, one.cluster, one.node_type, links=links_now())
         again = f"{planned.runs} submitted again: {', '.join(made.job_ids)}" if made else "nothing to submit again"
         click.echo(f"{one.index}: {again}")
 

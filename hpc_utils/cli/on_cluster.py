@@ -31,7 +31,15 @@ def arrive(cluster_name: str) -> tuple[Cluster, dict[str, str]]:
     connect(found.rehearsal)
     moved = environment.folders(found, paths.root(), os.environ)
     os.environ.update(moved)
-    return found, moved
+    return found.linked(links_now() if found.rehearsal else None), moved
+
+
+def links_now() -> str | None:
+    """What the links of the rehearsal cluster that Slurm's commands find are limited to; see `launch.cluster.Cluster`."""
+    from hpc_utils import rehearsal
+
+    found = rehearsal.around()
+    return None if found is None or found.flat else found.rate or ""
 
 
 def connect(to_rehearsal: bool) -> None:

@@ -60,11 +60,13 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...]) -> None:
     from hpc_utils.launch import local, slurm
     from hpc_utils.launch.watch import follow
 
+    from . import links
+
     def is_gone(owner: Mapping[str, Any]) -> bool:
         return bool(owner["job"]) and slurm.is_over(owner["job"])
 
     try:
-        with follow(request.run_id) as watch:
+        with follow(request.run_id) as watch, links.held_for(request, on_nodes=bool(launcher)):
             path = local.run(request, redo=redo, launcher=launcher, watch=watch, is_gone=is_gone)
     except local.AlreadyComplete as done:
         click.echo(f"{done}: nothing to do (--redo measures it again, after a change of code too)", err=True)

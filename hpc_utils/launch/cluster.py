@@ -25,6 +25,7 @@ from .strict import Strict
 from .text import Label, Module, Text, Word
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}"
+_LINKS = re.compile(r"-[0-9a-f]{8}-([0-9.]+[kmg]bit)$")
 NAME_ALLOWED = "letters, digits and . _ -, at most 31 long"
 
 
@@ -102,6 +103,7 @@ class Cluster(Strict):
     storage: Storage = Storage()
     studies: dict[str, Overrides] = Field({})
     _name: str = PrivateAttr("")
+    _links: str | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
@@ -132,10 +134,25 @@ class Cluster(Strict):
             raise ClusterError(f"cluster {self.name} has no node type {name!r}: {strict.hint(name, self.nodes)}")
         return self.nodes[name]
 
+    @property
+    def links(self) -> str | None:
+        """What a rehearsal's links are limited to by hand, as `1gbit`; "" if they are as fast as its machine; None where
+        they cannot be limited."""
+        return self._links
+
+    def linked(self, links: str | None) -> Cluster:
+        """The same cluster with such links."""
+        other = self.model_copy()
+        other._links = links
+        return other
+
     def hardware_id(self, node_type: str = "") -> str:
-        """What measurements there compare with (HPC_CLUSTER). A rehearsal's carry the machine that it is on."""
+        """What measurements there compare with (HPC_CLUSTER). A rehearsal's carry the machine that it is on, and what
+        its links are limited to by hand: see `links_in`."""
         name = f"{self.name}-{self.node(node_type).name}"
-        return f"{name}-{fingerprint(provenance.hardware())}" if self.rehearsal else name
+        if not self.rehearsal:
+            return name
+        return "-".join(filter(None, [name, fingerprint(provenance.hardware()), self._links]))
 
     def overrides(self, study: str, node_type: str = "") -> Overrides:
         """What that study does differently there: [studies.all], with [studies.<study>] on top; the device is that
@@ -149,6 +166,12 @@ class Cluster(Strict):
         last = {name: getattr(layer, name) for layer in layers for name in layer.model_fields_set}
         kept = {name: last[name] for name in ("ranks", "repeats") if name in last}
         return Overrides(**kept, parameters=parameters, matrix=matrix)
+
+
+def links_in(hardware: str) -> str:
+    """What the links of a hardware id are limited to by hand: 1gbit of rehearsal-cpu-0123abcd-1gbit; "" if they are not."""
+    found = _LINKS.search(hardware)
+    return found[1] if found else ""
 
 
 def known() -> list[str]:

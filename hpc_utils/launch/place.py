@@ -19,6 +19,7 @@ class Place:
         hardware: part of every run's id; measurements on different hardware are different runs.
         ranks_per_node: most ranks on a node; None: all on this one. most_nodes: of one job; None: any.
         unfit: why a run in a precision is not worth making on its devices; "" if it is.
+        fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
         is_here: whether this machine's own devices compute: then its processor has a say too.
         ranks, repeats, parameters, matrix: what to take here instead of what the study says.
     """
@@ -27,6 +28,7 @@ class Place:
     ranks_per_node: int | None = None
     most_nodes: int | None = None
     unfit: Callable[[str], str] = lambda precision: ""
+    fixed_links: str = "its links are what they are; a rehearsal cluster's can be limited"
     is_here: bool = False
     ranks: tuple[int, ...] | None = None
     repeats: int | None = None
@@ -42,14 +44,19 @@ class Place:
         """`ranks` on as few nodes as hold them evenly."""
         return Layout.of(ranks, self.ranks_per_node or ranks)
 
-    def refusal(self, ranks: int, precision: str, device: str) -> str:
-        """Why a run of this many ranks in this precision on this `device` cannot be made here; empty if it can."""
+    def refusal(self, ranks: int, given: Mapping[str, Any]) -> str:
+        """Why a run of this many ranks with these parameters cannot be made here; empty if it can."""
+        precision, device = given.get("precision", "fp32"), given.get("device", "auto")
         layout = self.layout(ranks)
         if self.most_nodes and layout.nodes > self.most_nodes:
             return (
                 f"{ranks} ranks need {layout.nodes} nodes of {self.ranks_per_node}: at most {self.most_nodes} "
                 f"on {self.hardware}"
             )
+        if given.get("link_gbit") is not None and self.fixed_links:
+            return f"link_gbit={given['link_gbit']:g} on {self.hardware}: {self.fixed_links}"
+        if device == "emulated":  # its profile says what it can
+            return ""
         why = self.unfit(precision) or self._emulated(precision, device)
         return f"{precision} on {self.hardware}: {why}" if why else ""
 

@@ -13,7 +13,7 @@ from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import identity
 from hpc_utils.records.folder import state
 
-from . import parameters
+from . import emulated, parameters
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def prepare(
         hardware: what it will run on, if that is not this machine (`provenance.hardware_id`).
 
     Raises:
-        ConfigError: unknown, ill-typed or contradictory parameters, or a layout that does not divide.
+        ConfigError: unknown, ill-typed or contradictory parameters, a layout that does not divide, or what an emulated
+            device needs was not measured.
         DataError: the data set is missing or damaged.
     """
     layout = layout or Layout()
@@ -79,9 +80,12 @@ def prepare(
     config, inject = parameters.resolve(notebook, given)
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(f"parallel='none' is one process: use parallel='ddp' for {layout.ranks} ranks")
+    if config.device == "emulated":
+        config = emulated.settle(config, layout, hardware or provenance.hardware_id())
+        inject |= {name: getattr(config, name) for name in ("profile", "dilation")}
     measured = identity.measured(config, layout.ranks)
     if ":" not in config.workload:
-        _require_data(config.dataset, paths.data())
+        require_data(config.dataset, paths.data())
     everything = parameters.defaults(notebook) | inject
     own = {name: value for name, value in everything.items() if name not in RunConfig.model_fields}
     run_id = identity.run_id(
@@ -94,6 +98,7 @@ def prepare(
 
 
 @functools.cache  # a study asks for each of its points; a refusal is not remembered
-def _require_data(dataset: str, folder: Path) -> None:
+def require_data(dataset: str, folder: Path) -> None:
+    """DataError if the data set is not in `folder` (`paths.data()`), whole."""
     for split in ("train", "test"):
         datasets.load(dataset, split)

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import Field
 
 from hpc_utils import paths
-from hpc_utils.config import ConfigError
+from hpc_utils.config import ConfigError, plain
 from hpc_utils.records import ClaimedElsewhere, atomic, study_index
 from hpc_utils.records.load import Refused, verify
 
@@ -138,10 +138,13 @@ def plan(name: str, place: Place | None = None) -> Plan:
     missing: dict[tuple, NotApplicable] = {}
     for repeat in range(1, (place.repeats or study.repeats) + 1):
         for series in study.series:
-            shared = study.parameters | series.parameters | dict(place.parameters)
+            own = study.parameters | series.parameters
+            shared = own | place.parameters
+            if own.get("device") == "emulated":  # a place says what computes there; here nothing does
+                shared["device"] = "emulated"
             for values, ranks in _combinations(series, place, shared):
-                given = shared | values
-                why = place.refusal(ranks, given.get("precision", "fp32"), given.get("device", "auto"))
+                given = {name: plain(name, value) for name, value in (shared | values).items()}
+                why = place.refusal(ranks, given)
                 if why:
                     key = (series.name, ranks, *map(str, values.values()))
                     missing[key] = NotApplicable(series.name, ranks, values, why)

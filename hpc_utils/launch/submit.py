@@ -73,12 +73,23 @@ def place_on(cluster: Cluster, node: NodeType, study_name: str) -> Place:
         ranks_per_node=allocation.ranks_per_node(cluster, node),
         most_nodes=most_nodes or None,
         unfit=node.refusal,
+        fixed_links=_fixed_links(cluster),
         is_here=cluster.rehearsal,
         ranks=tuple(here.ranks) if here.ranks else None,
         repeats=here.repeats,
         parameters=here.parameters,
         matrix=here.matrix,
     )
+
+
+def _fixed_links(cluster: Cluster) -> str:
+    if not cluster.rehearsal:
+        return Place.fixed_links
+    if cluster.links is None:
+        return "its nodes have no links of their own (those need root)"
+    if cluster.links:
+        return f"they are limited to {cluster.links} by hand: `hpc cluster shape --rate none` lifts that"
+    return ""
 
 
 def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False) -> Draft:
@@ -97,16 +108,19 @@ def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = Fals
 
 
 def submit(
-    name: str, cluster_name: str, node_type: str = "", *, redo: bool = False
+    name: str, cluster_name: str, node_type: str = "", *, redo: bool = False, links: str | None = None
 ) -> tuple[Draft, Submission | None]:
     """Submit what is missing: an array for each group, then the report behind them all.
+
+    Args:
+        links: of a rehearsal, see `Cluster.links`.
 
     Returns what was planned, and the submission (None if nothing was missing).
 
     Raises:
         as `draft`; SlurmError: Slurm refused a job. What was submitted before it stands, and is known.
     """
-    cluster = read(cluster_name)
+    cluster = read(cluster_name).linked(links)
     with one_at_a_time():
         planned = draft(name, cluster, node_type, redo=redo)
         study.write_index(planned.plan, planned.index)

@@ -20,7 +20,7 @@ from .ask import attempt
 from .cpu import core_groups, emulates_bf16
 from .digest import measuring_digest
 from .git import commit, dirty
-from .machine import hardware, hardware_id
+from .machine import hardware, hardware_id, machine_in
 from .scheduler import job
 from .software import environment, host, versions
 from .system import system_markdown, write_system
@@ -37,6 +37,7 @@ __all__ = [
     "hardware_id",
     "host",
     "job",
+    "machine_in",
     "measuring_digest",
     "require",
     "system_markdown",

@@ -31,6 +31,12 @@ def hardware_id(hardware: Mapping[str, Any] | None = None) -> str:
     return cluster or fingerprint(_seen() if hardware is None else hardware)
 
 
+def machine_in(hardware_id: str) -> str:
+    """The machine's fingerprint in a hardware id, whatever cluster is rehearsed on it; without one, the id itself."""
+    found = re.search(r"(?:^|-)([0-9a-f]{8})(?:-[0-9.]+[kmg]bit)?$", hardware_id)
+    return found[1] if found else hardware_id
+
+
 def fingerprint(hardware: Mapping[str, Any]) -> str:
     """8 hex digits of the CPU model, its cores (physical and usable), and the GPUs' names and count.
 

@@ -156,12 +156,17 @@ def _layout(row) -> str:
 
 def _apart(table: pd.DataFrame) -> list[str]:
     """What beside the precision tells the table's configurations apart: points of different ones are no curve."""
-    return [name for name in SAME if name in table and name != "precision" and table[name].nunique(dropna=False) > 1]
+    apart = [name for name in SAME if name in table and name != "precision" and table[name].nunique(dropna=False) > 1]
+    if "emulated" in table and table.emulated.any() and "emulated" not in apart:
+        apart.append("emulated")  # said of each point, though it tells none from another
+    return apart
 
 
 def _more(row, names: list[str]) -> str:
-    """`, digest 1f2e3d4c`: the values of those columns, for a label."""
-    return "".join(f", {name.replace('_', ' ')} {str(getattr(row, name))[:12]}" for name in names)
+    """`, digest 1f2e3d4c, emulated`: the values of those columns, for a label."""
+    marks = ", emulated" if "emulated" in names and row.emulated else ""
+    names = [name for name in names if name != "emulated"]
+    return marks + "".join(f", {name.replace('_', ' ')} {str(getattr(row, name))[:12]}" for name in names)
 
 
 def _curves(rows: pd.DataFrame, names: list[str]) -> list[pd.DataFrame]:

@@ -16,6 +16,9 @@ from hpc_utils.config import RunConfig
 # Knobs that cannot change what is measured; a run is the same run whatever they say.
 NOT_MEASURED = {"checkpoint_every", "checkpoint_minutes", "collective_timeout", "save_weights"}
 
+# Knobs that came later: where they say nothing they are no part of the identity, so that older runs keep theirs.
+LATER = {"link_gbit", "profile", "dilation"}
+
 
 def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
     """The parameters that a run of `config` is identified by, both batch sizes resolved.
@@ -24,7 +27,8 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
     its own data; it is another measurement once its module's file is edited.
     """
     global_batch, per_device = config.batches(world_size)
-    parameters = config.model_dump(exclude=NOT_MEASURED) | {
+    unused = {name for name in LATER if getattr(config, name) is None}
+    parameters = config.model_dump(exclude=NOT_MEASURED | unused) | {
         "global_batch": global_batch,
         "batch_per_device": per_device,
     }
@@ -50,9 +54,11 @@ def _source(module: str) -> str:
 def settings(parameters: Mapping[str, Any]) -> str:
     """8 hex digits of all that tells two measurements apart beside layout, batch, precision, seed and repeat.
 
-    Runs may be points of one curve, or repeats of one point, only if these are the same.
+    Runs may be points of one curve, or repeats of one point, only if these are the same. Nor is the dilation one of
+    them: it follows from the layout, and `analyze.dilation` takes it out of times.
     """
     apart = {"parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat", "threads_per_rank"}
+    apart |= {"dilation"}
     what = {name: value for name, value in parameters.items() if name not in apart}
     return short_hash(what)
 
@@ -74,6 +80,7 @@ def run_id(parameters: Mapping[str, Any], *, nodes: int = 1, ranks_per_node: int
         parameters.get("dataset", ""),
         parameters["parallel"] + layout,
         parameters["precision"],
+        "emulated" if parameters.get("device") == "emulated" else "",
         f"b{parameters['global_batch']}",
         f"r{parameters['repeat']}",
         short_hash(what),

@@ -10,7 +10,8 @@ With root every node has namespaces of its own: host name, address, processes, /
 down; otherwise they are several slurmd on this host. The file system is shared by all, as a cluster's is.
 """
 
-from .cluster import Cluster, Status, down, find, up
+from .cluster import Cluster, Status, around, down, find, up
 from .errors import ClusterError
+from .network import rate_of
 
-__all__ = ["Cluster", "ClusterError", "Status", "down", "find", "up"]
+__all__ = ["Cluster", "ClusterError", "Status", "around", "down", "find", "rate_of", "up"]

@@ -7,7 +7,8 @@ import os
 import socket
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +23,13 @@ PATIENCE = 15.0  # seconds that a keeper gets to end by itself; it takes a fract
 
 @dataclass(frozen=True)
 class Status:
-    """nodes: Slurm's state of each, or "no power". daemons: whether each runs. rate: of the nodes' links, or None."""
+    """nodes: Slurm's state of each, or "no power". daemons: whether each runs. rate: of the nodes' links, or None.
+    held: what is measured over them now."""
 
     nodes: dict[str, str]
     daemons: dict[str, bool]
     rate: str | None
+    held: list[str]
 
 
 class Cluster:
@@ -63,7 +66,12 @@ class Cluster:
         said = subprocess.run(command, env=env, capture_output=True, text=True).stdout
         states = dict(line.split() for line in said.splitlines())
         nodes = {name: states.get(name, "unknown") if on else "no power" for name, on in kept["power"].items()}
-        return Status(nodes, kept["daemons"], kept["rate"])
+        return Status(nodes, kept["daemons"], kept["rate"], kept["held"])
+
+    @property
+    def rate(self) -> str | None:
+        """What the nodes' links are limited to now, as `1gbit`; None if they are not."""
+        return self._ask("status")["rate"]
 
     def kill_node(self, name: str) -> None:
         """A power cut: everything on the node is gone at once; Slurm notices within some 15 s."""
@@ -82,11 +90,22 @@ class Cluster:
 
     def shape(self, rate: str | None) -> None:
         """Limit the bandwidth of every node's link, in each direction, as `1gbit`; None lifts the limit."""
-        if self.flat:
-            raise ClusterError(f"cluster {self.name} is flat: its nodes have no links to shape (links need root)")
-        if rate is not None and not network.RATE.fullmatch(rate):
-            raise ClusterError(f"rate {rate!r}: a number with its unit, as 100mbit or 2.5gbit; kbit, mbit, gbit")
+        self._require_links(rate)
         self._ask("shape", rate=rate)
+
+    @contextmanager
+    def holding(self, rate: str | None, by: str) -> Iterator[None]:
+        """The links limited to `rate` while the block runs; nobody else changes them meanwhile.
+
+        Afterwards they are as before, also if this process does not live to see it. `by`: what is measured over them.
+
+        Raises:
+            ClusterError: something else is measured now over links of another rate.
+        """
+        self._require_links(rate)
+        with socket.socket(socket.AF_UNIX) as connection:
+            self._ask("hold", connection, rate=rate, by=by)
+            yield
 
     def down(self) -> list[str]:
         """End it and remove all of it; the names of what ended."""
@@ -100,9 +119,15 @@ class Cluster:
     def _has_power(self, node: str) -> bool:
         return self._ask("status")["power"][self._known(node)]
 
-    def _ask(self, what: str, **more: str | None) -> dict:
+    def _require_links(self, rate: str | None) -> None:
+        if self.flat:
+            raise ClusterError(f"cluster {self.name} is flat: its nodes have no links to shape (links need root)")
+        if rate is not None and not network.RATE.fullmatch(rate):
+            raise ClusterError(f"rate {rate!r}: a number with its unit, as 100mbit or 2.5gbit; kbit, mbit, gbit")
+
+    def _ask(self, what: str, connection: socket.socket | None = None, **more: str | None) -> dict:
         try:
-            answer = _ask(self.folder, what, **more)
+            answer = _say(connection, self.folder, what, **more) if connection else _ask(self.folder, what, **more)
         except (FileNotFoundError, ConnectionError):
             raise ClusterError(f"cluster {self.name} is not up any more") from None
         if "error" in answer:
@@ -162,6 +187,19 @@ def find(name: str = "rehearsal") -> Cluster | None:
     return Cluster(Plan.load(folder))
 
 
+def around() -> Cluster | None:
+    """The cluster that this process's SLURM_CONF belongs to; None if that is no rehearsal's, or it is not up.
+
+    On a node too, where the keeper's process is out of sight but its socket is not.
+    """
+    conf = Path(os.environ.get("SLURM_CONF") or "/")
+    folder = conf.parent.parent
+    if not ((folder / "plan.json").is_file() and (folder / "control").is_socket()):
+        return None
+    plan = Plan.load(folder)
+    return Cluster(plan) if plan.conf == conf else None
+
+
 def down(name: str = "rehearsal") -> list[str]:
     """End the cluster `name` and remove all of it, also what a killed one left; the names of what there was."""
     folder = folders.of(name)
@@ -198,9 +236,13 @@ def _end_it(name: str) -> str:
 def _ask(folder: Path, what: str, timeout: float = 90.0, **more: str | None) -> dict:
     """One request to the keeper; OSError or ValueError if it does not answer."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(timeout)
-        connection.connect(str(folder / "control"))
-        with connection.makefile("rw") as stream:
-            stream.write(json.dumps({"what": what, **more}) + "\n")
-            stream.flush()
-            return json.loads(stream.readline())
+        return _say(connection, folder, what, timeout, **more)
+
+
+def _say(connection: socket.socket, folder: Path, what: str, timeout: float = 90.0, **more: str | None) -> dict:
+    connection.settimeout(timeout)
+    connection.connect(str(folder / "control"))
+    with connection.makefile("rw") as stream:
+        stream.write(json.dumps({"what": what, **more}) + "\n")
+        stream.flush()
+        return json.loads(stream.readline())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -22,6 +23,7 @@ from pathlib import Path
 from . import configure, daemons, network, process
 from . import folder as folders
 from .errors import ClusterError
+from .links import Links
 from .nodes import Nodes
 from .plan import Plan
 
@@ -37,6 +39,7 @@ class Keeper:
         self.plan = plan
         self.daemons: list[daemons.Daemon] = []
         self.nodes = Nodes(plan)
+        self.links = Links(self.nodes)
 
     def boot(self) -> None:
         """Start everything, and tell of each step with the seconds so far."""
@@ -57,30 +60,44 @@ class Keeper:
         done("nodes")
 
     def serve(self) -> None:
-        """Answer requests on the cluster's socket, one a connection, until one asks for the end."""
+        """Answer requests on the cluster's socket, one a connection, until one asks for the end.
+
+        A connection that holds the links stays open; it says nothing more, so what is heard of it is its end.
+        """
         server = socket.socket(socket.AF_UNIX)
         server.bind(str(self.plan.folder / "control"))
         server.listen()
-        server.settimeout(1.0)
         say({"up": True})
         while True:
             process.reap()
-            with suppress(OSError):  # nobody asked, or who asked went away
+            heard, _, _ = select.select([server, *self.links.holders], [], [], 1.0)
+            for connection in heard:
+                if connection is not server:
+                    self.links.release(connection)
+            if server in heard:
                 connection, _ = server.accept()
-                with connection, connection.makefile("rw") as stream:
-                    connection.settimeout(10.0)
-                    stream.write(json.dumps(self._answer(stream.readline())) + "\n")
+                connection.settimeout(10.0)
+                self._attend(connection)
 
-    def _answer(self, request: str) -> dict:
+    def _attend(self, connection: socket.socket) -> None:
         try:
-            return self.do(**json.loads(request))
+            with connection.makefile("rw") as stream:
+                stream.write(json.dumps(self._answer(stream.readline(), connection)) + "\n")
+        except OSError:  # who asked went away
+            self.links.release(connection)
+        if connection not in self.links.holders:
+            connection.close()
+
+    def _answer(self, request: str, connection: socket.socket) -> dict:
+        try:
+            return self.do(connection, **json.loads(request))
         except ClusterError as error:
             return {"error": str(error)}
         except (ValueError, TypeError) as error:
             return {"error": f"{request!r} is no request: {error}"}
 
-    def do(self, what: str, node: str = "", rate: str | None = None) -> dict:
-        """What `Cluster` asks for; the answer is how the cluster is then."""
+    def do(self, connection: socket.socket, what: str, node: str = "", rate: str | None = None, by: str = "") -> dict:
+        """What `Cluster` asks for over `connection`; the answer is how the cluster is then."""
         match what:
             case "end":
                 raise Ended
@@ -89,11 +106,14 @@ class Keeper:
             case "revive":
                 self.nodes.power_on(node)
             case "shape":
-                self.nodes.shape(rate)
+                self.links.shape(rate)
+            case "hold":
+                self.links.hold(connection, rate, by)
         return {
             "daemons": {daemon.name: daemon.process.alive for daemon in self.daemons},
             "power": self.nodes.power(),
             "rate": self.nodes.rate,
+            "held": self.links.held_by,
         }
 
     def end(self) -> None:

@@ -130,6 +130,14 @@ def shape(node: str, pid: int, rate: str | None) -> None:
             _run([*where, "tc", "qdisc", "replace", "dev", device, "root", *bucket])
 
 
+def rate_of(gbit: float) -> str:
+    """`gbit` Gbit/s as `shape` takes it, three digits behind the point: 0.3 is 300mbit; ClusterError out of range."""
+    for unit, number in (("kbit", gbit * 1e6), ("mbit", gbit * 1e3), ("gbit", gbit)):
+        if 1 <= number < 9999.5:
+            return f"{number:.3f}".rstrip("0").rstrip(".") + unit
+    raise ClusterError(f"a link of {gbit:g} Gbit/s: from 1 kbit/s to 9999 Gbit/s are possible")
+
+
 def ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     return _run(["ip", *arguments], check=check)
 

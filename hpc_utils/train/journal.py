@@ -69,7 +69,7 @@ class Journal:
                 "threads_per_rank": ranks.threads,
                 "pinned": bool(ranks.cores),
                 "oversubscribed": ranks.oversubscribed,
-                "emulated": False,
+                "emulated": bool(ranks.emulates),
                 "hardware_id": provenance.hardware_id(),
                 "restarts": len(self._former),
                 "remarks": self._remarks,

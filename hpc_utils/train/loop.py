@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hpc_utils import records, signals
-from hpc_utils.config import RunConfig
+from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import atomic
-from hpc_utils.records.folder import AlreadyComplete, require_same_request
+from hpc_utils.records.folder import AlreadyComplete, RunFolder, require_same_request
 from hpc_utils.records.identity import measured
 
 from . import optim, precision, randomness
@@ -65,6 +65,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
         CheckpointError: likewise, but it could not be written; or a former one does not fit.
     """
     require_same_request(config.model_dump())
+    _require_links(config)
     sources = source_files(config)
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
     with setup(config) as ranks, exact, signals.listen() as heard:
@@ -87,6 +88,14 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
                 print(f"{done}: its records are read (redo=True, or another repeat, measures anew)")
             return Result(done.path, ranks.is_main)
         return Result(recorder.path, ranks.is_main)
+
+
+def _require_links(config: RunConfig) -> None:
+    if config.link_gbit is not None and RunFolder.from_launcher() is None:
+        raise ConfigError(
+            f"link_gbit={config.link_gbit:g}: nobody has limited the links for this process; `hpc submit` does, on a "
+            f"rehearsal cluster"
+        )
 
 
 class Trainer:
@@ -123,7 +132,7 @@ class Trainer:
         self.keeper = Keeper(config, ranks, recorder, heard)
         self.epoch, self.step = 1, 0
         recorder.expect(config.epochs, len(self.sampler))
-        if slow := precision.emulated(config.precision, device):
+        if self.workload.learns and (slow := precision.emulated(config.precision, device)):
             recorder.remark(slow)
         recorder.facts |= {
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
@@ -158,7 +167,7 @@ class Trainer:
         batches = self.loader.batches(self.sampler.epoch(self.epoch, self.step), self.epoch, self.step)
         self.keeper.begin()
         for inputs, targets in self.recorder.epoch(batches):
-            self._step(inputs, targets)
+            self.train_on(inputs, targets)
             self.step += 1
             if self.step < len(self.sampler):
                 self.keeper.between_steps(self)
@@ -170,7 +179,8 @@ class Trainer:
             notes |= self.evaluate()
         return notes
 
-    def _step(self, inputs: Any, targets: Any) -> None:
+    def train_on(self, inputs: Any, targets: Any) -> None:
+        """One step on one batch, its phases told to the recorder."""
         recorder, lr = self.recorder, self._next_lr()
         self.optimizer.zero_grad(set_to_none=True)
         with precision.autocast(self.config.precision, self.ranks.device):
@@ -183,7 +193,8 @@ class Trainer:
         self.scaler.update()
         with torch.no_grad():
             sums = {name: metric(outputs, targets) for name, metric in self.workload.metrics.items()}
-        recorder.step(samples=batch_size(targets), loss=loss, lr=lr, **sums)
+        learnt = {"loss": loss, "lr": lr, **sums} if self.workload.learns else {}
+        recorder.step(samples=batch_size(targets), **learnt)
 
     @torch.inference_mode()
     def evaluate(self) -> dict[str, float]:
@@ -255,8 +266,8 @@ class Trainer:
         self.scaler.update()
 
     def _fresh_optimizer(self) -> None:
-        self.optimizer = optim.build(self.model, self.config, self.peak_lr)
-        self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
+        self.optimizer = self.workload.optimizer(self.model, self.config, self.peak_lr)
+        self.scaler = precision.grad_scaler(self.config.precision if self.workload.learns else "", self.ranks.device)
 
     @property
     def steps_done(self) -> int:

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from hpc_utils import provenance
 from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.records.profile import required
 
 from . import memory
 
@@ -35,6 +36,7 @@ class Ranks:
         group: what host tensors travel over, where that is not the default group.
         threads: torch's intra-op threads here. cores: logical CPUs pinned to, or () where not pinned.
         oversubscribed: the node's ranks want more cores than it has.
+        emulates: the name of the device that is emulated on this one; "" if it computes itself.
     """
 
     rank: int = 0
@@ -47,6 +49,7 @@ class Ranks:
     threads: int = 1
     cores: tuple[int, ...] = ()
     oversubscribed: bool = False
+    emulates: str = ""
 
     @property
     def is_main(self) -> bool:
@@ -58,12 +61,16 @@ class Ranks:
 
     @property
     def device_kind(self) -> str:
-        """cpu, cuda or rocm."""
+        """cpu, cuda, rocm or emulated."""
+        if self.emulates:
+            return "emulated"
         return "rocm" if self.device.type == "cuda" and torch.version.hip else self.device.type
 
     @property
     def device_name(self) -> str:
         """The device's model, as its maker calls it."""
+        if self.emulates:
+            return f"{self.emulates} (emulated)"
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         return provenance.hardware()["cpu"]["model"] or "CPU"
@@ -162,9 +169,12 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
     memory.keep_freed()
     device = _device(config, local)
     grouped = config.parallel != "none"
+    emulated = required(config) if config.device == "emulated" else None
     with _host_threads(config, device, local, per_node) as (threads, cores, oversubscribed):
         backend = _join(config, device, rank, world) if grouped else None
         ranks = Ranks(rank, world, local, per_node, device, backend, None, threads, cores, oversubscribed)
+        if emulated:
+            ranks = replace(ranks, emulates=emulated.device_name, threads=emulated.record["threads_per_rank"])
         try:
             yield ranks
         except BaseException:
@@ -177,7 +187,7 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
 
 
 def _device(config: RunConfig, local_rank: int) -> torch.device:
-    if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
+    if config.device in ("cpu", "emulated") or (config.device == "auto" and not torch.cuda.is_available()):
         return CPU
     if not torch.cuda.is_available():
         raise ConfigError(
@@ -233,14 +243,15 @@ def _host_threads(
     """Give this rank its own cores: (threads, pinned logical CPUs, oversubscribed)."""
     provenance.hardware()  # counts this process's cores: look before they are pinned
     cores = provenance.core_groups()
-    on_gpu = device.type == "cuda"
+    on_gpu, waits = device.type == "cuda", config.device == "emulated"
     share = max(1, len(cores) // torch.cuda.device_count()) if on_gpu else 1  # equal at every number of ranks
-    threads = config.threads_per_rank or share
+    threads = 1 if waits else config.threads_per_rank or share
     # A rehearsal's nodes that share cores say so: each alone cannot see it.
     oversubscribed = per_node * threads > len(cores) or bool(os.environ.get("HPC_SHARED_CORES"))
+    oversubscribed = oversubscribed and not waits  # who waits needs no core
     mine: tuple[int, ...] = ()
     # A GPU's host threads stay free unless asked for: which cores are near it, local ranks do not tell.
-    if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):
+    if hasattr(os, "sched_setaffinity") and not (oversubscribed or waits) and (not on_gpu or config.threads_per_rank):
         mine = tuple(cpu for core in cores[local_rank * threads : (local_rank + 1) * threads] for cpu in core)
     before = torch.get_num_threads(), os.sched_getaffinity(0) if mine else None
     _pin(mine)

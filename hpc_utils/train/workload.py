@@ -9,6 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from hpc_utils.config import RunConfig
+
+from . import optim
+
 Batch = tuple[Any, Any]
 
 
@@ -40,6 +44,8 @@ class Workload:
         metrics: name -> function (outputs, targets) -> *sum* over the batch, a scalar tensor.
         forward: (model, inputs) -> outputs, for models that take more than one tensor.
         collate: as a DataLoader's, for map-style data sets.
+        optimizer: (model, configuration, peak learning rate) -> optimizer; by default what the configuration says.
+        learns: whether loss and metrics mean anything; they are not recorded if not.
     """
 
     model: Callable[[], nn.Module]
@@ -49,6 +55,8 @@ class Workload:
     metrics: Mapping[str, Callable[[Any, Any], Tensor]] = field(default_factory=dict)
     forward: Callable[[nn.Module, Any], Any] = lambda model, inputs: model(inputs)
     collate: Callable[[list], Batch] | None = None
+    optimizer: Callable[[nn.Module, RunConfig, float], torch.optim.Optimizer] = optim.build
+    learns: bool = True
 
 
 def correct(outputs: Tensor, targets: Tensor) -> Tensor:

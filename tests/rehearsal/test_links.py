@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hpc_utils.rehearsal import Cluster, ClusterError
+from hpc_utils.rehearsal import Cluster, ClusterError, network, rate_of
 
 from .support import slurm, state, wait_for
 
@@ -74,3 +77,41 @@ def test_a_rate_is_a_number_and_a_unit(linked: Cluster, rate: str) -> None:
 def test_only_nodes_of_the_cluster_lose_power(linked: Cluster) -> None:
     with pytest.raises(ClusterError, match="node1, node2"):
         linked.kill_node("node3")
+
+
+def test_who_measures_holds_the_links_until_the_end(linked: Cluster) -> None:
+    linked.shape("200mbit")
+    with linked.holding("100mbit", by="mine"):
+        status = linked.status()
+        assert (status.rate, status.held) == ("100mbit", ["mine"])
+        with pytest.raises(ClusterError, match="while mine is measured"):
+            linked.shape(None)
+        with pytest.raises(ClusterError, match="while mine is measured"), linked.holding("1gbit", by="other"):
+            pass
+        with linked.holding("100mbit", by="beside"):
+            pass
+        assert linked.rate == "100mbit", "one of two has ended"
+    wait_for(lambda: linked.rate == "200mbit", "the links are as before")
+
+
+def test_a_killed_holder_gives_the_links_back(linked: Cluster) -> None:
+    code = "import sys, time; from hpc_utils import rehearsal\n"
+    code += "with rehearsal.around().holding('100mbit', by='mine'): print(flush=True); time.sleep(600)"
+    env = os.environ | linked.environment()
+    holder = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
+    assert holder.stdout.readline()
+    assert linked.rate == "100mbit"
+    holder.kill()
+    wait_for(lambda: linked.rate is None, "the links are as before")
+    holder.communicate()
+
+
+@pytest.mark.parametrize(
+    ("gbit", "rate"),
+    [(10, "10gbit"), (1, "1000mbit"), (0.3, "300mbit"), (10 / 7, "1428.571mbit"), (0.00125, "1250kbit")],
+)
+def test_a_rate_in_gbit(gbit: float, rate: str) -> None:
+    assert rate_of(gbit) == rate
+    assert network.RATE.fullmatch(rate)
+    with pytest.raises(ClusterError, match="kbit"):
+        rate_of(gbit * 1e-9)

@@ -1,0 +1,60 @@
+"""A rehearsal cluster's links, as fast as a run wants them for as long as it is measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpc_utils.launch.request import Request
+
+
+@contextmanager
+def held_for(request: Request, *, on_nodes: bool) -> Iterator[None]:
+    """Limit the links of the nodes that this job is on, as the run's `link_gbit` says, until the block ends.
+
+    A run that asks for nothing is held to what its hardware id says of links limited by hand. Elsewhere there is
+    nothing to hold.
+
+    Args:
+        on_nodes: the run's ranks are started on the job's nodes, not by this process beside itself.
+
+    Raises:
+        ConfigError: there are no links to limit here, or they are not what the run's id says.
+        ClusterError: something else is measured now over links of another rate.
+    """
+    from hpc_utils import rehearsal
+    from hpc_utils.config import ConfigError
+
+    gbit = request.config.link_gbit
+    found = rehearsal.around() if on_nodes and os.environ.get("SLURM_JOB_ID") else None
+    if found is None or found.flat:
+        if gbit is not None:
+            raise ConfigError(
+                f"link_gbit={gbit:g}: here are no links that could be limited. A job on a rehearsal cluster that was "
+                f"started with root has them: hpc submit STUDY --cluster rehearsal"
+            )
+        yield
+        return
+    rate = _as_named(found.rate) if gbit is None else rehearsal.rate_of(gbit / (request.config.dilation or 1))
+    with found.holding(rate, by=request.run_id):
+        yield
+
+
+def _as_named(rate: str | None) -> str | None:
+    """`rate`, the links' now, if the run's id says the same."""
+    from hpc_utils import provenance
+    from hpc_utils.config import ConfigError
+    from hpc_utils.launch.cluster import links_in
+
+    hardware = provenance.hardware_id()
+    named = links_in(hardware)
+    if named == (rate or ""):
+        return rate
+    raise ConfigError(
+        f"the nodes' links are {f'limited to {rate}' if rate else 'not limited'} now, but this run was named for "
+        f"{f'links of {named}' if named else 'links as fast as the machine'} ({hardware}): "
+        f"`hpc cluster shape --rate {named or 'none'}`, or submit it again (by hand: first `hpc cluster use NAME`)"
+    )

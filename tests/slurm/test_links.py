@@ -1,0 +1,62 @@
+"""Runs over links that are limited for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpc_utils import records
+from hpc_utils.cli.links import held_for
+from hpc_utils.config import ConfigError
+from hpc_utils.launch.request import Layout, prepare
+from hpc_utils.paths import notebooks
+from hpc_utils.rehearsal import Cluster
+
+from .conftest import Desk
+
+PARAMETERS = {"workload": "cnn", "steps_per_epoch": 3, "warmup_steps": 1, "epochs": 1, "evaluate_every": 0}
+
+
+def test_a_runs_links_are_limited_while_it_is_measured(desk: Desk) -> None:
+    """... and as before afterwards."""
+    cluster = desk.cluster
+    cluster.shape("500mbit")
+    try:
+        job = desk.submit_training(parameters=PARAMETERS | {"link_gbit": 0.01})
+        desk.wait(lambda: cluster.status().held)
+        assert cluster.rate == "10mbit"
+        desk.wait_for(job, "COMPLETED", "FAILED")
+        desk.wait(lambda: cluster.rate == "500mbit")
+    finally:
+        cluster.shape(None)
+    (run,) = records.load(desk.results).runs.itertuples()
+    assert run.link_gbit == 0.01
+    assert run.step_p50 > 0.5 * 4 * run.parameters * 8 / 0.01e9, "each node sends all gradients once a step"
+
+
+@pytest.mark.parametrize(
+    ("rate", "hardware", "words"),
+    [
+        ("500mbit", "rehearsal-cpu-0123abcd", "--rate none"),
+        (None, "rehearsal-cpu-0123abcd-1gbit", "--rate 1gbit"),
+        ("1gbit", "rehearsal-cpu-0123abcd-1gbit", ""),
+        (None, "rehearsal-cpu-0123abcd", ""),
+    ],
+)
+def test_a_run_begins_over_the_links_that_its_id_names(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, rate: str | None, hardware: str, words: str
+) -> None:
+    for name, value in (cluster.environment() | {"SLURM_JOB_ID": "1", "HPC_CLUSTER": hardware}).items():
+        monkeypatch.setenv(name, value)
+    request = prepare(notebooks() / "02_ddp.ipynb", PARAMETERS, Layout(2, 1))
+    cluster.shape(rate)
+    try:
+        if words:
+            with pytest.raises(ConfigError, match=words), held_for(request, on_nodes=True):
+                pass
+        else:
+            with held_for(request, on_nodes=True):
+                assert cluster.status().held == [request.run_id]
+    finally:
+        while cluster.status().held:
+            pass
+        cluster.shape(None)
