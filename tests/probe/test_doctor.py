@@ -95,7 +95,7 @@ def test_nothing_is_left(one, two) -> None:
     for doctor, _ in (one, two):
         assert doctor.left() == []
         assert [path.name for path in doctor.results.iterdir()] == ["doctor"]
-        assert not list(doctor.folder.glob("hpc-doctor-*"))
+        assert not list(doctor.folder.glob("hpc-*"))
 
 
 @pytest.mark.soak
