@@ -35,11 +35,14 @@ class NoReport(RuntimeError):
     exit_code = 1
 
 
-def here(nproc: int, module: str, arguments: Sequence[str], *, seconds: float) -> dict[str, Any]:
+def here(
+    nproc: int, module: str, arguments: Sequence[str], *, seconds: float, grace: float = 0.0
+) -> dict[str, Any]:
     """Run `module` on `nproc` ranks of this machine, which print as they go; the record that rank 0 left.
 
     Args:
         seconds: after which ranks that did not end themselves are ended.
+        grace: seconds that ranks have to tidy up when they are ended before they are done.
 
     Raises:
         NoReport: the ranks ended without one; what they printed says why.
@@ -57,9 +60,10 @@ def here(nproc: int, module: str, arguments: Sequence[str], *, seconds: float) -
             end = time.monotonic() + seconds
             while process.poll() is None and not copy.exists() and time.monotonic() < end:
                 time.sleep(POLL)
-        finally:  # at once: the launcher would wait for ranks that hang, and those that are asked to end would report
-            process.kill()
-            end_tree(process, (MARK, folder))
+        finally:
+            if copy.exists() or not grace:  # at once: the launcher would wait for ranks that hang
+                process.kill()
+            end_tree(process, (MARK, folder), grace)
         if not copy.exists():
             raise NoReport("the ranks ended, or were ended, without a report: what they printed says why")
         return json.loads(copy.read_text())
