@@ -6,7 +6,7 @@ Reads the record of `hpc bench allreduce` (`records.probes`, kind `allreduce`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,9 @@ from .stats import Estimate
 
 TOLERANCE = 0.25  # the worst relative residual with which one latency and bandwidth still describe a link
 FEWEST = 3  # sizes: two numbers are fitted
-OUTLIER = 0.1  # a relative residual from which on a size counts less
+WIDTH = 4  # bytes of a number: messages are float32
+FLOOR = 0.05  # relative: no size is known better than the model is true
+OUTLIER = 2.0  # standard errors from which on a size counts less
 
 Record = Mapping[str, Any]
 
@@ -33,7 +35,8 @@ class LinkFit:
     Attributes:
         group, ranks: of the record.
         latency: s of one message. bandwidth: byte/s in each direction. Both with their 95 % interval.
-        residual: root mean square, over sizes, of |modelled / measured - 1|; worst: the largest, at `worst_bytes`.
+        residual: root mean square, over sizes, of modelled / measured - 1; worst: the largest, without its sign, at
+            `worst_bytes`, where the longest repeat took `worst_spread` times the shortest.
         sizes: messages in bytes that were fitted to.
     """
 
@@ -44,6 +47,7 @@ class LinkFit:
     residual: float
     worst: float
     worst_bytes: int
+    worst_spread: float
     sizes: tuple[int, ...]
 
     @property
@@ -62,7 +66,7 @@ class LinkFit:
             return ""
         return (
             f"one latency and bandwidth do not describe this link: off by {self.worst:.0%} at {self.worst_bytes:,} "
-            f"bytes, by {self.residual:.0%} on the whole"
+            f"bytes (where repeats differ by a factor of {self.worst_spread:.2g}), by {self.residual:.0%} on the whole"
         )
 
     def seconds(self, size: float) -> float:
@@ -93,10 +97,10 @@ def bandwidths(record: Record) -> pd.DataFrame:
 def fit(record: Record, group: str) -> LinkFit:
     """Latency and bandwidth of the ring (`collective.ring`) that comes closest to a group's times.
 
-    Least squares on log(modelled / measured), so that every size counts alike, with a soft-L1 loss, so that sizes at
-    which the library changes its protocol do not bend the rest. Each size is one point, its median: what the model
-    misses there is common to its repeats. The 95 % intervals are t intervals of the logs from the residuals, and so
-    hold noise and misfit.
+    Least squares on log(modelled / measured) of each size's median, so that relative errors count whatever the size,
+    weighted by the spread of its repeats, with a soft-L1 loss, so that sizes at which the library changes its protocol
+    do not bend the rest. The 95 % intervals are t intervals of the logs from the residuals over sizes, and so hold
+    noise and misfit: what the model misses at a size is common to its repeats. Messages of fewer numbers than ranks are left out: of those a ring sends some parts empty.
 
     Raises:
         ValueError: no such group, or fewer than three sizes.
@@ -106,11 +110,15 @@ def fit(record: Record, group: str) -> LinkFit:
 
     if group not in record["groups"]:
         raise ValueError(f"no group {group!r} in this record; it has {', '.join(record['groups'])}")
-    measured, ranks = record["groups"][group]["samples"], record["groups"][group]["ranks"]
+    ranks = record["groups"][group]["ranks"]
+    measured = [sample for sample in record["groups"][group]["samples"] if sample["bytes"] >= WIDTH * ranks]
     if len(measured) < FEWEST:
-        raise ValueError(f"{group}: {len(measured)} message sizes, expected {FEWEST} or more: raise --largest")
+        raise ValueError(
+            f"{group}: {len(measured)} sizes of {WIDTH * ranks} bytes or more, expected {FEWEST}: raise --largest"
+        )
     sizes = np.array([sample["bytes"] for sample in measured], dtype=float)
     times = np.array([float(np.median(sample["seconds"])) for sample in measured])
+    errors = np.array([_error(sample["seconds"]) for sample in measured])
     repeats = min(len(sample["seconds"]) for sample in measured)
 
     def misses(logs: np.ndarray) -> np.ndarray:
@@ -124,11 +132,16 @@ def fit(record: Record, group: str) -> LinkFit:
 
     # From the ends: the smallest message is all latency, the largest all bandwidth.
     alone, whole = _ring(0, ranks, Link(1.0, 1.0)), _ring(sizes[-1], ranks, Link(0.0, 1.0))
-    start = np.log([times[0] / alone, whole / times[-1]])
-    found = least_squares(misses, start, slopes, loss="soft_l1", f_scale=OUTLIER)
+    found = least_squares(
+        lambda logs: misses(logs) / errors,
+        np.log([times[0] / alone, whole / times[-1]]),
+        lambda logs: slopes(logs) / errors[:, None],
+        loss="soft_l1",
+        f_scale=OUTLIER,
+    )
     missed, slope, freedom = misses(found.x), slopes(found.x), len(sizes) - 2
-    counts = 1 / np.sqrt(1 + (missed / OUTLIER) ** 2)  # each size's weight under soft L1
-    variance = np.linalg.inv(slope.T @ (counts[:, None] * slope)) * (missed**2).sum() / freedom
+    weights = 1 / (errors**2 * np.sqrt(1 + (missed / errors / OUTLIER) ** 2))  # soft L1's
+    variance = np.linalg.inv(slope.T @ (weights[:, None] * slope)) * ((missed / errors) ** 2).sum() / freedom
     half = t.ppf((1 + stats.CONFIDENCE) / 2, freedom) * np.sqrt(np.diag(variance))
     latency, bandwidth = (
         Estimate(*map(float, np.exp([middle, middle - wide, middle + wide])), repeats)
@@ -136,10 +149,24 @@ def fit(record: Record, group: str) -> LinkFit:
     )
     relative = np.abs(np.expm1(missed))
     worst = int(relative.argmax())
+    there = measured[worst]["seconds"]
     return LinkFit(
-        group, ranks, latency, bandwidth, float(np.sqrt((relative**2).mean())), float(relative[worst]),
-        int(sizes[worst]), tuple(map(int, sizes)),
-    )  # fmt: skip
+        group,
+        ranks,
+        latency,
+        bandwidth,
+        residual=float(np.sqrt((relative**2).mean())),
+        worst=float(relative[worst]),
+        worst_bytes=int(sizes[worst]),
+        worst_spread=max(there) / min(there),
+        sizes=tuple(map(int, sizes)),
+    )
+
+
+def _error(seconds: Sequence[float]) -> float:
+    """Relative standard error of a size's time."""
+    spread = float(np.std(np.log(seconds), ddof=1)) / math.sqrt(len(seconds)) if len(seconds) > 1 else 0.0
+    return math.hypot(FLOOR, spread)
 
 
 def _ring(size: float, ranks: int, link: Link) -> float:

@@ -35,9 +35,7 @@ class NoReport(RuntimeError):
     exit_code = 1
 
 
-def here(
-    nproc: int, module: str, arguments: Sequence[str], *, seconds: float, grace: float = 0.0
-) -> dict[str, Any]:
+def here(nproc: int, module: str, arguments: Sequence[str], *, seconds: float, grace: float = 0.0) -> dict[str, Any]:
     """Run `module` on `nproc` ranks of this machine, which print as they go; the record that rank 0 left.
 
     Args:

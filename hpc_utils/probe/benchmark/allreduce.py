@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpc_utils.config import ConfigError
+from hpc_utils.probe.check import count
 from hpc_utils.records.bandwidth import bandwidths
 
 from .say import Say, size
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 MIB = 2**20
 SMALLEST, STEP = 4, 4  # B, and the factor from one size to the next
 LARGEST = 256  # MiB
-MOMENT, MOST = 0.02, 200  # s that a repeat lasts at least, and calls in it at most
+MOMENT, MOST = 0.1, 1000  # s that a repeat should last at least, and calls in it at most
 GROUPS = {
     "all": "all ranks",
     "intra": "the ranks of one node, each node at once",
@@ -68,9 +69,7 @@ def measure(ranks: Ranks, *, repeats: int, largest: int, seconds: float, say: Sa
     buffer = torch.zeros(largest * MIB // 4, device=ranks.device)  # sums stay zero, however often
     began = time.perf_counter()
     groups = list(_groups(ranks))
-    points = [
-        point for group in groups for point in _plan(ranks, group, buffer, repeats, seconds / len(groups), say)
-    ]
+    points = [point for group in groups for point in _plan(ranks, group, buffer, repeats, seconds / len(groups), say)]
     for repeat in range(repeats):
         for point in points:
             say.now(f"{point.group.name}, {size(point.bytes)}, repeat {repeat + 1} of {repeats}")
@@ -93,7 +92,7 @@ def measure(ranks: Ranks, *, repeats: int, largest: int, seconds: float, say: Sa
 def table(record: Mapping[str, Any]) -> Iterator[str]:
     """The record as nccl-tests prints its own: medians, and from the shortest to the longest repeat."""
     for name, group in record["groups"].items():
-        yield f"{name}: {GROUPS[name]} ({group['ranks']} ranks on {group['nodes']} nodes, {record['backend']})"
+        yield f"{name}: {GROUPS[name]} ({group['ranks']} on {count(group['nodes'], 'node')}, {record['backend']})"
         yield f"  {'size':>8}  {'time (ms)':>10}  {'min .. max':>20}  {'algorithm (GB/s)':>16}  {'bus (GB/s)':>10}"
         for sample in group["samples"]:
             times = [1e3 * seconds for seconds in sample["seconds"]]
