@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -84,24 +85,52 @@ def bench_storage(
     Places are the data folder, a disk of the node (storage.node_local of the cluster file, else TMPDIR) and memory
     (/dev/shm). Each gets a copy of its own, removed at the end. The record is kept under results/probes/storage.
     """
-    raise NotImplementedError
+    from hpc_utils.analyze import storage
+
+    layout = (nodes, ranks_per_node)
+    arguments = ["storage", f"--repeats={repeats}", f"--dataset={dataset}"]
+    record = _measure(arguments, nproc, cluster_name, node_type, layout, dataset)
+    click.echo("loader time to expect per batch, with its 95 % interval (ms):")
+    click.echo(f"  {'place':10}  {'batch':>5}  {'first epoch':>22}  {'later epochs':>22}  {'images/s':>9}")
+    for row in storage.loader(record).itertuples():
+        first = _milliseconds(row.first_seconds, row.first_low, row.first_high)
+        later = _milliseconds(row.seconds, row.low, row.high)
+        click.echo(f"  {row.place:10}  {row.batch:5}  {first:>22}  {later:>22}  {row.rate:9,.0f}")
+    for row in storage.reads(record).itertuples():
+        if row.state == "cached" and row.filesystem not in storage.IN_MEMORY:
+            click.secho(f"  {row.place}, {row.pattern}: not cold, though asked to be: a cache serves it", fg="yellow")
 
 
 def _measure(
-    arguments: list[str], nproc: int, cluster_name: str | None, node_type: str, layout: tuple[int, int]
+    arguments: list[str],
+    nproc: int,
+    cluster_name: str | None,
+    node_type: str,
+    layout: tuple[int, int],
+    dataset: str = "",
 ) -> Mapping[str, Any]:
-    """The record; what the ranks print is shown."""
+    """The record; what the ranks print is shown. Refused is what cannot be measured, before anything starts."""
     from hpc_utils.launch import bench
 
-    if not cluster_name:
+    found = arrive(cluster_name)[0] if cluster_name else None
+    if dataset:
+        bench.refuse(dataset)
+    if not found:
         return bench.here(nproc, arguments)
-    found, _ = arrive(cluster_name)
     said, record = bench.on_cluster(found, node_type, layout, arguments, lambda line: click.echo(line, err=True))
     click.echo(said)
     return record
 
 
 def _interval(estimate: Estimate, scale: float, unit: str) -> str:
-    """`92.1 Gbit/s [90.3, 93.8]`."""
+    """`92.1 [90.3, 93.8] Gbit/s`."""
     value, low, high = (scale * number for number in estimate[:3])
-    return f"{value:.3g} {unit} [{low:.3g}, {high:.3g}]"
+    return f"{value:.3g} [{low:.3g}, {high:.3g}] {unit}"
+
+
+def _milliseconds(*seconds: float) -> str:
+    """`4.36 [3.51, 5.42]`; `4.36` without an interval, `not known` without a value."""
+    value, low, high = (1e3 * number for number in seconds)
+    if math.isnan(value):
+        return "not known"
+    return f"{value:.3g}" if math.isnan(low) else f"{value:.3g} [{low:.3g}, {high:.3g}]"
