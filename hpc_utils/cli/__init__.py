@@ -19,7 +19,7 @@ COMMANDS = {
     "run": ("run", "Execute a notebook on every rank."),
     "point": ("run", "Execute one point of a submission (array jobs call it)."),
     "doctor": ("doctor", "Is this machine, or this cluster, ready to measure?"),
-    "bench": ("bench", "Measure this machine: computing."),
+    "bench": ("bench", "How fast are the links, the storage, and a model's computing?"),
     "params": ("run", "List every parameter of a run."),
     "data": ("data", "Data sets: fetch once, train from everywhere."),
     "study": ("study", "Studies: matrices of runs, on this machine."),

@@ -10,18 +10,15 @@ for whoever started this and wants the verdict.
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import os
 import signal
 import socket
 import sys
-import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from hpc_utils.probe import report
+from hpc_utils.probe import process, report
 from hpc_utils.probe.bench import SECONDS, Bench, Options
 from hpc_utils.probe.box import boxed
 from hpc_utils.probe.check import Check, Verdict
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from hpc_utils.probe.conduct import Conductor
 
 LATE = 45.0  # s over its time after which a rank ends itself: it may have begun before rank 0
-PARENT = "HPC_PARENT"  # the launcher's process, if it says so (hpc_utils.launch.lifeline)
 KEEPING = 8.0  # s: the results may lie on a file system that hangs
 
 
@@ -42,10 +38,7 @@ class Ended(BaseException):
 def main(arguments: list[str]) -> int:
     """Look, and on rank 0 judge and report; the exit code."""
     asked = _arguments(arguments)
-    out, err = _own_streams()
-    parent = int(os.environ.get(PARENT, os.getppid()))  # it may be gone by now
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    faulthandler.dump_traceback_later(asked.seconds + LATE, exit=True, file=err)  # also where no Python runs any more
+    out, err = process.begin(asked.seconds + LATE)
     inherited = tuple(filter(None, asked.inherited.split(",")))
     options = Options(asked.seconds, asked.device, asked.torch, asked.link_gbit, inherited)
     if int(os.environ.get("RANK", 0)) == 0:
@@ -121,24 +114,6 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--inherited", default="", help="variables of another launcher, with commas between")
     parser.add_argument("--copy", type=Path, help="write doctor.json there too")
     return parser.parse_args(arguments)
-
-
-def _own_streams() -> tuple[TextIO, TextIO]:
-    """The terminal for us alone: what libraries print (gloo, NCCL) goes to a file that nobody needs."""
-    out, err = (os.fdopen(os.dup(stream), "w", encoding="utf-8") for stream in (1, 2))
-    with tempfile.TemporaryFile() as noise:
-        for stream in (1, 2):
-            os.dup2(noise.fileno(), stream)
-    faulthandler.enable(err)
-    sys.stderr = err
-    return out, err
-
-
-def _end_with(parent: int) -> NoReturn:
-    """Never outlive the launcher, whatever hangs."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
 
 
 def _raise_ended(*_: object) -> NoReturn:

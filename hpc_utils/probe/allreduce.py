@@ -1,8 +1,4 @@
-"""How fast all ranks add up a tensor, against what the link between nodes promises.
-
-Bandwidths as nccl-tests defines them (doc/PERFORMANCE.md): algorithm bandwidth is size / time; bus bandwidth is that
-times 2(n-1)/n, what each rank must send and receive, which compares with the link whatever the number of ranks.
-"""
+"""How fast all ranks add up a tensor, against what the link between nodes promises."""
 
 from __future__ import annotations
 
@@ -10,6 +6,8 @@ import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from hpc_utils.records.bandwidth import bandwidths
 
 from . import interfaces
 from .bench import Bench
@@ -59,12 +57,6 @@ def look(bench: Bench) -> Facts:
         facts["sizes"].append({"bytes": size * MIB, "seconds": seconds})
         left -= once + again * seconds
     return facts | {"link_gbit": bench.options.link_gbit or None, "links": _links(bench)}
-
-
-def bandwidths(size: int, seconds: float, ranks: int) -> tuple[float, float]:
-    """(algorithm, bus) bandwidth in byte/s."""
-    algorithm = size / seconds
-    return algorithm, algorithm * 2 * (ranks - 1) / ranks
 
 
 def judge(seen: Sequence[Seen]) -> Check:

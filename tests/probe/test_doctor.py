@@ -95,7 +95,7 @@ def test_nothing_is_left(one, two) -> None:
     for doctor, _ in (one, two):
         assert doctor.left() == []
         assert [path.name for path in doctor.results.iterdir()] == ["doctor"]
-        assert not list(doctor.folder.glob("hpc-doctor-*"))
+        assert not list(doctor.folder.glob("hpc-*"))
 
 
 @pytest.mark.soak
@@ -226,4 +226,4 @@ def test_a_rank_on_each_gpu(doctor) -> None:
         assert found.verdict(name) == "pass", found.out + found.err
     assert found.verdict("transport") == ("not applicable" if number == 1 else "pass")
     assert found.verdict("clocks") in (("unknown",) if torch.version.hip else ("pass", "fail"))
-    assert not list(doctor.folder.glob("hpc-doctor-*")), "NCCL's log is removed"
+    assert not list(doctor.folder.glob("hpc-*")), "NCCL's log is removed"

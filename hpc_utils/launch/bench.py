@@ -1,0 +1,46 @@
+"""The benches, started: on this machine, or in a job on a cluster's nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hpc_utils import datasets
+from hpc_utils.config import ConfigError
+from hpc_utils.probe.benchmark import GRACE, LIMIT
+
+from . import probe
+from .cluster import Cluster
+
+MODULE = "hpc_utils.probe.benchmark"
+
+
+def refuse(dataset: str) -> None:
+    """Refuse to look for the storage of a data set that has none, or that is not here.
+
+    Raises:
+        ConfigError: it is embedded. DataError: it was not fetched.
+    """
+    if dataset == "digits":
+        raise ConfigError("digits is embedded and lies in memory: it needs no storage; --dataset takes another")
+    datasets.load(dataset, "train")
+
+
+def here(nproc: int, arguments: Sequence[str]) -> dict[str, Any]:
+    """Measure with `nproc` ranks of this machine, which print what they find; the record.
+
+    Raises:
+        NoReport, KeyboardInterrupt: as `probe.here`.
+    """
+    return probe.here(nproc, MODULE, arguments, seconds=LIMIT, grace=GRACE)
+
+
+def on_cluster(
+    found: Cluster, node_type: str, layout: tuple[int, int], arguments: Sequence[str], tell: Callable[[str], None]
+) -> tuple[str, dict[str, Any]]:
+    """Measure in a job on (nodes, ranks on each), and wait: (what it printed, the record).
+
+    Raises:
+        ClusterError, SlurmError, NoReport: as `probe.on_cluster`.
+    """
+    return probe.on_cluster(found, node_type, layout, "bench.sbatch", arguments, tell)
