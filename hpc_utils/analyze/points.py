@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas as pd
 
@@ -52,8 +50,7 @@ def gather(runs: pd.DataFrame) -> pd.DataFrame:
     found["at"] = _objects(at)
     for name in MEASURES:
         each = [values[name][group] for group in at]
-        estimates = np.array([_median(one) for one in each]).reshape(-1, 4)
-        found[[name, f"{name}_low", f"{name}_high"]] = estimates[:, :3]
+        found[[name, f"{name}_low", f"{name}_high"]] = _medians(each)
         found[f"{name}_each"] = _objects(each)
     found["repeats"] = [len(group) for group in at]
     return found
@@ -96,10 +93,13 @@ def _layout(row) -> str:
     return f"{int(row.nodes)}x{int(row.ranks_per_node)}"
 
 
-def _median(values: np.ndarray) -> stats.Estimate:
-    """Over the repeats that recorded it."""
-    known = values[~np.isnan(values)]
-    return stats.median(known) if len(known) else stats.Estimate(math.nan, math.nan, math.nan, 0)
+def _medians(each: list[np.ndarray]) -> np.ndarray:
+    """(points, 3): median, low, high over the repeats that recorded it."""
+    known = [values[~np.isnan(values)] for values in each]
+    some = [point for point, values in enumerate(known) if len(values)]
+    found = np.full((len(each), 3), np.nan)
+    found[some] = stats.medians([known[point] for point in some])[:, :3]
+    return found
 
 
 def _objects(arrays: list[np.ndarray]) -> np.ndarray:

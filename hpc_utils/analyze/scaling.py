@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
 
@@ -108,14 +106,9 @@ def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
     return found[[*SAME, "global_batch", "gain", "low", "high", "repeats"]].astype({"repeats": int})
 
 
-def _ratios(
-    above: Iterable[np.ndarray], below: Iterable[np.ndarray], ranks: Iterable[int] | None = None
-) -> np.ndarray:
+def _ratios(above: pd.Series, below: pd.Series, ranks: pd.Series | None = None) -> np.ndarray:
     """(rows, 4): `stats.ratio` of each pair; of one rank against itself one by definition, without an interval."""
-    pairs = list(zip(above, below, strict=True))
-    of = list(ranks) if ranks is not None else [0] * len(pairs)
-    estimates = [
-        stats.Estimate(1.0, np.nan, np.nan, len(own)) if world == 1 else stats.ratio(own, other)
-        for (own, other), world in zip(pairs, of, strict=True)
-    ]
-    return np.array(estimates, dtype=float).reshape(-1, 4)
+    found = stats.ratios(above.tolist(), below.tolist())
+    if ranks is not None:
+        found[(ranks == 1).to_numpy(), :3] = 1.0, np.nan, np.nan
+    return found
