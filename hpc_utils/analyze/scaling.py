@@ -1,40 +1,27 @@
-"""Strong and weak scaling from runs: which belong together, and their efficiency with intervals."""
+"""Strong and weak scaling from runs: speed-up, efficiency, variation and memory, with intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+import numpy as np
 import pandas as pd
 
 from . import stats
-from .dilation import undilated
+from .curves import CURVE, against_one, curves, usable
+from .points import ESTIMATES, POINT, SAME, gather, number, points
 
-# A curve's runs are equal in all of these.
-SAME = [
-    "workload", "dataset", "precision", "settings", "device", "device_name", "hardware_id", "threads_per_rank",
-    "emulated", "dilation", "parameters", "digest", "torch",
-]  # fmt: skip
-
-
-def usable(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that may stand in a scaling figure, undilated: not those with more ranks than cores."""
-    runs = undilated(runs)
-    return runs[~runs.oversubscribed.fillna(False).astype(bool)]
+PLACE = ["parallel", "nodes", "ranks_per_node", "world_size", "layout", "global_batch", "batch_per_device"]
+LINE = [*SAME, *CURVE, "baseline"]  # what a drawn line's points share
+GAIN = ["speedup", "speedup_low", "speedup_high", "efficiency", "low", "high", "repeats"]
 
 
 def throughput(runs: pd.DataFrame) -> pd.DataFrame:
     """One row a configuration: median throughput (sample/s) with its 95 % interval over repeats.
 
-    Columns: those of `SAME`, parallel, world_size, global_batch, batch_per_device, steps_per_epoch;
-    throughput, low, high, repeats.
+    Columns: those of `SAME` and `POINT` (parallel, nodes, ranks_per_node, world_size, global_batch, batch_per_device,
+    steps_per_epoch), layout; throughput, low, high, repeats.
     """
-    keys = [*SAME, "parallel", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
-    rows = []
-    for key, group in undilated(runs).groupby(keys, dropna=False):
-        estimate = stats.median(group.throughput.tolist())
-        found = {"throughput": estimate.value, "low": estimate.low, "high": estimate.high}
-        rows.append(dict(zip(keys, key, strict=True)) | found | {"repeats": estimate.repeats})
-    return pd.DataFrame(rows, columns=[*keys, "throughput", "low", "high", "repeats"])
+    found = points(runs).rename(columns={"throughput_low": "low", "throughput_high": "high"})
+    return found[[*SAME, *POINT, "layout", "throughput", "low", "high", "repeats"]]
 
 
 def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
@@ -44,12 +31,65 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
     device and equal steps an epoch; T_step(1) / T_step(N). The headline T(1) (`baseline` = "none") is
     without a process group; DDP on one rank stands beside it (`baseline` = "ddp").
 
-    Columns: those of `SAME`; kind, baseline, batch (the fixed one), world_size; speedup, efficiency, low,
-    high (the efficiency's 95 % interval), repeats.
+    Columns: those of `SAME`; kind, batch (the fixed one), steps_per_epoch, baseline; parallel, nodes, ranks_per_node,
+    world_size, layout, global_batch, batch_per_device; memory and the measures with their intervals as of
+    `points.points`; speedup, speedup_low, speedup_high; efficiency, low, high (its 95 % interval), repeats (the
+    fewest on either side).
     """
-    rows = [row for kind in ("strong", "weak") for row in _curves(usable(runs), kind)]
-    columns = [*SAME, "kind", "baseline", "batch", "world_size", "speedup", "efficiency", "low", "high", "repeats"]
-    return pd.DataFrame(rows, columns=columns)
+    found = against_one(curves(runs))
+    gain = _ratios(found.step_seconds_one, found.step_seconds_each, found.world_size)
+    ranks = found.world_size.to_numpy(dtype=float)
+    strong = (found.kind == "strong").to_numpy()
+    for ours, theirs, own in zip(GAIN[:3], GAIN[3:6], gain.T, strict=False):
+        found[ours], found[theirs] = np.where(strong, own, own * ranks), np.where(strong, own / ranks, own)
+    found["repeats"] = gain[:, 3].astype(int)
+    return found[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN]]
+
+
+def memory(runs: pd.DataFrame) -> pd.DataFrame:
+    """How memory per device grows with ranks: M(N) and M(N) / M(1) of every curve, one row a point and statistic.
+
+    Columns: as of `efficiency` up to batch_per_device; memory ("allocated" or "resident"); statistic ("peak", "mean",
+    "mode"), bytes, bytes_low, bytes_high (B); ratio, low, high (M(N) / M(1) with its 95 % interval), repeats.
+    Points whose runs recorded none are left out.
+    """
+    found, parts = against_one(curves(runs)), []
+    for statistic in ("peak", "mean", "mode"):
+        name = f"{statistic}_bytes"
+        many, one = (
+            found[f"{name}_{side}"].map(lambda values: values[~np.isnan(values)]) for side in ("each", "one")
+        )
+        known = (many.map(len) > 0) & (one.map(len) > 0)
+        part = found.loc[known, [*LINE, *PLACE, "memory"]].assign(statistic=statistic)
+        part[["bytes", "bytes_low", "bytes_high"]] = found.loc[known, [name, f"{name}_low", f"{name}_high"]]
+        ratios = _ratios(many[known], one[known], found.world_size[known])
+        part[["ratio", "low", "high", "repeats"]] = ratios
+        parts.append(part.astype({"repeats": int}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def variation(table: pd.DataFrame) -> pd.DataFrame:
+    """How far a step's time strays from that on one device: max |T_step(N) / T_step(1) - 1| over a weak curve's N.
+
+    `table` as of `efficiency`. The interval's ends are the largest of the points' own ends; it is NaN if any of them
+    is a single run.
+
+    Columns: those of `SAME`; kind, batch, steps_per_epoch, baseline; variation, low, high, repeats (the fewest);
+    world_size and layout where it is largest; ranks, the largest N measured.
+    """
+    weak = table[(table.kind == "weak") & (table.world_size > 1)].reset_index(drop=True)
+    ends = (1 / weak[["low", "high"]] - 1).to_numpy()
+    touches = (ends.max(axis=1) >= 0) & (ends.min(axis=1) <= 0)  # it may not stray at all
+    weak["variation"] = np.abs(1 / weak.efficiency - 1)
+    weak["low"], weak["high"] = np.where(touches, 0.0, np.abs(ends).min(axis=1)), np.abs(ends).max(axis=1)
+    curve = weak.groupby(number(weak, LINE))
+    found = weak.loc[curve.variation.idxmax(), [*LINE, "variation", "world_size", "layout"]]
+    single = curve.repeats.min().to_numpy() == 1
+    for end in ("low", "high"):
+        found[end] = np.where(single, np.nan, curve[end].max().to_numpy())
+    found["repeats"], found["ranks"] = curve.repeats.min().to_numpy(), curve.world_size.max().to_numpy()
+    columns = [*LINE, "variation", "low", "high", "repeats", "world_size", "layout", "ranks"]
+    return found[columns].reset_index(drop=True)
 
 
 def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
@@ -57,56 +97,18 @@ def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
 
     Columns: those of `SAME`, global_batch; gain (a ratio of throughputs), low, high (its 95 % interval), repeats.
     """
-    keys = [name for name in SAME if name != "precision"] + ["global_batch"]
-    rows = []
-    for key, group in usable(runs)[lambda runs: runs.parallel == "none"].groupby(keys, dropna=False):
-        speed = {precision: own.throughput.tolist() for precision, own in group.groupby("precision")}
-        full = speed.pop("fp32", None)
-        for precision, own in speed.items() if full else ():
-            estimate = stats.ratio(own, full)
-            rows.append(
-                dict(zip(keys, key, strict=True))
-                | {"precision": precision, "gain": estimate.value, "low": estimate.low, "high": estimate.high}
-                | {"repeats": estimate.repeats}
-            )
-    return pd.DataFrame(rows, columns=[*SAME, "global_batch", "gain", "low", "high", "repeats"])
+    alone = gather(usable(runs)[lambda runs: runs.parallel == "none"])
+    alike = [name for name in SAME if name != "precision"] + ["global_batch", "steps_per_epoch"]
+    alone["like"] = number(alone, alike)
+    full = alone[alone.precision == "fp32"].set_index("like").throughput_each.rename("throughput_full")
+    found = alone[alone.precision != "fp32"].join(full, on="like", how="inner").reset_index(drop=True)
+    found[["gain", "low", "high", "repeats"]] = _ratios(found.throughput_each, found.throughput_full)
+    return found[[*SAME, "global_batch", "gain", "low", "high", "repeats"]].astype({"repeats": int})
 
 
-def _curves(runs: pd.DataFrame, kind: str) -> Iterator[dict]:
-    fixed = "global_batch" if kind == "strong" else "batch_per_device"
-    if kind == "weak":  # without fixed steps an epoch shrinks as ranks are added: no weak scaling
-        runs = runs[runs.steps_per_epoch.notna()]
-    keys = [*SAME, fixed, "steps_per_epoch"]
-    for key, curve in runs.groupby(keys, dropna=False):
-        shared = dict(zip(keys, key, strict=True))
-        shared["batch"] = shared.pop(fixed)
-        shared.pop("steps_per_epoch")
-        many = curve[(curve.world_size > 1) & (curve.parallel != "none")]
-        for baseline in ("none", "ddp"):
-            alone = curve[(curve.world_size == 1) & (curve.parallel == baseline)]
-            if alone.empty or many.empty:
-                continue
-            common = shared | {"kind": kind, "baseline": baseline}
-            # The baseline against itself: one by definition, without an interval.
-            yield common | _point(kind, 1, stats.Estimate(1.0, float("nan"), float("nan"), len(alone)))
-            for world, group in many.groupby("world_size"):
-                yield common | _point(kind, int(world), stats.ratio(_seconds(alone, kind), _seconds(group, kind)))
-
-
-def _point(kind: str, world_size: int, gain: stats.Estimate) -> dict:
-    """A curve's point from T(1) / T(N): the speed-up itself (strong), the efficiency itself (weak)."""
-    speedup, efficiency = (1, 1 / world_size) if kind == "strong" else (world_size, 1)
-    return {
-        "world_size": world_size,
-        "speedup": gain.value * speedup,
-        "efficiency": gain.value * efficiency,
-        "low": gain.low * efficiency,
-        "high": gain.high * efficiency,
-        "repeats": gain.repeats,
-    }
-
-
-def _seconds(runs: pd.DataFrame, kind: str) -> list[float]:
-    """Each run's time for equal work: a sample's over all ranks (strong), a step's (weak)."""
-    per_sample = runs.seconds / runs.samples
-    return (per_sample if kind == "strong" else per_sample * runs.global_batch).tolist()
+def _ratios(above: pd.Series, below: pd.Series, ranks: pd.Series | None = None) -> np.ndarray:
+    """(rows, 4): `stats.ratio` of each pair; of one rank against itself one by definition, without an interval."""
+    found = stats.ratios(above.tolist(), below.tolist())
+    if ranks is not None:
+        found[(ranks == 1).to_numpy(), :3] = 1.0, np.nan, np.nan
+    return found

@@ -20,6 +20,12 @@ from .identity import settings
 if TYPE_CHECKING:
     import pandas as pd
 
+# Of a run's ranks the largest value stands in its row; runs of former versions lack some of them.
+LARGEST = (
+    "peak_allocated_bytes", "peak_rss_bytes", "mean_allocated_bytes", "mode_allocated_bytes", "mean_rss_bytes",
+    "mode_rss_bytes", "page_faults",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Records:
@@ -180,8 +186,7 @@ def _row(
         "test_accuracy": evaluated[-1] if evaluated else None,
         "settings": settings(config),
         "device_name": ranks[0]["device_name"],
-        "peak_allocated_bytes": _largest(r["peak_allocated_bytes"] for r in ranks),
-        "peak_rss_bytes": _largest(r["peak_rss_bytes"] for r in ranks),
+        **{name: _largest(rank.get(name) for rank in ranks) for name in LARGEST},
         "host": ranks[0]["host"],
         "job_id": (origin.get("job") or {}).get("id"),
         "digest": _digests(origin),

@@ -76,6 +76,12 @@ RANKS = (
     Column("peak_allocated_bytes", "B", "largest memory in tensors on the accelerator; empty on a CPU"),
     Column("peak_reserved_bytes", "B", "largest memory held by the accelerator's allocator; empty on a CPU"),
     Column("peak_rss_bytes", "B", "largest resident memory of the rank's process"),
+    Column(
+        "mean_allocated_bytes", "B", "memory in tensors on the accelerator at the ends of sampled steps, their mean"
+    ),
+    Column("mode_allocated_bytes", "B", "likewise, the commonest value, all rounded to MiB; empty on a CPU"),
+    Column("mean_rss_bytes", "B", "resident memory of the rank's process at the ends of sampled steps, their mean"),
+    Column("mode_rss_bytes", "B", "likewise, the commonest value, all rounded to MiB"),
 )
 
 RUNS = (
@@ -116,6 +122,11 @@ RUNS = (
     Column("warmup_seconds", "s", "warm-up steps, compilation included"),
     Column("peak_allocated_bytes", "B", "largest over ranks; empty on a CPU"),
     Column("peak_rss_bytes", "B", "largest over ranks"),
+    Column("mean_allocated_bytes", "B", "mean at the ends of sampled steps, largest over ranks; empty on a CPU"),
+    Column("mode_allocated_bytes", "B", "commonest at the ends of sampled steps, largest over ranks; empty on a CPU"),
+    Column("mean_rss_bytes", "B", "mean at the ends of sampled steps, largest over ranks"),
+    Column("mode_rss_bytes", "B", "commonest at the ends of sampled steps, largest over ranks"),
+    Column("page_faults", "1/step", "pages that the kernel had to find in memory, largest over ranks"),
     Column("hardware_id", "", "hash of the hardware, or the cluster's name"),
     Column("host", "", "rank 0's node"),
     Column("job_id", "", "scheduler's job, if any"),

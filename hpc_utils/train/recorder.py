@@ -97,6 +97,7 @@ class Recorder:
         self._open_epoch = False
         self._total = {"steps": 0, "samples": 0, "seconds": 0.0, "faults": 0}
         self._peaks: dict[str, int | None] = {}  # of former attempts
+        self._level = memory.Level(self.ranks.device)
         self._announced = 0
 
     # -- the run ------------------------------------------------------------------------------------------
@@ -179,6 +180,7 @@ class Recorder:
             "seconds": total["seconds"],
             "page_faults": total["faults"] / total["steps"] if total["steps"] else None,
             **self._peak(),
+            **self._level.summary(),
         }
         everyone = ranks.gather(mine)
         if self._journal:
@@ -256,7 +258,10 @@ class Recorder:
         for name, value in sums.items():
             value = torch.as_tensor(value).detach().double()  # a bf16 sum would stand still
             tally.sums[name] = tally.sums[name] + value if name in tally.sums else value
+        sampled = self._clock.sampled
         self._clock.step()
+        if sampled:  # after its end: the phases are none the longer
+            self._level.sample()
         self._progress.step()
         if "loss" in sums and (self.ranks.device.type == "cpu" or self._clock.steps % 50 == 0):
             self._require_finite()
@@ -339,12 +344,14 @@ class Recorder:
             epoch = self._tally.state(self._clock.finish())
         elif self._carried:  # stopped again before it could go on
             epoch = self._carried.state([])
-        return {"epoch": epoch, "total": self._total, "peaks": self._peak()}
+        return {"epoch": epoch, "total": self._total, "peaks": self._peak(), "level": self._level.state()}
 
     def restore(self, state: dict[str, Any], own: dict[str, Any], *, epoch: int, step: int) -> None:
         """Go on from where both states were taken: in `epoch` after `step` of its steps. Not within an epoch."""
         self.rows, self._announced = state["rows"], state["announced"]
         self._total, self._peaks = own["total"], own["peaks"]
+        if "level" in own:  # checkpoints of former versions lack it
+            self._level.restore(own["level"])
         self._carried = own["epoch"] and Tally.continued(own["epoch"], self.ranks.device)
         if self._journal:
             self._journal.restore(state["journal"], epoch=epoch, step=step)

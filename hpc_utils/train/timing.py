@@ -38,8 +38,13 @@ class StepClock:
 
     def lap(self, phase: str) -> None:
         """`phase` ends here."""
-        if len(self._steps) % self._every == 0:
+        if self.sampled:
             self._laps.append((phase, self._now()))
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the step under way is one whose phases are timed."""
+        return len(self._steps) % self._every == 0
 
     def step(self) -> None:
         """The step ends here, and with it its last phase, the optimizer."""

@@ -74,3 +74,33 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(repeats: int) -
 def test_what_is_no_measurement_is_refused(values: list[float]) -> None:
     with pytest.raises(ValueError, match="positive measurements"):
         stats.median(values)
+
+
+def test_the_bootstrap_is_the_quantile_of_all_resamples_medians() -> None:
+    """Counted by outcome, not drawn again for each sample; the same numbers as by NumPy, resample by resample."""
+    generator, (above, below) = np.random.default_rng(0), np.random.default_rng(1).lognormal(0, 0.1, (2, 7))
+    medians = [
+        np.median(np.sort(sample)[generator.integers(7, size=(stats.RESAMPLES, 7))], axis=1)
+        for sample in (above, below)
+    ]
+    low, high = np.quantile(medians[0], (0.025, 0.975))
+    assert stats.median(above)[1:3] == pytest.approx((low, high))
+    low, high = np.quantile(medians[0] / medians[1], (0.025, 0.975))
+    assert stats.ratio(above, below)[1:3] == pytest.approx((low, high))
+
+
+def test_thousands_at_once_are_what_they_are_one_by_one() -> None:
+    generator = np.random.default_rng(2)
+    above = [generator.lognormal(0, 0.1, size) for size in (1, 2, 3, 3, 6, 7, 6)]
+    below = [generator.lognormal(0, 0.1, size) for size in (3, 1, 3, 4, 6, 8, 3)]
+    for row, values in zip(stats.medians(above), above, strict=True):
+        assert row.tolist() == pytest.approx(list(stats.median(values)), nan_ok=True)
+    for row, one, other in zip(stats.ratios(above, below), above, below, strict=True):
+        assert row.tolist() == pytest.approx(list(stats.ratio(one, other)), nan_ok=True)
+    with pytest.raises(ValueError, match=r"positive measurements, got \[-1.0\]"):
+        stats.medians([[1.0], [-1.0]])
+    assert stats.medians([]).shape == (0, 4)
+
+
+def test_equal_repeats_have_an_interval_without_width() -> None:
+    assert stats.ratio([2.0, 2.0], [1.0, 1.0, 1.0])[:3] == (2.0, 2.0, 2.0)

@@ -26,8 +26,8 @@ def test_a_run_is_one_row_with_what_its_tables_say(record: Callable, results: Pa
     run = loaded.runs.iloc[0]
     expected = {
         "run_id": "a", "state": "complete", "workload": "cnn", "precision": "fp32", "world_size": 2, "epochs": 2,
-        "global_batch": 64, "batch_per_device": 32, "samples": 640, "peak_rss_bytes": 2 * 10**8, "job_id": "17",
-        "test_accuracy": 0.7, "host": "node1", "digest": "d" * 12, "torch": "2.13.0", "path": "runs/a",
+        "global_batch": 64, "batch_per_device": 32, "samples": 640, "peak_rss_bytes": 2 * 10**8,
+        "mode_rss_bytes": 2 * 10**7, "job_id": "17", "test_accuracy": 0.7, "host": "node1", "digest": "d" * 12, "torch": "2.13.0", "path": "runs/a",
     }  # fmt: skip
     assert {name: run[name] for name in expected} == expected
     assert math.isclose(run.seconds, 2.1) and math.isclose(run.throughput, 640 / 2.1)

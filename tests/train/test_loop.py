@@ -145,7 +145,8 @@ def test_real_runs_write_the_schemas_columns_and_no_other(recorded) -> None:
     text = schema.markdown()
     assert all(f"| `{name}` |" in text for table in tables.values() for name in table)
     empty = {name for name, value in tables["run"].items() if value is None}
-    machine = {"commit", "dirty", "job_id", "peak_allocated_bytes", "pinned"}
+    allocated = {f"{what}_allocated_bytes" for what in ("peak", "mean", "mode")}
+    machine = {"commit", "dirty", "job_id", "pinned"} | allocated
     assert empty - machine == {"backend", "steps_per_epoch"}, "parallel=none has no process group"
     assert {path.name for path in result.path.iterdir()} == {
         "claims", "epochs.csv", "provenance.json", "ranks.csv", "run.json", "status.json", "steps.csv.gz"
@@ -165,7 +166,10 @@ def test_memory_is_recorded_and_plausible(recorded) -> None:
     _, tables, _ = recorded
     (peak,) = tables["ranks"].peak_rss_bytes
     assert 50e6 < peak < psutil.virtual_memory().total
-    assert tables["run"]["peak_allocated_bytes"] is None
+    assert tables["run"]["peak_allocated_bytes"] is None and tables["run"]["mean_allocated_bytes"] is None
+    assert 50e6 < tables["run"]["mean_rss_bytes"] <= peak
+    assert tables["run"]["mode_rss_bytes"] % 2**20 == 0 and tables["run"]["mode_rss_bytes"] <= peak + 2**19
+    assert tables["run"]["page_faults"] == tables["ranks"].page_faults.max()
 
 
 def test_dropout_and_norms_know_training_from_evaluation(module: Callable) -> None:

@@ -118,6 +118,33 @@ def test_a_group_of_one_gathers_sums_and_broadcasts_alike() -> None:
         assert ranks.sum(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
 
 
+def test_the_level_of_memory_is_a_mean_and_a_mode_of_what_was_seen(monkeypatch) -> None:
+    level, sizes = memory.Level(torch.device("cpu")), iter([300, 100.2, 99.8, 200, 200.3, 500])
+    assert level.summary()["mean_rss_bytes"] is None
+    monkeypatch.setattr(memory, "_rss", lambda: int(next(sizes) * 2**20))
+    for _ in range(4):
+        level.sample()
+    assert level.summary()["mode_rss_bytes"] == 100 * 2**20
+    again = memory.Level(torch.device("cpu"))
+    again.restore(level.state())
+    for _ in range(2):
+        again.sample()
+    assert level.summary()["mode_rss_bytes"] == 100 * 2**20, "what was kept is a copy"
+    found = again.summary()
+    assert found["mode_rss_bytes"] == 200 * 2**20, "of two equally common the larger"
+    assert found["mean_rss_bytes"] == pytest.approx(1400.3 / 6 * 2**20, abs=2)
+    assert found["mean_allocated_bytes"] is None and found["mode_allocated_bytes"] is None
+
+
+def test_the_level_of_memory_follows_what_is_touched() -> None:
+    level, block = memory.Level(torch.device("cpu")), None
+    before = memory._rss()
+    block = torch.ones(100 * 2**20, dtype=torch.uint8)
+    level.sample()
+    assert 70 * 2**20 < level.summary()["mean_rss_bytes"] - before < 150 * 2**20
+    del block
+
+
 def test_peak_memory_follows_what_is_touched() -> None:
     import psutil
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hpc_utils import records
 from hpc_utils.records import AlreadyComplete, RunFolder, checks
 from hpc_utils.records.folder import read_json, state
-from hpc_utils.train import NonFiniteLoss, Recorder
+from hpc_utils.train import NonFiniteLoss, Recorder, memory
 from hpc_utils.train import progress as progress_module
 from hpc_utils.train.progress import Progress
 from hpc_utils.train.ranks import Ranks
@@ -90,6 +90,26 @@ def test_waiting_for_data_is_part_of_the_time_and_told_apart() -> None:
     tables = records.load_run(run.path)
     assert tables["epochs"].seconds[0] >= 0.15
     assert (tables["steps"].data >= 0.05).all() and tables["epochs"].data_seconds[0] >= 0.05
+
+
+def test_memory_is_looked_at_in_sampled_steps_and_counted_on_after_a_restart(monkeypatch) -> None:
+    held = iter(range(100, 200))
+    monkeypatch.setattr(memory, "_rss", lambda: next(held) * 2**20)
+
+    def measure(steps: int, state: tuple | None = None) -> tuple[Recorder, tuple]:
+        with Recorder("x", global_batch=1, parameters={"phase_every": 2, "of": steps}) as run:
+            if state:
+                run.restore(*state, epoch=2, step=0)
+            for _ in run.epoch(range(steps)):
+                run.step(samples=1)
+            return run, (run.state(), run.own_state())
+
+    first, state = measure(5)
+    (rank,) = records.load_run(first.path)["ranks"].to_dict("records")
+    assert (rank["mean_rss_bytes"], rank["mode_rss_bytes"]) == (101 * 2**20, 102 * 2**20), "steps 1, 3 and 5"
+    continued, _ = measure(2, state)
+    (rank,) = records.load_run(continued.path)["ranks"].to_dict("records")
+    assert rank["mean_rss_bytes"] == (100 + 101 + 102 + 103) / 4 * 2**20
 
 
 @pytest.mark.parametrize("then", ["another epoch", "the end"])

@@ -1,0 +1,52 @@
+"""Which points form a curve of strong or of weak scaling, and the point of one rank that each is measured against."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from .points import MEASURES, SAME, gather, number
+
+# What tells curves apart beside `SAME`: `batch` is the fixed one.
+CURVE = ["kind", "batch", "steps_per_epoch"]
+FIXED = {"strong": "global_batch", "weak": "batch_per_device"}
+BASELINES = ("none", "ddp")  # one process without a process group: the headline; DDP on one rank
+
+
+def usable(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs that may stand in a scaling figure: not those with more ranks than cores."""
+    return runs[~runs.oversubscribed.fillna(False).astype(bool)]
+
+
+def curves(runs: pd.DataFrame) -> pd.DataFrame:
+    """Strong and weak curves: `points.gather` of the usable runs, one row a point of a curve.
+
+    Strong: fixed global batch and equal work. Weak: fixed batch per device and equal steps an epoch. A curve has
+    points of at least two rank counts; a point may lie on one of each kind.
+
+    Further columns: kind ("strong", "weak"), batch (the fixed one), curve (its number).
+    """
+    gathered, found = gather(usable(runs)), []
+    for kind, fixed in FIXED.items():
+        own = gathered.assign(kind=kind, batch=gathered[fixed])
+        # Without fixed steps an epoch shrinks as ranks are added: no weak scaling.
+        found.append(own if kind == "strong" else own[own.steps_per_epoch.notna()])
+    together = pd.concat(found, ignore_index=True)
+    together["curve"] = number(together, [*CURVE, *SAME])
+    return together[together.groupby("curve").world_size.transform("nunique") > 1].reset_index(drop=True)
+
+
+def against_one(found: pd.DataFrame) -> pd.DataFrame:
+    """The points of `curves` once for each `baseline`, whose own values stand beside them as `<measure>_one`.
+
+    The first point of each is the baseline itself; a curve without that baseline has none.
+    """
+    parts = []
+    for baseline in BASELINES:
+        one = found[(found.world_size == 1) & (found.parallel == baseline)]
+        many = found[(found.world_size > 1) & (found.parallel != "none")]
+        both = pd.concat([one[one.curve.isin(many.curve)], many[many.curve.isin(one.curve)]])
+        beside = one.set_index("curve")[[f"{name}_each" for name in MEASURES]]
+        beside.columns = [f"{name}_one" for name in MEASURES]
+        parts.append(both.join(beside, on="curve").assign(baseline=baseline, order=len(parts)))
+    every = pd.concat(parts)
+    return every.sort_values(["curve", "order", "world_size", "nodes"], ignore_index=True).drop(columns="order")

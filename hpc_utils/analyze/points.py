@@ -1,0 +1,110 @@
+"""One row a configuration: repeats gathered, and the median of each measure with its 95 % interval."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from . import stats
+from .dilation import undilated
+
+# A curve's runs are equal in all of these.
+SAME = [
+    "workload", "dataset", "precision", "settings", "device", "device_name", "hardware_id", "threads_per_rank",
+    "emulated", "dilation", "parameters", "digest", "torch",
+]  # fmt: skip
+# Repeats of one point are also equal in these: the same ranks on other nodes are another point.
+POINT = ["parallel", "nodes", "ranks_per_node", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
+
+MEASURES = ["throughput", "step_seconds", "epoch_seconds", "peak_bytes", "mean_bytes", "mode_bytes"]
+ESTIMATES = [name + end for name in MEASURES for end in ("", "_low", "_high")]
+COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats"]
+
+
+def points(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row a configuration, measured in `repeats` runs: of each measure the median and its interval.
+
+    Columns: those of `SAME` and `POINT`; `layout` ("nodes x ranks" on each, such as 2x4); `memory`, what the bytes
+    are of: "allocated" (tensors on the accelerator) or "resident" (the rank's process, on a CPU);
+    throughput (sample/s); step_seconds (T of an optimizer step), epoch_seconds (T of an epoch) (s);
+    peak_bytes, mean_bytes, mode_bytes (B a device, the largest over a run's ranks; mean and mode at the ends of
+    steps); each with `<measure>_low` and `<measure>_high`; repeats. NaN: not recorded, or a single run's interval.
+    """
+    return gather(runs)[COLUMNS]
+
+
+def gather(runs: pd.DataFrame) -> pd.DataFrame:
+    """`points`, with the runs behind them: `at`, their positions in `runs`, and `<measure>_each`, their values."""
+    runs = _complete(undilated(runs))
+    memory = _memory(runs)
+    values = {
+        "throughput": runs.throughput,
+        "step_seconds": runs.seconds / runs.samples * runs.global_batch,
+        "epoch_seconds": runs.seconds / runs.epochs,
+    } | {f"{name}_bytes": memory[name] for name in ("peak", "mean", "mode")}
+    values = {name: np.asarray(column, dtype=float) for name, column in values.items()}
+    order, starts = _groups(number(runs, [*SAME, *POINT]))
+    at = np.split(order, starts[1:]) if len(starts) else []
+    first = order[starts]
+    found = runs[[*SAME, *POINT]].iloc[first].reset_index(drop=True)
+    found["layout"] = [_layout(row) for row in found.itertuples()]
+    found["memory"] = memory["of"][first]
+    found["at"] = _objects(at)
+    for name in MEASURES:
+        each = [values[name][group] for group in at]
+        found[[name, f"{name}_low", f"{name}_high"]] = _medians(each)
+        found[f"{name}_each"] = _objects(each)
+    found["repeats"] = [len(group) for group in at]
+    return found
+
+
+def number(frame: pd.DataFrame, keys: list[str]) -> np.ndarray:
+    """Rows that are equal in all `keys` (unknown is equal to unknown) share a number, counted from 0 in their order."""
+    return frame.groupby(keys, dropna=False).ngroup().to_numpy()
+
+
+def _groups(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(positions ordered by their group's number, where in them each group begins)."""
+    order = np.argsort(numbers, kind="stable")
+    return order, np.flatnonzero(np.diff(numbers[order], prepend=-1))
+
+
+def _complete(runs: pd.DataFrame) -> pd.DataFrame:
+    """One rank is one node with one rank, said or not."""
+    alone = runs.world_size == 1
+    return runs.assign(**{name: runs[name].where(~alone, 1) for name in ("nodes", "ranks_per_node")})
+
+
+def _memory(runs: pd.DataFrame) -> dict[str, np.ndarray]:
+    """`peak`, `mean` and `mode` in bytes, and what they are `of`."""
+    accelerator = (runs.peak_allocated_bytes.notna() | runs.mean_allocated_bytes.notna()).to_numpy()
+    found = {
+        name: np.where(
+            accelerator,
+            runs[f"{name}_allocated_bytes"].to_numpy(dtype=float, na_value=np.nan),
+            runs[f"{name}_rss_bytes"].to_numpy(dtype=float, na_value=np.nan),
+        )
+        for name in ("peak", "mean", "mode")
+    }
+    return found | {"of": np.where(accelerator, "allocated", "resident")}
+
+
+def _layout(row) -> str:
+    if pd.isna(row.nodes) or pd.isna(row.ranks_per_node):
+        return f"{int(row.world_size)}"
+    return f"{int(row.nodes)}x{int(row.ranks_per_node)}"
+
+
+def _medians(each: list[np.ndarray]) -> np.ndarray:
+    """(points, 3): median, low, high over the repeats that recorded it."""
+    known = [values[~np.isnan(values)] for values in each]
+    some = [point for point, values in enumerate(known) if len(values)]
+    found = np.full((len(each), 3), np.nan)
+    found[some] = stats.medians([known[point] for point in some])[:, :3]
+    return found
+
+
+def _objects(arrays: list[np.ndarray]) -> np.ndarray:
+    column = np.empty(len(arrays), dtype=object)
+    column[:] = arrays
+    return column
