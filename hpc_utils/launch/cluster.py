@@ -174,6 +174,16 @@ def links_in(hardware: str) -> str:
     return found[1] if found else ""
 
 
+def prices() -> dict[str, NodeType]:
+    """{hardware_id: how such a node is billed} of every node type in jobs/clusters.
+
+    Raises:
+        ClusterError: one of the files is wrong.
+    """
+    clusters = [read(name) for name in known()]
+    return {one.hardware_id(name): node for one in clusters for name, node in one.nodes.items()}
+
+
 def known() -> list[str]:
     """The names of the clusters in jobs/clusters."""
     return sorted(path.stem for path in paths.clusters().glob("*.toml"))

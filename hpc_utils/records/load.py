@@ -173,6 +173,7 @@ def _row(
 ) -> dict[str, Any]:
     config, last = asked.get("config", {}), epochs[-1]
     samples, seconds = sum(r["samples"] for r in epochs), sum(r["seconds"] for r in epochs)
+    joules = [r.get("energy_joules") for r in epochs]
     evaluated = [r["test_accuracy"] for r in epochs if r.get("test_accuracy") is not None]
     row = {name: asked.get(name, config.get(name)) for name in schema.names(schema.RUNS)}
     return row | {
@@ -184,6 +185,8 @@ def _row(
         "throughput": samples / seconds,
         "step_p50": _median([r["step_p50"] for r in epochs if r.get("step_p50")]),
         "test_accuracy": evaluated[-1] if evaluated else None,
+        "energy_joules": None if None in joules else sum(joules),
+        "energy_source": None if None in joules else asked.get("energy_source"),
         "settings": settings(config),
         "device_name": ranks[0]["device_name"],
         **{name: _largest(rank.get(name) for rank in ranks) for name in LARGEST},

@@ -45,6 +45,7 @@ EPOCHS = (
     Column("overlap_seconds", "s", "of comm_seconds, the part hidden behind computation, by DDP's own counter"),
     Column("eval_seconds", "s", "evaluation after the epoch; not part of T"),
     Column("checkpoint_seconds", "s", "that training stood still for checkpoints; not part of T"),
+    Column("energy_joules", "J", "of all devices during T; empty if any has no readable counter"),
     Column("lr", "", "learning rate at the epoch's last step"),
     Column("train_loss", "", "mean over the epoch's samples and ranks, while training"),
     Column("train_accuracy", "", "share correct over the epoch's samples and ranks, while training"),
@@ -73,6 +74,12 @@ RANKS = (
     Column("samples", "sample", "trained on by this rank over all epochs"),
     Column("seconds", "s", "this rank's wall time of all training parts"),
     Column("page_faults", "1/step", "pages that the kernel had to find in memory during training, by its own count"),
+    Column(
+        "energy_joules",
+        "J",
+        "during all training parts: of the rank's GPU; on CPUs of all the machine's processor packages, with its first "
+        "rank, and 0 with the others; empty without a readable counter",
+    ),
     Column("peak_allocated_bytes", "B", "largest memory in tensors on the accelerator; empty on a CPU"),
     Column("peak_reserved_bytes", "B", "largest memory held by the accelerator's allocator; empty on a CPU"),
     Column("peak_rss_bytes", "B", "largest resident memory of the rank's process"),
@@ -120,6 +127,10 @@ RUNS = (
     Column("restarts", "", "how often the run was continued from a checkpoint"),
     Column("setup_seconds", "s", "model and data, before the warm-up"),
     Column("warmup_seconds", "s", "warm-up steps, compilation included"),
+    Column("energy_joules", "J", "of all devices, during T of all epochs; empty if any has no readable counter"),
+    Column(
+        "energy_source", "", "nvml (GPUs) or rapl (whole processor packages, whoever used them); empty: no energy"
+    ),
     Column("peak_allocated_bytes", "B", "largest over ranks; empty on a CPU"),
     Column("peak_rss_bytes", "B", "largest over ranks"),
     Column("mean_allocated_bytes", "B", "mean at the ends of sampled steps, largest over ranks; empty on a CPU"),

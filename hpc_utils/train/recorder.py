@@ -29,7 +29,7 @@ from hpc_utils.records.identity import run_id
 from hpc_utils.records.load import verify
 from hpc_utils.signals import Stopped
 
-from . import memory
+from . import energy, memory
 from .journal import Journal
 from .precision import default_precision
 from .progress import Progress
@@ -95,7 +95,8 @@ class Recorder:
         self._clock = StepClock(self.ranks.device, self.parameters.get("phase_every", 4))
         self._tally, self._carried = Tally(), None
         self._open_epoch = False
-        self._total = {"steps": 0, "samples": 0, "seconds": 0.0, "faults": 0}
+        self._total = {"steps": 0, "samples": 0, "seconds": 0.0, "faults": 0, "joules": 0.0}
+        self._meter = energy.Meter(energy.find(self.ranks.device))
         self._peaks: dict[str, int | None] = {}  # of former attempts
         self._level = memory.Level(self.ranks.device)
         self._announced = 0
@@ -182,9 +183,13 @@ class Recorder:
             **self._peak(),
             **self._level.summary(),
         }
-        everyone = ranks.gather(mine)
+        everyone = ranks.gather((mine, self._meter.source, self._meter.name, total["joules"]))
         if self._journal:
-            self._journal.write_ranks(everyone)
+            joules = energy.once((name, used) for _, _, name, used in everyone)
+            self.facts["energy_source"] = "+".join(sorted({source for _, source, _, _ in everyone if source}))
+            self._journal.write_ranks(
+                [row | {"energy_joules": used} for (row, *_), used in zip(everyone, joules, strict=True)]
+            )
 
     # -- epochs and steps ---------------------------------------------------------------------------------
 
@@ -200,8 +205,8 @@ class Recorder:
         self._tally.restarts += self._carried is not None
         self._carried = None
         self.ranks.barrier()
-        self._clock.start()
         self._go()
+        self._clock.start()
         for batch in batches:
             self._clock.lap("data")
             yield batch
@@ -221,18 +226,20 @@ class Recorder:
         seconds = time.perf_counter() - begun
         if self._open_epoch:
             self._tally.standing += seconds
-            self._clock.skip()
             self._go()
+            self._clock.skip()
         elif self.rows:
             self.rows[-1]["checkpoint_seconds"] = self.rows[-1].get("checkpoint_seconds", 0.0) + seconds
 
     def _go(self) -> None:
+        self._meter.start()
         self._since = time.perf_counter(), memory.minor_faults()
 
     def _stand(self) -> None:
         begun, faults = self._since
         self._tally.seconds += time.perf_counter() - begun
         self._tally.faults += memory.minor_faults() - faults
+        self._tally.joules = energy.added(self._tally.joules, self._meter.stop())
 
     def lap(self, phase: str) -> None:
         """A phase of the step (`forward`, `backward`) ends here."""
@@ -262,6 +269,7 @@ class Recorder:
         self._clock.step()
         if sampled:  # after its end: the phases are none the longer
             self._level.sample()
+        self._meter.keep_up()
         self._progress.step()
         if "loss" in sums and (self.ranks.device.type == "cpu" or self._clock.steps % 50 == 0):
             self._require_finite()
@@ -287,14 +295,15 @@ class Recorder:
         if "loss" in tally.sums:
             self._require_finite()
         counted = {"steps": len(times), "samples": tally.samples, "seconds": tally.seconds, "faults": tally.faults}
-        self._total = {name: value + counted[name] for name, value in self._total.items()}
+        counted["joules"] = tally.joules
+        self._total = {name: energy.added(value, counted[name]) for name, value in self._total.items()}
         names = sorted(tally.sums)
         totals = torch.tensor([tally.samples, *(float(tally.sums[n]) for n in names)], dtype=torch.float64)
         totals = self.ranks.sum(totals).tolist()
-        everyone = self.ranks.gather((tally.seconds, tally.standing, times))
+        everyone = self.ranks.gather((tally.seconds, tally.standing, times, (self._meter.name, tally.joules)))
         if everyone:
-            longest = max(seconds for seconds, _, _ in everyone)
-            steps = [step for _, _, own in everyone for step in own]
+            longest = max(seconds for seconds, *_ in everyone)
+            steps = [step for _, _, own, _ in everyone for step in own]
             row = {
                 "epoch": number,
                 "restarts": tally.restarts,
@@ -303,14 +312,15 @@ class Recorder:
                 "padded_samples": 0,
                 "seconds": longest,
                 "throughput": totals[0] / longest,
-                "checkpoint_seconds": max(standing for _, standing, _ in everyone),
+                "checkpoint_seconds": max(standing for _, standing, *_ in everyone),
+                "energy_joules": energy.total(reading for *_, reading in everyone),
                 "lr": tally.lr,
                 **distribution(steps),
                 **{f"train_{name}": total / totals[0] for name, total in zip(names, totals[1:], strict=True)},
             }
             self.rows.append(row)
             self._journal.write_epochs(self.rows)
-            self._journal.append_steps(number, [own for _, _, own in everyone])
+            self._journal.append_steps(number, [own for _, _, own, _ in everyone])
         else:
             self.rows.append({"epoch": number})
 
@@ -349,7 +359,7 @@ class Recorder:
     def restore(self, state: dict[str, Any], own: dict[str, Any], *, epoch: int, step: int) -> None:
         """Go on from where both states were taken: in `epoch` after `step` of its steps. Not within an epoch."""
         self.rows, self._announced = state["rows"], state["announced"]
-        self._total, self._peaks = own["total"], own["peaks"]
+        self._total, self._peaks = {"joules": None} | own["total"], own["peaks"]
         if "level" in own:  # checkpoints of former versions lack it
             self._level.restore(own["level"])
         self._carried = own["epoch"] and Tally.continued(own["epoch"], self.ranks.device)

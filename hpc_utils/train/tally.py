@@ -19,7 +19,8 @@ class Tally:
 
     Attributes:
         samples: trained on. seconds: training, standing still not counted. standing: seconds stood still for
-            checkpoints. faults: pages that the kernel had to find meanwhile.
+            checkpoints. faults: pages that the kernel had to find meanwhile. joules: of the rank's device meanwhile;
+            None if not known.
         lr: the last step's learning rate. sums: loss and metrics, summed over samples (float64 scalars).
         steps: times of the steps before `restarts`, how often the epoch was continued from a checkpoint.
     """
@@ -28,6 +29,7 @@ class Tally:
     seconds: float = 0.0
     standing: float = 0.0
     faults: int = 0
+    joules: float | None = 0.0
     lr: float | None = None
     sums: dict[str, Tensor] = field(default_factory=dict)
     steps: list[StepTime] = field(default_factory=list)
@@ -51,7 +53,7 @@ class Tally:
             for seconds, *phases in state["steps"].tolist()
         ]
         sums = {name: value.to(device) for name, value in state["sums"].items()}
-        return cls(**state | {"sums": sums, "steps": steps})
+        return cls(**{"joules": None} | state | {"sums": sums, "steps": steps})
 
 
 def distribution(steps: list[StepTime]) -> dict[str, float]:

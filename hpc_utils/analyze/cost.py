@@ -1,0 +1,237 @@
+"""What runs take: device-hours, node-hours, price and energy, for a fixed work or to a target accuracy.
+
+`prices` is {hardware_id: how its nodes are billed}, as cluster files say it (`launch.cluster.prices`). What is not known
+stays NaN: a price without a cluster file, energy without a counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from . import stats
+from .scaling import SAME
+
+NAN = float("nan")
+HOUR, KWH = 3600, 3.6e6  # s; J
+
+# What makes a configuration, of which runs are repeats.
+KEYS = [
+    *SAME,
+    "parallel",
+    "world_size",
+    "nodes",
+    "ranks_per_node",
+    "global_batch",
+    "batch_per_device",
+    "steps_per_epoch",
+]
+# What a configuration takes; each has its 95 % interval in <name>_low and <name>_high.
+MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "node_hours", "cost", "energy_kwh"]
+COLUMNS = [
+    *KEYS, *(f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")),
+    "unit", "epoch_seconds", "efficiency", "repeats", "reached", "note",
+]  # fmt: skip
+
+
+class Billing(Protocol):
+    """How a kind of node is billed; `launch.resources.NodeType` is one."""
+
+    unit: str
+
+    def cost(self, nodes: int, ranks_per_node: int, hours: float) -> float:
+        """What that many nodes cost for so long, in `unit`; shared ones by the share of their devices."""
+
+
+def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFrame:
+    """One row a run: what it took, as far as it was recorded.
+
+    Columns: run_id; epochs, samples; seconds (T, training alone); wall_seconds (with set-up, warm-up, evaluation and
+    checkpoints, which a job is billed for too; not the start of its processes, which nobody records); device_hours and
+    node_hours (of wall_seconds; whole nodes, however few of their devices it had); cost, in `unit` ("" and NaN without
+    a price); energy_kwh (of T, all devices; NaN where it was not counted).
+    """
+    sums = _sums(epochs)
+    spent = runs.merge(sums, left_on="run_id", right_index=True, suffixes=("_of_run", ""))
+    fixed = _numbers(spent.setup_seconds).fillna(0) + _numbers(spent.warmup_seconds).fillna(0)
+    return _billed(spent.assign(wall_seconds=fixed + spent.seconds + spent.beside), prices)[
+        [
+            "run_id",
+            "epochs",
+            "samples",
+            "seconds",
+            "wall_seconds",
+            "device_hours",
+            "node_hours",
+            "cost",
+            "unit",
+            "energy_kwh",
+        ]
+    ]
+
+
+def to_finish(
+    runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billing], *, samples: float | None = None
+) -> pd.DataFrame:
+    """One row a configuration: what equal work takes, training on `samples` at the measured rate.
+
+    Equal samples are not equal learning where the global batch differs: `to_accuracy` compares that.
+
+    Args:
+        samples: by default what most of the runs trained on.
+
+    Columns: `KEYS`; the `MEASURES` of `per_run`, each the median over repeats with <name>_low, <name>_high, its 95 %
+    interval (NaN for a single run); unit; epoch_seconds; efficiency: device-seconds of T of the configuration with the
+    fewest devices, all else equal, over this one's; repeats, reached (all); note.
+    """
+    spent = per_run(runs, epochs, prices)
+    if samples is None:
+        samples = spent.samples.mode().max()
+    factor = samples / spent.samples
+    # The start is paid once, whatever the work; what comes with epochs grows with it.
+    start = _start(runs).reindex(spent.run_id).to_numpy()
+    wall = start + (spent.wall_seconds - start) * factor
+    grown = {name: spent[name] * factor for name in ("epochs", "seconds", "energy_kwh")}
+    grown |= {name: spent[name] * wall / spent.wall_seconds for name in ("device_hours", "node_hours", "cost")}
+    return _configurations(runs, spent.assign(**grown, wall_seconds=wall, samples=samples))
+
+
+def to_accuracy(
+    runs: pd.DataFrame, epochs: pd.DataFrame, target: float, prices: Mapping[str, Billing]
+) -> pd.DataFrame:
+    """One row a configuration: what it takes until the test accuracy first is `target` or more; an epoch that was not
+    evaluated does not count.
+
+    Columns: as `to_finish`; `reached` of the `repeats` get there, and `note` says so of those that do not. They count
+    as taking longer than all others: the median is theirs (NaN) if half of them or more never do, and there is no interval.
+    """
+    if not 0 < target <= 1:
+        raise ValueError(f"target={target}: an accuracy is a share, more than 0 and at most 1")
+    ordered = epochs[epochs.run_id.isin(runs.run_id)].sort_values(["run_id", "epoch"])
+    accuracy = _numbers(ordered.test_accuracy)
+    reached = ordered[accuracy >= target].groupby("run_id").epoch.first()
+    until = ordered[ordered.epoch <= ordered.run_id.map(reached)]
+    spent = per_run(runs[runs.run_id.isin(reached.index)], until, prices)
+    return _configurations(runs, spent, best=accuracy.groupby(ordered.run_id).max(), target=target)
+
+
+def pareto(table: pd.DataFrame, time: str = "wall_seconds", cost: str | None = None) -> pd.DataFrame:
+    """`table` (as of `to_finish` or `to_accuracy`) by rising time, with `pareto`: no other configuration takes less of
+    one of both and no more of the other (medians compared). Those without a value are left out.
+
+    Args:
+        cost: the column to compare; by default as of `currency`.
+    """
+    cost = cost or currency(table)[0]
+    table = table.dropna(subset=[time, cost]).sort_values([time, cost], kind="stable")
+    cheapest = table[cost].cummin().shift(fill_value=np.inf)
+    twin = (table[[time, cost]] == table[[time, cost]].shift()).all(axis=1)
+    return table.assign(pareto=((table[cost] < cheapest) | (twin & (table[cost] <= cheapest))).tolist())
+
+
+def currency(table: pd.DataFrame) -> tuple[str, str]:
+    """(column, unit) in which all of `table` can be compared: the price if every row has one in the same unit, else
+    device-hours."""
+    units = set(table.unit)
+    if len(units) == 1 and "" not in units and table.cost[table.wall_seconds.notna()].notna().all():
+        return "cost", units.pop()
+    return "device_hours", "device-hours"
+
+
+def _sums(epochs: pd.DataFrame) -> pd.DataFrame:
+    """A run's totals over the given epochs: epochs, samples, seconds, beside (s, evaluation and checkpoints), energy_kwh."""
+    grouped = epochs.assign(
+        beside=_numbers(epochs.eval_seconds).fillna(0) + _numbers(epochs.checkpoint_seconds).fillna(0),
+        energy_kwh=_numbers(epochs.energy_joules) / KWH,
+    ).groupby("run_id")
+    totals = grouped[["samples", "seconds", "beside"]].sum()
+    energy = grouped.energy_kwh.agg(lambda own: own.sum(skipna=False))
+    return totals.assign(epochs=grouped.size(), energy_kwh=energy)
+
+
+def _start(runs: pd.DataFrame) -> pd.Series:
+    """Seconds of set-up and warm-up, by run."""
+    start = _numbers(runs.setup_seconds).fillna(0) + _numbers(runs.warmup_seconds).fillna(0)
+    return start.set_axis(runs.run_id)
+
+
+def _billed(spent: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFrame:
+    hours = spent.wall_seconds / HOUR
+    cost, unit = pd.Series(NAN, spent.index), pd.Series("", spent.index)
+    for hardware, own in spent.groupby("hardware_id"):
+        if hardware in prices:
+            billing = prices[hardware]
+            cost[own.index] = billing.cost(own.nodes, own.ranks_per_node, hours[own.index])
+            unit[own.index] = billing.unit
+    return spent.assign(device_hours=hours * spent.world_size, node_hours=hours * spent.nodes, cost=cost, unit=unit)
+
+
+def _configurations(
+    runs: pd.DataFrame, spent: pd.DataFrame, *, best: pd.Series | None = None, target: float | None = None
+) -> pd.DataFrame:
+    """`spent`, a row a run that got there, as a row a configuration of all `runs`."""
+    spent = spent.set_index("run_id")
+    rows = []
+    for key, group in runs.groupby(KEYS, dropna=False):
+        own = spent.reindex(group.run_id)
+        reached = int(own.seconds.notna().sum())
+        note = ""
+        if reached < len(group):
+            note = f"{reached} of {len(group)} repeats reach {target:g}"
+            missed = best.reindex(group.run_id)[own.seconds.isna()] if best is not None else pd.Series(dtype=float)
+            note += (
+                f", the others at best {missed.max():.4g}"
+                if missed.notna().any()
+                else ", the others were not evaluated"
+            )
+        row = dict(zip(KEYS, key, strict=True)) | {"repeats": len(group), "reached": reached, "note": note}
+        row["unit"] = next((unit for unit in own.unit if isinstance(unit, str)), "")
+        for name in ("epochs", "seconds", "wall_seconds", "energy_kwh"):
+            row |= _measure(name, _median(own[name].tolist()))
+        # Within a configuration these follow from the time: one estimate serves them all.
+        wall = stats.Estimate(*(row[f"wall_seconds{end}"] for end in ("", "_low", "_high")), len(group))
+        for name in ("device_hours", "node_hours", "cost"):
+            ratio = (own[name] / own.wall_seconds).mean()
+            row |= _measure(name, stats.Estimate(*(value * ratio for value in wall[:3]), wall.repeats))
+        rows.append(row | {"epoch_seconds": row["seconds"] / row["epochs"]})
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    return table.assign(efficiency=_efficiency(table))
+
+
+def _efficiency(table: pd.DataFrame) -> pd.Series:
+    """Device-seconds of the smallest configuration over each row's own, where all of `SAME` is equal."""
+    found = pd.Series(NAN, table.index)
+    device_seconds = table.seconds * table.world_size
+    for _, curve in table[table.seconds.notna()].groupby(SAME, dropna=False):
+        fewest = curve[curve.world_size == curve.world_size.min()]
+        alone = fewest[fewest.parallel == "none"]
+        base = device_seconds[(fewest if alone.empty else alone).index].min()
+        found[curve.index] = base / device_seconds[curve.index]
+    return found
+
+
+def _median(values: list[float]) -> stats.Estimate:
+    """As `stats.median`; one that never came (NaN) is longer than all others and leaves no interval."""
+    known = [value for value in values if np.isfinite(value)]
+    if len(known) == len(values) and all(value > 0 for value in values):
+        return stats.median(values)
+    middle = float(np.median([value if np.isfinite(value) else np.inf for value in values]))
+    return stats.Estimate(middle if np.isfinite(middle) else NAN, NAN, NAN, len(values))
+
+
+def _measure(name: str, estimate: stats.Estimate) -> dict[str, float]:
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+
+
+def _numbers(column: pd.Series) -> pd.Series:
+    """A column that was empty in all rows is of no kind."""
+    return pd.to_numeric(column)
+
+
+def intervals(table: pd.DataFrame, name: str) -> Iterator[tuple[float, float]]:
+    """(low, high) of each row's `name`; the value itself twice where there is no interval."""
+    for value, low, high in zip(table[name], table[f"{name}_low"], table[f"{name}_high"], strict=True):
+        yield (low, high) if np.isfinite(low) and np.isfinite(high) else (value, value)

@@ -1,0 +1,154 @@
+"""What hand-made runs take, and what is recommended: every number below can be checked in one's head."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from hpc_utils.analyze import cost
+from hpc_utils.analyze.recommend import recommend
+from hpc_utils.launch.resources import NodeType
+from hpc_utils.records import schema
+
+from .test_scaling import run
+
+SHARED = NodeType(partition="p", gpus=4, gpu="a100", precisions=["fp32"], price=8.0, unit="GPU-hours")
+WHOLE = SHARED.model_copy(update={"exclusive": True})
+PRICES = {"h": SHARED}
+
+
+def records(*kinds: dict, epochs: int = 2, accuracy=lambda repeat, epoch: None, repeats: int = 1, **rows):
+    """(runs, epochs): each of `kinds` (arguments of `run`) so often, its time spread over equal epochs."""
+    all_runs, all_epochs = [], []
+    for kind in kinds:
+        for repeat in range(1, repeats + 1):
+            factor = kind.get("factor", 1.0) * (1 + 0.01 * (repeat - 1))
+            given = {name: value for name, value in kind.items() if name not in ("factor", "world", "seconds")}
+            world, seconds = kind["world"], kind["seconds"] * factor
+            layout = {
+                "nodes": -(-world // 4),
+                "ranks_per_node": min(world, 4),
+                "parallel": "ddp" if world > 1 else "none",
+            }
+            row = run(world, seconds, **layout | {"setup_seconds": 100.0, "warmup_seconds": 20.0} | given)
+            row |= {"run_id": f"run{len(all_runs)}", "repeat": repeat}
+            all_runs.append(row)
+            all_epochs += [
+                dict.fromkeys(schema.names(schema.EPOCHS))
+                | {"run_id": row["run_id"], "epoch": n, "samples": row["samples"] / epochs, "seconds": seconds / epochs,
+                   "eval_seconds": 30.0, "test_accuracy": accuracy(repeat, n), "energy_joules": 1.8e6} | rows
+                for n in range(1, epochs + 1)
+            ]  # fmt: skip
+    return pd.DataFrame(all_runs), pd.DataFrame(all_epochs)
+
+
+def test_a_run_is_billed_for_all_its_time_and_its_share_of_a_node() -> None:
+    runs, epochs = records({"world": 2, "seconds": 3420.0})
+    row = cost.per_run(runs, epochs, PRICES).iloc[0]
+    assert (row.seconds, row.wall_seconds) == (3420, 3600), "100 s set-up, 20 s warm-up, twice 30 s of evaluation"
+    assert (row.device_hours, row.node_hours, row.cost, row.unit) == (2, 1, 4, "GPU-hours"), "half of a node for 8"
+    assert row.energy_kwh == 1
+    assert cost.per_run(runs, epochs, {"h": WHOLE}).cost[0] == 8
+
+
+def test_what_is_not_known_is_absent_and_not_zero() -> None:
+    runs, epochs = records({"world": 1, "seconds": 10.0})
+    epochs.loc[0, "energy_joules"] = None
+    row = cost.per_run(runs, epochs, {}).iloc[0]
+    assert math.isnan(row.cost) and row.unit == "" and math.isnan(row.energy_kwh)
+    assert row.device_hours > 0
+    nothing = epochs.assign(energy_joules=pd.Series([None, None], dtype=object))
+    assert cost.per_run(runs, nothing, PRICES).energy_kwh.isna().all()
+
+
+def test_equal_work_is_compared_at_the_measured_rate_and_the_start_is_paid_once() -> None:
+    runs, epochs = records(
+        {"world": 1, "seconds": 1000.0}, {"world": 1, "seconds": 1000.0, "hardware_id": "other"},
+        {"world": 2, "seconds": 1000.0, "batch": 1024},
+    )  # fmt: skip
+    table = cost.to_finish(runs, epochs, PRICES).set_index(["hardware_id", "world_size"])
+    two = table.loc["h", 2]
+    assert (two.seconds, two.wall_seconds, two.epochs) == (500, 120 + 500 + 30, 1)
+    assert two.device_hours == pytest.approx(2 * 650 / 3600)
+    assert (two.efficiency, table.loc["h", 1].efficiency) == (1, 1)
+    assert table.loc["other", 1].unit == "" and cost.currency(table) == ("device_hours", "device-hours")
+    assert cost.currency(table.loc[["h"]]) == ("cost", "GPU-hours")
+    assert math.isnan(two.seconds_low), "a single run has no interval"
+
+
+def test_energy_and_time_to_a_target_end_with_the_epoch_that_reaches_it() -> None:
+    runs, epochs = records(
+        {"world": 1, "seconds": 1000.0}, epochs=4, repeats=3, accuracy=lambda repeat, epoch: [0.5, None, 0.9, 0.7][epoch - 1]
+    )  # fmt: skip
+    row = cost.to_accuracy(runs, epochs, 0.9, PRICES).iloc[0]
+    assert (row.epochs, row.reached, row.repeats, row.note) == (3, 3, 3, "")
+    assert row.seconds == pytest.approx(757.5) and row.seconds_low < 757.5 < row.seconds_high
+    assert row.wall_seconds == pytest.approx(120 + 757.5 + 90)
+    assert row.energy_kwh == pytest.approx(1.5)
+    assert row.cost == pytest.approx(2 * row.wall_seconds / 3600)
+    assert row.cost_low / row.cost == pytest.approx(row.wall_seconds_low / row.wall_seconds)
+
+
+def test_repeats_that_never_get_there_are_counted_as_longer_and_named() -> None:
+    runs, epochs = records(
+        {"world": 1, "seconds": 1000.0}, repeats=3, accuracy=lambda repeat, epoch: 0.8 if repeat == 2 else 0.9
+    )
+    row = cost.to_accuracy(runs, epochs, 0.85, PRICES).iloc[0]
+    assert (row.reached, row.repeats, row.note) == (2, 3, "2 of 3 repeats reach 0.85, the others at best 0.8")
+    assert row.seconds == pytest.approx(510), "the middle of 500, 510 and never"
+    assert math.isnan(row.seconds_low)
+    runs, epochs = records(
+        {"world": 1, "seconds": 1000.0}, repeats=3, accuracy=lambda repeat, epoch: 0.8 + repeat / 50
+    )
+    row = cost.to_accuracy(runs, epochs, 0.85, PRICES).iloc[0]
+    assert row.reached == 1 and math.isnan(row.seconds) and math.isnan(row.cost)
+    row = cost.to_accuracy(*records({"world": 1, "seconds": 9.0}), 0.85, PRICES).iloc[0]
+    assert row.note == "0 of 1 repeats reach 0.85, the others were not evaluated"
+    with pytest.raises(ValueError, match="an accuracy is a share"):
+        cost.to_accuracy(runs, epochs, 98, PRICES)
+
+
+def ladder(**prices) -> pd.DataFrame:
+    """1, 2, 4, 8 and 12 devices: 10000, 5200, 2900, 2000 and 1950 s of training, three repeats within 2 %."""
+    times = {1: 10000.0, 2: 5200.0, 4: 2900.0, 8: 2000.0, 12: 1950.0}
+    kinds = [{"world": world, "seconds": seconds, "batch": 768} for world, seconds in times.items()]
+    return cost.to_finish(*records(*kinds, repeats=3), prices or PRICES)
+
+
+def test_the_frontier_holds_what_nothing_beats_in_both() -> None:
+    table = cost.pareto(ladder(h=WHOLE))
+    assert table.world_size.tolist() == [12, 8, 4, 2, 1]
+    assert table.pareto.tolist() == [True, True, True, False, False], "whole nodes: one device pays for four"
+    assert cost.pareto(ladder()).pareto.all(), "shared ones: fewer devices always cost less"
+
+
+def test_each_purpose_has_its_configuration_and_its_reason() -> None:
+    table = ladder(h=WHOLE)
+    found = recommend(table, minutes=30).set_index("purpose")
+    assert found.world_size.to_dict() == {"development": 4, "production": 4, "fastest": 8, "cheapest": 4}
+    assert "86 % efficient" in found.reason["production"] and "at least 70 %" in found.reason["production"]
+    assert "60" not in found.reason["cheapest"] and "GPU-hours" in found.reason["cheapest"]
+    assert "the fewest with which an epoch trains within 30 min" in found.reason["development"]
+    assert "cannot be told apart from 12 devices on 3 nodes" in found.caveat["fastest"], "1950 against 2000 s"
+    assert found.reason["fastest"].startswith("as good as the least time")
+    assert found.caveat["cheapest"] == ""
+    assert recommend(table, minutes=1).reason[0].startswith("no epoch trains within 1 min; here it takes least: 16")
+
+
+def test_without_a_price_device_hours_decide_and_single_runs_are_said() -> None:
+    runs, epochs = records({"world": 1, "seconds": 1000.0}, {"world": 2, "seconds": 700.0})
+    found = recommend(cost.to_finish(runs, epochs, {})).set_index("purpose")
+    assert found.world_size["cheapest"] == 1
+    assert "device-hours are compared" in found.caveat["cheapest"]
+    assert all("a single run" in caveat for caveat in found.caveat)
+
+
+def test_configurations_without_a_time_are_left_out_and_said() -> None:
+    runs, epochs = records({"world": 1, "seconds": 1000.0}, {"world": 2, "seconds": 700.0})
+    epochs["test_accuracy"] = [0.5, 0.9, 0.5, 0.6]
+    found = recommend(cost.to_accuracy(runs, epochs, 0.9, PRICES))
+    assert set(found.world_size) == {1} and all("1 of 2 configurations" in caveat for caveat in found.caveat)
+    with pytest.raises(ValueError, match="nothing to recommend"):
+        recommend(cost.to_accuracy(runs, epochs, 0.95, PRICES))

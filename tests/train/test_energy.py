@@ -1,0 +1,197 @@
+"""Energy counters: a tree like the kernel's, a library that answers like NVML, and what becomes of them in records."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from hpc_utils import records
+from hpc_utils.config import RunConfig
+from hpc_utils.train import Recorder, Stopped, energy, train
+from hpc_utils.train.loop import Trainer
+from hpc_utils.train.tally import Tally
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """Two packages with a sub-zone each, the whole platform, and a package's second door: 1 and 2 J so far."""
+    zones = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core", "intel-rapl:1": "package-1"}
+    zones |= {"intel-rapl:1:0": "dram", "intel-rapl:2": "psys", "intel-rapl-mmio:0": "package-0"}
+    for zone, name in zones.items():
+        folder = tmp_path / "sys/class/powercap" / zone
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(f"{name}\n")
+        (folder / "max_energy_range_uj").write_text("10000000\n")
+        use(tmp_path, zone, {"intel-rapl:0": 1, "intel-rapl:1": 2}.get(zone, 9))
+    boot = tmp_path / "proc/sys/kernel/random/boot_id"
+    boot.parent.mkdir(parents=True)
+    boot.write_text("77\n")
+    return tmp_path
+
+
+def use(machine: Path, zone: str, joules: float) -> None:
+    (machine / "sys/class/powercap" / zone / "energy_uj").write_text(f"{round(joules * 1e6)}\n")
+
+
+@pytest.fixture
+def counted(machine: Path, monkeypatch: pytest.MonkeyPatch, results: Path) -> Path:
+    """Every rank of this process finds that machine's packages."""
+    monkeypatch.setattr(energy.Rapl.__init__, "__defaults__", (machine,))
+    return machine
+
+
+def test_packages_are_added_up_and_nothing_is_counted_twice(machine: Path) -> None:
+    counter = energy.Rapl(machine)
+    begun = counter.joules()
+    use(machine, "intel-rapl:0", 3)
+    use(machine, "intel-rapl:1", 2.5)
+    for other in ("intel-rapl:0:0", "intel-rapl:1:0", "intel-rapl:2", "intel-rapl-mmio:0"):
+        use(machine, other, 10)
+    assert counter.joules() - begun == pytest.approx(2.5)
+    assert counter.name == "rapl 77"
+
+
+def test_a_counter_that_wraps_around_goes_on(machine: Path) -> None:
+    counter = energy.Rapl(machine)
+    begun = counter.joules()
+    for joules in (9, 0.5, 8, 0.25):  # ends at 10 J
+        use(machine, "intel-rapl:0", joules)
+        last = counter.joules()
+    assert last - begun == pytest.approx(8 + 1.5 + 7.5 + 2.25)
+
+
+def test_long_epochs_are_looked_at_before_the_counter_wraps_twice(machine: Path, monkeypatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(energy.time, "monotonic", lambda: now[0])
+    meter = energy.Meter(energy.Rapl(machine))
+    meter.start()
+    for joules in (7, 3, 9, 1):
+        now[0] += energy.LOOK + 1
+        use(machine, "intel-rapl:0", joules)
+        meter.keep_up()
+    assert meter.stop() == pytest.approx(20)
+
+
+def test_what_cannot_be_read_is_not_known_and_not_zero(machine: Path) -> None:
+    meter = energy.Meter(energy.Rapl(machine))
+    meter.start()
+    (machine / "sys/class/powercap/intel-rapl:1/energy_uj").unlink()
+    assert meter.stop() is None
+    assert energy.Rapl(machine / "nothing here").joules() is None
+    assert energy.Meter(None).stop() is None
+    assert energy.added(None, 1.0) is None and energy.added(2.0, 1.0) == 3
+
+
+def test_ranks_that_share_a_counter_count_it_once() -> None:
+    readings = [("rapl a", 5.0), ("rapl a", 5.1), ("rapl b", 7.0), ("rapl b", 6.9)]
+    assert energy.once(readings) == [5.0, 0.0, 7.0, 0.0]
+    assert energy.total(readings) == 12
+    assert energy.total([*readings, ("", None)]) is None, "a part is not the whole"
+
+
+class Library:
+    """NVML as ctypes sees it: 0 is success, results go where a pointer says."""
+
+    def __init__(self, failing: bool = False) -> None:
+        self.millijoules, self.failing, self.asked = 5_000, failing, b""
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle) -> int:
+        self.asked = uuid
+        return 0
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle, result) -> int:
+        result._obj.value = self.millijoules
+        return 3 if self.failing else 0  # NVML_ERROR_NOT_SUPPORTED: before Volta, or a part of a GPU
+
+
+def test_a_gpu_is_asked_for_by_its_uuid_and_answers_in_joules() -> None:
+    library = Library()
+    meter = energy.Meter(energy.Nvml("12-34", library))
+    meter.start()
+    library.millijoules = 12_500
+    assert meter.stop() == 7.5
+    assert (library.asked, meter.source, meter.name) == (b"GPU-12-34", "nvml", "GPU-12-34")
+    assert energy.Nvml("12-34", Library(failing=True)).joules() is None
+
+
+def test_no_driver_fails_no_run(monkeypatch) -> None:
+    monkeypatch.setattr(energy, "_nvml", lambda: energy.ctypes.CDLL("no-such-library.so"))
+    assert energy.find(torch.device("cuda", 0)) is None
+
+
+def test_only_training_parts_count(counted: Path) -> None:
+    with Recorder("x", global_batch=1) as run:
+        for number in (1, 2):
+            for _ in run.epoch(range(1)):
+                use(counted, "intel-rapl:0", 3 * number)
+                run.step(samples=1)
+            use(counted, "intel-rapl:0", 3 * number + 1)  # evaluation, say
+    tables = records.load_run(run.path)
+    assert tables["epochs"].energy_joules.tolist() == pytest.approx([2, 2])
+    assert tables["ranks"].energy_joules.tolist() == pytest.approx([4])
+    assert (tables["run"]["energy_joules"], tables["run"]["energy_source"]) == (pytest.approx(4), "rapl")
+
+
+def test_without_a_counter_energy_is_empty(results: Path, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(energy.Rapl.__init__, "__defaults__", (tmp_path,))
+    with Recorder("x", global_batch=1) as run:
+        for _ in run.epoch(range(1)):
+            run.step(samples=1)
+    tables = records.load_run(run.path)
+    assert tables["run"]["energy_joules"] is tables["run"]["energy_source"] is None
+    assert tables["ranks"].energy_joules.isna().all()
+
+
+def test_a_resumed_epoch_has_the_energy_of_both_parts(counted: Path, monkeypatch) -> None:
+    """Each step uses 1 J; each copy of the state 5 J, which are no part of training. SIGUSR1 comes in the third."""
+    used, done = [1.0], [0]
+    true_step, true_state = Trainer._step, Recorder.own_state
+
+    def spend(joules: float) -> None:
+        used[0] += joules
+        use(counted, "intel-rapl:0", used[0] % 10)
+
+    def step(self: Trainer, *batch) -> None:
+        true_step(self, *batch)
+        spend(1)
+        done[0] += 1
+        if done[0] == 3:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Recorder, "own_state", lambda self: (spend(5), true_state(self))[1])
+    config = RunConfig(
+        workload="cnn", epochs=1, steps_per_epoch=6, global_batch=8, parallel="none", evaluate_every=0, device="cpu"
+    )
+    with pytest.raises(Stopped):
+        train(config)
+    run = train(config).tables()["run"]
+    assert (run["restarts"], run["energy_joules"]) == (1, pytest.approx(6))
+
+
+def test_a_checkpoint_from_before_energy_was_counted_makes_it_unknown() -> None:
+    state = Tally().state([])
+    del state["joules"]
+    assert Tally.continued(state, CPU).joules is None
+    assert math.isfinite(Tally.continued(Tally(joules=2.0).state([]), CPU).joules)
+
+
+@pytest.mark.gpu
+def test_a_real_gpu_uses_energy() -> None:
+    device = torch.device("cuda", 0)
+    counter = energy.find(device)
+    if counter is None:
+        pytest.skip("NVML counts no energy for this GPU")
+    begun = counter.joules()
+    values = torch.randn(4096, 4096, device=device)
+    for _ in range(200):
+        values = (values @ values).tanh()
+    torch.cuda.synchronize()
+    assert counter.joules() > begun
