@@ -7,12 +7,13 @@ explains is refused.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hpc_utils.records import checks
 
 from .errors import RowFault
-from .mapping import Mapping
+from .mapping import LARGEST_TOLERANCE, Mapping
 from .printed import Printed
 from .table import Row
 
@@ -72,7 +73,7 @@ def _judge(row: Row, mapping: Mapping) -> Judged:
     if samples is None or seconds is None:
         row.said.append(f"no {'seconds' if samples else 'samples'}: the throughput cannot be checked")
         return Judged(row, *known, reported.value, reported.value, UNCHECKED, noted)
-    verdict = _verdict(row, reported, seconds, samples)
+    verdict = _verdict(row, reported, seconds, samples, mapping.tolerance)
     text = "; ".join(filter(None, [noted, CORRECTIONS.get(verdict)]))
     right = reported.value if verdict == UNCHECKED else samples.value / seconds.value
     return Judged(row, *known, right, reported.value, verdict, text)
@@ -156,24 +157,25 @@ def _reported(row: Row, mapping: Mapping) -> Printed | None:
     return given
 
 
-def _verdict(row: Row, throughput: Printed, seconds: Printed, samples: Printed) -> str:
-    """Which of the explanations fits within what is printed."""
+def _verdict(row: Row, throughput: Printed, seconds: Printed, samples: Printed, tolerance: float) -> str:
+    """Which of the explanations fits within what is printed, and what the mapping allows beyond."""
     factor, ranks = throughput * seconds / samples, row.counts["world_size"]
-    slack = factor.slack + checks.RELATIVE_TOLERANCE
+    slack = factor.slack + math.log1p(tolerance) + checks.RELATIVE_TOLERANCE
     if slack >= BLURRED:
         row.said.append("too few digits are printed to check the throughput")
         return UNCHECKED
-    for verdict, expected in ((CONSISTENT, 1), (PER_RANK, ranks), (ONE_RANK, 1 / ranks)):
+    explanations = {CONSISTENT: 1, PER_RANK: ranks, ONE_RANK: 1 / ranks}
+    for verdict, expected in explanations.items():
         if _fits(factor.value, expected, slack):
             return verdict
     numbers = {"throughput": throughput.value, "seconds": seconds.value, "samples": samples.value}
     raise RowFault(
         f"{checks.disagreement(numbers)}, which {ranks} {'ranks do' if ranks > 1 else 'rank does'} not explain"
-        f"{_hint(row, factor.value, slack)}"
+        f"{_hint(row, factor.value, slack, explanations.values())}"
     )
 
 
-def _hint(row: Row, factor: float, slack: float) -> str:
+def _hint(row: Row, factor: float, slack: float, explanations: Iterable[float]) -> str:
     """What the factor looks like; a hint only, nothing is corrected by it."""
     for times, (unit, scale) in UNITS.items():
         if _fits(factor, times, slack):
@@ -181,6 +183,9 @@ def _hint(row: Row, factor: float, slack: float) -> str:
     for name in ("nodes", "ranks_per_node"):
         if row.counts.get(name, 1) > 1 and _fits(factor, row.counts[name], slack):
             return f": it is {name} times too large"
+    off = min((abs(factor / expected - 1) for expected in explanations), default=1)
+    if off <= LARGEST_TOLERANCE:
+        return f": off by {off:.2%}, more than what is printed allows; were the two timed apart? (tolerance = 0.01)"
     return ""
 
 

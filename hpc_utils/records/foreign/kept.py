@@ -62,9 +62,9 @@ def load(name: str | None = None, results: Path | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    columns = [*schema.names(schema.RUNS), *schema.names(schema.FOREIGN)]
-    frames = [_runs(folder) for folder in _folders(name, results)]
-    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+    columns = [*schema.names(schema.RUNS), *schema.names(schema.FOREIGN)]  # of today: a set may be older
+    frames = [_runs(folder).reindex(columns=columns) for folder in _folders(name, results)]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
 
 def _folder(name: str, results: Path | None = None) -> Path:

@@ -2,7 +2,8 @@
 
 title = "ResNet-50 on 64 GPUs"
 source = "A. Author, thesis, 2024, table 3, https://..."
-throughput_is = "global"                                   # or "per_rank"
+throughput_is = "global"                                   # or "per_rank"; so too samples_is, if it is a column
+tolerance = 0.01                                           # relative; only if throughput and time were timed apart
 
 [columns]                                                  # ours = theirs
 world_size = "gpus"
@@ -48,6 +49,7 @@ NAMES = (*WORDS, *COUNTS, *MEASURES)
 OURS = {name: get_args(RunConfig.model_fields[name].annotation) for name in ("parallel", "precision")}
 NOT_COMPARABLE = "not comparable"
 FILL_IN = "FILL IN"
+LARGEST_TOLERANCE = 0.1  # relative; much beyond it two ranks' throughput could be one's
 
 
 def _line(value: str) -> str:
@@ -112,6 +114,7 @@ class Mapping(Strict):
     licence: Line | None = None
     throughput_is: OfRanks | None = None
     samples_is: OfRanks | None = None
+    tolerance: float = Field(0.0, ge=0, le=LARGEST_TOLERANCE)
     format: Format = Format()
     columns: Columns
     constants: Constants = Constants()

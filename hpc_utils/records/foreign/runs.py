@@ -16,6 +16,7 @@ from . import mapping as mappings
 from . import table
 from .errors import ForeignError, RowFault
 from .judge import UNCHECKED, VERDICTS, Judged, judge
+from .mapping import NOT_COMPARABLE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,6 +132,8 @@ def _run(name: str, group: list[Judged]) -> dict[str, Any]:
             "run_id": f"{name}:{first.line}",
             "state": "complete",
             "steps_per_epoch": steps.pop() if len(steps) == 1 else None,
+            # Rows that must stand in no curve with the others: analyze never pools runs that differ in settings.
+            "settings": None if first.comparable else NOT_COMPARABLE,
             "oversubscribed": False,
             "emulated": False,
             "repeat": first.counts.get("repeat", 1),
