@@ -7,6 +7,7 @@ it needs when it runs, so that `hpc --help` stays quick.
 from __future__ import annotations
 
 import importlib
+import keyword
 
 import click
 
@@ -25,6 +26,7 @@ COMMANDS = {
     "study": ("study", "Studies: matrices of runs, on this machine."),
     "collect": ("study", "Join all complete runs into CSV."),
     "report": ("study", "Draw a study's figures and write its report."),
+    "import": ("foreign", "Read other people's results, checked as ours are."),
     "submit": ("jobs", "Hand what is missing of a study to Slurm."),
     "status": ("jobs", "How submitted runs stand, and what to do about those that failed."),
     "logs": ("jobs", "The logs of a run, a job, or a study's failures."),
@@ -49,7 +51,7 @@ class Rooms(click.Group):
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"hpc_utils.cli.{COMMANDS[name][0]}")
-        return getattr(module, name)
+        return getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

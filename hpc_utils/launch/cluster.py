@@ -15,13 +15,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from hpc_utils import paths, provenance
+from hpc_utils import paths, provenance, strict
 from hpc_utils.config import RunConfig
 from hpc_utils.provenance.machine import fingerprint
+from hpc_utils.strict import Strict
 
-from . import strict
 from .resources import NodeType, Slurm
-from .strict import Strict
 from .text import Label, Module, Text, Word
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}"

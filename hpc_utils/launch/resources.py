@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field, PrivateAttr, model_validator
 
 from hpc_utils.config import RunConfig
+from hpc_utils.strict import Strict
 
-from .strict import Strict
 from .text import Device, Gres, Memory, Option, Text, Time, Variable, Word
 
 Precision = RunConfig.model_fields["precision"].annotation

@@ -17,15 +17,15 @@ from typing import Any
 
 from pydantic import Field
 
-from hpc_utils import paths
+from hpc_utils import paths, strict
 from hpc_utils.config import ConfigError, plain
 from hpc_utils.records import ClaimedElsewhere, atomic, study_index
 from hpc_utils.records.load import Refused, verify
+from hpc_utils.strict import Strict
 
-from . import local, strict
+from . import local
 from .place import Place
 from .request import Request, prepare
-from .strict import Strict
 from .watch import follow
 
 

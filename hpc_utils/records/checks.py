@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 RELATIVE_TOLERANCE = 1e-6
@@ -17,17 +17,43 @@ def epoch_faults(row: Row) -> Iterator[str]:
     The identity `throughput x T == samples` catches the field's commonest error: a count that was global
     already, multiplied by the world size once more.
     """
-    for name in ("samples", "seconds", "throughput"):
+    wrong = next(number_faults(row, ("samples", "seconds", "throughput")), None)
+    if wrong:
+        yield wrong
+    elif not math.isclose(factor(row), 1, rel_tol=RELATIVE_TOLERANCE):
+        yield disagreement(row)
+
+
+def number_faults(row: Row, names: Iterable[str]) -> Iterator[str]:
+    """Which of `names` are no positive numbers."""
+    for name in names:
         value = row.get(name)
         if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
             yield f"{name} is {value!r}, not a positive number"
-            return
-    expected = row["samples"] / row["seconds"]
-    if not math.isclose(row["throughput"], expected, rel_tol=RELATIVE_TOLERANCE):
-        yield (
-            f"throughput {row['throughput']:.6g}/s is {row['throughput'] / expected:.4g} times what "
-            f"{row['samples']:g} samples in {row['seconds']:.6g} s give ({expected:.6g}/s)"
-        )
+
+
+def factor(row: Row) -> float:
+    """How many times the throughput is what samples and seconds give: 1 if it follows from them."""
+    return row["throughput"] * row["seconds"] / row["samples"]
+
+
+def disagreement(row: Row) -> str:
+    """In words, what the throughput is and what samples and seconds give."""
+    return (
+        f"throughput {row['throughput']:.6g}/s is {factor(row):.4g} times what "
+        f"{row['samples']:g} samples in {row['seconds']:.6g} s give ({row['samples'] / row['seconds']:.6g}/s)"
+    )
+
+
+def overcount(samples: float, steps: float, global_batch: float) -> str:
+    """Why so many steps cannot have held so many samples; empty if they can."""
+    full = steps * global_batch
+    if samples <= full:
+        return ""
+    return (
+        f"{samples:g} samples, but {steps} steps of {global_batch} hold {full:g}: "
+        "was a global count taken on every rank?"
+    )
 
 
 def run_faults(run: Row, provenance: Row, epochs: Sequence[Row], ranks: Sequence[Row]) -> Iterator[str]:
@@ -38,12 +64,8 @@ def run_faults(run: Row, provenance: Row, epochs: Sequence[Row], ranks: Sequence
         yield "no epoch was recorded"
     for row in epochs:
         yield from (f"epoch {row.get('epoch')}: {fault}" for fault in epoch_faults(row))
-        full = (row.get("steps") or 0) * (run.get("global_batch") or 0)
-        if (row.get("samples") or 0) > full:
-            yield (
-                f"epoch {row.get('epoch')}: {row.get('samples'):g} samples, but {row.get('steps')} steps of "
-                f"{run.get('global_batch')} hold {full:g}: was a global count taken on every rank?"
-            )
+        if too_many := overcount(row.get("samples") or 0, row.get("steps") or 0, run.get("global_batch") or 0):
+            yield f"epoch {row.get('epoch')}: {too_many}"
     if len(ranks) != run.get("world_size"):
         yield f"{len(ranks)} ranks left records, but the world size is {run.get('world_size')}"
     counted = sum(row.get("samples") or 0 for row in ranks)

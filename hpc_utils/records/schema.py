@@ -149,7 +149,24 @@ RUNS = (
     Column("path", "", "the run's folder, relative to the results"),
 )
 
-TABLES = {"runs.csv": RUNS, "epochs.csv": EPOCHS, "steps.csv.gz": STEPS, "ranks.csv": RANKS}
+# Behind the columns of RUNS, of results that others measured. There `throughput` is the corrected one, `hardware_id`
+# the set's, so that nothing of ours is ever pooled with it, and what a CSV does not tell is empty.
+FOREIGN = (
+    Column("foreign", "", "name of the imported set"),
+    Column("lines", "", "line of `source.csv`, or first and last of the run's epochs"),
+    Column("comparable", "", "false: kept, but in no curve, for instance another kind of parallelism"),
+    Column("reported_throughput", "sample/s", "as its authors report it, over all ranks; empty if they do not"),
+    Column("factor", "", "reported_throughput / throughput"),
+    Column(
+        "verdict", "", "consistent; counted once per rank; one rank's samples; computed; throughput only, unchecked"
+    ),
+    Column("correction", "", "what was wrong and how it was corrected; empty if nothing was"),
+    Column("derived", "", "what the CSV does not say but follows from it, and how"),
+)
+
+TABLES = {
+    "runs.csv": RUNS, "epochs.csv": EPOCHS, "steps.csv.gz": STEPS, "ranks.csv": RANKS, "foreign": FOREIGN,
+}  # fmt: skip
 
 
 def names(columns: tuple[Column, ...]) -> list[str]:
@@ -164,6 +181,7 @@ def markdown() -> str:
         "epochs.csv": "`runs/<run>/epochs.csv` and `csv/epochs.csv` (with `run_id` in front): one row an epoch",
         "steps.csv.gz": "`runs/<run>/steps.csv.gz`: one row a step and rank",
         "ranks.csv": "`runs/<run>/ranks.csv`: one row a rank",
+        "foreign": "`foreign/<name>/runs.csv`: all columns of `csv/runs.csv`, and behind them these",
     }
     parts = []
     for table, columns in TABLES.items():
