@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import matplotlib
 import numpy as np
-import pandas as pd
 import pytest
 
 matplotlib.use("agg")
 
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
-from hpc_utils.publish import communication, style
+from hpc_utils.publish import communication
 
-
-@pytest.fixture(autouse=True)
-def look() -> Iterator[None]:
-    with matplotlib.rc_context(), pd.option_context("display.float_format", None, "display.max_colwidth", 50):
-        style.apply()
-        yield
-        plt.close("all")
+pytestmark = pytest.mark.usefixtures("styled")
 
 
 def bars(axes: Axes, colour: str) -> list[tuple[float, float]]:

@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import perfmodel, simulate
-from hpc_utils.publish import model, style
+from hpc_utils.publish import model
 from tests.analyze.test_perfmodel import measured, work
 from tests.analyze.test_simulate import STEADY
 
 WORLDS = [2, 8, 64]
+pytestmark = pytest.mark.usefixtures("styled")
 
 
 @pytest.fixture(scope="module")
 def held_out():
-    style.apply()
     return perfmodel.held_out(measured([math.inf, 10.0, 1.0, 0.3]), work(), [0.3])
 
 
