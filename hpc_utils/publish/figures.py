@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
@@ -190,14 +193,25 @@ def _interval(table: pd.DataFrame) -> str:
     )
 
 
+def _mark(figure: Figure, run: Mapping[str, Any] | None) -> None:
+    if run and run["emulated"]:
+        figure.suptitle(f"emulated device, all times {run['dilation']:g} times dilated", fontsize=8, color="0.35")
+
+
 def _ordered(precisions: pd.Series) -> list[str]:
     return [name for name in style.COLOURS if name in set(precisions)]
 
 
-def training(epochs: pd.DataFrame) -> Figure:
-    """One run: loss and accuracy over epochs, and where a mean step's time goes."""
+def training(epochs: pd.DataFrame, run: Mapping[str, Any] | None = None) -> Figure:
+    """One run: loss and accuracy over epochs, and where a mean step's time goes. `run`: its row, to mark an emulated one."""
     figure, (curves, phases) = plt.subplots(1, 2, figsize=(style.PAGE, 2.3), width_ratios=(3, 2))
-    curves.plot(epochs.epoch, epochs.train_loss, "-o", color="0.35", markersize=3, label="training loss")
+    _mark(figure, run)
+    if epochs.train_loss.notna().any():
+        curves.plot(epochs.epoch, epochs.train_loss, "-o", color="0.35", markersize=3, label="training loss")
+    else:
+        curves.annotate(
+            "no loss: nothing was trained", (0.5, 0.5), xycoords="axes fraction", ha="center", color="0.35"
+        )
     if epochs.test_loss.notna().any():
         curves.plot(epochs.epoch, epochs.test_loss, "--s", color="0.35", markersize=3, label="test loss")
     curves.set_xlabel("epoch")
@@ -212,7 +226,8 @@ def training(epochs: pd.DataFrame) -> Figure:
         accuracy.set_ylim(0, 1.02)
         accuracy.grid(visible=False)
         accuracy.spines["right"].set_visible(True)
-    curves.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
+    if curves.lines:
+        curves.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
 
     names = ["data", "forward", "backward", "optimizer"]
     means = [1e3 * epochs[f"{name}_seconds"].mean() for name in names]
@@ -227,9 +242,10 @@ def training(epochs: pd.DataFrame) -> Figure:
     return figure
 
 
-def step_times(steps: pd.DataFrame) -> Figure:
-    """One run: how step times are distributed, one curve a rank. `steps` as of a run's `steps.csv.gz`."""
+def step_times(steps: pd.DataFrame, run: Mapping[str, Any] | None = None) -> Figure:
+    """One run: how step times are distributed, one curve a rank. `steps` as of a run's `steps.csv.gz`; `run` as above."""
     figure, axes = plt.subplots(figsize=(style.PAGE, 2.1))
+    _mark(figure, run)
     ranks = sorted(set(steps["rank"]))
     for number, rank in enumerate(ranks):
         ordered = 1e3 * steps.seconds[steps["rank"] == rank].sort_values()

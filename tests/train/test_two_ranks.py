@@ -16,7 +16,7 @@ from hpc_utils.provenance import core_groups
 from hpc_utils.records import checks, schema
 from hpc_utils.train import Result
 
-from . import on_two_ranks
+from . import on_two_ranks, waits
 from .conftest import launch
 from .support import BRIEF, distance, fit, same
 
@@ -267,3 +267,16 @@ def test_brief_runs_are_like_one_process_on_two_ranks_too(two, results: Path) ->
     """Also oversubscribed, where the order of events is another."""
     _, weights = fit(**BRIEF)
     assert distance(two.weights("crowded")[1], weights) < 1e-4
+
+
+def test_emulated_ranks_communicate_and_are_labelled(two) -> None:
+    """Each step takes at least what it was measured to take, dilated; what has no meaning is empty, not zero."""
+    tables = two.tables("emulated")
+    run, (epoch,) = tables["run"], tables["epochs"].to_dict("records")
+    assert "emulated" in two.told[0]["emulated"]
+    assert (run["emulated"], run["device"], run["device_name"]) == (True, "emulated", "Slow (emulated)")
+    assert (run["dilation"], run["pinned"], run["oversubscribed"]) == (2, False, False)
+    assert run["profile"].startswith("slow-")
+    assert epoch["step_p50"] >= 2 * sum(waits.SECONDS.values())
+    assert (epoch["samples"], epoch["comm_seconds"] > 0) == (2 * 16 * 4, True)
+    assert [epoch[name] for name in ("train_loss", "train_accuracy", "lr")] == [None] * 3

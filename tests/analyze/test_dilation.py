@@ -1,0 +1,36 @@
+"""Dilated runs, undilated; and never pooled with measured ones."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from hpc_utils.analyze import scaling
+from hpc_utils.analyze.dilation import undilated
+
+from .test_scaling import run
+
+
+def dilated(world: int, k: float | None, seconds: float = 2.0, **more: object) -> dict:
+    """A weak-scaling run that stands for `seconds`, as it is recorded when slowed down by `k`."""
+    one = run(world, seconds * (k or 1), batch=512 * world, **more)
+    return one | {"emulated": k is not None, "dilation": k}
+
+
+def test_times_and_rates_are_those_of_what_it_stands_for() -> None:
+    frame = pd.DataFrame([dilated(1, None), dilated(1, 4)]).assign(step_p50=[0.5, 2.0], setup_seconds=1.0)
+    found = undilated(frame)
+    assert found.seconds.nunique() == found.step_p50.nunique() == found.throughput.nunique() == 1
+    assert (found.throughput * found.seconds == found.samples).all()
+    assert found.setup_seconds.tolist() == [1.0, 1.0], "setting up is not dilated"
+    assert found.dilation.isna().tolist() == [True, False]
+    pd.testing.assert_frame_equal(undilated(found), found)
+
+
+def test_a_curve_of_different_dilations_is_one_curve() -> None:
+    """... and measured runs are no part of it."""
+    runs = [dilated(1, 1, parallel="none"), dilated(2, 6, 2.5), dilated(4, 8, 4.0), dilated(8, None)]
+    table = scaling.efficiency(pd.DataFrame(runs))
+    weak = table[(table.kind == "weak") & (table.baseline == "none")]
+    assert weak.world_size.tolist() == [1, 2, 4]
+    assert weak.efficiency.tolist() == pytest.approx([1, 0.8, 0.5])
