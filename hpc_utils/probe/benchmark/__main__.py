@@ -38,6 +38,8 @@ def main(arguments: list[str]) -> int:
 
     try:
         with ranks.setup(RunConfig(batch_per_device=1, collective_timeout=COLLECTIVE)) as joined:
+            if joined.oversubscribed:
+                say.line("more ranks than cores: they wait for each other's, and the times say little of the machine")
             record = origin | _measured(asked, joined, say)
             joined.settle()
     except (ConfigError, datasets.DataError) as error:
