@@ -34,7 +34,8 @@ def allreduce(table: pd.DataFrame, fits: Sequence[LinkFit]) -> Figure:
         key, label = LOOKS.get(name, ("fp16", name))
         color, marker, line = style.COLOURS[key], style.MARKERS[key], style.LINES[key]
         ranks = int(rows.ranks.iloc[0])
-        bars = [1e3 * (rows.seconds - rows.low).fillna(0), 1e3 * (rows.high - rows.seconds).fillna(0)]
+        ends = rows.seconds - rows.low, rows.high - rows.seconds
+        bars = [1e3 * end.fillna(0).clip(lower=0) for end in ends]  # of equal repeats an end is off by a rounding
         points = {"color": color, "marker": marker, "markerfacecolor": "white", "linestyle": "none"}
         times.errorbar(rows.bytes, 1e3 * rows.seconds, yerr=bars, **points, elinewidth=0.8)
         rates.plot(rows.bytes, rows.bus_bandwidth / 1e9, **points)
