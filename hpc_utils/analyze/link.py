@@ -21,7 +21,7 @@ from .stats import Estimate
 
 TOLERANCE = 0.25  # the worst relative residual with which one latency and bandwidth still describe a link
 FEWEST = 3  # sizes: two numbers are fitted
-WIDTH = 4  # bytes of a number: messages are float32
+PART = 2 * 4  # bytes: gloo's ring sends two parts a rank, and a part holds a float32 or nothing
 FLOOR = 0.05  # relative: no size is known better than the model is true
 OUTLIER = 2.0  # standard errors from which on a size counts less
 
@@ -100,7 +100,7 @@ def fit(record: Record, group: str) -> LinkFit:
     Least squares on log(modelled / measured) of each size's median, so that relative errors count whatever the size,
     weighted by the spread of its repeats, with a soft-L1 loss, so that sizes at which the library changes its protocol
     do not bend the rest. The 95 % intervals are t intervals of the logs from the residuals over sizes, and so hold
-    noise and misfit: what the model misses at a size is common to its repeats. Messages of fewer numbers than ranks are left out: of those a ring sends some parts empty.
+    noise and misfit: what the model misses at a size is common to its repeats. Messages of fewer than two numbers a rank are left out: of those a ring's parts are empty.
 
     Raises:
         ValueError: no such group, or fewer than three sizes.
@@ -111,10 +111,10 @@ def fit(record: Record, group: str) -> LinkFit:
     if group not in record["groups"]:
         raise ValueError(f"no group {group!r} in this record; it has {', '.join(record['groups'])}")
     ranks = record["groups"][group]["ranks"]
-    measured = [sample for sample in record["groups"][group]["samples"] if sample["bytes"] >= WIDTH * ranks]
+    measured = [sample for sample in record["groups"][group]["samples"] if sample["bytes"] >= PART * ranks]
     if len(measured) < FEWEST:
         raise ValueError(
-            f"{group}: {len(measured)} sizes of {WIDTH * ranks} bytes or more, expected {FEWEST}: raise --largest"
+            f"{group}: {len(measured)} sizes of {PART * ranks} bytes or more, expected {FEWEST}: raise --largest"
         )
     sizes = np.array([sample["bytes"] for sample in measured], dtype=float)
     times = np.array([float(np.median(sample["seconds"])) for sample in measured])

@@ -13,6 +13,7 @@ from .on_cluster import arrive, nodes_of
 
 if TYPE_CHECKING:
     from hpc_utils.analyze.stats import Estimate
+    from hpc_utils.launch.cluster import Cluster
 
 cluster_of = click.option("--cluster", "cluster_name", metavar="NAME", help="Not here: in a job on its nodes.")
 repeats_of = click.option(
@@ -37,7 +38,7 @@ bench.add_command(compute)
 
 
 @bench.command("allreduce")
-@click.option("--nproc", default=2, show_default=True, type=count, help="Ranks on this machine.")
+@click.option("--nproc", default=2, show_default=True, type=click.IntRange(2), help="Ranks on this machine.")
 @cluster_of
 @nodes_of
 @click.option("--nodes", default=2, show_default=True, type=count, help="Nodes of the cluster.")
@@ -61,7 +62,7 @@ def bench_allreduce(
     from hpc_utils.analyze import link
 
     arguments = ["allreduce", f"--repeats={repeats}", f"--largest={largest}"]
-    record = _measure(arguments, nproc, cluster_name, node_type, (nodes, ranks_per_node or 0))
+    record = _measure(arguments, nproc, _arrive(cluster_name), node_type, (nodes, ranks_per_node or 0))
     for group in record["groups"]:
         try:
             found = link.fit(record, group)
@@ -91,10 +92,12 @@ def bench_storage(
     (/dev/shm). Each gets a copy of its own, removed at the end. The record is kept under results/probes/storage.
     """
     from hpc_utils.analyze import storage
+    from hpc_utils.probe.benchmark import places
 
-    layout = (nodes, ranks_per_node)
     arguments = ["storage", f"--repeats={repeats}", f"--dataset={dataset}"]
-    record = _measure(arguments, nproc, cluster_name, node_type, layout, dataset)
+    found = _arrive(cluster_name)
+    places.stored(dataset)  # refused before anything starts
+    record = _measure(arguments, nproc, found, node_type, (nodes, ranks_per_node))
     click.echo("loader time to expect per batch, with its 95 % interval (ms):")
     click.echo(f"  {'place':10}  {'batch':>5}  {'first epoch':>22}  {'later epochs':>22}  {'images/s':>9}")
     for row in storage.loader(record).itertuples():
@@ -106,20 +109,16 @@ def bench_storage(
             click.secho(f"  {row.place}, {row.pattern}: not cold, though asked to be: a cache serves it", fg="yellow")
 
 
+def _arrive(cluster_name: str | None) -> Cluster | None:
+    return arrive(cluster_name)[0] if cluster_name else None
+
+
 def _measure(
-    arguments: list[str],
-    nproc: int,
-    cluster_name: str | None,
-    node_type: str,
-    layout: tuple[int, int],
-    dataset: str = "",
+    arguments: list[str], nproc: int, found: Cluster | None, node_type: str, layout: tuple[int, int]
 ) -> Mapping[str, Any]:
-    """The record; what the ranks print is shown. Refused is what cannot be measured, before anything starts."""
+    """The record; what the ranks print is shown."""
     from hpc_utils.launch import bench
 
-    found = arrive(cluster_name)[0] if cluster_name else None
-    if dataset:
-        bench.refuse(dataset)
     if not found:
         return bench.here(nproc, arguments)
     said, record = bench.on_cluster(found, node_type, layout, arguments, lambda line: click.echo(line, err=True))

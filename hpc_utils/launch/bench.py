@@ -5,25 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hpc_utils import datasets
-from hpc_utils.config import ConfigError
 from hpc_utils.probe.benchmark import GRACE, LIMIT
 
 from . import probe
 from .cluster import Cluster
 
 MODULE = "hpc_utils.probe.benchmark"
-
-
-def refuse(dataset: str) -> None:
-    """Refuse to look for the storage of a data set that has none, or that is not here.
-
-    Raises:
-        ConfigError: it is embedded. DataError: it was not fetched.
-    """
-    if dataset == "digits":
-        raise ConfigError("digits is embedded and lies in memory: it needs no storage; --dataset takes another")
-    datasets.load(dataset, "train")
 
 
 def here(nproc: int, arguments: Sequence[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from . import style
@@ -27,23 +28,25 @@ def allreduce(table: pd.DataFrame, fits: Sequence[LinkFit]) -> Figure:
     from hpc_utils.records.bandwidth import bandwidths
 
     figure, (times, rates) = plt.subplots(1, 2, figsize=(style.PAGE, 2.5))
+    legend: list[Line2D] = []
     fitted = {fit.group: fit for fit in fits}
     for name, rows in table.groupby("group", sort=False):
         key, label = LOOKS.get(name, ("fp16", name))
         color, marker, line = style.COLOURS[key], style.MARKERS[key], style.LINES[key]
         ranks = int(rows.ranks.iloc[0])
-        bars = [1e3 * (rows.seconds - rows.low).fillna(0), 1e3 * (rows.high - rows.seconds).fillna(0)]
+        ends = rows.seconds - rows.low, rows.high - rows.seconds
+        bars = [1e3 * end.fillna(0).clip(lower=0) for end in ends]  # of equal repeats an end is off by a rounding
         points = {"color": color, "marker": marker, "markerfacecolor": "white", "linestyle": "none"}
-        times.errorbar(
-            rows.bytes, 1e3 * rows.seconds, yerr=bars, **points, elinewidth=0.8, label=f"{label} ({ranks})"
-        )
+        times.errorbar(rows.bytes, 1e3 * rows.seconds, yerr=bars, **points, elinewidth=0.8)
         rates.plot(rows.bytes, rows.bus_bandwidth / 1e9, **points)
+        words = f"{label} ({ranks})"
         if fit := fitted.get(name):
             sizes = np.geomspace(fit.sizes[0], fit.sizes[-1], 100)
             modelled = np.array([fit.seconds(size) for size in sizes])
-            link = f"{1e6 * fit.latency.value:,.0f} us, {8e-9 * fit.bandwidth.value:.3g} Gbit/s"
-            times.plot(sizes, 1e3 * modelled, line, color=color, linewidth=1, label=f"ring: {link}")
+            words += f": {style.number(1e6 * fit.latency.value)} µs, {8e-9 * fit.bandwidth.value:.3g} Gbit/s"
+            times.plot(sizes, 1e3 * modelled, line, color=color, linewidth=1)
             rates.plot(sizes, bandwidths(sizes, modelled, ranks)[1] / 1e9, line, color=color, linewidth=1)
+        legend.append(Line2D([], [], **points | {"linestyle": line if fit else "none"}, label=words))
     for axes in (times, rates):
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
@@ -54,7 +57,7 @@ def allreduce(table: pd.DataFrame, fits: Sequence[LinkFit]) -> Figure:
         axes.set_xlabel("message")
     times.set_ylabel("time of an all-reduce (ms)")
     rates.set_ylabel("bus bandwidth (GB/s)")
-    figure.legend(*times.get_legend_handles_labels(), loc="outside upper center", ncols=max(2, len(fitted)))
+    figure.legend(handles=legend, loc="outside upper center", ncols=2, handlelength=3)
     figure.supxlabel(_repeats(table), fontsize=7, color="0.35")
     return figure
 

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hpc_utils import provenance
-from hpc_utils.config import RunConfig
+from hpc_utils import datasets, provenance
+from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.probe import process
 from hpc_utils.probe.benchmark import GRACE, LIMIT, SECONDS, allreduce
 from hpc_utils.probe.benchmark.say import Say
@@ -26,7 +26,7 @@ COLLECTIVE = 120.0  # s that ranks wait for each other: for one that copies a da
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and keep the record; the exit code."""
+    """Measure and keep the record; the exit code, which tells the launcher to end all ranks if it is not 0."""
     asked = _arguments(arguments)
     signal.signal(signal.SIGTERM, _leave)  # so that copies of data sets are removed
     out, err = process.begin(LIMIT, GRACE)
@@ -36,9 +36,15 @@ def main(arguments: list[str]) -> int:
     say.now("nothing yet, the ranks meet")
     from hpc_utils.train import ranks  # torch, which takes seconds
 
-    with ranks.setup(RunConfig(batch_per_device=1, collective_timeout=COLLECTIVE)) as joined:
-        record = origin | _measured(asked, joined, say)
-        joined.settle()
+    try:
+        with ranks.setup(RunConfig(batch_per_device=1, collective_timeout=COLLECTIVE)) as joined:
+            if joined.oversubscribed:
+                say.line("more ranks than cores: they wait for each other's, and the times say little of the machine")
+            record = origin | _measured(asked, joined, say)
+            joined.settle()
+    except (ConfigError, datasets.DataError) as error:
+        say.line(f"error: {error}")
+        return error.exit_code
     if joined.is_main:
         record |= {"provenance": provenance.collect()}
         layout = f"{joined.nodes}x{joined.ranks_per_node}"

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_utils import paths
+from hpc_utils import datasets, paths
+from hpc_utils.config import ConfigError
 from hpc_utils.probe import filesystem
 
 
@@ -42,9 +43,20 @@ def known() -> list[Place]:
     return [Place("shared", paths.data()), Place("node-local", Path(local)), Place("memory", Path("/dev/shm"))]
 
 
+def stored(dataset: str) -> datasets.Images:
+    """The train images of a data set that lies in a storage.
+
+    Raises:
+        DataError: it is not here. ConfigError: it is embedded, and so in memory anyway.
+    """
+    if dataset == "digits":
+        raise ConfigError("digits is embedded and lies in memory: it needs no storage; --dataset takes another")
+    return datasets.load(dataset, "train")
+
+
 @contextmanager
 def copied(dataset: str, home: Path) -> Iterator[None]:
-    """`home`/<data set>, a copy on the disk of that in the data folder; `home` is removed however this ends."""
+    """Make `home`/<data set>, a copy of what the data folder holds; `home` is removed however this ends."""
     try:
         home.mkdir(mode=0o700)
         shutil.copytree(paths.data() / dataset, home / dataset)

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpc_utils import datasets
-from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.config import RunConfig
 from hpc_utils.probe.check import count
 
 from . import pages, places
@@ -49,11 +48,9 @@ def measure(ranks: Ranks, *, dataset: str, repeats: int, seconds: float, say: Sa
     """The record but for its origin: reads and loader times of every place, `repeats` of them, interleaved.
 
     Raises:
-        DataError: the data set is not here. ConfigError: it is embedded, and so in memory anyway.
+        DataError, ConfigError: as `places.stored`.
     """
-    if dataset == "digits":
-        raise ConfigError("digits is embedded and lies in memory: it needs no storage; --dataset takes another")
-    images = datasets.load(dataset, "train").images
+    images = places.stored(dataset).images
     began, tried = time.perf_counter(), []
     with ExitStack() as copies:
         for place in places.known():
@@ -135,11 +132,12 @@ class _Tried:
         """One pass in every pattern, cold and then warm."""
         for pattern in PATTERNS:
             reader = {"batches": self._batches, "sequential": self._chunks}[pattern](repeat)
-            most = self._most.get(pattern)
+            if pattern not in self._most:
+                self._forget()
+                self._most[pattern] = self._timed(reader)[2]
             for state in ("cold", "warm"):
                 share = self._forget() if state == "cold" else None
-                seconds, size, count = self._timed(reader, most)
-                most = self._most.setdefault(pattern, count)
+                seconds, size, _ = self._timed(reader, self._most[pattern])
                 reads = self.reads[pattern, state]
                 reads.seconds.append(seconds)
                 reads.bytes = size
@@ -156,13 +154,16 @@ class _Tried:
         found = self._greatest(-1.0 if share is None else share)
         return None if found < 0 else found
 
-    def _timed(self, reader: Callable[[], Iterator[int]], most: int | None) -> tuple[float, int, int]:
-        """(seconds of the slowest rank, bytes of all ranks, reads of each) of a pass, `most` reads long if given."""
+    def _timed(self, reader: Callable[[], Iterator[int]], most: int = 0) -> tuple[float, int, int]:
+        """(seconds of the slowest rank, bytes of all ranks, reads that each made at least) of a pass.
+
+        It is `most` reads long, or for 0 as long as its time allows.
+        """
         self.ranks.barrier()
         began, size, count = time.perf_counter(), 0, 0
         for piece in reader():
             size, count = size + piece, count + 1
-            if count == most or (most is None and time.perf_counter() - began > PASS):
+            if count == most or (not most and time.perf_counter() - began > PASS):
                 break
         seconds = self._greatest(time.perf_counter() - began)
         return seconds, int(self._sum(size)), int(-self._greatest(-count))

@@ -1,0 +1,27 @@
+"""The benches as jobs on a cluster's nodes."""
+
+from __future__ import annotations
+
+from hpc_utils.records import probes
+
+from .conftest import Desk
+
+
+def test_the_link_between_two_nodes_is_measured(desk: Desk) -> None:
+    command = ["bench", "allreduce", "--cluster", "rehearsal", "--repeats=1", "--largest=1"]
+    said = desk.hpc(*command, "--nodes=2", "--ranks-per-node=1")
+    record = probes.newest("allreduce", desk.results)
+    assert (record["nodes"], record["ranks_per_node"]) == (2, 1)
+    assert record["hardware_id"].startswith("rehearsal-cpu")
+    assert record["provenance"]["job"]["nodelist"] == "node[1-2]"
+    assert list(record["groups"]) == ["all"]
+    assert f"{record['name']}.json" in said.stdout
+    assert "all: latency" in said.stdout
+    assert "waiting for it to start and end" in said.stderr
+
+
+def test_more_ranks_than_a_node_has_devices_are_refused(desk: Desk) -> None:
+    done = desk.hpc("bench", "allreduce", "--cluster", "rehearsal", "--ranks-per-node=99", check=False)
+    assert done.returncode == 2
+    assert "99 ranks on a node" in done.stderr
+    assert not desk.results.exists()
