@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpc_utils.records.bandwidth import bandwidths as rates
+from hpc_utils.collective import Link, Topology, ring
+from hpc_utils.collective import bandwidths as rates
 
 from . import stats
-from .collective import Link, Topology, ring
 from .stats import Estimate
 
 TOLERANCE = 0.25  # the worst relative residual with which one latency and bandwidth still describe a link

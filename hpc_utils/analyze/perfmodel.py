@@ -20,8 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from . import collective
-from .collective import Link, Topology
+from hpc_utils import collective
+from hpc_utils.collective import Link, Topology
+
 from .stats import CONFIDENCE
 from .work import Work
 

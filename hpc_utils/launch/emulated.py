@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hpc_utils import provenance
+from hpc_utils.collective import Link, Topology, ring
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import probes, profile
 from hpc_utils.records.profile import NotMeasured, Profile
@@ -53,8 +54,6 @@ def settle(config: RunConfig, layout: Layout, hardware: str) -> RunConfig:
 def dilation(size: float, layout: Layout, link_gbit: float, unshaped: float) -> int:
     """The least whole k for which `unshaped` (s) is at most `SHARE` of a ring all-reduce of `size` bytes over links of
     `link_gbit` / k."""
-    from hpc_utils.analyze.collective import Link, Topology, ring  # a formula; else nothing here knows of analyze
-
     inter = Link(0.0, link_gbit * 1e9 / 8)
     shaped = ring(size, Topology(layout.nodes, layout.ranks_per_node, inter, Link(0.0, math.inf)))
     return max(1, math.ceil(unshaped / (SHARE * shaped) - 1e-9))

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import perfmodel
-from hpc_utils.analyze.collective import Link, Topology, cheapest, hierarchical, ring, tree
 from hpc_utils.analyze.perfmodel import Costs
 from hpc_utils.analyze.work import Bucket, Line, Work
+from hpc_utils.collective import Link, Topology, cheapest, hierarchical, ring, tree
 
 MIB = 2**20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_utils.records.bandwidth import bandwidths
+from hpc_utils.collective import bandwidths
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:

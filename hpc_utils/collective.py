@@ -1,4 +1,4 @@
-"""What an all-reduce costs: the latency-bandwidth model of ring, tree and hierarchical algorithms.
+"""What an all-reduce moves and costs: the latency-bandwidth model of ring, tree and hierarchical algorithms.
 
 Formulas: Thakur, Rabenseifner and Gropp 2005 (IJHPCA 19:49) for ring and tree; the hierarchical one is a reduce-scatter
 inside each node, a ring over the nodes, an all-gather inside each node, as NCCL and others do. A link works in both
@@ -70,6 +70,16 @@ ALGORITHMS = {"ring": ring, "tree": tree, "hierarchical": hierarchical}
 def cheapest(size: float, topology: Topology) -> tuple[str, float]:
     """(name, seconds) of the algorithm that takes least."""
     return min(((name, cost(size, topology)) for name, cost in ALGORITHMS.items()), key=lambda one: one[1])
+
+
+def bandwidths(size: float, seconds: float, ranks: int) -> tuple[float, float]:
+    """(algorithm, bus) bandwidth in byte/s of an all-reduce of `size` bytes, as nccl-tests defines them (doc/PERFORMANCE.md).
+
+    Algorithm bandwidth is size / time; bus bandwidth is that times 2(n-1)/n, what each rank must send and receive,
+    which compares with the link whatever the number of ranks.
+    """
+    algorithm = size / seconds
+    return algorithm, algorithm * 2 * (ranks - 1) / ranks
 
 
 def _ring(size: float, members: int, link: Link) -> float:
