@@ -62,12 +62,18 @@ class Request:
 
 
 def prepare(
-    notebook: Path, given: Mapping[str, Any], layout: Layout | None = None, *, hardware: str | None = None
+    notebook: Path,
+    given: Mapping[str, Any],
+    layout: Layout | None = None,
+    *,
+    hardware: str | None = None,
+    needs_data: bool = True,
 ) -> Request:
     """Check a request and name its run; nothing is started or written.
 
     Args:
         hardware: what it will run on, if that is not this machine (`provenance.hardware_id`).
+        needs_data: the data set must be here, because what is prepared is to be started.
 
     Raises:
         ConfigError: unknown, ill-typed or contradictory parameters, or a layout that does not divide.
@@ -80,7 +86,7 @@ def prepare(
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(f"parallel='none' is one process: use parallel='ddp' for {layout.ranks} ranks")
     measured = identity.measured(config, layout.ranks)
-    if ":" not in config.workload:
+    if needs_data and ":" not in config.workload:
         _require_data(config.dataset, paths.data())
     everything = parameters.defaults(notebook) | inject
     own = {name: value for name, value in everything.items() if name not in RunConfig.model_fields}
