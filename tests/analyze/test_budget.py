@@ -73,7 +73,7 @@ def test_another_number_of_devices_bounds_between_perfect_scaling_and_none() -> 
 
 
 def test_the_nearest_number_of_devices_counts() -> None:
-    known = records({"world": 1, "seconds": 9999.0}, {"world": 4, "seconds": 1000.0})
+    known = records({"world": 2, "seconds": 9999.0}, {"world": 4, "seconds": 1000.0})
     assert "on 1 x 4 devices" in predicted(point(8), known=known).note[0]
 
 
