@@ -27,6 +27,7 @@ COMMANDS = {
     "collect": ("study", "Join all complete runs into CSV."),
     "report": ("study", "Draw a study's figures and write its report."),
     "import": ("foreign", "Read other people's results, checked as ours are."),
+    "plan": ("plan", "What a study will take on a cluster, before anything runs."),
     "submit": ("jobs", "Hand what is missing of a study to Slurm."),
     "status": ("jobs", "How submitted runs stand, and what to do about those that failed."),
     "logs": ("jobs", "The logs of a run, a job, or a study's failures."),

@@ -62,12 +62,18 @@ class Request:
 
 
 def prepare(
-    notebook: Path, given: Mapping[str, Any], layout: Layout | None = None, *, hardware: str | None = None
+    notebook: Path,
+    given: Mapping[str, Any],
+    layout: Layout | None = None,
+    *,
+    hardware: str | None = None,
+    needs_data: bool = True,
 ) -> Request:
     """Check a request and name its run; nothing is started or written.
 
     Args:
         hardware: what it will run on, if that is not this machine (`provenance.hardware_id`).
+        needs_data: the data set must be here, because what is prepared is to be started.
 
     Raises:
         ConfigError: unknown, ill-typed or contradictory parameters, a layout that does not divide, or what an emulated
@@ -84,7 +90,7 @@ def prepare(
         config = emulated.settle(config, layout, hardware or provenance.hardware_id())
         inject |= {name: getattr(config, name) for name in ("profile", "dilation")}
     measured = identity.measured(config, layout.ranks)
-    if ":" not in config.workload:
+    if needs_data and ":" not in config.workload:
         require_data(config.dataset, paths.data())
     everything = parameters.defaults(notebook) | inject
     own = {name: value for name, value in everything.items() if name not in RunConfig.model_fields}

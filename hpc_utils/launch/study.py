@@ -125,9 +125,12 @@ def read(name: str) -> Study:
         raise StudyError(f"no study {name!r}: {strict.hint(name, known)}; a path to a .toml is good too") from None
 
 
-def plan(name: str, place: Place | None = None) -> Plan:
+def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> Plan:
     """The study's runs at `place` (by default this machine), repeats interleaved in time, so that a drift of the
     machine's speed widens the intervals instead of favouring one configuration.
+
+    Args:
+        needs_data: its data set must be here, because runs are to be started.
 
     Raises:
         StudyError: no such study, a wrong file, or a series that asks for what can nowhere run; names it.
@@ -153,7 +156,9 @@ def plan(name: str, place: Place | None = None) -> Plan:
                 given |= {"repeat": repeat, "seed": given.get("seed", 0) + repeat - 1}
                 notebook = paths.notebooks() / f"{series.notebook}.ipynb"
                 try:
-                    request = prepare(notebook, given, place.layout(ranks), hardware=place.hardware)
+                    request = prepare(
+                        notebook, given, place.layout(ranks), hardware=place.hardware, needs_data=needs_data
+                    )
                 except ConfigError as error:
                     raise StudyError(f"{name}, series {series.name!r}: {error}") from None
                 points.append(Point(series.name, ranks, repeat, request))

@@ -139,6 +139,15 @@ def test_only_training_parts_count(counted: Path) -> None:
     assert (tables["run"]["energy_joules"], tables["run"]["energy_source"]) == (pytest.approx(4), "rapl")
 
 
+def test_a_step_that_is_due_for_it_looks_at_the_counter(counted: Path, monkeypatch) -> None:
+    monkeypatch.setattr(energy, "LOOK", -1.0)
+    with Recorder("x", global_batch=1) as run:
+        for step in run.epoch(range(1, 5)):
+            use(counted, "intel-rapl:0", (1 + 7 * step) % 10)
+            run.step(samples=1)
+    assert records.load_run(run.path)["run"]["energy_joules"] == pytest.approx(28)
+
+
 def test_without_a_counter_energy_is_empty(results: Path, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(energy.Rapl.__init__, "__defaults__", (tmp_path,))
     with Recorder("x", global_batch=1) as run:

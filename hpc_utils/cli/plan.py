@@ -1,0 +1,71 @@
+"""`hpc plan`: what a study will take on a cluster, before anything of it runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from .on_cluster import connect, nodes_of
+
+
+@click.command()
+@click.argument("study")
+@click.option(
+    "--cluster", "cluster_name", required=True, metavar="NAME", help="A file of jobs/clusters, or a path to one."
+)
+@nodes_of
+@click.option(
+    "--seconds-per-epoch", type=click.FloatRange(0, min_open=True), metavar="X",
+    help="Of a pass over the study's data on one such device, measured elsewhere: for what has not run there.",
+)  # fmt: skip
+@click.option("--markdown", "as_markdown", is_flag=True, help="The resource table of a proposal.")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the rows there too.")
+def plan(
+    study: str,
+    cluster_name: str,
+    node_type: str,
+    seconds_per_epoch: float | None,
+    as_markdown: bool,
+    csv_file: Path | None,
+) -> None:
+    """Predict hours, node-hours and cost of STUDY with their intervals, from what was measured there so far.
+
+    Needs neither Slurm nor the data set: a laptop will do, with the runs that `hpc pull` brought.
+    """
+    from hpc_utils import paths, records
+    from hpc_utils.analyze import budget
+    from hpc_utils.launch import cluster, environment, forecast, submit
+    from hpc_utils.launch import study as studies
+    from hpc_utils.publish import proposal
+    from hpc_utils.records import atomic
+
+    found = cluster.read(cluster_name)
+    node = found.node(node_type)
+    connect(found.rehearsal)
+    try:
+        os.environ.update(environment.folders(found, paths.root(), os.environ))
+    except cluster.ClusterError as elsewhere:  # its folders are named by variables that only the cluster has
+        click.echo(f"{elsewhere}: the runs in {paths.results()} are looked at instead", err=True)
+    planned = studies.plan(study, submit.place_on(found, node, Path(study).stem), needs_data=False)
+    known = records.load()
+    for name, why in known.refused.items():
+        click.secho(f"refused {name}: {why}", fg="red", err=True)
+    estimates = budget.estimate(
+        forecast.points(planned), known.runs, known.epochs,
+        limit=found.slurm.seconds, seconds_per_epoch=seconds_per_epoch,
+    )  # fmt: skip
+    prices = {planned.place.hardware: node}
+    table, total = budget.table(estimates, prices), budget.total(estimates, prices)
+    if csv_file:
+        atomic.write_text(csv_file, table.to_csv(index=False, lineterminator="\n"))
+    draw = proposal.markdown if as_markdown else proposal.plain
+    caption = f"{planned.study.title} on {found.title} ({node.name}): expected [low, high]"
+    click.echo(draw(proposal.cells(table, total), proposal.notes(table, planned.impossible), caption))
+    if "time limit" in set(estimates.basis):
+        click.echo(
+            "hint: where only the time limit is known, measure one configuration there first, or give "
+            "--seconds-per-epoch",
+            err=True,
+        )

@@ -1,0 +1,154 @@
+"""Predictions from hand-made runs: on which basis, between which ends, and how they add up."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from hpc_utils.analyze import budget, stats
+from hpc_utils.records import schema
+
+from .test_cost import SHARED, records
+
+PRICES = {"h": SHARED}
+START, START_LOW, START_HIGH = budget.START
+NOTHING = (
+    pd.DataFrame(columns=schema.names(schema.RUNS)),
+    pd.DataFrame(columns=["run_id", *schema.names(schema.EPOCHS)]),
+)
+LIMIT = 3600.0
+
+
+def point(world: int = 1, repeat: int = 1, series: str = "strong", **other) -> dict:
+    """As `records` makes runs: 10 steps of 512 samples in all; two epochs."""
+    values = {
+        "series": series, "repeat": repeat, "hardware_id": "h", "workload": "cnn", "dataset": "digits",
+        "precision": "fp32", "settings": None, "parallel": "ddp" if world > 1 else "none", "world_size": world,
+        "nodes": -(-world // 4), "ranks_per_node": min(world, 4), "global_batch": 512,
+        "batch_per_device": 512 // world, "train_samples": 2560, "test_samples": 0, "steps": 5, "epochs": 2,
+        "evaluations": 0, "warmup_steps": 0,
+    } | other  # fmt: skip
+    return {"run_id": f"{values['series']}-{world}-{repeat}-{values['global_batch']}"} | values
+
+
+def predicted(*points: dict, known=NOTHING, limit: float = LIMIT, **how) -> pd.DataFrame:
+    return budget.estimate(points, *known, limit=limit, **how)
+
+
+def ends(row: pd.Series) -> list[float]:
+    return [row.seconds - row.start, row.seconds_low - row.start_low, row.seconds_high - row.start_high]
+
+
+def test_complete_runs_of_the_same_configuration_are_the_best_basis() -> None:
+    known = records({"world": 2, "seconds": 1000.0}, repeats=3)
+    row = predicted(point(2), known=known, predict=lambda _: stats.Estimate(1, 1, 1, 1)).iloc[0]
+    assert row.basis == "measured" and "3 runs" in row.note
+    value, low, high = ends(row)
+    assert value == pytest.approx(1010 + 120 + 60) and low < value < high < 1300
+    assert (row.start, row.start_low, row.start_high) == budget.START
+    single = predicted(point(2), known=records({"world": 2, "seconds": 1000.0})).iloc[0]
+    assert ends(single) == [1180] * 3 and "without an interval of its own" in single.note
+
+
+@pytest.mark.parametrize("other", [{"precision": "bf16"}, {"settings": "x"}, {"hardware_id": "elsewhere"}])
+def test_runs_of_something_else_predict_nothing(other: dict) -> None:
+    assert predicted(point(2, **other), known=records({"world": 2, "seconds": 9.0})).basis.tolist() == ["time limit"]
+
+
+def test_emulated_runs_predict_nothing() -> None:
+    assert predicted(point(2), known=records({"world": 2, "seconds": 9.0, "emulated": True})).basis[0] == "time limit"
+
+
+def test_another_number_of_devices_bounds_between_perfect_scaling_and_none() -> None:
+    known = records({"world": 2, "seconds": 1000.0})  # 1060 s with evaluation, and 120 s of set-up
+    up, down, same = (predicted(point(world), known=known).iloc[0] for world in (8, 1, 2))
+    assert (up.basis, down.basis, same.basis) == ("scaled", "scaled", "measured")
+    assert ends(up) == pytest.approx([120 + 530, 120 + 265, 120 + 1060])
+    assert ends(down)[1:] == pytest.approx([120 + 1060, 120 + 2120])
+    assert "1 run on 1 x 2 devices" in up.note
+    weak = predicted(point(8, global_batch=2048, batch_per_device=256, steps=5), known=known).iloc[0]
+    assert ends(weak)[1:] == pytest.approx([120 + 1060, 120 + 4240]), "four times the work on four times the devices"
+
+
+def test_the_nearest_number_of_devices_counts() -> None:
+    known = records({"world": 2, "seconds": 9999.0}, {"world": 4, "seconds": 1000.0})
+    assert "on 1 x 4 devices" in predicted(point(8), known=known).note[0]
+
+
+def test_a_model_predicts_what_has_not_run() -> None:
+    asked = []
+
+    def predict(one) -> stats.Estimate | None:
+        asked.append(one)
+        return stats.Estimate(2.0, 1.0, 4.0, 3) if one["world_size"] < 8 else None
+
+    found = predicted(point(2, warmup_steps=5), point(8), predict=predict)
+    assert found.basis.tolist() == ["model", "time limit"]
+    assert ends(found.iloc[0]) == pytest.approx(
+        [side + setup for side, setup in zip((30, 15, 60), budget.SETUP, strict=True)]
+    )
+    assert {"workload", "dataset", "precision", "world_size", "nodes", "ranks_per_node", "global_batch",
+            "batch_per_device"} <= set(asked[0])  # fmt: skip
+
+
+def test_what_was_measured_elsewhere_is_for_one_device() -> None:
+    one, four = (predicted(point(world), seconds_per_epoch=100).iloc[0] for world in (1, 4))
+    setup, setup_low, setup_high = budget.SETUP
+    assert one.basis == "stated"
+    assert ends(one) == pytest.approx([200 + setup, 200 + setup_low, 200 + setup_high]), "two epochs"
+    assert ends(four) == pytest.approx([100 + setup, 50 + setup_low, 200 + setup_high])
+    evaluated = predicted(point(1, evaluations=2, test_samples=256), seconds_per_epoch=100).iloc[0]
+    assert evaluated.seconds - one.seconds == pytest.approx(2 * 10 / 3), "a tenth of the samples, forward alone"
+
+
+def test_without_anything_the_limit_is_the_bound_and_why_is_said() -> None:
+    row = predicted(point(1, steps=None, train_samples=None), seconds_per_epoch=100).iloc[0]
+    assert (row.seconds, row.seconds_low, row.seconds_high, row.basis) == (LIMIT, 0, LIMIT, "time limit")
+    assert "how many samples" in row.note
+    blind = predicted(point(1, test_samples=None, evaluations=1), predict=lambda _: stats.Estimate(1, 1, 1, 1)).iloc[
+        0
+    ]
+    assert "without evaluation" in blind.note
+
+
+def test_runs_longer_than_the_limit_are_pointed_out() -> None:
+    assert "may exceed the time limit of 0.1 h" in predicted(point(1), seconds_per_epoch=200, limit=360).note[0]
+
+
+def test_repeats_err_together_and_different_measurements_do_not() -> None:
+    known = records({"world": 1, "seconds": 1000.0}, {"world": 2, "seconds": 1000.0}, repeats=3)
+    points = [point(world, repeat) for world in (1, 2) for repeat in (1, 2, 3)]
+    found = predicted(*points, known=known)
+    assert found.runs.tolist() == [3, 3] and found.repeats.tolist() == [3, 3]
+    table, total = budget.table(found, PRICES), budget.total(found, PRICES)
+    width = ends(found.iloc[0])[2] - ends(found.iloc[0])[0]
+    start = START_HIGH - START
+    assert table.node_hours_high[0] - table.node_hours[0] == pytest.approx(math.hypot(3 * width, 3 * start) / 3600)
+    whole = total["node_hours_high"] - total["node_hours"]
+    assert whole == pytest.approx(math.sqrt((3 * width) ** 2 * 2 + (6 * start) ** 2) / 3600)
+    assert total["node_hours"] == pytest.approx(table.node_hours.sum())
+    assert total["device_hours"] == pytest.approx(found.seconds.mul([3, 6]).sum() / 3600)
+    assert (total["unit"], total["cost"]) == ("GPU-hours", pytest.approx(2 * total["device_hours"]))
+
+
+def test_limits_add_up_in_full() -> None:
+    total = budget.total(predicted(point(1), point(2), point(8)), PRICES)
+    assert (total["node_hours_low"], total["node_hours"], total["node_hours_high"]) == (0, 4, 4)
+
+
+def test_a_row_holds_a_series_and_layout_and_a_shared_run_counts_once() -> None:
+    shared = point(1, series="strong") | {"run_id": "same"}
+    again = point(1, series="weak") | {"run_id": "same"}
+    found = predicted(shared, again, point(1, precision="bf16"), point(2, series="weak"), seconds_per_epoch=100)
+    table = budget.table(found, {})
+    assert table[["series", "ranks_per_node", "configurations", "runs"]].values.tolist() == [
+        ["strong", 1, 2, 2], ["weak", 2, 1, 1],
+    ]  # fmt: skip
+    assert table.cost.isna().all() and table.unit.tolist() == ["", ""]
+
+
+def test_nothing_planned_is_an_empty_table() -> None:
+    assert budget.table(predicted(), PRICES).empty
+    assert budget.total(predicted(), PRICES)["node_hours"] == 0

@@ -1,0 +1,72 @@
+"""The Pareto picture, from hand-made tables: what it must show."""
+
+from __future__ import annotations
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+
+matplotlib.use("agg")
+
+from matplotlib import pyplot as plt
+
+from hpc_utils.publish import cost, style
+
+from .test_figures import texts
+
+
+@pytest.fixture(autouse=True)
+def look():
+    with matplotlib.rc_context(), pd.option_context("display.float_format", None, "display.max_colwidth", 50):
+        style.apply()
+        yield
+        plt.close("all")
+
+
+def table(**columns) -> pd.DataFrame:
+    rows = [
+        {"precision": precision, "parallel": "ddp" if world > 1 else "none", "world_size": world, "global_batch": 768,
+         "wall_seconds": 9000.0 / world / speed, "cost": 1.0 + world / speed, "pareto": precision == "bf16", "repeats": 3}
+        for precision, speed in (("fp32", 1), ("bf16", 2)) for world in (1, 4, 12)
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows)
+    for name in ("wall_seconds", "cost"):
+        frame[f"{name}_low"], frame[f"{name}_high"] = 0.9 * frame[name], 1.1 * frame[name]
+    return frame.assign(**columns)
+
+
+def test_points_are_named_by_devices_and_units_are_said() -> None:
+    shown = texts(cost.pareto(table(), "GPU-hours", title="15 epochs"))
+    for part in (
+        "1*",
+        "12",
+        "cost (GPU-hours)",
+        "time (min)",
+        "Pareto frontier",
+        "without a group",
+        "3 repeats",
+        "15 epochs",
+    ):
+        assert part in shown
+    assert "global batch" not in shown
+
+
+def test_the_frontier_joins_those_on_it_and_only_they_are_filled() -> None:
+    axes = cost.pareto(table(), "GPU-hours").axes[0]
+    line = next(one for one in axes.lines if one.get_label() == "Pareto frontier")
+    assert line.get_xdata() == pytest.approx([9000 / 60 / 24, 9000 / 60 / 8, 75])
+    assert axes.get_xscale() == "log"
+    hollow = [one for one in axes.lines if one.get_markerfacecolor() == "white" and len(one.get_xdata()) == 3]
+    assert hollow, "fp32 is beaten"
+
+
+def test_single_runs_and_other_batches_are_said() -> None:
+    ends = {f"{name}_{end}": np.nan for name in ("wall_seconds", "cost") for end in ("low", "high")}
+    shown = texts(cost.pareto(table(**ends, repeats=1, global_batch=[768] * 5 + [512]), "GPU-hours"))
+    assert "single runs" in shown and "12 (512)" in shown and "global batch, else 768" in shown
+
+
+def test_nothing_to_draw_is_said() -> None:
+    with pytest.raises(ValueError, match="no configuration"):
+        cost.pareto(table().iloc[:0], "GPU-hours")
