@@ -36,7 +36,8 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def against_one(found: pd.DataFrame) -> pd.DataFrame:
-    """The points of `curves` once for each `baseline`, whose own values stand beside them as `<measure>_one`.
+    """The points of `curves` once for each `baseline`, whose own runs and values stand beside them: `at_one`,
+    `<measure>_one`.
 
     The first point of each is the baseline itself; a curve without that baseline has none.
     """
@@ -45,8 +46,8 @@ def against_one(found: pd.DataFrame) -> pd.DataFrame:
         one = found[(found.world_size == 1) & (found.parallel == baseline)]
         many = found[(found.world_size > 1) & (found.parallel != "none")]
         both = pd.concat([one[one.curve.isin(many.curve)], many[many.curve.isin(one.curve)]])
-        beside = one.set_index("curve")[[f"{name}_each" for name in MEASURES]]
-        beside.columns = [f"{name}_one" for name in MEASURES]
+        beside = one.set_index("curve")[["at", *(f"{name}_each" for name in MEASURES)]]
+        beside.columns = ["at_one", *(f"{name}_one" for name in MEASURES)]
         parts.append(both.join(beside, on="curve").assign(baseline=baseline, order=len(parts)))
     every = pd.concat(parts)
     return every.sort_values(["curve", "order", "world_size", "nodes"], ignore_index=True).drop(columns="order")

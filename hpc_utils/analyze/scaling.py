@@ -36,14 +36,19 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
     `points.points`; speedup, speedup_low, speedup_high; efficiency, low, high (its 95 % interval), repeats (the
     fewest on either side).
     """
-    found = against_one(curves(runs))
+    return gains(curves(runs))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN]]
+
+
+def gains(points_of_curves: pd.DataFrame) -> pd.DataFrame:
+    """`efficiency` of the points of `curves.curves`, with the runs behind them as of `curves.against_one`."""
+    found = against_one(points_of_curves)
     gain = _ratios(found.step_seconds_one, found.step_seconds_each, found.world_size)
     ranks = found.world_size.to_numpy(dtype=float)
     strong = (found.kind == "strong").to_numpy()
     for ours, theirs, own in zip(GAIN[:3], GAIN[3:6], gain.T, strict=False):
         found[ours], found[theirs] = np.where(strong, own, own * ranks), np.where(strong, own / ranks, own)
     found["repeats"] = gain[:, 3].astype(int)
-    return found[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN]]
+    return found
 
 
 def memory(runs: pd.DataFrame) -> pd.DataFrame:

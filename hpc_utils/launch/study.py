@@ -1,7 +1,8 @@
 """Studies: matrices of runs as data, planned, run in interleaved order, skipped where complete.
 
 A study file (`jobs/studies/<name>.toml`) has `[parameters]` shared by all runs and `[[series]]`, each with a
-notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to combine.
+notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to combine; `[targets]` says what it wants
+to reach.
 """
 
 from __future__ import annotations
@@ -58,6 +59,15 @@ class Chapter(Strict):
     run: dict[str, Any] | None = None
 
 
+class Targets(Strict):
+    """What the study wants to reach, where that is not the usual: `analyze.targets.Targets` has meanings and defaults."""
+
+    strong_efficiency: float | None = Field(None, gt=0)
+    strong_ranks: int | None = Field(None, ge=2)
+    weak_variation: float | None = Field(None, gt=0)
+    weak_ranks: int | None = Field(None, ge=2)
+
+
 class Study(Strict):
     """A study file's content."""
 
@@ -67,6 +77,7 @@ class Study(Strict):
     parameters: dict[str, Any] = Field({})
     series: list[Series] = Field(min_length=1)
     chapters: list[Chapter] = Field([])
+    targets: Targets = Field(Targets())
 
 
 @dataclass(frozen=True)
@@ -183,6 +194,7 @@ def write_index(found: Plan, name: str) -> None:
         for point in found.points
     ]
     about = found.study.model_dump(include={"title", "about", "chapters"})
+    about |= {"targets": found.study.targets.model_dump(exclude_none=True)}
     about |= {"not_applicable": [asdict(point) for point in found.not_applicable]}
     atomic.write_json(study_index(name), about | {"name": name, "runs": runs})
 

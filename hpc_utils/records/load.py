@@ -81,7 +81,8 @@ def load(results: Path | None = None, *, study: str | None = None) -> Records:
 
 
 def read_study(name: str, results: Path | None = None) -> dict[str, Any]:
-    """What a study consists of, as its launcher wrote it: title, about, chapters, runs (`run_id`, series, ...).
+    """What a study consists of, as its launcher wrote it: title, about, chapters, targets, runs
+    (`run_id`, series, ...).
 
     Raises:
         UnknownStudy: the study was never run with these results.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from hpc_utils import provenance
+from hpc_utils.analyze.targets import Targets
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.place import Place
 from hpc_utils.records import read_study
@@ -111,7 +113,19 @@ def test_the_reading_side_knows_the_study_by_its_index(write, tmp_path: Path) ->
     index = read_study("mine", tmp_path / "results")
     assert index["title"] == "T"
     assert [run["run_id"] for run in index["runs"]] == [point.request.run_id for point in plan.points]
-    assert json.dumps(index)
+    assert json.dumps(index) and Targets.of(index) == Targets()
+
+
+def test_a_study_s_own_targets_reach_the_reading_side(write, tmp_path: Path) -> None:
+    own = "[targets]\nstrong_efficiency = 0.8\nstrong_ranks = 2\nweak_variation = 0.05\nweak_ranks = 4\n"
+    studies.write_index(studies.plan(write(GOOD + own)), "mine")
+    assert Targets.of(read_study("mine", tmp_path / "results")) == Targets(0.8, 2, 0.05, 4)
+    with pytest.raises(studies.StudyError, match=r"targets: unknown key 'strong_efficency': did you mean strong_eff"):
+        studies.read(write(GOOD + "[targets]\nstrong_efficency = 0.8\n"))
+
+
+def test_targets_have_the_same_names_on_both_sides() -> None:
+    assert set(studies.Targets.model_fields) == {field.name for field in dataclasses.fields(Targets)}
 
 
 def test_the_shipped_studies_are_sound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
