@@ -25,7 +25,7 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
 
     Further columns: kind ("strong", "weak"), batch (the fixed one), curve (its number).
     """
-    gathered, found = gather(usable(runs)), []
+    gathered, found = _beside_every_link(gather(usable(runs))), []
     for kind, fixed in FIXED.items():
         own = gathered.assign(kind=kind, batch=gathered[fixed])
         # Without fixed steps an epoch shrinks as ranks are added: no weak scaling.
@@ -33,6 +33,15 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
     together = pd.concat(found, ignore_index=True)
     together["curve"] = number(together, [*CURVE, *SAME])
     return together[together.groupby("curve").world_size.transform("nunique") > 1].reset_index(drop=True)
+
+
+def _beside_every_link(gathered: pd.DataFrame) -> pd.DataFrame:
+    """What one rank took belongs to the curves of every link: it needs none."""
+    alone = gathered.world_size == 1
+    links = gathered.link_gbit[~alone].unique()
+    return pd.concat(
+        [gathered[~alone], *(gathered[alone].assign(link_gbit=link) for link in links)], ignore_index=True
+    )
 
 
 def against_one(found: pd.DataFrame) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from .dilation import undilated
 # A curve's runs are equal in all of these.
 SAME = [
     "workload", "dataset", "precision", "settings", "device", "device_name", "hardware_id", "threads_per_rank",
-    "emulated", "dilation", "parameters", "digest", "torch",
+    "emulated", "dilation", "link_gbit", "parameters", "digest", "torch",
 ]  # fmt: skip
 # Repeats of one point are also equal in these: the same ranks on other nodes are another point.
 POINT = ["parallel", "nodes", "ranks_per_node", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
@@ -70,9 +70,10 @@ def _groups(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _complete(runs: pd.DataFrame) -> pd.DataFrame:
-    """One rank is one node with one rank, said or not."""
+    """One rank is one node with one rank, said or not, and needs no link."""
     alone = runs.world_size == 1
-    return runs.assign(**{name: runs[name].where(~alone, 1) for name in ("nodes", "ranks_per_node")})
+    layout = {name: runs[name].where(~alone, 1) for name in ("nodes", "ranks_per_node")}
+    return runs.assign(**layout, link_gbit=pd.to_numeric(runs.link_gbit).mask(alone))
 
 
 def _memory(runs: pd.DataFrame) -> dict[str, np.ndarray]:

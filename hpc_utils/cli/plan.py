@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -36,10 +37,11 @@ def plan(
     """
     from hpc_utils import paths, records
     from hpc_utils.analyze import budget
+    from hpc_utils.analyze.predictor import predictor
     from hpc_utils.launch import cluster, environment, forecast, submit
     from hpc_utils.launch import study as studies
     from hpc_utils.publish import proposal
-    from hpc_utils.records import atomic
+    from hpc_utils.records import atomic, probes
 
     found = cluster.read(cluster_name)
     node = found.node(node_type)
@@ -52,9 +54,11 @@ def plan(
     known = records.load()
     for name, why in known.refused.items():
         click.secho(f"refused {name}: {why}", fg="red", err=True)
+    links = found.network.link_gbit or math.inf
     estimates = budget.estimate(
         forecast.points(planned), known.runs, known.epochs,
         limit=found.slurm.seconds, seconds_per_epoch=seconds_per_epoch,
+        predict=predictor(known.runs, known.epochs, probes.read("compute"), gbit=links),
     )  # fmt: skip
     prices = {planned.place.hardware: node}
     table, total = budget.table(estimates, prices), budget.total(estimates, prices)
