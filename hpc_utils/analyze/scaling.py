@@ -12,7 +12,7 @@ from .dilation import undilated
 # A curve's runs are equal in all of these.
 SAME = [
     "workload", "dataset", "precision", "settings", "device", "device_name", "hardware_id", "threads_per_rank",
-    "emulated", "dilation", "parameters", "digest", "torch",
+    "emulated", "dilation", "link_gbit", "parameters", "digest", "torch",
 ]  # fmt: skip
 
 
