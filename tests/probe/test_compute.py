@@ -1,0 +1,57 @@
+"""What a model costs on one device, as `hpc bench compute` measures it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hpc_utils.cli import main
+from hpc_utils.config import RunConfig
+from hpc_utils.probe import compute
+from hpc_utils.records import profile
+from hpc_utils.train.resolve import resolve
+
+
+def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> None:
+    """... and the emulated device takes it for what it is of."""
+    config = RunConfig(workload="cnn", threads_per_rank=1, device="cpu", global_batch=7)
+    said: list[str] = []
+    path = compute.profile(config, [8, 16], 3, said.append)
+    record = json.loads(path.read_text())
+    model = resolve(config).model()
+    sizes = {name: parameter.nbytes for name, parameter in model.named_parameters()}
+    assert {one["name"]: one["bytes"] for one in record["ready"]} == sizes
+    assert record["gradient_bytes"] == sum(sizes.values()) == 4 * record["parameters"]
+    fractions = [one["fraction"] for one in record["ready"]]
+    assert fractions == sorted(fractions)
+    assert fractions[0] > 0
+    assert fractions[-1] <= 1
+    modules = [one["name"].partition(".")[0] for one in record["ready"]]
+    assert list(dict.fromkeys(modules)) == ["8", "6", "2", "0"], "the last layer's gradients come first"
+    assert [one["batch"] for one in record["batches"]] == [8, 16]
+    assert all(len(one[phase]) == 3 and min(one[phase]) > 0 for one in record["batches"] for phase in profile.PHASES)
+    assert len(said) == 3
+    assert (record["threads_per_rank"], record["device"]) == (1, "cpu")
+    found = profile.newest(config.model_copy(update={"global_batch": 12}), record["hardware_id"])
+    assert found.name == path.stem
+    emulated = config.model_copy(update={"device": "emulated", "profile": found.name})
+    assert [p.shape for p in resolve(emulated).model().parameters()] == [p.shape for p in model.parameters()]
+    for change in ({"threads_per_rank": 2}, {"optimizer": "adamw"}, {"precision": "bf16"}):
+        assert profile.newest(config.model_copy(update=change), record["hardware_id"]) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--batches", "8;16"], "8,16,32"),
+        (["--repeats", "0"], "at least one"),
+        (["-p", "device=emulated", "-p", "evaluate_every=0"], "computes nothing"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(results: Path, arguments: list[str], words: str) -> None:
+    said = CliRunner().invoke(main, ["bench", "compute", *arguments])
+    assert said.exit_code == 2
+    assert words in said.stderr
