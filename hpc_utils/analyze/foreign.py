@@ -70,13 +70,13 @@ def _points(curve: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.Index]]:
 
 def _point(group: pd.DataFrame, base: pd.DataFrame) -> dict[str, Any]:
     ranks = int(group.world_size.iloc[0])
-    found = _ratio(group.throughput, base.throughput)
+    found = _ratio(base.throughput, group.throughput)
     if group is base:  # against itself: one by definition, without an interval
         found = stats.Estimate(1.0, np.nan, np.nan, len(base))
     return {
         "world_size": ranks,
         "nodes": group.nodes.iloc[0],
-        "reported": _ratio(group.reported_throughput, base.reported_throughput).value / ranks,
+        "reported": _ratio(base.reported_throughput, group.reported_throughput).value / ranks,
         "efficiency": found.value / ranks,
         "low": found.low / ranks,
         "high": found.high / ranks,
@@ -85,10 +85,11 @@ def _point(group: pd.DataFrame, base: pd.DataFrame) -> dict[str, Any]:
     } | _medians(group)
 
 
-def _ratio(above: pd.Series, below: pd.Series) -> stats.Estimate:
-    if above.isna().any() or below.isna().any():
-        return stats.Estimate(np.nan, np.nan, np.nan, len(above))
-    return stats.ratio(above.tolist(), below.tolist())
+def _ratio(one: pd.Series, many: pd.Series) -> stats.Estimate:
+    """T(1) / T(N) for equal work, from throughputs; NaN if one is not known."""
+    if one.isna().any() or many.isna().any():
+        return stats.Estimate(np.nan, np.nan, np.nan, len(many))
+    return stats.ratio((1 / one).tolist(), (1 / many).tolist())
 
 
 def _medians(group: pd.DataFrame) -> dict[str, Any]:

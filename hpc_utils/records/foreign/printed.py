@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
-# An integer's trailing zeros may be rounding's (12300 for 12345.6), though hardly before the third digit.
-ZEROS_COUNT_TO = 3
+# An integer's trailing zeros may be rounding's (12300 for 12345.6), though hardly before the third digit; and where
+# programs write exponents they leave zeros out (1e+03 for 1000.2).
+LEAST_DIGITS = 3
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ def _slack(plain: str, value: float) -> float:
         return 0.0
     _, digits, exponent = Decimal(plain).as_tuple()
     if exponent in (0, -1) and value.is_integer():  # .0 is how programs write any whole number
-        while len(digits) > ZEROS_COUNT_TO and digits[-1] == 0:
+        while len(digits) > LEAST_DIGITS and digits[-1] == 0:
             digits, exponent = digits[:-1], exponent + 1
+    elif "e" in plain.lower():
+        exponent -= max(0, LEAST_DIGITS - len(digits))
     share = 0.5 * 10.0**exponent / abs(value)
     return -math.log1p(-share) if share < 1 else math.inf
