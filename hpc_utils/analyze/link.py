@@ -6,7 +6,7 @@ Reads the record of `hpc bench allreduce` (`records.probes`, kind `allreduce`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,35 @@ def bandwidths(record: Record) -> pd.DataFrame:
             )
     columns = ["group", "ranks", "nodes", "bytes", "seconds", "low", "high", "repeats"]
     return pd.DataFrame(rows, columns=[*columns, "algorithm_bandwidth", "bus_bandwidth"])
+
+
+def table(records: Iterable[Record]) -> pd.DataFrame:
+    """What each group of each record was fitted to.
+
+    Columns: name (the record's), hardware_id, nodes, ranks_per_node, group, link_gbit (what the links were limited to,
+    Gbit/s; NaN: as they are); latency, latency_low, latency_high (s a message), bandwidth, bandwidth_low, bandwidth_high
+    (byte/s), with 95 % intervals; residual, worst; caveat: in words, or why there is no fit (then NaN).
+    """
+    rows = []
+    for record in records:
+        for group in record["groups"]:
+            row = {name: record.get(name) for name in ("name", "hardware_id", "nodes", "ranks_per_node", "link_gbit")}
+            try:
+                found = fit(record, group)
+            except ValueError as why:
+                rows.append(row | {"group": group, "caveat": str(why)})
+                continue
+            for name in ("latency", "bandwidth"):
+                estimate = getattr(found, name)
+                row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+            rows.append(
+                row | {"group": group, "residual": found.residual, "worst": found.worst, "caveat": found.caveat}
+            )
+    columns = [
+        "name", "hardware_id", "nodes", "ranks_per_node", "group", "link_gbit", "latency", "latency_low", "latency_high",
+        "bandwidth", "bandwidth_low", "bandwidth_high", "residual", "worst", "caveat",
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns).astype({"link_gbit": float})
 
 
 def fit(record: Record, group: str) -> LinkFit:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -365,3 +365,57 @@ def held_out(
     fitted = fit(measured[~away], work, **options)
     errors = fitted.errors(measured)
     return fitted, errors.assign(held_out=errors.gbit.isin(gbits) & (errors.world_size > 1))
+
+
+def along(measured: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame]]:
+    """(link rate, rows) of each curve over ranks in `measured` (as of `points`, all of one kind): runs on one rank, which
+    needs no link, belong to every curve."""
+    alone = measured.world_size == 1
+    for gbit in sorted(set(measured.gbit[~alone])):
+        yield gbit, measured[alone | (measured.gbit == gbit)].assign(gbit=gbit)
+
+
+def kind(curve: pd.DataFrame) -> str:
+    """ "weak" if the batch per device is the same at every number of ranks, else "strong"."""
+    return "weak" if curve.batch_per_device.nunique() == 1 else "strong"
+
+
+def law(work: Work, curve: pd.DataFrame) -> Callable[[pd.DataFrame], Callable[[Sequence[float]], np.ndarray]]:
+    """The model as a law is: fitted to runs, a function of the number of ranks alone (for `laws.compare`). All else is as
+    in the largest layout of `curve`, with as many ranks a node."""
+    last, strong = curve.loc[curve.world_size.idxmax()], kind(curve) == "strong"
+
+    def grid(worlds: Sequence[float]) -> pd.DataFrame:
+        return pd.DataFrame(
+            {
+                "nodes": -(-world // last.ranks_per_node), "ranks_per_node": min(world, last.ranks_per_node),
+                "world_size": world, "grouped": True, "gbit": last.gbit,
+                "batch_per_device": last.batch_per_device * (last.world_size / world if strong else 1),
+            }
+            for world in map(int, worlds)
+        )  # fmt: skip
+
+    def fitted_to(measured: pd.DataFrame) -> Callable[[Sequence[float]], np.ndarray]:
+        fitted = fit(measured, work)
+        return lambda worlds: np.array([fitted.step(row).seconds for row in grid(worlds).itertuples()])
+
+    return fitted_to
+
+
+def bottlenecks(predicted: pd.DataFrame) -> pd.DataFrame:
+    """What limits from how many ranks on: one row a stretch of `Fitted.scaling` with one bottleneck.
+
+    Columns: kind, gbit, bottleneck, from_ranks, to_ranks; efficiency, low, high (at from_ranks), extrapolation (there).
+    """
+    many = predicted[predicted.world_size > 1]
+    stretch = (many.bottleneck != many.bottleneck.shift()).cumsum()
+    rows = [
+        {
+            "kind": own.kind.iloc[0], "gbit": own.gbit.iloc[0], "bottleneck": own.bottleneck.iloc[0],
+            "from_ranks": own.world_size.min(), "to_ranks": own.world_size.max(), "efficiency": own.efficiency.iloc[0],
+            "low": own.efficiency_low.iloc[0], "high": own.efficiency_high.iloc[0],
+            "extrapolation": own.extrapolation.iloc[0],
+        }
+        for _, own in many.groupby(stretch)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)

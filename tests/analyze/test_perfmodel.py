@@ -215,3 +215,22 @@ def test_runs_give_the_same_from_their_phases_and_their_number_of_parameters():
     assert found.gradient_bytes == pytest.approx(40e6) and found.gradients[-1].ready == 1
     with pytest.raises(ValueError, match="parallel=none"):
         Work.from_runs(runs[runs.parallel == "ddp"], epochs)
+
+
+def test_as_a_law_it_knows_the_curve_that_it_is_compared_on():
+    both = measured([1.0], worlds=(2, 4, 8)).query("batch_per_device == 8")
+    ((gbit, curve),) = perfmodel.along(both)
+    assert gbit == 1.0 and (curve.gbit == 1.0).all() and set(curve.world_size) == {1, 2, 4, 8}
+    assert perfmodel.kind(curve) == "weak"
+    assert perfmodel.kind(curve.assign(batch_per_device=64 / curve.world_size)) == "strong"
+    seconds = perfmodel.law(work(), curve)(curve[curve.world_size < 8])([2, 8])
+    medians = curve.groupby("world_size").seconds.median()
+    assert seconds == pytest.approx([medians[2], medians[8]], rel=0.03)
+
+
+def test_bottlenecks_are_stretches_of_rank_counts():
+    found = perfmodel.fit(measured([10.0, 1.0]), work()).scaling("strong", 256, [2, 4, 16, 64], gbit=1.0)
+    stretches = perfmodel.bottlenecks(found)
+    assert stretches.from_ranks.iloc[0] == 2 and stretches.to_ranks.iloc[-1] == 64
+    assert "bandwidth" in set(stretches.bottleneck) and (stretches.kind == "strong").all()
+    assert (stretches.from_ranks.iloc[1:].to_numpy() > stretches.to_ranks.iloc[:-1].to_numpy()).all()
