@@ -1,4 +1,7 @@
-"""The study's figures, each from a frame of `analyze`; they draw what they are given and compute nothing."""
+"""The study's figures, each from a frame of `analyze`; they draw what they are given and compute nothing.
+
+Curves against the number of ranks are in `scaling_figures`.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,21 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from hpc_utils.analyze.scaling import SAME
-
-from . import style
+from . import labels, style
 
 
 def throughput(table: pd.DataFrame) -> Figure:
     """Throughput of every configuration with its 95 % interval. `table` as of `scaling.throughput`."""
     table = table.sort_values(["world_size", "parallel", "global_batch"], ascending=[True, False, True])
-    more = _apart(table)
-    labels = list(dict.fromkeys(_layout(row) + _more(row, more) for row in table.itertuples()))
-    precisions = _ordered(table.precision)
-    figure, axes = plt.subplots(figsize=(style.PAGE, 0.55 + 0.48 * len(labels)))
+    more = labels.apart(table)
+    rungs = list(dict.fromkeys(_layout(row) + labels.more(row, more) for row in table.itertuples()))
+    precisions = labels.ordered(table.precision)
+    figure, axes = plt.subplots(figsize=(style.PAGE, 0.55 + 0.48 * len(rungs)))
     height = 0.8 / len(precisions)
     for number, precision in enumerate(precisions):
         rows = table[table.precision == precision]
         places = [
-            labels.index(_layout(row) + _more(row, more)) + (number - (len(precisions) - 1) / 2) * height
+            rungs.index(_layout(row) + labels.more(row, more)) + (number - (len(precisions) - 1) / 2) * height
             for row in rows.itertuples()
         ]
         axes.barh(
@@ -40,19 +41,19 @@ def throughput(table: pd.DataFrame) -> Figure:
             label=precision,
         )
         axes.errorbar(
-            rows.throughput, places, xerr=_bars(rows, "throughput"), fmt="none", ecolor="0.15", elinewidth=0.9
+            rows.throughput, places, xerr=labels.bars(rows, "throughput"), fmt="none", ecolor="0.15", elinewidth=0.9
         )
         for place, row in zip(places, rows.itertuples(), strict=True):
             end = row.high if pd.notna(row.high) else row.throughput
             axes.annotate(
                 f"{row.throughput:,.0f}", (end, place), (4, 0), textcoords="offset points", va="center", fontsize=7
             )
-    axes.set_yticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(rungs)), rungs)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.12)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_xlabel(f"training throughput (samples/s), {_interval(table)}")
+    axes.set_xlabel(f"training throughput (samples/s), {labels.interval(table)}")
     axes.legend(title=None, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(precisions), borderaxespad=0.2)
     return figure
 
@@ -79,7 +80,7 @@ def accuracy(epochs: pd.DataFrame, runs: pd.DataFrame) -> Figure:
             & (joined.parallel == layout.parallel)
             & (joined.global_batch == layout.global_batch)
         ]
-        for precision in _ordered(chosen.precision):
+        for precision in labels.ordered(chosen.precision):
             rows = chosen[chosen.precision == precision]
             look = {"color": style.COLOURS[precision], "linestyle": style.LINES[precision]}
             for _, one in rows.groupby("run_id"):
@@ -95,111 +96,17 @@ def accuracy(epochs: pd.DataFrame, runs: pd.DataFrame) -> Figure:
     return figure
 
 
-def efficiency(table: pd.DataFrame) -> Figure:
-    """Strong and weak scaling efficiency against ideal. `table` as of `scaling.efficiency`.
-
-    Filled markers: against one process without a process group; hollow ones: against DDP on one rank.
-    """
-    panels, more = list(table.groupby(["kind", "batch"])), _apart(table)
-    if not panels:
-        raise ValueError("no scaling curve: the runs hold no baseline with a multi-rank run of the same work")
-    down = -(-len(panels) // 2)
-    across = min(2, len(panels))
-    figure, grid = plt.subplots(
-        down, across, figsize=(style.COLUMN * across, 0.7 + 2.3 * down), sharey=True, squeeze=False
-    )
-    for empty in grid.flat[len(panels) :]:
-        empty.set_axis_off()
-    for axes, ((kind, batch), rows) in zip(grid.flat, panels, strict=False):
-        precisions = _ordered(rows.precision)
-        axes.axhline(1, **style.IDEAL)
-        middle = max(rows.world_size) ** 0.5
-        axes.annotate("ideal", (middle, 1), (0, 3), textcoords="offset points", fontsize=7, color="0.35", ha="center")
-        for number, precision in enumerate(precisions):
-            for second, (baseline, face) in enumerate((("none", None), ("ddp", "white"))):
-                chosen = rows[(rows.precision == precision) & (rows.baseline == baseline)].sort_values("world_size")
-                # Side by side, not on top of each other.
-                aside = 1 + 0.025 * (2 * number + second - len(precisions) + 0.5)
-                reference = "without a group" if baseline == "none" else "DDP on one rank"
-                for curve in _curves(chosen, more):
-                    axes.errorbar(
-                        curve.world_size * aside,
-                        curve.efficiency,
-                        yerr=_bars(curve, "efficiency"),
-                        color=style.COLOURS[precision],
-                        linestyle=style.LINES[precision],
-                        linewidth=1.4 if baseline == "none" else 0.8,
-                        marker=style.MARKERS[precision],
-                        markerfacecolor=face or style.COLOURS[precision],
-                        label=f"{precision}, T(1) {reference}{_more(curve.iloc[0], more)}",
-                    )
-        what = f"{batch:g} samples a step {'in all' if kind == 'strong' else 'and rank'}"
-        axes.set_title(f"{kind} scaling, {what}")
-        worlds = sorted(set(rows.world_size))
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(worlds, [str(world) for world in worlds])
-        axes.minorticks_off()
-        axes.set_xlim(worlds[0] * 0.9, worlds[-1] * 1.1)
-        axes.set_xlabel("ranks")
-    first = grid[0][0]
-    first.set_ylim(0, max(1.15, 1.08 * table.high.fillna(table.efficiency).max()))
-    first.set_ylabel("efficiency")
-    first.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    figure.legend(*first.get_legend_handles_labels(), loc="outside upper center", ncols=across)
-    figure.supxlabel(_interval(table), fontsize=7, color="0.35")
-    return figure
-
-
 def _layout(row) -> str:
     """`1 rank without a group, batch 512`."""
     ranks = f"{row.world_size} rank{'s' if row.world_size > 1 else ''}"
     group = "no group" if row.parallel == "none" else row.parallel.upper()
-    return f"{ranks} {group}, batch {row.global_batch:g}"
-
-
-def _apart(table: pd.DataFrame) -> list[str]:
-    """What beside the precision tells the table's configurations apart: points of different ones are no curve."""
-    apart = [name for name in SAME if name in table and name != "precision" and table[name].nunique(dropna=False) > 1]
-    if "emulated" in table and table.emulated.any() and "emulated" not in apart:
-        apart.append("emulated")  # said of each point, though it tells none from another
-    return apart
-
-
-def _more(row, names: list[str]) -> str:
-    """`, digest 1f2e3d4c, emulated`: the values of those columns, for a label."""
-    marks = ", emulated" if "emulated" in names and row.emulated else ""
-    names = [name for name in names if name != "emulated"]
-    return marks + "".join(f", {name.replace('_', ' ')} {str(getattr(row, name))[:12]}" for name in names)
-
-
-def _curves(rows: pd.DataFrame, names: list[str]) -> list[pd.DataFrame]:
-    """The curves among `rows`: each of one configuration."""
-    if rows.empty or not names:
-        return [] if rows.empty else [rows]
-    return [curve for _, curve in rows.groupby(names, dropna=False)]
-
-
-def _bars(rows: pd.DataFrame, column: str):
-    """Asymmetric error bars (2, N); nothing where there was a single run."""
-    return [(rows[column] - rows.low).fillna(0), (rows.high - rows[column]).fillna(0)]
-
-
-def _interval(table: pd.DataFrame) -> str:
-    repeats = sorted(set(table.repeats))
-    if repeats == [1]:
-        return "single runs"
-    return (
-        f"median and 95 % interval of {'-'.join(str(r) for r in (repeats[0], repeats[-1])[: len(repeats)])} repeats"
-    )
+    over = f" ({row.layout})" if getattr(row, "nodes", 1) > 1 else ""
+    return f"{ranks}{over} {group}, batch {row.global_batch:g}"
 
 
 def _mark(figure: Figure, run: Mapping[str, Any] | None) -> None:
     if run and run["emulated"]:
         figure.suptitle(f"emulated device, all times {run['dilation']:g} times dilated", fontsize=8, color="0.35")
-
-
-def _ordered(precisions: pd.Series) -> list[str]:
-    return [name for name in style.COLOURS if name in set(precisions)]
 
 
 def training(epochs: pd.DataFrame, run: Mapping[str, Any] | None = None) -> Figure:

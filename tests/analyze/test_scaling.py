@@ -7,22 +7,9 @@ import math
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import scaling
-from hpc_utils.records import schema
+from hpc_utils.analyze import points, scaling
 
-
-def run(
-    world: int, seconds: float, *, parallel: str = "ddp", batch: int = 512, steps: float | None = 10, **other
-) -> dict:
-    """A run of `steps` steps (100 for a pass over the data) that took `seconds`."""
-    samples = batch * (steps or 100)
-    row = dict.fromkeys(schema.names(schema.RUNS)) | {
-        "workload": "cnn", "dataset": "digits", "precision": "fp32", "device": "cpu", "device_name": "X",
-        "hardware_id": "h", "threads_per_rank": 1, "emulated": False, "oversubscribed": False, "parallel": parallel,
-        "world_size": world, "global_batch": batch, "batch_per_device": batch // world, "steps_per_epoch": steps,
-        "seconds": seconds, "samples": samples, "throughput": samples / seconds, "repeat": 1,
-    }  # fmt: skip
-    return row | other
+from .runs import MIB, run, study
 
 
 def point(table: pd.DataFrame, **wanted) -> pd.Series:
@@ -104,3 +91,72 @@ def test_what_a_precision_gains_is_a_ratio_with_an_interval_on_one_process() -> 
     gain = table.iloc[0]
     assert (gain.precision, gain.global_batch, gain.gain, gain.repeats) == ("bf16", 512, pytest.approx(2.0), 3)
     assert 1.8 < gain.low < 2 < gain.high < 2.2
+
+
+def test_layouts_of_one_rank_count_are_points_of_their_own() -> None:
+    runs = study(strong={"1x8": 0.9, "2x4": 0.8, "4x2": 0.7, "1x12": 0.6})
+    table = scaling.efficiency(runs)
+    for layout, expected in {"1x8": 0.9, "2x4": 0.8, "4x2": 0.7}.items():
+        found = point(table, baseline="none", layout=layout)
+        assert (found.world_size, found.repeats) == (8, 3)
+        assert found.efficiency == pytest.approx(expected)
+        assert found.speedup == pytest.approx(8 * expected)
+        assert (found.speedup_low, found.speedup_high) == pytest.approx((8 * found.low, 8 * found.high))
+    assert len(point(points.points(runs), layout="2x4")) == len(points.COLUMNS)
+
+
+def test_a_point_has_every_measure_with_its_interval() -> None:
+    found = point(points.points(study(weak={"1x2": 0.8})), world_size=2)
+    assert (found.step_seconds, found.epoch_seconds, found.throughput) == pytest.approx((1.0, 10.0, 192.0))
+    assert found.step_seconds_low < 1 < found.step_seconds_high and found.repeats == 3
+    assert (found.memory, found.peak_bytes, found.mode_bytes) == ("resident", 400 * MIB, 290 * MIB)
+    weak = point(scaling.efficiency(study(weak={"1x2": 0.8})), world_size=2, baseline="none")
+    assert (weak.speedup, weak.efficiency) == pytest.approx((1.6, 0.8))
+    assert weak.speedup_low == pytest.approx(2 * weak.low)
+
+
+def test_unknown_layouts_and_memory_are_unknown_not_lost() -> None:
+    """As of results that others measured."""
+    rows = [run(world, 8.0 / world, parallel="ddp" if world > 1 else "none") for world in (1, 2, 4)]
+    unknown = {"nodes": None, "ranks_per_node": None, "peak_rss_bytes": None, "mean_rss_bytes": None}
+    runs = pd.DataFrame([row | unknown for row in rows])
+    table = scaling.efficiency(runs)
+    assert table.layout.tolist() == ["1x1", "2", "4"] and table.efficiency.tolist() == [1, 1, 1]
+    assert table.peak_bytes.isna().all()
+    assert set(scaling.memory(runs).statistic) == {"mode"}
+
+
+def test_the_accelerator_s_memory_is_taken_where_there_is_one() -> None:
+    allocated = {"peak_allocated_bytes": 9 * MIB, "mean_allocated_bytes": 8.5 * MIB, "mode_allocated_bytes": 8 * MIB}
+    (found,) = points.points(pd.DataFrame([run(1, 1.0) | allocated])).to_dict("records")
+    assert (found["memory"], found["peak_bytes"], found["mean_bytes"]) == ("allocated", 9 * MIB, 8.5 * MIB)
+
+
+def test_memory_is_compared_with_one_device_s() -> None:
+    runs = study(strong={"1x2": 0.9})
+    runs.loc[runs.world_size == 2, "peak_rss_bytes"] = [200 * MIB, 210 * MIB, 190 * MIB]
+    table = scaling.memory(runs)
+    found = point(table, world_size=2, baseline="none", statistic="peak")
+    assert (found.bytes, found.ratio, found.repeats) == (200 * MIB, 0.5, 3)
+    assert found.low < 0.5 < found.high < 0.6
+    assert point(table, world_size=2, baseline="ddp", statistic="mode").ratio == 1
+    assert math.isnan(point(table, world_size=1, baseline="ddp", statistic="mode").low)
+
+
+def test_weak_variation_is_the_largest_stray_of_a_step_with_an_interval() -> None:
+    runs = study(weak={"1x2": 0.9, "1x4": 1 / 0.8, "1x8": 0.95})
+    found = point(scaling.variation(scaling.efficiency(runs)), baseline="none")
+    assert found.variation == pytest.approx(0.2) and (found.world_size, found.layout) == (4, "1x4")
+    assert 0.15 < found.low < 0.2 < found.high < 0.25 and found.ranks == 8
+    none = point(scaling.variation(scaling.efficiency(study(weak={"1x2": 1.0}))), baseline="none")
+    assert none.low == 0 < none.high, "an interval around no stray begins at none"
+    single = runs[(runs.world_size != 2) | (runs.repeat == 1)]
+    found = point(scaling.variation(scaling.efficiency(single)), baseline="none")
+    assert found.variation == pytest.approx(0.2) and math.isnan(found.high) and found.repeats == 1
+
+
+def test_no_runs_have_no_points() -> None:
+    none = pd.DataFrame([run(1, 1.0)]).iloc[:0]
+    table = scaling.efficiency(none)
+    assert len(points.points(none)) == len(table) == len(scaling.memory(none)) == len(scaling.variation(table)) == 0
+    assert {"efficiency", "speedup_low", "throughput"} <= set(table)

@@ -27,17 +27,6 @@ def speed() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def scaled(single: bool = False) -> pd.DataFrame:
-    rows = [
-        {"kind": kind, "baseline": baseline, "precision": precision, "batch": 512, "world_size": world,
-         "efficiency": 1.0 if world == 1 else 0.8, "low": np.nan if world == 1 or single else 0.7,
-         "high": np.nan if world == 1 or single else 0.9, "repeats": 1 if single else 3}
-        for kind in ("strong", "weak") for baseline in ("none", "ddp")
-        for precision in ("fp32", "bf16") for world in (1, 2)
-    ]  # fmt: skip
-    return pd.DataFrame(rows)
-
-
 def texts(figure) -> str:
     figure.canvas.draw()  # tick labels exist from then on
     return "\n".join(text.get_text() for text in figure.findobj(matplotlib.text.Text))
@@ -55,29 +44,6 @@ def test_throughput_names_every_configuration_and_its_value() -> None:
         "3 repeats",
     ):
         assert part in shown
-
-
-def test_efficiency_shows_both_kinds_against_ideal() -> None:
-    figure = figures.efficiency(scaled())
-    shown = texts(figure)
-    for part in ("strong scaling, 512 samples a step in all", "weak scaling", "ideal", "efficiency", "ranks", "95 %"):
-        assert part in shown
-
-
-def test_single_runs_are_drawn_as_single_runs() -> None:
-    assert "single runs" in texts(figures.efficiency(scaled(single=True)))
-
-
-def test_no_curve_is_said_not_drawn_empty() -> None:
-    with pytest.raises(ValueError, match="no scaling curve"):
-        figures.efficiency(scaled().iloc[:0])
-
-
-def test_markers_of_one_rank_count_do_not_cover_each_other() -> None:
-    axes = figures.efficiency(scaled()).axes[0]
-    places = sorted({round(float(x), 6) for line in axes.lines for x in line.get_xdata() if 1.5 < x < 2.5})
-    assert len(places) == 4
-    assert min(np.diff(places)) > 0.03
 
 
 def test_run_figures_from_a_run_s_own_tables() -> None:
@@ -114,12 +80,9 @@ def test_precisions_are_told_apart_without_colour() -> None:
     assert set(style.COLOURS) == set(style.MARKERS) == set(style.LINES)
 
 
-def test_points_of_different_code_are_no_curve() -> None:
-    """Two states of the code at the same layouts: two lines, each named, none joining them."""
-    both = pd.concat([scaled().assign(digest=digest) for digest in ("1111aaaa", "2222bbbb")])
-    figure = figures.efficiency(both)
-    names = {text.get_text().rpartition(", ")[2] for text in figure.legends[0].get_texts()}
-    assert names == {"digest 1111aaaa", "digest 2222bbbb"}
-    assert all(len(set(line.get_xdata())) == len(line.get_xdata()) for line in figure.axes[0].lines[1:])
+def test_points_of_different_code_or_layout_are_bars_of_their_own() -> None:
     bars = texts(figures.throughput(pd.concat([speed().assign(digest=d) for d in ("1111aaaa", "2222bbbb")])))
     assert "digest 2222bbbb" in bars
+    bars = texts(figures.throughput(pd.concat([speed(), speed().assign(nodes=2, layout="2x1")])))
+    assert "2 ranks (2x1) DDP" in bars and "2 ranks DDP" in bars
+    assert "2 ranks DDP, batch 512, emulated" in texts(figures.throughput(speed().assign(emulated=True)))

@@ -1,0 +1,47 @@
+"""What figures of configurations share: the words that tell them apart, their order, and their intervals."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from hpc_utils.analyze.points import SAME
+
+from . import style
+
+
+def apart(table: pd.DataFrame) -> list[str]:
+    """What beside the precision tells the table's configurations apart: points of different ones are no curve."""
+    said = ("precision", "emulated")  # always
+    return [name for name in SAME if name in table and name not in said and table[name].nunique(dropna=False) > 1]
+
+
+def more(row, names: list[str]) -> str:
+    """`, digest 1f2e3d4c, emulated`: the values of those columns for a label, and that nothing was computed."""
+    values = "".join(f", {name.replace('_', ' ')} {str(getattr(row, name))[:12]}" for name in names)
+    return values + (", emulated" if emulated(row) else "")
+
+
+def emulated(row) -> bool:
+    """Whether computation was a calibrated wait; frames without the column hold measured runs."""
+    return getattr(row, "emulated", False) in (True,)
+
+
+def bars(rows: pd.DataFrame, column: str, low: str = "low", high: str = "high"):
+    """Asymmetric error bars (2, N); nothing where there was a single run."""
+    # Clipped: of equal repeats rounding may put an end on the wrong side.
+    return [(rows[column] - rows[low]).fillna(0).clip(lower=0), (rows[high] - rows[column]).fillna(0).clip(lower=0)]
+
+
+def interval(table: pd.DataFrame) -> str:
+    """What the bars mean."""
+    repeats = sorted(set(table.repeats))
+    if repeats == [1]:
+        return "single runs"
+    return (
+        f"median and 95 % interval of {'-'.join(str(r) for r in (repeats[0], repeats[-1])[: len(repeats)])} repeats"
+    )
+
+
+def ordered(precisions: pd.Series) -> list[str]:
+    """As in every figure."""
+    return [name for name in style.COLOURS if name in set(precisions)]
