@@ -121,15 +121,18 @@ def of(runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str,
     Raises:
         ValueError: no such profile, and no run without a process group.
     """
-    what = ("workload", "dataset", "precision", "threads_per_rank", "parameters", "device_name")
-    first = runs.iloc[0]
     own = epochs[epochs.run_id.isin(runs.run_id[runs.parallel == "none"])]
     for profile in profiles:
-        if all(profile.get(name) == first[name] for name in what) and str(first.hardware_id).endswith(
-            profile["hardware_id"]
-        ):
+        if _describes(profile, runs.iloc[0]):
             return Work.from_profile(profile, jitter(own) if len(own) else None)
     return Work.from_runs(runs, epochs)
+
+
+def _describes(profile: Mapping[str, Any], run: pd.Series) -> bool:
+    if run.emulated:  # it waited by one, and says by which
+        return profile.get("name") == run.profile
+    same = ("workload", "dataset", "precision", "threads_per_rank", "parameters", "device_name")
+    return str(run.hardware_id).endswith(profile["hardware_id"]) and all(profile.get(n) == run[n] for n in same)
 
 
 def jitter(epochs: pd.DataFrame) -> float:

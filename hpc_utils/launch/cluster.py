@@ -183,6 +183,16 @@ def prices() -> dict[str, NodeType]:
     return {one.hardware_id(name): node for one in clusters for name, node in one.nodes.items()}
 
 
+def link_gbits() -> dict[str, float]:
+    """{hardware_id: a node's nominal link in Gbit/s} of every node type whose file in jobs/clusters says it.
+
+    Raises:
+        ClusterError: one of the files is wrong.
+    """
+    clusters = [one for one in map(read, known()) if one.network.link_gbit]
+    return {one.hardware_id(name): one.network.link_gbit for one in clusters for name in one.nodes}
+
+
 def known() -> list[str]:
     """The names of the clusters in jobs/clusters."""
     return sorted(path.stem for path in paths.clusters().glob("*.toml"))

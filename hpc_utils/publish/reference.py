@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hpc_utils import paths, records
 from hpc_utils.records import atomic
+from hpc_utils.records.folder import read_json
 
 from .chapters import write_system
 
@@ -23,7 +24,8 @@ class CannotKeep(ValueError):
 
 
 def keep(study: str, name: str) -> Path:
-    """Copy the complete runs of `study`, its figures and executed chapters to `results/reference/<name>/`.
+    """Copy the complete runs of `study`, its figures and executed chapters to `results/reference/<name>/`, and what was
+    probed of the same hardware.
 
     What is kept holds no path of this machine. Returns the folder.
 
@@ -46,6 +48,11 @@ def keep(study: str, name: str) -> Path:
         _copy(chapter, target / "notebooks" / study / chapter.name)
     for figure in (source / "figures").glob(f"{study}-*"):
         _copy(figure, target / "figures" / figure.name)
+    hardware = set(found.runs.hardware_id)
+    for probe in (source / "probes").glob("*/*.json"):
+        own = (read_json(probe) or {}).get("hardware_id")
+        if own and any(one.endswith(own) for one in hardware):  # a cluster's name may stand before the machine's
+            _copy(probe, target / "probes" / probe.parent.name / probe.name)
     write_system(records.collect(target), target)
     return target
 
