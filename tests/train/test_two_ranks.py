@@ -141,7 +141,7 @@ def test_a_complete_run_is_skipped_on_every_rank(two) -> None:
 def test_every_recorded_number_of_samples_is_counted_once(two) -> None:
     loaded = records.load(two.results)
     assert loaded.refused == {} and loaded.unfinished == {}
-    assert len(loaded.runs) == 7
+    assert len(loaded.runs) == 8
     epochs = loaded.epochs.merge(loaded.runs[["run_id", "global_batch", "world_size"]], on="run_id")
     assert (epochs.samples == epochs.steps * epochs.global_batch).all()
     assert (epochs.world_size == 2).all() and (epochs.padded_samples == 0).all()
