@@ -47,6 +47,12 @@ class Topology:
         return Link(max(self.inter.latency, self.intra.latency), min(self.inter.bandwidth, self.intra.bandwidth))
 
 
+def evenly(ranks: int, most_per_node: int) -> tuple[int, int]:
+    """(nodes, ranks on each): as few nodes as hold them evenly, at most so many on each: 12 by 8 is 2 x 6."""
+    nodes = next(n for n in range(-(-ranks // most_per_node), ranks + 1) if ranks % n == 0)
+    return nodes, ranks // nodes
+
+
 def ring(size: float, topology: Topology) -> float:
     """Seconds of a ring all-reduce of `size` bytes over all ranks: 2(n-1) messages of size/n each."""
     return _ring(size, topology.ranks, topology.slowest)

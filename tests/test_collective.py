@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_utils.collective import bandwidths
+from hpc_utils.collective import bandwidths, evenly
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
@@ -12,3 +12,7 @@ def test_bandwidths_are_those_of_nccl_tests() -> None:
     algorithm, bus = bandwidths(4218900, 1011.4e-6, 4)
     assert algorithm / 1e9 == pytest.approx(4.17, abs=0.005)
     assert bus / 1e9 == pytest.approx(6.26, abs=0.005)
+
+
+def test_ranks_lie_evenly_on_as_few_nodes_as_hold_them():
+    assert evenly(12, 8) == (2, 6) and evenly(8, 8) == (1, 8) and evenly(7, 4) == (7, 1) and evenly(1, 4) == (1, 1)

@@ -109,10 +109,20 @@ def extrap(measured: pd.DataFrame) -> Fit:
     with tempfile.TemporaryDirectory(prefix="hpc-extrap-") as folder:
         source = Path(folder) / "measured.txt"
         source.write_text("\n".join(lines) + "\n")
-        done = subprocess.run(
-            [program, "--text", source, "--measure", "median", "--disable-progress", "--print", "functions-python"],
-            capture_output=True, text=True, timeout=PATIENCE,
-        )  # fmt: skip
+        command = [
+            program,
+            "--text",
+            source,
+            "--measure",
+            "median",
+            "--disable-progress",
+            "--print",
+            "functions-python",
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        except (OSError, subprocess.TimeoutExpired) as why:
+            raise ValueError(f"Extra-P did not run: {why}") from None
     formula = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
     if done.returncode or not formula:
         raise ValueError(f"Extra-P found no model: {(done.stdout + done.stderr).strip()[-300:]}")

@@ -123,6 +123,14 @@ def table(records: Iterable[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).astype({"link_gbit": float})
 
 
+def inside(links: pd.DataFrame, hardware_id: str) -> float:
+    """Gbit/s that ranks of one node of that hardware were measured to talk over; infinite where nobody did. `links` as of
+    `table`."""
+    here = links[links.hardware_id == hardware_id]
+    within = here[(here.group == "intra") | ((here.group == "all") & (here.nodes == 1))].bandwidth.dropna()
+    return 8e-9 * float(within.median()) if len(within) else math.inf
+
+
 def fit(record: Record, group: str) -> LinkFit:
     """Latency and bandwidth of the ring (`collective.ring`) that comes closest to a group's times.
 

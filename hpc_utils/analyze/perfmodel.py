@@ -21,8 +21,9 @@ import numpy as np
 import pandas as pd
 
 from hpc_utils import collective
-from hpc_utils.collective import Link, Topology
+from hpc_utils.collective import Link, Topology, evenly
 
+from .curves import usable
 from .stats import CONFIDENCE
 from .work import Work
 
@@ -40,7 +41,7 @@ class Costs:
         scale: compute time in the runs over that of `Work` (1 if its profile holds).
         group: s a step that DDP takes on one rank already.
         host: s a byte that a rank sends, of its own processor or device.
-        reach: share of a link's nominal bandwidth that gradients get.
+        reach: share of the nominal bandwidth between nodes that gradients get.
         latency: s a message.
     """
 
@@ -138,10 +139,11 @@ def _overlap(backward: float, buckets: Sequence[tuple[float, float, float]]) -> 
 def _reached(topology: Topology, costs: Costs, *, unlimited: bool = False) -> Topology:
     """The links as gradients find them; with bandwidth `unlimited`, only latency is left."""
 
-    def link(nominal: Link) -> Link:
-        return Link(costs.latency, math.inf if unlimited else nominal.bandwidth * costs.reach)
+    def link(bandwidth: float) -> Link:
+        return Link(costs.latency, math.inf if unlimited else bandwidth)
 
-    return replace(topology, inter=link(topology.inter), intra=link(topology.intra))
+    # Inside a node it is no nominal bandwidth but a measured one.
+    return replace(topology, inter=link(topology.inter.bandwidth * costs.reach), intra=link(topology.intra.bandwidth))
 
 
 @functools.cache
@@ -178,8 +180,8 @@ class Fitted:
 
     Attributes:
         work, costs: what it consists of. covariance: of the logs of the costs, in their order.
-        residual: standard deviation of log(measured / fitted). measured: the points it was fitted on.
-        bucket_mb: DDP's bucket. intra_gbit: what ranks of one node talk over.
+        residual: standard deviation of log(measured / fitted), over configurations. measured: the runs it was fitted on.
+        bucket_mb: DDP's bucket. intra_gbit: what ranks of one node were measured to talk over.
     """
 
     work: Work
@@ -197,7 +199,7 @@ class Fitted:
     def predict(self, grid: pd.DataFrame) -> pd.DataFrame:
         """Steps at the points of `grid` (columns `POINT`), one row each.
 
-        Adds: seconds, low, high (the step's time, 95 % interval for a run measured there), the parts of `Step` in
+        Adds: seconds, low, high (the step's time; 95 % interval for the median of runs measured there), the parts of `Step` in
         seconds, algorithm, bottleneck, extrapolation (in what the point lies beyond what was measured; "" if in
         nothing).
         """
@@ -214,13 +216,15 @@ class Fitted:
         self, kind: str, batch: float, worlds: Sequence[int], *, ranks_per_node: int = 1, gbit: float = math.inf
     ) -> pd.DataFrame:
         """`predict` over `worlds` ranks with speedup and efficiency (efficiency_low, efficiency_high) against one rank
-        without a group. `batch`: of all ranks (kind "strong") or of each ("weak")."""
-        worlds = [1, *[world for world in worlds if world > 1]]
-        per_node = [min(world, ranks_per_node) for world in worlds]
+        without a group. `batch`: of all ranks (kind "strong": then not beyond one sample a rank) or of each ("weak").
+        Every efficiency rests on T(1): where that is extrapolated, each row says so."""
+        most = batch if kind == "strong" else math.inf  # a rank has a sample at least
+        worlds = [1, *[world for world in worlds if 1 < world <= most]]
+        layouts = [evenly(world, ranks_per_node) for world in worlds]
         grid = pd.DataFrame(
             {
-                "nodes": [world // own for world, own in zip(worlds, per_node, strict=True)],
-                "ranks_per_node": per_node,
+                "nodes": [nodes for nodes, _ in layouts],
+                "ranks_per_node": [each for _, each in layouts],
                 "world_size": worlds,
                 "grouped": [world > 1 for world in worlds],
                 "batch_per_device": [batch / world if kind == "strong" else batch for world in worlds],
@@ -232,9 +236,11 @@ class Fitted:
         share = np.array(worlds if kind == "strong" else [1] * len(worlds))
         low, high = self._interval(draws[:, :1] - draws - np.log(share))
         efficiency = found.seconds.iloc[0] / found.seconds / share
+        base = found.extrapolation.iloc[0]
         return found.assign(
-            kind=kind, speedup=efficiency * worlds, efficiency=efficiency, efficiency_low=low, efficiency_high=high
-        )
+            kind=kind, speedup=efficiency * worlds, efficiency=efficiency, efficiency_low=low, efficiency_high=high,
+            extrapolation=[one or (base and f"T(1): {base}") for one in found.extrapolation],
+        )  # fmt: skip
 
     def errors(self, measured: pd.DataFrame) -> pd.DataFrame:
         """Predicted against measured, one row a configuration of `measured` (as of `points`): `predict`'s columns and
@@ -271,15 +277,15 @@ class Fitted:
         return np.exp(np.quantile(logs, [tail, 1 - tail], axis=0))
 
     def _beyond(self, row: tuple) -> str:
-        names = {
-            "world_size": "ranks",
-            "ranks_per_node": "ranks a node",
-            "batch_per_device": "samples a rank",
-            "gbit": "Gbit/s",
-        }
-        return ", ".join(
-            filter(None, (_outside(self.measured[n], getattr(row, n), unit) for n, unit in names.items()))
-        )
+        many = self.measured[self.measured.world_size > 1]
+        looks = [
+            (self.measured.world_size, row.world_size, "ranks"),
+            (self.measured.nodes, row.nodes, "nodes"),
+            (self.measured.ranks_per_node, row.ranks_per_node, "ranks a node"),
+            (self.measured.batch_per_device, row.batch_per_device, "samples a rank"),
+        ]
+        looks += [(many.gbit, row.gbit, "Gbit/s")] if row.nodes > 1 and len(many) else []
+        return ", ".join(filter(None, (_outside(*look) for look in looks)))
 
 
 def fit(
@@ -293,18 +299,20 @@ def fit(
     """The costs that explain the step times of `measured` (as of `points`) best, by relative error.
 
     Maximum a posteriori with log-normal first guesses (`first`, `WIDTHS`), Laplace's approximation for how sure they are
-    (MacKay 2003, chapter 27). Measure the link with `hpc bench allreduce` and give its latency as first guess.
+    (MacKay 2003, chapter 27). A configuration counts once, by the median of its repeats: what the model misses is common
+    to them. Measure the link with `hpc bench allreduce` and give its latency as first guess.
 
     Raises:
         ValueError: fewer than two configurations.
     """
     from scipy.optimize import least_squares
 
-    if measured.groupby(POINT).ngroups < 2:
+    medians = measured.groupby(POINT).seconds.median().reset_index()
+    if len(medians) < 2:
         raise ValueError(
             "one configuration cannot be told apart into compute and communication: measure at least two"
         )
-    rows, seconds = list(measured.itertuples()), np.log(measured.seconds.to_numpy(float))
+    rows, seconds = list(medians.itertuples()), np.log(medians.seconds.to_numpy(float))
     guess, widths = np.log(list(asdict(first).values())), np.array(list(asdict(WIDTHS).values()))
 
     def off(logs: np.ndarray) -> np.ndarray:
@@ -338,7 +346,7 @@ def _outside(measured: pd.Series, value: float, unit: str) -> str:
 
 def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The runs that one model can be fitted on, by a label: one workload on one kind of device, whatever layout, batch,
-    link. Those with most configurations first."""
+    link; without those that had more ranks than cores. Those with most configurations first."""
     keys = [
         "workload",
         "dataset",
@@ -350,10 +358,14 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "parameters",
     ]
     found = {}
-    for key, own in runs.groupby(keys, dropna=False):
+    for key, own in usable(runs).groupby(keys, dropna=False):
         workload, dataset, precision, device, hardware, *_ = key
         label = f"{workload} on {dataset}, {precision}, {device} ({hardware}{', emulated' if key[6] else ''})"
-        found[label if label not in found else f"{label}, {key[5]} threads, {key[7]} parameters"] = own
+        found[
+            label
+            if label not in found
+            else f"{label}, {key[5]} threads, {key[7]} parameters, buckets of {key[8]} MiB"
+        ] = own
     return dict(sorted(found.items(), key=lambda one: -points(one[1]).groupby(POINT).ngroups))
 
 
@@ -367,36 +379,49 @@ def held_out(
     return fitted, errors.assign(held_out=errors.gbit.isin(gbits) & (errors.world_size > 1))
 
 
-def along(measured: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame]]:
-    """(link rate, rows) of each curve over ranks in `measured` (as of `points`, all of one kind): runs on one rank, which
-    needs no link, belong to every curve."""
-    alone = measured.world_size == 1
-    for gbit in sorted(set(measured.gbit[~alone])):
-        yield gbit, measured[alone | (measured.gbit == gbit)].assign(gbit=gbit)
+class Curve(NamedTuple):
+    """Runs of one kind (strong, weak), size (its fixed batch: of all ranks, or of each) and link, as of `points`."""
+
+    kind: str
+    size: float
+    gbit: float
+    runs: pd.DataFrame
 
 
-def kind(curve: pd.DataFrame) -> str:
-    """ "weak" if the batch per device is the same at every number of ranks, else "strong"."""
-    return "weak" if curve.batch_per_device.nunique() == 1 else "strong"
+def curves(measured: pd.DataFrame) -> Iterator[Curve]:
+    """The curves in `measured` (as of `points`) that reach three numbers of ranks, of DDP alone. One rank needs no link:
+    it belongs to the curves of every link. Of several layouts of as many ranks the one on fewest nodes is taken."""
+    grouped = measured[measured.grouped].assign(global_batch=lambda runs: runs.batch_per_device * runs.world_size)
+    fewest = grouped.groupby(["world_size", "batch_per_device", "gbit"]).nodes.transform("min")
+    grouped = grouped[grouped.nodes == fewest]
+    for kind, fixed in (("strong", "global_batch"), ("weak", "batch_per_device")):
+        for size, own in grouped.groupby(fixed):
+            alone = own.world_size == 1
+            for gbit in sorted(set(own.gbit[~alone])):
+                curve = own[alone | (own.gbit == gbit)].assign(gbit=gbit)
+                if curve.world_size.nunique() > 2:
+                    yield Curve(kind, size, gbit, curve)
 
 
-def law(work: Work, curve: pd.DataFrame) -> Callable[[pd.DataFrame], Callable[[Sequence[float]], np.ndarray]]:
+def law(
+    work: Work, curve: Curve, **options: float
+) -> Callable[[pd.DataFrame], Callable[[Sequence[float]], np.ndarray]]:
     """The model as a law is: fitted to runs, a function of the number of ranks alone (for `laws.compare`). All else is as
-    in the largest layout of `curve`, with as many ranks a node."""
-    last, strong = curve.loc[curve.world_size.idxmax()], kind(curve) == "strong"
+    in the largest layout of `curve`. `options`: of `fit`."""
+    most = int(curve.runs.ranks_per_node.max())
 
     def grid(worlds: Sequence[float]) -> pd.DataFrame:
+        layouts = [(world, *evenly(world, most)) for world in map(int, worlds)]
         return pd.DataFrame(
             {
-                "nodes": -(-world // last.ranks_per_node), "ranks_per_node": min(world, last.ranks_per_node),
-                "world_size": world, "grouped": True, "gbit": last.gbit,
-                "batch_per_device": last.batch_per_device * (last.world_size / world if strong else 1),
+                "nodes": nodes, "ranks_per_node": each, "world_size": world, "grouped": True, "gbit": curve.gbit,
+                "batch_per_device": curve.size / world if curve.kind == "strong" else curve.size,
             }
-            for world in map(int, worlds)
+            for world, nodes, each in layouts
         )  # fmt: skip
 
     def fitted_to(measured: pd.DataFrame) -> Callable[[Sequence[float]], np.ndarray]:
-        fitted = fit(measured, work)
+        fitted = fit(measured, work, **options)
         return lambda worlds: np.array([fitted.step(row).seconds for row in grid(worlds).itertuples()])
 
     return fitted_to

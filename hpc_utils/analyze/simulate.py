@@ -17,6 +17,7 @@ from hpc_utils import records
 from .perfmodel import Fitted
 
 STEPS = 300
+RUNS = 20  # that these are parts of: what stays through a run is drawn anew for each
 FEWEST = 30  # measured steps that a distribution is worth drawing from
 
 
@@ -25,7 +26,8 @@ class Noise:
     """How ranks that do the same work differ, as factors of the median.
 
     Attributes:
-        steps: of single steps. ranks: of ranks over a whole run (what stays: a slower node, a hotter chip).
+        steps: of single steps. ranks: of whole runs: what stays through a run, a slower node or a hotter chip. Of repeats
+        on one device it is that device's drift, which stands for the differences between devices.
     """
 
     steps: np.ndarray
@@ -65,9 +67,8 @@ def replay(
         parts = fitted.step(row)
         own = parts.data + parts.compute
         rest = parts.host + parts.latency + parts.bandwidth
-        factors = generator.choice(noise.steps, (steps, row.world_size)) * generator.choice(
-            noise.ranks, row.world_size
-        )
+        lasting = np.repeat(generator.choice(noise.ranks, (RUNS, row.world_size)), steps // RUNS, axis=0)
+        factors = generator.choice(noise.steps, lasting.shape) * lasting
         factors[:, 0] *= slow
         slowest = factors.max(axis=1)
         times = own * slowest + rest

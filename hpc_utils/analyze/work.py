@@ -89,7 +89,7 @@ class Work:
 
     @classmethod
     def from_runs(cls, runs: pd.DataFrame, epochs: pd.DataFrame, *, bytes_each: int = 4) -> Work:
-        """From the phases that runs without a group recorded, of one curve (equal in all of `scaling.SAME`).
+        """From the phases that runs without a group recorded, of one family (`perfmodel.families`).
 
         When which gradient is ready is not in the records: they are taken to come evenly over the backward pass.
 
@@ -116,7 +116,8 @@ class Work:
 
 def of(runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = ()) -> Work:
     """What the runs of one family (`perfmodel.families`) do on one device: from the first of `profiles` (records of
-    `results/probes/compute`, newest first) that was measured of the same on the same machine, else from their phases.
+    `results/probes/compute`, newest first) of the same model, data set and precision on the same machine, else from their
+    phases. Other knobs (the optimizer, augmentation) may differ: the model's `scale` takes them up.
 
     Raises:
         ValueError: no such profile, and no run without a process group.

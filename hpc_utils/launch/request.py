@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import datasets, paths, provenance
+from hpc_utils.collective import evenly
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import identity
 from hpc_utils.records.folder import state
@@ -30,8 +31,7 @@ class Layout:
     @classmethod
     def of(cls, ranks: int, most_per_node: int) -> Layout:
         """`ranks` on as few nodes as hold them evenly, at most `most_per_node` on each: 12 by 8 is 2 x 6."""
-        nodes = next(n for n in range(-(-ranks // most_per_node), ranks + 1) if ranks % n == 0)
-        return cls(nodes, ranks // nodes)
+        return cls(*evenly(ranks, most_per_node))
 
     def __str__(self) -> str:
         return f"{self.nodes}x{self.ranks_per_node}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -34,24 +35,26 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
     """Left: step times against the link's rate, measured on top of what the model says; right: its error.
 
     Args:
-        errors: as of `Fitted.errors`, with `held_out` (bool): points that the model was not fitted on.
+        errors: as of `Fitted.errors`, of one layout and of one rank, with `held_out` (bool): not fitted on.
         curve: as of `Fitted.predict` over rates, for the same batches.
     """
     figure, (times, off) = plt.subplots(1, 2, figsize=(style.PAGE, 2.6), width_ratios=(3, 2))
-    batches = sorted(set(errors.batch_per_device))
-    for (colour, line, marker), batch in zip(LOOKS, batches, strict=False):
+    many = errors[errors.world_size > 1]
+    for (colour, line, marker), batch in zip(
+        itertools.cycle(LOOKS), sorted(set(many.batch_per_device)), strict=False
+    ):
         own = curve[curve.batch_per_device == batch].sort_values("gbit")
         times.fill_between(own.gbit, own.low, own.high, color=colour, alpha=0.15, linewidth=0)
         times.plot(own.gbit, own.seconds, color=colour, linestyle=line, label=f"model, {batch:g} images a rank")
-        rows = errors[(errors.batch_per_device == batch) & (errors.world_size > 1)]
+        rows = many[many.batch_per_device == batch]
         right = own.gbit.max()
         for held_out, face in ((False, colour), (True, "white")):
             chosen = rows[rows.held_out == held_out]
             places = chosen.gbit.replace(np.inf, right)
             times.plot(places, chosen.measured, marker, color=colour, markerfacecolor=face)
             off.plot(places, 100 * chosen.error, marker, color=colour, markerfacecolor=face)
-    rates = sorted(set(errors[errors.world_size > 1].gbit.replace(np.inf, curve.gbit.max())))
-    unlimited = np.isinf(errors.gbit).any()
+    rates = sorted(set(many.gbit.replace(np.inf, curve.gbit.max())))
+    unlimited = np.isinf(many.gbit).any()
     for axes in (times, off):
         _log(axes.xaxis, axes.set_xscale, 10)
         names = [f"{rate:g}" for rate in rates]
@@ -74,7 +77,7 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
 def parts(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
     """What a step consists of as ranks are added, a panel for each frame of `Fitted.scaling`, titled by its key.
 
-    `measured_to`: with more ranks than that the panels say extrapolation.
+    `measured_to`: with more ranks than that, or over another link, it is an extrapolation, and the panels say so.
     """
     figure, grid = plt.subplots(1, len(predicted), figsize=(style.PAGE, 2.7), squeeze=False, sharey=False)
     for axes, (title, frame) in zip(grid[0], predicted.items(), strict=True):
@@ -87,7 +90,7 @@ def parts(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
             below = below + frame[name].to_numpy()
         axes.set_xticks(places, [f"{world:g}" for world in frame.world_size], rotation=60, fontsize=6.5)
         axes.grid(axis="x", visible=False)
-        beyond = int((frame.world_size <= measured_to).sum())
+        beyond = int((frame.extrapolation == "").sum()) and int((frame.world_size <= measured_to).sum())
         if beyond < len(frame):
             axes.axvline(beyond - 0.5, color="0.3", linewidth=0.8, linestyle=":")
             axes.annotate(
@@ -108,7 +111,7 @@ def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
     figure, panels = plt.subplots(1, 2, figsize=(style.PAGE, 2.5), sharey=True)
     for axes, kind in zip(panels, ("strong", "weak"), strict=True):
         own = {label: frame for label, frame in predicted.items() if frame.kind.iloc[0] == kind}
-        for (colour, line, marker), (label, frame) in zip(LOOKS, own.items(), strict=False):
+        for (colour, line, marker), (label, frame) in zip(itertools.cycle(LOOKS), own.items(), strict=False):
             axes.fill_between(
                 frame.world_size, frame.efficiency_low, frame.efficiency_high, color=colour, alpha=0.13, linewidth=0
             )

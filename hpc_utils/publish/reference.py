@@ -46,8 +46,10 @@ def keep(study: str, name: str) -> Path:
     _copy(records.study_index(study), target / "studies" / f"{study}.json")
     for chapter in (source / "notebooks" / study).glob("*.ipynb"):
         _copy(chapter, target / "notebooks" / study / chapter.name)
+    longer = [path.stem for path in (source / "studies").glob(f"{study}-*.json")]  # strong-512 is none of strong's
     for figure in (source / "figures").glob(f"{study}-*"):
-        _copy(figure, target / "figures" / figure.name)
+        if not figure.name.startswith(tuple(f"{other}-" for other in longer)):
+            _copy(figure, target / "figures" / figure.name)
     hardware = set(found.runs.hardware_id)
     for probe in (source / "probes").glob("*/*.json"):
         own = (read_json(probe) or {}).get("hardware_id")
@@ -69,5 +71,6 @@ def _copy(source: Path, target: Path) -> None:
 def portable(text: str) -> str:
     """`text` with the clone's folder, the results' and the home folder taken out of its paths."""
     for folder, stands in ((paths.results(), "results"), (paths.root(), "."), (Path.home(), "~")):
-        text = text.replace(str(folder), stands)
+        if folder != Path("/"):  # the home of some containers
+            text = re.sub(re.escape(str(folder)) + r"(?![\w.-])", stands, text)
     return text

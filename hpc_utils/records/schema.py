@@ -103,6 +103,7 @@ RUNS = (
     Column("global_batch", "sample", "samples a step over all ranks"),
     Column("batch_per_device", "sample", "samples a step on each rank"),
     Column("steps_per_epoch", "step", "fixed work, or empty for a pass over the data"),
+    Column("bucket_mb", "MiB", "DDP's gradient bucket"),
     Column("precision", "", "fp32 (IEEE), tf32, bf16, fp16"),
     Column("settings", "", "hash of all other parameters: runs that differ in it are never pooled"),
     Column("device", "", "cpu, cuda, rocm or emulated"),

@@ -131,16 +131,21 @@ def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
     common = {
         "workload": "cnn", "dataset": "digits", "device_name": "a CPU", "hardware_id": "here", "threads_per_rank": 1,
         "parameters": 10, "nodes": 2, "ranks_per_node": 1, "world_size": 2, "parallel": "ddp", "global_batch": 16,
-        "batch_per_device": 8, "seconds": 1.0, "samples": 160, "repeat": 1, "run_id": "r", "emulated": False,
+        "batch_per_device": 8, "seconds": 1.0, "samples": 160, "repeat": 1, "run_id": "r", "emulated": False, "bucket_mb": 25.0,
+        "oversubscribed": False, "dilation": None,
     }  # fmt: skip
     runs = pd.DataFrame(
         [common | {"precision": "fp32", "link_gbit": gbit} for gbit in (None, 10.0, 1.0)]
-        + [common | {"precision": "bf16", "link_gbit": None}]
+        + [
+            common | {"precision": "bf16", "link_gbit": None},
+            common | {"precision": "tf32", "link_gbit": None, "oversubscribed": True},
+        ]
         + [common | {"precision": "bf16", "link_gbit": gbit, "emulated": True} for gbit in (1.0, 3.0)]
     )
     found = perfmodel.families(runs)
     assert [len(own) for own in found.values()] == [3, 2, 1]
     assert list(found)[1].endswith("(here, emulated)")
+    runs = runs[~runs.oversubscribed]
     assert perfmodel.points(runs, gbit=100.0).gbit.tolist() == [100.0, 10.0, 1.0, 100.0, 1.0, 3.0]
     assert perfmodel.points(runs).seconds.tolist() == pytest.approx([0.1] * 6)
 
@@ -161,9 +166,9 @@ def test_more_noise_widens_the_interval_and_a_step_measured_there_falls_into_it(
 
 def test_beyond_what_was_measured_it_says_so():
     fitted = perfmodel.fit(measured([10.0, 1.0], worlds=(2, 4)), work())
-    found = fitted.scaling("strong", 64, [2, 4, 64], gbit=1.0)
-    assert list(found.world_size) == [1, 2, 4, 64]
-    assert found.extrapolation[1] == "" and "64 ranks (1 to 4 measured)" in found.extrapolation[3]
+    found = fitted.scaling("strong", 32, [2, 4, 32], gbit=1.0)
+    assert list(found.world_size) == [1, 2, 4, 32]
+    assert found.extrapolation[1] == "" and "32 ranks (1 to 4 measured)" in found.extrapolation[3]
     assert "1 samples a rank (8 to 32 measured)" in found.extrapolation[3]
     assert "0.1 Gbit/s (1 to unlimited measured)" in fitted.scaling("weak", 32, [2], gbit=0.1).extrapolation[1]
 
@@ -219,13 +224,42 @@ def test_runs_give_the_same_from_their_phases_and_their_number_of_parameters():
 
 def test_as_a_law_it_knows_the_curve_that_it_is_compared_on():
     both = measured([1.0], worlds=(2, 4, 8)).query("batch_per_device == 8")
-    ((gbit, curve),) = perfmodel.along(both)
-    assert gbit == 1.0 and (curve.gbit == 1.0).all() and set(curve.world_size) == {1, 2, 4, 8}
-    assert perfmodel.kind(curve) == "weak"
-    assert perfmodel.kind(curve.assign(batch_per_device=64 / curve.world_size)) == "strong"
-    seconds = perfmodel.law(work(), curve)(curve[curve.world_size < 8])([2, 8])
-    medians = curve.groupby("world_size").seconds.median()
+    (curve,) = perfmodel.curves(both)
+    assert curve[:3] == ("weak", 8.0, 1.0) and set(curve.runs.world_size) == {1, 2, 4, 8} and curve.runs.grouped.all()
+    seconds = perfmodel.law(work(), curve)(curve.runs[curve.runs.world_size < 8])([2, 8])
+    medians = curve.runs.groupby("world_size").seconds.median()
     assert seconds == pytest.approx([medians[2], medians[8]], rel=0.03)
+
+
+def test_strong_and_weak_batches_links_and_layouts_are_curves_of_their_own():
+    rows = [
+        {"nodes": nodes, "ranks_per_node": world // nodes, "world_size": world, "grouped": True, "batch_per_device": batch,
+         "gbit": math.inf if world == 1 else gbit, "seconds": 1.0}
+        for gbit in (1.0, 10.0)
+        for world, nodes, batch in [(1, 1, 8), (2, 2, 8), (4, 4, 8), (1, 1, 16), (2, 2, 16), (4, 4, 16), (4, 2, 8), (2, 2, 4), (4, 4, 2)]
+    ]  # fmt: skip
+    found = {(one.kind, one.size, one.gbit): one.runs for one in perfmodel.curves(pd.DataFrame(rows))}
+    weak = {("weak", size, gbit) for size in (8, 16) for gbit in (1.0, 10.0)}
+    assert set(found) == weak | {("strong", 8, 1.0), ("strong", 8, 10.0)}
+    assert set(found["strong", 8, 1.0].batch_per_device) == {8, 4, 2}
+    assert found["weak", 8, 1.0].nodes.max() == 2  # of 4x1 and 2x2
+
+
+def test_ranks_lie_evenly_on_nodes():
+    fitted = perfmodel.fit(measured([10.0, 1.0]), work())
+    found = fitted.scaling("weak", 32, [8, 12, 16], ranks_per_node=12, gbit=10)
+    assert list(zip(found.nodes, found.ranks_per_node, strict=True)) == [(1, 1), (1, 8), (1, 12), (2, 8)]
+    assert (found.nodes * found.ranks_per_node == found.world_size).all()
+
+
+def test_links_never_measured_and_a_baseline_never_measured_are_extrapolated():
+    fitted = perfmodel.fit(measured([1.0], worlds=(2, 4)), work())
+    assert "100 Gbit/s (1 measured)" in fitted.scaling("weak", 32, [2], gbit=100).extrapolation[1]
+    large = fitted.scaling("strong", 256, [8, 512], gbit=1.0)
+    assert list(large.world_size) == [1, 8]  # no half samples
+    assert large.extrapolation[0].startswith("256 samples a rank") and "T(1)" not in large.extrapolation[0]
+    two = fitted.scaling("strong", 64, [2], gbit=1.0)
+    assert two.extrapolation[1].startswith("T(1): 64 samples a rank")
 
 
 def test_bottlenecks_are_stretches_of_rank_counts():

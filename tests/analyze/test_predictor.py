@@ -22,7 +22,7 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
             name = f"{world}-{repeat}"
             runs.append(
                 {**HERE, "run_id": name, "device_name": "a CPU", "threads_per_rank": 1, "emulated": False,
-                 "oversubscribed": False, "parameters": 1_000_000, "parallel": "none" if world == 1 else "ddp",
+                 "oversubscribed": False, "parameters": 1_000_000, "bucket_mb": 25.0, "parallel": "none" if world == 1 else "ddp",
                  "nodes": world, "ranks_per_node": 1, "world_size": world, "global_batch": 64 * world,
                  "batch_per_device": 64, "link_gbit": None, "samples": 640 * world, "seconds": 10 * seconds, "repeat": repeat}
             )  # fmt: skip
