@@ -170,7 +170,7 @@ def test_beyond_what_was_measured_it_says_so():
     assert list(found.world_size) == [1, 2, 4, 32]
     assert found.extrapolation[1] == "" and "32 ranks (1 to 4 measured)" in found.extrapolation[3]
     assert "1 samples a rank (8 to 32 measured)" in found.extrapolation[3]
-    assert "0.1 Gbit/s (1 to unlimited measured)" in fitted.scaling("weak", 32, [2], gbit=0.1).extrapolation[1]
+    assert "0.1 Gbit/s (1 to 10 measured)" in fitted.scaling("weak", 32, [2], gbit=0.1).extrapolation[1]
 
 
 def test_scaling_counts_efficiency_against_one_rank_without_a_group():
