@@ -43,6 +43,8 @@ class Costs:
         host: s a byte that a rank sends, of its own processor or device.
         reach: share of the nominal bandwidth between nodes that gradients get.
         latency: s a message.
+        overlap: how fast gradients travel while the backward pass computes, over how fast they do when it has ended. A
+            processor that computes on the core that serves the network leaves little; at most 1.
     """
 
     scale: float = 1.0
@@ -50,10 +52,11 @@ class Costs:
     host: float = 3e-10
     reach: float = 0.9
     latency: float = 1e-4
+    overlap: float = 0.7
 
 
 # How far each may be from its first guess, as the standard deviation of its log: what data cannot tell stays there.
-WIDTHS = Costs(scale=0.3, group=2.0, host=3.0, reach=0.2, latency=1.0)
+WIDTHS = Costs(scale=0.3, group=2.0, host=3.0, reach=0.2, latency=1.0, overlap=1.0)
 
 
 class Step(NamedTuple):
@@ -103,6 +106,7 @@ def step(
     delay, exposed = _overlap(
         costs.scale * work.backward.seconds(batch),
         [(bucket.ready, wire, costs.host * sent * bucket.size) for bucket, _, wire in wires],
+        min(1.0, costs.overlap),
     )
     of_host = min(exposed, costs.host * sent * work.gradient_bytes - delay)
     of_link = exposed - of_host
@@ -121,18 +125,20 @@ def step(
     )
 
 
-def _overlap(backward: float, buckets: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+def _overlap(
+    backward: float, buckets: Sequence[tuple[float, float, float]], speed: float
+) -> tuple[float, float]:
     """(how long the backward pass is delayed, what is exposed after it) in seconds.
 
     `buckets`: (share of the pass when it is ready, seconds on the wire, seconds of the processor), in order. They travel
-    one after another; while the pass still computes, the processor's part is taken from it.
+    one after another; while the pass still computes, at `speed` (0 to 1), and the processor's part is taken from it.
     """
     delay = free = 0.0
     for ready, wire, host in buckets:
-        start = max(backward * ready + delay, free)
-        free = start + wire + host
-        overlapped = (backward + delay - start) / (wire + host) if wire + host else 0.0
-        delay += host * min(1.0, max(0.0, overlapped))
+        start, whole = max(backward * ready + delay, free), wire + host
+        beside = min(whole, speed * max(0.0, backward + delay - start))  # of it, done while the pass computes
+        free = start + beside / speed + whole - beside
+        delay += host * beside / whole if whole else 0.0
     return delay, max(0.0, free - backward - delay)
 
 
@@ -252,7 +258,7 @@ class Fitted:
     def table(self) -> pd.DataFrame:
         """The costs with 95 % intervals: cost, value, low, high, unit, told (whether the data narrowed the first guess)."""
         spread = np.sqrt(np.diag(self.covariance))
-        units = dict(zip(asdict(self.costs), ["", "s/step", "s/byte", "", "s/message"], strict=True))
+        units = dict(zip(asdict(self.costs), ["", "s/step", "s/byte", "", "s/message", ""], strict=True))
         widths = asdict(WIDTHS)
         return pd.DataFrame(
             [
