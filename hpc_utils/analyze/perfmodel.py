@@ -125,9 +125,7 @@ def step(
     )
 
 
-def _overlap(
-    backward: float, buckets: Sequence[tuple[float, float, float]], speed: float
-) -> tuple[float, float]:
+def _overlap(backward: float, buckets: Sequence[tuple[float, float, float]], speed: float) -> tuple[float, float]:
     """(how long the backward pass is delayed, what is exposed after it) in seconds.
 
     `buckets`: (share of the pass when it is ready, seconds on the wire, seconds of the processor), in order. They travel

@@ -51,3 +51,9 @@ def test_paths_of_this_machine_are_taken_out(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
     text = f"{tmp_path}/results/runs/x {paths.root()}/notebooks {Path.home()}/secret"
     assert reference.portable(text) == "results/runs/x ./notebooks ~/secret"
+
+
+def test_only_whole_folders_are_taken_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HPC_RESULTS", "/data/al")
+    monkeypatch.setenv("HOME", "/")
+    assert reference.portable("/data/al/runs /data/alice/runs /etc/x") == "results/runs /data/alice/runs /etc/x"
