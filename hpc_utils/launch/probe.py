@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import paths
+from hpc_utils.probe.check import count
 from hpc_utils.probe.surroundings import leftovers
 from hpc_utils.records.folder import read_json
 
@@ -98,7 +99,7 @@ def on_cluster(
     copy = made.path / "record.json"
     variables = allocation.variables(made.path, Layout(nodes, ranks))
     job = slurm.sbatch(options, paths.jobs() / script, [*arguments, f"--copy={copy}"], environment=variables)
-    tell(f"job {job} on {nodes} nodes x {ranks} ranks; waiting for it to start and end")
+    tell(f"job {job} on {count(nodes, 'node')} x {count(ranks, 'rank')}; waiting for it to start and end")
     try:
         state = slurm.wait(job)
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hpc_utils import datasets, provenance
 from hpc_utils.config import ConfigError, RunConfig
@@ -21,6 +21,9 @@ from hpc_utils.probe import process
 from hpc_utils.probe.benchmark import GRACE, LIMIT, SECONDS, allreduce
 from hpc_utils.probe.benchmark.say import Say
 from hpc_utils.records import atomic, probes
+
+if TYPE_CHECKING:
+    from hpc_utils.train.ranks import Ranks
 
 COLLECTIVE = 120.0  # s that ranks wait for each other: for one that copies a data set, too
 
@@ -41,21 +44,26 @@ def main(arguments: list[str]) -> int:
             if joined.oversubscribed:
                 say.line("more ranks than cores: they wait for each other's, and the times say little of the machine")
             record = origin | _measured(asked, joined, say)
+            if joined.is_main:
+                _keep(asked, joined, record, say)
+            joined.barrier()  # end together: launchers complain at length of a store that is gone before them
             joined.settle()
     except (ConfigError, datasets.DataError) as error:
         say.line(f"error: {error}")
         return error.exit_code
-    if joined.is_main:
-        record |= {"provenance": provenance.collect()}
-        layout = f"{joined.nodes}x{joined.ranks_per_node}"
-        path = probes.keep(asked.what, f"{record['hardware_id']}-{layout}", record)
-        say.line(f"record: {path}")
-        if asked.copy:
-            atomic.write_json(asked.copy, record)
     return 0
 
 
-def _measured(asked: argparse.Namespace, joined: Any, say: Say) -> dict[str, Any]:
+def _keep(asked: argparse.Namespace, joined: Ranks, record: dict[str, Any], say: Say) -> None:
+    record |= {"provenance": provenance.collect()}
+    layout = f"{joined.nodes}x{joined.ranks_per_node}"
+    path = probes.keep(asked.what, f"{record['hardware_id']}-{layout}", record)
+    say.line(f"record: {path}")
+    if asked.copy:
+        atomic.write_json(asked.copy, record)
+
+
+def _measured(asked: argparse.Namespace, joined: Ranks, say: Say) -> dict[str, Any]:
     if asked.what == "allreduce":
         bench = allreduce
         record = bench.measure(joined, repeats=asked.repeats, largest=asked.largest, seconds=SECONDS, say=say)
