@@ -19,14 +19,14 @@ NAMES = ("startup", "records", "notebook", "trainer")  # the quickest first
 @click.option("--repeats", type=click.IntRange(1), help="Rounds of each comparison [default: 5; with --quick 1].")
 @click.option("--quick", is_flag=True, help="A smoke run: everything once, with little work. Prove nothing by it.")
 @click.option("--threads", type=click.IntRange(1), help="Cores of a CPU device in `trainer` [default: all].")
-@click.option("--runs", type=click.IntRange(1), help="Run folders of `records` [default: 2000; with --quick 50].")
+@click.option("--runs", type=click.IntRange(1), help="Run folders of `records` [default: 10000; with --quick 150].")
 def main(names: tuple[str, ...], repeats: int | None, quick: bool, threads: int | None, runs: int | None) -> None:
     """Measure NAMES (default: all of startup, records, notebook, trainer) side by side."""
     options = measure.Options(
         repeats=repeats or (1 if quick else 5),
         quick=quick,
         threads=threads or len(provenance.core_groups()),
-        runs=runs or (50 if quick else 2000),
+        runs=runs or (150 if quick else 10_000),
     )
     cpu = provenance.hardware()["cpu"]
     click.echo(f"{cpu.get('model')}, {cpu.get('usable')} usable CPUs, hardware {provenance.hardware_id()}")

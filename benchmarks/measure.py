@@ -42,7 +42,7 @@ class Options:
     repeats: int = 5
     quick: bool = False
     threads: int = 1
-    runs: int = 2000
+    runs: int = 10_000
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
-"""How long it takes to load and collect thousands of runs.
+"""How long it takes to load, collect and analyse thousands of runs.
 
-2,000 copies of one real run of 5 epochs, in the page cache, each reading in a fresh process after `import pandas`;
-5 rounds in alternation. The reference only opens and reads the same files.
+10,000 runs of 5 epochs, made of a real one: strong and weak curves over seven layouts of 1 to 12 ranks, three repeats
+each, with a noise of 2 % in their times. They lie in the page cache, each reading is in a fresh process after
+`import pandas`; 5 rounds in alternation. The reference only opens and reads the same files. `analysis` is all that
+`analyze` makes of the loaded runs: points, efficiency, memory, variation, targets, findings, and the workshop's table.
 
 Attained on a virtual machine with 2 cores of an AMD EPYC, 2026-11-21, while others used it (load 2): `load` 0.54 s
 (0.27 ms a run), `collect` 0.71 s (0.36 ms a run); reading the bytes 0.10 s.
@@ -9,11 +11,16 @@ Attained on a virtual machine with 2 cores of an AMD EPYC, 2026-11-21, while oth
 
 from __future__ import annotations
 
+import csv
 import json
+import random
 import shutil
 from pathlib import Path
 
 from . import measure
+
+LAYOUTS = [("none", 1, 1), ("ddp", 1, 1), ("ddp", 1, 2), ("ddp", 1, 4), ("ddp", 1, 8), ("ddp", 2, 4), ("ddp", 3, 4)]
+REPEATS = 3
 
 TIMED = """
 import sys, time
@@ -24,6 +31,21 @@ results = Path(sys.argv[1])
 begun = time.perf_counter()
 found = records.{function}(results)
 print(time.perf_counter() - begun, len(found.runs), len(found.refused))
+"""
+ANALYSED = """
+import sys, time
+from pathlib import Path
+from hpc_utils import records
+import pandas
+found = records.load(Path(sys.argv[1]))
+begun = time.perf_counter()
+from hpc_utils.analyze import findings, points, scaling, targets, workshop
+table = scaling.efficiency(found.runs)
+made = [points.points(found.runs), table, scaling.memory(found.runs), scaling.variation(table), targets.judge(table)]
+made += [findings.findings(found.runs), workshop.rows(found.runs), scaling.precision_gain(found.runs)]
+seconds = time.perf_counter() - begun
+assert len(made[0]) >= len(found.runs) / 3 and {"strong", "weak"} == set(table.kind)
+print(seconds, len(found.runs), len(found.refused))
 """
 # What any reader of these files pays: opening and reading them.
 BYTES = """
@@ -39,7 +61,7 @@ print(time.perf_counter() - begun, {runs}, 0)
 
 
 def run(options: measure.Options) -> list[measure.Row]:
-    """One real run, copied under new ids, then read by fresh processes."""
+    """One real run, made into many, which fresh processes then read."""
     with measure.scratch() as results:
         _populate(results, options.runs)
         rows = measure.compare(
@@ -49,6 +71,7 @@ def run(options: measure.Options) -> list[measure.Row]:
             {
                 "reading their bytes": _reading(BYTES.format(runs=options.runs), results, options.runs),
                 "records.load": _reading(TIMED.format(function="load"), results, options.runs),
+                "analysis": _reading(ANALYSED, results, options.runs),
                 "records.collect": _reading(TIMED.format(function="collect"), results, options.runs),
             },
             options,
@@ -58,13 +81,49 @@ def run(options: measure.Options) -> list[measure.Row]:
 
 
 def _populate(results: Path, count: int) -> None:
+    """`count` runs whose records hold: the real one's, on other ranks, at other times."""
     command = measure.python("-m", "hpc_utils.train", "workload=cnn", "dataset=digits", "parallel=none")
-    real = Path(measure.last_line([*command, "epochs=5"], results))
-    description = json.loads((real / "run.json").read_text())
-    for number in range(1, count):
+    real = Path(measure.last_line([*command, "epochs=5", "steps_per_epoch=10", "global_batch=192"], results))
+    asked = json.loads((real / "run.json").read_text())
+    epochs, ranks = (_rows(real / name) for name in ("epochs.csv", "ranks.csv"))
+    draw = random.Random(0)
+    for number in range(count):
         copy = real.with_name(f"{real.name[:-8]}{number:08x}")
         shutil.copytree(real, copy)
-        (copy / "run.json").write_text(json.dumps(description | {"run_id": copy.name}, indent=2) + "\n")
+        curve, place = divmod(number, len(LAYOUTS) * REPEATS)
+        parallel, nodes, per_node = LAYOUTS[place // REPEATS]
+        world, weak = nodes * per_node, curve % 2
+        grown, slower = world if weak else 1, draw.gauss(1.0, 0.02) * (1 if weak else 1 / world) * (1 + 0.01 * world)
+        batch = asked["global_batch"] * grown
+        config = asked["config"] | {"parallel": parallel, "repeat": place % REPEATS + 1, "lr": 0.01 + curve}
+        about = {"run_id": copy.name, "config": config, "world_size": world, "nodes": nodes, "oversubscribed": False}
+        about |= {"ranks_per_node": per_node, "global_batch": batch, "batch_per_device": batch // world}
+        (copy / "run.json").write_text(json.dumps(asked | about, indent=2) + "\n")
+        _write(copy / "epochs.csv", [_scaled(row, grown, slower) for row in epochs])
+        _write(copy / "ranks.csv", [_scaled(ranks[0], grown / world, slower) | {"rank": n} for n in range(world)])
+    shutil.rmtree(real)
+
+
+def _scaled(row: dict[str, str], samples: float, seconds: float) -> dict[str, str]:
+    scaled = row | {
+        "samples": f"{int(row['samples']) * samples:.0f}",
+        "seconds": repr(float(row["seconds"]) * seconds),
+    }
+    if "throughput" in row:
+        scaled["throughput"] = repr(int(scaled["samples"]) / float(scaled["seconds"]))
+    return scaled
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _write(path: Path, rows: list[dict[str, str]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _reading(script: str, results: Path, expected: int):

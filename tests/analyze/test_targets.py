@@ -1,0 +1,82 @@
+"""Verdicts of curves whose efficiency is known."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from hpc_utils.analyze import scaling
+from hpc_utils.analyze.targets import Targets, judge
+
+from .runs import study
+
+
+def verdicts(runs: pd.DataFrame, targets: Targets | None = None, kind: str = "strong") -> pd.DataFrame:
+    found = judge(scaling.efficiency(runs), targets)
+    return found[found.kind == kind].reset_index(drop=True)
+
+
+@pytest.mark.parametrize(
+    ("efficiency", "expected"), [(0.9, "met"), (0.5, "missed"), (0.7, "undecided"), (0.705, "undecided")]
+)
+def test_strong_efficiency_is_judged_on_eight_ranks_by_its_interval(efficiency: float, expected: str) -> None:
+    (found,) = verdicts(study(strong={"1x4": 0.95, "1x8": efficiency, "1x12": 0.1})).to_dict("records")
+    assert (found["verdict"], found["ranks"], found["baseline"]) == (expected, 8, "none")
+    assert found["value"] == pytest.approx(efficiency) and found["low"] < efficiency < found["high"]
+
+
+@pytest.mark.parametrize(("efficiency", "expected"), [(0.97, "met"), (0.8, "missed"), (0.91, "undecided")])
+def test_weak_variation_is_judged_over_all_rank_counts(efficiency: float, expected: str) -> None:
+    (found,) = verdicts(study(weak={"1x2": efficiency, "1x8": 0.98}), kind="weak").to_dict("records")
+    assert (found["verdict"], found["ranks"], found["layout"]) == (expected, 8, "1x2" if efficiency < 0.98 else "1x8")
+
+
+def test_each_layout_of_the_rank_count_is_judged() -> None:
+    found = verdicts(study(strong={"1x8": 0.9, "2x4": 0.5}))
+    assert dict(zip(found.layout, found.verdict, strict=True)) == {"1x8": "met", "2x4": "missed"}
+
+
+def test_without_eight_ranks_the_largest_count_is_shown_and_said_to_be_another_thing() -> None:
+    (found,) = verdicts(study(strong={"1x2": 0.9, "1x4": 0.8})).to_dict("records")
+    assert (found["verdict"], found["at_ranks"], found["ranks"]) == ("not measured", 8, 4)
+    assert found["value"] == pytest.approx(0.8)
+    assert found["why"].startswith("no point of 8 ranks; instead, and not the target itself: 4 ranks (1x4)")
+    (found,) = verdicts(study(weak={"1x2": 0.98}), kind="weak").to_dict("records")
+    assert (found["verdict"], found["ranks"]) == ("not measured", 2)
+    (found,) = verdicts(study(weak={"1x2": 0.6}), kind="weak").to_dict("records")
+    assert found["verdict"] == "missed", "more ranks cannot take that back"
+
+
+def test_single_runs_decide_nothing() -> None:
+    runs = study(strong={"1x8": 0.9}, weak={"1x8": 0.99})
+    found = judge(scaling.efficiency(runs[runs.repeat == 1]))
+    assert set(found.verdict) == {"undecided"} and found.why.str.contains("a single run").all()
+    assert found.low.isna().all()
+
+
+def test_a_target_without_a_curve_has_its_row() -> None:
+    (found,) = verdicts(study(weak={"1x2": 0.98})).to_dict("records")
+    assert found["verdict"] == "not measured" and "no curve of strong scaling" in found["why"]
+    assert math.isnan(found["value"])
+
+
+def test_a_study_s_own_targets_are_the_ones_judged() -> None:
+    targets = Targets.of({"targets": {"strong_efficiency": 0.95, "strong_ranks": 4}})
+    assert targets == Targets(0.95, 4, 0.1, 8) and Targets.of({}) == Targets()
+    (found,) = verdicts(study(strong={"1x4": 0.9, "1x8": 0.99}), targets).to_dict("records")
+    assert (found["verdict"], found["ranks"], found["required"]) == ("missed", 4, 0.95)
+
+
+def test_ddp_on_one_rank_stands_in_for_a_baseline_that_was_not_measured() -> None:
+    runs = study(strong={"1x8": 0.9})
+    (found,) = verdicts(runs[runs.parallel == "ddp"]).to_dict("records")
+    assert found["baseline"] == "ddp" and found["value"] == pytest.approx(0.9 * 1.02)
+
+
+def test_emulated_curves_are_judged_apart_and_said_to_be() -> None:
+    both = pd.concat([study(strong={"1x8": 0.9}), study(strong={"1x8": 0.5}, emulated=True)], ignore_index=True)
+    found = verdicts(both).sort_values("emulated")
+    assert found.verdict.tolist() == ["met", "missed"]
+    assert found.why.str.startswith("emulated: ").tolist() == [False, True]

@@ -1,0 +1,124 @@
+"""Scaling figures from the analysis of hand-made runs: what they must show."""
+
+from __future__ import annotations
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+
+matplotlib.use("agg")
+
+from matplotlib import pyplot as plt
+
+from hpc_utils.analyze import scaling
+from hpc_utils.analyze.targets import Targets
+from hpc_utils.publish import scaling_figures, style
+from tests.analyze.runs import study
+
+CURVE = {"1x2": 0.95, "1x4": 0.9, "1x8": 0.8, "2x4": 0.75, "3x4": 0.7}
+
+
+@pytest.fixture(autouse=True)
+def look():
+    with matplotlib.rc_context(), pd.option_context("display.float_format", None, "display.max_colwidth", 50):
+        style.apply()
+        yield
+        plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def runs() -> pd.DataFrame:
+    """Both kinds in two precisions, measured, and in one emulated."""
+    parts = [study(strong=CURVE, weak=CURVE, precision=precision) for precision in ("fp32", "bf16")]
+    return pd.concat([*parts, study(strong=CURVE, emulated=True)], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def table(runs: pd.DataFrame) -> pd.DataFrame:
+    return scaling.efficiency(runs)
+
+
+def texts(figure) -> str:
+    return "\n".join(text.get_text() for text in figure.findobj(matplotlib.text.Text))
+
+
+def lines(axes) -> dict[str, matplotlib.lines.Line2D]:
+    """{label: line} of what has bars."""
+    return {container.get_label(): container.lines[0] for container in axes.containers}
+
+
+@pytest.mark.parametrize(
+    ("draw", "label"),
+    [("throughput", "throughput (samples/s)"), ("speedup", "speed-up"), ("times", "time per epoch (s)")],
+)
+def test_each_curve_stands_with_its_ideal_layouts_and_intervals(table, draw: str, label: str) -> None:
+    figure = getattr(scaling_figures, draw)(table)
+    shown = texts(figure)
+    for part in (label, "strong scaling, 768 samples a step in all", "weak scaling, 100 samples a step and rank",
+                 "ideal", "ranks", "95 % interval of 3 repeats", "2x4", "3x4", "bf16", "fp32, emulated"):  # fmt: skip
+        assert part in shown
+    strong = figure.axes[0]
+    assert {"fp32", "bf16", "fp32, emulated"} <= set(lines(strong))
+    assert len(lines(strong)["fp32"].get_xdata()) == 5, "one layout a rank count on the line: 1, 2, 4, 8, 12"
+
+
+def test_ideals_are_proportional_or_flat(table) -> None:
+    one = table[(table.world_size == 1) & (table.baseline == "none") & (table.precision == "bf16")].iloc[0]
+
+    def ideal(axes) -> np.ndarray:
+        return next(line for line in axes.lines if line.get_label() == "ideal").get_ydata()
+
+    ranks = np.array([1, 2, 4, 8, 12])
+    assert ideal(scaling_figures.speedup(table).axes[0]) == pytest.approx(ranks)
+    assert ideal(scaling_figures.throughput(table).axes[0]) == pytest.approx(one.throughput * ranks)
+    strong, weak, *_ = scaling_figures.times(table).axes
+    assert ideal(strong) == pytest.approx(1e3 * one.step_seconds / ranks)
+    assert len(set(ideal(weak))) == 1
+
+
+def test_emulated_runs_have_hollow_markers_and_measured_ones_have_not(table) -> None:
+    drawn = lines(scaling_figures.throughput(table).axes[0])
+    assert drawn["fp32, emulated"].get_markerfacecolor() == "white"
+    assert drawn["fp32"].get_markerfacecolor() == style.COLOURS["fp32"]
+    only = scaling_figures.throughput(table[table.emulated])
+    assert "fp32, emulated" in texts(only), "said also where all are"
+
+
+def test_efficiency_shows_both_baselines_and_the_targets(table) -> None:
+    figure = scaling_figures.efficiency(table, Targets(strong_efficiency=0.65))
+    shown = texts(figure)
+    for part in ("fp32, T(1) without a group", "bf16, T(1) DDP on one rank", "target: 65% on 8 ranks",
+                 "target: step time within 10%", "ideal"):  # fmt: skip
+        assert part in shown
+    assert "target" not in texts(scaling_figures.efficiency(table))
+    drawn = lines(figure.axes[0])
+    assert drawn["fp32, T(1) DDP on one rank"].get_fillstyle() == "bottom"
+    assert drawn["fp32, T(1) without a group"].get_fillstyle() == "full"
+    places = sorted({round(float(x), 6) for line in drawn.values() for x in line.get_xdata() if 1.5 < x < 2.5})
+    assert len(places) == 6 and min(np.diff(places)) > 0.03, "markers do not cover each other"
+
+
+def test_points_of_different_code_are_no_curve(runs: pd.DataFrame) -> None:
+    """Two states of the code at the same layouts: two lines, each named, none joining them."""
+    both = pd.concat([runs.assign(digest=digest) for digest in ("1111aaaa", "2222bbbb")], ignore_index=True)
+    figure = scaling_figures.speedup(scaling.efficiency(both[~both.emulated & (both.precision == "fp32")]))
+    names = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert names == {"fp32, digest 1111aaaa", "fp32, digest 2222bbbb", "ideal"}
+    assert all(len(set(line.get_xdata())) == len(line.get_xdata()) for line in lines(figure.axes[0]).values())
+
+
+def test_memory_shows_its_three_statistics_in_mebibytes(runs: pd.DataFrame) -> None:
+    figure = scaling_figures.memory(scaling.memory(runs[runs.precision == "fp32"]))
+    assert {"peak, fp32", "mean, fp32", "mode, fp32", "mode, fp32, emulated"} <= set(lines(figure.axes[0]))
+    assert set(lines(figure.axes[0])["mean, fp32"].get_ydata()) == {300.0}
+    shown = texts(figure)
+    assert "resident memory of a rank (MiB)" in shown and shown.count("2x4") == 2, "a layout is named once a panel"
+
+
+def test_single_runs_are_drawn_as_single_runs_and_no_curve_is_said(runs: pd.DataFrame) -> None:
+    single = scaling.efficiency(runs[runs.repeat == 1])
+    assert "single runs" in texts(scaling_figures.efficiency(single))
+    for draw in ("throughput", "efficiency", "times"):
+        with pytest.raises(ValueError, match="no scaling curve"):
+            getattr(scaling_figures, draw)(single.iloc[:0])

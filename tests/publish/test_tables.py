@@ -1,0 +1,38 @@
+"""Tables as text."""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+
+from hpc_utils.analyze import workshop
+from hpc_utils.publish import tables
+from tests.analyze.runs import study
+
+
+def test_the_workshop_s_table_reads_as_people_fill_it_in() -> None:
+    runs = study(strong={"1x2": 0.9, "2x4": 0.8})
+    runs = runs[(runs.world_size < 8) | (runs.repeat == 2)]
+    table = tables.workshop(workshop.rows(runs)).set_index("devices")
+    assert table.index.tolist() == ["1 (no group)", "1 (DDP)", "2", "4", "8", "12"]
+    assert set(table.curve) == {"strong, batch 768, cnn on digits, fp32"}
+    two = table.loc["2"]
+    assert two["nodes x ranks"] == "1x2" and two["batch per device"] == "384" and two["global batch"] == "768"
+    assert two["time per step (ms)"].startswith("444.4 (4") and " to " in two["time per step (ms)"]
+    assert two["efficiency (%)"].startswith("90 (8") and two["speed-up"].startswith("1.8 (1.7")
+    assert two["peak memory per device (MiB)"].startswith("400")
+    assert table.loc["8", "throughput (samples/s)"] == "6,144 (single run)"
+    assert table.loc["1 (no group)", "speed-up"] == "1" and table.loc["1 (no group)", "efficiency (%)"] == "100"
+    assert table.loc["4", "throughput (samples/s)"] == "not measured"
+    assert table.loc["4", "nodes x ranks"] == table.loc["4", "efficiency (%)"] == "–"
+
+
+def test_a_table_survives_markdown_and_csv() -> None:
+    table = tables.workshop(workshop.rows(study(weak={"1x2": 0.9}, emulated=True)))
+    assert table.curve[0] == "weak, 100 a device, cnn on digits, fp32, emulated"
+    head, rule, *lines = tables.markdown(table).splitlines()
+    assert len(lines) == len(table) == 6
+    assert {line.count(" | ") for line in (head, *lines)} == {len(table.columns) - 1} and set(rule) == set("| -")
+    assert pd.read_csv(io.StringIO(table.to_csv(index=False)), dtype=str).equals(table)
+    assert tables.markdown(pd.DataFrame({"a|b": ["c|d"]})) == "| a\\|b |\n| --- |\n| c\\|d |"
