@@ -133,10 +133,11 @@ def pareto(table: pd.DataFrame, time: str = "wall_seconds", cost: str | None = N
 
 
 def currency(table: pd.DataFrame) -> tuple[str, str]:
-    """(column, unit) in which all of `table` can be compared: the price if every row has one in the same unit, else
-    device-hours."""
-    units = set(table.unit)
-    if len(units) == 1 and "" not in units and table.cost[table.wall_seconds.notna()].notna().all():
+    """(column, unit) in which all of `table` can be compared: the price if every row with a time has one, in the
+    same unit, else device-hours."""
+    timed = table[table.wall_seconds.notna()]
+    units = set(timed.unit)
+    if len(units) == 1 and "" not in units and timed.cost.notna().all():
         return "cost", units.pop()
     return "device_hours", "device-hours"
 
@@ -173,29 +174,26 @@ def _configurations(
     runs: pd.DataFrame, spent: pd.DataFrame, *, best: pd.Series | None = None, target: float | None = None
 ) -> pd.DataFrame:
     """`spent`, a row a run that got there, as a row a configuration of all `runs`."""
-    spent = spent.set_index("run_id")
+    told = spent[["run_id", *MEASURES, "unit"]]
+    every = runs[["run_id", *KEYS]].merge(told, on="run_id", how="left")
+    every["best"] = NAN if best is None else every.run_id.map(best)
     rows = []
-    for key, group in runs.groupby(KEYS, dropna=False):
-        own = spent.reindex(group.run_id)
-        reached = int(own.seconds.notna().sum())
-        note = ""
-        if reached < len(group):
-            note = f"{reached} of {len(group)} repeats reach {target:g}"
-            missed = best.reindex(group.run_id)[own.seconds.isna()] if best is not None else pd.Series(dtype=float)
-            note += (
-                f", the others at best {missed.max():.4g}"
-                if missed.notna().any()
-                else ", the others were not evaluated"
-            )
-        row = dict(zip(KEYS, key, strict=True)) | {"repeats": len(group), "reached": reached, "note": note}
-        row["unit"] = next((unit for unit in own.unit if isinstance(unit, str)), "")
+    for key, numbers in every.groupby(KEYS, dropna=False).indices.items():
+        own = {name: every[name].to_numpy()[numbers] for name in (*MEASURES, "unit", "best")}
+        there = ~np.isnan(own["wall_seconds"])
+        row = dict(zip(KEYS, key, strict=True)) | {"repeats": len(numbers), "reached": int(there.sum()), "note": ""}
+        if not there.all():
+            missed = own["best"][~there]
+            known = missed[~np.isnan(missed)]
+            how = f"at best {known.max():.4g}" if len(known) else "were not evaluated"
+            row["note"] = f"{row['reached']} of {row['repeats']} repeats reach {target:g}, the others {how}"
+        row["unit"] = own["unit"][there][0] if there.any() else ""
         for name in ("epochs", "seconds", "wall_seconds", "energy_kwh"):
             row |= _measure(name, _median(own[name].tolist()))
         # Within a configuration these follow from the time: one estimate serves them all.
-        wall = stats.Estimate(*(row[f"wall_seconds{end}"] for end in ("", "_low", "_high")), len(group))
         for name in ("device_hours", "node_hours", "cost"):
-            ratio = (own[name] / own.wall_seconds).mean()
-            row |= _measure(name, stats.Estimate(*(value * ratio for value in wall[:3]), wall.repeats))
+            ratio = own[name][there][0] / own["wall_seconds"][there][0] if there.any() else NAN
+            row |= {f"{name}{end}": row[f"wall_seconds{end}"] * ratio for end in ("", "_low", "_high")}
         rows.append(row | {"epoch_seconds": row["seconds"] / row["epochs"]})
     table = pd.DataFrame(rows, columns=COLUMNS)
     return table.assign(efficiency=_efficiency(table))

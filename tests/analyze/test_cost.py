@@ -150,5 +150,6 @@ def test_configurations_without_a_time_are_left_out_and_said() -> None:
     epochs["test_accuracy"] = [0.5, 0.9, 0.5, 0.6]
     found = recommend(cost.to_accuracy(runs, epochs, 0.9, PRICES))
     assert set(found.world_size) == {1} and all("1 of 2 configurations" in caveat for caveat in found.caveat)
+    assert "GPU-hours" in found.reason[3], "those left out have no say in what is compared"
     with pytest.raises(ValueError, match="nothing to recommend"):
         recommend(cost.to_accuracy(runs, epochs, 0.95, PRICES))
