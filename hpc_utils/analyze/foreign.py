@@ -28,11 +28,11 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
     configuration, without a process group (`baseline` = "none") where there is such a run, else of the same
     parallelism. Runs that are in no curve have `kind` "" and the reason as `note`.
 
-    Columns: those of `SAME`; parallel, kind, batch (the fixed one, samples), baseline, world_size, nodes; reported (efficiency
-    of the reported throughput; NaN if none is reported), efficiency (of the corrected), low, high (its 95 % interval),
-    repeats; reported_throughput, throughput (medians, samples/s); verdict, note.
+    Columns: those of `SAME`; parallel, kind, batch (the fixed one, samples), baseline, world_size, nodes; reported
+    (efficiency of the reported throughput; NaN if none is reported), efficiency (of the corrected), low, high (its
+    95 % interval), repeats; reported_throughput, throughput (medians, samples/s); verdict, note.
     """
-    rows = []
+    runs, rows = runs.reset_index(drop=True), []
     for key, same in runs.groupby(SAME, dropna=False):
         shared, drawn = dict(zip(SAME, key, strict=True)), set()
         for kind, batch, curve in _candidates(same[same.comparable.astype(bool)]):

@@ -59,14 +59,15 @@ def _panel(axes: Axes, rows: pd.DataFrame, schemes: list[str]) -> None:
             continue
         curve = rows[own | ((rows.world_size == 1) & ~own)].sort_values(["world_size", "efficiency"])
         curve = curve[(curve.world_size > 1) | (curve.parallel.fillna("") == curve.baseline.fillna(""))]
+        curve = curve.assign(place=curve.world_size * (1 + 0.05 * (number - (len(schemes) - 1) / 2)))  # side by side
         look = {"color": COLOURS[number % 4], "marker": MARKERS[number % 4]}
         told = curve[curve.reported.notna()]
-        axes.plot(told.world_size, told.reported, **look | RING)
+        axes.plot(told.place, told.reported, **look | RING)
         checked = curve.verdict != UNCHECKED
         bars = [(curve.efficiency - curve.low).fillna(0), (curve.high - curve.efficiency).fillna(0)]
-        axes.errorbar(curve.world_size, curve.efficiency, bars, color=look["color"], linestyle=LINES[number % 4])
-        axes.plot(curve.world_size[checked], curve.efficiency[checked], **look, linestyle="none")
-        axes.plot(curve.world_size[~checked], curve.efficiency[~checked], "x", color=look["color"])
+        axes.errorbar(curve.place, curve.efficiency, bars, color=look["color"], linestyle=LINES[number % 4])
+        axes.plot(curve.place[checked], curve.efficiency[checked], **look, linestyle="none")
+        axes.plot(curve.place[~checked], curve.efficiency[~checked], "x", color=look["color"])
     axes.set_xscale("log", base=2)
     axes.set_xticks(worlds, [str(world) for world in worlds])
     axes.minorticks_off()

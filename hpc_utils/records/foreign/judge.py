@@ -29,6 +29,7 @@ CORRECTIONS = {
     PER_RANK: "the global samples were counted once per rank: throughput = samples / seconds instead",
     ONE_RANK: "one rank's samples were taken for all: throughput = samples / seconds instead",
 }
+NOT_OF_A_RANK = "the throughput is global already, not a rank's as throughput_is says: samples / seconds instead"
 # Where the slack of what is printed reaches half the distance from 1 to 2, it cannot tell two ranks from one.
 BLURRED = math.log(2) / 2
 UNITS = {1e3: ("milliseconds", 1e-3), 1e6: ("microseconds", 1e-6), 1 / 60: ("minutes", 60), 1 / 3600: ("hours", 3600)}
@@ -74,7 +75,8 @@ def _judge(row: Row, mapping: Mapping) -> Judged:
         row.said.append(f"no {'seconds' if samples else 'samples'}: the throughput cannot be checked")
         return Judged(row, *known, reported.value, reported.value, UNCHECKED, noted)
     verdict = _verdict(row, reported, seconds, samples, mapping.tolerance)
-    text = "; ".join(filter(None, [noted, CORRECTIONS.get(verdict)]))
+    ours = verdict == PER_RANK and mapping.throughput_is == "per_rank"  # we multiplied, not its authors
+    text = "; ".join(filter(None, [noted, NOT_OF_A_RANK if ours else CORRECTIONS.get(verdict)]))
     right = reported.value if verdict == UNCHECKED else samples.value / seconds.value
     return Judged(row, *known, right, reported.value, verdict, text)
 

@@ -142,7 +142,9 @@ def test_numbers_per_rank_are_added_up() -> None:
     said = Mapping(title="t", source="s", throughput_is="per_rank", samples_is="per_rank", columns=COLUMNS)
     found = judge(row(8, "625.0", "10.00", 6250), said)
     assert (found.verdict, found.samples, found.throughput, found.reported) == (CONSISTENT, 50_000, 5000, 5000)
-    assert judge(row(8, "5000", "10.00", 6250), said).verdict == PER_RANK, "it was global already"
+    wrong = judge(row(8, "5000", "10.00", 6250), said)
+    assert (wrong.verdict, wrong.throughput) == (PER_RANK, 5000)
+    assert wrong.correction.startswith("the throughput is global already, not a rank's as throughput_is says")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hpc_utils.records import foreign, schema
 from hpc_utils.records.foreign import ForeignError
@@ -175,6 +177,43 @@ def test_a_row_without_a_time_is_kept_unchecked(read: Callable) -> None:
     run = read(CLASSIC + "16,DDP,NA,10204\n").runs.iloc[-1]
     assert (run.verdict, run.throughput, run.reported_throughput) == ("throughput only, unchecked", 10204, 10204)
     assert "no seconds" in run.derived
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    runs=st.lists(
+        st.tuples(st.integers(1, 1024), st.floats(1, 1e5), st.integers(10**7, 10**9)), min_size=1, max_size=5
+    ),
+    delimiter=st.sampled_from(",;\t|"),
+    decimal=st.sampled_from(".,"),
+    mark=st.sampled_from(["", "\ufeff"]),
+    ending=st.sampled_from(["\n", "\r\n"]),
+)
+def test_true_numbers_stay_however_the_file_is_written(
+    read: Callable, runs, delimiter, decimal, mark, ending
+) -> None:
+    def cell(value: object) -> str:
+        text = str(value).replace(".", decimal)
+        return f'"{text}"' if delimiter in text else text
+
+    rows = [(n, f"{seconds:.4f}", samples, f"{samples / seconds:.7g}") for n, seconds, samples in runs]
+    lines = [delimiter.join(map(cell, row)) for row in [("n", "t", "s", "x"), *rows]]
+    found = read(
+        mark + ending.join(lines),
+        f"""
+        title = "t"
+        source = "s"
+        throughput_is = "global"
+        samples_is = "global"
+        columns = {{ world_size = "n", seconds = "t", samples = "s", throughput = "x" }}
+        format = {{ delimiter = {json.dumps(delimiter)}, decimal = "{decimal}" }}
+        """,
+    )
+    assert not found.refused
+    assert set(found.runs.verdict) == {"consistent"}
+    assert found.runs.world_size.tolist() == [n for n, *_ in runs]
+    assert found.runs.samples.tolist() == [samples for *_, samples in runs]
+    assert found.runs.seconds.tolist() == [float(f"{seconds:.4f}") for _, seconds, _ in runs]
 
 
 # The folder
