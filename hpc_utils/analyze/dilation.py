@@ -15,18 +15,20 @@ RATES = ("throughput",)
 
 
 def undilated(frame: pd.DataFrame) -> pd.DataFrame:
-    """`frame` with times (s) divided and rates multiplied by its column `dilation`, which is then 1.
+    """`frame` with times (s) divided and rates multiplied by its column `dilation`, which is then 1, where its column
+    `emulated` is true.
 
-    Runs as of `records.load`, or epochs, steps and ranks to which the run's `dilation` was joined. Where it is empty
-    (measured runs) nothing changes, so a second call changes nothing either. `throughput x seconds == samples` holds
-    before and after.
+    Runs as of `records.load`, or epochs, steps and ranks to which both columns of the run were joined. Measured runs do
+    not change, whatever a loop of somebody's own calls dilation, nor does anything by a second call.
+    `throughput x seconds == samples` holds before and after.
     """
     if "dilation" not in frame or frame.dilation.isna().all():
         return frame
-    k = pd.to_numeric(frame.dilation).fillna(1.0)
+    slowed = frame.emulated.fillna(False).astype(bool) & frame.dilation.notna()
+    k = pd.to_numeric(frame.dilation.where(slowed)).fillna(1.0)
     changed = {name: frame[name] / k for name in SECONDS if name in frame}
     changed |= {name: frame[name] * k for name in RATES if name in frame}
-    return frame.assign(**changed, dilation=frame.dilation.where(frame.dilation.isna(), 1.0))
+    return frame.assign(**changed, dilation=frame.dilation.mask(slowed, 1.0))
 
 
 def against_computed(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:

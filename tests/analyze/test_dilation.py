@@ -27,6 +27,14 @@ def test_times_and_rates_are_those_of_what_it_stands_for() -> None:
     pd.testing.assert_frame_equal(undilated(found), found)
 
 
+def test_what_was_measured_is_never_rescaled() -> None:
+    """A loop of somebody's own has convolutions, and calls one of its parameters dilation."""
+    frame = pd.DataFrame([dilated(1, 4) | {"emulated": False}, dilated(1, 4) | {"emulated": None}, dilated(1, 4)])
+    found = undilated(frame)
+    assert found.seconds.tolist() == [8.0, 8.0, 2.0]
+    assert found.dilation.tolist() == [4, 4, 1]
+
+
 def test_a_curve_of_different_dilations_is_one_curve() -> None:
     """... and measured runs are no part of it."""
     runs = [dilated(1, 1, parallel="none"), dilated(2, 6, 2.5), dilated(4, 8, 4.0), dilated(8, None)]
