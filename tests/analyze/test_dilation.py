@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import scaling
-from hpc_utils.analyze.dilation import undilated
+from hpc_utils.analyze.dilation import against_computed, undilated
 
+from .runs import REPEATS
 from .test_scaling import run
 
 
@@ -42,3 +43,25 @@ def test_a_curve_of_different_dilations_is_one_curve() -> None:
     weak = table[(table.kind == "weak") & (table.baseline == "none")]
     assert weak.world_size.tolist() == [1, 2, 4]
     assert weak.efficiency.tolist() == pytest.approx([1, 0.8, 0.5])
+
+
+def test_emulated_runs_stand_beside_what_computed_the_same_and_nothing_else() -> None:
+    """1.1 times what was computed on two nodes; the same ranks on one node, more threads, another machine are not."""
+    emulated = [dilated(2, 4, 2.2 * factor, nodes=2, link_gbit=1) for factor in REPEATS]
+    computed = [dilated(2, None, 2.0 * factor, nodes=2, link_gbit=1) for factor in REPEATS]
+    others = [
+        {"nodes": 1},
+        {"threads_per_rank": 2},
+        {"hardware_id": "elsewhere"},
+        {"parameters": 9},
+        {"link_gbit": 10},
+    ]
+    measured = computed + [
+        dilated(2, None, 9.0 * factor, **{"nodes": 2, "link_gbit": 1} | other)
+        for other in others
+        for factor in REPEATS
+    ]
+    (found,) = against_computed(pd.DataFrame(emulated), pd.DataFrame(measured)).to_dict("records")
+    assert (found["computed_repeats"], found["emulated_repeats"]) == (3, 3)
+    assert found["ratio"] == pytest.approx(1.1)
+    assert found["low"] < 1.1 < found["high"]
