@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from hpc_utils import provenance
 from hpc_utils.config import RunConfig
 from hpc_utils.records import probes
-from hpc_utils.records.profile import KIND, PHASES, computed
+from hpc_utils.records.profile import KIND, PHASES, computed, threads_asked
 from hpc_utils.train import precision
 from hpc_utils.train.loop import Trainer
 from hpc_utils.train.ranks import Ranks, setup
@@ -63,6 +63,7 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
         record = computed(config) | {
             "hardware_id": provenance.machine_in(provenance.hardware_id()),
             "threads_per_rank": ranks.threads,
+            "threads_asked": threads_asked(config, ranks.device_kind),
             "device": ranks.device_kind,
             "device_name": ranks.device_name,
             "parameters": stopwatch.facts["parameters"],

@@ -55,11 +55,11 @@ def settings(parameters: Mapping[str, Any]) -> str:
     """8 hex digits of all that tells two measurements apart beside layout, batch, precision, seed and repeat.
 
     Runs may be points of one curve, or repeats of one point, only if these are the same. Nor are the links one of them,
-    which have a column of their own and which one rank does without, nor the dilation: it follows from the layout, and
-    `analyze.dilation` takes it out of times.
+    which have a column of their own and which one rank does without, nor an emulated device's dilation: it follows from
+    the layout, and `analyze.dilation` takes it out of times.
     """
     apart = {"parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat", "threads_per_rank"}
-    apart |= {"dilation", "link_gbit"}
+    apart |= {"link_gbit"} | ({"dilation"} if parameters.get("device") == "emulated" else set())
     what = {name: value for name, value in parameters.items() if name not in apart}
     return short_hash(what)
 

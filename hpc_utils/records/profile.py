@@ -1,7 +1,7 @@
 """What a model's computing costs on a device: the record that `hpc bench compute` leaves, and what it says of a batch.
 
 `results/probes/compute/<name>.json`: what was computed (`COMPUTED`), `hardware_id` (the machine's fingerprint), `device`,
-`device_name`, `threads_per_rank`, `parameters`, `gradient_bytes`; `batches`: {"batch", and the seconds of each measured
+`device_name`, `threads_per_rank` and `threads_asked` (null: a GPU's usual share), `parameters`, `gradient_bytes`; `batches`: {"batch", and the seconds of each measured
 step under "data", "forward", "backward", "optimizer"}; `ready`: {"name", "bytes", "fraction"} of each parameter's
 gradient in the order in which they are complete, the fraction of the backward pass gone by then (median); `provenance`.
 """
@@ -91,10 +91,26 @@ def computed(config: RunConfig) -> dict[str, Any]:
 
 
 def newest(config: RunConfig, machine: str, results: Path | None = None) -> Profile | None:
-    """The newest profile of what `config` computes, on that machine (its fingerprint); None if there is none."""
-    match = computed(config) | {"hardware_id": machine, "threads_per_rank": config.threads_per_rank or 1}
-    record = probes.newest(KIND, results, **match)
+    """The newest profile of what `config` computes, on that machine (its fingerprint); None if there is none.
+
+    An emulated device may stand for CPU or GPU: without `threads_per_rank` either one's usual threads will do.
+    """
+    match = computed(config) | {"hardware_id": machine}
+
+    def fits(record: Mapping[str, Any]) -> bool:
+        asked = record.get(
+            "threads_asked", record.get("threads_per_rank")
+        )  # former versions noted what there was only
+        alike = all(record.get(name) == value for name, value in match.items())
+        return alike and asked == threads_asked(config, record.get("device", "cpu"))
+
+    record = next(filter(fits, probes.read(KIND, results)), None)
     return Profile(record["name"], record) if record else None
+
+
+def threads_asked(config: RunConfig, device: str) -> int | None:
+    """Host threads that `config` asks for on that kind of device; None: a GPU's share of the cores, however many."""
+    return config.threads_per_rank or (1 if device == "cpu" else None)
 
 
 def required(config: RunConfig) -> Profile:

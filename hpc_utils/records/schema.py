@@ -78,16 +78,20 @@ RANKS = (
         "energy_joules",
         "J",
         "during all training parts: of the rank's GPU; on CPUs of all the machine's processor packages, with its first "
-        "rank, and 0 with the others; empty without a readable counter",
+        "rank, and 0 with the others; empty without a readable counter, and of an emulated device",
     ),
     Column("peak_allocated_bytes", "B", "largest memory in tensors on the accelerator; empty on a CPU"),
     Column("peak_reserved_bytes", "B", "largest memory held by the accelerator's allocator; empty on a CPU"),
-    Column("peak_rss_bytes", "B", "largest resident memory of the rank's process"),
+    Column("peak_rss_bytes", "B", "largest resident memory of the rank's process; empty of an emulated device"),
     Column(
         "mean_allocated_bytes", "B", "memory in tensors on the accelerator at the ends of sampled steps, their mean"
     ),
     Column("mode_allocated_bytes", "B", "likewise, the commonest value, all rounded to MiB; empty on a CPU"),
-    Column("mean_rss_bytes", "B", "resident memory of the rank's process at the ends of sampled steps, their mean"),
+    Column(
+        "mean_rss_bytes",
+        "B",
+        "resident memory of the rank's process at the ends of sampled steps, their mean; empty of an emulated device",
+    ),
     Column("mode_rss_bytes", "B", "likewise, the commonest value, all rounded to MiB"),
 )
 

@@ -96,7 +96,8 @@ class Recorder:
         self._tally, self._carried = Tally(), None
         self._open_epoch = False
         self._total = {"steps": 0, "samples": 0, "seconds": 0.0, "faults": 0, "joules": 0.0}
-        self._meter = energy.Meter(energy.find(self.ranks.device))
+        # Energy and memory of a machine that waits say nothing about the device that it stands for.
+        self._meter = energy.Meter(None if self.ranks.emulates else energy.find(self.ranks.device))
         self._peaks: dict[str, int | None] = {}  # of former attempts
         self._level = memory.Level(self.ranks.device)
         self._announced = 0
@@ -180,8 +181,7 @@ class Recorder:
             "samples": total["samples"],
             "seconds": total["seconds"],
             "page_faults": total["faults"] / total["steps"] if total["steps"] else None,
-            **self._peak(),
-            **self._level.summary(),
+            **({} if ranks.emulates else self._peak() | self._level.summary()),
         }
         everyone = ranks.gather((mine, self._meter.source, self._meter.name, total["joules"]))
         if self._journal:

@@ -28,7 +28,7 @@ def point(world: int = 1, repeat: int = 1, series: str = "strong", **other) -> d
         "precision": "fp32", "settings": None, "parallel": "ddp" if world > 1 else "none", "world_size": world,
         "nodes": -(-world // 4), "ranks_per_node": min(world, 4), "global_batch": 512,
         "batch_per_device": 512 // world, "train_samples": 2560, "test_samples": 0, "steps": 5, "epochs": 2,
-        "evaluations": 0, "warmup_steps": 0,
+        "evaluations": 0, "warmup_steps": 0, "link_gbit": None, "emulated": False, "dilation": None,
     } | other  # fmt: skip
     return {"run_id": f"{values['series']}-{world}-{repeat}-{values['global_batch']}"} | values
 
@@ -59,6 +59,34 @@ def test_runs_of_something_else_predict_nothing(other: dict) -> None:
 
 def test_emulated_runs_predict_nothing() -> None:
     assert predicted(point(2), known=records({"world": 2, "seconds": 9.0, "emulated": True})).basis[0] == "time limit"
+
+
+def test_emulated_runs_predict_their_like_and_nothing_else_does() -> None:
+    """A model or perfect scaling would take waits for computing; and other dilations take other times."""
+    slowed = {"emulated": True, "dilation": 4}
+    known = records({"world": 2, "seconds": 1000.0} | slowed, {"world": 1, "seconds": 9.0} | slowed | {"dilation": 1})
+    how = {"known": known, "predict": lambda _: stats.Estimate(1, 1, 1, 1), "seconds_per_epoch": 1}
+    found = predicted(point(2, **slowed), point(2, **slowed | {"dilation": 5}), point(4, **slowed), **how)
+    assert found.basis.tolist() == ["measured", "time limit", "time limit"]
+    assert ends(found.iloc[0])[0] == pytest.approx(1000 + 120 + 60), "its own time, dilated: a job is billed for it"
+    assert "only its own runs" in found.note[1]
+
+
+def test_each_rate_of_the_links_is_a_configuration_and_one_rank_has_none() -> None:
+    known = records(
+        {"world": 1, "seconds": 9.0, "link_gbit": 1.0}, {"world": 2, "seconds": 1000.0, "link_gbit": 1},
+        {"world": 2, "seconds": 3000.0, "link_gbit": 0.1}, {"world": 2, "seconds": 500.0},
+    )  # fmt: skip
+    rates = (1.0, 0.1, None)
+    found = predicted(point(1), *(point(2, link_gbit=rate) for rate in rates), known=known)
+    assert found.basis.tolist() == ["measured"] * 4
+    assert found.source.nunique() == 4
+    assert [ends(row)[0] - 180 for _, row in found.iterrows()] == pytest.approx([9, 1000, 3000, 500])
+    near = predicted(*(point(4, link_gbit=rate) for rate in (0.1, 5.0)), known=known)
+    assert near.basis.tolist() == ["scaled", "scaled"]
+    assert "on 1 x 2 devices" in near.note[0]
+    assert near.seconds_high[0] > 3000
+    assert "on 1 x 1 devices" in near.note[1], "nobody has measured two at that rate"
 
 
 def test_another_number_of_devices_bounds_between_perfect_scaling_and_none() -> None:

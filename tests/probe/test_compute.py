@@ -34,7 +34,7 @@ def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> N
     assert [one["batch"] for one in record["batches"]] == [8, 16]
     assert all(len(one[phase]) == 3 and min(one[phase]) > 0 for one in record["batches"] for phase in profile.PHASES)
     assert len(said) == 3
-    assert (record["threads_per_rank"], record["device"]) == (1, "cpu")
+    assert (record["threads_per_rank"], record["threads_asked"], record["device"]) == (1, 1, "cpu")
     found = profile.newest(config.model_copy(update={"global_batch": 12}), record["hardware_id"])
     assert found.name == path.stem
     emulated = config.model_copy(update={"device": "emulated", "profile": found.name})

@@ -141,7 +141,8 @@ def _samples(row: Row, mapping: Mapping) -> tuple[Printed | None, str]:
     if abs(given.value - full) < batch:
         if given.value > full:
             row.said.append("samples = steps x global_batch: a last batch was dropped")
-        return Printed(min(given.value, full)), ""
+            return Printed(full), ""
+        return given, ""  # rounding's slack and all
     if ranks > 1 and abs(given.value / ranks - full) < batch:
         return Printed(full), f"samples were counted once per rank: {full:g}, not {given.value:g}"
     if ranks > 1 and abs(given.value * ranks - full) < batch:
