@@ -37,6 +37,13 @@ def test_a_machine_has_no_links_to_limit(results: Path) -> None:
         train(request.config)
 
 
+def test_a_runs_links_are_not_named_twice(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_CLUSTER", "rehearsal-cpu-0123abcd-1gbit")
+    request = prepare(notebooks() / "02_ddp.ipynb", {"link_gbit": 0.3})
+    with pytest.raises(ConfigError, match="named for links of 1gbit"), held_for(request, on_nodes=True):
+        pass
+
+
 def test_a_study_says_where_links_cannot_be_limited(results: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(STUDY)
     here = studies.plan(str(tmp_path / "mine.toml"))
