@@ -43,11 +43,12 @@ class RunsFailed(RuntimeError):
 
 
 class Series(Strict):
-    """Runs that differ in rank count and in the values of `matrix`."""
+    """Runs that differ in rank count and in the values of `matrix`, at most `ranks_per_node` on a node even where more fit."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
     notebook: str
     ranks: list[int] = Field(min_length=1)
+    ranks_per_node: int | None = Field(None, ge=1)
     parameters: dict[str, Any] = Field({})
     matrix: dict[str, list[Any]] = Field({})
 
@@ -158,7 +159,7 @@ def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> P
                 shared["device"] = "emulated"
             for values, ranks in _combinations(series, place, shared):
                 given = {name: plain(name, value) for name, value in (shared | values).items()}
-                why = place.refusal(ranks, given)
+                why = place.refusal(ranks, given, series.ranks_per_node)
                 if why:
                     key = (series.name, ranks, *map(str, values.values()))
                     missing[key] = NotApplicable(series.name, ranks, values, why)
@@ -167,9 +168,8 @@ def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> P
                 given |= {"repeat": repeat, "seed": given.get("seed", 0) + repeat - 1}
                 notebook = paths.notebooks() / f"{series.notebook}.ipynb"
                 try:
-                    request = prepare(
-                        notebook, given, place.layout(ranks), hardware=place.hardware, needs_data=needs_data
-                    )
+                    layout = place.layout(ranks, series.ranks_per_node)
+                    request = prepare(notebook, given, layout, hardware=place.hardware, needs_data=needs_data)
                 except ConfigError as error:
                     raise StudyError(f"{name}, series {series.name!r}: {error}") from None
                 points.append(Point(series.name, ranks, repeat, request))
