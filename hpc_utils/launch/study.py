@@ -25,6 +25,7 @@ from hpc_utils.records.load import Refused, verify
 from hpc_utils.strict import Strict
 
 from . import local
+from .emulated import Unsettled
 from .place import Place
 from .request import Request, prepare
 from .watch import follow
@@ -142,7 +143,8 @@ def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> P
     machine's speed widens the intervals instead of favouring one configuration.
 
     Args:
-        needs_data: its data set must be here, because runs are to be started.
+        needs_data: its data set must be here, because runs are to be started. Else an emulated run that lacks what it
+            follows from is not applicable, with the reason; to start one that is an error.
 
     Raises:
         StudyError: no such study, a wrong file, or a series that asks for what can nowhere run; names it.
@@ -159,9 +161,9 @@ def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> P
                 shared["device"] = "emulated"
             for values, ranks in _combinations(series, place, shared):
                 given = {name: plain(name, value) for name, value in (shared | values).items()}
+                key = (series.name, ranks, *map(str, values.values()))
                 why = place.refusal(ranks, given, series.ranks_per_node)
                 if why:
-                    key = (series.name, ranks, *map(str, values.values()))
                     missing[key] = NotApplicable(series.name, ranks, values, why)
                     continue
                 # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
@@ -171,6 +173,9 @@ def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> P
                     layout = place.layout(ranks, series.ranks_per_node)
                     request = prepare(notebook, given, layout, hardware=place.hardware, needs_data=needs_data)
                 except ConfigError as error:
+                    if isinstance(error, Unsettled) and not needs_data:
+                        missing[key] = NotApplicable(series.name, ranks, values, str(error))
+                        continue
                     raise StudyError(f"{name}, series {series.name!r}: {error}") from None
                 points.append(Point(series.name, ranks, repeat, request))
     return Plan(Path(name).stem, study, place, points, list(missing.values()))
