@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .compute import compute
+from .links import held_as_named
 from .on_cluster import arrive, nodes_of
 
 if TYPE_CHECKING:
@@ -121,7 +122,10 @@ def _measure(
 
     if not found:
         return bench.here(nproc, arguments)
-    said, record = bench.on_cluster(found, node_type, layout, arguments, lambda line: click.echo(line, err=True))
+    said, record = bench.on_cluster(
+        found, node_type, layout, arguments, lambda line: click.echo(line, err=True),
+        measuring=held_as_named(found, f"hpc bench {arguments[0]}"),
+    )  # fmt: skip
     click.echo(said)
     return record
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hpc_utils.launch.cluster import Cluster
     from hpc_utils.launch.request import Request
 
 
@@ -22,13 +23,16 @@ def held_for(request: Request, *, on_nodes: bool) -> Iterator[None]:
         on_nodes: the run's ranks are started on the job's nodes, not by this process beside itself.
 
     Raises:
-        ConfigError: there are no links to limit here, or they are not what the run's id says.
+        ConfigError: there are no links to limit here, or they are not what the run's id says, or both it and `link_gbit`
+            say something of them.
         ClusterError: something else is measured now over links of another rate.
     """
     from hpc_utils import rehearsal
     from hpc_utils.config import ConfigError
 
     gbit = request.config.link_gbit
+    if gbit is not None:
+        _require_no_other()
     found = rehearsal.around() if on_nodes and os.environ.get("SLURM_JOB_ID") else None
     if found is None or found.flat:
         if gbit is not None:
@@ -38,19 +42,43 @@ def held_for(request: Request, *, on_nodes: bool) -> Iterator[None]:
             )
         yield
         return
-    rate = _as_named(found.rate) if gbit is None else rehearsal.rate_of(gbit / (request.config.dilation or 1))
+    rate = _as_named(found.by_hand) if gbit is None else rehearsal.rate_of(gbit / (request.config.dilation or 1))
     with found.holding(rate, by=request.run_id):
         yield
 
 
-def _as_named(rate: str | None) -> str | None:
-    """`rate`, the links' now, if the run's id says the same."""
+def held_as_named(cluster: Cluster, by: str) -> AbstractContextManager[None]:
+    """Keep a rehearsal's links as `cluster`'s hardware id says until the block ends; elsewhere nobody changes them.
+
+    Raises:
+        ClusterError: something else is measured now over links of another rate.
+    """
+    from hpc_utils import rehearsal
+
+    found = rehearsal.around() if cluster.links is not None else None
+    return nullcontext() if found is None else found.holding(cluster.links or None, by=by)
+
+
+def _require_no_other() -> None:
+    """ConfigError if the run's id says what links are limited to by hand: it would then be named for other links."""
     from hpc_utils import provenance
     from hpc_utils.config import ConfigError
-    from hpc_utils.launch.cluster import links_in
 
     hardware = provenance.hardware_id()
-    named = links_in(hardware)
+    if named := provenance.links_in(hardware):
+        raise ConfigError(
+            f"link_gbit is given, but the run was named for links of {named} ({hardware}): `hpc cluster shape --rate none`, "
+            f"then submit it again (by hand: first `hpc cluster use NAME`)"
+        )
+
+
+def _as_named(rate: str | None) -> str | None:
+    """`rate`, the links' by hand, if the run's id says the same."""
+    from hpc_utils import provenance
+    from hpc_utils.config import ConfigError
+
+    hardware = provenance.hardware_id()
+    named = provenance.links_in(hardware)
     if named == (rate or ""):
         return rate
     raise ConfigError(

@@ -35,11 +35,12 @@ def arrive(cluster_name: str) -> tuple[Cluster, dict[str, str]]:
 
 
 def links_now() -> str | None:
-    """What the links of the rehearsal cluster that Slurm's commands find are limited to; see `launch.cluster.Cluster`."""
+    """What the links of the rehearsal cluster that Slurm's commands find are limited to by hand; see
+    `launch.cluster.Cluster`."""
     from hpc_utils import rehearsal
 
     found = rehearsal.around()
-    return None if found is None or found.flat else found.rate or ""
+    return None if found is None or found.flat else found.by_hand or ""
 
 
 def connect(to_rehearsal: bool) -> None:

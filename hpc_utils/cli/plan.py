@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from .on_cluster import connect, nodes_of
+from .on_cluster import connect, links_now, nodes_of
 
 
 @click.command()
@@ -33,7 +33,9 @@ def plan(
 ) -> None:
     """Predict hours, node-hours and cost of STUDY with their intervals, from what was measured there so far.
 
-    Needs neither Slurm nor the data set: a laptop will do, with the runs that `hpc pull` brought.
+    Needs neither Slurm nor the data set: a laptop will do, with the runs that `hpc pull` brought. Only the rehearsal
+    cluster, whose nodes are this machine, is started if it is not up (`hpc cluster down` ends it). Emulated runs whose
+    dilation nothing measured so far tells are left out, with the reason.
     """
     from hpc_utils import paths, records
     from hpc_utils.analyze import budget
@@ -46,11 +48,15 @@ def plan(
     found = cluster.read(cluster_name)
     node = found.node(node_type)
     connect(found.rehearsal)
+    if found.rehearsal:
+        found = found.linked(links_now())
     try:
         os.environ.update(environment.folders(found, paths.root(), os.environ))
     except cluster.ClusterError as elsewhere:  # its folders are named by variables that only the cluster has
         click.echo(f"{elsewhere}: the runs in {paths.results()} are looked at instead", err=True)
     planned = studies.plan(study, submit.place_on(found, node, Path(study).stem), needs_data=False)
+    if not planned.points:
+        raise studies.StudyError(f"{study}: nothing of it can run on {found.title}: {'; '.join(planned.impossible)}")
     known = records.load()
     for name, why in known.refused.items():
         click.secho(f"refused {name}: {why}", fg="red", err=True)

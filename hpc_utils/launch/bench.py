@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from hpc_utils.probe.benchmark import GRACE, LIMIT
@@ -23,11 +24,20 @@ def here(nproc: int, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def on_cluster(
-    found: Cluster, node_type: str, layout: tuple[int, int], arguments: Sequence[str], tell: Callable[[str], None]
+    found: Cluster,
+    node_type: str,
+    layout: tuple[int, int],
+    arguments: Sequence[str],
+    tell: Callable[[str], None],
+    *,
+    measuring: AbstractContextManager[None] | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Measure in a job on (nodes, ranks on each), and wait: (what it printed, the record).
+
+    Args:
+        measuring: entered while the job runs; see `probe.on_cluster`.
 
     Raises:
         ClusterError, SlurmError, NoReport: as `probe.on_cluster`.
     """
-    return probe.on_cluster(found, node_type, layout, "bench.sbatch", arguments, tell)
+    return probe.on_cluster(found, node_type, layout, "bench.sbatch", arguments, tell, measuring=measuring)

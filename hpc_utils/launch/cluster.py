@@ -10,6 +10,8 @@ A wrong file is refused by file, key and what is allowed. Every text that reache
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +26,7 @@ from .resources import NodeType, Slurm
 from .text import Label, Module, Text, Word
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}"
-_LINKS = re.compile(r"-[0-9a-f]{8}-([0-9.]+[kmg]bit)$")
+_ANYWHERE = re.compile(r"-[0-9a-f]{8}(-[0-9.]+[kmg]bit)?$")  # what a rehearsal's id says of machine and links
 NAME_ALLOWED = "letters, digits and . _ -, at most 31 long"
 
 
@@ -147,7 +149,7 @@ class Cluster(Strict):
 
     def hardware_id(self, node_type: str = "") -> str:
         """What measurements there compare with (HPC_CLUSTER). A rehearsal's carry the machine that it is on, and what
-        its links are limited to by hand: see `links_in`."""
+        its links are limited to by hand: see `provenance.links_in`."""
         name = f"{self.name}-{self.node(node_type).name}"
         if not self.rehearsal:
             return name
@@ -167,30 +169,49 @@ class Cluster(Strict):
         return Overrides(**kept, parameters=parameters, matrix=matrix)
 
 
-def links_in(hardware: str) -> str:
-    """What the links of a hardware id are limited to by hand: 1gbit of rehearsal-cpu-0123abcd-1gbit; "" if they are not."""
-    found = _LINKS.search(hardware)
-    return found[1] if found else ""
+def prices(hardware_ids: Iterable[str] | None = None) -> dict[str, NodeType]:
+    """{hardware_id: how such a node is billed} of these, or of every node type in jobs/clusters.
 
-
-def prices() -> dict[str, NodeType]:
-    """{hardware_id: how such a node is billed} of every node type in jobs/clusters.
-
-    Raises:
-        ClusterError: one of the files is wrong.
+    A rehearsal's nodes cost the same on any machine and over any links. Those that no file tells of are left out; a
+    file that cannot be read is named on stderr.
     """
-    clusters = [read(name) for name in known()]
-    return {one.hardware_id(name): node for one in clusters for name, node in one.nodes.items()}
+    return {hardware: one.nodes[name] for hardware, (one, name) in _described(hardware_ids).items()}
 
 
-def link_gbits() -> dict[str, float]:
-    """{hardware_id: a node's nominal link in Gbit/s} of every node type whose file in jobs/clusters says it.
+def link_gbits(hardware_ids: Iterable[str] | None = None) -> dict[str, float]:
+    """{hardware_id: a node's link in Gbit/s} of these, or of every node type in jobs/clusters: what it is limited to by
+    hand, else the nominal one. Those that nothing tells of are left out; see `prices`."""
+    hardware_ids = None if hardware_ids is None else list(hardware_ids)
+    nominal = {hardware: one.network.link_gbit for hardware, (one, _) in _described(hardware_ids).items()}
+    limited = {hardware: provenance.link_gbit_in(hardware) for hardware in hardware_ids or ()}
+    return {hardware: gbit for hardware, gbit in [*nominal.items(), *limited.items()] if gbit}
 
-    Raises:
-        ClusterError: one of the files is wrong.
-    """
-    clusters = [one for one in map(read, known()) if one.network.link_gbit]
-    return {one.hardware_id(name): one.network.link_gbit for one in clusters for name in one.nodes}
+
+def _described(hardware_ids: Iterable[str] | None) -> dict[str, tuple[Cluster, str]]:
+    """{hardware_id: the cluster whose file tells of it, and the node type there}."""
+    described: dict[str, tuple[Cluster, str]] = {}
+    for cluster in _readable():
+        for name in cluster.nodes:
+            own = cluster.hardware_id(name) if hardware_ids is None else f"{cluster.name}-{name}"
+            described[own] = cluster, name
+    if hardware_ids is None:
+        return described
+    found: dict[str, tuple[Cluster, str]] = {}
+    for hardware in hardware_ids:
+        anywhere = described.get(_ANYWHERE.sub("", hardware))
+        if anywhere and anywhere[0].rehearsal:
+            found[hardware] = anywhere
+        elif hardware in described:
+            found[hardware] = described[hardware]
+    return found
+
+
+def _readable() -> Iterator[Cluster]:
+    for name in known():
+        try:
+            yield read(name)
+        except ClusterError as error:
+            print(f"left out: {error}", file=sys.stderr)
 
 
 def known() -> list[str]:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 SHARE = 0.1  # of the shaped all-reduce, that the unshaped one may cost
 
 
+class Unsettled(ConfigError):
+    """What an emulated run follows from was not measured yet, or it would not be honest; says what to do."""
+
+
 def settle(config: RunConfig, layout: Layout, hardware: str) -> RunConfig:
     """`config` with `profile` and `dilation` said, so that both are part of the run's identity.
 
@@ -32,19 +36,19 @@ def settle(config: RunConfig, layout: Layout, hardware: str) -> RunConfig:
         hardware: the id of what the ranks will run on.
 
     Raises:
-        ConfigError: what has to be measured first, with the command; no limited links; a dilation too small.
+        Unsettled: what has to be measured first, with the command; no limited links; a dilation too small.
     """
     found = _profile(config, hardware)
     batch = config.batches(layout.ranks)[1]
     try:
         found.seconds(batch)
     except NotMeasured as error:
-        raise ConfigError(
+        raise Unsettled(
             f"device='emulated', {batch} samples a device: {error} in {found.name}: {command(config)} --batches {batch},..."
         ) from None
     least = 1 if layout.ranks == 1 else _least(found.gradient_bytes, config, layout, hardware)
     if config.dilation is not None and config.dilation < least:
-        raise ConfigError(
+        raise Unsettled(
             f"dilation={config.dilation:g} on {layout}: over links of {config.link_gbit:g} Gbit/s the processor's part of an "
             f"all-reduce of {found.gradient_bytes} bytes stays under {SHARE:.0%} from dilation={least} on (or none: chosen)"
         )
@@ -89,15 +93,18 @@ def _profile(config: RunConfig, hardware: str) -> Profile:
         found = profile.newest(config, machine)
         if found is None:
             threads = config.threads_per_rank or 1
-            raise ConfigError(
+            raise Unsettled(
                 f"device='emulated': nobody has measured what {config.workload} computes in {config.precision} with "
                 f"{threads} thread{'s' * (threads > 1)} on this machine ({machine}): {command(config)}"
             )
         return found
-    found = profile.required(config)
+    try:
+        found = profile.required(config)
+    except ConfigError as error:
+        raise Unsettled(str(error)) from None
     other = [name for name, value in profile.computed(config).items() if found.record.get(name) != value]
     if other:
-        raise ConfigError(f"profile={found.name} was measured of another {', '.join(other)}: {command(config)}")
+        raise Unsettled(f"profile={found.name} was measured of another {', '.join(other)}: {command(config)}")
     return found
 
 
@@ -108,18 +115,20 @@ def _least(size: int, config: RunConfig, layout: Layout, hardware: str) -> int:
             if layout.nodes == 1
             else "without link_gbit no link is limited, so this would measure the processor that the ranks share"
         )
-        raise ConfigError(f"device='emulated' on {layout}: {why}")
+        raise Unsettled(f"device='emulated' on {layout}: {why}")
     asked = {"hardware_id": hardware, "nodes": layout.nodes, "ranks_per_node": layout.ranks_per_node}
     measure = (
         f"`hpc bench allreduce` on {layout.nodes} nodes x {layout.ranks_per_node} ranks of {hardware}, its links not "
         f"limited, messages of up to {size} bytes"
     )
-    record = probes.newest("allreduce", link_gbit=None, **asked)
-    if record is None:
-        raise ConfigError(
-            f"device='emulated' on {layout}: first measure what an all-reduce costs the processor: {measure}"
-        )
-    try:
-        return dilation(size, layout, config.link_gbit, unshaped_seconds(record, size))
-    except NotMeasured as error:
-        raise ConfigError(f"device='emulated' on {layout}: {error} bytes, in {record['name']}: {measure}") from None
+    short = ""
+    for record in probes.read("allreduce"):
+        if any(record.get(name) != value for name, value in (asked | {"link_gbit": None}).items()):
+            continue
+        try:
+            return dilation(size, layout, config.link_gbit, unshaped_seconds(record, size))
+        except NotMeasured as error:  # a newer one of smaller messages does not hide an older one
+            short = short or f"device='emulated' on {layout}: {error} bytes, in {record['name']}: {measure}"
+    raise Unsettled(
+        short or f"device='emulated' on {layout}: first measure what an all-reduce costs the processor: {measure}"
+    )

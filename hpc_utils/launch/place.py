@@ -40,21 +40,27 @@ class Place:
         """This machine, on which the launcher runs."""
         return cls(provenance.hardware_id(), is_here=True)
 
-    def layout(self, ranks: int) -> Layout:
-        """`ranks` on as few nodes as hold them evenly."""
-        return Layout.of(ranks, self.ranks_per_node or ranks)
+    def layout(self, ranks: int, most: int | None = None) -> Layout:
+        """`ranks` on as few nodes as hold them evenly, at most `most` on each even where more would fit."""
+        return Layout.of(ranks, min(self.ranks_per_node or ranks, most or ranks))
 
-    def refusal(self, ranks: int, given: Mapping[str, Any]) -> str:
-        """Why a run of this many ranks with these parameters cannot be made here; empty if it can."""
+    def refusal(self, ranks: int, given: Mapping[str, Any], most: int | None = None) -> str:
+        """Why a run of this many ranks, so laid out, with these parameters cannot be made here; empty if it can."""
         precision, device = given.get("precision", "fp32"), given.get("device", "auto")
-        layout = self.layout(ranks)
+        layout = self.layout(ranks, most)
+        if self.ranks_per_node is None and layout.nodes > 1:
+            return f"{ranks} ranks, {most} on a node, need {layout.nodes} nodes: {self.hardware} is one machine"
         if self.most_nodes and layout.nodes > self.most_nodes:
             return (
-                f"{ranks} ranks need {layout.nodes} nodes of {self.ranks_per_node}: at most {self.most_nodes} "
-                f"on {self.hardware}"
+                f"{ranks} ranks need {layout.nodes} nodes of {min(self.ranks_per_node, most or ranks)}: at most "
+                f"{self.most_nodes} on {self.hardware}"
             )
-        if given.get("link_gbit") is not None and self.fixed_links:
-            return f"link_gbit={given['link_gbit']:g} on {self.hardware}: {self.fixed_links}"
+        if isinstance(given.get("link_gbit"), int | float):  # anything else is refused as what it is
+            limited = f"link_gbit={given['link_gbit']:g} on {self.hardware}"
+            if self.fixed_links:
+                return f"{limited}: {self.fixed_links}"
+            if layout.nodes == 1 < ranks:
+                return f"{limited}: {ranks} ranks of one node have no link between them (ranks_per_node = 1 lays them out)"
         if device == "emulated":  # its profile says what it can
             return ""
         why = self.unfit(precision) or self._emulated(precision, device)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,16 @@ def on_cluster(
     script: str,
     arguments: Sequence[str],
     tell: Callable[[str], None],
+    *,
+    measuring: AbstractContextManager[None] | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Submit `jobs/<script>` with `arguments`, and wait: (what the job printed, the record that rank 0 left).
 
     Args:
         layout: nodes, and ranks on each; 0 of those stands for one a device.
         tell: called with a line when the job is submitted.
+        measuring: entered when the job's turn has come, left when it is over; if it cannot be entered, the job is
+            cancelled. Not while it waits: what is before it in the queue must not find its links held.
 
     Raises:
         ClusterError, SlurmError: no such type of node, more ranks than it has devices, or Slurm refused the job.
@@ -101,8 +106,10 @@ def on_cluster(
     job = slurm.sbatch(options, paths.jobs() / script, [*arguments, f"--copy={copy}"], environment=variables)
     tell(f"job {job} on {count(nodes, 'node')} x {count(ranks, 'rank')}; waiting for it to start and end")
     try:
-        state = slurm.wait(job)
-    except KeyboardInterrupt:
+        slurm.wait(job, through=slurm.WAITING)
+        with measuring or nullcontext():
+            state = slurm.wait(job)
+    except BaseException:  # Ctrl-C, or what it measures is in use
         slurm.scancel([job])
         raise
     said = diagnosis.log_text(made.path / "logs" / f"{job}.log")

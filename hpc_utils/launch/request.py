@@ -11,7 +11,7 @@ from typing import Any
 from hpc_utils import datasets, paths, provenance
 from hpc_utils.collective import evenly
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.records import identity
+from hpc_utils.records import identity, profile
 from hpc_utils.records.folder import state
 
 from . import emulated, parameters
@@ -68,16 +68,19 @@ def prepare(
     *,
     hardware: str | None = None,
     needs_data: bool = True,
+    settled: bool = False,
 ) -> Request:
     """Check a request and name its run; nothing is started or written.
 
     Args:
         hardware: what it will run on, if that is not this machine (`provenance.hardware_id`).
         needs_data: the data set must be here, because what is prepared is to be started.
+        settled: an emulated run's `profile` and `dilation` were chosen when it was named, and stay whatever was measured
+            since; the profile must still be here.
 
     Raises:
-        ConfigError: unknown, ill-typed or contradictory parameters, a layout that does not divide, or what an emulated
-            device needs was not measured.
+        ConfigError: unknown, ill-typed or contradictory parameters, or a layout that does not divide. Unsettled, one of
+            those: what an emulated device needs was not measured.
         DataError: the data set is missing or damaged.
     """
     layout = layout or Layout()
@@ -86,7 +89,9 @@ def prepare(
     config, inject = parameters.resolve(notebook, given)
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(f"parallel='none' is one process: use parallel='ddp' for {layout.ranks} ranks")
-    if config.device == "emulated":
+    if config.device == "emulated" and settled:
+        profile.required(config)
+    elif config.device == "emulated":
         config = emulated.settle(config, layout, hardware or provenance.hardware_id())
         inject |= {name: getattr(config, name) for name in ("profile", "dilation")}
     measured = identity.measured(config, layout.ranks)

@@ -121,11 +121,12 @@ def scancel(jobs: Iterable[str]) -> None:
             ask(["scancel", "--quiet", *jobs])
 
 
-def wait(job: str, *, every: float = 1.0) -> str:
-    """Until a job is over; its state. Not `sbatch --wait`, which looks ever more rarely."""
+def wait(job: str, *, through: Sequence[str] = WAITING + ACTIVE, every: float = 1.0) -> str:
+    """Until a job is `through` these states, by default over; its state. Not `sbatch --wait`, which looks ever more
+    rarely."""
     while True:
         state = ask(["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}"]).strip()
-        if state not in WAITING + ACTIVE:
+        if state not in through:
             return state or "UNKNOWN"
         time.sleep(every)
 

@@ -25,6 +25,7 @@ from hpc_utils.records.load import Refused, verify
 from hpc_utils.strict import Strict
 
 from . import local
+from .emulated import Unsettled
 from .place import Place
 from .request import Request, prepare
 from .watch import follow
@@ -43,11 +44,12 @@ class RunsFailed(RuntimeError):
 
 
 class Series(Strict):
-    """Runs that differ in rank count and in the values of `matrix`."""
+    """Runs that differ in rank count and in the values of `matrix`, at most `ranks_per_node` on a node even where more fit."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
     notebook: str
     ranks: list[int] = Field(min_length=1)
+    ranks_per_node: int | None = Field(None, ge=1)
     parameters: dict[str, Any] = Field({})
     matrix: dict[str, list[Any]] = Field({})
 
@@ -141,7 +143,8 @@ def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> P
     machine's speed widens the intervals instead of favouring one configuration.
 
     Args:
-        needs_data: its data set must be here, because runs are to be started.
+        needs_data: its data set must be here, because runs are to be started. Else an emulated run that lacks what it
+            follows from is not applicable, with the reason; to start one that is an error.
 
     Raises:
         StudyError: no such study, a wrong file, or a series that asks for what can nowhere run; names it.
@@ -158,19 +161,21 @@ def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> P
                 shared["device"] = "emulated"
             for values, ranks in _combinations(series, place, shared):
                 given = {name: plain(name, value) for name, value in (shared | values).items()}
-                why = place.refusal(ranks, given)
+                key = (series.name, ranks, *map(str, values.values()))
+                why = place.refusal(ranks, given, series.ranks_per_node)
                 if why:
-                    key = (series.name, ranks, *map(str, values.values()))
                     missing[key] = NotApplicable(series.name, ranks, values, why)
                     continue
                 # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
                 given |= {"repeat": repeat, "seed": given.get("seed", 0) + repeat - 1}
                 notebook = paths.notebooks() / f"{series.notebook}.ipynb"
                 try:
-                    request = prepare(
-                        notebook, given, place.layout(ranks), hardware=place.hardware, needs_data=needs_data
-                    )
+                    layout = place.layout(ranks, series.ranks_per_node)
+                    request = prepare(notebook, given, layout, hardware=place.hardware, needs_data=needs_data)
                 except ConfigError as error:
+                    if isinstance(error, Unsettled) and not needs_data:
+                        missing[key] = NotApplicable(series.name, ranks, values, str(error))
+                        continue
                     raise StudyError(f"{name}, series {series.name!r}: {error}") from None
                 points.append(Point(series.name, ranks, repeat, request))
     return Plan(Path(name).stem, study, place, points, list(missing.values()))

@@ -20,7 +20,7 @@ from .ask import attempt
 from .cpu import core_groups, emulates_bf16
 from .digest import measuring_digest
 from .git import commit, dirty
-from .machine import hardware, hardware_id, machine_in
+from .machine import hardware, hardware_id, link_gbit_in, links_in, machine_in
 from .scheduler import job
 from .software import environment, host, versions
 from .system import system_markdown, write_system
@@ -37,6 +37,8 @@ __all__ = [
     "hardware_id",
     "host",
     "job",
+    "link_gbit_in",
+    "links_in",
     "machine_in",
     "measuring_digest",
     "require",

@@ -37,6 +37,18 @@ def machine_in(hardware_id: str) -> str:
     return found[1] if found else hardware_id
 
 
+def links_in(hardware_id: str) -> str:
+    """What the links of a hardware id are limited to by hand: 1gbit of rehearsal-cpu-0123abcd-1gbit; "" if they are not."""
+    found = re.search(r"-[0-9a-f]{8}-([0-9.]+[kmg]bit)$", hardware_id)
+    return found[1] if found else ""
+
+
+def link_gbit_in(hardware_id: str) -> float | None:
+    """The same in Gbit/s, 0.3 of 300mbit; None if they are not limited."""
+    rate = links_in(hardware_id)
+    return float(rate[:-4]) * {"k": 1e-6, "m": 1e-3, "g": 1.0}[rate[-4]] if rate else None
+
+
 def fingerprint(hardware: Mapping[str, Any]) -> str:
     """8 hex digits of the CPU model, its cores (physical and usable), and the GPUs' names and count.
 

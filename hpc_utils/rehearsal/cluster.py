@@ -73,6 +73,11 @@ class Cluster:
         """What the nodes' links are limited to now, as `1gbit`; None if they are not."""
         return self._ask("status")["rate"]
 
+    @property
+    def by_hand(self) -> str | None:
+        """The same, without what a run that is measured now has them limited to."""
+        return self._ask("status")["by_hand"]
+
     def kill_node(self, name: str) -> None:
         """A power cut: everything on the node is gone at once; Slurm notices within some 15 s."""
         if not self._has_power(name):

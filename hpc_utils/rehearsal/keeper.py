@@ -113,6 +113,7 @@ class Keeper:
             "daemons": {daemon.name: daemon.process.alive for daemon in self.daemons},
             "power": self.nodes.power(),
             "rate": self.nodes.rate,
+            "by_hand": self.links.by_hand,
             "held": self.links.held_by,
         }
 

@@ -30,6 +30,11 @@ class Links:
         """What measures over them now."""
         return list(self._held.values())
 
+    @property
+    def by_hand(self) -> str | None:
+        """What they are limited to when nobody measures over them, so what somebody has set."""
+        return self._before if self._held else self._nodes.rate
+
     def shape(self, rate: str | None) -> None:
         """Limit them to `rate`, None for no limit; ClusterError while somebody measures over them."""
         if self._held:

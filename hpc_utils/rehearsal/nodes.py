@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -65,9 +66,19 @@ class Nodes:
         gone.voice.close()
 
     def shape(self, rate: str | None) -> None:
-        """Limit every node's link, both ways, also of nodes that start later; None lifts the limit."""
-        for name, node in self.running.items():
-            network.shape(name, node.daemon.process.pid, rate)
+        """Limit every node's link, both ways, also of nodes that start later; None lifts the limit.
+
+        All of them or none: ClusterError if one cannot be limited, and the others are then as before.
+        """
+        pids = {name: node.daemon.process.pid for name, node in self.running.items() if node.daemon.process.alive}
+        try:
+            for name, pid in pids.items():
+                network.shape(name, pid, rate)
+        except ClusterError:
+            for name, pid in pids.items():
+                with suppress(ClusterError):  # the one that could not be limited may not be reached at all
+                    network.shape(name, pid, self.rate)
+            raise
         self.rate = rate
 
     def _spawn(self, name: str) -> Running:

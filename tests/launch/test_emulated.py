@@ -13,6 +13,7 @@ from hpc_utils.launch import emulated
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.place import Place
 from hpc_utils.launch.request import Layout, Request, prepare
+from hpc_utils.launch.submission import read_point, write_points
 from hpc_utils.paths import notebooks
 from hpc_utils.records import probes
 from hpc_utils.records.identity import settings
@@ -34,8 +35,8 @@ def measure_compute(**changes: Any) -> str:
     return probes.keep("compute", "slow", record | changes).stem
 
 
-def measure_allreduce(nodes: int = 2, seconds: float = 0.01, **changes: Any) -> None:
-    samples = [{"bytes": size * MEGABYTE, "seconds": [size * seconds / 10, 9.0, 0.0]} for size in (5, 15)]
+def measure_allreduce(nodes: int = 2, seconds: float = 0.01, sizes: tuple = (5, 15), **changes: Any) -> None:
+    samples = [{"bytes": size * MEGABYTE, "seconds": [size * seconds / 10, 9.0, 0.0]} for size in sizes]
     record = {"hardware_id": HERE, "nodes": nodes, "ranks_per_node": 1, "link_gbit": None}
     probes.keep("allreduce", "slow", record | {"groups": {"all": {"samples": samples}}} | changes)
 
@@ -58,6 +59,31 @@ def test_the_newest_profile_and_the_least_dilation_are_part_of_the_run(results: 
     assert request(link_gbit=0.3).config.dilation == 2
     assert request(Layout(), link_gbit=1).config.dilation == 1, "one rank communicates nothing"
     assert settings(made.config.model_dump()) == settings(request(link_gbit=1, dilation=7).config.model_dump())
+
+
+def test_a_submitted_run_stays_what_it_was_named(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """... whatever is measured while it waits; a new one follows from the new record."""
+    monkeypatch.setenv("HPC_CLUSTER", HERE)
+    profile = Path(results / "probes/compute" / f"{measure_compute()}.json")
+    measure_allreduce(seconds=0.033)
+    made = request(link_gbit=1)
+    write_points(tmp_path / "points.json", [made])
+    measure_allreduce(seconds=0.066, provenance={"collected_at": "2999"})
+    assert request(link_gbit=1).config.dilation == 9
+    again, _ = read_point(tmp_path / "points.json", 0)
+    assert (again.run_id, again.config.dilation) == (made.run_id, 5)
+    profile.unlink()
+    with pytest.raises(ConfigError, match="no such record"):
+        read_point(tmp_path / "points.json", 0)
+
+
+def test_a_newer_record_of_smaller_messages_hides_no_older_one(results: Path) -> None:
+    measure_compute()
+    measure_allreduce(seconds=0.033)
+    measure_allreduce(seconds=0.066, sizes=(1, 2), provenance={"collected_at": "2999"})
+    assert request(link_gbit=1).config.dilation == 5
 
 
 @pytest.mark.parametrize(
@@ -95,6 +121,24 @@ def test_the_command_to_measure_asks_for_what_is_missing(results: Path) -> None:
     config = RunConfig(**EMULATED | {"workload": "mine:make", "workload_args": {"depth": 2}, "channels_last": False})
     said = re.findall(r"-p (\S+)", emulated.command(config))
     assert computed(RunConfig(**parse_assignments(said))) == computed(config)
+
+
+def test_a_plan_leaves_out_what_nothing_measured_tells(results: Path, tmp_path: Path) -> None:
+    """... while to start it is an error that says what to measure."""
+    measure_compute()
+    text = 'title = "T"\n[parameters]\nworkload = "cnn"\ndevice = "emulated"\nevaluate_every = 0\nlink_gbit = 1\n'
+    text += '[[series]]\nname = "weak"\nnotebook = "02_ddp"\nranks = [1, 2]\nparameters = { batch_per_device = 16 }\n'
+    (tmp_path / "mine.toml").write_text(text)
+    place = Place(HERE, ranks_per_node=1, fixed_links="")
+    plan = studies.plan(str(tmp_path / "mine.toml"), place, needs_data=False)
+    assert [point.ranks for point in plan.points] == [1]
+    assert [point.ranks for point in plan.not_applicable] == [2]
+    assert "hpc bench allreduce` on 2 nodes" in plan.impossible[0]
+    with pytest.raises(studies.StudyError, match="hpc bench allreduce"):
+        studies.plan(str(tmp_path / "mine.toml"), place)
+    (tmp_path / "mine.toml").write_text(text.replace("batch_per_device = 16", "global_batch = 3"))
+    with pytest.raises(studies.StudyError, match="global_batch=3"):
+        studies.plan(str(tmp_path / "mine.toml"), place, needs_data=False)
 
 
 def test_a_study_stays_emulated_where_a_cluster_says_cpu(results: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hpc_utils import provenance
 from hpc_utils.cli.links import held_for
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.launch import cluster, submit
@@ -36,6 +37,13 @@ def test_a_machine_has_no_links_to_limit(results: Path) -> None:
         train(request.config)
 
 
+def test_a_runs_links_are_not_named_twice(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_CLUSTER", "rehearsal-cpu-0123abcd-1gbit")
+    request = prepare(notebooks() / "02_ddp.ipynb", {"link_gbit": 0.3})
+    with pytest.raises(ConfigError, match="named for links of 1gbit"), held_for(request, on_nodes=True):
+        pass
+
+
 def test_a_study_says_where_links_cannot_be_limited(results: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(STUDY)
     here = studies.plan(str(tmp_path / "mine.toml"))
@@ -47,13 +55,41 @@ def test_a_study_says_where_links_cannot_be_limited(results: Path, tmp_path: Pat
     assert len({request.run_id for request in there.requests}) == 3
 
 
+def test_ranks_between_which_a_link_is_measured_lie_on_nodes_of_their_own(results: Path, tmp_path: Path) -> None:
+    """... however many would fit on one; this machine alone has no second node."""
+    (tmp_path / "mine.toml").write_text(STUDY.replace("ranks = [2]", "ranks = [2]\nranks_per_node = 1"))
+    (tmp_path / "together.toml").write_text(STUDY)
+    roomy = Place("h", ranks_per_node=4, most_nodes=2, fixed_links="")
+    apart = studies.plan(str(tmp_path / "mine.toml"), roomy)
+    assert [str(request.layout) for request in apart.requests] == ["2x1"] * 3
+    together = studies.plan(str(tmp_path / "together.toml"), roomy)
+    assert [request.config.link_gbit for request in together.requests] == [None]
+    assert [point.values["link_gbit"] for point in together.not_applicable] == [1, 0.3]
+    assert "ranks_per_node = 1" in together.not_applicable[0].why
+    here = studies.plan(str(tmp_path / "mine.toml"))
+    assert not here.requests
+    assert "need 2 nodes" in here.impossible[0]
+
+
+@pytest.mark.parametrize("fixed", ["", "as they are"])
+def test_a_rate_that_is_no_number_is_refused_by_name(results: Path, tmp_path: Path, fixed: str) -> None:
+    (tmp_path / "mine.toml").write_text(STUDY.replace("1, 0.3", '"fast"'))
+    with pytest.raises(studies.StudyError, match=r"'links': link_gbit='fast'"):
+        studies.plan(str(tmp_path / "mine.toml"), Place("h", ranks_per_node=1, fixed_links=fixed))
+
+
+@pytest.mark.parametrize("name", ["links", "emulated"])
+def test_the_shipped_studies_of_links_measure_links(name: str) -> None:
+    several = [series for series in studies.read(name).series if max(series.ranks) > 1]
+    assert {series.ranks_per_node for series in several} == {1}
+
+
 def test_links_limited_by_hand_are_part_of_the_hardwares_name() -> None:
     rehearsal = cluster.read("rehearsal").linked("")
     plain = rehearsal.hardware_id()
     by_hand = rehearsal.linked("2.5gbit")
     assert by_hand.hardware_id() == f"{plain}-2.5gbit"
-    assert (cluster.links_in(plain), cluster.links_in(by_hand.hardware_id())) == ("", "2.5gbit")
-    assert cluster.links_in("lumi-g-gpu") == ""
+    assert (provenance.links_in(plain), provenance.links_in(by_hand.hardware_id())) == ("", "2.5gbit")
     reasons = [
         submit._fixed_links(one) for one in (rehearsal, by_hand, rehearsal.linked(None), cluster.read("lumi-g"))
     ]

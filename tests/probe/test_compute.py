@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from hpc_utils.cli import main
 from hpc_utils.config import RunConfig
+from hpc_utils.launch.compute import _environment
 from hpc_utils.probe import compute
 from hpc_utils.records import profile
 from hpc_utils.train.resolve import resolve
@@ -41,6 +42,21 @@ def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> N
     assert [p.shape for p in resolve(emulated).model().parameters()] == [p.shape for p in model.parameters()]
     for change in ({"threads_per_rank": 2}, {"optimizer": "adamw"}, {"precision": "bf16"}):
         assert profile.newest(config.model_copy(update=change), record["hardware_id"]) is None
+
+
+def test_what_measures_is_no_rank_of_whatever_launched_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "h",
+        "TORCHELASTIC_RUN_ID": "x",
+    }
+    for name, value in (launched | {"HPC_RUN_DIR": "r", "OMP_NUM_THREADS": "4", "HPC_RESULTS": "here"}).items():
+        monkeypatch.setenv(name, value)
+    env = _environment("folder")
+    assert not {*launched, "HPC_RUN_DIR"} & set(env)
+    assert (env["OMP_NUM_THREADS"], env["HPC_RESULTS"]) == ("4", "here")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.provenance import hardware, hardware_id
+from hpc_utils.provenance import hardware, hardware_id, link_gbit_in, links_in
 from hpc_utils.provenance.machine import infiniband, network
 
 NODE = {
@@ -50,6 +50,22 @@ def test_a_clusters_name_replaces_it(name: str, told: str | None, monkeypatch: p
     digits = hardware_id(NODE)
     monkeypatch.setenv("HPC_CLUSTER", name)
     assert hardware_id(NODE) == (told or digits)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "links", "gbit"),
+    [
+        ("rehearsal-cpu-0123abcd", "", None),
+        ("rehearsal-cpu-0123abcd-1gbit", "1gbit", 1.0),
+        ("rehearsal-cpu-0123abcd-300mbit", "300mbit", 0.3),
+        ("rehearsal-cpu-0123abcd-2.5kbit", "2.5kbit", 2.5e-6),
+        ("lumi-g-gpu", "", None),
+        ("0123abcd", "", None),
+    ],
+)
+def test_links_limited_by_hand_are_read_from_the_id(hardware: str, links: str, gbit: float | None) -> None:
+    assert links_in(hardware) == links
+    assert link_gbit_in(hardware) == (None if gbit is None else pytest.approx(gbit))
 
 
 def interface(root: Path, name: str, speed: str, driver: str | None, physical: bool = True) -> None:

@@ -120,6 +120,28 @@ def test_what_was_trained_is_found_again_by_what_was_planned(tmp_path: Path, res
     assert budget.estimate(forecast.points(plan), known.runs, known.epochs, limit=60).basis.tolist() == ["measured"]
 
 
+def test_a_rehearsal_costs_the_same_wherever_it_was(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """... over whatever links; and a file that somebody is still writing costs no chapter."""
+    folder = tmp_path / "clusters"
+    folder.mkdir()
+    for name in ("rehearsal", "leonardo"):
+        (folder / f"{name}.toml").write_text((clusters.paths.clusters() / f"{name}.toml").read_text())
+    (folder / "draft.toml").write_text("title = ")
+    monkeypatch.setattr(clusters.paths, "clusters", lambda: folder)
+    plain, limited = "rehearsal-cpu-0123abcd", "rehearsal-cpu-89abcdef-300mbit"
+    asked = [plain, limited, "leonardo-gpu", "leonardo-gpu-0123abcd", "gone-cpu-0123abcd-1gbit", "0123abcd"]
+    assert {one: node.name for one, node in clusters.prices(asked).items()} == {
+        plain: "cpu", limited: "cpu", "leonardo-gpu": "gpu"
+    }  # fmt: skip
+    assert "draft.toml" in capsys.readouterr().err
+    gbits = clusters.link_gbits(asked)
+    assert gbits == {"leonardo-gpu": clusters.read("leonardo").network.link_gbit} | {
+        limited: 0.3, "gone-cpu-0123abcd-1gbit": 1.0
+    }  # fmt: skip
+
+
 def test_every_cluster_s_nodes_have_a_price(results: Path) -> None:
     prices = clusters.prices()
     assert prices["lumi-g-gpu"].cost(2, 1, 1.0) == 8 and prices["lumi-g-small"].cost(1, 4, 1.0) == 2

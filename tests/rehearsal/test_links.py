@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from hpc_utils.cli.on_cluster import links_now
 from hpc_utils.rehearsal import Cluster, ClusterError, network, rate_of
+from hpc_utils.rehearsal.daemons import Daemon
+from hpc_utils.rehearsal.links import Links
+from hpc_utils.rehearsal.nodes import Nodes, Running
+from hpc_utils.rehearsal.process import Process
 
 from .support import slurm, state, wait_for
 
@@ -79,11 +85,51 @@ def test_only_nodes_of_the_cluster_lose_power(linked: Cluster) -> None:
         linked.kill_node("node3")
 
 
-def test_who_measures_holds_the_links_until_the_end(linked: Cluster) -> None:
+def test_what_was_set_by_hand_is_known_while_a_run_has_the_links() -> None:
+    links = Links(Nodes(None))  # no node is running, so nothing is shaped
+    links.shape("200mbit")
+    assert links.by_hand == "200mbit"
+    held, other = socket.socketpair()
+    with other:
+        links.hold(held, "1gbit", by="mine")
+        assert links.by_hand == "200mbit"
+        links.release(held)
+    assert links.by_hand == "200mbit"
+    links.shape(None)
+    assert links.by_hand is None
+
+
+def test_links_are_limited_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """... but for nodes whose slurmd ended by itself, which get the rate with their power."""
+    rates: dict[str, str | None] = {}
+    broken: list[str] = []
+
+    def shape(name: str, pid: int, rate: str | None) -> None:
+        if name in broken:
+            raise ClusterError(f"tc: {name}")
+        rates[name] = rate
+
+    monkeypatch.setattr(network, "shape", shape)
+    here, gone = Process.of(os.getpid()), Process(os.getpid(), -1)
+    nodes = Nodes(None)
+    for name, process in (("node1", here), ("node2", gone), ("node3", here)):
+        nodes.running[name] = Running(Daemon(name, process, Path()), None, None)
+    nodes.shape("200mbit")
+    assert rates == {"node1": "200mbit", "node3": "200mbit"}
+    broken.append("node3")
+    with pytest.raises(ClusterError, match="node3"):
+        nodes.shape("1gbit")
+    assert (nodes.rate, rates["node1"]) == ("200mbit", "200mbit")
+
+
+def test_who_measures_holds_the_links_until_the_end(linked: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """... and what is submitted meanwhile is named by what was set by hand."""
+    monkeypatch.setenv("SLURM_CONF", str(linked.conf))
     linked.shape("200mbit")
     with linked.holding("100mbit", by="mine"):
         status = linked.status()
         assert (status.rate, status.held) == ("100mbit", ["mine"])
+        assert links_now() == "200mbit"
         with pytest.raises(ClusterError, match="while mine is measured"):
             linked.shape(None)
         with pytest.raises(ClusterError, match="while mine is measured"), linked.holding("1gbit", by="other"):

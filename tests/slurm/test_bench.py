@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from hpc_utils.records import probes
 
 from .conftest import Desk
 
 
 def test_the_link_between_two_nodes_is_measured(desk: Desk) -> None:
+    """... while nobody changes it, and the record says what it is limited to."""
     command = ["bench", "allreduce", "--cluster", "rehearsal", "--repeats=1", "--largest=1"]
-    said = desk.hpc(*command, "--nodes=2", "--ranks-per-node=1")
+    held: list[str] = []
+    desk.cluster.shape("500mbit")
+    try:
+        with ThreadPoolExecutor() as pool:
+            done = pool.submit(desk.hpc, *command, "--nodes=2", "--ranks-per-node=1")
+            desk.wait(lambda: held.extend(desk.cluster.status().held) or held or done.done())
+            said = done.result()
+        desk.wait(lambda: not desk.cluster.status().held)
+    finally:
+        desk.cluster.shape(None)
+    assert held == ["hpc bench allreduce"]
     record = probes.newest("allreduce", desk.results)
     assert (record["nodes"], record["ranks_per_node"]) == (2, 1)
     assert record["hardware_id"].startswith("rehearsal-cpu")
+    assert (record["hardware_id"].endswith("-500mbit"), record["link_gbit"]) == (True, 0.5)
     assert record["provenance"]["job"]["nodelist"] == "node[1-2]"
     assert list(record["groups"]) == ["all"]
     assert f"{record['name']}.json" in said.stdout

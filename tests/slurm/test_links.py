@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from hpc_utils import records
@@ -31,6 +32,13 @@ def test_a_runs_links_are_limited_while_it_is_measured(desk: Desk) -> None:
     (run,) = records.load(desk.results).runs.itertuples()
     assert run.link_gbit == 0.01
     assert run.step_p50 > 0.5 * 4 * run.parameters * 8 / 0.01e9, "each node sends all gradients once a step"
+
+
+def test_a_plan_holds_the_points_whose_links_are_limited(desk: Desk) -> None:
+    said = desk.hpc("plan", "links", "--cluster", "rehearsal", "--csv", desk.folder / "rows.csv")
+    assert "not applicable" not in said.stdout
+    rows = pd.read_csv(desk.folder / "rows.csv")
+    assert rows[rows.series == "links-8"].runs.sum() == 5 * 3
 
 
 @pytest.mark.parametrize(

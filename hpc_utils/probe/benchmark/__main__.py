@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
         with ranks.setup(RunConfig(batch_per_device=1, collective_timeout=COLLECTIVE)) as joined:
             if joined.oversubscribed:
                 say.line("more ranks than cores: they wait for each other's, and the times say little of the machine")
-            record = origin | _measured(asked, joined, say)
+            record = origin | _measured(asked, joined, say, origin["hardware_id"])
             if joined.is_main:
                 _keep(asked, joined, record, say)
             joined.barrier()  # end together: launchers complain at length of a store that is gone before them
@@ -63,10 +63,13 @@ def _keep(asked: argparse.Namespace, joined: Ranks, record: dict[str, Any], say:
         atomic.write_json(asked.copy, record)
 
 
-def _measured(asked: argparse.Namespace, joined: Ranks, say: Say) -> dict[str, Any]:
+def _measured(asked: argparse.Namespace, joined: Ranks, say: Say, hardware: str) -> dict[str, Any]:
     if asked.what == "allreduce":
         bench = allreduce
-        record = bench.measure(joined, repeats=asked.repeats, largest=asked.largest, seconds=SECONDS, say=say)
+        record = bench.measure(
+            joined, repeats=asked.repeats, largest=asked.largest, seconds=SECONDS, say=say,
+            link_gbit=provenance.link_gbit_in(hardware),
+        )  # fmt: skip
     else:
         from hpc_utils.probe.benchmark import storage as bench
 

@@ -54,10 +54,15 @@ class Point:
     seconds: list[float]
 
 
-def measure(ranks: Ranks, *, repeats: int, largest: int, seconds: float, say: Say) -> dict[str, Any]:
+def measure(
+    ranks: Ranks, *, repeats: int, largest: int, seconds: float, say: Say, link_gbit: float | None = None
+) -> dict[str, Any]:
     """The record but for its origin: each size's time on the slowest rank, `repeats` of them, interleaved.
 
     Sizes are 4 B to `largest` MiB in powers of four. What would not fit into `seconds` is left out, and that is said.
+
+    Args:
+        link_gbit: what the nodes' links are limited to on purpose, Gbit/s.
 
     Raises:
         ConfigError: there is only one rank.
@@ -84,7 +89,7 @@ def measure(ranks: Ranks, *, repeats: int, largest: int, seconds: float, say: Sa
         "nodes": ranks.nodes,
         "ranks_per_node": ranks.ranks_per_node,
         "world_size": ranks.world_size,
-        "link_gbit": None,  # Gbit/s of links that are shaped on purpose; whoever shapes them says it here
+        "link_gbit": link_gbit,
         "groups": {group.name: _described(group, points) for group in groups},
     }
 
