@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .scaling import SAME
+from .points import SAME, number
 
 NAN = float("nan")
 HOUR, KWH = 3600, 3.6e6  # s; J
@@ -174,7 +174,7 @@ def _configurations(
     runs: pd.DataFrame, spent: pd.DataFrame, *, best: pd.Series | None = None, target: float | None = None
 ) -> pd.DataFrame:
     """`spent`, a row a run that got there, as a row a configuration of all `runs`."""
-    told = spent[["run_id", *MEASURES, "unit"]]
+    told = spent[["run_id", *MEASURES, "unit"]].reset_index(drop=True)
     every = runs[["run_id", *KEYS]].merge(told, on="run_id", how="left")
     every["best"] = NAN if best is None else every.run_id.map(best)
     rows = []
@@ -200,14 +200,20 @@ def _configurations(
 
 
 def _efficiency(table: pd.DataFrame) -> pd.Series:
-    """Device-seconds of the smallest configuration over each row's own, where all of `SAME` is equal."""
+    """Device-seconds of the quickest of the smallest configurations over each row's own, where all of `SAME` is equal; one
+    device needs no link and stands beside those of every link."""
     found = pd.Series(NAN, table.index)
     device_seconds = table.seconds * table.world_size
-    for _, curve in table[table.seconds.notna()].groupby(SAME, dropna=False):
-        fewest = curve[curve.world_size == curve.world_size.min()]
-        alone = fewest[fewest.parallel == "none"]
-        base = device_seconds[(fewest if alone.empty else alone).index].min()
-        found[curve.index] = base / device_seconds[curve.index]
+    known = table[table.seconds.notna()]
+    alone = known.world_size == 1
+    family = number(known, [name for name in SAME if name != "link_gbit"])
+    for own in np.unique(family):
+        for _, linked in known[family == own].groupby("link_gbit", dropna=False):
+            curve = pd.concat([known[(family == own) & alone], linked[linked.world_size > 1]])
+            fewest = curve[curve.world_size == curve.world_size.min()]
+            ungrouped = fewest[fewest.parallel == "none"]
+            base = device_seconds[(fewest if ungrouped.empty else ungrouped).index].min()
+            found[curve.index] = base / device_seconds[curve.index]
     return found
 
 

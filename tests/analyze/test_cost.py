@@ -153,3 +153,11 @@ def test_configurations_without_a_time_are_left_out_and_said() -> None:
     assert "GPU-hours" in found.reason[3], "those left out have no say in what is compared"
     with pytest.raises(ValueError, match="nothing to recommend"):
         recommend(cost.to_accuracy(runs, epochs, 0.95, PRICES))
+
+
+def test_limited_links_are_measured_against_one_device_which_needs_none() -> None:
+    runs, epochs = records({"world": 1, "seconds": 100.0}, {"world": 2, "seconds": 60.0, "link_gbit": 1.0},
+                           {"world": 2, "seconds": 80.0, "link_gbit": 0.3})  # fmt: skip
+    table = cost.to_finish(runs, epochs, PRICES).set_index("link_gbit")
+    assert table.efficiency[1.0] == pytest.approx(100 / 120) and table.efficiency[0.3] == pytest.approx(100 / 160)
+    assert table.efficiency[table.world_size == 1].tolist() == [1.0]

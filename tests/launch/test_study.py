@@ -129,15 +129,11 @@ def test_targets_have_the_same_names_on_both_sides() -> None:
 
 
 def test_the_shipped_studies_are_sound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from hpc_utils import datasets, paths
+    from hpc_utils import paths
 
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path))
     for path in paths.studies().glob("*.toml"):
-        try:
-            plan = studies.plan(path.stem)
-        except datasets.DataError as error:
-            assert "hpc data fetch" in str(error)
-            continue
+        plan = studies.plan(path.stem, needs_data=False)  # nor what an emulated device waits by
         assert all(chapter.run is None or any(p.series == chapter.run["series"] for p in plan.points + plan.not_applicable)
                    for chapter in plan.study.chapters)  # fmt: skip
 
