@@ -59,6 +59,15 @@ class Costs:
 WIDTHS = Costs(scale=0.3, group=2.0, host=3.0, reach=0.2, latency=1.0, overlap=1.0)
 
 
+BOTTLENECKS = {
+    "data": "data loading",
+    "host": "communication: processor",
+    "latency": "communication: latency",
+    "bandwidth": "communication: bandwidth",
+    "straggler": "stragglers",
+}
+
+
 class Step(NamedTuple):
     """A step's parts in seconds. What is lost to communication is exposed: not hidden behind the backward pass.
 
@@ -82,10 +91,9 @@ class Step(NamedTuple):
 
     @property
     def bottleneck(self) -> str:
-        """What costs most beside computing, if that is more than a tenth of the step; else compute."""
-        lost = {name: getattr(self, name) for name in ("data", "host", "latency", "bandwidth", "straggler")}
-        worst = max(lost, key=lost.__getitem__)
-        return worst if lost[worst] > NEGLIGIBLE * self.seconds else "compute"
+        """What costs most beside computing, if that is more than a tenth of the step; else computing (`BOTTLENECKS`)."""
+        worst = max(BOTTLENECKS, key=lambda name: getattr(self, name))
+        return BOTTLENECKS[worst] if getattr(self, worst) > NEGLIGIBLE * self.seconds else "computing"
 
 
 def step(

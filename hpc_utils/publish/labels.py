@@ -17,8 +17,14 @@ def apart(table: pd.DataFrame) -> list[str]:
 
 def more(row, names: list[str]) -> str:
     """`, digest 1f2e3d4c, emulated`: the values of those columns for a label, and that nothing was computed."""
-    values = "".join(f", {name.replace('_', ' ')} {str(getattr(row, name))[:12]}" for name in names)
+    values = "".join(f", {_said(name, getattr(row, name))}" for name in names)
     return values + (", emulated" if emulated(row) else "")
+
+
+def _said(name: str, value) -> str:
+    if name == "link_gbit":
+        return "links as they are" if pd.isna(value) else f"{value:g} Gbit/s"
+    return f"{name.replace('_', ' ')} {str(value)[:12]}"
 
 
 def emulated(row) -> bool:

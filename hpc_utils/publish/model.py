@@ -22,13 +22,6 @@ PARTS = {
     "latency": ("communication: latency", "#CC79A7", "xxx"),
     "straggler": ("waiting for the slowest rank", "#D55E00", "///"),
 }
-LOOKS = (
-    ("#0072B2", "-", "o"),
-    ("#D55E00", "--", "s"),
-    ("#009E73", "-.", "D"),
-    ("#CC79A7", ":", "^"),
-    ("0.25", (0, (6, 2)), "v"),
-)
 
 
 def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
@@ -41,7 +34,7 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
     figure, (times, off) = plt.subplots(1, 2, figsize=(style.PAGE, 2.6), width_ratios=(3, 2))
     many = errors[errors.world_size > 1]
     for (colour, line, marker), batch in zip(
-        itertools.cycle(LOOKS), sorted(set(many.batch_per_device)), strict=False
+        itertools.cycle(style.SERIES), sorted(set(many.batch_per_device)), strict=False
     ):
         own = curve[curve.batch_per_device == batch].sort_values("gbit")
         times.fill_between(own.gbit, own.low, own.high, color=colour, alpha=0.15, linewidth=0)
@@ -111,7 +104,7 @@ def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
     figure, panels = plt.subplots(1, 2, figsize=(style.PAGE, 2.5), sharey=True)
     for axes, kind in zip(panels, ("strong", "weak"), strict=True):
         own = {label: frame for label, frame in predicted.items() if frame.kind.iloc[0] == kind}
-        for (colour, line, marker), (label, frame) in zip(itertools.cycle(LOOKS), own.items(), strict=False):
+        for (colour, line, marker), (label, frame) in zip(itertools.cycle(style.SERIES), own.items(), strict=False):
             axes.fill_between(
                 frame.world_size, frame.efficiency_low, frame.efficiency_high, color=colour, alpha=0.13, linewidth=0
             )
@@ -150,7 +143,7 @@ def laws(measured: pd.DataFrame, curves: Mapping[str, pd.DataFrame], title: str)
         measured: world_size, seconds (median), low, high, held_out. curves: name -> world_size, seconds.
     """
     figure, axes = plt.subplots(figsize=(style.COLUMN, 2.6))
-    for (colour, line, _), (name, curve) in zip(LOOKS, curves.items(), strict=False):
+    for (colour, line, _), (name, curve) in zip(style.SERIES, curves.items(), strict=False):
         axes.plot(curve.world_size, curve.seconds, color=colour, linestyle=line, label=name)
     for held_out, face in ((False, "0.15"), (True, "white")):
         rows = measured[measured.held_out == held_out]
@@ -175,7 +168,7 @@ def stragglers(replayed: pd.DataFrame, slow: pd.DataFrame) -> Figure:
         replayed: as of `simulate.replay`. slow: as of `simulate.one_slow_rank`.
     """
     figure, (times, longer) = plt.subplots(1, 2, figsize=(style.PAGE, 2.4))
-    colour = LOOKS[0][0]
+    colour = style.SERIES[0][0]
     times.fill_between(
         replayed.world_size, replayed.p05, replayed.p95, color=colour, alpha=0.2, linewidth=0, label="90 % of steps"
     )
@@ -184,7 +177,7 @@ def stragglers(replayed: pd.DataFrame, slow: pd.DataFrame) -> Figure:
     times.set_ylim(bottom=0)
     times.set_ylabel("time of a step (s)")
     times.legend(loc="lower right")
-    for (shade, line, marker), (factor, own) in zip(LOOKS, slow.groupby("slow"), strict=False):
+    for (shade, line, marker), (factor, own) in zip(style.SERIES, slow.groupby("slow"), strict=False):
         longer.plot(
             own.world_size, 100 * (own.longer - 1), color=shade, linestyle=line, marker=marker, markersize=3,
             label=f"one rank {100 * (factor - 1):.0f} % slower",

@@ -213,9 +213,9 @@ def _lines(
     """
     configurations = list(_configurations(rows))
     both = rows.baseline.nunique() > 1 or column == "efficiency"
-    for number, (label, points) in enumerate(configurations):
+    for number, (label, points, series) in enumerate(configurations):
         first = points.iloc[0]
-        mine = _look(first, look)
+        mine = _look(first, series | (look or {}))
         if both:
             label += f", T(1) {'without a group' if first.baseline == 'none' else 'DDP on one rank'}"
         aside = 1 + shift + 0.025 * (number - (len(configurations) - 1) / 2)
@@ -236,18 +236,23 @@ def _lines(
         _name_layouts(axes, rows, column, above=layouts == "above")
 
 
-def _configurations(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """(label, points) of each; of several layouts of a rank count the one with the fewest nodes first."""
+def _configurations(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict]]:
+    """(label, points, look) of each; of several layouts of a rank count the one with the fewest nodes first. More than the
+    precision tells apart by a look of its own what the precision's does not."""
     names = labels.apart(rows)
+    kinds = rows[[*names, "emulated"]].drop_duplicates().reset_index(drop=True)
     for precision in labels.ordered(rows.precision):
         for baseline in ("none", "ddp"):
             own = rows[(rows.precision == precision) & (rows.baseline == baseline)]
             for _, points in own.groupby([*names, "emulated"], dropna=False):
                 points = points.sort_values(["world_size", "nodes"])
-                yield precision + labels.more(points.iloc[0], names), points
+                same = kinds.eq(points.iloc[0][kinds.columns]) | (kinds.isna() & points.iloc[0][kinds.columns].isna())
+                colour, line, marker = style.SERIES[int(same.all(axis=1).to_numpy().argmax()) % len(style.SERIES)]
+                look = {"color": colour, "linestyle": line, "marker": marker} if len(kinds) > 1 else {}
+                yield precision + labels.more(points.iloc[0], names), points, look
 
 
-def _look(row, look: dict | None) -> dict:
+def _look(row, look: dict) -> dict:
     found = {
         "color": style.COLOURS[row.precision],
         "linestyle": style.LINES[row.precision],
@@ -256,7 +261,7 @@ def _look(row, look: dict | None) -> dict:
         "fillstyle": "full" if row.baseline == "none" else "bottom",
         "markerfacecoloralt": "white",
     }
-    return found | (look or {}) | ({"markerfacecolor": "white"} if labels.emulated(row) else {})
+    return found | look | ({"markerfacecolor": "white"} if labels.emulated(row) else {})
 
 
 def _name_layouts(axes: Axes, rows: pd.DataFrame, column: str, *, above: bool) -> None:

@@ -15,6 +15,10 @@ PAGE = 7.16  # both columns
 COLOURS = {"fp32": "#0072B2", "bf16": "#D55E00", "fp16": "#CC79A7", "tf32": "#009E73"}
 MARKERS = {"fp32": "o", "bf16": "s", "fp16": "^", "tf32": "D"}
 LINES = {"fp32": "-", "bf16": "--", "fp16": ":", "tf32": "-."}
+# For lines that anything else tells apart: colour, line, marker.
+SERIES = (
+    ("#0072B2", "-", "o"), ("#D55E00", "--", "s"), ("#009E73", "-.", "D"), ("#CC79A7", ":", "^"), ("0.25", (0, (6, 2)), "v"),
+)  # fmt: skip
 IDEAL = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1}
 
 

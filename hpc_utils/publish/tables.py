@@ -50,7 +50,10 @@ def curve(row) -> str:
     """`strong, batch 768, resnet18 on cifar10, fp32`: which curve a row is of."""
     batch = f"batch {row.batch:g}" if row.kind == "strong" else f"{row.batch:g} a device"
     what = f"{row.workload} on {row.dataset}" if row.dataset else row.workload
-    return ", ".join([row.kind, batch, what, row.precision, *(["emulated"] if row.emulated in (True,) else [])])
+    links = [] if pd.isna(row.link_gbit) else [f"{row.link_gbit:g} Gbit/s"]
+    return ", ".join(
+        [row.kind, batch, what, row.precision, *links, *(["emulated"] if row.emulated in (True,) else [])]
+    )
 
 
 def _devices(row) -> str:

@@ -71,8 +71,8 @@ def test_what_the_backward_pass_hides_costs_nothing_and_the_rest_is_exposed():
     assert four.bandwidth == pytest.approx(0.025)
     slow = perfmodel.step(work(), free, topology(2, 0.32), 10, bucket_mb=1)
     assert slow.bandwidth == pytest.approx(0.03 + 4 * 0.25 - 0.12)
-    assert slow.bottleneck == "bandwidth" and four.bottleneck == "bandwidth"
-    assert perfmodel.step(work(), free, topology(2, 1000), 10, bucket_mb=1).bottleneck == "compute"
+    assert slow.bottleneck == four.bottleneck == "communication: bandwidth"
+    assert perfmodel.step(work(), free, topology(2, 1000), 10, bucket_mb=1).bottleneck == "computing"
 
 
 def test_beside_computing_gradients_travel_slower():
@@ -281,5 +281,5 @@ def test_bottlenecks_are_stretches_of_rank_counts():
     found = perfmodel.fit(measured([10.0, 1.0]), work()).scaling("strong", 256, [2, 4, 16, 64], gbit=1.0)
     stretches = perfmodel.bottlenecks(found)
     assert stretches.from_ranks.iloc[0] == 2 and stretches.to_ranks.iloc[-1] == 64
-    assert "bandwidth" in set(stretches.bottleneck) and (stretches.kind == "strong").all()
+    assert "communication: bandwidth" in set(stretches.bottleneck) and (stretches.kind == "strong").all()
     assert (stretches.from_ranks.iloc[1:].to_numpy() > stretches.to_ranks.iloc[:-1].to_numpy()).all()
