@@ -20,10 +20,11 @@ import pandas as pd
 
 from . import stats
 from .cost import HOUR, KEYS, NAN, Billing, per_run
+from .predictor import Answer
 
 Point = Mapping[str, Any]
 Part = tuple[float, ...]  # seconds: (expected, low, high)
-Predict = Callable[[Point], stats.Estimate | None]
+Predict = Callable[[Point], Answer | None]
 
 # Best first.
 BASES = {
@@ -40,6 +41,7 @@ SETUP = (30.0, 5.0, 180.0)  # of a run, where none was measured: data, model, fi
 # Evaluating a sample over training on it: forward alone is about a third of forward and backward (Kaplan et al. 2020,
 # arXiv:2001.08361, section 2.1), and it may be anything between a fifth and the same.
 EVALUATION = (1 / 3, 1 / 5, 1.0)
+LAYOUT_MOST = 1.5  # times as long, for as many devices on more nodes than were measured
 
 # What tells one configuration from another, among the points of a study and the runs that were measured.
 SAME = [
@@ -196,15 +198,21 @@ def _predicted(
         return "time limit", "time limit", (NAN, NAN, NAN), ["an emulated device: only its own runs predict it"]
     model = predict(point) if predict else None
     if model is not None and point["steps"]:
-        return "model", "model", *_from_steps(point, _ends(model))
+        seconds, notes = _from_steps(point, _ends(model.seconds))
+        return "model", "model", seconds, [*notes, *([model.note] if model.note else [])]
     near = _nearest(known, point)
     if len(near):
         first = near.iloc[0]
         # Of equal work: a device's share of it either shrinks in proportion, or not at all.
         shrinks = _between(1.0, first.world_size / point["world_size"])
-        rate = stats.median(((near.train + near.beside) / near.samples).tolist()).value
+        rate = _ends(stats.median(((near.train + near.beside) / near.samples).tolist()))
         samples = _samples(point) or near.samples.median()
-        seconds = _plus(tuple(rate * samples * factor for factor in shrinks), (near.setup.median(),) * 3)
+        # As many devices on another number of nodes: nobody measured how much slower links between nodes are.
+        slower = (1.0, 1.0, LAYOUT_MOST if first.world_size == point["world_size"] else 1.0)
+        training = tuple(
+            one * samples * factor * more for one, factor, more in zip(rate, shrinks, slower, strict=True)
+        )
+        seconds = _plus(training, (near.setup.median(),) * 3)
         notes = [f"from {_count(near)} on {first.nodes} x {first.ranks_per_node} devices"]
         return "scaled", f"scaled {_key(first)}", seconds, notes
     if seconds_per_epoch and point["train_samples"] and point["steps"]:
@@ -242,7 +250,7 @@ def _alike(known: pd.DataFrame, point: Point, names: Iterable[str]) -> pd.DataFr
     chosen = known
     for name in names:
         absent = point[name] is None or point[name] == "" or point[name] != point[name]
-        chosen = chosen[chosen[name].isna() if absent else chosen[name] == point[name]]
+        chosen = chosen[chosen[name].isna() | (chosen[name] == "") if absent else chosen[name] == point[name]]
     return chosen
 
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from . import perfmodel, work
 from .stats import Estimate
 
-WHAT = ["workload", "dataset", "precision", "hardware_id"]
+WHAT = ["workload", "dataset", "precision", "hardware_id", "settings"]
+
+
+class Answer(NamedTuple):
+    """`seconds` of a step with its 95 % interval; `note`: in what it extrapolates, "" if in nothing."""
+
+    seconds: Estimate
+    note: str
 
 
 def predictor(
     runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = (), *, gbit: float = math.inf
-) -> Callable[[Mapping[str, Any]], Estimate | None]:
-    """A function of a planned point (`WHAT`, nodes, ranks_per_node, world_size, parallel, batch_per_device): seconds of its
-    step with a 95 % interval, or None where nothing of its kind was measured in at least two configurations.
+) -> Callable[[Mapping[str, Any]], Answer | None]:
+    """A function of a planned point (`WHAT`, nodes, ranks_per_node, world_size, parallel, batch_per_device, link_gbit): the
+    time of its step, or None where nothing equal in `WHAT` was measured in at least two configurations.
 
     Args:
         runs, epochs: as of `records.load`; emulated and oversubscribed ones predict nothing.
@@ -29,7 +36,7 @@ def predictor(
     profiles = list(profiles)
     fitted: dict[tuple, perfmodel.Fitted | None] = {}
 
-    def predict(point: Mapping[str, Any]) -> Estimate | None:
+    def predict(point: Mapping[str, Any]) -> Answer | None:
         key = tuple(point[name] for name in WHAT)
         if key not in fitted:
             fitted[key] = _fit(known[key], epochs, profiles, gbit) if key in known else None
@@ -40,7 +47,8 @@ def predictor(
             [layout | {"grouped": point["parallel"] != "none", "gbit": point.get("link_gbit") or gbit}]
         )
         found = fitted[key].predict(grid).iloc[0]
-        return Estimate(found.seconds, found.low, found.high, len(fitted[key].measured))
+        seconds = Estimate(found.seconds, found.low, found.high, len(fitted[key].measured))
+        return Answer(seconds, f"extrapolation: {found.extrapolation}" if found.extrapolation else "")
 
     return predict
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import budget, stats
+from hpc_utils.analyze.predictor import Answer
 from hpc_utils.records import schema
 
 from .test_cost import SHARED, records
@@ -43,7 +44,7 @@ def ends(row: pd.Series) -> list[float]:
 
 def test_complete_runs_of_the_same_configuration_are_the_best_basis() -> None:
     known = records({"world": 2, "seconds": 1000.0}, repeats=3)
-    row = predicted(point(2), known=known, predict=lambda _: stats.Estimate(1, 1, 1, 1)).iloc[0]
+    row = predicted(point(2), known=known, predict=lambda _: Answer(stats.Estimate(1, 1, 1, 1), "")).iloc[0]
     assert row.basis == "measured" and "3 runs" in row.note
     value, low, high = ends(row)
     assert value == pytest.approx(1010 + 120 + 60) and low < value < high < 1300
@@ -65,7 +66,7 @@ def test_emulated_runs_predict_their_like_and_nothing_else_does() -> None:
     """A model or perfect scaling would take waits for computing; and other dilations take other times."""
     slowed = {"emulated": True, "dilation": 4}
     known = records({"world": 2, "seconds": 1000.0} | slowed, {"world": 1, "seconds": 9.0} | slowed | {"dilation": 1})
-    how = {"known": known, "predict": lambda _: stats.Estimate(1, 1, 1, 1), "seconds_per_epoch": 1}
+    how = {"known": known, "predict": lambda _: Answer(stats.Estimate(1, 1, 1, 1), ""), "seconds_per_epoch": 1}
     found = predicted(point(2, **slowed), point(2, **slowed | {"dilation": 5}), point(4, **slowed), **how)
     assert found.basis.tolist() == ["measured", "time limit", "time limit"]
     assert ends(found.iloc[0])[0] == pytest.approx(1000 + 120 + 60), "its own time, dilated: a job is billed for it"
@@ -110,7 +111,7 @@ def test_a_model_predicts_what_has_not_run() -> None:
 
     def predict(one) -> stats.Estimate | None:
         asked.append(one)
-        return stats.Estimate(2.0, 1.0, 4.0, 3) if one["world_size"] < 8 else None
+        return Answer(stats.Estimate(2.0, 1.0, 4.0, 3), "extrapolation: 4 ranks") if one["world_size"] < 8 else None
 
     found = predicted(point(2, warmup_steps=5), point(8), predict=predict)
     assert found.basis.tolist() == ["model", "time limit"]
@@ -135,9 +136,9 @@ def test_without_anything_the_limit_is_the_bound_and_why_is_said() -> None:
     row = predicted(point(1, steps=None, train_samples=None), seconds_per_epoch=100).iloc[0]
     assert (row.seconds, row.seconds_low, row.seconds_high, row.basis) == (LIMIT, 0, LIMIT, "time limit")
     assert "how many samples" in row.note
-    blind = predicted(point(1, test_samples=None, evaluations=1), predict=lambda _: stats.Estimate(1, 1, 1, 1)).iloc[
-        0
-    ]
+    blind = predicted(
+        point(1, test_samples=None, evaluations=1), predict=lambda _: Answer(stats.Estimate(1, 1, 1, 1), "")
+    ).iloc[0]
     assert "without evaluation" in blind.note
 
 
@@ -180,3 +181,16 @@ def test_a_row_holds_a_series_and_layout_and_a_shared_run_counts_once() -> None:
 def test_nothing_planned_is_an_empty_table() -> None:
     assert budget.table(predicted(), PRICES).empty
     assert budget.total(predicted(), PRICES)["node_hours"] == 0
+
+
+def test_as_many_devices_on_other_nodes_are_not_as_sure_as_a_measurement() -> None:
+    known = records({"world": 2, "seconds": 1000.0}, repeats=3)
+    same = predicted(point(2), known=known).iloc[0]
+    other = predicted(point(2, nodes=2, ranks_per_node=1), known=known).iloc[0]
+    assert other.basis == "scaled" and other.seconds_high > 1.3 * same.seconds_high
+
+
+def test_a_users_own_workload_has_no_data_set_in_records_either() -> None:
+    runs, epochs = records({"world": 2, "seconds": 1000.0})
+    mine = {"workload": "my_study:mlp", "dataset": ""}
+    assert predicted(point(2, **mine), known=(runs.assign(**mine), epochs)).basis[0] == "measured"

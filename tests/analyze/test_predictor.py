@@ -10,7 +10,9 @@ import pytest
 from hpc_utils.analyze import work
 from hpc_utils.analyze.predictor import predictor
 
-HERE = {"workload": "cnn", "dataset": "digits", "precision": "fp32", "hardware_id": "rehearsal-0123abcd"}
+HERE = {
+    "workload": "cnn", "dataset": "digits", "precision": "fp32", "hardware_id": "rehearsal-0123abcd", "settings": "s",
+}  # fmt: skip
 LAYOUT = {"nodes": 1, "ranks_per_node": 1, "world_size": 1, "parallel": "none", "batch_per_device": 64}
 
 
@@ -33,15 +35,18 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def test_what_was_measured_is_predicted_and_more_nodes_take_longer():
     predict = predictor(*history())
-    alone = predict(HERE | LAYOUT)
+    alone = predict(HERE | LAYOUT).seconds
     assert alone.value == pytest.approx(0.2, rel=0.03) and alone.low < 0.2 < alone.high
     many = predict(HERE | LAYOUT | {"nodes": 64, "world_size": 64, "parallel": "ddp"})
-    assert many.value > predict(HERE | LAYOUT | {"nodes": 2, "world_size": 2, "parallel": "ddp"}).value > 0.2
+    two = predict(HERE | LAYOUT | {"nodes": 2, "world_size": 2, "parallel": "ddp"})
+    assert many.seconds.value > two.seconds.value > 0.2
+    assert many.note == "extrapolation: 64 ranks (1 to 2 measured), 64 nodes (1 to 2 measured)" and two.note == ""
 
 
 def test_other_hardware_or_a_single_configuration_says_nothing():
     runs, epochs = history()
     assert predictor(runs, epochs)(HERE | LAYOUT | {"hardware_id": "elsewhere"}) is None
+    assert predictor(runs, epochs)(HERE | LAYOUT | {"settings": "a larger model"}) is None
     alone = runs[runs.world_size == 1]
     assert predictor(alone, epochs)(HERE | LAYOUT) is None
     assert predictor(runs.assign(emulated=True), epochs)(HERE | LAYOUT) is None
@@ -60,5 +65,5 @@ def test_a_compute_profile_of_the_same_machine_is_preferred_to_phases():
     assert work.of(runs, epochs, [profile]).source == "compute profile p"
     assert work.of(runs, epochs, [profile | {"device_name": "another"}]).source == "phases of 3 runs without a group"
     point = HERE | LAYOUT | {"batch_per_device": 128}
-    assert predictor(runs, epochs, [profile])(point).value == pytest.approx(0.4, rel=0.03)
-    assert math.isclose(predictor(*history(), gbit=0.01)(HERE | LAYOUT).value, 0.2, rel_tol=0.03)
+    assert predictor(runs, epochs, [profile])(point).seconds.value == pytest.approx(0.4, rel=0.03)
+    assert math.isclose(predictor(*history(), gbit=0.01)(HERE | LAYOUT).seconds.value, 0.2, rel_tol=0.03)
