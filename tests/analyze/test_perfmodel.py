@@ -62,7 +62,7 @@ def test_buckets_are_closed_by_the_gradient_that_fills_them():
 
 
 def test_what_the_backward_pass_hides_costs_nothing_and_the_rest_is_exposed():
-    free = Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, overlap=1.0)
+    free = Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, drag=1e-9)
     one_bucket = perfmodel.step(work(), free, topology(2, 3.2), 10, bucket_mb=1000)
     assert one_bucket.bandwidth == pytest.approx(40e6 / 0.4e9)  # ready at the very end: all of it
     assert one_bucket.compute + one_bucket.data == pytest.approx(0.2)
@@ -76,13 +76,13 @@ def test_what_the_backward_pass_hides_costs_nothing_and_the_rest_is_exposed():
 
 
 def test_beside_computing_gradients_travel_slower():
-    costs = Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, overlap=0.5)
+    costs = Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, drag=1.0)
     half = perfmodel.step(work(), costs, topology(2, 3.2), 10, bucket_mb=1)
     # Each bucket takes 0.05 s beside the pass, ready every 0.03 s: 0.03-0.08, then 0.08-0.12 done to 0.8, the rest free.
     assert half.bandwidth == pytest.approx(0.025 - 0.04 / 2 + 2 * 0.025)
     none = perfmodel.step(
         work(),
-        Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, overlap=1e-9),
+        Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, drag=1e9),
         topology(2, 3.2),
         10,
         bucket_mb=1,
@@ -91,7 +91,7 @@ def test_beside_computing_gradients_travel_slower():
 
 
 def test_the_processors_part_delays_the_compute_that_it_overlaps():
-    costs = Costs(group=1e-12, host=1e-9, reach=1.0, latency=1e-12, overlap=1.0)
+    costs = Costs(group=1e-12, host=1e-9, reach=1.0, latency=1e-12, drag=1e-9)
     found = perfmodel.step(work(), costs, topology(2, math.inf), 10, bucket_mb=1)
     assert found.host == pytest.approx(40e6 * 1e-9)  # overlapped or not, it is taken from the step
     assert found.seconds == pytest.approx(0.24)
@@ -113,7 +113,7 @@ def test_the_slowest_of_many_lags_as_draws_say():
 
 # -- fitting ---------------------------------------------------------------------------------------------------------
 
-TRUE = Costs(scale=1.1, group=2e-3, host=8e-10, reach=0.8, latency=3e-4)
+TRUE = Costs(scale=1.1, group=2e-3, host=8e-10, reach=0.8, latency=3e-4, drag=0.2)
 
 
 def measured(gbits, *, worlds=(2,), noise=0.01, repeats=3, seed=0, truth=TRUE) -> pd.DataFrame:
