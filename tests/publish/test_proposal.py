@@ -72,6 +72,13 @@ def test_without_any_basis_the_limit_bounds_and_what_to_do_is_said(study: str) -
     )
 
 
+def test_a_study_of_which_nothing_can_run_says_why(study: str) -> None:
+    Path(study).write_text(STUDY.replace('"fp32", ', ""))
+    done = CliRunner().invoke(main, ["plan", study, "--cluster", "lumi-g"])
+    assert done.exit_code == 2
+    assert "nothing of it can run on LUMI-G: 3 not applicable: strong: tf32" in done.stderr
+
+
 def test_points_say_what_a_run_will_do_by_the_catalogue(study: str) -> None:
     plan = studies.plan(study, Place("h", ranks_per_node=8), needs_data=False)
     one = next(entry for entry in forecast.points(plan) if entry["world_size"] == 16)
