@@ -54,8 +54,7 @@ def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billi
     node_hours (of wall_seconds; whole nodes, however few of their devices it had); cost, in `unit` ("" and NaN without
     a price); energy_kwh (of T, all devices; NaN where it was not counted).
     """
-    sums = _sums(epochs)
-    spent = runs.merge(sums, left_on="run_id", right_index=True, suffixes=("_of_run", ""))
+    spent = runs.merge(_sums(epochs).reset_index(), on="run_id", suffixes=("_of_run", ""))
     fixed = _numbers(spent.setup_seconds).fillna(0) + _numbers(spent.warmup_seconds).fillna(0)
     return _billed(spent.assign(wall_seconds=fixed + spent.seconds + spent.beside), prices)[
         [
