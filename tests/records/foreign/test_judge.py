@@ -106,6 +106,7 @@ def test_steps_and_batch_know_better_than_a_count_taken_on_every_rank() -> None:
 def test_a_dropped_last_batch_is_no_fault() -> None:
     found = judge(row(4, "4992", "10.00", steps=195, global_batch=256), mapping())
     assert (found.samples, found.verdict) == (49_920, CONSISTENT)
+    assert "samples = steps x global_batch: a last batch was dropped" in found.row.said
     constant = Mapping(
         title="t", source="s", throughput_is="global", columns={n: COLUMNS[n] for n in COLUMNS if n != "samples"},
         constants={"samples": 50_000.0, "global_batch": 256},
