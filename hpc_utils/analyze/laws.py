@@ -120,7 +120,9 @@ def extrap(measured: pd.DataFrame) -> Fit:
             "functions-python",
         ]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+            # A notebook's own backend for figures is not known to it.
+            environment = os.environ | {"MPLBACKEND": "agg"}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
         except (OSError, subprocess.TimeoutExpired) as why:
             raise ValueError(f"Extra-P did not run: {why}") from None
     formula = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""

@@ -155,7 +155,7 @@ def laws(measured: pd.DataFrame, curves: Mapping[str, pd.DataFrame], title: str)
     _log(axes.xaxis, axes.set_xscale, 2)
     worlds = sorted(set(measured.world_size))
     axes.set_xticks(worlds, [f"{world:g}" for world in worlds])
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     axes.set(title=title, xlabel="ranks", ylabel="time of a step (s)")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure

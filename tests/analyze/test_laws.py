@@ -49,7 +49,8 @@ def test_without_extra_p_it_says_how_to_get_it(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(laws.extrap_program() is None, reason="Extra-P is not installed (`make extrap`)")
-def test_extra_p_itself_finds_a_logarithm():
+def test_extra_p_itself_finds_a_logarithm_from_a_notebook_too(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     repeats = pd.DataFrame(
         {
             "world_size": np.repeat(RANKS, 3),
