@@ -15,12 +15,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-
-from . import stats
 
 Law = Callable[[np.ndarray], np.ndarray]
 PATIENCE = 120.0  # s; Extra-P takes seconds
@@ -39,20 +36,6 @@ class Fit:
     name: str
     formula: str
     seconds: Law
-
-
-class Comparison(NamedTuple):
-    """Laws side by side.
-
-    Attributes:
-        measured: world_size, held_out, seconds (median), low, high. curves: law -> world_size, seconds.
-        table: one row a law: formula, predicted and measured (s) on `ranks`, error. missing: why a law is not there.
-    """
-
-    measured: pd.DataFrame
-    curves: dict[str, pd.DataFrame]
-    table: pd.DataFrame
-    missing: str
 
 
 def amdahl(ranks: Sequence[float], seconds: Sequence[float]) -> Fit:
@@ -136,43 +119,6 @@ def extrap_program() -> str | None:
     """Where Extra-P's command is: $HPC_EXTRAP, `.venv-extrap` beside this environment, or the path."""
     beside = Path(sys.prefix).parent / ".venv-extrap" / "bin" / "extrap"
     return os.environ.get("HPC_EXTRAP") or (str(beside) if beside.exists() else shutil.which("extrap"))
-
-
-def compare(measured: pd.DataFrame, kind: str, model: Callable[[pd.DataFrame], Law]) -> Comparison:
-    """Fit each law to all but the largest number of ranks of one curve, and have it predict that.
-
-    Args:
-        measured: one row a run: world_size, seconds (of a step), and whatever `model` needs.
-        kind: "strong" (Amdahl's law) or "weak" (Gustafson's); Extra-P finds its own.
-        model: fits the performance model to such rows.
-
-    Raises:
-        ValueError: fewer than three numbers of ranks.
-    """
-    largest = measured.world_size.max()
-    small = measured[measured.world_size < largest]
-    if small.world_size.nunique() < 2:
-        raise ValueError("a law needs two numbers of ranks to be fitted on and a third to predict")
-    fits = [(gustafson if kind == "weak" else amdahl)(small.world_size, small.seconds)]
-    missing = ""
-    try:
-        fits.append(extrap(small))
-    except (NoExtraP, ValueError) as why:
-        missing = str(why)
-    fits.append(Fit("this model", "as above", model(small)))
-    many = np.arange(1, largest + 1)
-    rows = [
-        {"world_size": world, "held_out": world == largest}
-        | dict(zip(("seconds", "low", "high"), stats.median(own.seconds.tolist()), strict=False))
-        for world, own in measured.groupby("world_size")
-    ]
-    true = rows[-1]["seconds"]
-    told = {fit.name: float(fit.seconds([largest])[0]) for fit in fits}
-    table = pd.DataFrame(
-        {"formula": {fit.name: fit.formula for fit in fits}, "predicted": told, "measured": true, "ranks": largest}
-    )
-    curves = {fit.name: pd.DataFrame({"world_size": many, "seconds": fit.seconds(many)}) for fit in fits}
-    return Comparison(pd.DataFrame(rows), curves, table.assign(error=table.predicted / true - 1), missing)
 
 
 def _nonnegative(terms: list[np.ndarray], seconds: np.ndarray) -> np.ndarray:

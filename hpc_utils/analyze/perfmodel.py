@@ -1,169 +1,32 @@
-"""The time of a training step from what it consists of: compute, gradients that overlap it or not, the link, stragglers.
+"""The performance model: a step's costs (`step`), fitted to a few small runs, asked about others with intervals.
 
-    fitted = fit(points(runs), Work.from_profile(profile))   # a few small runs
-    fitted.predict(grid)                                     # seconds with intervals, parts, the bottleneck
-
-A step is data, forward, backward, optimizer, one after another. During the backward pass DDP's buckets become ready and
-travel one after another; what is not hidden behind the rest of the pass is exposed. What a rank's own processor spends
-on a byte that travels (copying, adding up, the protocol) delays the compute that it overlaps. All ranks wait for the
-slowest. Assumed: equal devices, one job on the links, gradients of 4 bytes, no congestion inside the network.
+fitted = fit(points(runs), Work.from_profile(profile))
+fitted.predict(grid)                                     # seconds with intervals, parts, the bottleneck
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pandas as pd
 
-from hpc_utils import collective
 from hpc_utils.collective import Link, Topology, evenly
 
 from .curves import usable
 from .stats import CONFIDENCE
+from .step import Costs, Step, step
 from .work import Work
 
 DRAWS = 300
 FLOOR = 0.02  # of a step: no measurement is trusted further
-NEGLIGIBLE = 0.1  # of a step: with less lost, computing is what limits
 POINT = ["nodes", "ranks_per_node", "world_size", "grouped", "batch_per_device", "gbit"]
 
-
-@dataclass(frozen=True)
-class Costs:
-    """What is fitted.
-
-    Attributes:
-        scale: compute time in the runs over that of `Work` (1 if its profile holds).
-        group: s a step that DDP takes on one rank already.
-        host: s a byte that a rank sends, of its own processor or device.
-        reach: share of the nominal bandwidth between nodes that gradients get.
-        latency: s a message.
-        drag: how much longer gradients take while the backward pass computes: 0 not at all, 1 twice as long. A processor
-            that computes on the core that serves the network leaves it little.
-    """
-
-    scale: float = 1.0
-    group: float = 1e-3
-    host: float = 3e-10
-    reach: float = 0.9
-    latency: float = 1e-4
-    drag: float = 0.1
-
-
+FIRST = Costs()
 # How far each may be from its first guess, as the standard deviation of its log: what data cannot tell stays there.
 WIDTHS = Costs(scale=0.3, group=1.5, host=1.5, reach=0.2, latency=1.0, drag=1.5)
-
-
-BOTTLENECKS = {
-    "data": "data loading",
-    "host": "communication: processor",
-    "latency": "communication: latency",
-    "bandwidth": "communication: bandwidth",
-    "straggler": "stragglers",
-}
-
-
-class Step(NamedTuple):
-    """A step's parts in seconds. What is lost to communication is exposed: not hidden behind the backward pass.
-
-    Attributes:
-        data: waiting for the batch. compute: forward, backward, optimizer. host: DDP's own work and the processor's on
-        the bytes that travel. latency, bandwidth: of the link. straggler: waiting for the slowest rank.
-        algorithm: of the all-reduce; "" without one.
-    """
-
-    data: float
-    compute: float
-    host: float = 0.0
-    latency: float = 0.0
-    bandwidth: float = 0.0
-    straggler: float = 0.0
-    algorithm: str = ""
-
-    @property
-    def seconds(self) -> float:
-        return sum(self[:-1])
-
-    @property
-    def bottleneck(self) -> str:
-        """What costs most beside computing, if that is more than a tenth of the step; else computing (`BOTTLENECKS`)."""
-        worst = max(BOTTLENECKS, key=lambda name: getattr(self, name))
-        return BOTTLENECKS[worst] if getattr(self, worst) > NEGLIGIBLE * self.seconds else "computing"
-
-
-def step(
-    work: Work, costs: Costs, topology: Topology, batch: float, *, grouped: bool = True, bucket_mb: float
-) -> Step:
-    """One step of `batch` samples a rank. `topology`'s bandwidths are nominal: gradients reach `costs.reach` of them."""
-    data = costs.scale * work.data.seconds(batch)
-    compute = costs.scale * work.seconds(batch) - data
-    if not grouped:
-        return Step(data, compute)
-    ranks = topology.ranks
-    if ranks == 1:
-        return Step(data, compute, costs.group)
-    sent = 2 * (ranks - 1) / ranks
-    wires = [
-        (bucket, *collective.cheapest(bucket.size, _reached(topology, costs))) for bucket in work.buckets(bucket_mb)
-    ]
-    delay, exposed = _overlap(
-        costs.scale * work.backward.seconds(batch),
-        [(bucket.ready, wire, costs.host * sent * bucket.size) for bucket, _, wire in wires],
-        1 / (1 + costs.drag),
-    )
-    of_host = min(exposed, costs.host * sent * work.gradient_bytes - delay)
-    of_link = exposed - of_host
-    unlimited = _reached(topology, costs, unlimited=True)
-    total = sum(wire for *_, wire in wires)
-    waiting = sum(collective.ALGORITHMS[name](bucket.size, unlimited) for bucket, name, _ in wires)
-    latency = of_link * waiting / total if total else 0.0
-    return Step(
-        data,
-        compute,
-        host=costs.group + delay + of_host,
-        latency=latency,
-        bandwidth=of_link - latency,
-        straggler=(data + compute) * math.expm1(work.jitter * expected_maximum(ranks)),
-        algorithm=wires[0][1],
-    )
-
-
-def _overlap(backward: float, buckets: Sequence[tuple[float, float, float]], speed: float) -> tuple[float, float]:
-    """(how long the backward pass is delayed, what is exposed after it) in seconds.
-
-    `buckets`: (share of the pass when it is ready, seconds on the wire, seconds of the processor), in order. They travel
-    one after another; while the pass still computes, at `speed` (0 to 1), and the processor's part is taken from it.
-    """
-    delay = free = 0.0
-    for ready, wire, host in buckets:
-        start, whole = max(backward * ready + delay, free), wire + host
-        beside = min(whole, speed * max(0.0, backward + delay - start))  # of it, done while the pass computes
-        free = start + beside / speed + whole - beside
-        delay += host * beside / whole if whole else 0.0
-    return delay, max(0.0, free - backward - delay)
-
-
-def _reached(topology: Topology, costs: Costs, *, unlimited: bool = False) -> Topology:
-    """The links as gradients find them; with bandwidth `unlimited`, only latency is left."""
-
-    def link(bandwidth: float) -> Link:
-        return Link(costs.latency, math.inf if unlimited else bandwidth)
-
-    # Inside a node it is no nominal bandwidth but a measured one.
-    return replace(topology, inter=link(topology.inter.bandwidth * costs.reach), intra=link(topology.intra.bandwidth))
-
-
-@functools.cache
-def expected_maximum(ranks: int) -> float:
-    """Of `ranks` standard normal draws (Blom 1958): by how many deviations the slowest rank is expected to lag."""
-    from scipy.stats import norm
-
-    return float(norm.ppf((ranks - math.pi / 8) / (ranks - math.pi / 4 + 1))) if ranks > 1 else 0.0
 
 
 def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
@@ -304,7 +167,7 @@ def fit(
     measured: pd.DataFrame,
     work: Work,
     *,
-    first: Costs = Costs(),
+    first: Costs = FIRST,
     bucket_mb: float = 25.0,
     intra_gbit: float = math.inf,
 ) -> Fitted:
@@ -389,54 +252,6 @@ def held_out(
     fitted = fit(measured[~away], work, **options)
     errors = fitted.errors(measured)
     return fitted, errors.assign(held_out=errors.gbit.isin(gbits) & (errors.world_size > 1))
-
-
-class Curve(NamedTuple):
-    """Runs of one kind (strong, weak), size (its fixed batch: of all ranks, or of each) and link, as of `points`."""
-
-    kind: str
-    size: float
-    gbit: float
-    runs: pd.DataFrame
-
-
-def curves(measured: pd.DataFrame) -> Iterator[Curve]:
-    """The curves in `measured` (as of `points`) that reach three numbers of ranks, of DDP alone. One rank needs no link:
-    it belongs to the curves of every link. Of several layouts of as many ranks the one on fewest nodes is taken."""
-    grouped = measured[measured.grouped].assign(global_batch=lambda runs: runs.batch_per_device * runs.world_size)
-    fewest = grouped.groupby(["world_size", "batch_per_device", "gbit"]).nodes.transform("min")
-    grouped = grouped[grouped.nodes == fewest]
-    for kind, fixed in (("strong", "global_batch"), ("weak", "batch_per_device")):
-        for size, own in grouped.groupby(fixed):
-            alone = own.world_size == 1
-            for gbit in sorted(set(own.gbit[~alone])):
-                curve = own[alone | (own.gbit == gbit)].assign(gbit=gbit)
-                if curve.world_size.nunique() > 2:
-                    yield Curve(kind, size, gbit, curve)
-
-
-def law(
-    work: Work, curve: Curve, **options: float
-) -> Callable[[pd.DataFrame], Callable[[Sequence[float]], np.ndarray]]:
-    """The model as a law is: fitted to runs, a function of the number of ranks alone (for `laws.compare`). All else is as
-    in the largest layout of `curve`. `options`: of `fit`."""
-    most = int(curve.runs.ranks_per_node.max())
-
-    def grid(worlds: Sequence[float]) -> pd.DataFrame:
-        layouts = [(world, *evenly(world, most)) for world in map(int, worlds)]
-        return pd.DataFrame(
-            {
-                "nodes": nodes, "ranks_per_node": each, "world_size": world, "grouped": True, "gbit": curve.gbit,
-                "batch_per_device": curve.size / world if curve.kind == "strong" else curve.size,
-            }
-            for world, nodes, each in layouts
-        )  # fmt: skip
-
-    def fitted_to(measured: pd.DataFrame) -> Callable[[Sequence[float]], np.ndarray]:
-        fitted = fit(measured, work, **options)
-        return lambda worlds: np.array([fitted.step(row).seconds for row in grid(worlds).itertuples()])
-
-    return fitted_to
 
 
 def bottlenecks(predicted: pd.DataFrame) -> pd.DataFrame:

@@ -67,18 +67,3 @@ def test_what_a_broken_program_says_is_passed_on(monkeypatch, tmp_path):
     monkeypatch.setenv("HPC_EXTRAP", os.fspath(program))
     with pytest.raises(ValueError, match="no luck"):
         laws.extrap(pd.DataFrame({"world_size": [1, 2], "seconds": [1.0, 2.0]}))
-
-
-def test_every_law_predicts_the_largest_from_the_rest(monkeypatch, tmp_path):
-    monkeypatch.setenv("HPC_EXTRAP", str(tmp_path / "none"))
-    monkeypatch.setattr(laws, "extrap_program", lambda: None)
-    runs = pd.DataFrame({"world_size": np.repeat([1, 2, 4, 8], 3), "seconds": np.repeat([1.0, 1.5, 1.75, 1.9], 3)})
-    found = laws.compare(runs, "weak", lambda small: lambda worlds: np.full(len(worlds), small.seconds.max()))
-    assert list(found.table.index) == ["Gustafson", "this model"] and "make extrap" in found.missing
-    assert found.table.predicted["this model"] == 1.75 and found.table.error["this model"] == pytest.approx(
-        1.75 / 1.9 - 1
-    )
-    assert found.measured.held_out.tolist() == [False, False, False, True]
-    assert found.curves["Gustafson"].world_size.tolist() == list(range(1, 9))
-    with pytest.raises(ValueError, match="a third to predict"):
-        laws.compare(runs[runs.world_size < 4], "weak", lambda small: None)

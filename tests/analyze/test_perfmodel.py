@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import perfmodel
-from hpc_utils.analyze.perfmodel import Costs
+from hpc_utils.analyze.step import Costs, expected_maximum, step
 from hpc_utils.analyze.work import Bucket, Line, Work
 from hpc_utils.collective import Link, Topology, cheapest, hierarchical, ring, tree
 
@@ -63,24 +63,24 @@ def test_buckets_are_closed_by_the_gradient_that_fills_them():
 
 def test_what_the_backward_pass_hides_costs_nothing_and_the_rest_is_exposed():
     free = Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, drag=1e-9)
-    one_bucket = perfmodel.step(work(), free, topology(2, 3.2), 10, bucket_mb=1000)
+    one_bucket = step(work(), free, topology(2, 3.2), 10, bucket_mb=1000)
     assert one_bucket.bandwidth == pytest.approx(40e6 / 0.4e9)  # ready at the very end: all of it
     assert one_bucket.compute + one_bucket.data == pytest.approx(0.2)
-    four = perfmodel.step(work(), free, topology(2, 3.2), 10, bucket_mb=1)
+    four = step(work(), free, topology(2, 3.2), 10, bucket_mb=1)
     # Backward takes 0.12 s; buckets are ready at 0.03, 0.06, 0.09, 0.12 and take 0.025 each: the last is exposed.
     assert four.bandwidth == pytest.approx(0.025)
-    slow = perfmodel.step(work(), free, topology(2, 0.32), 10, bucket_mb=1)
+    slow = step(work(), free, topology(2, 0.32), 10, bucket_mb=1)
     assert slow.bandwidth == pytest.approx(0.03 + 4 * 0.25 - 0.12)
     assert slow.bottleneck == four.bottleneck == "communication: bandwidth"
-    assert perfmodel.step(work(), free, topology(2, 1000), 10, bucket_mb=1).bottleneck == "computing"
+    assert step(work(), free, topology(2, 1000), 10, bucket_mb=1).bottleneck == "computing"
 
 
 def test_beside_computing_gradients_travel_slower():
     costs = Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, drag=1.0)
-    half = perfmodel.step(work(), costs, topology(2, 3.2), 10, bucket_mb=1)
+    half = step(work(), costs, topology(2, 3.2), 10, bucket_mb=1)
     # Each bucket takes 0.05 s beside the pass, ready every 0.03 s: 0.03-0.08, then 0.08-0.12 done to 0.8, the rest free.
     assert half.bandwidth == pytest.approx(0.025 - 0.04 / 2 + 2 * 0.025)
-    none = perfmodel.step(
+    none = step(
         work(),
         Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, drag=1e9),
         topology(2, 3.2),
@@ -92,23 +92,23 @@ def test_beside_computing_gradients_travel_slower():
 
 def test_the_processors_part_delays_the_compute_that_it_overlaps():
     costs = Costs(group=1e-12, host=1e-9, reach=1.0, latency=1e-12, drag=1e-9)
-    found = perfmodel.step(work(), costs, topology(2, math.inf), 10, bucket_mb=1)
+    found = step(work(), costs, topology(2, math.inf), 10, bucket_mb=1)
     assert found.host == pytest.approx(40e6 * 1e-9)  # overlapped or not, it is taken from the step
     assert found.seconds == pytest.approx(0.24)
 
 
 def test_parts_add_up_and_one_rank_communicates_nothing():
-    found = perfmodel.step(work(jitter=0.05), Costs(), topology(8, 1.0), 10, bucket_mb=25)
+    found = step(work(jitter=0.05), Costs(), topology(8, 1.0), 10, bucket_mb=25)
     assert sum(found[:-1]) == found.seconds and all(part >= 0 for part in found[:-1])
-    alone = perfmodel.step(work(jitter=0.05), Costs(), topology(1, 1.0), 10, grouped=False, bucket_mb=25)
+    alone = step(work(jitter=0.05), Costs(), topology(1, 1.0), 10, grouped=False, bucket_mb=25)
     assert alone.seconds == pytest.approx(0.2) and alone.algorithm == ""
-    assert perfmodel.step(work(), Costs(), topology(1, 1.0), 10, bucket_mb=25).host == Costs().group
+    assert step(work(), Costs(), topology(1, 1.0), 10, bucket_mb=25).host == Costs().group
 
 
 def test_the_slowest_of_many_lags_as_draws_say():
     draws = np.random.default_rng(1).normal(size=(20_000, 64)).max(axis=1).mean()
-    assert perfmodel.expected_maximum(64) == pytest.approx(draws, rel=0.02)
-    assert perfmodel.expected_maximum(1) == 0
+    assert expected_maximum(64) == pytest.approx(draws, rel=0.02)
+    assert expected_maximum(1) == 0
 
 
 # -- fitting ---------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def measured(gbits, *, worlds=(2,), noise=0.01, repeats=3, seed=0, truth=TRUE) -
     rows = []
     for batch in (8.0, 32.0):
         for world, grouped, gbit in layouts:
-            true = perfmodel.step(work(), truth, topology(world, gbit), batch, grouped=grouped, bucket_mb=25).seconds
+            true = step(work(), truth, topology(world, gbit), batch, grouped=grouped, bucket_mb=25).seconds
             rows += [
                 {"nodes": world, "ranks_per_node": 1, "world_size": world, "grouped": grouped, "batch_per_device": batch,
                  "gbit": gbit, "seconds": true * math.exp(generator.normal(0, noise)), "repeat": repeat}
@@ -235,29 +235,6 @@ def test_runs_give_the_same_from_their_phases_and_their_number_of_parameters():
     assert found.gradient_bytes == pytest.approx(40e6) and found.gradients[-1].ready == 1
     with pytest.raises(ValueError, match="parallel=none"):
         Work.from_runs(runs[runs.parallel == "ddp"], epochs)
-
-
-def test_as_a_law_it_knows_the_curve_that_it_is_compared_on():
-    both = measured([1.0], worlds=(2, 4, 8)).query("batch_per_device == 8")
-    (curve,) = perfmodel.curves(both)
-    assert curve[:3] == ("weak", 8.0, 1.0) and set(curve.runs.world_size) == {1, 2, 4, 8} and curve.runs.grouped.all()
-    seconds = perfmodel.law(work(), curve)(curve.runs[curve.runs.world_size < 8])([2, 8])
-    medians = curve.runs.groupby("world_size").seconds.median()
-    assert seconds == pytest.approx([medians[2], medians[8]], rel=0.03)
-
-
-def test_strong_and_weak_batches_links_and_layouts_are_curves_of_their_own():
-    rows = [
-        {"nodes": nodes, "ranks_per_node": world // nodes, "world_size": world, "grouped": True, "batch_per_device": batch,
-         "gbit": math.inf if world == 1 else gbit, "seconds": 1.0}
-        for gbit in (1.0, 10.0)
-        for world, nodes, batch in [(1, 1, 8), (2, 2, 8), (4, 4, 8), (1, 1, 16), (2, 2, 16), (4, 4, 16), (4, 2, 8), (2, 2, 4), (4, 4, 2)]
-    ]  # fmt: skip
-    found = {(one.kind, one.size, one.gbit): one.runs for one in perfmodel.curves(pd.DataFrame(rows))}
-    weak = {("weak", size, gbit) for size in (8, 16) for gbit in (1.0, 10.0)}
-    assert set(found) == weak | {("strong", 8, 1.0), ("strong", 8, 10.0)}
-    assert set(found["strong", 8, 1.0].batch_per_device) == {8, 4, 2}
-    assert found["weak", 8, 1.0].nodes.max() == 2  # of 4x1 and 2x2
 
 
 def test_ranks_lie_evenly_on_nodes():

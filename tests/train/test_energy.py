@@ -174,7 +174,7 @@ def test_an_emulated_device_uses_neither_this_machine_s_energy_nor_its_memory(co
 def test_a_resumed_epoch_has_the_energy_of_both_parts(counted: Path, monkeypatch) -> None:
     """Each step uses 1 J; each copy of the state 5 J, which are no part of training. SIGUSR1 comes in the third."""
     used, done = [1.0], [0]
-    true_step, true_state = Trainer._step, Recorder.own_state
+    true_step, true_state = Trainer.train_on, Recorder.own_state
 
     def spend(joules: float) -> None:
         used[0] += joules
@@ -187,7 +187,7 @@ def test_a_resumed_epoch_has_the_energy_of_both_parts(counted: Path, monkeypatch
         if done[0] == 3:
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Trainer, "train_on", step)
     monkeypatch.setattr(Recorder, "own_state", lambda self: (spend(5), true_state(self))[1])
     config = RunConfig(
         workload="cnn", epochs=1, steps_per_epoch=6, global_batch=8, parallel="none", evaluate_every=0, device="cpu"

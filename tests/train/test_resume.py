@@ -66,7 +66,7 @@ OWN = {
 }
 DIGITS = {"workload": "cnn", "epochs": 2, "steps_per_epoch": 6, "global_batch": 32, "eval_batch": 64}
 DIGITS |= {"save_weights": True, "lr": 0.3}
-TRUE_STEP = loop.Trainer._step
+TRUE_STEP = loop.Trainer.train_on
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def signal_at(monkeypatch) -> Callable[..., None]:
         if done[0] in planned:
             os.kill(os.getpid(), planned[done[0]])
 
-    monkeypatch.setattr(loop.Trainer, "_step", step)
+    monkeypatch.setattr(loop.Trainer, "train_on", step)
     return planned.update
 
 
@@ -233,7 +233,7 @@ def test_a_run_that_failed_goes_on_from_its_last_checkpoint(
         TRUE_STEP(self, *batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Trainer, "_step", step)
+        patch.setattr(loop.Trainer, "train_on", step)
         with pytest.raises(RuntimeError, match="node"):
             train(RunConfig(**parameters))
     (run,) = (results / "runs").iterdir()
@@ -278,7 +278,7 @@ def test_training_does_not_wait_for_a_checkpoint_to_be_written(results: Path, mo
         TRUE_STEP(self, *batch)
 
     monkeypatch.setattr(atomic, "write", held_up)
-    monkeypatch.setattr(loop.Trainer, "_step", step)
+    monkeypatch.setattr(loop.Trainer, "train_on", step)
     train(RunConfig(**OWN | {"checkpoint_every": 1}))
     assert waited and all(waited)
 
@@ -396,13 +396,13 @@ def test_records_that_cannot_be_written_end_the_run_with_the_reason(results: Pat
                         file.write(bytes(4096))
             TRUE_STEP(self, *batch)
 
-        monkeypatch.setattr(loop.Trainer, "_step", fill_up)
+        monkeypatch.setattr(loop.Trainer, "train_on", fill_up)
         with pytest.raises(OSError, match="No space left on device"):
             train(RunConfig(**OWN))
         (disk / "ballast").unlink()
         (run,) = (disk / "runs").iterdir()
         assert state(run) in ("failed", "dead")
-        monkeypatch.setattr(loop.Trainer, "_step", TRUE_STEP)
+        monkeypatch.setattr(loop.Trainer, "train_on", TRUE_STEP)
         assert len(train(RunConfig(**OWN | {"save_weights": False})).tables()["epochs"]) == 3
 
 
@@ -479,7 +479,7 @@ def test_a_scheduler_that_tells_every_process_does_not_end_the_workers(results: 
                 told.append(process.send_signal(SIGTERM))
             time.sleep(0.3)
 
-    monkeypatch.setattr(loop.Trainer, "_step", step)
+    monkeypatch.setattr(loop.Trainer, "train_on", step)
     with pytest.raises(Stopped, match="epoch 1, step 3"):
         train(RunConfig(**OWN | {"loader_workers": 2}))
 
@@ -497,7 +497,7 @@ def tell_one(parameters: Mapping[str, Any], rank: int, number: signal.Signals, s
         if self.ranks.rank == rank and done[0] == step:
             os.kill(os.getpid(), number)
 
-    loop.Trainer._step = counted
+    loop.Trainer.train_on = counted
     train(RunConfig(**parameters))
 
 
