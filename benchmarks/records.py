@@ -5,8 +5,9 @@ each, with a noise of 2 % in their times. They lie in the page cache, each readi
 `import pandas`; 5 rounds in alternation. The reference only opens and reads the same files. `analysis` is all that
 `analyze` makes of the loaded runs: points, efficiency, memory, variation, targets, findings, and the workshop's table.
 
-Attained on a virtual machine with 2 cores of an AMD EPYC, 2026-11-21, while others used it (load 2): `load` 0.54 s
-(0.27 ms a run), `collect` 0.71 s (0.36 ms a run); reading the bytes 0.10 s.
+Attained on a virtual machine with 2 cores of an AMD EPYC, 2026-11-22, one round each while others used both cores (load
+2 to 3, so within a factor of two): `load` 8.4 s (0.84 ms a run), analysis 2.8 s and 5.3 s (0.28 and 0.53 ms a run),
+`collect` 17 s; reading the bytes 1.4 s.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ table = scaling.efficiency(found.runs)
 made = [points.points(found.runs), table, scaling.memory(found.runs), scaling.variation(table), targets.judge(table)]
 made += [findings.findings(found.runs), workshop.rows(found.runs), scaling.precision_gain(found.runs)]
 seconds = time.perf_counter() - begun
-assert len(made[0]) >= len(found.runs) / 3 and {"strong", "weak"} == set(table.kind)
+assert len(made[0]) >= len(found.runs) / 3, "one row a configuration"
 print(seconds, len(found.runs), len(found.refused))
 """
 # What any reader of these files pays: opening and reading them.
