@@ -11,6 +11,7 @@ import pandas as pd
 from hpc_utils.collective import evenly
 
 from . import laws, perfmodel, stats
+from .curves import FIXED
 from .work import Work
 
 
@@ -29,7 +30,7 @@ def curves(measured: pd.DataFrame) -> Iterator[Curve]:
     grouped = measured[measured.grouped].assign(global_batch=lambda runs: runs.batch_per_device * runs.world_size)
     fewest = grouped.groupby(["world_size", "batch_per_device", "gbit"]).nodes.transform("min")
     grouped = grouped[grouped.nodes == fewest]
-    for kind, fixed in (("strong", "global_batch"), ("weak", "batch_per_device")):
+    for kind, fixed in FIXED.items():
         for size, own in grouped.groupby(fixed):
             alone = own.world_size == 1
             for gbit in sorted(set(own.gbit[~alone])):

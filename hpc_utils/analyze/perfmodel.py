@@ -1,7 +1,9 @@
 """The performance model: a step's costs (`step`), fitted to a few small runs, asked about others with intervals.
 
-fitted = fit(points(runs), Work.from_profile(profile))
-fitted.predict(grid)                                     # seconds with intervals, parts, the bottleneck
+    fitted = fit(points(runs), Work.from_profile(profile))
+    fitted.predict(grid)
+
+A prediction is seconds with their interval, their parts, and the bottleneck.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import pandas as pd
 from hpc_utils.collective import Link, Topology, evenly
 
 from .curves import usable
+from .points import step_seconds
 from .stats import CONFIDENCE
 from .step import Costs, Step, step
 from .work import Work
 
 DRAWS = 300
+BUCKET_MB = 25.0  # torch's own, where a loop does not say DDP's
 FLOOR = 0.02  # of a step: no measurement is trusted further
 POINT = ["nodes", "ranks_per_node", "world_size", "grouped", "batch_per_device", "gbit"]
 
@@ -30,7 +34,7 @@ WIDTHS = Costs(scale=0.3, group=1.5, host=1.5, reach=0.2, latency=1.0, drag=1.5)
 
 
 def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
-    """One row a run, as `fit` takes them: `POINT`, seconds (a step's), repeat, run_id.
+    """One row a run, as `fit` takes them: `POINT`, seconds (a step's).
 
     `gbit`: the nodes' links where a run does not say that they were limited; infinite if they do not matter.
     """
@@ -42,9 +46,7 @@ def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
             "grouped": runs.parallel != "none",
             "batch_per_device": runs.batch_per_device.astype(float),
             "gbit": pd.to_numeric(runs.link_gbit).astype(float).fillna(gbit),
-            "seconds": (runs.seconds / runs.samples * runs.global_batch).astype(float),
-            "repeat": runs.repeat,
-            "run_id": runs.run_id,
+            "seconds": step_seconds(runs).astype(float),
         }
     ).reset_index(drop=True)
 
@@ -64,7 +66,7 @@ class Fitted:
     covariance: np.ndarray
     residual: float
     measured: pd.DataFrame
-    bucket_mb: float = 25.0
+    bucket_mb: float = BUCKET_MB
     intra_gbit: float = math.inf
 
     def step(self, row: tuple, costs: Costs | None = None) -> Step:
@@ -78,9 +80,12 @@ class Fitted:
         seconds, algorithm, bottleneck, extrapolation (in what the point lies beyond what was measured; "" if in
         nothing).
         """
+        return self._predicted(grid, self._draws(grid))
+
+    def _predicted(self, grid: pd.DataFrame, draws: np.ndarray) -> pd.DataFrame:
         rows = list(grid.itertuples())
         steps = [self.step(row) for row in rows]
-        low, high = self._interval(np.log(self._draws(rows)))
+        low, high = self._interval(draws)
         parts = pd.DataFrame([one._asdict() for one in steps], index=grid.index, columns=Step._fields)
         return grid.assign(
             seconds=[one.seconds for one in steps], low=low, high=high, **parts,
@@ -106,8 +111,8 @@ class Fitted:
                 "gbit": gbit,
             }
         )
-        found = self.predict(grid)
-        draws = np.log(self._draws(list(grid.itertuples())))
+        draws = self._draws(grid)
+        found = self._predicted(grid, draws)
         share = np.array(worlds if kind == "strong" else [1] * len(worlds))
         low, high = self._interval(draws[:, :1] - draws - np.log(share))
         efficiency = found.seconds.iloc[0] / found.seconds / share
@@ -139,13 +144,14 @@ class Fitted:
             ]
         )  # fmt: skip
 
-    def _draws(self, rows: list[tuple]) -> np.ndarray:
-        """(draws, rows) step times for costs as sure as they are, and the scatter of single runs on top."""
+    def _draws(self, grid: pd.DataFrame) -> np.ndarray:
+        """(draws, rows) logs of step times for costs as sure as they are, and the scatter of runs on top."""
+        rows = list(grid.itertuples())
         generator = np.random.default_rng(0)
         centre = np.log(list(asdict(self.costs).values()))
         costs = np.exp(generator.multivariate_normal(centre, self.covariance, DRAWS, method="eigh"))
         seconds = np.array([[self.step(row, Costs(*one)).seconds for row in rows] for one in costs])
-        return seconds * np.exp(generator.normal(0, self.residual, seconds.shape))
+        return np.log(seconds) + generator.normal(0, self.residual, seconds.shape)
 
     def _interval(self, logs: np.ndarray) -> np.ndarray:
         tail = (1 - CONFIDENCE) / 2
@@ -168,7 +174,7 @@ def fit(
     work: Work,
     *,
     first: Costs = FIRST,
-    bucket_mb: float = 25.0,
+    bucket_mb: float = BUCKET_MB,
     intra_gbit: float = math.inf,
 ) -> Fitted:
     """The costs that explain the step times of `measured` (as of `points`) best, by relative error.
@@ -221,26 +227,18 @@ def _outside(measured: pd.Series, value: float, unit: str) -> str:
 
 def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The runs that one model can be fitted on, by a label: one workload on one kind of device, whatever layout, batch,
-    link; without those that had more ranks than cores. Those with most configurations first."""
+    link, their `bucket_mb` told; without those that had more ranks than cores. Those with most configurations first."""
     keys = [
-        "workload",
-        "dataset",
-        "precision",
-        "device_name",
-        "hardware_id",
-        "threads_per_rank",
-        "emulated",
-        "parameters",
-    ]
+        "workload", "dataset", "precision", "device_name", "hardware_id", "threads_per_rank", "emulated", "parameters",
+        "bucket_mb",
+    ]  # fmt: skip
     found = {}
-    for key, own in usable(runs).groupby(keys, dropna=False):
+    known = usable(runs).assign(bucket_mb=lambda own: own.bucket_mb.fillna(BUCKET_MB))
+    for key, own in known.groupby(keys, dropna=False):
         workload, dataset, precision, device, hardware, *_ = key
         label = f"{workload} on {dataset}, {precision}, {device} ({hardware}{', emulated' if key[6] else ''})"
-        found[
-            label
-            if label not in found
-            else f"{label}, {key[5]} threads, {key[7]} parameters, buckets of {key[8]} MiB"
-        ] = own
+        more = f"{key[5]} threads, {key[7]} parameters, buckets of {key[8]:g} MiB"
+        found[f"{label}, {more}" if label in found else label] = own
     return dict(sorted(found.items(), key=lambda one: -points(one[1]).groupby(POINT).ngroups))
 
 

@@ -39,7 +39,7 @@ def gather(runs: pd.DataFrame) -> pd.DataFrame:
     memory = _memory(runs)
     values = {
         "throughput": runs.throughput,
-        "step_seconds": runs.seconds / runs.samples * runs.global_batch,
+        "step_seconds": step_seconds(runs),
         "epoch_seconds": runs.seconds / runs.epochs,
     } | {f"{name}_bytes": memory[name] for name in ("peak", "mean", "mode")}
     values = {name: np.asarray(column, dtype=float) for name, column in values.items()}
@@ -58,6 +58,11 @@ def gather(runs: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
+def step_seconds(runs: pd.DataFrame) -> pd.Series:
+    """T of an optimizer step (s), of each run."""
+    return runs.seconds / runs.samples * runs.global_batch
+
+
 def number(frame: pd.DataFrame, keys: list[str]) -> np.ndarray:
     """Rows that are equal in all `keys` (unknown is equal to unknown) share a number, counted from 0 in their order."""
     return frame.groupby(keys, dropna=False).ngroup().to_numpy()
@@ -73,7 +78,12 @@ def _complete(runs: pd.DataFrame) -> pd.DataFrame:
     """One rank is one node with one rank, said or not, and needs no link."""
     alone = runs.world_size == 1
     layout = {name: runs[name].where(~alone, 1) for name in ("nodes", "ranks_per_node")}
-    return runs.assign(**layout, link_gbit=pd.to_numeric(runs.link_gbit).mask(alone))
+    return runs.assign(**layout, link_gbit=links(runs))
+
+
+def links(runs: pd.DataFrame) -> pd.Series:
+    """What the nodes' links of each run were limited to (Gbit/s); NaN: as they are, or on one rank, which needs none."""
+    return pd.to_numeric(runs.link_gbit).mask(runs.world_size == 1)
 
 
 def _memory(runs: pd.DataFrame) -> dict[str, np.ndarray]:

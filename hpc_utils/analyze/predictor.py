@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from . import perfmodel, work
+from .curves import usable
 from .stats import Estimate
 
 WHAT = ["workload", "dataset", "precision", "hardware_id", "settings"]
@@ -31,7 +32,7 @@ def predictor(
         runs, epochs: as of `records.load`; emulated and oversubscribed ones predict nothing.
         profiles: records of `results/probes/compute`. gbit: the nodes' links.
     """
-    honest = runs[~runs.emulated.fillna(False).astype(bool) & ~runs.oversubscribed.fillna(False).astype(bool)]
+    honest = usable(runs)[lambda runs: ~runs.emulated.fillna(False).astype(bool)]
     known = {key: own for key, own in honest.groupby(WHAT)}
     profiles = list(profiles)
     fitted: dict[tuple, perfmodel.Fitted | None] = {}
@@ -56,6 +57,7 @@ def predictor(
 def _fit(runs: pd.DataFrame, epochs: pd.DataFrame, profiles: list, gbit: float) -> perfmodel.Fitted | None:
     largest = next(iter(perfmodel.families(runs).values()))  # of several (models of other sizes) the best known
     try:
-        return perfmodel.fit(perfmodel.points(largest, gbit=gbit), work.of(largest, epochs, profiles))
+        points, alone = perfmodel.points(largest, gbit=gbit), work.of(largest, epochs, profiles)
+        return perfmodel.fit(points, alone, bucket_mb=largest.bucket_mb.iloc[0])
     except ValueError:
         return None

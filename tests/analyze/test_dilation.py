@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import scaling
-from hpc_utils.analyze.dilation import against_computed, undilated
+from hpc_utils.analyze.dilation import undilated
+from hpc_utils.analyze.emulation import against_computed
 
 from .runs import REPEATS
 from .test_scaling import run

@@ -160,6 +160,9 @@ def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
     found = perfmodel.families(runs)
     assert [len(own) for own in found.values()] == [3, 2, 1]
     assert list(found)[1].endswith("(here, emulated)")
+    buckets = perfmodel.families(runs.assign(bucket_mb=[25.0, 50.0, 50.0, None, 25.0, 25.0, 25.0]))
+    assert sorted((len(own), *set(own.bucket_mb)) for own in buckets.values()) == [(1, 25), (1, 25), (2, 25), (2, 50)]
+    assert next(name for name, own in buckets.items() if 50 in set(own.bucket_mb)).endswith("buckets of 50 MiB")
     runs = runs[~runs.oversubscribed]
     assert perfmodel.points(runs, gbit=100.0).gbit.tolist() == [100.0, 10.0, 1.0, 100.0, 1.0, 3.0]
     assert perfmodel.points(runs).seconds.tolist() == pytest.approx([0.1] * 6)

@@ -9,19 +9,12 @@ import pytest
 
 matplotlib.use("agg")
 
-from matplotlib import pyplot as plt
 
-from hpc_utils.publish import cost, style
+from hpc_utils.publish import cost
 
 from .test_figures import texts
 
-
-@pytest.fixture(autouse=True)
-def look():
-    with matplotlib.rc_context(), pd.option_context("display.float_format", None, "display.max_colwidth", 50):
-        style.apply()
-        yield
-        plt.close("all")
+pytestmark = pytest.mark.usefixtures("styled")
 
 
 def table(**columns) -> pd.DataFrame:

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import matplotlib
 import pandas as pd
 import pytest
 
 matplotlib.use("agg")
 
-from matplotlib import pyplot as plt
 
 from hpc_utils.analyze.foreign import COLUMNS
-from hpc_utils.publish import foreign, style
+from hpc_utils.publish import foreign
 
-
-@pytest.fixture(autouse=True)
-def look() -> Iterator[None]:
-    with matplotlib.rc_context(), pd.option_context("display.float_format", None, "display.max_colwidth", 50):
-        style.apply()
-        yield
-        plt.close("all")
+pytestmark = pytest.mark.usefixtures("styled")
 
 
 def table(reported: dict[int, float], **other) -> pd.DataFrame:

@@ -9,7 +9,6 @@ import pytest
 
 matplotlib.use("agg")
 
-from matplotlib import pyplot as plt
 
 from hpc_utils.analyze import scaling
 from hpc_utils.analyze.targets import Targets
@@ -19,12 +18,7 @@ from tests.analyze.runs import study
 CURVE = {"1x2": 0.95, "1x4": 0.9, "1x8": 0.8, "2x4": 0.75, "3x4": 0.7}
 
 
-@pytest.fixture(autouse=True)
-def look():
-    with matplotlib.rc_context(), pd.option_context("display.float_format", None, "display.max_colwidth", 50):
-        style.apply()
-        yield
-        plt.close("all")
+pytestmark = pytest.mark.usefixtures("styled")
 
 
 @pytest.fixture(scope="module")
