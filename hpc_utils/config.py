@@ -96,7 +96,7 @@ class RunConfig(BaseModel):
         None, "rehearsal cluster only: the nodes' links are limited to this, in each direction, while the run is "
         "measured; none: as they are", unit="Gbit/s",
     )  # fmt: skip
-    profile: str | None = knob(
+    compute_profile: str | None = knob(
         None, "emulated device: the compute profile it waits by, a file of results/probes/compute; none: the newest "
         "that fits",
     )  # fmt: skip
@@ -137,8 +137,8 @@ class RunConfig(BaseModel):
             raise ValueError(
                 "device='emulated' learns nothing to evaluate or keep: evaluate_every=0, save_weights=false"
             )
-        if self.device != "emulated" and not self.profile == self.dilation is None:
-            raise ValueError(f"profile and dilation are of device='emulated', not of {self.device!r}")
+        if self.device != "emulated" and not self.compute_profile == self.dilation is None:
+            raise ValueError(f"compute_profile and dilation are of device='emulated', not of {self.device!r}")
         if self.steps_per_epoch is None and self.lr_warmup_epochs > self.epochs:
             raise ValueError(f"lr_warmup_epochs={self.lr_warmup_epochs:g} is longer than epochs={self.epochs}")
         return self

@@ -28,7 +28,7 @@ def compute(assignments: tuple[str, ...], batches: list[int], repeats: int) -> N
     """
     from hpc_utils.config import RunConfig, parse_assignments
     from hpc_utils.launch.compute import measure
-    from hpc_utils.records.profile import PHASES, named
+    from hpc_utils.records.compute_profile import PHASES, named
 
     path = measure(RunConfig(**parse_assignments(assignments)), batches, repeats)
     found = named(path.stem)

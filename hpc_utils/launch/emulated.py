@@ -17,7 +17,7 @@ from hpc_utils import provenance
 from hpc_utils.collective import Link, Topology, ring
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import probes, profile
-from hpc_utils.records.profile import NotMeasured, Profile
+from hpc_utils.records.compute_profile import NotMeasured, Profile
 
 if TYPE_CHECKING:
     from .request import Layout
@@ -52,7 +52,7 @@ def settle(config: RunConfig, layout: Layout, hardware: str) -> RunConfig:
             f"dilation={config.dilation:g} on {layout}: over links of {config.link_gbit:g} Gbit/s the processor's part of an "
             f"all-reduce of {found.gradient_bytes} bytes stays under {SHARE:.0%} from dilation={least} on (or none: chosen)"
         )
-    return config.model_copy(update={"profile": found.name, "dilation": config.dilation or float(least)})
+    return config.model_copy(update={"compute_profile": found.name, "dilation": config.dilation or float(least)})
 
 
 def dilation(size: float, layout: Layout, link_gbit: float, unshaped: float) -> int:
@@ -88,7 +88,7 @@ def command(config: RunConfig) -> str:
 
 
 def _profile(config: RunConfig, hardware: str) -> Profile:
-    if config.profile is None:
+    if config.compute_profile is None:
         machine = provenance.machine_in(hardware)
         found = profile.newest(config, machine)
         if found is None:
@@ -104,7 +104,7 @@ def _profile(config: RunConfig, hardware: str) -> Profile:
         raise Unsettled(str(error)) from None
     other = [name for name, value in profile.computed(config).items() if found.record.get(name) != value]
     if other:
-        raise Unsettled(f"profile={found.name} was measured of another {', '.join(other)}: {command(config)}")
+        raise Unsettled(f"compute_profile={found.name} was measured of another {', '.join(other)}: {command(config)}")
     return found
 
 

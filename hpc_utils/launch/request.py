@@ -93,7 +93,7 @@ def prepare(
         profile.required(config)
     elif config.device == "emulated":
         config = emulated.settle(config, layout, hardware or provenance.hardware_id())
-        inject |= {name: getattr(config, name) for name in ("profile", "dilation")}
+        inject |= {name: getattr(config, name) for name in ("compute_profile", "dilation")}
     measured = identity.measured(config, layout.ranks)
     if needs_data and ":" not in config.workload:
         require_data(config.dataset, paths.data())

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from hpc_utils import provenance
 from hpc_utils.config import RunConfig
 from hpc_utils.records import probes
-from hpc_utils.records.profile import KIND, PHASES, computed, threads_asked
+from hpc_utils.records.compute_profile import KIND, PHASES, computed, threads_asked
 from hpc_utils.train import precision
 from hpc_utils.train.loop import Trainer
 from hpc_utils.train.ranks import Ranks, setup

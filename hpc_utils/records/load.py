@@ -27,7 +27,7 @@ LARGEST = (
 )  # fmt: skip
 
 # Only the emulated device has these; a loop of somebody's own may have parameters of the same names.
-EMULATED = ("profile", "dilation")
+EMULATED = ("compute_profile", "dilation")
 
 
 @dataclass(frozen=True)

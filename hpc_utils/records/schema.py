@@ -117,7 +117,7 @@ RUNS = (
     Column("pinned", "", "whether ranks were pinned to their cores"),
     Column("oversubscribed", "", "more ranks than cores: barred from scaling figures"),
     Column("emulated", "", "computation was a calibrated wait: never pooled with measured runs"),
-    Column("profile", "", "compute profile that an emulated device waited by; empty: it was measured"),
+    Column("compute_profile", "", "compute profile that an emulated device waited by; empty: it was measured"),
     Column("dilation", "", "emulated device: every time here is this much longer than what it stands for"),
     Column("link_gbit", "Gbit/s", "what the nodes' links were limited to, each way; empty: as they are"),
     Column("seed", "", "of weights, order and augmentation"),

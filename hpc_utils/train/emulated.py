@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.records.profile import Profile, required
+from hpc_utils.records.compute_profile import Profile, required
 
 from .workload import Batch, Workload
 

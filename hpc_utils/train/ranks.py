@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hpc_utils import provenance
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.records.profile import required
+from hpc_utils.records.compute_profile import required
 
 from . import memory
 

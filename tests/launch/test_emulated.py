@@ -16,8 +16,8 @@ from hpc_utils.launch.request import Layout, Request, prepare
 from hpc_utils.launch.submission import read_point, write_points
 from hpc_utils.paths import notebooks
 from hpc_utils.records import probes
+from hpc_utils.records.compute_profile import computed
 from hpc_utils.records.identity import settings
-from hpc_utils.records.profile import computed
 
 HERE = "rehearsal-cpu-0123abcd"
 MEGABYTE = 10**6
@@ -50,9 +50,11 @@ def test_the_newest_profile_and_the_least_dilation_are_part_of_the_run(results: 
     name = measure_compute()
     measure_allreduce(seconds=0.033)
     made = request(link_gbit=1)
-    assert (made.config.profile, made.config.dilation) == (name, 5)
+    assert (made.config.compute_profile, made.config.dilation) == (name, 5)
     assert "emulated" in made.run_id
-    assert {"profile": name, "dilation": 5} == {key: made.inject[key] for key in ("profile", "dilation")}
+    assert {"compute_profile": name, "dilation": 5} == {
+        key: made.inject[key] for key in ("compute_profile", "dilation")
+    }
     again = prepare(made.notebook, made.inject, made.layout, hardware=HERE)
     assert again.run_id == made.run_id, "a job makes the request anew"
     assert request(link_gbit=1, dilation=7).run_id != made.run_id
@@ -96,7 +98,7 @@ def test_a_newer_record_of_smaller_messages_hides_no_older_one(results: Path) ->
         ({"batch_per_device": 65}, Layout(), "65 is too far from what was measured, 8 to 32"),
         ({"precision": "bf16"}, Layout(), "hpc bench compute -p workload=cnn -p dataset=digits -p precision=bf16"),
         ({"threads_per_rank": 2}, Layout(), "with 2 threads"),
-        ({"profile": "none-such"}, Layout(), "none-such"),
+        ({"compute_profile": "none-such"}, Layout(), "none-such"),
     ],
 )
 def test_what_is_not_measured_or_not_honest_is_refused(
@@ -112,8 +114,8 @@ def test_what_is_not_measured_or_not_honest_is_refused(
 def test_a_named_profile_is_of_the_same_model(results: Path) -> None:
     name = measure_compute(optimizer="adamw", hardware_id="another")
     with pytest.raises(ConfigError, match="another optimizer"):
-        request(Layout(), profile=name)
-    assert request(Layout(), profile=name, optimizer="adamw").config.profile == name
+        request(Layout(), compute_profile=name)
+    assert request(Layout(), compute_profile=name, optimizer="adamw").config.compute_profile == name
 
 
 def test_the_command_to_measure_asks_for_what_is_missing(results: Path) -> None:

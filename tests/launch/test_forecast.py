@@ -27,7 +27,7 @@ def test_each_rate_of_the_links_is_said_where_there_are_links() -> None:
 
 def test_an_emulated_device_and_its_dilation_are_said() -> None:
     computed, emulated = (
-        entry(Layout(2, 1), **more) for more in ({}, {"device": "emulated", "profile": "p", "dilation": 5})
+        entry(Layout(2, 1), **more) for more in ({}, {"device": "emulated", "compute_profile": "p", "dilation": 5})
     )
     assert (computed["emulated"], computed["dilation"]) == (False, None)
     assert (emulated["emulated"], emulated["dilation"]) == (True, 5)

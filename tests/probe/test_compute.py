@@ -12,7 +12,7 @@ from hpc_utils.cli import main
 from hpc_utils.config import RunConfig
 from hpc_utils.launch.compute import _environment
 from hpc_utils.probe import compute
-from hpc_utils.records import profile
+from hpc_utils.records import compute_profile
 from hpc_utils.train.resolve import resolve
 
 
@@ -33,15 +33,15 @@ def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> N
     modules = [one["name"].partition(".")[0] for one in record["ready"]]
     assert list(dict.fromkeys(modules)) == ["8", "6", "2", "0"], "the last layer's gradients come first"
     assert [one["batch"] for one in record["batches"]] == [8, 16]
-    assert all(len(one[phase]) == 3 and min(one[phase]) > 0 for one in record["batches"] for phase in profile.PHASES)
+    assert all(len(one[phase]) == 3 and min(one[phase]) > 0 for one in record["batches"] for phase in compute_profile.PHASES)
     assert len(said) == 3
     assert (record["threads_per_rank"], record["threads_asked"], record["device"]) == (1, 1, "cpu")
-    found = profile.newest(config.model_copy(update={"global_batch": 12}), record["hardware_id"])
+    found = compute_profile.newest(config.model_copy(update={"global_batch": 12}), record["hardware_id"])
     assert found.name == path.stem
-    emulated = config.model_copy(update={"device": "emulated", "profile": found.name})
+    emulated = config.model_copy(update={"device": "emulated", "compute_profile": found.name})
     assert [p.shape for p in resolve(emulated).model().parameters()] == [p.shape for p in model.parameters()]
     for change in ({"threads_per_rank": 2}, {"optimizer": "adamw"}, {"precision": "bf16"}):
-        assert profile.newest(config.model_copy(update=change), record["hardware_id"]) is None
+        assert compute_profile.newest(config.model_copy(update=change), record["hardware_id"]) is None
 
 
 def test_what_measures_is_no_rank_of_whatever_launched_us(monkeypatch: pytest.MonkeyPatch) -> None:

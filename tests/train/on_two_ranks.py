@@ -44,7 +44,7 @@ def main() -> None:
     told["restored"] = len(core_groups()) == cores and torch.get_num_threads() == threads
     run("counted", {"workload": "counted:make", "epochs": 1, "global_batch": 8, "eval_batch": 2})
     run("slow", {"workload": "counted:slow", "epochs": 1, "global_batch": 8, "evaluate_every": 0, "warmup_steps": 0})
-    told["emulated"] = train(RunConfig(**waits.BRIEF, profile=waits.keep())).path.name
+    told["emulated"] = train(RunConfig(**waits.BRIEF, compute_profile=waits.keep())).path.name
     dist.init_process_group("gloo")
     told["foreign"], weights = foreign(rank)
     torch.save(weights, out / f"foreign.rank{rank}.pt")

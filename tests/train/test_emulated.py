@@ -11,7 +11,7 @@ import torch
 
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import probes
-from hpc_utils.records.profile import NotMeasured, Profile, interpolate
+from hpc_utils.records.compute_profile import NotMeasured, Profile, interpolate
 from hpc_utils.train import emulated, train
 from hpc_utils.train.resolve import resolve
 
@@ -20,7 +20,7 @@ from .waits import BRIEF, READY, SECONDS, keep
 
 @pytest.fixture
 def config(results: Path) -> RunConfig:
-    return RunConfig(**BRIEF, profile=keep())
+    return RunConfig(**BRIEF, compute_profile=keep())
 
 
 def test_the_model_is_the_real_one_but_for_what_it_computes(config: RunConfig) -> None:
@@ -64,17 +64,17 @@ def test_gradients_are_ready_when_they_were_measured_to_be(config: RunConfig) ->
     [
         ({"evaluate_every": 1}, "evaluate_every=0"),
         ({"device": "cpu"}, "dilation"),
-        ({"profile": None}, "hpc bench compute"),
-        ({"profile": "none-such"}, "none-such"),
+        ({"compute_profile": None}, "hpc bench compute"),
+        ({"compute_profile": "none-such"}, "none-such"),
     ],
 )
 def test_what_an_emulated_device_cannot_do_is_refused(config: RunConfig, parameters: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        train(RunConfig(**BRIEF | {"profile": config.profile} | parameters))
+        train(RunConfig(**BRIEF | {"compute_profile": config.compute_profile} | parameters))
 
 
 def test_the_profile_of_another_model_is_refused(results: Path) -> None:
-    config = RunConfig(**BRIEF, profile=keep(READY[1:]))
+    config = RunConfig(**BRIEF, compute_profile=keep(READY[1:]))
     with pytest.raises(ConfigError, match="of another model"):
         resolve(config).model()
 

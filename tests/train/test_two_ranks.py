@@ -276,7 +276,7 @@ def test_emulated_ranks_communicate_and_are_labelled(two) -> None:
     assert "emulated" in two.told[0]["emulated"]
     assert (run["emulated"], run["device"], run["device_name"]) == (True, "emulated", "Slow (emulated)")
     assert (run["dilation"], run["pinned"], run["oversubscribed"]) == (2, False, False)
-    assert run["profile"].startswith("slow-")
+    assert run["compute_profile"].startswith("slow-")
     assert epoch["step_p50"] >= 2 * sum(waits.SECONDS.values())
     assert (epoch["samples"], epoch["comm_seconds"] > 0) == (2 * 16 * 4, True)
     assert [epoch[name] for name in ("train_loss", "train_accuracy", "lr")] == [None] * 3

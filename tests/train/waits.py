@@ -6,7 +6,7 @@ from typing import Any
 
 from hpc_utils.config import RunConfig
 from hpc_utils.records import probes
-from hpc_utils.records.profile import computed
+from hpc_utils.records.compute_profile import computed
 from hpc_utils.train.resolve import resolve
 
 # Not the order in which autograd would come to them by itself, nor that of the model.

@@ -115,10 +115,10 @@ def threads_asked(config: RunConfig, device: str) -> int | None:
 
 def required(config: RunConfig) -> Profile:
     """The profile that `config` names; ConfigError if it names none, or one that is not here."""
-    found = named(config.profile) if config.profile else None
+    found = named(config.compute_profile) if config.compute_profile else None
     if found is None:
         raise ConfigError(
-            f"device='emulated' with profile={config.profile}: no such record in results/probes/{KIND}; `hpc run` and `hpc "
+            f"device='emulated' with compute_profile={config.compute_profile}: no such record in results/probes/{KIND}; `hpc run` and `hpc "
             f"submit` choose one, `hpc bench compute` makes one"
         )
     return found

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpc_utils.config import RunConfig
-from hpc_utils.records import probes, profile
+from hpc_utils.records import compute_profile, probes
 
 CONFIG = RunConfig(workload="cnn", dataset="digits", device="emulated", evaluate_every=0)
 GPU = {"device": "cuda", "threads_per_rank": 8, "threads_asked": None}  # its share of a node's cores
@@ -26,7 +26,7 @@ def test_a_profile_is_found_by_the_threads_that_were_asked_for(
     results: Path, record: dict[str, Any], asked: int | None, found: bool
 ) -> None:
     """A GPU's usual threads are its share of the cores, which nobody knows where runs are planned."""
-    probes.keep("compute", "p", profile.computed(CONFIG) | {"hardware_id": "0123abcd"} | record)
+    probes.keep("compute", "p", compute_profile.computed(CONFIG) | {"hardware_id": "0123abcd"} | record)
     config = CONFIG.model_copy(update={"threads_per_rank": asked})
-    assert (profile.newest(config, "0123abcd") is not None) == found
-    assert profile.newest(config, "elsewhere") is None
+    assert (compute_profile.newest(config, "0123abcd") is not None) == found
+    assert compute_profile.newest(config, "elsewhere") is None
