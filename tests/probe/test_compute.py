@@ -33,7 +33,9 @@ def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> N
     modules = [one["name"].partition(".")[0] for one in record["ready"]]
     assert list(dict.fromkeys(modules)) == ["8", "6", "2", "0"], "the last layer's gradients come first"
     assert [one["batch"] for one in record["batches"]] == [8, 16]
-    assert all(len(one[phase]) == 3 and min(one[phase]) > 0 for one in record["batches"] for phase in compute_profile.PHASES)
+    assert all(
+        len(one[phase]) == 3 and min(one[phase]) > 0 for one in record["batches"] for phase in compute_profile.PHASES
+    )
     assert len(said) == 3
     assert (record["threads_per_rank"], record["threads_asked"], record["device"]) == (1, 1, "cpu")
     found = compute_profile.newest(config.model_copy(update={"global_batch": 12}), record["hardware_id"])
