@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hpc_utils import provenance
 from hpc_utils.collective import Link, Topology, ring
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.records import probes, profile
+from hpc_utils.records import compute_profile, probes
 from hpc_utils.records.compute_profile import NotMeasured, Profile
 
 if TYPE_CHECKING:
@@ -71,13 +71,13 @@ def unshaped_seconds(record: Mapping[str, Any], size: float) -> float:
     """
     samples = record["groups"]["all"]["samples"]
     points = sorted((one["bytes"], statistics.median(one["seconds"])) for one in samples)
-    return profile.interpolate(points, size)
+    return compute_profile.interpolate(points, size)
 
 
 def command(config: RunConfig) -> str:
     """The `hpc bench compute` that measures what `config` computes."""
     usual = RunConfig()
-    names = ["workload", *(name for name in (*profile.COMPUTED, "threads_per_rank") if name != "workload")]
+    names = ["workload", *(name for name in (*compute_profile.COMPUTED, "threads_per_rank") if name != "workload")]
     said = [
         name for name in names if getattr(config, name) != getattr(usual, name) or name in ("workload", "dataset")
     ]
@@ -90,7 +90,7 @@ def command(config: RunConfig) -> str:
 def _profile(config: RunConfig, hardware: str) -> Profile:
     if config.compute_profile is None:
         machine = provenance.machine_in(hardware)
-        found = profile.newest(config, machine)
+        found = compute_profile.newest(config, machine)
         if found is None:
             threads = config.threads_per_rank or 1
             raise Unsettled(
@@ -99,10 +99,10 @@ def _profile(config: RunConfig, hardware: str) -> Profile:
             )
         return found
     try:
-        found = profile.required(config)
+        found = compute_profile.required(config)
     except ConfigError as error:
         raise Unsettled(str(error)) from None
-    other = [name for name, value in profile.computed(config).items() if found.record.get(name) != value]
+    other = [name for name, value in compute_profile.computed(config).items() if found.record.get(name) != value]
     if other:
         raise Unsettled(f"compute_profile={found.name} was measured of another {', '.join(other)}: {command(config)}")
     return found

@@ -11,7 +11,7 @@ from typing import Any
 from hpc_utils import datasets, paths, provenance
 from hpc_utils.collective import evenly
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.records import identity, profile
+from hpc_utils.records import compute_profile, identity
 from hpc_utils.records.folder import state
 
 from . import emulated, parameters
@@ -90,7 +90,7 @@ def prepare(
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(f"parallel='none' is one process: use parallel='ddp' for {layout.ranks} ranks")
     if config.device == "emulated" and settled:
-        profile.required(config)
+        compute_profile.required(config)
     elif config.device == "emulated":
         config = emulated.settle(config, layout, hardware or provenance.hardware_id())
         inject |= {name: getattr(config, name) for name in ("compute_profile", "dilation")}
