@@ -20,6 +20,7 @@ import pandas as pd
 
 from . import stats
 from .cost import HOUR, KEYS, NAN, Billing, per_run
+from .points import links
 from .predictor import Answer
 
 Point = Mapping[str, Any]
@@ -176,8 +177,7 @@ def _hourly(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.Series
 def _measured(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """The runs that a prediction may rest on: `KEYS` and the parts of their time in s: train, beside (evaluation and
     checkpoints), setup; and samples."""
-    links = pd.to_numeric(runs.link_gbit).mask(runs.world_size == 1)
-    runs = runs.assign(emulated=runs.emulated.fillna(False).astype(bool), link_gbit=links)
+    runs = runs.assign(emulated=runs.emulated.fillna(False).astype(bool), link_gbit=links(runs))
     spent = per_run(runs, epochs[epochs.run_id.isin(runs.run_id)], {}).set_index("run_id")
     start = runs[["setup_seconds", "warmup_seconds"]].apply(pd.to_numeric).fillna(0).sum(axis=1)
     found = runs[[*KEYS, "run_id"]].set_index("run_id").assign(setup=start.set_axis(runs.run_id))

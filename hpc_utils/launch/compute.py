@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,11 +11,9 @@ from pathlib import Path
 
 from hpc_utils import paths
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.launch.lifeline import PARENT, die_with_parent, end_tree
-from hpc_utils.probe.surroundings import leftovers
-from hpc_utils.records.folder import RUN_DIR, read_json
-
-MARK = "HPC_COMPUTE"  # tells the measurement's processes from all others
+from hpc_utils.launch.lifeline import die_with_parent, end_tree
+from hpc_utils.launch.probe import MARK, environment
+from hpc_utils.records.folder import read_json
 
 
 class NoProfile(RuntimeError):
@@ -48,7 +45,7 @@ def measure(config: RunConfig, batches: Sequence[int], repeats: int) -> Path:
         )
         process = subprocess.Popen(
             [sys.executable, "-m", "hpc_utils.launch.compute", str(asked), str(answer)],
-            env=_environment(folder),
+            env=environment(folder),
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is ours to deal with
         )
@@ -60,13 +57,6 @@ def measure(config: RunConfig, batches: Sequence[int], repeats: int) -> Path:
         if not found:
             raise NoProfile("no profile was measured: what the process printed says why")
         return Path(found)
-
-
-def _environment(folder: str) -> dict[str, str]:
-    """No trace of a launcher or run that we may be part of: what measures is no rank, and pins itself as one alone."""
-    ours = {*leftovers(os.environ), RUN_DIR}
-    clean = {name: value for name, value in os.environ.items() if name not in ours}
-    return {"OMP_NUM_THREADS": "1"} | clean | {PARENT: str(os.getpid()), MARK: folder}
 
 
 def main(asked: Path, answer: Path) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 from hpc_utils import paths
 from hpc_utils.probe.check import count
 from hpc_utils.probe.surroundings import leftovers
-from hpc_utils.records.folder import read_json
+from hpc_utils.records.folder import RUN_DIR, read_json
 
 from . import allocation, diagnosis, slurm
 from .cluster import Cluster, ClusterError
@@ -52,7 +52,7 @@ def here(nproc: int, module: str, arguments: Sequence[str], *, seconds: float, g
         copy = Path(folder) / "record.json"
         process = subprocess.Popen(
             [*_torchrun(nproc), "-m", module, *arguments, f"--copy={copy}"],
-            env=_environment(folder),
+            env=environment(folder),
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is ours to deal with
         )
@@ -126,7 +126,8 @@ def _torchrun(nproc: int) -> list[str]:
     return [*module, "--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={nproc}"]
 
 
-def _environment(folder: str) -> dict[str, str]:
-    """No trace of a launcher that we may run under; torchrun would set one OpenMP thread anyway, and warn."""
-    clean = {name: value for name, value in os.environ.items() if name not in leftovers(os.environ)}
+def environment(folder: str) -> dict[str, str]:
+    """No trace of a launcher or run that we may be part of; torchrun would set one OpenMP thread anyway, and warn."""
+    traces = {*leftovers(os.environ), RUN_DIR}
+    clean = {name: value for name, value in os.environ.items() if name not in traces}
     return {"OMP_NUM_THREADS": "1"} | clean | {PARENT: str(os.getpid()), MARK: folder}

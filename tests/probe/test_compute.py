@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from hpc_utils.cli import main
 from hpc_utils.config import RunConfig
-from hpc_utils.launch.compute import _environment
+from hpc_utils.launch.probe import environment
 from hpc_utils.probe import compute
 from hpc_utils.records import compute_profile
 from hpc_utils.train.resolve import resolve
@@ -56,7 +56,7 @@ def test_what_measures_is_no_rank_of_whatever_launched_us(monkeypatch: pytest.Mo
     }
     for name, value in (launched | {"HPC_RUN_DIR": "r", "OMP_NUM_THREADS": "4", "HPC_RESULTS": "here"}).items():
         monkeypatch.setenv(name, value)
-    env = _environment("folder")
+    env = environment("folder")
     assert not {*launched, "HPC_RUN_DIR"} & set(env)
     assert (env["OMP_NUM_THREADS"], env["HPC_RESULTS"]) == ("4", "here")
 
