@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -53,7 +53,7 @@ class Comparison(NamedTuple):
     missing: str
 
 
-def compare(curve: Curve, work: Work, **options: float) -> Comparison:
+def compare(curve: Curve, work: Work, **options: Any) -> Comparison:
     """Fit each law to all but the largest number of ranks of one curve, and have it predict that: Amdahl's (strong) or
     Gustafson's (weak), what Extra-P finds, and the performance model of `work` (`options`: of `perfmodel.fit`).
 

@@ -131,6 +131,22 @@ def inside(links: pd.DataFrame, hardware_id: str) -> float:
     return 8e-9 * float(within.median()) if len(within) else math.inf
 
 
+def reach(links: pd.DataFrame, hardware_id: str, without: Sequence[float] = ()) -> Estimate | None:
+    """The share of their nominal bandwidth that an all-reduce got over limited links between nodes of that hardware, at
+    the rate with the largest share: at faster ones processors are what limits. None where nobody measured.
+
+    links: as of `table`. without: Gbit/s: rates to leave out.
+    """
+    own = links[(links.hardware_id == hardware_id) | links.hardware_id.str.startswith(f"{hardware_id}-")]
+    own = own[(own.nodes > 1) & (own.group != "intra") & own.bandwidth.notna() & own.link_gbit.notna()]
+    own = own[~own.link_gbit.isin(without)]
+    if own.empty:
+        return None
+    best = own.loc[(own.bandwidth / own.link_gbit).idxmax()]
+    nominal = best.link_gbit * 1e9 / 8
+    return Estimate(*(float(best[name]) / nominal for name in ("bandwidth", "bandwidth_low", "bandwidth_high")), 2)
+
+
 def fit(record: Record, group: str) -> LinkFit:
     """Latency and bandwidth of the ring (`collective.ring`) that comes closest to a group's times.
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from hpc_utils.collective import Link, Topology, evenly
 
 from .curves import usable
 from .points import step_seconds
-from .stats import CONFIDENCE
+from .stats import CONFIDENCE, Estimate
 from .step import Costs, Step, step
 from .work import Work
 
@@ -59,6 +60,7 @@ class Fitted:
         work, costs: what it consists of. covariance: of the logs of the costs, in their order.
         residual: standard deviation of log(measured / fitted), over configurations. measured: the runs it was fitted on.
         bucket_mb: DDP's bucket. intra_gbit: what ranks of one node were measured to talk over.
+        widths: how far each cost might have been from its first guess (`WIDTHS`).
     """
 
     work: Work
@@ -68,6 +70,7 @@ class Fitted:
     measured: pd.DataFrame
     bucket_mb: float = BUCKET_MB
     intra_gbit: float = math.inf
+    widths: Costs = WIDTHS
 
     def step(self, row: tuple, costs: Costs | None = None) -> Step:
         """The step at one row (`itertuples`) of a frame with the columns `POINT`."""
@@ -133,7 +136,7 @@ class Fitted:
         """The costs with 95 % intervals: cost, value, low, high, unit, told (whether the data narrowed the first guess)."""
         spread = np.sqrt(np.diag(self.covariance))
         units = dict(zip(asdict(self.costs), ["", "s/step", "s/byte", "", "s/message", ""], strict=True))
-        widths = asdict(WIDTHS)
+        widths = asdict(self.widths)
         return pd.DataFrame(
             [
                 {
@@ -176,12 +179,14 @@ def fit(
     first: Costs = FIRST,
     bucket_mb: float = BUCKET_MB,
     intra_gbit: float = math.inf,
+    reach: Estimate | None = None,
 ) -> Fitted:
     """The costs that explain the step times of `measured` (as of `points`) best, by relative error.
 
     Maximum a posteriori with log-normal first guesses (`first`, `WIDTHS`), Laplace's approximation for how sure they are
     (MacKay 2003, chapter 27). A configuration counts once, by the median of its repeats: what the model misses is common
-    to them. Measure the link with `hpc bench allreduce` and give its latency as first guess.
+    to them. `reach`: the share of the nominal bandwidth that an all-reduce alone was measured to get (`link.reach`): as
+    sure a guess as that measurement is.
 
     Raises:
         ValueError: fewer than two configurations.
@@ -194,7 +199,11 @@ def fit(
             "one configuration cannot be told apart into compute and communication: measure at least two"
         )
     rows, seconds = list(medians.itertuples()), np.log(medians.seconds.to_numpy(float))
-    guess, widths = np.log(list(asdict(first).values())), np.array(list(asdict(WIDTHS).values()))
+    wide = WIDTHS
+    if reach is not None:
+        own = math.log(reach.high / reach.low) / (2 * 1.96) if reach.repeats > 1 else WIDTHS.reach
+        first, wide = replace(first, reach=reach.value), replace(WIDTHS, reach=max(FLOOR, own))
+    guess, widths = np.log(list(asdict(first).values())), np.array(list(asdict(wide).values()))
 
     def off(logs: np.ndarray) -> np.ndarray:
         costs = Costs(*np.exp(logs))
@@ -208,7 +217,7 @@ def fit(
         best = found.x
         spread = max(FLOOR, float(np.sqrt(np.sum(off(best) ** 2) / max(1, len(rows) - len(best)))))
     covariance = np.linalg.inv(found.jac.T @ found.jac)
-    return Fitted(work, Costs(*np.exp(best)), covariance, spread, measured, bucket_mb, intra_gbit)
+    return Fitted(work, Costs(*np.exp(best)), covariance, spread, measured, bucket_mb, intra_gbit, wide)
 
 
 def _step(work: Work, costs: Costs, row: tuple, bucket_mb: float, intra_gbit: float) -> Step:
@@ -243,7 +252,7 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def held_out(
-    measured: pd.DataFrame, work: Work, gbits: Sequence[float], **options: float
+    measured: pd.DataFrame, work: Work, gbits: Sequence[float], **options: Any
 ) -> tuple[Fitted, pd.DataFrame]:
     """Fit without the runs at these link rates, then predict them too: (the model, its `errors` with held_out)."""
     away = measured.gbit.isin(gbits) & (measured.world_size > 1)

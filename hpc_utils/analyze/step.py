@@ -1,9 +1,9 @@
 """A training step, worked out: its parts in seconds for given work, costs and links.
 
 A step is data, forward, backward, optimizer, one after another. During the backward pass DDP's buckets become ready and
-travel one after another; what is not hidden behind the rest of the pass is exposed. What a rank's own processor spends
-on a byte that travels (copying, adding up, the protocol) delays the compute that it overlaps. All ranks wait for the
-slowest. Assumed: equal devices, one job on the links, gradients of 4 bytes, no congestion inside the network.
+travel one after another; what is not hidden behind the rest of the pass is exposed. A rank's own processor copies, adds
+up and hands on one piece of a bucket while another travels, so that the slower of both counts; what it spends delays the
+compute that it overlaps. All ranks wait for the slowest. Assumed: equal devices, one job on the links, gradients of 4 bytes, no congestion inside the network.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def step(
         [(bucket.ready, wire, costs.host * sent * bucket.size) for bucket, _, wire in wires],
         1 / (1 + costs.drag),
     )
-    of_host = min(exposed, costs.host * sent * work.gradient_bytes - delay)
+    slower = [(max(wire, own), own > wire) for bucket, _, wire in wires for own in [costs.host * sent * bucket.size]]
+    of_host = exposed * sum(time for time, own in slower if own) / sum(time for time, _ in slower) if exposed else 0.0
     of_link = exposed - of_host
     unlimited = _reached(topology, costs, unlimited=True)
     total = sum(wire for *_, wire in wires)
@@ -126,7 +127,7 @@ def _overlap(backward: float, buckets: Sequence[tuple[float, float, float]], spe
     """
     delay = free = 0.0
     for ready, wire, host in buckets:
-        start, whole = max(backward * ready + delay, free), wire + host
+        start, whole = max(backward * ready + delay, free), max(wire, host)
         beside = min(whole, speed * max(0.0, backward + delay - start))  # of it, done while the pass computes
         free = start + beside / speed + whole - beside
         delay += host * beside / whole if whole else 0.0

@@ -92,3 +92,18 @@ def test_bandwidths_are_of_the_median_of_the_repeats() -> None:
     assert row["algorithm_bandwidth"] == pytest.approx(2**20 / 2e-3)
     assert row["bus_bandwidth"] == pytest.approx(1.5 * 2**20 / 2e-3)
     assert not any(math.isnan(value) for value in row.values() if isinstance(value, float))
+
+
+def test_reach_is_what_a_limited_link_gave_where_the_link_was_what_limited() -> None:
+    rates = [(None, 4.0), (10.0, 3.9), (1.0, 0.92), (0.3, 0.291)]
+    records = [
+        record(Link(1e-4, gbit * 1e9 / 8), 2, 0.01)
+        | {"name": "r", "hardware_id": f"here-{limit or ''}".rstrip("-"), "nodes": 2, "ranks_per_node": 1}
+        | {"link_gbit": limit}
+        for limit, gbit in rates
+    ]
+    links = link.table(records)
+    assert link.reach(links, "here").value == pytest.approx(0.97, rel=0.02)
+    held = link.reach(links, "here", without=[0.3])
+    assert held.value == pytest.approx(0.92, rel=0.02) and held.low < 0.92 < held.high
+    assert link.reach(links, "here", without=[10, 1, 0.3]) is None and link.reach(links, "elsewhere") is None

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import perfmodel
+from hpc_utils.analyze.stats import Estimate
 from hpc_utils.analyze.step import Costs, expected_maximum, step
 from hpc_utils.analyze.work import Bucket, Line, Work
 from hpc_utils.collective import Link, Topology, cheapest, hierarchical, ring, tree
@@ -173,6 +174,29 @@ def test_costs_are_found_again_and_the_table_says_which_the_data_told():
     for name in ("scale", "host", "reach"):
         assert table.low[name] <= getattr(TRUE, name) <= table.high[name] and table.told[name]
     assert not table.told["latency"]  # some messages of microseconds in a step of a third of a second
+
+
+def test_a_reach_that_was_measured_is_believed_as_far_as_it_was_sure():
+    narrow, wide = (Estimate(0.5, 0.5 / factor, 0.5 * factor, 3) for factor in (1.04, 4.0))
+    points = measured([1.0])  # of a link that gradients get `TRUE.reach` of
+    believed, doubted = (perfmodel.fit(points, work(), reach=reach).costs.reach for reach in (narrow, wide))
+    assert believed == pytest.approx(0.5, rel=0.1)
+    assert abs(math.log(doubted / TRUE.reach)) < abs(math.log(believed / TRUE.reach))
+
+
+def test_the_slower_of_wire_and_processor_counts_and_is_what_limits():
+    free = {"scale": 1.0, "group": 0.0, "reach": 1.0, "latency": 0.0, "drag": 0.0}
+    times = {
+        (gbit, host): step(work(), Costs(**free, host=host), topology(2, gbit), 10, bucket_mb=1000)
+        for gbit in (8.0, 0.8)
+        for host in (0.0, 2e-9)
+    }
+    wire = {8.0: 0.04, 0.8: 0.4}  # s for 40 MB, ready at the pass's end; the processor takes 0.08
+    assert times[8.0, 0.0].bandwidth == pytest.approx(wire[8.0]) and times[0.8, 0.0].bandwidth == pytest.approx(
+        wire[0.8]
+    )
+    assert times[8.0, 2e-9].host == pytest.approx(0.08) and times[8.0, 2e-9].bandwidth == pytest.approx(0.0)
+    assert times[0.8, 2e-9].host == pytest.approx(0.0) and times[0.8, 2e-9].bandwidth == pytest.approx(wire[0.8])
 
 
 def test_more_noise_widens_the_interval_and_a_step_measured_there_falls_into_it():
