@@ -40,13 +40,16 @@ def study_run(name: str, redo: bool) -> None:
 
 
 @study.command("keep")
-@click.argument("name", metavar="STUDY")
+@click.argument("names", metavar="STUDY...", nargs=-1, required=True)
 @click.option("--as", "hardware", required=True, metavar="HARDWARE", help="Folder under results/reference.")
-def study_keep(name: str, hardware: str) -> None:
-    """Copy a complete study's runs, figures and chapters to results/reference/HARDWARE, to be committed."""
+def study_keep(names: tuple[str, ...], hardware: str) -> None:
+    """Copy a complete study's runs, figures and chapters to results/reference/HARDWARE, to be committed.
+
+    Of several studies the runs, and chapter 03 is executed on all of them together.
+    """
     from hpc_utils.publish.reference import keep
 
-    click.echo(keep(name, hardware))
+    click.echo(keep(names, hardware))
 
 
 @click.command()

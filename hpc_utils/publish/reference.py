@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hpc_utils import paths, records
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
 
-from .chapters import write_system
+from .chapters import execute, write_system
 
 RECORDS = (
     "request.json", "run.json", "provenance.json", "status.json", "epochs.csv", "ranks.csv", "steps.csv.gz",
 )  # fmt: skip
+TOGETHER = ("03_scaling",)  # chapters that read whatever runs there are
 
 
 class CannotKeep(ValueError):
@@ -23,40 +26,75 @@ class CannotKeep(ValueError):
     exit_code = 2
 
 
-def keep(study: str, name: str) -> Path:
-    """Copy the complete runs of `study`, its figures and executed chapters to `results/reference/<name>/`, and what was
-    probed of the same hardware.
+def keep(studies: Sequence[str], name: str) -> Path:
+    """Copy the complete runs of `studies` to `results/reference/<name>/`, and what was probed of the same hardware.
 
-    What is kept holds no path of this machine. Returns the folder.
+    One study brings its figures and executed chapters. With several, the chapters `TOGETHER` are executed anew, on all
+    that the set then holds. What is kept holds no path of this machine. Returns the folder.
 
     Raises:
-        CannotKeep: the study is not complete, or holds runs whose records cannot be true.
+        CannotKeep: a study is not complete, or holds runs whose records cannot be true.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise CannotKeep(f"{name!r} is no folder's name: letters, digits, dots, dashes")
-    source, target = paths.results(), paths.root() / "results" / "reference" / name
-    found = records.load(study=study)
-    lacking = found.refused | found.unfinished
-    if found.runs.empty or lacking:
-        raise CannotKeep(f"study {study!r} is not complete: {', '.join(lacking) or 'it has no runs'}")
-    for run in found.runs.run_id:
+    target, hardware = paths.root() / "results" / "reference" / name, set()
+    found = {study: records.load(study=study) for study in studies}
+    for study, own in found.items():
+        lacking = own.refused | own.unfinished
+        if own.runs.empty or lacking:
+            raise CannotKeep(f"study {study!r} is not complete: {', '.join(lacking) or 'it has no runs'}")
+    for study, own in found.items():
+        _keep_runs(study, own.runs.run_id, target)
+        hardware |= set(own.runs.hardware_id)
+    _keep_probes(hardware, target)
+    if len(found) == 1:
+        _keep_chapters(*found, target)
+    write_system(records.collect(target), target)
+    if len(found) > 1:
+        _conclude(target)
+    return target
+
+
+def _keep_runs(study: str, runs: Iterable[str], target: Path) -> None:
+    for run in runs:
         for file in RECORDS:
-            if (source / "runs" / run / file).exists():
-                _copy(source / "runs" / run / file, target / "runs" / run / file)
+            if (paths.runs() / run / file).exists():
+                _copy(paths.runs() / run / file, target / "runs" / run / file)
     _copy(records.study_index(study), target / "studies" / f"{study}.json")
+
+
+def _keep_probes(hardware: set[str], target: Path) -> None:
+    for probe in (paths.results() / "probes").glob("*/*.json"):
+        own = (read_json(probe) or {}).get("hardware_id")
+        # A cluster's name may stand before the machine's; what its links were limited to by hand behind it.
+        if own and any(one.endswith(own) or own.startswith(f"{one}-") for one in hardware):
+            _copy(probe, target / "probes" / probe.parent.name / probe.name)
+
+
+def _keep_chapters(study: str, target: Path) -> None:
+    source = paths.results()
     for chapter in (source / "notebooks" / study).glob("*.ipynb"):
         _copy(chapter, target / "notebooks" / study / chapter.name)
     longer = [path.stem for path in (source / "studies").glob(f"{study}-*.json")]  # strong-512 is none of strong's
     for figure in (source / "figures").glob(f"{study}-*"):
         if not figure.name.startswith(tuple(f"{other}-" for other in longer)):
             _copy(figure, target / "figures" / figure.name)
-    hardware = set(found.runs.hardware_id)
-    for probe in (source / "probes").glob("*/*.json"):
-        own = (read_json(probe) or {}).get("hardware_id")
-        if own and any(one.endswith(own) for one in hardware):  # a cluster's name may stand before the machine's
-            _copy(probe, target / "probes" / probe.parent.name / probe.name)
-    write_system(records.collect(target), target)
-    return target
+
+
+def _conclude(target: Path) -> None:
+    """Execute the chapters on the set itself, where it lies."""
+    before = os.environ.get("HPC_RESULTS")
+    os.environ["HPC_RESULTS"] = str(target)
+    try:
+        for chapter in TOGETHER:
+            output = target / "notebooks" / f"{chapter}.ipynb"
+            execute(paths.notebooks() / output.name, output)
+            _copy(output, output)
+    finally:
+        if before is None:
+            del os.environ["HPC_RESULTS"]
+        else:
+            os.environ["HPC_RESULTS"] = before
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -50,7 +50,8 @@ def times(table: pd.DataFrame) -> Figure:
             else:
                 axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
             if name == "step_ms":
-                axes.set(title=_title(kind, batch), xlabel=None)
+                axes.set(xlabel=None)
+                _head(axes, kind, batch, len(panels))
         line[0].set_ylabel(label)
     return _explained(figure, table)
 
@@ -79,7 +80,7 @@ def efficiency(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
         middle = max(rows.world_size) ** 0.5
         axes.annotate("ideal", (middle, 1), (0, 3), textcoords="offset points", fontsize=7, color="0.35", ha="center")
         _lines(axes, rows, "efficiency")
-        axes.set_title(_title(kind, batch))
+        _head(axes, kind, batch, across)
         _ranks(axes, rows)
         if targets:
             _target(axes, kind, targets)
@@ -109,7 +110,7 @@ def memory(table: pd.DataFrame) -> Figure:
                 shift=shift,
                 layouts="above" if statistic == "peak" else "",
             )
-        axes.set_title(_title(kind, batch))
+        _head(axes, kind, batch, len(panels))
         _ranks(axes, rows)
     what = {"allocated": "tensors on a device", "resident": "resident memory of a rank"}
     line[0].set_ylabel(f"{' or '.join(what[kind] for kind in sorted(set(table.memory)))} (MiB)")
@@ -124,7 +125,7 @@ def _curves(table: pd.DataFrame, name: str, label: str, ideal: Callable) -> Figu
     figure, (line,) = _grid(len(panels))
     for axes, (kind, batch, rows) in zip(line, panels, strict=True):
         _lines(axes, rows, name, ideal=ideal)
-        axes.set_title(_title(kind, batch))
+        _head(axes, kind, batch, len(panels))
         _ranks(axes, rows)
         _logarithmic(axes)
     line[0].set_ylabel(label)
@@ -146,8 +147,11 @@ def _grid(across: int, down: int = 1, **more) -> tuple[Figure, np.ndarray]:
     return plt.subplots(down, across, figsize=(width, 0.7 + 2.2 * down), squeeze=False, **more)
 
 
-def _title(kind: str, batch: float) -> str:
-    return f"{kind} scaling, {batch:g} samples a step {'in all' if kind == 'strong' else 'and rank'}"
+def _head(axes: Axes, kind: str, batch: float, across: int) -> None:
+    """The panel's title, on two lines where more than two panels stand side by side."""
+    work = f"{batch:g} samples a step {'in all' if kind == 'strong' else 'and rank'}"
+    narrow = across > 2
+    axes.set_title(f"{kind} scaling,{chr(10) if narrow else ' '}{work}", **({"fontsize": 7.5} if narrow else {}))
 
 
 def _ranks(axes: Axes, rows: pd.DataFrame) -> None:

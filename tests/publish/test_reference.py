@@ -19,13 +19,17 @@ def test_every_committed_set_can_be_true(folder: Path) -> None:
     assert len(found.runs)
     assert not found.refused
     assert not found.unfinished
-    for index in (folder / "studies").glob("*.json"):
-        study = json.loads(index.read_text())
-        assert {run["run_id"] for run in study["runs"]} <= set(found.runs.run_id)
-        assert sorted(path.suffix for path in (folder / "figures").glob(f"{study['name']}-*"))
-        for chapter in study["chapters"]:
-            executed = json.loads((folder / f"notebooks/{study['name']}/{chapter['notebook']}.ipynb").read_text())
-            assert any(cell.get("outputs") for cell in executed["cells"]), "chapters are kept with their pictures"
+    studies = [json.loads(index.read_text()) for index in (folder / "studies").glob("*.json")]
+    assert all({run["run_id"] for run in study["runs"]} <= set(found.runs.run_id) for study in studies)
+    if len(studies) == 1:
+        chapters = [f"{studies[0]['name']}/{chapter['notebook']}" for chapter in studies[0]["chapters"]]
+        assert list((folder / "figures").glob(f"{studies[0]['name']}-*.pdf"))
+    else:
+        chapters = reference.TOGETHER
+        assert list((folder / "figures").glob("scaling-*.pdf"))
+    for chapter in chapters:
+        executed = json.loads((folder / f"notebooks/{chapter}.ipynb").read_text())
+        assert any(cell.get("outputs") for cell in executed["cells"]), "chapters are kept with their pictures"
     assert (folder / "SYSTEM.md").exists()
 
 
@@ -37,14 +41,27 @@ def test_an_unfinished_study_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
         json.dumps({"name": "mine", "title": "", "about": "", "chapters": [], "runs": [{"run_id": "x"}]})
     )
     with pytest.raises(reference.CannotKeep, match="'mine' is not complete"):
-        reference.keep("mine", "here")
+        reference.keep(["mine"], "here")
     assert not (paths.root() / "results/reference/here").exists()
+
+
+def test_probes_of_the_machine_and_of_its_limited_links_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+    for name in ("rehearsal-cpu-0a", "rehearsal-cpu-0a-1gbit", "0a", "rehearsal-cpu-0b", "other-cpu-0a1"):
+        probe = tmp_path / f"results/probes/allreduce/{name}.json"
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.write_text(json.dumps({"hardware_id": name}))
+    reference._keep_probes({"rehearsal-cpu-0a"}, tmp_path / "kept")
+    kept = {path.stem for path in (tmp_path / "kept/probes/allreduce").iterdir()}
+    assert kept == {"rehearsal-cpu-0a", "rehearsal-cpu-0a-1gbit", "0a"}
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "", "a/b", ".hidden"])
 def test_a_set_s_name_is_a_folder_s_name(name: str) -> None:
     with pytest.raises(reference.CannotKeep, match="no folder's name"):
-        reference.keep("laptop", name)
+        reference.keep(["laptop"], name)
 
 
 def test_paths_of_this_machine_are_taken_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
