@@ -49,7 +49,6 @@ def executed(tmp_path: Path):
     return execute_on
 
 
-@pytest.mark.skipif(not REHEARSAL.exists(), reason="no measured rehearsal is committed yet")
 def test_the_rehearsal_predicts_links_that_the_model_has_not_seen(executed):
     text, figures = executed(REHEARSAL)
     median, worst = map(float, re.search(r"median error ([\d.]+)%, worst ([\d.]+)%", text).groups())
