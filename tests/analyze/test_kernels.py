@@ -218,5 +218,5 @@ def test_each_operation_has_its_class() -> None:
 def test_a_residual_network_is_mostly_convolution_and_normalisation_and_little_is_unknown() -> None:
     (line,) = trace.read(made.real("v100-resnet50-workers0.pt.trace.json.gz"))
     shares = {row.name: row.share for row in kernels.rows(line, "kind")}
-    assert list(shares)[0] == "convolution" and shares["convolution"] > 0.4
+    assert next(iter(shares)) == "convolution" and shares["convolution"] > 0.4
     assert shares["normalisation"] > 0.1 and shares["other"] < 0.05
