@@ -41,7 +41,11 @@ def straggler(waiting: float, who: str, why: str) -> list[Advice]:
             _bounded("give every rank the same work: bucket samples by length, pre-decode them", waiting, "waiting"),
             Advice("look for what disturbs all in turn: garbage collection, other jobs, system noise", _most(waiting), without(waiting)),
         ]  # fmt: skip
-    first = f"look at {who} first: {why}" if why else f"look at {who}: its clocks, temperature and throttling, its node's load"
+    first = (
+        f"look at {who} first: {why}"
+        if why
+        else f"look at {who}: its clocks, temperature and throttling, its node's load"
+    )
     return [
         _bounded(first, waiting, "waiting for it"),
         _bounded(f"run the same without the node of {who}: if the waiting goes, it is the node, not the program", waiting, "waiting for it"),
@@ -97,7 +101,9 @@ def computing(matrix: float, faster: float | None, device: str) -> list[Advice]:
             Advice("bf16 autocast, or TF32, if this ran in fp32", "depends on the GPU, which is not known", None)
         )
     found.append(Advice("more devices: the GPU is used, so more of them help", "at most in proportion", None))
-    found.append(Advice("Nsight Compute on the longest kernels: do they use tensor cores?", "tells the next step", None))
+    found.append(
+        Advice("Nsight Compute on the longest kernels: do they use tensor cores?", "tells the next step", None)
+    )
     return found
 
 
