@@ -35,6 +35,7 @@ from .verdict import (
     LOADER,
     LOST,
     LOW_INTENSITY,
+    MANY,
     MEMORY,
     NOT_ENOUGH,
     SHORT_KERNEL,
@@ -140,7 +141,7 @@ def _input(found: Devices) -> list[Loss]:
 
 
 def _launch(found: Devices) -> list[Loss]:
-    if found.busy >= UTILISATION or found.remaining < (1 - found.busy) / 2:
+    if found.busy >= UTILISATION or found.remaining < (1 - found.busy) / 2 or found.kernels < MANY:
         return []
     brief = found.median_kernel < SHORT_KERNEL and found.short > EXPLAINED * found.remaining
     late = found.late is not None and found.late > EXPLAINED * found.remaining

@@ -71,7 +71,7 @@ class Devices:
         loader: idle while the host waits for data. outside, remaining, late, short: as of `idle.Idle`.
         copies: copies to the device, and nothing else. moves: other memory operations, and nothing else.
         steps: marked ones, of the device with fewest; 0: none are marked.
-        median_kernel: ns, of compute kernels. classes: ns of compute kernels by class.
+        kernels: compute kernels, of the device with fewest. median_kernel: ns, of compute kernels. classes: ns of compute kernels by class.
     """
 
     timelines: tuple[Timeline, ...]
@@ -91,6 +91,7 @@ class Devices:
     copies: float
     moves: float
     steps: int
+    kernels: int
     median_kernel: float
     classes: Mapping[str, int]
 
@@ -131,6 +132,7 @@ class Devices:
             copies=share(inputs),
             moves=share(moves),
             steps=min((len(found) for found in map(phases.steps, timelines) if len(found)), default=0),
+            kernels=min(int(np.sum(one.ops.kind == COMPUTE)) for one in timelines),
             median_kernel=_median_kernel(timelines),
             classes=_classes(timelines),
         )

@@ -27,6 +27,7 @@ COPIES = 0.10  # of the time copying input with nothing beside it
 EFFICIENCY = 0.50  # of its peak that a kernel should reach
 LOW_INTENSITY = 0.50  # of the compute time in kernels that do few operations a byte
 SHORT_KERNEL = 10_000  # ns; a launch costs the host about as much, so shorter ones do not hide the next launch
+MANY = 10  # kernels on each device; fewer do not show a pattern
 EXPLAINED = 0.50  # of the remaining idle time that late launches or short gaps must make up
 
 HIGH, MEDIUM = 0.75, 0.4  # confidence from which on it is called so
