@@ -1,115 +1,140 @@
 """What to try against a bottleneck, and the gain to expect from it at most.
 
-The gain is Amdahl's (1967): what takes a share x of the time, gone altogether, makes the rest 1/(1 - x) as fast. It is an
-upper bound: nothing is ever gone altogether, and what was hidden behind it comes to light.
+The gain is Amdahl's (1967): a share x of the time, gone altogether, makes the rest 1/(1 - x) as fast. That is an upper
+bound: nothing is ever gone altogether, and what was hidden behind it comes to light.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from .peaks import Peak
 
 
 @dataclass(frozen=True)
 class Advice:
-    """`action`: what to try. `gain`: to expect from it, in words. `at_most`: factor of the throughput; None: not known."""
+    """`action`: what to try. `gain`: what to expect, in words. `at_most`: of today's throughput; None: not known."""
 
     action: str
     gain: str
     at_most: float | None
 
+    def of_part(self, what: str) -> Advice:
+        """The same where only a part of the run was seen, which is `what`: no number then."""
+        return replace(self, gain=what, at_most=None)
+
 
 def without(share: float) -> float:
-    """Throughput over today's, at most, if this share of the time were gone."""
+    """Throughput over today's, at most, if this share of the time were gone; 100 if all of it."""
     return 1 / (1 - min(max(share, 0.0), 0.99))
 
 
 def communication(exposed: float) -> list[Advice]:
     """`exposed`: share of the time on the wire that nothing is computed beside."""
-    half = "if half the bytes take half the time"
     return [
-        _bounded("overlap more of it: other buckets (bucket_mb), the slow layers' gradients first", exposed, "exposed wire time"),
-        _bounded("send gradients in 16 bits (DDP's bf16 compression hook)", exposed / 2, f"exposed wire time halved, {half}"),
-        _bounded("accumulate the gradients of two batches before each all-reduce", exposed / 2, "half as many all-reduces"),
-    ]  # fmt: skip
+        _saves(exposed, "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"),
+        _saves(exposed / 2, "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)"),
+        _saves(exposed / 2, "add up the gradients of two batches before each all-reduce (no_sync)"),
+    ]
 
 
 def straggler(waiting: float, who: str, why: str) -> list[Advice]:
-    """`waiting`: share of the time that ranks wait. `who` is the rank to look at, "" if they take turns; `why`: "" or what
-    its profile says."""
-    if not who:
-        return [
-            _bounded("give every rank the same work: bucket samples by length, pre-decode them", waiting, "waiting"),
-            Advice("look for what disturbs all in turn: garbage collection, other jobs, system noise", _most(waiting), without(waiting)),
-        ]  # fmt: skip
-    first = (
-        f"look at {who} first: {why}"
-        if why
-        else f"look at {who}: its clocks, temperature and throttling, its node's load"
-    )
+    """`waiting`: share of the time that ranks wait for `who`; `why`: what its profile says, or ""."""
     return [
-        _bounded(first, waiting, "waiting for it"),
-        _bounded(f"run the same without the node of {who}: if the waiting goes, it is the node, not the program", waiting, "waiting for it"),
-    ]  # fmt: skip
+        _saves(waiting, f"look at {who}: {why or 'clocks, temperature, throttling, and who else uses its node'}"),
+        _saves(
+            waiting, f"repeat it without the node of {who}: if the waiting is gone it was the node, not the program"
+        ),
+    ]
+
+
+def taking_turns(waiting: float) -> list[Advice]:
+    """`waiting`: share of the time that ranks wait, now for one, now for another."""
+    return [
+        _saves(
+            waiting, "give ranks equal work: samples decoded before, or sorted by length into batches of equal size"
+        ),
+        _saves(waiting, "find what disturbs them in turn: the loader's slow samples, garbage collection, other jobs"),
+    ]
 
 
 def loading(idle: float, outside: float, copies: float, pageable: int) -> list[Advice]:
-    """Shares of the time: idle in the loader, idle between steps, copies to the device with nothing beside; pageable copies."""
+    """Shares of the time: idle for the loader, idle between steps, copying input with nothing beside; pageable copies."""
     found = []
-    if idle + outside > 0:
-        waits = idle + outside
-        found.append(_bounded("more loader workers, persistent and prefetching (num_workers, prefetch_factor)", waits, "waiting for data"))  # fmt: skip
-        found.append(_bounded("decode and resize once instead of every epoch, or augment on the GPU", waits, "waiting for data"))  # fmt: skip
-    if copies > 0:
-        known = f" ({pageable:,} copies were pageable)" if pageable else ""
-        found.append(_bounded(f"pin host memory and copy with non_blocking=True{known}", copies, "copies that nothing overlaps"))  # fmt: skip
+    if copies:
+        seen = f" ({pageable:,} copies are pageable)" if pageable else ""
+        found.append(_saves(copies, f"pin the host's memory and copy with non_blocking=True{seen}"))
+    if idle + outside:
+        found.append(_saves(idle + outside, "more loader workers that persist and prefetch (num_workers)"))
     if outside > idle:
-        found.append(Advice("mark the loader's next() with a range `data`: then it is known, not guessed", "certainty", None))  # fmt: skip
+        found.append(
+            Advice("mark the wait for a batch with a range `data`", "what is guessed now is known then", None)
+        )
+    if idle + outside:
+        found.append(_saves(idle + outside, "decode once, before training, or augment on the GPU"))
     return found
 
 
 def launching(share: float) -> list[Advice]:
-    """`share`: of the time that the GPU stands idle for launches."""
+    """`share`: of the time that the GPU is idle for lack of launched work."""
     return [
-        _bounded("torch.compile, with CUDA graphs (mode='reduce-overhead')", share, "idle between kernels"),
-        _bounded("a larger batch per device: the same launches for more work", share, "idle between kernels"),
-        _bounded("fused optimizer (fused=True), no .item() or print of tensors in the step", share, "idle between kernels"),
-    ]  # fmt: skip
+        _saves(share, "torch.compile with CUDA graphs (mode='reduce-overhead')"),
+        _saves(share, "a larger batch per device: as many launches for more work"),
+        _saves(share, "a fused optimizer (fused=True), and no .item() or print of a tensor inside the step"),
+    ]
 
 
 def memory(share: float) -> list[Advice]:
     """`share`: of the time in kernels that do few operations a byte."""
     return [
-        _bounded("fuse them: torch.compile, fused normalisation and optimizer", share, "kernels that move bytes"),
-        _bounded("16-bit activations (bf16 autocast): half the bytes", share / 2, "their time halved"),
-        _bounded("channels_last for convolutional networks: no layout changes", share, "kernels that move bytes"),
-    ]  # fmt: skip
+        _saves(share, "fuse kernels: torch.compile, fused normalisation, fused optimizer"),
+        _saves(share / 2, "bf16 autocast: half the bytes of the activations"),
+        _saves(share, "channels_last for convolutional networks: no changes of layout"),
+    ]
 
 
-def computing(matrix: float, faster: float | None, device: str) -> list[Advice]:
-    """`matrix`: share of the time in GEMMs and convolutions; `faster`: peak in bf16 over fp32 of the `device`; None: not known."""
+def copying(share: float) -> list[Advice]:
+    """`share`: of the time in copies inside, between and from devices, with nothing beside."""
+    return [
+        _saves(share, "find the copies in the timeline: clones, .contiguous(), .cpu() and .item() in the step"),
+        _saves(share, "copy on a stream of its own, beside the kernels"),
+    ]
+
+
+def computing(matrix: float, peak: Peak | None) -> list[Advice]:
+    """`matrix`: share of the time in GEMMs, convolutions and attention, on this GPU."""
     found = []
-    if matrix and faster:
-        found.append(
-            _bounded(
-                "bf16 autocast, or TF32, if this ran in fp32",
-                matrix * (1 - 1 / faster),
-                f"GEMMs and convolutions at {device}'s 16-bit peak, {faster:.3g} times its fp32",
-            )
-        )
+    best = max((peak.flops.get(kind, 0.0) for kind in ("bf16", "fp16")), default=0.0) if peak else 0.0
+    if matrix and best:
+        faster = best / peak.of("fp32")
+        action = f"16-bit autocast, if this ran in fp32: the {peak.name}'s peak is {faster:.3g} times as high"
+        found.append(_saves(matrix * (1 - 1 / faster), action))
     elif matrix:
-        found.append(
-            Advice("bf16 autocast, or TF32, if this ran in fp32", "depends on the GPU, which is not known", None)
-        )
-    found.append(Advice("more devices: the GPU is used, so more of them help", "at most in proportion", None))
-    found.append(
-        Advice("Nsight Compute on the longest kernels: do they use tensor cores?", "tells the next step", None)
-    )
+        found.append(Advice("16-bit autocast, if this ran in fp32", "as much as the GPU's peaks differ", None))
+    found.append(Advice("measure the longest kernels with Nsight Compute: do they use the tensor cores?", "the next step", None))  # fmt: skip
+    found.append(Advice("more devices: these are used", "at most in proportion", None))
     return found
 
 
-def _bounded(action: str, share: float, what: str) -> Advice:
-    return Advice(action, f"{_most(share)} ({what})", without(share))
+def computing_on_the_host() -> list[Advice]:
+    """Where no GPU was seen."""
+    return [
+        Advice(
+            "profile what the phases are made of: -p profile=torch, or cpu", "tells where the time goes inside", None
+        ),
+        Advice("more devices: computing takes the time", "at most in proportion", None),
+    ]
 
 
-def _most(share: float) -> str:
-    return f"at most {without(share):.2f}x"
+def unexplained(idle: float | None) -> list[Advice]:
+    """`idle`: share of the time that the GPU is idle and nothing tells why; None: nothing is known of it."""
+    found = [
+        Advice("mark data, forward, backward and optimizer with ranges and profile again", "tells what waits", None),
+        Advice("have the profiler record launches (CUDA API calls)", "tells whether the GPU waits for them", None),
+    ]
+    return found if idle is None else [*found, _saves(idle, "whatever it is, no idle time")]
+
+
+def _saves(share: float, action: str) -> Advice:
+    most = without(share)
+    return Advice(action, f"at most {most:.2f}x ({share:.1%} of the time)", most)
