@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,18 @@ def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
         reports.gather([tmp_path])
     with pytest.raises(ProfileError, match="cannot be read"):
         reports.gather([tmp_path / "none"])
+
+
+def test_reading_in_several_threads_at_once_does_no_harm(tmp_path: Path) -> None:
+    """msgspec once crashed where two threads met its first decoder of a type: in a fresh process, switching often."""
+    files = [write(tmp_path / f"rank{rank}.json", made.trace([kernel("k", 1, 1)])) for rank in range(8)]
+    code = """
+import sys
+sys.setswitchinterval(1e-6)
+from hpc_utils.analyze import reports
+reports.READERS = 8
+assert len(reports.gather(sys.argv[1:]).timelines) == 8
+"""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")

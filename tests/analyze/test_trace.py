@@ -80,7 +80,7 @@ def test_what_a_compiled_run_says_of_its_ranks() -> None:
     # They are the same collectives on all ranks, so they moved the same bytes.
     sizes = [sorted(set(line.ops.moved[(line.ops.kind == COMMUNICATION) & (line.ops.moved > 0)])) for line in found]
     assert all(each == sizes[0] for each in sizes)
-    assert max(sizes[0]) == 50304 * 768 * 2  # an embedding's gradient in bfloat16
+    assert 50304 * 768 * 2 in sizes[0]  # an embedding's gradient in bfloat16
 
 
 def test_what_an_old_trace_in_whole_microseconds_says() -> None:
