@@ -11,7 +11,7 @@ from hpc_utils import provenance
 
 from . import measure
 
-NAMES = ("startup", "records", "notebook", "trainer")  # the quickest first
+NAMES = ("startup", "traces", "records", "notebook", "trainer")  # the quickest first
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,7 +21,7 @@ NAMES = ("startup", "records", "notebook", "trainer")  # the quickest first
 @click.option("--threads", type=click.IntRange(1), help="Cores of a CPU device in `trainer` [default: all].")
 @click.option("--runs", type=click.IntRange(1), help="Run folders of `records` [default: 10000; with --quick 150].")
 def main(names: tuple[str, ...], repeats: int | None, quick: bool, threads: int | None, runs: int | None) -> None:
-    """Measure NAMES (default: all of startup, records, notebook, trainer) side by side."""
+    """Measure NAMES (default: all of startup, traces, records, notebook, trainer) side by side."""
     options = measure.Options(
         repeats=repeats or (1 if quick else 5),
         quick=quick,
