@@ -83,7 +83,9 @@ def read(path: str | Path) -> pd.DataFrame:
     _check(path)
     rows = _apart(path)
     if not rows:
-        raise ProfileError(f"{path}: a report without kernels: nothing was profiled (see ncu's filters), or it is damaged")
+        raise ProfileError(
+            f"{path}: a report without kernels: nothing was profiled (see ncu's filters), or it is damaged"
+        )
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

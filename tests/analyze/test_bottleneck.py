@@ -126,6 +126,14 @@ def test_waiting_for_ranks_in_turn_is_less_certain() -> None:
     assert found.confidence < judged(*one).confidence
 
 
+def test_a_rank_that_is_late_in_few_steps_is_named_with_doubt() -> None:
+    ranks = [one.but(ops=one.ops.where(one.ops.start < 2 * STEP)) for one in _waiting(late=3)]
+    found = judged(*ranks)
+    assert found.bound == verdict.STRAGGLER
+    assert "too few to tell rank 3" in found.reason and "rank 3" in found.advice[0].action
+    assert found.confidence < judged(*_waiting(late=3)).confidence
+
+
 def test_wire_and_waiting_are_not_added_up() -> None:
     # 15 % of the step on the wire and on average 6 % waiting: neither is beyond its threshold, the sum would be.
     ranks = [

@@ -171,6 +171,10 @@ def test_bus_bandwidth_is_that_of_the_wire_time() -> None:
     found = collectives.match(ranks_of(_late(1), MS, moved=size))
     assert found.bus_bandwidth == pytest.approx(collective.bandwidths(size, 1e-3, 4)[1])
     assert collectives.match(ranks_of(_late(1), MS)).bus_bandwidth is None  # sizes are not known
+    other = collectives.match(ranks_of(_late(1), MS, moved=size, name="ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"))
+    assert other.bus_bandwidth == pytest.approx(found.bus_bandwidth / 2)
+    unknown = collectives.match(ranks_of(_late(1), MS, moved=size, name="ncclDevKernel_Generic_4"))
+    assert unknown.bus_bandwidth is None
 
 
 def test_missing_ranks_are_said_and_give_no_bandwidth() -> None:
