@@ -79,7 +79,7 @@ def test_communication_on_the_wire() -> None:
     assert found.advice[0].at_most == pytest.approx(1 / (1 - 0.399), rel=0.01)
     alone = judged(ranks[0])
     assert alone.bound == verdict.COMMUNICATION
-    assert alone.confidence < found.confidence and "cannot tell" in alone.reason
+    assert alone.confidence < found.confidence and "nothing tells the wire from waiting" in alone.reason
 
 
 def _waiting(late: int, ranks: int = 4) -> list[Timeline]:
