@@ -117,7 +117,9 @@ def _communication(found: Devices) -> list[Loss]:
     if found.wire is None:
         if (found.exposed or 0.0) < EXPOSED:
             return []
-        doubt = Doubt(0.7, "nothing tells the wire from waiting for other ranks: that takes collectives of several ranks")
+        doubt = Doubt(
+            0.7, "nothing tells the wire from waiting for other ranks: that takes collectives of several ranks"
+        )
         return [Loss(COMMUNICATION, found.exposed, beyond(found.exposed, EXPOSED), (doubt,))]
     losses = []
     if found.wire >= EXPOSED:

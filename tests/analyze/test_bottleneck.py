@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpc_utils.analyze import verdict
+from hpc_utils.analyze import measures, verdict
 from hpc_utils.analyze.bottleneck import judge
 from hpc_utils.analyze.timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, TO_HOST, UNKNOWN, Timeline
 from hpc_utils.analyze.timeline.breakdown import NO_COMMUNICATION
@@ -145,6 +145,26 @@ def test_wire_and_waiting_are_not_added_up() -> None:
     assert found.bound == verdict.COMPUTE
 
 
+def test_waiting_less_than_the_wire_takes_is_no_straggler() -> None:
+    # 18 % on the wire, on average 12 % waiting, the same rank always the last.
+    ranks = [
+        run((20, 8180 - 2400 * rank, COMPUTE), (8180 - 2400 * rank, 9980, COMMUNICATION), marks=FEED, rank=rank, world_size=2)
+        for rank in range(2)
+    ]  # fmt: skip
+    found = judged(*ranks)
+    assert value(found, "exposed waiting for other ranks") > 10
+    assert found.bound != verdict.STRAGGLER
+
+
+def test_of_two_losses_the_larger_one_is_the_verdict() -> None:
+    both = judged(run((1500, 6000, COMPUTE), (6000, 9980, COMMUNICATION), marks=((0, 1450, "data"),)))
+    assert both.bound == verdict.COMMUNICATION
+    assert value(both, "loader idle") > 10
+    near = judged(run((3500, 6000, COMPUTE), (6000, 9980, COMMUNICATION), marks=((0, 3450, "data"),)))
+    assert near.bound == verdict.COMMUNICATION
+    assert "nearly as much is lost waiting for data" in near.reason
+
+
 def test_waiting_for_the_loader() -> None:
     found = judged(run((4000, 9980, COMPUTE), marks=((0, 3950, "dataloader"),)))
     assert found.bound == verdict.INPUT
@@ -172,6 +192,7 @@ def test_copies_that_nothing_overlaps_are_input() -> None:
     assert found.bound == verdict.INPUT
     assert "pin" in found.advice[0].action and "10 copies are pageable" in found.advice[0].action
     assert value(found, "pageable copies") == 10
+    assert measures.Devices.of([run((20, 4000, MEMORY, copy), (4000, 9980, COMPUTE))]).moves == 0
 
 
 def test_copies_off_the_device_are_memory() -> None:
@@ -258,6 +279,17 @@ def test_phases_of_a_run_decide_where_no_gpu_was_seen() -> None:
     assert judged(phase_seconds={"data": float("nan"), "forward": 1.0}).bound == verdict.COMPUTE
 
 
+def test_a_runs_own_records_tell_of_the_loader_what_the_profile_does_not() -> None:
+    told = {"data": 0.2, "forward": 0.8}
+    busy = run((20, 9980, COMPUTE))
+    assert value(judged(busy), "loader idle") is None
+    found = judged(busy, phase_seconds=told)
+    assert value(found, "loader idle") == pytest.approx(20)
+    assert any("own records" in remark for remark in found.remarks)
+    marked = judged(run((20, 9980, COMPUTE), marks=FEED), phase_seconds=told)
+    assert value(marked, "loader idle") < 1
+
+
 def test_ranges_of_the_host_decide_where_no_gpu_was_seen() -> None:
     marks = [(0, 10, "step"), (0, 4, "data"), (4, 6, "forward"), (6, 9, "backward"), (9, 10, "optimizer")]
     found = judged(timeline(None, marks))
@@ -295,6 +327,7 @@ def test_too_little_is_not_enough(timelines: list[Timeline]) -> None:
     assert found.reason
 
 
+@settings(max_examples=60)
 @given(st.lists(anything(), max_size=3), st.booleans())
 def test_whatever_was_seen_there_is_a_verdict(drawn: list, world: bool) -> None:
     found = judged(*(timeline(w, r, rank=n, world_size=4 if world else None) for n, (w, r) in enumerate(drawn)))

@@ -167,6 +167,12 @@ def test_a_busy_tensor_pipe_without_counters_leaves_operations_unknown(busy: flo
     assert row["flops"] == pytest.approx(flops, nan_ok=True)
 
 
+def test_instructions_of_half_precision_work_on_pairs() -> None:
+    row = ncu._row(_Kernel(**{name.replace("_op_f", "_op_h"): 10 for name in FP32}))
+    assert row["flops_fp16"] == 10 * (2 + 2 + 4)
+    assert math.isnan(row["flops_fp32"])
+
+
 def test_operations_a_cycle_become_operations() -> None:
     each = {name.replace("___sum", "___sum___per_cycle_elapsed"): 2 for name in FP32}
     row = ncu._row(_Kernel(**each, smsp__cycles_elapsed___avg___per_second=1e9, gpu__time_duration___sum=(500, "ns")))
