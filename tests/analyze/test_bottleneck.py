@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpc_utils.analyze import measures, verdict
+from hpc_utils.analyze import measures, trace, verdict
 from hpc_utils.analyze.bottleneck import judge
 from hpc_utils.analyze.timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, TO_HOST, UNKNOWN, Timeline
 from hpc_utils.analyze.timeline.breakdown import NO_COMMUNICATION
 
+from . import torch_traces
 from .timelines import MS, US, anything, timeline
 
 STEP = 10 * MS
@@ -363,3 +364,28 @@ def test_the_verdict_needs_no_pandas() -> None:
     code = "import sys, hpc_utils.analyze.bottleneck; print(sorted({'pandas', 'scipy', 'torch'} & {*sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# Real runs
+
+
+def test_a_resnet_that_waits_for_its_loader_and_the_same_with_four_workers() -> None:
+    waits = judged(*trace.read(torch_traces.real("v100-resnet50-workers0.pt.trace.json.gz")))
+    assert (waits.bound, waits.certainty) == (verdict.INPUT, "high")
+    assert value(waits, "loader idle") == pytest.approx(28.79, abs=0.01)
+    feeds = judged(*trace.read(torch_traces.real("v100-resnet50-workers4.pt.trace.json.gz")))
+    assert value(feeds, "loader idle") < 1
+    assert feeds.bound == verdict.LAUNCH
+
+
+def test_eight_ranks_of_which_one_is_late() -> None:
+    files = sorted(torch_traces.real("8xH100-compiled").glob("*.gz"))
+    found = judged(*(one for file in files for one in trace.read(file)))
+    assert found.bound == verdict.STRAGGLER
+    assert "rank 1" in found.reason and found.certainty != "high"
+    assert "its host is late" in found.advice[0].action
+    exposed, wire, waits = (
+        value(found, name)
+        for name in ("exposed communication", "exposed on the wire", "exposed waiting for other ranks")
+    )
+    assert wire + waits == pytest.approx(exposed, abs=1e-3) and waits > 2 * wire
