@@ -1,4 +1,5 @@
--- The tables of an Nsight Systems export that we write, as nsys 2026.2 declares them (schema 3.25).
+-- The tables of an Nsight Systems export that we write, as nsys 2026.2 declares them (schema 3.25); those of GPUs and of
+-- graphs, which the exports that we know of it lack, as its documentation does.
 CREATE TABLE META_DATA_CAPTURE (name TEXT NOT NULL, value TEXT);
 CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
@@ -9,6 +10,14 @@ CREATE TABLE ANALYSIS_DETAILS (
 CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTime TEXT, localTime TEXT, systemClockNs INTEGER);
 CREATE TABLE TARGET_INFO_SYSTEM_ENV (
     globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL, nameEnum INTEGER NOT NULL, value TEXT NOT NULL
+);
+CREATE TABLE TARGET_INFO_GPU (
+    vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT, busLocation TEXT, isDiscrete INTEGER, l2CacheSize INTEGER,
+    totalMemory INTEGER, memoryBandwidth INTEGER, clockRate INTEGER, smCount INTEGER, pwGpuId INTEGER, uuid TEXT,
+    luid INTEGER, chipName TEXT, cuDevice INTEGER, computeMajor INTEGER, computeMinor INTEGER
+);
+CREATE TABLE TARGET_INFO_CUDA_DEVICE (
+    gpuId INTEGER, cudaId INTEGER NOT NULL, pid INTEGER NOT NULL, uuid TEXT, numMultiprocessors INTEGER
 );
 CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (
     start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,
@@ -44,4 +53,9 @@ CREATE TABLE NVTX_EVENTS (
     text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER, uint64Value INTEGER,
     int64Value INTEGER, doubleValue REAL, uint32Value INTEGER, int32Value INTEGER, floatValue REAL, jsonTextId INTEGER,
     jsonText TEXT, binaryData TEXT
+);
+CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (
+    start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,
+    greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,
+    graphId INTEGER NOT NULL, graphExecId INTEGER NOT NULL
 );

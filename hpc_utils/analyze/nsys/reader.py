@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..timeline import COMMUNICATION, MEMORY, NO_COMMUNICATION, NOTHING, UNKNOWN, Ops, Ranges, Timeline, kernels
+from ..timeline import COMMUNICATION, MEMORY, NOTHING, UNKNOWN, Ops, Ranges, Timeline, kernels
+from ..timeline.breakdown import NO_COMMUNICATION
 from . import identity, nvtx, report, session
 from .database import Database
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -44,7 +45,8 @@ def export(path: Path, file: Path) -> None:
     if nsys is None:
         raise ProfileError(
             f"{path} is a report, and there is no nsys here to open it: export it where it was made and take the file "
-            f"along: nsys export --type sqlite --output {path.with_suffix('.sqlite').name} {path.name}"
+            f"along: nsys export --type sqlite --output {shlex.quote(path.with_suffix('.sqlite').name)} "
+            f"{shlex.quote(path.name)}"
         )
     command = [nsys, "export", "--type", "sqlite", "--force-overwrite", "true"]
     try:

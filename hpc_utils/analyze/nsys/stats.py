@@ -48,7 +48,9 @@ _MEASURES = ("total", "mean", "median", "min", "max", "std")
 _UNITS = {"ns": 1, "nsec": 1, "us": 10**3, "μs": 10**3, "µs": 10**3, "usec": 10**3, "ms": 10**6, "msec": 10**6}
 _UNITS |= {"s": 10**9, "sec": 10**9, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZES = {"b", "kb", "mb", "gb"}
-_STARTED = re.compile(r"^(?:Processing|Running) \[(?:.*\bwith \[)?(?P<script>[^\]]*?\.py)\b")
+_STARTED = re.compile(
+    r"^(?:Processing|Running) \[(?:.*\bwith \[)?(?P<script>[^\]]*?\.py)\b|^ *\*\* .*\((?P<name>\w+)\):$"
+)
 _SKIPPED = re.compile(r"^SKIPPED: ?(?P<why>.*)$")
 _LARGEST = 256 << 20  # bytes of a file of summaries
 
@@ -107,7 +109,7 @@ def _tables(
             rows.append((number, fields))
             continue
         if started:
-            report = Path(started["script"].split()[0]).stem
+            report = started["name"] or Path(started["script"]).stem
         elif skipped:
             missing[RENAMED.get(report, report) or "?"] = skipped["why"].strip()
         elif {"name", "count", "total"} <= {_column(field)[0] for field in fields}:
