@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 from hpc_utils.analyze import nsys as reader
 from hpc_utils.analyze.nsys import report, stats
-from hpc_utils.analyze.timeline import MEMORY, ProfileError, phases
+from hpc_utils.analyze.timeline import MEMORY
 
 REPORTS = ("ddp-4xA100-one-rank", "loader-16workers-1xA100")
 ASKED = ("gpukernsum", "gpumemtimesum", "gpumemsizesum", "nvtxsum", "openaccsum")

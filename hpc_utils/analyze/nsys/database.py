@@ -92,22 +92,29 @@ class Database:
             found[column] = np.concatenate([part[place] for part in parts]) if parts else np.empty(0, np.int64)
         return [found[column] if column in found else np.full(count, UNKNOWN) for column in columns]
 
-    def rows(self, table: str, *columns: str, where: str = "", longest: int = LONGEST) -> list[tuple]:
-        """Rows as they stand, texts cut at `longest` characters; none for a table that is not there.
+    def rows(self, table: str, *columns: str, where: str = "") -> list[tuple]:
+        """Rows as they stand, texts cut at `LONGEST` characters; none for a table that is not there.
 
         A column that this version has not is None, and so are blobs. `where` is SQL, never what a file says.
         """
         if table not in self.tables:
             return []
-        asked = ", ".join(self._plain(table, column, longest) for column in columns)
+        asked = ", ".join(self._plain(table, column) for column in columns)
         return list(itertools.chain.from_iterable(self._chunks(f"SELECT {asked} FROM {_quoted(table)} {where}")))
+
+    def blobs(self, table: str, column: str, where: str = "") -> list[bytes]:
+        """A column's bytes, whole: what SQLite's own text functions would end at the first NUL."""
+        if column not in self.tables.get(table, ()):
+            return []
+        query = f"SELECT CAST({_quoted(column)} AS BLOB) FROM {_quoted(table)} {where}"
+        return [value or b"" for rows in self._chunks(query) for (value,) in rows]
 
     def words(self, table: str, column: str, where: str = "") -> tuple[np.ndarray, list[str]]:
         """(int64, where in the list each row's text stands, or `UNKNOWN`; the texts), in the order of the rows."""
         known: dict[str, int] = {}
         parts = [np.empty(0, np.int64)]
         if table in self.tables:
-            asked = self._plain(table, column, LONGEST)
+            asked = self._plain(table, column)
             for rows in self._chunks(f"SELECT {asked} FROM {_quoted(table)} {where}"):
                 codes = (UNKNOWN if text is None else known.setdefault(str(text), len(known)) for (text,) in rows)
                 parts.append(np.fromiter(codes, np.int64, len(rows)))
@@ -119,12 +126,12 @@ class Database:
         rows = self.rows("StringIds", "id", "value") if wanted else []
         return {number: str(text) for number, text in rows if number in wanted}
 
-    def _plain(self, table: str, column: str, longest: int) -> str:
+    def _plain(self, table: str, column: str) -> str:
         if column not in self.tables[table]:
             return "NULL"
         name = _quoted(column)
         return (
-            f"CASE typeof({name}) WHEN 'text' THEN substr({name}, 1, {longest}) WHEN 'blob' THEN NULL ELSE {name} END"
+            f"CASE typeof({name}) WHEN 'text' THEN substr({name}, 1, {LONGEST}) WHEN 'blob' THEN NULL ELSE {name} END"
         )
 
     def _columns(self, table: str) -> frozenset[str]:
@@ -140,7 +147,7 @@ class Database:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where a message repeats a damaged schema
             raise ProfileError(f"{self.name} cannot be read: {error}. Is it whole? Export it again") from error
 
 

@@ -21,7 +21,6 @@ LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
 _NAMED = re.compile(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", re.I)  # in a file's name
-LONGEST = 1 << 20  # characters of an environment
 BY_DEVICE = "rank taken from the device's number: one torchrun on one node, each process with its own device"
 
 
@@ -47,10 +46,9 @@ def _environment(database: Database) -> tuple[int | None, int | None]:
     """(rank, world size) of the launcher under which nsys was started."""
     known: dict[str, str] = {}
     names = "|".join(name for pair in LAUNCHERS for name in pair)
-    for (text,) in database.rows(
-        "TARGET_INFO_SYSTEM_ENV", "value", where="WHERE name = 'DeviceEnvironment'", longest=LONGEST
-    ):
-        known |= dict(re.findall(rf"(?:^|;)({names})=(\d{{1,7}})(?=;|$)", str(text)))
+    for text in database.blobs("TARGET_INFO_SYSTEM_ENV", "value", where="WHERE name = 'DeviceEnvironment'"):
+        # Variables end with NUL in 2022, with ; in 2026.
+        known |= dict(re.findall(rf"(?:^|[;\0])({names})=(\d{{1,7}})(?=[;\0]|$)", text.decode(errors="replace")))
     for (text,) in database.rows(
         "META_DATA_CAPTURE", "value", where="WHERE name LIKE 'PROCESS!_%:ENVIRONMENT!_VARIABLE' ESCAPE '!'"
     ):
