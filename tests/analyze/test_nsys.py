@@ -325,8 +325,8 @@ def _cut(part: float) -> Callable[[Path], None]:
         (lambda path: path.with_name(path.name + "-journal").write_bytes(b"x"), "is not finished"),
         (lambda path: sql(path, "DROP TABLE StringIds"), "no export of Nsight Systems"),
         (lambda path: sql(path, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME end TO finish"), "has no end"),
-        (lambda path: sql(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 'zero'"), "something else than numbers"),
-        (lambda path: sql(path, "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = x'00ff'"), "something else than numbers"),
+        (lambda path: sql(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 'zero'"), "something else than whole numbers"),
+        (lambda path: sql(path, "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = x'00ff'"), "something else than whole numbers"),
     ],
 )  # fmt: skip
 def test_what_is_no_whole_export_is_refused(small: Path, spoil: Callable[[Path], object], words: str) -> None:

@@ -161,11 +161,11 @@ class _Work:
 
     def _unseen_graphs(self) -> None:
         """Versions before 2023 trace graphs as wholes by leaving no work of theirs at all."""
-        named = "WHERE value GLOB 'cudaGraphLaunch*' OR value GLOB 'cuGraphLaunch*'"
+        named = "value GLOB 'cudaGraphLaunch*' OR value GLOB 'cuGraphLaunch*'"
         (numbers,) = self._database.integers("StringIds", "id", where=named)
         if not len(numbers) or RUNTIME not in self._database.tables:
             return
-        where = f"WHERE nameId IN ({', '.join(map(str, numbers.tolist()))})"
+        where = f"nameId IN ({', '.join(map(str, numbers.tolist()))})"
         (calls,) = self._database.integers(RUNTIME, "correlationId", where=where)
         if len(calls) and not np.isin(calls, self._columns.get("correlationId", ())).any():
             self.remarks.append(f"{len(calls)} launches of CUDA graphs, but what ran in them was not seen: {NODES}")
