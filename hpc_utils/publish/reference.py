@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shutil
 from pathlib import Path
 
 from hpc_utils import paths, records
 from hpc_utils.records import atomic
-from hpc_utils.records.folder import read_json
+from hpc_utils.records.folder import PROFILE, read_json
 
 from .chapters import write_system
 
 RECORDS = (
     "request.json", "run.json", "provenance.json", "status.json", "epochs.csv", "ranks.csv", "steps.csv.gz",
+    # Of profiles the small ones that hold no environment, as nsys' and ncu's own files do.
+    "monitor/*.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
+SMALL = 2**20  # bytes
 
 
 class CannotKeep(ValueError):
@@ -40,9 +44,10 @@ def keep(study: str, name: str) -> Path:
     if found.runs.empty or lacking:
         raise CannotKeep(f"study {study!r} is not complete: {', '.join(lacking) or 'it has no runs'}")
     for run in found.runs.run_id:
-        for file in RECORDS:
-            if (source / "runs" / run / file).exists():
-                _copy(source / "runs" / run / file, target / "runs" / run / file)
+        folder = source / "runs" / run
+        for file in (path for pattern in RECORDS for path in sorted(folder.glob(pattern))):
+            if file.parent == folder or file.stat().st_size <= SMALL:
+                _copy(file, target / "runs" / run / file.relative_to(folder))
     _copy(records.study_index(study), target / "studies" / f"{study}.json")
     for chapter in (source / "notebooks" / study).glob("*.ipynb"):
         _copy(chapter, target / "notebooks" / study / chapter.name)
@@ -62,8 +67,11 @@ def keep(study: str, name: str) -> Path:
 def _copy(source: Path, target: Path) -> None:
     """Text without this machine's paths; anything else as it is."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    if source.suffix in (".json", ".ipynb"):
+    if source.suffix in (".json", ".ipynb") or (source.parent.name == PROFILE and source.suffix == ".csv"):
         atomic.write_text(target, portable(source.read_text()))
+    elif source.name.endswith(".json.gz"):
+        text = portable(gzip.decompress(source.read_bytes()).decode())
+        atomic.write(target, lambda file: file.write(gzip.compress(text.encode(), mtime=0)))
     else:
         shutil.copyfile(source, target)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,40 @@ def test_an_unfinished_study_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(reference.CannotKeep, match="'mine' is not complete"):
         reference.keep("mine", "here")
     assert not (paths.root() / "results/reference/here").exists()
+
+
+def test_of_a_profile_what_is_small_and_holds_no_environment_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = sorted((SETS[0] / "runs").iterdir())[0]
+    run = tmp_path / "results/runs" / kept.name
+    shutil.copytree(kept, run)
+    for name, text in {
+        "profile/rank0.nsys-rep": "SECRET=1",
+        "profile/rank0.sqlite": "SECRET=1",
+        "profile/rank0_nvtxsum.csv": "Range\nstep\n",
+        "monitor/node1.csv": "time\n1\n",
+        "profile/rank1.trace.json.gz": "",
+    }.items():
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text(text)
+    (run / "profile/rank0.trace.json.gz").write_bytes(gzip.compress(f'["{run}"]'.encode()))
+    (run / "profile/rank1.trace.json.gz").write_bytes(os.urandom(reference.SMALL + 1))
+    index = tmp_path / "results/studies/mine.json"
+    index.parent.mkdir()
+    index.write_text(
+        json.dumps({"name": "mine", "title": "", "about": "", "chapters": [], "runs": [{"run_id": run.name}]})
+    )
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    target = reference.keep("mine", "here") / "runs" / run.name
+    found = {
+        path.relative_to(target).as_posix() for path in target.rglob("*") if path.parent != target and path.is_file()
+    }
+    assert found == {"profile/rank0_nvtxsum.csv", "monitor/node1.csv", "profile/rank0.trace.json.gz"}
+    assert json.loads(gzip.decompress((target / "profile/rank0.trace.json.gz").read_bytes())) == [
+        f"results/runs/{run.name}"
+    ]
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "", "a/b", ".hidden"])
