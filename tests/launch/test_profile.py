@@ -28,7 +28,7 @@ def test_a_profile_is_part_of_a_run_s_name(results: Path) -> None:
 
 def test_ncu_is_for_one_rank(results: Path) -> None:
     assert prepare(NOTEBOOK, BRIEF | {"profile": "ncu"})
-    with pytest.raises(ConfigError, match="'ncu' on 2 ranks: .*for ever; profile one rank"):
+    with pytest.raises(ConfigError, match=r"'ncu' on 2 ranks: .*for ever; profile one rank"):
         prepare(NOTEBOOK, BRIEF | {"profile": "ncu"}, Layout(1, 2))
 
 
