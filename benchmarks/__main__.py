@@ -11,7 +11,7 @@ from hpc_utils import provenance
 
 from . import measure
 
-NAMES = ("startup", "records", "notebook", "trainer")  # the quickest first
+NAMES = ("startup", "records", "nsys", "notebook", "trainer")  # the quickest first
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,13 +20,24 @@ NAMES = ("startup", "records", "notebook", "trainer")  # the quickest first
 @click.option("--quick", is_flag=True, help="A smoke run: everything once, with little work. Prove nothing by it.")
 @click.option("--threads", type=click.IntRange(1), help="Cores of a CPU device in `trainer` [default: all].")
 @click.option("--runs", type=click.IntRange(1), help="Run folders of `records` [default: 10000; with --quick 150].")
-def main(names: tuple[str, ...], repeats: int | None, quick: bool, threads: int | None, runs: int | None) -> None:
-    """Measure NAMES (default: all of startup, records, notebook, trainer) side by side."""
+@click.option(
+    "--kernels", type=click.IntRange(1000), help="Largest export of `nsys` [default: 10 million; --quick 10000]."
+)
+def main(
+    names: tuple[str, ...],
+    repeats: int | None,
+    quick: bool,
+    threads: int | None,
+    runs: int | None,
+    kernels: int | None,
+) -> None:
+    """Measure NAMES (default: all of startup, records, nsys, notebook, trainer) side by side."""
     options = measure.Options(
         repeats=repeats or (1 if quick else 5),
         quick=quick,
         threads=threads or len(provenance.core_groups()),
         runs=runs or (150 if quick else 10_000),
+        kernels=kernels or (10_000 if quick else 10_000_000),
     )
     cpu = provenance.hardware()["cpu"]
     click.echo(f"{cpu.get('model')}, {cpu.get('usable')} usable CPUs, hardware {provenance.hardware_id()}")

@@ -36,13 +36,14 @@ class Options:
 
     Attributes:
         repeats: rounds of each comparison. quick: smoke runs. threads: cores of one CPU device.
-        runs: synthetic run folders.
+        runs: synthetic run folders. kernels: of the largest synthetic export.
     """
 
     repeats: int = 5
     quick: bool = False
     threads: int = 1
     runs: int = 10_000
+    kernels: int = 10_000_000
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,155 @@
+"""Whatever a profiler left: what a file is, told by its content, and all of a run's timelines in order."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .timeline import ProfileError, Timeline
+
+TRACE = "PyTorch trace"
+NSYS_EXPORT, NSYS_REPORT, NSYS_SUMMARY = "nsys export", "nsys report", "nsys stats CSV"
+NCU_REPORT = "ncu report"
+KINDS = (TRACE, NSYS_EXPORT, NSYS_REPORT, NSYS_SUMMARY, NCU_REPORT)
+
+PHASES = ("data", "forward", "backward", "optimizer")
+PROFILE = "profile"  # where a run keeps what its profilers wrote
+READERS = 2  # files at a time: one is unpacked while another is parsed, and no more of them are held in memory
+
+_HEAD = 65536
+_MAGIC = {b"SQLite format 3\0": NSYS_EXPORT, b"NVIDIA Tegra Profiler": NSYS_REPORT, b"NVR\0": NCU_REPORT}
+_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')  # one of them stands in a trace's head
+_SUMMARY = re.compile(rb'^"?(?:Time ?\(%\)|Start ?\(ns\))"?,', re.M)  # the header's first column, in both dialects
+_RANK = re.compile(r"(?<![a-z])rank[-_. ]?(\d{1,6})(?!\d)", re.I)
+
+
+@dataclass(frozen=True)
+class Reports:
+    """What was found in the files that were given.
+
+    Attributes:
+        timelines: ordered by rank, then device; those without come last. counters: the ncu reports.
+        summaries: the CSVs of `nsys stats`.
+        phases: seconds a step under data, forward, backward, optimizer: the records of the run, if its folder was given.
+        remarks: what is odd about the files together.
+    """
+
+    timelines: list[Timeline]
+    counters: list[Path] = field(default_factory=list)
+    summaries: list[Path] = field(default_factory=list)
+    phases: dict[str, float] | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def kind(path: str | Path) -> str | None:
+    """One of `KINDS`, whatever the file is called; None: something else. ProfileError if it cannot be read."""
+    head = _head(Path(path))
+    for magic, name in _MAGIC.items():
+        if head.startswith(magic):
+            return name
+    if head.lstrip().startswith(b"{") and any(key in head for key in _KEYS):
+        return TRACE
+    return NSYS_SUMMARY if _SUMMARY.search(head) else None
+
+
+def gather(paths: Iterable[str | Path]) -> Reports:
+    """Read files, and what lies in folders: a run's, its `profile/`, or any with profiles in it."""
+    given = [Path(path) for path in paths]
+    kinds = {path: kind(path) for one in given for path in _files(one)}
+    for path, name in kinds.items():
+        if name is None:
+            content = "holds no profile that is known here" if path.stat().st_size else "is empty"
+            raise ProfileError(f"{path} {content}: expected a {', a '.join(KINDS)}, or a run's folder")
+    readable = [path for path, name in kinds.items() if name in (TRACE, NSYS_EXPORT, NSYS_REPORT)]
+    with ThreadPoolExecutor(READERS) as pool:
+        found = [one for several in pool.map(read, readable) for one in several]
+    timelines = sorted((_ranked(one) for one in found), key=_order)
+    told = [phases for phases in map(_phases, given) if phases]
+    return Reports(
+        timelines,
+        [path for path, name in kinds.items() if name == NCU_REPORT],
+        [path for path, name in kinds.items() if name == NSYS_SUMMARY],
+        told[0] if len(told) == 1 else None,
+        tuple(_twice(timelines)),
+    )
+
+
+def read(path: str | Path) -> list[Timeline]:
+    """The timelines of one file of any kind that has some."""
+    found = kind(path)
+    if found == TRACE:
+        from . import trace
+
+        return trace.read(path)
+    if found in (NSYS_EXPORT, NSYS_REPORT):
+        from . import nsys
+
+        return nsys.read(path)
+    raise ProfileError(f"{path}: {found or 'unknown content'}, which holds no timeline")
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes, unpacked where they are packed."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from None
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            return zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+        except zlib.error as error:
+            raise ProfileError(f"{path}: the compressed file is damaged ({error}): copy it again") from None
+    return head
+
+
+def _files(given: Path) -> list[Path]:
+    """`given`, or what profilers left in that folder; an export stands for the report that it was made of."""
+    if not given.is_dir():
+        return [given]
+    folder = given / PROFILE if (given / PROFILE).is_dir() else given
+    found = {path: kind(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    exports = {path.with_suffix("") for path, name in found.items() if name == NSYS_EXPORT}
+    chosen = [
+        path
+        for path, name in found.items()
+        if name in KINDS and not (name == NSYS_REPORT and path.with_suffix("") in exports)
+    ]
+    if not chosen and not _phases(given):
+        raise ProfileError(f"{given}: holds no profile; `hpc run ... -p profile=torch` makes a run that does")
+    return chosen
+
+
+def _phases(folder: Path) -> dict[str, float] | None:
+    """What the run's own clocks say, if that is a run's folder: the mean over its epochs."""
+    try:
+        with (folder / "epochs.csv").open(newline="") as file:
+            epochs = list(csv.DictReader(file))
+        times = {phase: [float(row[f"{phase}_seconds"]) for row in epochs] for phase in PHASES}
+    except (OSError, KeyError, ValueError, TypeError):
+        return None
+    return {phase: math.fsum(values) / len(values) for phase, values in times.items()} if epochs else None
+
+
+def _ranked(timeline: Timeline) -> Timeline:
+    """With the rank that the file's name tells, where the file itself does not."""
+    told = _RANK.findall(Path(timeline.source).name)
+    return timeline.but(rank=int(told[-1])) if timeline.rank is None and told else timeline
+
+
+def _order(one: Timeline) -> tuple[bool, int, bool, int]:
+    return one.rank is None, one.rank or 0, one.device is None, one.device or 0
+
+
+def _twice(timelines: Iterable[Timeline]) -> Iterator[str]:
+    seen: dict[tuple[int | None, int | None], str] = {}
+    for one in timelines:
+        before = seen.setdefault((one.rank, one.device), one.source)
+        if one.rank is not None and before != one.source:
+            yield f"{one.label} is in {before} and in {one.source}: are they of one run?"
