@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +70,27 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
     if code and not (folder / "logs" / f"rank{rank}.log").exists():
         raise ConfigError(f"profile={profile!r}: {profile} did not start the rank: {_words(log)}")
     return code
+
+
+def die_with_front() -> None:
+    """Have this process, which a profiler has started, end with the one in front of it.
+
+    Not by the kernel, as `die_with_parent`: it would take the end of the profiler's thread that started us for its end.
+    """
+
+    def watch(front: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            try:
+                select.select([os.pidfd_open(front)], [], [])
+            except ProcessLookupError:
+                raise
+            except (AttributeError, OSError):  # a kernel before 5.3
+                while True:
+                    os.kill(front, 0)
+                    time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, args=[int(os.environ[tools.UNDER].split(":")[2])], daemon=True).start()
 
 
 def _wait(process: subprocess.Popen, mark: str) -> int:

@@ -33,6 +33,7 @@ from hpc_utils.records import schema
 from . import nvml
 
 LAST = 5.0  # s that it gets to end by itself
+FIRST = 0.1  # s before the first row: utilisation is that of some time
 LOOK = 1.0  # s between looks for who started it
 COLUMNS = schema.names(schema.MONITOR)
 
@@ -79,7 +80,7 @@ def start(
 
 
 def stop(process: subprocess.Popen) -> str:
-    """End it; why it had ended before, "" if it had not."""
+    """End it; what it had to complain of, or that it had ended before; "" if all was well."""
     early = process.poll() is not None
     try:
         _, said = process.communicate(timeout=LAST)
@@ -87,7 +88,9 @@ def stop(process: subprocess.Popen) -> str:
         process.kill()
         _, said = process.communicate()
     words = said.decode(errors="replace").strip().splitlines()
-    return (words[-1] if words else f"exit code {process.returncode}") if early or process.returncode else ""
+    if words:
+        return words[-1]
+    return f"it ended early, with exit code {process.returncode}" if early or process.returncode else ""
 
 
 def main(asked: Mapping[str, Any]) -> None:
@@ -97,12 +100,12 @@ def main(asked: Mapping[str, Any]) -> None:
     look = Host(asked["pids"], gpus(asked["devices"]))
     handle = os.open(asked["path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(handle, _lines([dict(zip(COLUMNS, COLUMNS, strict=True))]))
-    due = time.monotonic()
-    while True:
+    due = time.monotonic() + min(FIRST, asked["seconds"])
+    while not _told(due, asked["parent"]):
         os.write(handle, _lines(look.rows()))
         due = max(due + asked["seconds"], time.monotonic())  # late rows are not caught up with
-        if _told(due, asked["parent"]):
-            return
+    if os.getppid() == asked["parent"]:  # told in order: the last row has all of the run's traffic
+        os.write(handle, _lines(look.rows()))
 
 
 class Host:
@@ -165,7 +168,7 @@ def traffic(machine: Path = Path("/")) -> dict[str, int]:
 
 
 def gpus(devices: Mapping[str, str]) -> dict[str, Callable[[], Row]]:
-    """{name: what looks at it} of GPUs by their UUIDs; without NVML their rows lack everything, and the log says why."""
+    """{name: what looks at it} of GPUs by their UUIDs; without NVML their rows lack everything, and `stop` says why."""
     try:
         return {name: functools.partial(seen, nvml.Gpu(uuid, nvml.library())) for name, uuid in devices.items()}
     except Exception as error:  # no package, no driver

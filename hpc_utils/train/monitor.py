@@ -53,12 +53,12 @@ class Monitor:
                 devices={other["device"]: other["uuid"] for other in here if "device" in other},
             )
         except OSError as error:
-            self.problems.append(f"no monitor: {error}")
+            self.problems.append(f"monitor: {error}")
 
     def stop(self) -> None:
         """End it, if it was started by this rank."""
         if self._process is None:
             return
         if fault := monitor.stop(self._process):
-            self.problems.append(f"the monitor ended early: {fault}")
+            self.problems.append(f"monitor: {fault}")
         self._process = None

@@ -16,7 +16,7 @@ import json
 import math
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -233,7 +233,7 @@ class Recorder:
         self._go()
         self._clock.start()
         done = len(self._tally.steps)
-        left = None if self._expected is None else self._expected - done
+        left = self._expected - done if self._expected else len(batches) if isinstance(batches, Sized) else None
         for batch in self._window.over(batches, epoch=len(self.rows) + 1, done=done, left=left):
             self.lap("data")
             yield batch

@@ -92,7 +92,7 @@ class Window:
         self._watcher, self._length = watcher, length
         self._synchronize, self._pause = synchronize, pause
         self._step, self._seen, self._taken = Step(), 0, 0
-        self._is_open, self._is_armed = False, False
+        self._is_armed, self._is_due, self._is_open = False, True, False
         self.problems: list[str] = []
         self.facts: dict[str, Any] = {"tool": profile, "version": watcher.version, "steps": 0}
 
@@ -106,7 +106,7 @@ class Window:
         """Yield `batches` of `epoch`, `done` of whose steps lie behind and `left` (None: not known) ahead."""
         source, behind = iter(batches), done
         while True:
-            if self._seen == BEFORE and not self._taken:
+            if self._seen == BEFORE and self._is_due and done - behind != left:
                 self._open(epoch, done + 1)
             if self._is_open:
                 self._step.begin(self._watcher.speaker or _Nobody())
@@ -147,12 +147,12 @@ class Window:
         self.facts |= {"steps": self._taken, "ended": time.time()}
 
     def _open(self, epoch: int, step: int) -> None:
+        self._is_due = False
         self._synchronize()
         try:
             self._watcher.open()
         except Exception as error:
             self.problems.append(f"no profile: {type(error).__name__}: {error}")
-            self._seen += 1  # not again
             return
         self._is_open = True
         self.facts |= {"epoch": epoch, "first_step": step, "begun": time.time()}
