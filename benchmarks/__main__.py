@@ -11,7 +11,7 @@ from hpc_utils import provenance
 
 from . import measure
 
-NAMES = ("startup", "records", "nsys", "notebook", "trainer")  # the quickest first
+NAMES = ("startup", "traces", "records", "nsys", "notebook", "trainer")  # the quickest first
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -31,7 +31,7 @@ def main(
     runs: int | None,
     kernels: int | None,
 ) -> None:
-    """Measure NAMES (default: all of startup, records, nsys, notebook, trainer) side by side."""
+    """Measure NAMES (default: all of startup, traces, records, nsys, notebook, trainer) side by side."""
     options = measure.Options(
         repeats=repeats or (1 if quick else 5),
         quick=quick,

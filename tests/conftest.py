@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -66,6 +67,17 @@ def cluster(slurm_installed: None) -> Iterator[rehearsal.Cluster]:
     running = rehearsal.up(f"test-{os.getpid()}", nodes=2, lasting=False)
     yield running
     running.down()
+
+
+@pytest.fixture(scope="session")
+def nsys() -> str:
+    """This machine's Nsight Systems; skip where there is none. In CI that is a failure."""
+    found = shutil.which("nsys")
+    if found is None and os.environ.get("CI") and sys.platform == "linux":
+        pytest.fail("CI unpacks Nsight Systems: env/nsight.sh")
+    if found is None:
+        pytest.skip("no nsys here: PATH=$(env/nsight.sh):$PATH unpacks Debian's")
+    return found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

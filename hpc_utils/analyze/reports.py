@@ -134,7 +134,8 @@ def _phases(folder: Path) -> dict[str, float] | None:
         times = {phase: [float(row[f"{phase}_seconds"]) for row in epochs] for phase in PHASES}
     except (OSError, KeyError, ValueError, TypeError):
         return None
-    return {phase: math.fsum(values) / len(values) for phase, values in times.items()} if epochs else None
+    means = {phase: math.fsum(values) / max(len(values), 1) for phase, values in times.items()}
+    return means if epochs and all(0 <= mean < math.inf for mean in means.values()) else None
 
 
 def _ranked(timeline: Timeline) -> Timeline:

@@ -31,6 +31,7 @@ from .timeline import (
     Ranges,
     Timeline,
     kernels,
+    phases,
 )
 from .timeline.breakdown import NO_COMMUNICATION
 
@@ -45,11 +46,8 @@ CALL = {"cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "xpu_driver"}  
 OPERATOR = {"cpu_op", "Operator"}
 ANNOTATION = "user_annotation"
 
-# What the profiler and the distributed package note as operators, and ours in traces that know no annotations.
-_RANGE = re.compile(
-    r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.|(?:gloo|nccl|mpi|ucc|xccl):|DistributedDataParallel\."
-    r"|(?:step|data|forward|backward|optimizer)$"
-)
+# Of what stands among the operators: collectives of the host, and phases where a trace knows no annotations.
+_RANGE = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl):|Optimizer\.")
 _COLLECTIVE = "record_param_comms"  # the operator around a collective's launch that knows its group and size
 _COPIES = [
     (r"HtoD|HostToDevice|Host -> Device", TO_DEVICE),
@@ -183,7 +181,7 @@ def _mended(text: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=65536)
 def _is_range(name: str) -> bool:
-    return bool(_RANGE.match(name))
+    return bool(_RANGE.match(name)) or phases.phase_of(name) is not None
 
 
 class _Reader:

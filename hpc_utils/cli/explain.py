@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from hpc_utils.analyze.timeline import Timeline
     from hpc_utils.analyze.timeline.breakdown import Breakdown
 
 KERNELS = 10  # in the terminal
@@ -45,32 +48,32 @@ def explain(files: tuple[Path, ...], as_json: bool) -> None:
             json.dumps({"ranks": [part.as_json() for part in parts], "verdict": verdict.as_json()}, allow_nan=False)
         )
         return
-    for line in _table(_header(), [_row(part) for part in parts]):
+    for line in (*_breakdown(found.timelines, parts), *_kernels(found.timelines), *verdict.lines()):
         click.echo(line)
-    names = sorted({one.device_name for one in found.timelines if one.device_name})
-    click.echo(f"ms and share of the span; {', '.join(names) or 'no GPU seen'}")
-    for line in _kernels(found.timelines):
-        click.echo(line)
-    click.echo()
-    for line in verdict.lines():
-        click.echo(line)
-    for line in _remarks(parts, {*verdict.remarks}):
-        click.secho(f"  note: {line}", fg="yellow")
-    for line in found.remarks:
+    notes = [*_remarks(parts, {*verdict.remarks}), *found.remarks]
+    notes += [f"{path}: a summary of nsys has no timeline: give the export too" for path in found.summaries]
+    for line in notes:
         click.secho(f"  note: {line}", fg="yellow")
 
 
-def _measured(counters: Sequence[Path]) -> object:
+def _measured(counters: Sequence[Path]) -> pd.DataFrame | None:
     """What Nsight Compute counted, if it did."""
     if not counters:
         return None
+    import pandas as pd
+
     from hpc_utils.analyze import ncu
 
-    return ncu.read(counters[0])
+    return pd.concat([ncu.read(path) for path in counters], ignore_index=True)
 
 
-def _header() -> list[str]:
-    return ["rank", "GPU", "span", *SHARES]
+def _breakdown(timelines: Sequence[Timeline], parts: Sequence[Breakdown]) -> Iterator[str]:
+    if not parts:
+        return
+    yield from _table(["rank", "GPU", "span", *SHARES], [_row(part) for part in parts])
+    names = sorted({one.device_name for one in timelines if one.device_name})
+    yield f"ms and share of the span; {', '.join(names) or 'no GPU seen'}"
+    yield ""
 
 
 def _row(part: Breakdown) -> list[str]:
@@ -83,14 +86,13 @@ def _row(part: Breakdown) -> list[str]:
     return cells
 
 
-def _kernels(timelines: Sequence) -> Iterator[str]:
+def _kernels(timelines: Sequence[Timeline]) -> Iterator[str]:
     from hpc_utils.analyze.timeline import kernels
 
     longest = kernels.rows(timelines, "short")
     if not longest:
         return
     kinds = ", ".join(f"{row.name} {row.share:.0%}" for row in kernels.rows(timelines, "kind") if row.share >= 0.005)
-    yield ""
     yield f"time of all kernels by class: {kinds}"
     yield ""
     lines = [
@@ -108,6 +110,7 @@ def _kernels(timelines: Sequence) -> Iterator[str]:
     yield from _table(["share", "ms", "calls", "median us", "class", "kernel"], lines, texts=2)
     if len(longest) > KERNELS:
         yield f"and {len(longest) - KERNELS} more"
+    yield ""
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 0) -> Iterator[str]:

@@ -135,7 +135,7 @@ def test_ranks_are_known_by_device_where_one_torchrun_started_one_each(tmp_path:
     assert [(one.rank, one.world_size) for one in found] == [(0, 3), (1, 3), (2, 3)]
     assert "rank taken from the device's number" in said(found)
     sql(path, "UPDATE META_DATA_CAPTURE SET value = '--nnodes=2' WHERE value = '--nnodes=1'")
-    assert [(one.rank, one.world_size) for one in nsys.read(path)] == [(None, None)] * 3
+    assert [(one.rank, one.world_size) for one in nsys.read(path)] == [(None, 6)] * 3
 
 
 def test_the_breakdown_of_an_export_is_what_a_sweep_finds(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ LAUNCHERS = (
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
+_NAMED = re.compile(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", re.I)  # in a file's name
 LONGEST = 1 << 20  # characters of an environment
 BY_DEVICE = "rank taken from the device's number: one torchrun on one node, each process with its own device"
 
@@ -28,17 +29,18 @@ def of(
     database: Database, source: str, places: Sequence[tuple[int | None, int | None]]
 ) -> tuple[list[int | None], int | None, tuple[str, ...]]:
     """(rank of each place, world size, remarks); `places`: (process, device) of each timeline."""
+    nodes, per_node = _torchrun(database)
+    world = nodes * per_node if nodes and per_node else None
     if len({process for process, _ in places}) > 1:
-        world = _torchrun(database)
         devices = [device for _, device in places]
-        if world == len(places) and sorted(map(str, devices)) == sorted(map(str, range(world))):
+        if nodes == 1 and sorted(devices, key=str) == sorted(range(world or 0), key=str):
             return devices, world, (BY_DEVICE,)
         return [None] * len(places), world, ()
-    rank, world = _environment(database)
+    rank, size = _environment(database)
     if rank is None:
-        named = re.findall(r"rank[-_.=]?(\d{1,7})", PurePath(source).name, re.I)
-        rank = int(named[-1]) if named else None
-    return [rank] * len(places), world or _torchrun(database), ()
+        named = _NAMED.findall(PurePath(source).name)
+        rank = int(named[-1]) if named else 0 if world == 1 else None
+    return [rank] * len(places), size or world, ()
 
 
 def _environment(database: Database) -> tuple[int | None, int | None]:
@@ -61,17 +63,16 @@ def _environment(database: Database) -> tuple[int | None, int | None]:
     return None, None
 
 
-def _torchrun(database: Database) -> int | None:
-    """Ranks of the one-node torchrun that nsys was started around; None: there is no such thing."""
-    if not {"name", "value"} <= database.tables.get("META_DATA_CAPTURE", frozenset()):
-        return None
-    rows = database.rows(
-        "META_DATA_CAPTURE", "name", "value", where="WHERE name LIKE 'PROCESS!_0:%' ESCAPE '!' ORDER BY rowid"
-    )
+def _torchrun(database: Database) -> tuple[int | None, int | None]:
+    """(nodes, ranks a node) of the torchrun that nsys was started around, as far as its arguments tell."""
+    rows = database.rows("META_DATA_CAPTURE", "name", "value", where="WHERE name LIKE 'PROCESS!_0:%' ESCAPE '!'")
     words = [str(value) for name, value in rows if re.fullmatch(r"PROCESS_0:(?:COMMAND|ARGUMENT_\d+)", str(name))]
     if not any(re.search(r"(?:^|/)torchrun$|^torch\.distributed\.(?:run|launch)$", word) for word in words):
-        return None
+        return None, None
     command = " ".join(words) + " "
-    ranks = re.search(r"--nproc[-_]per[-_]node[= ](\d{1,5}) ", command)
-    nodes = re.search(r"--nnodes[= ](\S+) ", command)
-    return int(ranks[1]) if ranks and (nodes is None or nodes[1] in ("1", "1:1")) else None
+    found = []
+    for option in (r"--nnodes", r"--nproc[-_]per[-_]node"):
+        given = re.search(rf"{option}[= ](\S+) ", command)
+        number = re.fullmatch(r"(\d{1,5})(?::\1)?", given[1]) if given else None
+        found.append(int(number[1]) if number else None if given else 1)
+    return found[0], found[1]

@@ -122,10 +122,10 @@ class _Work:
     def _kernels(self) -> dict[str, np.ndarray]:
         part, (name,) = self._part(KERNEL, "demangledName")
         if part:
-            numbers, place = np.unique(name, return_inverse=True)
+            numbers = np.unique(name)
             known = self._database.texts(numbers.tolist())
             self._names = [kernels.bare(known.get(number, f"kernel {number}")) for number in numbers.tolist()]
-            part["name"] = place.reshape(-1).astype(np.int32)
+            part["name"] = np.searchsorted(numbers, name).astype(np.int32)
             part["kind"] = kernels.names_of_kind(self._names)[part["name"]]
         return part
 
@@ -193,7 +193,7 @@ class _Calls:
         for process, chosen in _groups(thread):
             own, begun = call[chosen], start[chosen]
             if np.any(own[1:] < own[:-1]):
-                order = np.lexsort((begun, own))
+                order = np.argsort(own, kind="stable")
                 own, begun = own[order], begun[order]
             self._of[process] = own, begun
 

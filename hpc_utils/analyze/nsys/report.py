@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from ..timeline import ProfileError
 
 REPORTS = (".nsys-rep", ".qdrep")
+MAGIC = b"NVIDIA Tegra Profiler Report"
 PATIENCE = 3600.0  # s: exporting a report of some GB takes minutes
 
 
@@ -24,7 +25,7 @@ def exported(path: Path) -> Iterator[Path]:
         ProfileError: there is no nsys here, or it cannot read the report (one can be opened by its own version of nsys or
             a newer one).
     """
-    if path.suffix not in REPORTS:
+    if not _is_report(path):
         yield path
         return
     beside = path.with_suffix(".sqlite")
@@ -66,3 +67,13 @@ def export(path: Path, file: Path) -> None:
         raise ProfileError(
             f"{path} could not be exported by {nsys}: {reason}. A report needs the nsys that made it or a newer one"
         )
+
+
+def _is_report(path: Path) -> bool:
+    if path.suffix in REPORTS:
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False

@@ -7,7 +7,7 @@ import re
 from ..timeline import ProfileError
 from .database import Database
 
-OURS = {"StringIds", "META_DATA_EXPORT", "META_DATA_CAPTURE", "ANALYSIS_DETAILS", "TARGET_INFO_SYSTEM_ENV"}
+OURS = ("META_DATA_", "TARGET_INFO_", "ANALYSIS_", "CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")
 NEWEST = (3, 25)  # EXPORT_SCHEMA_VERSION of nsys 2026.2, the newest that was looked at
 WARNING, ERROR = 2, 3  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL
 LOST = re.compile(r"\b(?:not all|lost|dropp?ed|missing|incomplete|discarded|overflow)", re.I)
@@ -20,7 +20,7 @@ def check(database: Database) -> tuple[str, ...]:
     Raises:
         ProfileError: no export of Nsight Systems.
     """
-    if "StringIds" not in database.tables or len(OURS & database.tables.keys()) < 2:
+    if "StringIds" not in database.tables or not any(table.startswith(OURS) for table in database.tables):
         raise ProfileError(
             f"{database.name} is a database, but no export of Nsight Systems: it has none of its tables"
         )

@@ -166,7 +166,8 @@ def _frame(path: Path, report: str, header: list[str], rows: list[tuple[int, lis
     total = f"total{suffix}"
     for name in ["count", *(name + suffix for name in _MEASURES)]:
         frame[name] = frame.get(name, pd.Series(float("nan"), frame.index))
-        exact = name in ("count", total) and all(value == int(value) for value in frame[name])
+        exact = not name.startswith(("mean", "median", "std")) and not frame[name].isna().any()
+        exact = exact and all(value == int(value) for value in frame[name])
         frame[name] = frame[name].map(int if exact else float).astype("int64" if exact else float)
     if report == KERNELS:
         frame["kind"] = [kernels.classify(name) for name in frame["name"]]

@@ -84,9 +84,9 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> Breakdown:
     )
     first, last = (int(ops.start.min()), int(ops.end.max())) if len(ops) else (0, 0)
     span = max(last - first, 0)
-    overlapped = intervals.length(intervals.intersection(communication, compute))
+    overlapped = int(intervals.overlap(*communication, compute).sum())
     waited = phases.windows(timeline.ranges, "data")
-    idle = intervals.gaps(busy, first, last)
+    inside = np.clip(waited[0], first, last), np.clip(waited[1], first, last)
     unseen = (several or (timeline.world_size or 1) > 1) and not np.any(ops.kind == COMMUNICATION)
     if unseen and NO_COMMUNICATION not in remarks:
         remarks.append(NO_COMMUNICATION)
@@ -102,7 +102,9 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> Breakdown:
         communication_ns=None if unseen else communicated,
         exposed_communication_ns=None if unseen else communicated - overlapped,
         memory_ns=intervals.length(memory),
-        loader_wait_ns=intervals.length(intervals.intersection(idle, waited)) if len(waited[0]) else None,
+        loader_wait_ns=(intervals.length(inside) - int(intervals.overlap(*inside, busy).sum()))
+        if len(waited[0])
+        else None,
         idle_ns=span - intervals.length(busy),
         overlapped_ns=None if unseen else overlapped,
         unknown_ns=intervals.length(unknown),

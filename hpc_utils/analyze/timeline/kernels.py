@@ -66,7 +66,7 @@ _PATTERNS = [
 _MATCH = [(name, re.compile(pattern)) for name, pattern in _PATTERNS]
 
 # Templates that only start what their argument does.
-_STARTERS = re.compile(r"(?:^|::)(?:kernel2?|device_kernel|enable_\w+|kernel_entry)$", re.I)
+_STARTERS = re.compile(r"(?:^|::)(?:cutlass\w*::(?:Kernel2?|device_kernel)|enable_\w+)$")
 _NOISE = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\s*\[clone [^\]]*\]$|\.kd$")
 
 

@@ -1,0 +1,68 @@
+"""How long the profiles of a run take to become a verdict, beside HolisticTraceAnalysis on the same traces.
+
+Eight ranks of a compiled run on H100s (4.8 MB packed, 71 MB of JSON), real ones that lie beside the project. `hpc explain`
+is the whole process, from its start to the JSON of the verdict; reading and breakdown are timed inside one, after its
+imports. HolisticTraceAnalysis (`make hta` installs it beside ours) does what it has for the same: reading, temporal
+breakdown, overlap; after its imports, too. It counts the host's events of Triton kernels as work of the GPU, so on
+compiled runs its numbers are others; on eager runs a test holds ours against them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from hpc_utils import paths
+
+from . import measure
+
+PROMISE = 1.5  # s for eight ranks, on two cores
+
+INSIDE = """
+import sys, time
+from hpc_utils.analyze import reports, trace
+from hpc_utils.analyze.timeline import breakdown
+begun = time.perf_counter()
+found = breakdown.breakdowns(reports.gather(sys.argv[1:]).timelines)
+print(time.perf_counter() - begun, len(found))
+"""
+HTA = """
+import contextlib, io, sys, time
+from hta.trace_analysis import TraceAnalysis
+begun = time.perf_counter()
+with contextlib.redirect_stdout(io.StringIO()):
+    found = TraceAnalysis(trace_files=dict(enumerate(sys.argv[1:])))
+    parts = found.get_temporal_breakdown(visualize=False)
+    found.get_comm_comp_overlap(visualize=False)
+print(time.perf_counter() - begun, len(parts))
+"""
+
+
+def run(options: measure.Options) -> list[measure.Row]:
+    """The command, what it does inside, and HolisticTraceAnalysis where it is installed."""
+    shared = Path(os.environ.get("HPC_DATA_MIRROR") or paths.root().parent / "shared").absolute()
+    files = sorted(map(str, (shared / "profiles/torch/8xH100-compiled").glob("*.json.gz")))
+    if len(files) != 8:
+        raise measure.BenchmarkError(f"the eight traces are not in {shared} (set HPC_DATA_MIRROR)")
+    variants = {
+        "hpc explain --json": lambda: measure.wall_time([*measure.hpc(), "explain", "--json", *files]),
+        "reading and breakdown": _inside([sys.executable, "-c", INSIDE, *files]),
+    }
+    hta = Path(sys.prefix).parent / ".venv-hta/bin/python"
+    if hta.exists():
+        variants["HolisticTraceAnalysis"] = _inside([str(hta), "-c", HTA, *files])
+    rows = measure.compare("8 ranks", "wall time", "s", variants, options)
+    first = rows["hpc explain --json"]
+    rows["hpc explain --json"] = first.promised(f"under {PROMISE} s", first.median < PROMISE)
+    return list(rows.values())
+
+
+def _inside(command: list[str]):
+    def measured() -> float:
+        seconds, ranks = measure.last_line(command).split()
+        if int(ranks) != 8:
+            raise measure.BenchmarkError(f"{ranks} of 8 ranks were read")
+        return float(seconds)
+
+    return measured

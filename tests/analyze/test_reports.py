@@ -1,0 +1,95 @@
+"""Files of all kinds are known by what is in them, and come back in the order of their ranks."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.analyze import reports
+from hpc_utils.analyze.timeline import ProfileError
+
+from . import torch_traces as made
+from .torch_traces import kernel, write
+
+
+def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
+    some = made.trace([kernel("a", 1, 1)])
+    sqlite3.connect(tmp_path / "x.json").execute("create table t (a)").connection.commit()
+    contents = {
+        "x.sqlite": (some, reports.TRACE),
+        "y.gz": (some, reports.TRACE),
+        "z.csv": (b"NVR\0\0\2", reports.NCU_REPORT),
+        "z.txt": (b"NVIDIA Tegra Profiler Report 1.\n\0", reports.NSYS_REPORT),
+        "new": ("\n** CUDA GPU Kernel Summary:\nTime (%),Total Time (ns),Instances\n", reports.NSYS_SUMMARY),
+        "old": ('"Time(%)","Total Time (ns)","Instances"\n', reports.NSYS_SUMMARY),
+        "plan": ('{"steps": 3}', None),
+        "table": ("rank,seconds\n0,1\n", None),
+        "empty": ("", None),
+    }
+    assert reports.kind(tmp_path / "x.json") == reports.NSYS_EXPORT
+    for name, (content, kind) in contents.items():
+        assert reports.kind(write(tmp_path / name, content)) == kind, name
+
+
+def test_real_reports_are_known() -> None:
+    folder = made.real("8xH100-compiled").parent.parent
+    kinds = {path.name: reports.kind(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    for name, kind in kinds.items():
+        expected = {".gz": reports.TRACE, ".sqlite": reports.NSYS_EXPORT, ".nsys-rep": reports.NSYS_REPORT}
+        assert kind == expected.get(Path(name).suffix, reports.NCU_REPORT), name
+
+
+def test_timelines_are_ordered_by_rank_then_device_and_unnumbered_ones_come_last(tmp_path: Path) -> None:
+    def put(name: str, rank: int | None, devices: tuple[int, ...]) -> None:
+        about = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 4}}
+        write(tmp_path / name, made.trace([kernel("k", 1, 1, device=device) for device in devices], **about))
+
+    put("a.json", 3, (1, 0))
+    put("trace-rank12.json.gz", None, (0,))
+    put("rank7.json", 1, (5,))
+    put("frank5-nobody.json", None, (2,))
+    found = reports.gather([tmp_path]).timelines
+    assert [(one.rank, one.device) for one in found] == [(1, 5), (3, 0), (3, 1), (12, 0), (None, 2)]
+    one_by_one = reports.gather([*sorted(tmp_path.iterdir()), tmp_path / "a.json"]).timelines
+    assert [one.label for one in one_by_one] == [one.label for one in found]
+
+
+def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "profile/rank0").mkdir(parents=True)
+    (run / "results.json").write_text("{}")
+    header = "epoch,data_seconds,forward_seconds,backward_seconds,optimizer_seconds\n"
+    (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4\n2,0.3,0.2,0.3,0.4\n")
+    found = reports.gather([run])  # it has no profile, but its own clocks
+    assert found.timelines == []
+    assert found.phases == pytest.approx({"data": 0.2, "forward": 0.2, "backward": 0.3, "optimizer": 0.4})
+    write(run / "profile/rank0/trace.json", made.trace([kernel("k", 1, 1)]))
+    write(run / "profile/rank0/window.json", {"steps": 3})
+    write(run / "profile/rank0/notes.txt", "anything")
+    assert [one.source for one in reports.gather([run]).timelines] == [str(run / "profile/rank0/trace.json")]
+
+
+def test_two_files_of_one_rank_are_said(tmp_path: Path) -> None:
+    for name in ("rank0-a.json", "rank0-b.json"):
+        write(tmp_path / name, made.trace([kernel("k", 1, 1)]))
+    (remark,) = reports.gather([tmp_path]).remarks
+    assert "rank 0, GPU 0 is in" in remark and "rank0-a.json" in remark and "rank0-b.json" in remark
+    assert reports.gather([tmp_path / "rank0-a.json"]).remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("", "is empty"), ("rank,seconds\n", "holds no profile that is known here: expected a PyTorch")],
+)
+def test_what_is_no_profile_is_refused(tmp_path: Path, content: str, why: str) -> None:
+    with pytest.raises(ProfileError, match=why):
+        reports.gather([write(tmp_path / "x", content)])
+
+
+def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="profile=torch"):
+        reports.gather([tmp_path])
+    with pytest.raises(ProfileError, match="cannot be read"):
+        reports.gather([tmp_path / "none"])

@@ -1,0 +1,51 @@
+"""Nsight Systems from Debian, as `env/nsight.sh` unpacks it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "env/nsight.sh"
+
+
+def unpack(*arguments: object, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [str(SCRIPT), *map(str, arguments)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_shellcheck_finds_nothing() -> None:
+    if not shutil.which("shellcheck"):
+        if os.environ.get("CI"):
+            pytest.fail("CI installs shellcheck")
+        pytest.skip("shellcheck is not installed")
+    done = subprocess.run(["shellcheck", str(SCRIPT)], capture_output=True, text=True, timeout=60)
+    assert not done.returncode, done.stdout
+
+
+def test_what_is_unpacked_is_not_unpacked_again(tmp_path: Path) -> None:
+    (tmp_path / "complete").touch()
+    done = unpack(tmp_path, PATH="/nowhere:/bin:/usr/bin")
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}/usr/bin\n")
+
+
+def test_without_apt_it_says_what_else_would_do(tmp_path: Path) -> None:
+    for tool in ("bash", "dirname", "id", "mktemp", "mkdir"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    done = unpack(tmp_path / "prefix", PATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no apt-get here: put the nsys of a CUDA toolkit on PATH" in done.stderr
+    assert not (tmp_path / "prefix").exists()
+
+
+def test_the_nsys_of_the_tests_runs(nsys: str) -> None:
+    done = subprocess.run([nsys, "--version"], capture_output=True, text=True, timeout=60)
+    assert "NVIDIA Nsight Systems version" in done.stdout
