@@ -72,5 +72,5 @@ $(VENV)/.installed: $(VENV)/bin/python $(INPUTS)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --constraint env/constraints.txt --editable '.[dev]'
+	$(PIP) install --quiet --constraint env/constraints.txt --editable '.[dev,profile]'
 	@touch $@

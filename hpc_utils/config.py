@@ -20,6 +20,12 @@ Scalar = str | int | float | bool | None
 
 DEFAULT_GLOBAL_BATCH = 128
 WORKLOADS = ("resnet18", "resnet50", "cnn")  # ours; anything else is the user's own `module:function`
+PROFILE_STEPS = {
+    "torch": 5,
+    "nsys": 5,
+    "ncu": 1,
+    "cpu": 50,
+}  # ncu runs each kernel dozens of times; py-spy only samples
 
 
 class ConfigError(ValueError):
@@ -104,6 +110,18 @@ class RunConfig(BaseModel):
         None, "emulated device: how much slower compute and links are than what they stand for; none: as little as is "
         "honest (see hpc_utils/launch/emulated.py)",
     )  # fmt: skip
+    profile: Literal["torch", "nsys", "ncu", "cpu"] | None = knob(
+        None, "what watches a few steps: `torch` (PyTorch's profiler), `nsys` (Nsight Systems), `ncu` (Nsight Compute, "
+        "one rank), `cpu` (py-spy); such a run stands in no scaling figure",
+    )  # fmt: skip
+    profile_steps: PositiveInt | None = knob(
+        None, f"steps that a profile holds, after the first two; {PROFILE_STEPS['torch']} if not given, of ncu "
+        f"{PROFILE_STEPS['ncu']}, of py-spy {PROFILE_STEPS['cpu']}", unit="step",
+    )  # fmt: skip
+    monitor_seconds: Annotated[float, Field(ge=0, le=3600)] | None = knob(
+        None, "how often devices, processors and network are looked at beside training, into monitor/*.csv; 0: never; "
+        "none: every second while a profile is taken, else never", unit="s",
+    )  # fmt: skip
     collective_timeout: float = knob(600.0, "a collective that takes longer ends the run", unit="s", gt=0)
 
     # What is kept
@@ -139,6 +157,18 @@ class RunConfig(BaseModel):
             )
         if self.device != "emulated" and not self.compute_profile == self.dilation is None:
             raise ValueError(f"compute_profile and dilation are of device='emulated', not of {self.device!r}")
+        if self.profile and self.device == "emulated":
+            raise ValueError(
+                f"profile={self.profile!r}: device='emulated' waits instead of computing, a profile shows that"
+            )
+        if self.profile == "ncu" and self.device == "cpu":
+            raise ValueError(
+                "profile='ncu' counts on a GPU, not on device='cpu': use profile='cpu', 'torch' or 'nsys'"
+            )
+        if self.profile_steps is not None and not self.profile:
+            raise ValueError(
+                f"profile_steps={self.profile_steps}: no profile is asked for (profile=torch, nsys, ncu, cpu)"
+            )
         if self.steps_per_epoch is None and self.lr_warmup_epochs > self.epochs:
             raise ValueError(f"lr_warmup_epochs={self.lr_warmup_epochs:g} is longer than epochs={self.epochs}")
         return self
@@ -239,7 +269,8 @@ def describe() -> list[dict[str, str]]:
     rows = []
     for name, field in RunConfig.model_fields.items():
         schema = RunConfig.model_json_schema()["properties"][name]
-        kinds = schema.get("enum") or [k.get("type", "") for k in schema.get("anyOf", [])] or [schema.get("type")]
+        forms = schema.get("anyOf", [schema])
+        kinds = [kind for form in forms for kind in form.get("enum") or [form.get("type", "")]]
         rows.append(
             {
                 "name": name,

@@ -42,7 +42,7 @@ def test_conda_and_pip_ask_for_the_same() -> None:
 
 def test_the_pins_lie_within_the_ranges_and_name_no_build() -> None:
     pinned = pins()
-    extras = PROJECT["optional-dependencies"]["dev"]
+    extras = [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
     for name, requirement in requirements(PROJECT["dependencies"] + extras).items():
         version = pinned[name].removeprefix("==")
         assert requirement.specifier.contains(version), f"{name}=={version} is outside {requirement.specifier}"

@@ -13,8 +13,9 @@ BASELINES = ("none", "ddp")  # one process without a process group: the headline
 
 
 def usable(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that may stand in a scaling figure: not those with more ranks than cores."""
-    return runs[~runs.oversubscribed.fillna(False).astype(bool)]
+    """The runs that may stand in a scaling figure: not those with more ranks than cores, nor those that a profiler
+    watched."""
+    return runs[~runs.oversubscribed.fillna(False).astype(bool) & runs.profile.isna()]
 
 
 def curves(runs: pd.DataFrame) -> pd.DataFrame:

@@ -46,7 +46,7 @@ def findings(runs: pd.DataFrame) -> pd.DataFrame:
         *_rising(measured, sound),
         *_spread(configurations, sound),
         *_restarted(configurations, sound),
-        *_oversubscribed(runs[~runs.index.isin(usable(runs).index)]),
+        *_oversubscribed(runs[runs.oversubscribed.fillna(False).astype(bool)]),
         *_few(configurations),
     ]
     return pd.DataFrame(rows, columns=COLUMNS)

@@ -29,7 +29,7 @@ def predictor(
     time of its step, or None where nothing equal in `WHAT` was measured in at least two configurations.
 
     Args:
-        runs, epochs: as of `records.load`; emulated and oversubscribed ones predict nothing.
+        runs, epochs: as of `records.load`; emulated, oversubscribed and profiled ones predict nothing.
         profiles: records of `results/probes/compute`. gbit: the nodes' links.
     """
     honest = usable(runs)[lambda runs: ~runs.emulated.fillna(False).astype(bool)]

@@ -155,7 +155,8 @@ def retry(study: str | None) -> None:
 @click.command()
 @click.argument("source", metavar="HOST:RESULTS")
 @click.option("--dry-run", is_flag=True, help="Say what would be fetched.")
-def pull(source: str, dry_run: bool) -> None:
+@click.option("--no-profiles", is_flag=True, help="Leave there what profilers saw: some megabytes a rank.")
+def pull(source: str, dry_run: bool, no_profiles: bool) -> None:
     """Fetch complete runs from a cluster's results folder into this one, by rsync; each is verified before it counts.
 
     \b
@@ -163,11 +164,13 @@ def pull(source: str, dry_run: bool) -> None:
     """
     from hpc_utils.launch.pull import pull as fetch
 
-    done = fetch(source, dry_run=dry_run, say=lambda line: click.echo(line, err=True))
+    done = fetch(source, dry_run=dry_run, profiles=not no_profiles, say=lambda line: click.echo(line, err=True))
     for name, why in done.refused.items():
         click.secho(f"refused {name}: {why}", fg="red", err=True)
     verb = "to fetch" if dry_run else "fetched"
     click.echo(f"{len(done.fetched)} runs {verb}, {done.here} were here, {done.unfinished} are not complete there")
+    if done.profiles:
+        click.echo(f"{done.profiles / 1e6:.1f} MB of it are profiles")
     click.get_current_context().exit(1 if done.refused else 0)
 
 

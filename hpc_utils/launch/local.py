@@ -15,11 +15,12 @@ from typing import Any
 
 from hpc_utils import datasets, signals
 from hpc_utils.config import ConfigError
+from hpc_utils.profilers import tools
 from hpc_utils.records.claim import nobody_is_gone
 from hpc_utils.records.folder import RUN_DIR, AlreadyComplete, RunFolder, read_json
 from hpc_utils.records.load import Refused, verify
 
-from . import failure
+from . import exports, failure
 from .lifeline import GRACE, PARENT, end_tree
 from .rank import PARTIAL
 from .request import Request
@@ -69,7 +70,7 @@ def run(
 
     Raises:
         AlreadyComplete, ClaimedElsewhere: nothing was started.
-        ConfigError: nothing was started, because the run's folder cannot be written.
+        ConfigError: nothing was started, because the run's folder cannot be written, or the profiler is not here.
         DataError: nothing was started, because the data set is not what it was when it was fetched.
         RunStopped: SIGUSR1 or SIGTERM came, and the ranks left a checkpoint; every process is gone.
         RunFailed: a rank raised or died, or the records cannot be true; every process is gone.
@@ -77,6 +78,8 @@ def run(
     """
     if ":" not in request.config.workload:
         datasets.verify(request.config.dataset)
+    if not launcher:  # else who knows where the ranks are: they look themselves
+        tools.require(request.config.profile)
     before = failure.stopped(request.path)
     try:
         folder = RunFolder.claimed(request.path, redo=redo, is_gone=is_gone)
@@ -91,6 +94,13 @@ def run(
         try:
             returncode = _launch(request, folder.path, launcher, watch, heard)
             state, reason = _outcome(folder.path, returncode, heard)
+            if state == "complete":
+                exports.finish(
+                    folder.path,
+                    request.layout.ranks,
+                    is_hurried=lambda: bool(heard),
+                    say=lambda line: watch({}, f"{line}\n") if watch else None,
+                )
         except KeyboardInterrupt:
             stopped = failure.stopped(folder.path)
             state, reason = ("stopped", f"interrupted; {stopped}") if stopped else ("failed", "interrupted")

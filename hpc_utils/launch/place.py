@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpc_utils import provenance
+from hpc_utils.config import ConfigError
+from hpc_utils.profilers import tools
 
 from .request import Layout
 
@@ -19,6 +21,7 @@ class Place:
         hardware: part of every run's id; measurements on different hardware are different runs.
         ranks_per_node: most ranks on a node; None: all on this one. most_nodes: of one job; None: any.
         unfit: why a run in a precision is not worth making on its devices; "" if it is.
+        gpus: whose they are, "nvidia" or "amd"; "" where it has none, or nobody says.
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
         is_here: whether this machine's own devices compute: then its processor has a say too.
         ranks, repeats, parameters, matrix: what to take here instead of what the study says.
@@ -28,6 +31,7 @@ class Place:
     ranks_per_node: int | None = None
     most_nodes: int | None = None
     unfit: Callable[[str], str] = lambda precision: ""
+    gpus: str = ""
     fixed_links: str = "its links are what they are; a rehearsal cluster's can be limited"
     is_here: bool = False
     ranks: tuple[int, ...] | None = None
@@ -61,10 +65,25 @@ class Place:
                 return f"{limited}: {self.fixed_links}"
             if layout.nodes == 1 < ranks:
                 return f"{limited}: {ranks} ranks of one node have no link between them (ranks_per_node = 1 lays them out)"
+        if why := self._blind(given.get("profile")):
+            return f"profile={given['profile']} on {self.hardware}: {why}"
         if device == "emulated":  # its profile says what it can
             return ""
         why = self.unfit(precision) or self._emulated(precision, device)
         return f"{precision} on {self.hardware}: {why}" if why else ""
+
+    def _blind(self, profile: object) -> str:
+        """Why that profiler sees nothing there; empty if it may: which modules a cluster's jobs load, only they know."""
+        if not isinstance(profile, str):  # none, or refused as what it is
+            return ""
+        if profile in tools.STARTING and self.gpus == "amd":
+            return "it watches NVIDIA's GPUs, and these are AMD's"
+        if profile in tools.PROGRAMS and self.is_here:
+            try:
+                tools.require(profile)
+            except ConfigError as error:
+                return str(error).partition(": ")[2]
+        return ""
 
     def _emulated(self, precision: str, device: str) -> str:
         if precision != "bf16" or not self.is_here or device == "cuda":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpc_utils import paths
-from hpc_utils.records.folder import read_json, state
+from hpc_utils.records.folder import PROFILE, profiled_files, read_json, state
 from hpc_utils.records.load import Refused, verify
 
 # What a laptop needs of a run: its records, notebook and logs. Checkpoints and former attempts stay.
@@ -25,19 +25,26 @@ class PullError(RuntimeError):
 
 @dataclass
 class Pulled:
-    """What came of it: run ids fetched; refused ones and why; how many were here, and how many are unfinished there."""
+    """What came of it: run ids fetched; refused ones and why; how many were here, and how many are unfinished there;
+    bytes of profiles among what was fetched."""
 
     fetched: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     here: int = 0
     unfinished: int = 0
+    profiles: int = 0
 
 
-def pull(source: str, *, dry_run: bool = False, say: Callable[[str], None] = lambda line: None) -> Pulled:
+def pull(
+    source: str, *, dry_run: bool = False, profiles: bool = True, say: Callable[[str], None] = lambda line: None
+) -> Pulled:
     """Fetch the complete runs of `source` (host:folder, or a folder) that are not here, and its studies' indices.
 
     A run is moved into place once all of it is here and its records can be true; an interrupted pull leaves nothing
     that counts, and the next one goes on.
+
+    Args:
+        profiles: what profilers saw too, which is larger than all else: some megabytes a rank.
 
     Raises:
         PullError: rsync is missing, or could not read the source.
@@ -63,7 +70,7 @@ def pull(source: str, *, dry_run: bool = False, say: Callable[[str], None] = lam
         if wanted:
             say(f"fetching {len(wanted)} runs")
             (there / "wanted").write_text("".join(f"{name}\n" for name in wanted))
-            left = [f"--exclude=/*/{item}" for item in LEFT_THERE]
+            left = [f"--exclude=/*/{item}" for item in (*LEFT_THERE, *(() if profiles else (f"{PROFILE}/",)))]
             _rsync([*left, f"--files-from={there / 'wanted'}", f"{source}/runs/", f"{there}/runs/"])
         for name in wanted:
             arrived = there / "runs" / name
@@ -74,6 +81,7 @@ def pull(source: str, *, dry_run: bool = False, say: Callable[[str], None] = lam
                 continue
             _settle(arrived, paths.runs() / name)
             done.fetched.append(name)
+            done.profiles += sum(profiled_files(paths.runs() / name).values())
         (paths.results() / "studies").mkdir(exist_ok=True)
         _rsync(["--ignore-missing-args", f"{source}/studies/", f"{paths.results() / 'studies'}/"])
     return done

@@ -11,6 +11,7 @@ from typing import Any
 from hpc_utils import datasets, paths, provenance
 from hpc_utils.collective import evenly
 from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.profilers import tools
 from hpc_utils.records import compute_profile, identity
 from hpc_utils.records.folder import state
 
@@ -89,6 +90,8 @@ def prepare(
     config, inject = parameters.resolve(notebook, given)
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(f"parallel='none' is one process: use parallel='ddp' for {layout.ranks} ranks")
+    if config.profile == "ncu" and layout.ranks > 1:
+        raise ConfigError(tools.ONE_RANK.format(ranks=layout.ranks))
     if config.device == "emulated" and settled:
         compute_profile.required(config)
     elif config.device == "emulated":

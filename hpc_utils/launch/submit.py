@@ -73,6 +73,7 @@ def place_on(cluster: Cluster, node: NodeType, study_name: str) -> Place:
         ranks_per_node=allocation.ranks_per_node(cluster, node),
         most_nodes=most_nodes or None,
         unfit=node.refusal,
+        gpus=node.vendor,
         fixed_links=_fixed_links(cluster),
         is_here=cluster.rehearsal,
         ranks=tuple(here.ranks) if here.ranks else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shutil
@@ -10,14 +11,17 @@ from pathlib import Path
 
 from hpc_utils import paths, records
 from hpc_utils.records import atomic
-from hpc_utils.records.folder import read_json
+from hpc_utils.records.folder import PROFILE, read_json
 
 from .chapters import execute, write_system
 
 RECORDS = (
     "request.json", "run.json", "provenance.json", "status.json", "epochs.csv", "ranks.csv", "steps.csv.gz",
+    # Of profiles the small ones that hold no environment, as nsys' and ncu's own files do.
+    "monitor/*.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
 TOGETHER = ("03_scaling",)  # chapters that read whatever runs there are
+SMALL = 2**20  # bytes
 
 
 class CannotKeep(ValueError):
@@ -57,9 +61,10 @@ def keep(studies: Sequence[str], name: str) -> Path:
 
 def _keep_runs(study: str, runs: Iterable[str], target: Path) -> None:
     for run in runs:
-        for file in RECORDS:
-            if (paths.runs() / run / file).exists():
-                _copy(paths.runs() / run / file, target / "runs" / run / file)
+        folder = paths.runs() / run
+        for file in (path for pattern in RECORDS for path in sorted(folder.glob(pattern))):
+            if file.parent == folder or file.stat().st_size <= SMALL:
+                _copy(file, target / "runs" / run / file.relative_to(folder))
     _copy(records.study_index(study), target / "studies" / f"{study}.json")
 
 
@@ -100,8 +105,11 @@ def _conclude(target: Path) -> None:
 def _copy(source: Path, target: Path) -> None:
     """Text without this machine's paths; anything else as it is."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    if source.suffix in (".json", ".ipynb"):
+    if source.suffix in (".json", ".ipynb") or (source.parent.name == PROFILE and source.suffix == ".csv"):
         atomic.write_text(target, portable(source.read_text()))
+    elif source.name.endswith(".json.gz"):
+        text = portable(gzip.decompress(source.read_bytes()).decode())
+        atomic.write(target, lambda file: file.write(gzip.compress(text.encode(), mtime=0)))
     else:
         shutil.copyfile(source, target)
 

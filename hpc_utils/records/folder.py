@@ -10,7 +10,9 @@ status.json      running | complete | stopped | failed, and why
 progress.json    how far it is (renewed while it runs)
 notebook.ipynb   the executed notebook of rank 0
 weights.pt       the trained weights, if asked for
-logs/            what each rank and the launcher printed
+logs/            what each rank, the launcher and a profiler printed
+profile/         what a profiler saw of a few steps, a file a rank, and what was exported of it
+monitor/         devices, processors and network in the course of the run, a CSV a host
 checkpoints/     what an incomplete run is continued from
 earlier/         what former attempts left
 claims/          who worked on it
@@ -36,7 +38,7 @@ from . import atomic, claim
 # Set by a launcher that has claimed the run already; whoever finds it writes there and closes nothing.
 RUN_DIR = "HPC_RUN_DIR"
 
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, PROFILE, MONITOR = "checkpoints", "profile", "monitor"
 
 Row = Mapping[str, Any]
 
@@ -199,6 +201,12 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
+
+
+def profiled_files(run: Path) -> dict[str, int]:
+    """{name: bytes} of what lies in a run's `profile/`, in the order of the names."""
+    found = sorted(path for path in (run / PROFILE).glob("[!.]*") if path.is_file())
+    return {path.name: path.stat().st_size for path in found}
 
 
 def state(run: Path) -> str:

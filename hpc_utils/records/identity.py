@@ -17,7 +17,7 @@ from hpc_utils.config import RunConfig
 NOT_MEASURED = {"checkpoint_every", "checkpoint_minutes", "collective_timeout", "save_weights"}
 
 # Knobs that came later: where they say nothing they are no part of the identity, so that older runs keep theirs.
-LATER = {"link_gbit", "compute_profile", "dilation"}
+LATER = {"link_gbit", "compute_profile", "dilation", "profile", "profile_steps", "monitor_seconds"}
 
 
 def measured(config: RunConfig, world_size: int) -> dict[str, Any]:

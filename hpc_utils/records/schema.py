@@ -44,7 +44,9 @@ EPOCHS = (
     ),
     Column("overlap_seconds", "s", "of comm_seconds, the part hidden behind computation, by DDP's own counter"),
     Column("eval_seconds", "s", "evaluation after the epoch; not part of T"),
-    Column("checkpoint_seconds", "s", "that training stood still for checkpoints; not part of T"),
+    Column(
+        "checkpoint_seconds", "s", "that training stood still for checkpoints, or for a profile's end; not part of T"
+    ),
     Column("energy_joules", "J", "of all devices during T; empty if any has no readable counter"),
     Column("lr", "", "learning rate at the epoch's last step"),
     Column("train_loss", "", "mean over the epoch's samples and ranks, while training"),
@@ -116,6 +118,11 @@ RUNS = (
     Column("threads_per_rank", "core", "cores that make one CPU device; a GPU's host threads"),
     Column("pinned", "", "whether ranks were pinned to their cores"),
     Column("oversubscribed", "", "more ranks than cores: barred from scaling figures"),
+    Column(
+        "profile",
+        "",
+        "torch, nsys, ncu or cpu (py-spy) watched some of its steps: barred from scaling figures; else empty",
+    ),
     Column("emulated", "", "computation was a calibrated wait: never pooled with measured runs"),
     Column("compute_profile", "", "compute profile that an emulated device waited by; empty: it was measured"),
     Column("dilation", "", "emulated device: every time here is this much longer than what it stands for"),
@@ -154,6 +161,35 @@ RUNS = (
     Column("path", "", "the run's folder, relative to the results"),
 )
 
+# Of a host's processors (`cpu`) and of each device that its ranks train on. What cannot be read is empty.
+MONITOR = (
+    Column("time", "s", "since the epoch (Unix)"),
+    Column("host", "", "node name"),
+    Column("device", "", "cpu, or the device as torch names it; `ranks.csv` says whose it is"),
+    Column(
+        "utilization_percent",
+        "%",
+        "GPU: share of the time (of NVML's last sample) in which any kernel ran; CPU: of the logical CPUs that the job "
+        "may use, since the row before",
+    ),
+    Column("memory_used_bytes", "B", "of the device, whoever uses it; CPU: of the host, what is not available"),
+    Column("power_watts", "W", "of the GPU's board"),
+    Column("temperature_celsius", "°C", "of the GPU; of the CPU the hottest sensor"),
+    Column("clock_mhz", "MHz", "GPU: of its multiprocessors; CPU: mean of its cores"),
+    Column(
+        "throttle", "", "GPU: why its clock is not higher, by NVML's names, joined by +; `gpu_idle` alone is no fault"
+    ),
+    Column("network_received_bytes", "B", "on the host's row: by all interfaces but loopback since the first row"),
+    Column("network_sent_bytes", "B", "likewise"),
+    Column(
+        "rdma_received_bytes",
+        "B",
+        "likewise, by the InfiniBand ports' own counters, which the interfaces' do not hold; empty without such ports",
+    ),
+    Column("rdma_sent_bytes", "B", "likewise"),
+    Column("rss_bytes", "B", "on the host's row: resident memory of its ranks, loader workers not counted"),
+)
+
 # Behind the columns of RUNS, of results that others measured. There `throughput` is the corrected one, `hardware_id`
 # the set's, so that nothing of ours is ever pooled with it, and what a CSV does not tell is empty.
 FOREIGN = (
@@ -170,7 +206,8 @@ FOREIGN = (
 )
 
 TABLES = {
-    "runs.csv": RUNS, "epochs.csv": EPOCHS, "steps.csv.gz": STEPS, "ranks.csv": RANKS, "foreign": FOREIGN,
+    "runs.csv": RUNS, "epochs.csv": EPOCHS, "steps.csv.gz": STEPS, "ranks.csv": RANKS, "monitor": MONITOR,
+    "foreign": FOREIGN,
 }  # fmt: skip
 
 
@@ -186,6 +223,7 @@ def markdown() -> str:
         "epochs.csv": "`runs/<run>/epochs.csv` and `csv/epochs.csv` (with `run_id` in front): one row an epoch",
         "steps.csv.gz": "`runs/<run>/steps.csv.gz`: one row a step and rank",
         "ranks.csv": "`runs/<run>/ranks.csv`: one row a rank",
+        "monitor": "`runs/<run>/monitor/<host>.csv`, if asked for: one row a device and moment",
         "foreign": "`foreign/<name>/runs.csv`: all columns of `csv/runs.csv`, and behind them these",
     }
     parts = []

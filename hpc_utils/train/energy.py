@@ -7,7 +7,6 @@ since 2020 most systems let only root read it. AMD's GPUs are left out: two of a
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import time
 from collections.abc import Iterable
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
+
+from hpc_utils.profilers import nvml
 
 MACHINE = Path("/")
 LOOK = 60.0  # s: the smallest RAPL counters wrap around after some three minutes of full power
@@ -56,22 +57,16 @@ class Rapl:
 
 
 class Nvml:
-    """One NVIDIA GPU, by its UUID."""
+    """One NVIDIA GPU."""
 
     source = "nvml"
 
-    def __init__(self, uuid: str, library: ctypes.CDLL) -> None:
-        self.name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-        self._library, self._handle = library, ctypes.c_void_p()
-        if library.nvmlDeviceGetHandleByUUID(self.name.encode(), ctypes.byref(self._handle)):
-            self._handle = None
+    def __init__(self, gpu: nvml.Gpu) -> None:
+        self.name, self._gpu = gpu.name, gpu
 
     def joules(self) -> float | None:
-        millijoules = ctypes.c_ulonglong()
-        if self._handle is None:
-            return None
-        failed = self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle, ctypes.byref(millijoules))
-        return None if failed else millijoules.value / 1e3
+        millijoules = self._gpu.ask("nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 1e3
 
 
 def find(device: torch.device) -> Counter | None:
@@ -138,14 +133,9 @@ def total(readings: Iterable[tuple[str, float | None]]) -> float | None:
 
 
 def _of_gpu(device: torch.device) -> Counter | None:
-    library = None if torch.version.hip else _nvml()
-    return library and Nvml(str(torch.cuda.get_device_properties(device).uuid), library)
-
-
-@functools.cache  # opened once, and open until the process ends
-def _nvml() -> ctypes.CDLL | None:
-    library = ctypes.CDLL("libnvidia-ml.so.1")  # the driver's; torch opens it in the same way
-    return None if library.nvmlInit_v2() else library
+    if torch.version.hip:
+        return None
+    return Nvml(nvml.Gpu(str(torch.cuda.get_device_properties(device).uuid), nvml.library()))
 
 
 def _text(path: Path) -> str:

@@ -16,7 +16,7 @@ import json
 import math
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,18 +24,20 @@ import torch
 from torch import Tensor
 
 from hpc_utils import paths, provenance
-from hpc_utils.records.folder import AlreadyComplete, RunFolder
+from hpc_utils.records.folder import AlreadyComplete, RunFolder, profiled_files
 from hpc_utils.records.identity import run_id
 from hpc_utils.records.load import verify
 from hpc_utils.signals import Stopped
 
 from . import energy, memory
 from .journal import Journal
+from .monitor import Monitor
 from .precision import default_precision
 from .progress import Progress
 from .ranks import Ranks, present
 from .tally import Tally, distribution
 from .timing import StepClock
+from .window import BEFORE, window
 
 T = TypeVar("T")
 
@@ -60,6 +62,7 @@ class Recorder:
         ValueError: the global batch does not divide over the ranks, or a parameter is no plain value.
         AlreadyComplete: on entry, on every rank, if the run was measured before.
         ClaimedElsewhere: on entry, if somebody is measuring it now.
+        ConfigError: the `profile` that is asked for cannot be had here.
     """
 
     def __init__(
@@ -95,6 +98,9 @@ class Recorder:
         self._clock = StepClock(self.ranks.device, self.parameters.get("phase_every", 4))
         self._tally, self._carried = Tally(), None
         self._open_epoch = False
+        self._window = window(self.parameters, self.ranks, self.paused)
+        self._monitor = Monitor(self.parameters, self.ranks)
+        self._expected: int | None = None  # steps of an epoch
         self._total = {"steps": 0, "samples": 0, "seconds": 0.0, "faults": 0, "joules": 0.0}
         # Energy and memory of a machine that waits say nothing about the device that it stands for.
         self._meter = energy.Meter(None if self.ranks.emulates else energy.find(self.ranks.device))
@@ -117,12 +123,14 @@ class Recorder:
             raise problem
         memory.reset_peak(self.ranks.device)
         self.expect(0, 0)
+        self._monitor.start(self.path)
         return self
 
     def expect(self, epochs: int, steps: int, *, done: int = 0) -> None:
         """How much is planned (epochs, and steps in each) and done, for the progress bar and the time left."""
         if self._progress:
             self._progress.close()
+        self._expected = steps or None
         heartbeat = self.path / "progress.json" if self.ranks.is_main and steps else None
         self._progress = Progress(heartbeat, epochs, steps, done=done, show=self.ranks.is_main)
 
@@ -134,6 +142,8 @@ class Recorder:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
         self._announce()
         self._progress.close()
+        self._window.close()
+        self._monitor.stop()
         try:
             if error is None:
                 self._finish()
@@ -151,6 +161,7 @@ class Recorder:
         if not self.rows:
             raise RuntimeError("no epoch was recorded: loop over `run.epoch(loader)` inside the recorder")
         self._write_ranks()
+        self._say_what_watched()
         if self._journal:
             self._journal.write_run()
         if self._owns_folder:  # else the launcher looks
@@ -191,6 +202,19 @@ class Recorder:
                 [row | {"energy_joules": used} for (row, *_), used in zip(everyone, joules, strict=True)]
             )
 
+    def _say_what_watched(self) -> None:
+        facts = self._window.facts
+        if facts is None and not self._monitor.seconds:
+            return
+        problems = self.ranks.gather([*self._window.problems, *self._monitor.problems])
+        for rank, own in enumerate(problems):
+            for text in own:
+                self.remark(f"rank {rank}: {text}")
+        if facts is not None:
+            self.facts["profiled"] = {**facts, "files": profiled_files(self.path)}
+            if not facts["steps"] and not any(problems):
+                self.remark(f"no step was profiled: the first {BEFORE} are left out, and there were no more")
+
     # -- epochs and steps ---------------------------------------------------------------------------------
 
     def epoch(self, batches: Iterable[T]) -> Iterator[T]:
@@ -204,11 +228,14 @@ class Recorder:
         self._tally = self._carried or Tally()
         self._tally.restarts += self._carried is not None
         self._carried = None
+        self._window.arm(self.path)
         self.ranks.barrier()
         self._go()
         self._clock.start()
-        for batch in batches:
-            self._clock.lap("data")
+        done = len(self._tally.steps)
+        left = self._expected - done if self._expected else len(batches) if isinstance(batches, Sized) else None
+        for batch in self._window.over(batches, epoch=len(self.rows) + 1, done=done, left=left):
+            self.lap("data")
             yield batch
         self.ranks.synchronize()
         self._stand()
@@ -244,6 +271,7 @@ class Recorder:
     def lap(self, phase: str) -> None:
         """A phase of the step (`forward`, `backward`) ends here."""
         self._clock.lap(phase)
+        self._window.lap(phase)
 
     def step(
         self, *, samples: int, loss: Tensor | float | None = None, lr: float | None = None, **sums: Tensor | float
@@ -267,6 +295,7 @@ class Recorder:
             tally.sums[name] = tally.sums[name] + value if name in tally.sums else value
         sampled = self._clock.sampled
         self._clock.step()
+        self._window.step()
         if sampled:  # after its end: the phases are none the longer
             self._level.sample()
         self._meter.keep_up()

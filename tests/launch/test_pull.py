@@ -66,6 +66,16 @@ def test_a_half_run_here_makes_way_for_the_complete_one(there: Path, results: Pa
     assert json.loads((half / "status.json").read_text())["state"] == "complete"
 
 
+def test_profiles_come_along_unless_they_shall_not(there: Path, results: Path) -> None:
+    for run in REFERENCE[:2]:
+        (there / "runs" / run.name / "profile").mkdir()
+        (there / "runs" / run.name / "profile/rank0.trace.json.gz").write_bytes(b"x" * 1000)
+    assert pull(str(there), profiles=False).profiles == 0
+    assert not list(results.glob("runs/*/profile"))
+    shutil.rmtree(results / "runs" / REFERENCE[0].name)
+    assert pull(str(there)).profiles == 1000
+
+
 def test_a_source_that_is_not_there_is_said(results: Path, tmp_path: Path) -> None:
     with pytest.raises(PullError, match="rsync ended with exit code"):
         pull(str(tmp_path / "nowhere"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,6 +59,40 @@ def test_probes_of_the_machine_and_of_its_limited_links_are_kept(
     reference._keep_probes({"rehearsal-cpu-0a"}, tmp_path / "kept")
     kept = {path.stem for path in (tmp_path / "kept/probes/allreduce").iterdir()}
     assert kept == {"rehearsal-cpu-0a", "rehearsal-cpu-0a-1gbit", "0a"}
+
+
+def test_of_a_profile_what_is_small_and_holds_no_environment_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = sorted((SETS[0] / "runs").iterdir())[0]
+    run = tmp_path / "results/runs" / kept.name
+    shutil.copytree(kept, run)
+    for name, text in {
+        "profile/rank0.nsys-rep": "SECRET=1",
+        "profile/rank0.sqlite": "SECRET=1",
+        "profile/rank0_nvtxsum.csv": "Range\nstep\n",
+        "monitor/node1.csv": "time\n1\n",
+        "profile/rank1.trace.json.gz": "",
+    }.items():
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text(text)
+    (run / "profile/rank0.trace.json.gz").write_bytes(gzip.compress(f'["{run}"]'.encode()))
+    (run / "profile/rank1.trace.json.gz").write_bytes(os.urandom(reference.SMALL + 1))
+    index = tmp_path / "results/studies/mine.json"
+    index.parent.mkdir()
+    index.write_text(
+        json.dumps({"name": "mine", "title": "", "about": "", "chapters": [], "runs": [{"run_id": run.name}]})
+    )
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    target = reference.keep(["mine"], "here") / "runs" / run.name
+    found = {
+        path.relative_to(target).as_posix() for path in target.rglob("*") if path.parent != target and path.is_file()
+    }
+    assert found == {"profile/rank0_nvtxsum.csv", "monitor/node1.csv", "profile/rank0.trace.json.gz"}
+    assert json.loads(gzip.decompress((target / "profile/rank0.trace.json.gz").read_bytes())) == [
+        f"results/runs/{run.name}"
+    ]
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "", "a/b", ".hidden"])

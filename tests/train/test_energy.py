@@ -12,6 +12,7 @@ import torch
 
 from hpc_utils import records
 from hpc_utils.config import RunConfig
+from hpc_utils.profilers import nvml
 from hpc_utils.train import Recorder, Stopped, energy, train
 from hpc_utils.train.loop import Trainer
 from hpc_utils.train.ranks import Ranks
@@ -98,32 +99,45 @@ def test_ranks_that_share_a_counter_count_it_once() -> None:
 
 
 class Library:
-    """NVML as ctypes sees it: 0 is success, results go where a pointer says."""
+    """NVML as its package shows it."""
+
+    class NVMLError(Exception):
+        pass
 
     def __init__(self, failing: bool = False) -> None:
-        self.millijoules, self.failing, self.asked = 5_000, failing, b""
+        self.millijoules, self.failing, self.asked = 5_000, failing, ""
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle) -> int:
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object:
         self.asked = uuid
-        return 0
+        return object()
 
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle, result) -> int:
-        result._obj.value = self.millijoules
-        return 3 if self.failing else 0  # NVML_ERROR_NOT_SUPPORTED: before Volta, or a part of a GPU
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: object) -> int:
+        if self.failing:
+            raise self.NVMLError("Not Supported")  # before Volta, or a part of a GPU
+        return self.millijoules
 
 
 def test_a_gpu_is_asked_for_by_its_uuid_and_answers_in_joules() -> None:
     library = Library()
-    meter = energy.Meter(energy.Nvml("12-34", library))
+    meter = energy.Meter(energy.Nvml(nvml.Gpu("12-34", library)))
     meter.start()
     library.millijoules = 12_500
     assert meter.stop() == 7.5
-    assert (library.asked, meter.source, meter.name) == (b"GPU-12-34", "nvml", "GPU-12-34")
-    assert energy.Nvml("12-34", Library(failing=True)).joules() is None
+    assert (library.asked, meter.source, meter.name) == ("GPU-12-34", "nvml", "GPU-12-34")
+    assert energy.Nvml(nvml.Gpu("12-34", Library(failing=True))).joules() is None
 
 
 def test_no_driver_fails_no_run(monkeypatch) -> None:
-    monkeypatch.setattr(energy, "_nvml", lambda: energy.ctypes.CDLL("no-such-library.so"))
+    class Properties:
+        uuid = "12-34"
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties())
+    try:
+        nvml.library()
+    except Exception as error:
+        assert type(error).__name__.startswith("NVMLError")
+    else:
+        pytest.skip("there is a driver")
     assert energy.find(torch.device("cuda", 0)) is None
 
 

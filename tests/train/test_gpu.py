@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+
 import pytest
 import torch
 
+from hpc_utils import paths
 from hpc_utils.train import augment, precision
 
 from .support import BRIEF, distance, fit
@@ -80,3 +88,42 @@ def test_augmentation_is_the_same_on_both_devices() -> None:
         for device in ("cpu", "cuda")
     )
     assert torch.equal(cpu, gpu)
+
+
+def test_a_trace_holds_the_window_s_kernels(results) -> None:
+    result, _ = fit(**RUN, profile="torch", profile_steps=3)
+    with gzip.open(result.path / "profile/rank0.trace.json.gz", "rt") as file:
+        events = json.load(file)["traceEvents"]
+    steps = [e for e in events if e.get("cat") == "user_annotation" and e["name"] == "step"]
+    kernels = [e for e in events if e.get("cat") == "kernel"]
+    assert len(steps) == 3
+    begun, ended = steps[0]["ts"], steps[-1]["ts"] + steps[-1]["dur"]
+    inside = [one for one in kernels if begun <= one["ts"]]
+    assert len(inside) > 30
+    assert inside == kernels, "none of a step before the window"
+    assert max(one["ts"] for one in kernels) - ended < 1e6
+    rows = (result.path / "monitor").glob("*.csv")
+    assert "cuda:0" in next(rows).read_text()
+
+
+@pytest.mark.skipif(bool(torch.version.hip), reason="NVIDIA's own")
+@pytest.mark.parametrize("profile", ["nsys", "ncu"])
+def test_nsight_sees_the_window_on_a_gpu(results, monkeypatch, profile: str) -> None:
+    if not shutil.which(profile):
+        pytest.skip(f"no {profile} here")
+    monkeypatch.chdir(paths.root())
+    words = [f"{name}={value}" for name, value in (RUN | {"profile": profile, "parallel": "none"}).items()]
+    command = [sys.executable, "-m", "hpc_utils.cli", "run", "notebooks/01_baseline.ipynb"]
+    done = subprocess.run([*command, *(w for word in words for w in ("-p", word))], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (run,) = (results / "runs").iterdir()
+    about = json.loads((run / "run.json").read_text())
+    if "ERR_NVGPUCTRPERM" in " ".join(about["remarks"]):
+        pytest.skip("the counters are closed here")
+    assert not about["remarks"]
+    if profile == "ncu":
+        assert "rank0.ncu-rep" in about["profiled"]["files"]
+        return
+    tables = sqlite3.connect(run / "profile/rank0.sqlite")
+    (kernels,) = tables.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+    assert kernels > 30

@@ -1,0 +1,81 @@
+"""Profiled runs from request to records, as far as no profiler of NVIDIA's is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import paths
+from hpc_utils.config import ConfigError
+from hpc_utils.launch import exports
+from hpc_utils.launch.place import Place
+from hpc_utils.launch.request import Layout, prepare
+from hpc_utils.profilers import tools
+
+from .conftest import TRAIN, Bench
+
+NOTEBOOK = paths.notebooks() / "02_ddp.ipynb"
+BRIEF = {"workload": "cnn", "device": "auto"}
+
+
+def test_a_profile_is_part_of_a_run_s_name(results: Path) -> None:
+    names = {prepare(NOTEBOOK, BRIEF | more).run_id for more in ({}, {"profile": "torch"}, {"profile": "nsys"})}
+    assert len(names) == 3
+    assert prepare(NOTEBOOK, BRIEF | {"profile": None}).run_id in names
+
+
+def test_ncu_is_for_one_rank(results: Path) -> None:
+    assert prepare(NOTEBOOK, BRIEF | {"profile": "ncu"})
+    with pytest.raises(ConfigError, match=r"'ncu' on 2 ranks: .*for ever; profile one rank"):
+        prepare(NOTEBOOK, BRIEF | {"profile": "ncu"}, Layout(1, 2))
+
+
+def test_where_a_profiler_is_missing_its_runs_are_not_applicable(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(tools.sys, "executable", str(tmp_path / "python"))
+    here, amd, somewhere = Place.here(), Place("lumi", gpus="amd"), Place("x", gpus="nvidia")
+    assert "profile=nsys on" in (why := here.refusal(1, {"profile": "nsys"})) and "env/nsight.sh" in why
+    assert "these are AMD's" in amd.refusal(1, {"profile": "nsys"})
+    for place in (here, amd, somewhere):
+        assert place.refusal(1, {"profile": "torch"}) == place.refusal(1, {}) == ""
+    assert amd.refusal(1, {"profile": "cpu"}) == somewhere.refusal(1, {"profile": "nsys"}) == ""
+
+
+def test_without_its_program_nothing_is_started(bench: Bench, tmp_path: Path) -> None:
+    outcome = bench.hpc("run", bench.notebook(TRAIN), "-p", "profile=ncu", "-p", "device=auto", PATH=tmp_path)
+    assert outcome.code == 2
+    assert "profile='ncu': there is no ncu on the PATH here" in outcome.err
+    assert bench.runs == []
+
+
+def test_a_rank_whose_profiler_does_not_start_says_why(bench: Bench, tmp_path: Path) -> None:
+    """As on nodes where it is missing or of another system: the launcher there looks for nothing."""
+    (tmp_path / "nsys").write_text("#!/bin/sh\necho no such luck; exit 9\n")
+    (tmp_path / "nsys").chmod(0o755)
+    outcome = bench.hpc("run", bench.notebook(TRAIN), "-p", "profile=nsys", "-p", "parallel=none", PATH=tmp_path)
+    assert outcome.code == 1
+    assert "nsys did not start the rank: no such luck" in bench.status()["reason"]
+    assert bench.left() == []
+
+
+def test_what_cannot_be_exported_is_a_remark(tmp_path: Path, monkeypatch) -> None:
+    run = tmp_path / "run"
+    (run / "profile").mkdir(parents=True)
+    (run / "logs").mkdir()
+    (run / "profile/rank0.nsys-rep").write_text("not a report")
+    (run / "logs/profiler1.log").write_text("out of luck")
+    (run / "run.json").write_text(
+        json.dumps({"config": {"profile": "nsys"}, "remarks": ["a"], "profiled": {"tool": "nsys"}})
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(tools.sys, "executable", str(tmp_path / "python"))
+    said: list[str] = []
+    exports.finish(run, 2, is_hurried=lambda: False, say=said.append)
+    about = json.loads((run / "run.json").read_text())
+    first, left, lacking = about["remarks"]
+    assert (first, left) == ("a", "nsys left no report of rank 1: out of luck")
+    assert "not exported" in lacking and "there is no nsys on the PATH" in lacking
+    assert about["profiled"] == {"tool": "nsys", "files": {"rank0.nsys-rep": 12}}
+    assert len(said) == 2

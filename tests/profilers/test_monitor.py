@@ -1,0 +1,164 @@
+"""The monitor as a process of its own: what it writes, and that it never outlives whoever started it."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from hpc_utils.profilers import monitor, nvml
+
+HANG = 30  # s
+
+
+def until(what: Callable[[], object], seconds: float = HANG) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    text = path.read_text() if path.exists() else ""
+    assert not text or text.endswith("\n"), "whole rows only"
+    found = list(csv.DictReader(text.splitlines()))
+    assert all(None not in row and None not in row.values() for row in found)
+    return found
+
+
+def test_rows_of_this_host(tmp_path: Path) -> None:
+    path = tmp_path / "monitor/here.csv"
+    begun = time.time()
+    process = monitor.start(path, 0.1, pids=[os.getpid()])
+    until(lambda: len(rows(path)) >= 3)
+    assert monitor.stop(process) == ""
+    assert process.returncode == 0
+    found = rows(path)
+    assert list(found[0]) == monitor.COLUMNS
+    assert {(row["host"], row["device"]) for row in found} == {(socket.gethostname(), "cpu")}
+    times = [float(row["time"]) for row in found]
+    assert begun - 1 < times[0] and times == sorted(times)
+    total = psutil.virtual_memory().total
+    for row in found:
+        assert 0 <= float(row["utilization_percent"]) <= 100
+        assert 0 < int(row["rss_bytes"]) < int(row["memory_used_bytes"]) + total / 2
+        assert int(row["network_received_bytes"]) >= 0
+        assert row["power_watts"] == row["throttle"] == ""
+
+
+def test_a_device_that_nvml_does_not_know_has_an_empty_row(tmp_path: Path) -> None:
+    path = tmp_path / "here.csv"
+    process = monitor.start(path, 0.1, devices={"cuda:3": "GPU-0"})
+    until(lambda: len(rows(path)) >= 4)
+    said = monitor.stop(process)
+    assert said.startswith("NVML: ") or shutil.which("nvidia-smi"), "why is said"
+    own = [row for row in rows(path) if row["device"] == "cuda:3"]
+    assert own and all(row["utilization_percent"] == row["power_watts"] == "" and row["time"] for row in own)
+
+
+@pytest.mark.parametrize("forks", [False, True], ids=["alone", "with a worker that holds the pipe"])
+def test_it_ends_with_a_rank_that_is_killed(tmp_path: Path, forks: bool) -> None:
+    path = tmp_path / "here.csv"
+    code = "import os, sys, time; from hpc_utils.profilers import monitor\n"
+    code += f"print(monitor.start(monitor.Path({str(path)!r}), 0.05).pid, flush=True)\n"
+    code += "print(os.fork(), flush=True)\n" if forks else ""
+    code += "time.sleep(600)\n"
+    rank = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    looks = psutil.Process(int(rank.stdout.readline()))
+    worker = max(int(rank.stdout.readline()), int(rank.stdout.readline())) if forks else None
+    try:
+        until(lambda: rows(path))
+        rank.send_signal(signal.SIGKILL)
+        rank.wait()
+        looks.wait(HANG)
+        assert rows(path)
+    finally:
+        if worker:
+            os.kill(worker, signal.SIGKILL)
+
+
+def test_one_that_ended_early_says_so(tmp_path: Path) -> None:
+    process = monitor.start(tmp_path / "x.csv", 0.05)
+    until(lambda: rows(tmp_path / "x.csv"))
+    process.kill()
+    process.wait()
+    assert "exit code -9" in monitor.stop(process)
+
+
+class Nvml:
+    """The package as an A100 would answer, but for its power."""
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        return uuid
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(gpu=97, memory=40)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(total=40 << 30, free=30 << 30, used=10 << 30)
+
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+        raise self.NVMLError("Not Supported")
+
+    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:
+        return {0: 61}[sensor]
+
+    def nvmlDeviceGetClockInfo(self, handle: str, clock: int) -> int:
+        return {1: 1410}[clock]
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:
+        return 0x4 | 0x40
+
+
+def test_what_nvml_tells_of_a_gpu_and_what_it_does_not() -> None:
+    assert monitor.seen(nvml.Gpu("1-2", Nvml())) == {
+        "utilization_percent": 97, "memory_used_bytes": 10 << 30, "power_watts": None, "temperature_celsius": 61,
+        "clock_mhz": 1410, "throttle": "sw_power_cap+hw_thermal_slowdown",
+    }  # fmt: skip
+
+
+def test_throttle_reasons_in_words() -> None:
+    assert monitor.throttle(0) == ""
+    assert monitor.throttle(None) is None
+    assert monitor.throttle(0x1 | 0x1000) == "gpu_idle+0x1000"
+
+
+def test_infiniband_s_own_counters_are_read_in_their_units(tmp_path: Path) -> None:
+    for port, words in (("mlx5_0/ports/1", 10), ("mlx5_1/ports/1", 5)):
+        folder = tmp_path / "sys/class/infiniband" / port / "counters"
+        folder.mkdir(parents=True)
+        (folder / "port_rcv_data").write_text(f"{words}\n")
+        (folder / "port_xmit_data").write_text("N/A\n")
+    found = monitor.traffic(tmp_path)
+    assert found["rdma_received_bytes"] == 60
+    assert "rdma_sent_bytes" not in found
+    assert "rdma_received_bytes" not in monitor.traffic(tmp_path / "no such machine")
+
+
+@pytest.mark.gpu
+def test_a_real_gpu_is_seen(tmp_path: Path) -> None:
+    import torch
+
+    if torch.version.hip:
+        pytest.skip("NVML is NVIDIA's")
+    uuid = str(torch.cuda.get_device_properties(0).uuid)
+    process = monitor.start(tmp_path / "x.csv", 0.2, devices={"cuda:0": uuid})
+    until(lambda: any(row["device"] == "cuda:0" for row in rows(tmp_path / "x.csv")))
+    assert monitor.stop(process) == ""
+    (row, *_) = (row for row in rows(tmp_path / "x.csv") if row["device"] == "cuda:0")
+    assert int(row["memory_used_bytes"]) > 0
+    assert 0 < float(row["temperature_celsius"]) < 120

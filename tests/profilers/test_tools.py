@@ -1,0 +1,64 @@
+"""How profilers are called, and when not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.config import ConfigError
+from hpc_utils.profilers import tools
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with nsys and ncu that say their version."""
+    for name in ("nsys", "ncu"):
+        (tmp_path / name).write_text("#!/bin/sh\necho NVIDIA Nsight version 2024.5.1.113-245134619542v0\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("profile", "source"), [("nsys", "env/nsight.sh"), ("ncu", "module"), ("cpu", "pip install")]
+)
+def test_a_program_that_is_not_here_is_named_and_where_it_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, source: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(tools.sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(ConfigError, match=f"profile='{profile}': there is no {tools.PROGRAMS[profile]} on.*{source}"):
+        tools.require(profile)
+    tools.require("torch")
+    tools.require(None)
+
+
+def test_a_version_is_found_in_what_a_program_says(programs: Path) -> None:
+    assert tools.version("nsys") == "2024.5.1.113"
+
+
+def test_only_the_window_is_watched(programs: Path) -> None:
+    on_gpu, on_cpu = (tools.command("nsys", "r", gpu=gpu) for gpu in (True, False))
+    assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--cuda-graph-trace=node"} <= set(on_gpu)
+    assert {"--capture-range=nvtx", "--nvtx-capture=window", "--capture-range-end=stop"} <= set(on_cpu)
+    counted = tools.command("ncu", "r", gpu=True)
+    assert counted[counted.index("--profile-from-start") + 1] == "off"
+
+
+def test_a_folder_s_name_is_no_pattern() -> None:
+    assert tools.literal(Path("/a%h/50%")) == "/a%%h/50%%"
+
+
+@pytest.mark.parametrize(
+    ("nsys", "nvtx", "heard"),
+    [
+        ("2022.4.2.1", "0.2.11", True),
+        ("2022.4.2.1", "0.2.12", False),
+        ("2024.2.1", "0.2.16", False),
+        ("2024.3.1", "0.2.16", True),
+        ("2026.2", "0.10.0", True),
+    ],
+)
+def test_an_nsys_that_hears_no_ranges_is_told_before(nsys: str, nvtx: str, heard: bool) -> None:
+    assert (tools.nvtx_fault(nsys, nvtx) == "") is heard
