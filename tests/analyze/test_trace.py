@@ -56,6 +56,29 @@ def test_real_traces_agree_with_going_through_every_moment(name: str) -> None:
     assert min(expected.values()) >= 0 and max(expected.values()) > 10**8
 
 
+def test_an_eager_trace_agrees_with_holistic_trace_analysis() -> None:
+    """It is right on eager traces, as long as it is told to keep the last step."""
+    pytest.importorskip("hta", reason="HolisticTraceAnalysis is not installed (it is one of the dev requirements)")
+    path = made.real("v100-resnet50-workers4.pt.trace.json.gz")
+    code = """
+import contextlib, io, json, sys
+from hta.trace_analysis import TraceAnalysis
+with contextlib.redirect_stdout(io.StringIO()):
+    found = TraceAnalysis(trace_files={0: sys.argv[1]}, include_last_profiler_step=True)
+    row = found.get_temporal_breakdown(visualize=False).to_dict("records")[0]
+print(json.dumps(row))
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    (line,) = trace.read(path)
+    ours = breakdown(line)
+    assert ours.span_ns == 1000 * theirs["kernel_time(us)"]
+    assert ours.idle_ns == 1000 * theirs["idle_time(us)"]
+    assert ours.compute_ns == 1000 * theirs["compute_time(us)"]
+    assert ours.busy_ns - ours.compute_ns == 1000 * theirs["non_compute_time(us)"]
+
+
 def test_what_a_compiled_run_says_of_its_ranks() -> None:
     folder = made.real("8xH100-compiled")
     found = [line for path in sorted(folder.iterdir()) for line in trace.read(path)]
