@@ -60,7 +60,7 @@ def mfu(flops_per_sample: float, throughput: float, devices: int, peak: Peak, pr
 def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
     """Where measured kernels (`ncu.read`) stand, a row a kernel whose operations and bytes are known.
 
-    Columns: name, kind, precision (in which it does most of its operations), flops, dram_bytes, intensity (operations a byte
+    Columns: name, kind, device, precision (in which it does most of its operations), flops, dram_bytes, intensity (operations a byte
     of DRAM), achieved (operations/s), attainable and share of it (NaN where `peaks` does not know the GPU:
     `device_name`, or what the report says), duration_ns.
     """
@@ -78,7 +78,7 @@ def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
         achieved, dense = one["flops"] / one["duration_ns"] * 1e9, intensity(one["flops"], one["dram_bytes"])
         most = attainable(peak, precision, dense) if peak and precision in peak.flops else float("nan")
         rows.append(
-            {name: one[name] for name in ("name", "kind", "flops", "dram_bytes", "duration_ns")}
+            {name: one[name] for name in ("name", "kind", "device", "flops", "dram_bytes", "duration_ns")}
             | {
                 "precision": precision,
                 "intensity": dense,
@@ -88,6 +88,20 @@ def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
             }
         )
     columns = [
-        "name", "kind", "precision", "flops", "dram_bytes", "intensity", "achieved", "attainable", "share", "duration_ns",
+        "name", "kind", "device", "precision", "flops", "dram_bytes", "intensity", "achieved", "attainable", "share", "duration_ns",
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
+
+
+def bandwidths(kernels: pd.DataFrame) -> dict[str, float]:
+    """Byte/s of each GPU's DRAM, as its own counters say (`ncu.read`): what moved, over the share of the peak that it was.
+
+    Where no kernel moved bytes, what `peaks` says; a GPU of which neither is known is left out.
+    """
+    found = {}
+    for device, own in kernels.groupby("device"):
+        told = (own.dram_bytes / own.duration_ns * 1e9 / own.dram_share)[own.dram_share > 0].dropna()
+        peak = peaks.find(device)
+        if len(told) or peak:
+            found[device] = float(told.median()) if len(told) else peak.bandwidth
+    return found

@@ -102,3 +102,15 @@ def test_points_are_kernels_of_which_operations_and_bytes_are_known() -> None:
     assert found.attainable.tolist() == pytest.approx([1.555e13, 3.12e14])
     assert found.share.tolist() == pytest.approx([0.1, 300 / 312])
     assert roofline.points(frame, "unheard of").share.isna().all()
+
+
+def test_a_gpu_s_bandwidth_follows_from_its_counters_or_from_the_table():
+    kernels = pd.DataFrame(
+        [
+            {"device": "NVIDIA RTX A2000", "dram_bytes": 100.0, "duration_ns": 1.0, "dram_share": 0.5},
+            {"device": "NVIDIA H100 80GB HBM3", "dram_bytes": 0.0, "duration_ns": 1.0, "dram_share": 0.0},
+            {"device": "unheard of", "dram_bytes": 0.0, "duration_ns": 1.0, "dram_share": float("nan")},
+        ]
+    )
+    found = roofline.bandwidths(kernels)
+    assert found == {"NVIDIA RTX A2000": 200e9, "NVIDIA H100 80GB HBM3": peaks.find("H100 80GB HBM3").bandwidth}

@@ -14,7 +14,7 @@ import pytest
 
 from hpc_utils import paths
 
-CHAPTER = paths.notebooks() / "03_scaling.ipynb"
+CHAPTER = "03_scaling"
 EXECUTE = """
 import json, sys
 from pathlib import Path
@@ -36,11 +36,12 @@ def said(notebook: Path) -> str:
 
 @pytest.fixture
 def executed(tmp_path: Path):
-    def execute_on(results: Path, **parameters: object) -> tuple[str, set[str]]:
+    def execute_on(results: Path, chapter: str = CHAPTER, **parameters: object) -> tuple[str, set[str]]:
         """What the chapter says of a copy of `results`, and which figures it draws."""
         shutil.copytree(results, tmp_path / "results", ignore=shutil.ignore_patterns("figures", "notebooks"))
         output = tmp_path / "out.ipynb"
-        command = [sys.executable, "-c", EXECUTE, CHAPTER, output, json.dumps(parameters)]
+        notebook = paths.notebooks() / f"{chapter}.ipynb"
+        command = [sys.executable, "-c", EXECUTE, notebook, output, json.dumps(parameters)]
         environment = os.environ | {"HPC_RESULTS": str(tmp_path / "results")}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG)
         assert done.returncode == 0, done.stderr[-3000:]
