@@ -38,7 +38,7 @@ def test_a_plan_holds_the_points_whose_links_are_limited(desk: Desk) -> None:
     said = desk.hpc("plan", "links", "--cluster", "rehearsal", "--csv", desk.folder / "rows.csv")
     assert "not applicable" not in said.stdout
     rows = pd.read_csv(desk.folder / "rows.csv")
-    assert rows[rows.series == "links-8"].runs.sum() == 5 * 3
+    assert rows[rows.series == "links-8"].runs.sum() == 5 * 5
 
 
 @pytest.mark.parametrize(
