@@ -77,7 +77,7 @@ def test_a_profile_that_was_never_filled_is_not_overlooked_in_a_folder(tmp_path:
     write(tmp_path / "rank0.json.gz", made.trace([kernel("k", 1, 1)]))
     for name, content in (("rank1.json.gz", b""), ("rank1.json", b"")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ProfileError, match="rank1.* is empty"):
+        with pytest.raises(ProfileError, match=r"rank1.* is empty"):
             reports.gather([tmp_path])
         (tmp_path / name).unlink()
     assert len(reports.gather([tmp_path]).timelines) == 1
