@@ -5,6 +5,9 @@ is the whole process, from its start to the JSON of the verdict; reading and bre
 imports. HolisticTraceAnalysis (of the development requirements) does what it has for the same: reading, temporal
 breakdown, overlap; after its imports, too. It counts the host's events of Triton kernels as work of the GPU, so on
 compiled runs its numbers are others; on eager runs a test holds ours against them.
+
+Attained on a virtual machine with 2 cores of an AMD EPYC, 2026-11-22, three rounds while others used them: `hpc explain`
+1.08 s (1.03 .. 2.14), 0.87 s to 0.98 s when they paused; inside 0.59 s; HolisticTraceAnalysis 12.5 s (8.6 .. 15.5).
 """
 
 from __future__ import annotations

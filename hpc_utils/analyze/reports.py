@@ -28,6 +28,7 @@ READERS = 2  # files at a time: more would be held in memory
 WORTH, TOO_MUCH = 1 << 20, 1 << 28  # bytes of traces for which processes are used
 
 _HEAD = 65536
+_NAMES = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".ncu-rep")
 _MAGIC = {b"SQLite format 3\0": NSYS_EXPORT, b"NVIDIA Tegra Profiler": NSYS_REPORT, b"NVR\0": NCU_REPORT}
 _KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')  # one of them stands in a trace's head
 _SUMMARY = re.compile(rb'^"?(?:Time ?\(%\)|Start ?\(ns\))"?,', re.M)  # the header's first column, in both dialects
@@ -66,10 +67,10 @@ def kind(path: str | Path) -> str | None:
 def gather(paths: Iterable[str | Path]) -> Reports:
     """Read files, and what lies in folders: a run's, its `profile/`, or any with profiles in it."""
     given = [Path(path) for path in paths]
-    kinds = {path: kind(path) for one in given for path in _files(one)}
+    kinds = _without_exported({path: kind(path) for one in given for path in _files(one)})
     for path, name in kinds.items():
         if name is None:
-            content = "holds no profile that is known here" if path.stat().st_size else "is empty"
+            content = "holds no profile that is known here" if _head(path) else "is empty"
             raise ProfileError(f"{path} {content}: expected a {', a '.join(KINDS)}, or a run's folder")
     readable = [path for path, name in kinds.items() if name in (TRACE, NSYS_EXPORT, NSYS_REPORT)]
     only_traces = all(kinds[path] == TRACE for path in readable)
@@ -143,20 +144,21 @@ def _head(path: Path) -> bytes:
 
 
 def _files(given: Path) -> list[Path]:
-    """`given`, or what profilers left in that folder; an export stands for the report that it was made of."""
+    """`given`, or what profilers left in that folder, what they never filled included."""
     if not given.is_dir():
         return [given]
     folder = given / PROFILE if (given / PROFILE).is_dir() else given
-    found = {path: kind(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-    exports = {path.with_suffix("") for path, name in found.items() if name == NSYS_EXPORT}
-    chosen = [
-        path
-        for path, name in found.items()
-        if name in KINDS and not (name == NSYS_REPORT and path.with_suffix("") in exports)
-    ]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    chosen = [path for path in files if kind(path) or (path.name.endswith(_NAMES) and not _head(path))]
     if not chosen and not _phases(given):
         raise ProfileError(f"{given}: holds no profile; `hpc run ... -p profile=torch` makes a run that does")
     return chosen
+
+
+def _without_exported(kinds: dict[Path, str | None]) -> dict[Path, str | None]:
+    """An export stands for the report that it was made of."""
+    exports = {path.with_suffix("") for path, name in kinds.items() if name == NSYS_EXPORT}
+    return {p: name for p, name in kinds.items() if name != NSYS_REPORT or p.with_suffix("") not in exports}
 
 
 def _phases(folder: Path) -> dict[str, float] | None:

@@ -94,7 +94,7 @@ def test_what_a_compiled_run_says_of_its_ranks() -> None:
         steps = [name for name in line.ranges.names if name.startswith("ProfilerStep#")]
         assert sorted(steps) == [f"ProfilerStep#{number}" for number in range(10, 14)]
         assert int(np.datetime64(int(line.ops.start[0]), "ns").astype("datetime64[Y]").astype(int)) + 1970 == 2025
-        # Two calls belong to each copied collective: what was launched inside the window knows its group and size.
+        # There is one group; what was launched inside the window knows its size too.
         collectives = line.ops.of_kind(COMMUNICATION)
         assert line.ops.groups == ("0",) and set(collectives.group.tolist()) == {0}
         known = collectives.launched >= 0
@@ -204,6 +204,7 @@ def test_launches_are_found_by_correlation(tmp_path: Path) -> None:
                 for name, place in calls.items()
             ),
             *(kernel("k", 10 + place, 1, correlation=place) for place in (1, 2, 3, 4, 4)),
+            event("cuda_driver", "cuLaunchKernel", 1.5, 0.25, pid=9, correlation=1),  # inside cudaLaunchKernel
             kernel("launched before the window", 20, 1, correlation=77),
             kernel("does not tell", 21, 1),
         ],
@@ -220,6 +221,8 @@ def test_collectives_know_their_group_and_size_from_the_kernel_or_its_operator(t
             kernel("ncclDevKernel_Broadcast_RING_LL(x)", 20, 1, correlation=3),
             kernel("ncclDevKernel_SendRecv(x)", 30, 1, correlation=4),
             event("cuda_runtime", "cudaLaunchKernelExC", 5, 1, pid=9, tid=1, correlation=3),
+            kernel("ncclDevKernel_SendRecv(x)", 40, 1, correlation=5),
+            event("cuda_runtime", "cudaLaunchKernelExC", 8, 1, pid=9, tid=1, correlation=5),  # after the operator
             event("cuda_runtime", "cudaLaunchKernelExC", 5, 1, pid=9, tid=2, correlation=4),
             event(
                 "cpu_op",
@@ -233,8 +236,8 @@ def test_collectives_know_their_group_and_size_from_the_kernel_or_its_operator(t
         ],
     )
     assert found.ops.groups == ("2", "0")
-    assert found.ops.group.tolist() == [0, 1, -1]
-    assert found.ops.moved.tolist() == [1600, 3200, -1]
+    assert found.ops.group.tolist() == [0, 1, -1, -1]
+    assert found.ops.moved.tolist() == [1600, 3200, -1, -1]
 
 
 def test_each_device_of_a_process_has_a_timeline(tmp_path: Path) -> None:
