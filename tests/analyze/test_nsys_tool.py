@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -28,7 +29,10 @@ for step in range(3):
             time.sleep(0.002)
             nvtx.pop_range()
 """
+# Sessions are kept apart by TMPDIR, which must be short: nsys makes sockets in it.
 PROFILED = """#!/bin/sh
+export TMPDIR="$SCRATCH/$RANK"
+mkdir "$TMPDIR"
 exec nsys profile --trace=nvtx --sample=none --cpuctxsw=none --backtrace=none --output=run-rank%q{RANK} "$PYTHON" program.py
 """
 
@@ -151,15 +155,15 @@ def test_two_ranks_under_torchrun_tell_their_phases(nsys: str, tmp_path: Path) -
     wrap.write_text(PROFILED)
     wrap.chmod(0o755)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
-    path = f"{Path(nsys).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [*torchrun, str(wrap)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHON": sys.executable, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    with TemporaryDirectory(prefix="nsys-") as scratch:
+        done = subprocess.run(
+            [*torchrun, str(wrap)],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHON": sys.executable, "SCRATCH": scratch},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
     assert done.returncode == 0, done.stderr
     for rank in (0, 1):
         [one] = reader.read(tmp_path / f"run-rank{rank}.nsys-rep")
