@@ -11,6 +11,7 @@ prints is in `logs/profiler<rank>.log`.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import shutil
@@ -30,7 +31,7 @@ from hpc_utils.profilers import tools
 from hpc_utils.records.folder import PROFILE
 
 POLL = 0.1  # s
-PATIENCE = 20.0  # s that nsys' own processes get to end once it has
+PATIENCE = 20.0  # s that a profiler gets to start the rank, and its own processes to end
 LOCKED = "Agent launcher failed"
 
 
@@ -58,14 +59,12 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
     log = folder / "logs" / f"profiler{rank}.log"
     try:
         with signals.listen() as heard:
-            with log.open("ab") as said, signals.waiting():
-                process = subprocess.Popen(
-                    command,
-                    env=os.environ | ours,
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=said,
-                )
+            with _one_at_a_time():
+                with log.open("ab") as said, signals.waiting():
+                    process = subprocess.Popen(
+                        command, env=os.environ | ours, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+                    )
+                _begun(process, mark)
             code = _wait(process, mark, heard)
             _settled(mark)
     finally:
@@ -103,6 +102,25 @@ def settle() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, args=[int(front)], daemon=True).start()
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Of a node's ranks one starts its profiler, then the next: two at once may trip over what they set up in /dev/shm."""
+    path = Path(tempfile.gettempdir()) / f"hpc-profiler-{os.getuid()}.lock"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _begun(process: subprocess.Popen, mark: str) -> None:
+    """Wait until the rank runs under its profiler, or that has failed."""
+    end = time.monotonic() + PATIENCE
+    while process.poll() is None and _trains(mark) is None and time.monotonic() < end:
+        time.sleep(POLL)
 
 
 def _wait(process: subprocess.Popen, mark: str, heard: Sequence[signal.Signals]) -> int:
