@@ -92,11 +92,15 @@ def _export(nsys: str, report: Path, summaries: list[str], is_hurried: Callable[
     asked = [f"--report={name}" for name in summaries]
     prefix = f"--output={report.with_suffix('')}"
     said = _nsys(nsys, "stats", *asked, "--format=csv", "--force-overwrite=true", prefix, str(tables))
-    # It ends with 0 even if it has skipped a summary, for lack of such events or otherwise.
-    found = [name for name in summaries if report.with_name(f"{report.stem}_{name}.csv").is_file()]
-    if not found:
+    # It ends with 0 even if it has skipped a summary for lack of such events, of which it leaves an empty file or none.
+    made = {name: report.with_name(f"{report.stem}_{name}.csv") for name in summaries}
+    for path in made.values():
+        if path.is_file() and not path.stat().st_size:
+            path.unlink()
+    made = {name: path for name, path in made.items() if path.is_file()}
+    if not made:
         yield f"no summary was made: {said}"
-    elif not any(name.startswith("nvtx") for name in found):
+    elif not any(name.startswith("nvtx") for name in made):
         yield f"it holds no NVTX range, so no step and no phase can be told: {said}"
 
 

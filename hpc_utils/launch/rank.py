@@ -34,7 +34,7 @@ PARTIAL = ".partial.ipynb"  # no name of a finished notebook: the launcher gives
 def main(notebook: Path, folder: Path) -> None:
     """Execute `notebook` with the parameters in `folder/request.json`; never returns."""
     rank = int(os.environ.get("RANK", 0))
-    profiler.die_with_front() if tools.UNDER in os.environ else die_with_parent()
+    profiler.settle() if tools.UNDER in os.environ else die_with_parent()
     request = json.loads((folder / "request.json").read_text())
     if profiler.is_wanted(request["config"]):
         _end(_under_profiler(request["config"], notebook, folder, rank))

@@ -81,11 +81,14 @@ class Desk:
         path.write_text(STUDY.format(ranks=ranks, rates=rates, repeats=repeats))
         return path
 
-    def submit_training(self, *options: object, parameters: dict[str, object], nodes: int = 2, **env: object) -> str:
+    def submit_training(
+        self, *options: object, parameters: dict[str, object], nodes: int = 2, notebook: object = None, **env: object
+    ) -> str:
         """`sbatch jobs/train.sbatch` as a person types it; the job's id."""
         assignments = [word for name, value in parameters.items() for word in ("-p", f"{name}={value}")]
         command = ["sbatch", "--parsable", f"--nodes={nodes}", "--cpus-per-task=1", "--licenses=measure"]
         command += [f"--output={self.folder / '%j.log'}", *options, "jobs/train.sbatch"]
+        command += [notebook] if notebook else []
         return self.run(*command, "-p", "device=cpu", *assignments, **env).stdout.strip()
 
     def log(self, job: str) -> str:

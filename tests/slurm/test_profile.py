@@ -9,9 +9,11 @@ import sqlite3
 import subprocess
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from hpc_utils import paths, records
+from tests.launch.conftest import TRAIN, notebook
 
 from .conftest import Desk
 
@@ -37,9 +39,17 @@ def nsys() -> str:
     return done.stdout.strip()
 
 
+def bare(desk: Desk) -> Path:
+    """A notebook that trains and draws nothing."""
+    path = desk.folder / "bare.ipynb"
+    nbformat.write(notebook([("epochs = 1", "parameters"), TRAIN]), path)
+    return path
+
+
 def test_both_ranks_of_a_job_are_profiled_and_exported(desk: Desk, nsys: str) -> None:
     path = f"{nsys}{os.pathsep}{desk.environment['PATH']}"
-    job = desk.submit_training(parameters=RUN | {"profile": "nsys", "profile_steps": 4}, PATH=path)
+    asked = RUN | {"profile": "nsys", "profile_steps": 4}
+    job = desk.submit_training(parameters=asked, notebook=bare(desk), PATH=path)
     desk.wait_for(job, "COMPLETED", "FAILED")
     assert desk.status().get("state") == "complete", desk.log(job)
     (run,) = desk.runs
@@ -59,11 +69,12 @@ def test_both_ranks_of_a_job_are_profiled_and_exported(desk: Desk, nsys: str) ->
     assert (row.profile, row.world_size, row.nodes) == ("nsys", 2, 2)
 
 
+@pytest.mark.soak  # tests/launch passes signals through all but the profiler
 def test_signals_reach_the_rank_behind_the_profiler(desk: Desk, nsys: str) -> None:
     """USR1: checkpoint, queue again, and go on to the end; nothing is left of the first attempt's processes."""
     path = f"{nsys}{os.pathsep}{desk.environment['PATH']}"
     long = RUN | {"steps_per_epoch": 4000, "global_batch": 8, "profile": "nsys"}
-    job = desk.submit_training(parameters=long, PATH=path)
+    job = desk.submit_training(parameters=long, notebook=bare(desk), PATH=path)
     desk.wait(lambda: desk.step() > 20)
     desk.run("scancel", "--signal=USR1", "--batch", job)
     desk.wait(lambda: "back into the queue" in desk.log(job))
