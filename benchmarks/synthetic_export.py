@@ -23,7 +23,7 @@ PART = 500_000  # rows at a time
 COMPUTED = (  # (short name, demangled name)
     ("sgemm_128x64_nn", "sgemm_128x64_nn"),
     ("elementwise_kernel", "void at::native::elementwise_kernel<(int)128, (int)4, add<float>>(int, T3)"),
-    ("cudnn_conv_fprop", "void cudnn::cnn::conv_fprop<float, (int)3>(cudnn::Params)"),
+    ("conv_fprop", "void cudnn::cnn::conv_fprop<float, (int)3>(cudnn::Params)"),
     ("bn_fw_tr_1C11_kernel_NCHW", "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, (int)512>(cudnn::Tensor)"),
     ("Kernel2", "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128>(T1::Params)"),
 )
@@ -103,13 +103,18 @@ class _Export:
         self.insert("StringIds", len(self.strings), id=list(self.strings.values()), value=list(self.strings))
 
     def about(self, ranks: int, devices: int) -> None:
-        schema = {"2022.4": "2.16.0", "2026.2": "3.25.0"}[self.version]
-        export = {"EXPORT_PRODUCT_VERSION": f"{self.version}.1", "EXPORT_SCHEMA_VERSION": schema}
-        export |= {"EXPORT_PARAM_TIME_NORMALIZE": "false", "EXPORT_PARAM_TIME_SHIFT": "0"}
-        self.insert("META_DATA_EXPORT", len(export), name=list(export), value=list(export.values()))
-        words = ["torchrun", "--nnodes=1", f"--nproc_per_node={ranks}", "train.py"]
-        names = ["PROCESS_0:COMMAND", *(f"PROCESS_0:ARGUMENT_{number}" for number in range(len(words) - 1))]
-        self.insert("META_DATA_CAPTURE", len(words), name=names, value=words)
+        old = self.version == "2022.4"
+        export = {
+            "EXPORT_PRODUCT_VERSION": f"{self.version}.1",
+            "EXPORT_SCHEMA_VERSION": "3.0.0" if old else "3.25.0",
+        }
+        if not old:
+            export |= {"EXPORT_PARAM_TIME_NORMALIZE": "false", "EXPORT_PARAM_TIME_SHIFT": "0"}
+            words = ["torchrun", "--nnodes=1", f"--nproc_per_node={ranks}", "train.py"]
+            names = ["PROCESS_0:COMMAND", *(f"PROCESS_0:ARGUMENT_{number}" for number in range(len(words) - 1))]
+            self.insert("META_DATA_CAPTURE", len(words), name=names, value=words)
+        table = "EXPORT_META_DATA" if old else "META_DATA_EXPORT"
+        self.insert(table, len(export), name=list(export), value=list(export.values()))
         self.insert("TARGET_INFO_SESSION_START_TIME", 1, utcEpochNs=EPOCH)
         self.insert("TARGET_INFO_GPU", ranks * devices, id=list(range(ranks * devices)), name="NVIDIA H100 80GB HBM3")
 

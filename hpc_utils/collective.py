@@ -85,7 +85,19 @@ def bandwidths(size: float, seconds: float, ranks: int) -> tuple[float, float]:
     which compares with the link whatever the number of ranks.
     """
     algorithm = size / seconds
-    return algorithm, algorithm * 2 * (ranks - 1) / ranks
+    return algorithm, algorithm * traffic("all-reduce", ranks)
+
+
+def traffic(operation: str, ranks: int) -> float:
+    """Bytes that each rank must send and receive, over those of the message, as nccl-tests defines both: the message of an
+    all-gather is what each rank ends with, that of a reduce-scatter what it begins with. KeyError: another operation."""
+    shares = {
+        "all-reduce": 2 * (ranks - 1) / ranks,
+        "all-gather": (ranks - 1) / ranks,
+        "broadcast": 1.0,
+        "reduce": 1.0,
+    }
+    return (shares | {"reduce-scatter": shares["all-gather"]})[operation]
 
 
 def _ring(size: float, members: int, link: Link) -> float:

@@ -1,10 +1,10 @@
-"""An all-reduce's bandwidths."""
+"""Bandwidths of collectives."""
 
 from __future__ import annotations
 
 import pytest
 
-from hpc_utils.collective import bandwidths, evenly
+from hpc_utils.collective import bandwidths, evenly, traffic
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
@@ -12,6 +12,15 @@ def test_bandwidths_are_those_of_nccl_tests() -> None:
     algorithm, bus = bandwidths(4218900, 1011.4e-6, 4)
     assert algorithm / 1e9 == pytest.approx(4.17, abs=0.005)
     assert bus / 1e9 == pytest.approx(6.26, abs=0.005)
+
+
+def test_what_a_rank_must_carry_of_a_message() -> None:
+    """doc/PERFORMANCE.md of nccl-tests."""
+    assert [traffic(one, 4) for one in ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce")] == [
+        1.5, 0.75, 0.75, 1.0, 1.0,
+    ]  # fmt: skip
+    with pytest.raises(KeyError):
+        traffic("all-to-all", 4)
 
 
 def test_ranks_lie_evenly_on_as_few_nodes_as_hold_them():

@@ -23,6 +23,7 @@ from .measures import FEW_OPERATIONS, MATRIX, Counters, Devices
 from .remedies import Advice
 from .timeline import Timeline
 from .timeline.breakdown import NO_COMMUNICATION
+from .timeline.collectives import CAUSED
 from .verdict import (
     COMMUNICATION,
     COMPUTE,
@@ -116,16 +117,25 @@ def _communication(found: Devices) -> list[Loss]:
     if found.wire is None:
         if (found.exposed or 0.0) < EXPOSED:
             return []
-        doubt = Doubt(0.7, "one rank's profile cannot tell the wire from waiting for other ranks")
+        doubt = Doubt(
+            0.7, "nothing tells the wire from waiting for other ranks: that takes collectives of several ranks"
+        )
         return [Loss(COMMUNICATION, found.exposed, beyond(found.exposed, EXPOSED), (doubt,))]
     losses = []
     if found.wire >= EXPOSED:
         losses.append(Loss(COMMUNICATION, found.wire, beyond(found.wire, EXPOSED)))
     if found.waiting >= WAITING and found.waiting > found.wire:
-        alone = found.straggler is not None and found.straggler.systematic
-        doubts = () if alone else (Doubt(0.6, "no single rank is the last one: they take turns"),)
-        losses.append(Loss(STRAGGLER, found.waiting, beyond(found.waiting, WAITING), doubts))
+        losses.append(Loss(STRAGGLER, found.waiting, beyond(found.waiting, WAITING), _who(found)))
     return losses
+
+
+def _who(found: Devices) -> tuple[Doubt, ...]:
+    one = found.straggler
+    if one is None or one.caused <= CAUSED:
+        return (Doubt(0.6, "no rank is behind most of it: they take turns"),)
+    if not one.systematic:
+        return (Doubt(0.8, f"{one.of} {one.per}s are too few to tell {one.label} from chance"),)
+    return ()
 
 
 def _input(found: Devices) -> list[Loss]:
@@ -210,7 +220,7 @@ def _doubts(found: Devices, timelines: list[Timeline]) -> list[Doubt]:
 
 def _reason(chosen: Loss, found: Devices) -> str:
     one = found.straggler
-    if chosen.bound == STRAGGLER and one is not None and one.systematic:
+    if chosen.bound == STRAGGLER and one is not None and one.caused > CAUSED:
         return (
             f"ranks wait {chosen.share:.0%} of the time, {one.caused:.0%} of that for {one.label}, which is the last in "
             f"{one.last} of {one.of} {one.per}s, by {one.behind_ns / 1e6:.3g} ms"
@@ -229,7 +239,7 @@ def _advice(chosen: Loss, found: Devices) -> list[Advice]:
         return remedies.communication(chosen.share)
     if chosen.bound == STRAGGLER:
         one = found.straggler
-        if one is None or not one.systematic:
+        if one is None or one.caused <= CAUSED:
             return remedies.taking_turns(chosen.share)
         return remedies.straggler(chosen.share * one.caused, one.label, _why_late(found))
     if chosen.bound == INPUT:

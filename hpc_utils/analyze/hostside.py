@@ -105,13 +105,14 @@ def by_counters(measured: Counters, remarks: tuple[str, ...]) -> Verdict:
     if measured.moving is None or not measured.efficiency > EFFICIENCY:
         reason = "the measured kernels reach half of no peak: they wait for latency, or are too small"
         reason = reason if measured.moving is not None else "the report has neither the SMs' use nor the memory's"
-        return Verdict(NOT_ENOUGH, 0.0, reason, evidence, (), remarks)
+        return Verdict(NOT_ENOUGH, 0.0, reason, evidence, tuple(remedies.around_the_kernels()), remarks)
     best = measured.dram if measured.moving else measured.sm
     chosen = Loss(MEMORY if measured.moving else COMPUTE, best, beyond(best, EFFICIENCY))
     what = "the memory's bandwidth" if measured.moving else "what the SMs can do"
     reason = f"the measured kernels reach {best:.0%} of {what}; the rest of the run was not seen"
     advice = remedies.memory(1.0) if measured.moving else remedies.computing(0.0, None)
-    advice = tuple(one.of_part("of the measured kernels' time only") for one in advice)
+    advice = [one.of_part("of the measured kernels' time only") for one in advice[:2]]
+    advice = (*advice, *remedies.around_the_kernels())
     return Verdict(chosen.bound, chosen.confidence([Doubt(0.5, "")]), reason, evidence, advice, remarks)
 
 

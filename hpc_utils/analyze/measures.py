@@ -199,7 +199,7 @@ def _collective(found: Devices) -> list[Evidence]:
         rows.append(percent(f"waiting that is for {one.label}", one.caused))
     bandwidth = found.matched.bus_bandwidth if found.matched else None
     if bandwidth:
-        rows.append(Evidence("bus bandwidth of all-reduces", _rounded(bandwidth / 1e9), "GB/s"))
+        rows.append(Evidence("bus bandwidth, of the wire time", _rounded(bandwidth / 1e9), "GB/s"))
     return rows
 
 

@@ -7,10 +7,16 @@ the first of its names that is there, and is NaN where none is. Nothing that is 
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import math
+import os
+import struct
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .timeline import ProfileError, kernels
 
@@ -22,7 +28,9 @@ COLUMNS = (
     "dram_bytes", "flops_fp64", "flops_fp32", "flops_fp16", "flops_tensor", "flops",
 )  # fmt: skip
 
+SECONDS = 600  # that a report may take to read
 _MAGIC = b"NVR\0"
+_LENGTH = struct.Struct("<I")
 
 # Shares of a peak, in percent in the report. "Speed of light" is the busiest of a unit's parts.
 _SHARES = {
@@ -52,8 +60,8 @@ _FLOPS = {
     "flops_fp32": {"fadd": 1, "fmul": 1, "ffma": 2},
     "flops_fp16": {"hadd": 2, "hmul": 2, "hfma": 4},
 }
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-_SECONDS |= {"nsecond": 1e-9, "usecond": 1e-6, "msecond": 1e-3, "second": 1.0}
+_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "nsecond": 1.0, "usecond": 1e3, "msecond": 1e6, "second": 1e9}
+_PAYLOAD = 5  # number of the field in a block's header that tells how many bytes follow it
 
 
 def read(path: str | Path) -> pd.DataFrame:
@@ -72,36 +80,94 @@ def read(path: str | Path) -> pd.DataFrame:
     import pandas as pd
 
     path = Path(path)
-    context = _load(path)
-    try:
-        rows = [_row(action) for action in _actions(context)]
-    except (RuntimeError, ValueError, TypeError, IndexError, SystemError) as error:
-        raise ProfileError(f"{path}: damaged: Nsight Compute's reader stops at a kernel: {error}") from None
+    _check(path)
+    rows = _apart(path)
     if not rows:
-        raise ProfileError(f"{path}: a report without kernels: nothing that ran was profiled (see ncu's filters)")
+        raise ProfileError(
+            f"{path}: a report without kernels: nothing was profiled (see ncu's filters), or it is damaged"
+        )
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _load(path: Path) -> Any:
+def _check(path: Path) -> None:
     try:
         with path.open("rb") as file:
             begins = file.read(len(_MAGIC))
+            whole = begins == _MAGIC and _complete(file)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}") from None
     if begins != _MAGIC:
         raise ProfileError(f"{path}: not a report of Nsight Compute: expected what `ncu -o NAME` writes (.ncu-rep)")
+    if not whole:
+        raise ProfileError(f"{path}: damaged: it ends in the middle of a block. Copy it again, or profile again")
+    if importlib.util.find_spec("ncu_report") is None:
+        raise ProfileError(f"{path}: reading Nsight Compute's reports needs NVIDIA's package: pip install ncu-report")
+
+
+def _apart(path: Path) -> list[dict[str, Any]]:
+    """The rows, read in a process of its own: NVIDIA's reader ends its process when a report is damaged in certain ways."""
+    damaged = f"{path}: cannot be read: damaged, or of a newer Nsight Compute than the installed ncu-report"
+    command = [sys.executable, "-m", "hpc_utils.analyze.ncu", str(path.absolute())]
     try:
-        import ncu_report
-    except ImportError:
-        raise ProfileError(
-            f"{path}: reading Nsight Compute's reports needs NVIDIA's package: pip install ncu-report"
-        ) from None
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ProfileError(f"{damaged}: its reader was at it for {SECONDS} s") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise ProfileError(f"{damaged} ({said[-1][:200] if said else f'its reader ended with {done.returncode}'})")
+    return json.loads(done.stdout)
+
+
+def _print_rows(path: str) -> None:
+    """What the process of its own does: the rows as JSON on stdout."""
+    import ncu_report
+
+    json.dump([_row(action) for action in _actions(ncu_report.load_report(path))], sys.stdout)
+
+
+def _complete(file: BinaryIO) -> bool:
+    """Whether all blocks are whole, for the reader gives the kernels of a truncated report as if they were all, some without
+    their values. After a header, each block is the length of its header (uint32), the header (protobuf; extras/FileFormat
+    of Nsight Compute has the schema), and as many bytes as the header says."""
+    end = file.seek(0, os.SEEK_END)
+    place = file.seek(len(_MAGIC))
     try:
-        return ncu_report.load_report(str(path))
-    except Exception as error:  # whatever a native reader makes of a hostile file
-        raise ProfileError(
-            f"{path}: cannot be read: damaged, or of a newer Nsight Compute than the installed ncu-report ({error})"
-        ) from None
+        place += _LENGTH.size + _LENGTH.unpack(file.read(_LENGTH.size))[0]
+        while place < end:
+            file.seek(place)
+            (size,) = _LENGTH.unpack(file.read(_LENGTH.size))
+            place += _LENGTH.size + size + _payload(file.read(min(size, end - place)))
+    except (struct.error, IndexError):
+        return False
+    return place == end
+
+
+def _payload(header: bytes) -> int:
+    """The field of a protobuf message; 0 if it has none. IndexError if the message ends within a field."""
+    place = 0
+    while place < len(header):
+        key, place = _varint(header, place)
+        if key & 7 == 0:
+            value, place = _varint(header, place)
+            if key >> 3 == _PAYLOAD:
+                return value
+        elif key & 7 == 2:
+            size, place = _varint(header, place)
+            place += size
+        else:
+            place += {1: 8, 5: 4}.get(key & 7, len(header))
+    return 0
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """(value, place after it)."""
+    value = shift = 0
+    while True:
+        byte = message[place]
+        value |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return value, place
 
 
 def _actions(context: Any) -> Iterator[Any]:
@@ -113,9 +179,10 @@ def _actions(context: Any) -> Iterator[Any]:
 
 def _row(action: Any) -> dict[str, Any]:
     name = action.name()
-    seconds = _seconds(action)
+    duration = _duration(action)
+    seconds = duration / 1e9
     row = {"name": name, "kind": kernels.classify(name), "device": _text(action, "device__attribute_display_name")}
-    row["duration_ns"] = seconds * 1e9
+    row["duration_ns"] = duration
     row |= {column: _number(action, *names) / 100 for column, names in _SHARES.items()}
     row["tensor_share"] = _tensor_share(action)
     row["dram_bytes"] = _dram_bytes(action, seconds)
@@ -142,11 +209,12 @@ def _text(action: Any, name: str) -> str:
     return str(metric.as_string() or "") if metric is not None else ""
 
 
-def _seconds(action: Any) -> float:
+def _duration(action: Any) -> float:
+    """ns."""
     metric = action.metric_by_name("gpu__time_duration.sum")
     if metric is None:
         return math.nan
-    return float(metric.as_double()) * _SECONDS.get(metric.unit() or "ns", math.nan)
+    return float(metric.as_double()) * _NS.get(metric.unit() or "ns", math.nan)
 
 
 def _tensor_share(action: Any) -> float:
@@ -187,3 +255,7 @@ def _flops_tensor(action: Any, share: float) -> float:
 
 def _sum(values: Sequence[float]) -> float:
     return float(sum(value for value in values if not math.isnan(value))) if values else math.nan
+
+
+if __name__ == "__main__":
+    _print_rows(sys.argv[1])

@@ -132,7 +132,12 @@ def unexplained(idle: float | None) -> list[Advice]:
         Advice("mark data, forward, backward and optimizer with ranges and profile again", "tells what waits", None),
         Advice("have the profiler record launches (CUDA API calls)", "tells whether the GPU waits for them", None),
     ]
-    return found if idle is None else [*found, _saves(idle, "whatever it is, no idle time")]
+    return found if idle is None else [*found, _saves(idle, "then do away with the cause")]
+
+
+def around_the_kernels() -> list[Advice]:
+    """Where only some kernels were measured."""
+    return [Advice("profile whole steps too: -p profile=torch, or nsys", "tells what the run waits for", None)]
 
 
 def _saves(share: float, action: str) -> Advice:

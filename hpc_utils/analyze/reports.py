@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import re
+import signal
+import sys
+import threading
 import zlib
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,9 +24,11 @@ KINDS = (TRACE, NSYS_EXPORT, NSYS_REPORT, NSYS_SUMMARY, NCU_REPORT)
 
 PHASES = ("data", "forward", "backward", "optimizer")
 PROFILE = "profile"  # where a run keeps what its profilers wrote
-READERS = 2  # files at a time: one is unpacked while another is parsed, and no more of them are held in memory
+READERS = 2  # files at a time: more would be held in memory
+WORTH, TOO_MUCH = 1 << 20, 1 << 28  # bytes of traces for which processes are used
 
 _HEAD = 65536
+_NAMES = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".ncu-rep")
 _MAGIC = {b"SQLite format 3\0": NSYS_EXPORT, b"NVIDIA Tegra Profiler": NSYS_REPORT, b"NVR\0": NCU_REPORT}
 _KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')  # one of them stands in a trace's head
 _SUMMARY = re.compile(rb'^"?(?:Time ?\(%\)|Start ?\(ns\))"?,', re.M)  # the header's first column, in both dialects
@@ -61,15 +67,14 @@ def kind(path: str | Path) -> str | None:
 def gather(paths: Iterable[str | Path]) -> Reports:
     """Read files, and what lies in folders: a run's, its `profile/`, or any with profiles in it."""
     given = [Path(path) for path in paths]
-    kinds = {path: kind(path) for one in given for path in _files(one)}
+    kinds = _without_exported({path: kind(path) for one in given for path in _files(one)})
     for path, name in kinds.items():
         if name is None:
-            content = "holds no profile that is known here" if path.stat().st_size else "is empty"
+            content = "holds no profile that is known here" if _head(path) else "is empty"
             raise ProfileError(f"{path} {content}: expected a {', a '.join(KINDS)}, or a run's folder")
     readable = [path for path, name in kinds.items() if name in (TRACE, NSYS_EXPORT, NSYS_REPORT)]
-    with ThreadPoolExecutor(READERS) as pool:
-        found = [one for several in pool.map(read, readable) for one in several]
-    timelines = sorted((_ranked(one) for one in found), key=_order)
+    only_traces = all(kinds[path] == TRACE for path in readable)
+    timelines = sorted((_ranked(one) for one in _read_all(readable, only_traces)), key=_order)
     told = [phases for phases in map(_phases, given) if phases]
     return Reports(
         timelines,
@@ -94,6 +99,35 @@ def read(path: str | Path) -> list[Timeline]:
     raise ProfileError(f"{path}: {found or 'unknown content'}, which holds no timeline")
 
 
+def _read_all(files: Sequence[Path], only_traces: bool) -> list[Timeline]:
+    try:
+        with _pool(files, only_traces) as pool:
+            return [one for several in pool.map(read, files) for one in several]
+    except BrokenExecutor:
+        raise ProfileError(
+            f"{files[0]} and {len(files) - 1} more: a process that read one of them was killed: is there enough memory?"
+        ) from None
+
+
+def _pool(files: Sequence[Path], only_traces: bool) -> Executor:
+    """In processes, where they pay and are safe; in threads one file is unpacked while another is parsed.
+
+    A process is forked, because a fresh one would take as long to import as it saves. So nothing else may run in this one
+    (a notebook's kernel has threads), and what comes back goes through a pipe: not an export with millions of kernels.
+    """
+    alone = sys.platform == "linux" and threading.active_count() == 1 and len(os.sched_getaffinity(0)) > 1
+    if only_traces and alone and len(files) > 1 and WORTH <= sum(file.stat().st_size for file in files) < TOO_MUCH:
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
+        from . import trace  # noqa: F401  # once, not in each
+
+        # Ctrl-C ends them by ending this process's wait for them, without a traceback of each.
+        fork, quiet = multiprocessing.get_context("fork"), (signal.SIGINT, signal.SIG_IGN)
+        return ProcessPoolExecutor(READERS, mp_context=fork, initializer=signal.signal, initargs=quiet)
+    return ThreadPoolExecutor(READERS)
+
+
 def _head(path: Path) -> bytes:
     """The first bytes, unpacked where they are packed."""
     try:
@@ -110,20 +144,21 @@ def _head(path: Path) -> bytes:
 
 
 def _files(given: Path) -> list[Path]:
-    """`given`, or what profilers left in that folder; an export stands for the report that it was made of."""
+    """`given`, or what profilers left in that folder, what they never filled included."""
     if not given.is_dir():
         return [given]
     folder = given / PROFILE if (given / PROFILE).is_dir() else given
-    found = {path: kind(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-    exports = {path.with_suffix("") for path, name in found.items() if name == NSYS_EXPORT}
-    chosen = [
-        path
-        for path, name in found.items()
-        if name in KINDS and not (name == NSYS_REPORT and path.with_suffix("") in exports)
-    ]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    chosen = [path for path in files if kind(path) or (path.name.endswith(_NAMES) and not _head(path))]
     if not chosen and not _phases(given):
         raise ProfileError(f"{given}: holds no profile; `hpc run ... -p profile=torch` makes a run that does")
     return chosen
+
+
+def _without_exported(kinds: dict[Path, str | None]) -> dict[Path, str | None]:
+    """An export stands for the report that it was made of."""
+    exports = {path.with_suffix("") for path, name in kinds.items() if name == NSYS_EXPORT}
+    return {p: name for p, name in kinds.items() if name != NSYS_REPORT or p.with_suffix("") not in exports}
 
 
 def _phases(folder: Path) -> dict[str, float] | None:

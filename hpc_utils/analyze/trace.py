@@ -109,6 +109,10 @@ class _ExactTrace(_Head, gc=False, kw_only=True):
     events: list[_ExactEvent] = msgspec.field(name="traceEvents")
 
 
+# Made here, not where they are needed: two threads that make the first decoder of a type at once crash (msgspec 0.22).
+_DECODERS = [msgspec.json.Decoder(kind) for kind in (_Trace, _ExactTrace)]
+
+
 class _Rounded(Exception):
     """Times that a float cannot hold to the ns."""
 
@@ -119,8 +123,8 @@ def read(path: str | Path) -> list[Timeline]:
     A `ProfileError` says that the file is none, or not whole; what is merely missing is in the remarks.
     """
     text = _text(Path(path))
-    for kind in (_Trace, _ExactTrace):
-        trace = _decoded(path, text, kind)
+    for decoder in _DECODERS:
+        trace = _decoded(path, text, decoder)
         try:
             return _Reader(str(path), trace).timelines()
         except _Rounded:
@@ -155,14 +159,14 @@ def _text(path: Path) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _decoded(path: str | Path, text: bytes, kind: type[_Trace] | type[_ExactTrace]) -> _Trace | _ExactTrace:
+def _decoded(path: str | Path, text: bytes, decoder: msgspec.json.Decoder) -> _Trace | _ExactTrace:
     try:
         try:
-            return msgspec.json.decode(text, type=kind)
+            return decoder.decode(text)
         except msgspec.ValidationError:
             raise
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return msgspec.json.decode(_mended(text), type=kind)
+            return decoder.decode(_mended(text))
     except msgspec.ValidationError as error:
         raise ProfileError(f"{path}: no trace of torch.profiler: {error}") from None
     except RecursionError:

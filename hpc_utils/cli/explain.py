@@ -51,7 +51,8 @@ def explain(files: tuple[Path, ...], as_json: bool) -> None:
     for line in (*_breakdown(found.timelines, parts), *_kernels(found.timelines), *verdict.lines()):
         click.echo(line)
     notes = [*_remarks(parts, {*verdict.remarks}), *found.remarks]
-    notes += [f"{path}: a summary of nsys has no timeline: give the export too" for path in found.summaries]
+    if not found.timelines:
+        notes += [f"{path}: a summary of nsys has no timeline: give the export too" for path in found.summaries]
     for line in notes:
         click.secho(f"  note: {line}", fg="yellow")
 
@@ -72,7 +73,8 @@ def _breakdown(timelines: Sequence[Timeline], parts: Sequence[Breakdown]) -> Ite
         return
     yield from _table(["rank", "GPU", "span", *SHARES], [_row(part) for part in parts])
     names = sorted({one.device_name for one in timelines if one.device_name})
-    yield f"ms and share of the span; {', '.join(names) or 'no GPU seen'}"
+    seen = any(one.ops is not None for one in timelines)
+    yield "; ".join(["ms and share of the span" if seen else "no work of a GPU was seen", *names])
     yield ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -47,6 +47,7 @@ def test_wire_and_waiting_are_recovered_whatever_the_clocks(rows: list, wire: in
     assert frame.wire_ns.tolist() == [wire * len(rows)] * 3
 
 
+@settings(max_examples=60)
 @given(st.lists(anything(kinds=(COMPUTE, COMMUNICATION)), min_size=2, max_size=3))
 def test_exposed_parts_are_what_counting_gives(drawn: list) -> None:
     timelines = [timeline(work, rank=rank) for rank, (work, _) in enumerate(drawn)]
@@ -103,6 +104,11 @@ def test_collectives_of_one_step_are_late_together_and_count_once() -> None:
     assert (found.of, found.per, found.systematic) == (2, "step", False)
 
 
+def test_who_is_last_together_with_another_is_not_the_last() -> None:
+    arrivals = 10_000 * np.arange(20)[:, None] + np.array([[500, 500, 0]])
+    assert collectives.straggler(collectives.match(ranks_of(arrivals, 100))) is None
+
+
 def test_nobody_waits_nobody_is_named() -> None:
     assert collectives.straggler(collectives.match(ranks_of(np.zeros((5, 3), int), 100))) is None
 
@@ -151,6 +157,7 @@ def test_different_numbers_are_said_and_matched_by_their_ends_on_one_clock() -> 
     whole, part = ranks_of(arrivals, 100)
     part = part.but(ops=part.ops.where(np.arange(6) >= 2))  # its profile began later
     found = collectives.match([whole, part])
+    assert found.start[:, 0].tolist() == whole.ops.start[2:].tolist()
     assert found.wire_ns.tolist() == [100] * 4
     assert "5 to 6" not in found.remarks[0] and "4 to 6" in found.remarks[0]
     apart = collectives.match([whole.but(aligned=False), part.but(aligned=False)])
@@ -171,6 +178,10 @@ def test_bus_bandwidth_is_that_of_the_wire_time() -> None:
     found = collectives.match(ranks_of(_late(1), MS, moved=size))
     assert found.bus_bandwidth == pytest.approx(collective.bandwidths(size, 1e-3, 4)[1])
     assert collectives.match(ranks_of(_late(1), MS)).bus_bandwidth is None  # sizes are not known
+    other = collectives.match(ranks_of(_late(1), MS, moved=size, name="ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"))
+    assert other.bus_bandwidth == pytest.approx(found.bus_bandwidth / 2)
+    unknown = collectives.match(ranks_of(_late(1), MS, moved=size, name="ncclDevKernel_Generic_4"))
+    assert unknown.bus_bandwidth is None
 
 
 def test_missing_ranks_are_said_and_give_no_bandwidth() -> None:

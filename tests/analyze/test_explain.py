@@ -98,7 +98,7 @@ def test_without_a_gpu_its_fields_are_null(tmp_path: Path) -> None:
     (rank,) = json.loads(explain("--json", path).stdout)["ranks"]
     assert rank == dict.fromkeys(KEYS) | {"rank": 0}
     shown = explain(path)
-    assert shown.exit_code == 0 and "not known" in shown.stdout and "no GPU seen" in shown.stdout
+    assert shown.exit_code == 0 and "not known" in shown.stdout and "no work of a GPU was seen" in shown.stdout
 
 
 def test_communication_that_was_not_seen_is_null_and_said(tmp_path: Path) -> None:

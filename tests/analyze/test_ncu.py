@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,12 +70,23 @@ def test_operations_are_those_of_the_source_code(reports: Path) -> None:
     assert (moved.flops == 0).all() and roofline.points(moved).empty  # a transpose computes nothing
 
 
-@pytest.mark.parametrize("part", [0.05, 0.5, 0.95])
-def test_a_truncated_report_is_said(reports: Path, tmp_path: Path, part: float) -> None:
-    whole = (reports / NAMES[0]).read_bytes()
+@pytest.mark.parametrize("name", NAMES)
+def test_a_truncated_report_is_said(reports: Path, tmp_path: Path, name: str) -> None:
+    whole = (reports / name).read_bytes()
     path = tmp_path / "part.ncu-rep"
-    path.write_bytes(whole[: int(part * len(whole))])
-    with pytest.raises(ProfileError, match=r"part\.ncu-rep.*damaged"):
+    for size in (*range(4, len(whole), len(whole) // 40), len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ProfileError, match=r"part\.ncu-rep: damaged"):
+            ncu.read(path)
+
+
+def test_a_damaged_report_that_ends_nvidias_reader_does_not_end_us(reports: Path, tmp_path: Path) -> None:
+    chance, content = random.Random(0), bytearray((reports / NAMES[0]).read_bytes())
+    for _ in range(chance.randint(1, 200)):
+        content[chance.randrange(4, len(content))] = chance.randrange(256)
+    path = tmp_path / "odd.ncu-rep"
+    path.write_bytes(content)
+    with pytest.raises(ProfileError, match=r"odd\.ncu-rep: cannot be read: damaged, or of a newer"):
         ncu.read(path)
 
 
@@ -90,7 +102,7 @@ def test_what_is_no_report_is_said(tmp_path: Path) -> None:
 def test_without_nvidias_package_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ncu_report", None)
     path = tmp_path / "some.ncu-rep"
-    path.write_bytes(b"NVR\0rest")
+    path.write_bytes(b"NVR\0\2\0\0\0\x08\x07")
     with pytest.raises(ProfileError, match="pip install ncu-report"):
         ncu.read(path)
 
@@ -153,6 +165,12 @@ def test_a_busy_tensor_pipe_without_counters_leaves_operations_unknown(busy: flo
     row = ncu._row(_Kernel(**FP32, **older))
     assert row["tensor_share"] == busy / 100
     assert row["flops"] == pytest.approx(flops, nan_ok=True)
+
+
+def test_instructions_of_half_precision_work_on_pairs() -> None:
+    row = ncu._row(_Kernel(**{name.replace("_op_f", "_op_h"): 10 for name in FP32}))
+    assert row["flops_fp16"] == 10 * (2 + 2 + 4)
+    assert math.isnan(row["flops_fp32"])
 
 
 def test_operations_a_cycle_become_operations() -> None:

@@ -64,6 +64,12 @@ def test_what_was_skipped_is_missing_not_empty(tmp_path: Path) -> None:
     assert found.missing == {"cuda_gpu_mem_size_sum": "/scratch/run-rank0.sqlite does not contain GPU memory data."}
 
 
+def test_what_nsys_wrote_to_files_is_missing_where_they_are_empty(tmp_path: Path) -> None:
+    assert list(read(tmp_path, "", "run_gpukernsum.csv").missing) == [stats.KERNELS]
+    talk = "Processing [run.sqlite] with [/x/reports/openaccsum.py] to [st_openaccsum.csv]... SKIPPED: no OpenACC.\n"
+    assert read(tmp_path, talk).missing == {"openacc_sum": "no OpenACC."}
+
+
 def test_what_a_dialect_lacks_is_not_zero(tmp_path: Path) -> None:
     frame = read(tmp_path, OLDEST).frames[stats.KERNELS]
     assert frame[["total_ns", "count", "mean_ns", "min_ns", "max_ns"]].to_numpy().tolist() == [[10, 4, 2.5, 1, 4]]

@@ -6,35 +6,63 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 
 from hpc_utils.analyze import nsys as reader
 from hpc_utils.analyze.nsys import report, stats
-from hpc_utils.analyze.timeline import MEMORY, ProfileError, phases
+from hpc_utils.analyze.timeline import MEMORY, ProfileError, Timeline, kernels, phases
 
-REPORTS = ("ddp-4xA100-one-rank", "loader-16workers-1xA100")
+REPORTS = {"ddp-4xA100-one-rank": (0, 4), "loader-16workers-1xA100": (0, 1)}  # rank, world size
 ASKED = ("gpukernsum", "gpumemtimesum", "gpumemsizesum", "nvtxsum", "openaccsum")
-RENAMED = stats.RENAMED | {"openaccsum": "openacc_sum"}
+
+# A rank that computes nothing, and says what it does.
+PROGRAM = """
+import os, time
+import nvtx
+for step in range(3):
+    with nvtx.annotate(f"step {step}"):
+        for phase in ("data", "forward", "backward", "optimizer"):
+            nvtx.push_range(phase)
+            time.sleep(0.002)
+            nvtx.pop_range()
+"""
+# Sessions are kept apart by TMPDIR, which must be short: nsys makes sockets in it.
+PROFILED = """#!/bin/sh
+export TMPDIR="$SCRATCH/$RANK"
+mkdir "$TMPDIR"
+exec nsys profile --trace=nvtx --sample=none --cpuctxsw=none --backtrace=none --output=run-rank%q{RANK} "$PYTHON" program.py
+"""
+
+
+def mirrored(name: str) -> Path:
+    path = Path(os.environ.get("HPC_DATA_MIRROR") or "../shared") / "profiles/nsys" / name
+    if not path.is_file():
+        pytest.skip(f"no real report at {path} (set HPC_DATA_MIRROR)")
+    return path
 
 
 @pytest.fixture(scope="module", params=REPORTS)
 def exported(request: pytest.FixtureRequest, nsys: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The export of somebody's report."""
-    source = Path(os.environ.get("HPC_DATA_MIRROR") or "../shared") / f"profiles/nsys/{request.param}.nsys-rep"
-    if not source.is_file():
-        pytest.skip(f"no real report at {source} (set HPC_DATA_MIRROR)")
     file = tmp_path_factory.mktemp("exports") / f"{request.param}.sqlite"
-    report.export(source, file)
+    report.export(mirrored(f"{request.param}.nsys-rep"), file)
     return file
+
+
+@pytest.fixture(scope="module")
+def timeline(exported: Path) -> Timeline:
+    [one] = reader.read(exported)
+    return one
 
 
 @pytest.fixture(scope="module")
 def summaries(exported: Path, nsys: str) -> stats.Stats:
     """What `nsys stats` says of it, in whichever dialect this one speaks."""
     known = subprocess.run([nsys, "stats", "--help-reports"], capture_output=True, text=True, timeout=120).stdout
-    names = [RENAMED[name] if RENAMED[name] in known else name for name in ASKED]
+    names = [stats.RENAMED[name] if stats.RENAMED[name] in known else name for name in ASKED]
     command = [nsys, "stats", "--format", "csv", *(f"--report={name}" for name in names), str(exported)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -43,13 +71,105 @@ def summaries(exported: Path, nsys: str) -> stats.Stats:
     return stats.read(file)
 
 
-def test_kernels_are_those_of_nsys_stats(exported: Path, summaries: stats.Stats) -> None:
-    [one] = reader.read(exported)
+def test_rank_and_device_are_those_of_the_launcher(timeline: Timeline, exported: Path) -> None:
+    assert (timeline.rank, timeline.world_size) == REPORTS[exported.stem]
+    assert (timeline.device, timeline.device_name, timeline.aligned) == (0, "NVIDIA A100-SXM4-40GB", True)
+    assert timeline.remarks == ()
+
+
+def test_kernels_are_those_of_nsys_stats(timeline: Timeline, summaries: stats.Stats) -> None:
+    """Count and total time of every kernel, to the nanosecond."""
     table = summaries.frames[stats.KERNELS]
-    kernels = one.ops.where(one.ops.kind != MEMORY)
-    durations = kernels.end - kernels.start
-    assert table["count"].sum() == len(kernels)
-    assert table["total_ns"].sum() == durations.sum()
-    assert sorted(table["max_ns"])[-1] == durations.max()
-    by_name = np.bincount(kernels.name, minlength=len(kernels.names))
-    assert sorted(table["count"]) == sorted(by_name[by_name > 0])
+    theirs = table.groupby(table["name"].map(kernels.bare))[["count", "total_ns"]].sum()
+    own = timeline.ops.where(timeline.ops.kind != MEMORY)
+    counts = np.bincount(own.name, minlength=len(own.names))
+    totals = np.zeros(len(own.names), np.int64)
+    np.add.at(totals, own.name, own.end - own.start)
+    ours: dict[str, list[int]] = {}
+    for name, count, total in zip(own.names, counts.tolist(), totals.tolist(), strict=True):
+        before = ours.get(name, [0, 0])
+        ours[name] = [before[0] + count, before[1] + total]
+    assert {name: pair for name, pair in ours.items() if pair[0]} == theirs.T.to_dict("list")
+    assert np.all(own.launched > 0)
+    assert np.all(own.launched <= own.start)
+
+
+def test_memory_operations_are_those_of_nsys_stats(timeline: Timeline, summaries: stats.Stats) -> None:
+    times = summaries.frames[stats.COPY_TIMES].set_index("name")
+    sizes = summaries.frames[stats.COPY_SIZES].set_index("name")
+    memory = timeline.ops.of_kind(MEMORY)
+    seen = 0
+    for kind, texts in {
+        1: ("HtoD", "Host-to"),
+        2: ("DtoH", "to-Host"),
+        8: ("DtoD", "Device-to-Device"),
+        0: ("set",),
+    }.items():
+        named = [name for name in times.index if any(text in name for text in texts)]
+        chosen = memory.where(memory.copy == kind)
+        assert len(chosen) == times.loc[named, "count"].sum()
+        assert (chosen.end - chosen.start).sum() == times.loc[named, "total_ns"].sum()
+        assert chosen.moved.sum() == pytest.approx(
+            sizes.loc[named, "total_bytes"].sum(), abs=1000
+        )  # MB, three decimals
+        seen += len(chosen)
+    assert seen == len(memory) > 0
+
+
+def test_ranges_are_those_of_nsys_stats(timeline: Timeline, summaries: stats.Stats) -> None:
+    table = summaries.frames[stats.RANGES]
+    assert len(timeline.ranges) == table["count"].sum()
+    assert (timeline.ranges.end - timeline.ranges.start).sum() == table["total_ns"].sum()
+    for name in ("forward", "optimizer"):
+        start, end = timeline.ranges.named(name)
+        row = table[table["name"].str.removeprefix(":") == name]
+        assert (len(start), (end - start).sum()) == (row["count"].item(), row["total_ns"].item())
+
+
+def test_what_nsys_stats_skips_is_missing(summaries: stats.Stats) -> None:
+    assert list(summaries.missing) == ["openacc_sum"]
+
+
+def test_a_report_is_read_without_a_trace_of_its_export(nsys: str) -> None:
+    source = mirrored("ddp-4xA100-one-rank.nsys-rep")
+    before = sorted(source.parent.iterdir())
+    [one] = reader.read(source)
+    assert (one.source, len(one.ops)) == (str(source), 24_801)
+    assert sorted(source.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("part", [0.001, 0.4])
+def test_a_truncated_report_is_refused(nsys: str, tmp_path: Path, part: float) -> None:
+    whole = mirrored("ddp-4xA100-one-rank.nsys-rep").read_bytes()
+    path = tmp_path / "cut.nsys-rep"
+    path.write_bytes(whole[: int(len(whole) * part)])
+    with pytest.raises(ProfileError, match=r"cut\.nsys-rep could not be exported .* Is it whole\?"):
+        reader.read(path)
+
+
+def test_two_ranks_under_torchrun_tell_their_phases(nsys: str, tmp_path: Path) -> None:
+    """nsys stands inside torchrun: a report a rank."""
+    pytest.importorskip("nvtx")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    wrap = tmp_path / "wrap.sh"
+    wrap.write_text(PROFILED)
+    wrap.chmod(0o755)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
+    with TemporaryDirectory(prefix="nsys-") as scratch:
+        done = subprocess.run(
+            [*torchrun, str(wrap)],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHON": sys.executable, "SCRATCH": scratch},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        [one] = reader.read(tmp_path / f"run-rank{rank}.nsys-rep")
+        assert (one.rank, one.world_size, one.device, one.ops) == (rank, 2, None, None)
+        assert "no events of a GPU" in one.remarks[0]
+        found = {phase.name: (phase.count, phase.host_ns) for phase in phases.phases(one)}
+        assert {name: count for name, (count, _) in found.items()} == dict.fromkeys(phases.PHASES, 3)
+        assert all(ns >= 3 * 2_000_000 for _, ns in found.values())
+        assert found["step"][1] >= sum(ns for name, (_, ns) in found.items() if name != "step")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,35 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     assert [one.source for one in reports.gather([run]).timelines] == [str(run / "profile/rank0/trace.json")]
 
 
+def test_a_profile_that_was_never_filled_is_not_overlooked_in_a_folder(tmp_path: Path) -> None:
+    write(tmp_path / "rank0.json.gz", made.trace([kernel("k", 1, 1)]))
+    for name, content in (("rank1.json.gz", b""), ("rank1.json", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ProfileError, match=r"rank1.* is empty"):
+            reports.gather([tmp_path])
+        (tmp_path / name).unlink()
+    assert len(reports.gather([tmp_path]).timelines) == 1
+
+
+def test_an_export_stands_for_its_report(tmp_path: Path) -> None:
+    pytest.importorskip("hpc_utils.analyze.nsys")
+    export = made.real("8xH100-compiled").parent.parent / "nsys/export-2026.2-2gpu-after.sqlite"
+    (tmp_path / "a.sqlite").symlink_to(export)
+    (tmp_path / "a.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report 1.")
+    for given in ([tmp_path], [tmp_path / "a.nsys-rep", tmp_path / "a.sqlite"]):
+        assert {one.source for one in reports.gather(given).timelines} == {str(tmp_path / "a.sqlite")}
+
+
+def test_processes_and_threads_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = sorted(made.real("8xH100-compiled").iterdir())[:3]
+    apart = reports.gather(files).timelines
+    monkeypatch.setattr(reports, "WORTH", 1 << 40)
+    for one, other in zip(apart, reports.gather(files).timelines, strict=True):
+        assert (one.rank, one.source, one.ops.names) == (other.rank, other.source, other.ops.names)
+        for name in ("start", "end", "kind", "launched", "moved"):
+            assert (getattr(one.ops, name) == getattr(other.ops, name)).all()
+
+
 def test_two_files_of_one_rank_are_said(tmp_path: Path) -> None:
     for name in ("rank0-a.json", "rank0-b.json"):
         write(tmp_path / name, made.trace([kernel("k", 1, 1)]))
@@ -93,3 +124,18 @@ def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
         reports.gather([tmp_path])
     with pytest.raises(ProfileError, match="cannot be read"):
         reports.gather([tmp_path / "none"])
+
+
+def test_reading_in_several_threads_at_once_does_no_harm(tmp_path: Path) -> None:
+    """msgspec once crashed where two threads met its first decoder of a type: in a fresh process, switching often."""
+    files = [write(tmp_path / f"rank{rank}.json", made.trace([kernel("k", 1, 1)])) for rank in range(8)]
+    code = """
+import sys
+sys.setswitchinterval(1e-6)
+from hpc_utils.analyze import reports
+reports.READERS = 8
+assert len(reports.gather(sys.argv[1:]).timelines) == 8
+"""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")

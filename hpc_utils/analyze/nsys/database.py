@@ -17,9 +17,11 @@ import numpy as np
 from ..timeline import ProfileError
 
 MAGIC = b"SQLite format 3\0"
-CHUNK = 65_536  # rows at a time: what Python's integers take stays small
+PART = 65_536  # rows at a time
 LONGEST = 4096  # characters of a name that are read
 CELL = 64 << 20  # bytes: nothing larger stands in a cell that is read
+
+_NONE = np.empty(0, np.int64)
 
 UNKNOWN = -1  # NULL, or a column that this version has not
 
@@ -67,48 +69,60 @@ class Database:
                 f"{self.name}: table {table} has no {', '.join(missing)}: not an export that is known here"
             )
 
-    def integers(self, table: str, *columns: str, where: str = "") -> list[np.ndarray]:
+    def integers(self, table: str, *columns: str, where: str = "1") -> list[np.ndarray]:
         """Each column as int64, in the order of the rows; `UNKNOWN` for NULL, empty arrays for a table that is not there.
 
-        `where` is SQL, never what a file says.
+        `where` is SQL, never what a file says. SQLite writes a column's numbers as one text a part, which NumPy reads:
+        half the time of handing every number to Python.
         """
-        if table not in self.tables:
-            return [np.empty(0, np.int64) for _ in columns]
-        there = [column for column in columns if column in self.tables[table]]
-        asked = ", ".join(f"ifnull({_quoted(column)}, {UNKNOWN})" for column in there) or "1"
-        parts: list[np.ndarray] = []
-        width = max(len(there), 1)
-        for rows in self._chunks(f"SELECT {asked} FROM {_quoted(table)} {where}"):
-            try:
-                flat = np.fromiter(itertools.chain.from_iterable(rows), np.int64, len(rows) * width)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise ProfileError(
-                    f"{self.name}: table {table} holds something else than numbers: {error}"
-                ) from error
-            parts.append(flat.reshape(-1, width).T.copy())
-        count = sum(part.shape[1] for part in parts)
-        found = {}
-        for place, column in enumerate(there):
-            found[column] = np.concatenate([part[place] for part in parts]) if parts else np.empty(0, np.int64)
-        return [found[column] if column in found else np.full(count, UNKNOWN) for column in columns]
+        there = [column for column in columns if column in self.tables.get(table, ())]
+        inner = "".join(f", ifnull({_quoted(column)}, {UNKNOWN}) AS c{place}" for place, column in enumerate(there))
+        outer = "".join(f", group_concat(c{place})" for place in range(len(there)))
+        query = (
+            f"SELECT max(row), count(*){outer} FROM (SELECT rowid AS row{inner} FROM {_quoted(table)} "
+            f"WHERE rowid >= ? AND ({where}) ORDER BY rowid LIMIT {PART})"
+        )
+        parts: list[list[np.ndarray]] = [[] for _ in there]
+        total, first = 0, -(2**63)
+        while table in self.tables and first < 2**63:
+            with self._reading():
+                last, count, *texts = self._connection.execute(query, [first]).fetchone()
+            if not count:
+                break
+            for part, text in zip(parts, texts, strict=True):
+                part.append(self._numbers(table, text, count))
+            total, first = total + count, last + 1
+        found = {column: np.concatenate([*part, _NONE]) for column, part in zip(there, parts, strict=True)}
+        return [found[column] if column in found else np.full(total, UNKNOWN) for column in columns]
 
-    def rows(self, table: str, *columns: str, where: str = "", longest: int = LONGEST) -> list[tuple]:
-        """Rows as they stand, texts cut at `longest` characters; none for a table that is not there.
+    def rows(self, table: str, *columns: str, where: str = "1") -> list[tuple]:
+        """Rows as they stand, texts cut at `LONGEST` characters; none for a table that is not there.
 
         A column that this version has not is None, and so are blobs. `where` is SQL, never what a file says.
         """
         if table not in self.tables:
             return []
-        asked = ", ".join(self._plain(table, column, longest) for column in columns)
-        return list(itertools.chain.from_iterable(self._chunks(f"SELECT {asked} FROM {_quoted(table)} {where}")))
+        asked = ", ".join(self._plain(table, column) for column in columns)
+        return list(
+            itertools.chain.from_iterable(
+                self._chunks(f"SELECT {asked} FROM {_quoted(table)} WHERE {where} ORDER BY rowid")
+            )
+        )
 
-    def words(self, table: str, column: str, where: str = "") -> tuple[np.ndarray, list[str]]:
+    def blobs(self, table: str, column: str, where: str = "1") -> list[bytes]:
+        """A column's bytes, whole: what SQLite's own text functions would end at the first NUL."""
+        if column not in self.tables.get(table, ()):
+            return []
+        query = f"SELECT CAST({_quoted(column)} AS BLOB) FROM {_quoted(table)} WHERE {where} ORDER BY rowid"
+        return [value or b"" for rows in self._chunks(query) for (value,) in rows]
+
+    def words(self, table: str, column: str, where: str = "1") -> tuple[np.ndarray, list[str]]:
         """(int64, where in the list each row's text stands, or `UNKNOWN`; the texts), in the order of the rows."""
         known: dict[str, int] = {}
         parts = [np.empty(0, np.int64)]
         if table in self.tables:
-            asked = self._plain(table, column, LONGEST)
-            for rows in self._chunks(f"SELECT {asked} FROM {_quoted(table)} {where}"):
+            asked = self._plain(table, column)
+            for rows in self._chunks(f"SELECT {asked} FROM {_quoted(table)} WHERE {where} ORDER BY rowid"):
                 codes = (UNKNOWN if text is None else known.setdefault(str(text), len(known)) for (text,) in rows)
                 parts.append(np.fromiter(codes, np.int64, len(rows)))
         return np.concatenate(parts), list(known)
@@ -119,12 +133,21 @@ class Database:
         rows = self.rows("StringIds", "id", "value") if wanted else []
         return {number: str(text) for number, text in rows if number in wanted}
 
-    def _plain(self, table: str, column: str, longest: int) -> str:
+    def _numbers(self, table: str, text: str, count: int) -> np.ndarray:
+        try:
+            numbers = np.fromstring(text, np.int64, sep=",")
+        except ValueError:
+            numbers = _NONE
+        if len(numbers) != count:
+            raise ProfileError(f"{self.name}: table {table} holds something else than whole numbers")
+        return numbers
+
+    def _plain(self, table: str, column: str) -> str:
         if column not in self.tables[table]:
             return "NULL"
         name = _quoted(column)
         return (
-            f"CASE typeof({name}) WHEN 'text' THEN substr({name}, 1, {longest}) WHEN 'blob' THEN NULL ELSE {name} END"
+            f"CASE typeof({name}) WHEN 'text' THEN substr({name}, 1, {LONGEST}) WHEN 'blob' THEN NULL ELSE {name} END"
         )
 
     def _columns(self, table: str) -> frozenset[str]:
@@ -133,14 +156,14 @@ class Database:
     def _chunks(self, query: str) -> Iterator[Sequence[tuple]]:
         with self._reading():
             cursor = self._connection.execute(query)
-            while rows := cursor.fetchmany(CHUNK):
+            while rows := cursor.fetchmany(PART):
                 yield rows
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where a message repeats a damaged schema
             raise ProfileError(f"{self.name} cannot be read: {error}. Is it whole? Export it again") from error
 
 

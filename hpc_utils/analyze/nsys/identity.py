@@ -21,7 +21,6 @@ LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
 _NAMED = re.compile(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", re.I)  # in a file's name
-LONGEST = 1 << 20  # characters of an environment
 BY_DEVICE = "rank taken from the device's number: one torchrun on one node, each process with its own device"
 
 
@@ -47,12 +46,11 @@ def _environment(database: Database) -> tuple[int | None, int | None]:
     """(rank, world size) of the launcher under which nsys was started."""
     known: dict[str, str] = {}
     names = "|".join(name for pair in LAUNCHERS for name in pair)
+    for text in database.blobs("TARGET_INFO_SYSTEM_ENV", "value", where="name = 'DeviceEnvironment'"):
+        # Variables end with NUL in 2022, with ; in 2026.
+        known |= dict(re.findall(rf"(?:^|[;\0])({names})=(\d{{1,7}})(?=[;\0]|$)", text.decode(errors="replace")))
     for (text,) in database.rows(
-        "TARGET_INFO_SYSTEM_ENV", "value", where="WHERE name = 'DeviceEnvironment'", longest=LONGEST
-    ):
-        known |= dict(re.findall(rf"(?:^|;)({names})=(\d{{1,7}})(?=;|$)", str(text)))
-    for (text,) in database.rows(
-        "META_DATA_CAPTURE", "value", where="WHERE name LIKE 'PROCESS!_%:ENVIRONMENT!_VARIABLE' ESCAPE '!'"
+        "META_DATA_CAPTURE", "value", where="name LIKE 'PROCESS!_%:ENVIRONMENT!_VARIABLE' ESCAPE '!'"
     ):
         known |= dict(re.findall(rf'^({names})="?(\d{{1,7}})"?$', str(text)))
     for rank, world in LAUNCHERS:
@@ -65,7 +63,7 @@ def _environment(database: Database) -> tuple[int | None, int | None]:
 
 def _torchrun(database: Database) -> tuple[int | None, int | None]:
     """(nodes, ranks a node) of the torchrun that nsys was started around, as far as its arguments tell."""
-    rows = database.rows("META_DATA_CAPTURE", "name", "value", where="WHERE name LIKE 'PROCESS!_0:%' ESCAPE '!'")
+    rows = database.rows("META_DATA_CAPTURE", "name", "value", where="name LIKE 'PROCESS!_0:%' ESCAPE '!'")
     words = [str(value) for name, value in rows if re.fullmatch(r"PROCESS_0:(?:COMMAND|ARGUMENT_\d+)", str(name))]
     if not any(re.search(r"(?:^|/)torchrun$|^torch\.distributed\.(?:run|launch)$", word) for word in words):
         return None, None

@@ -13,7 +13,7 @@ from ..timeline import Ranges
 from .database import UNKNOWN, Database
 
 TABLE = "NVTX_EVENTS"
-RANGES = "WHERE eventType IN (59, 60)"  # ENUM_NSYS_EVENT_TYPE: NvtxPushPopRange, NvtxStartEndRange
+RANGES = "eventType IN (59, 60)"  # ENUM_NSYS_EVENT_TYPE: NvtxPushPopRange, NvtxStartEndRange
 # What PyTorch's emit_nvtx adds to an operator's name; with it every call would have a name of its own.
 _CALL = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*", re.S)
 

@@ -26,6 +26,7 @@ COPIES = (
 FROM_HOST, TO_HOST = (1, 3), (2, 4)
 PAGEABLE, PINNED = 0, 1  # ENUM_CUDA_MEM_KIND
 
+NODES = "Collect with --cuda-graph-trace=node"
 NO_GPU = "no events of a GPU: nothing is known of a device's work"
 NO_RANGES = (
     "no NVTX ranges: phases and loader wait are not known (nsys before 2024.3 does not see those of the Python package "
@@ -100,6 +101,7 @@ class _Work:
             column: np.concatenate([part.pop(column) for part in parts])
             for column in (list(parts[0]) if parts else ())
         }
+        self._unseen_graphs()
 
     def devices(self) -> Iterator[tuple[int, int, Ops]]:
         """(process, device, its work), ordered."""
@@ -153,10 +155,20 @@ class _Work:
         if part:
             self._all(part, UNKNOWN, "[CUDA graph]")
             self.remarks.append(
-                f"{len(part['start'])} launches of CUDA graphs were traced whole: what ran in them is not known. "
-                "Collect with --cuda-graph-trace=node"
+                f"{len(part['start'])} launches of CUDA graphs were traced whole: what ran in them is not known. {NODES}"
             )
         return part
+
+    def _unseen_graphs(self) -> None:
+        """Versions before 2023 trace graphs as wholes by leaving no work of theirs at all."""
+        named = "value GLOB 'cudaGraphLaunch*' OR value GLOB 'cuGraphLaunch*'"
+        (numbers,) = self._database.integers("StringIds", "id", where=named)
+        if not len(numbers) or RUNTIME not in self._database.tables:
+            return
+        where = f"nameId IN ({', '.join(map(str, numbers.tolist()))})"
+        (calls,) = self._database.integers(RUNTIME, "correlationId", where=where)
+        if len(calls) and not np.isin(calls, self._columns.get("correlationId", ())).any():
+            self.remarks.append(f"{len(calls)} launches of CUDA graphs, but what ran in them was not seen: {NODES}")
 
     def _all(self, part: dict[str, np.ndarray], kind: int, name: str) -> None:
         part["kind"] = np.full(len(part["start"]), kind, np.int8)

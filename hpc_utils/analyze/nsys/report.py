@@ -62,10 +62,10 @@ def export(path: Path, file: Path) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ProfileError(f"{path} could not be exported: {error}") from error
     if done.returncode or not file.is_file():
-        words = [line.strip() for line in (done.stderr + "\n" + done.stdout).splitlines() if line.strip()]
-        reason = " ".join(words[-3:])[:500]
+        said = (done.stderr.strip() or done.stdout.strip().split("\r")[-1]).splitlines()
         raise ProfileError(
-            f"{path} could not be exported by {nsys}: {reason}. A report needs the nsys that made it or a newer one"
+            f"{path} could not be exported by {nsys}: {' '.join(said)[-500:]}. Is it whole? A report needs the nsys that "
+            "made it, or a newer one"
         )
 
 

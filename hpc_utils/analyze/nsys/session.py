@@ -7,7 +7,8 @@ import re
 from ..timeline import ProfileError
 from .database import Database
 
-OURS = ("META_DATA_", "TARGET_INFO_", "ANALYSIS_", "CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")
+ABOUT = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the same table, now and in 2022
+OURS = (*ABOUT, "META_DATA_CAPTURE", "TARGET_INFO_", "ANALYSIS_", "CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")
 NEWEST = (3, 25)  # EXPORT_SCHEMA_VERSION of nsys 2026.2, the newest that was looked at
 WARNING, ERROR = 2, 3  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL
 LOST = re.compile(r"\b(?:not all|lost|dropp?ed|missing|incomplete|discarded|overflow)", re.I)
@@ -24,7 +25,7 @@ def check(database: Database) -> tuple[str, ...]:
         raise ProfileError(
             f"{database.name} is a database, but no export of Nsight Systems: it has none of its tables"
         )
-    about = dict(database.rows("META_DATA_EXPORT", "name", "value"))
+    about = _about(database)
     schema = str(about.get("EXPORT_SCHEMA_VERSION", ""))
     parts = re.match(r"(\d+)\.(\d+)", schema)
     if parts and (int(parts[1]), int(parts[2])) > NEWEST:
@@ -47,13 +48,17 @@ def lost(database: Database) -> tuple[str, ...]:
 
 def epoch(database: Database) -> int | None:
     """ns to add to the export's times, so that they count from 1970; None: not known."""
-    about = dict(database.rows("META_DATA_EXPORT", "name", "value"))
+    about = _about(database)
     shift = str(about.get("EXPORT_PARAM_TIME_SHIFT", "0"))
     shifted = int(shift) if re.fullmatch(r"-?\d{1,18}", shift) else 0
     if about.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":  # nsys has added it
         return -shifted
     began = database.integers("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")[0]
     return int(began[0]) - shifted if len(began) and 0 < began[0] < 2**62 else None
+
+
+def _about(database: Database) -> dict[str, object]:
+    return dict(row for table in ABOUT for row in database.rows(table, "name", "value"))
 
 
 class Devices:

@@ -29,8 +29,9 @@ CALLS, RANGES, PUSHED, STARTED, SYSTEM = (
 )
 # The old dialect's names.
 RENAMED = {
-    "gpukernsum": KERNELS, "gpumemtimesum": COPY_TIMES, "gpumemsizesum": COPY_SIZES, "cudaapisum": CALLS,
-    "nvtxsum": RANGES, "nvtxppsum": PUSHED, "nvtxssesum": STARTED, "osrtsum": SYSTEM,
+    "gpukernsum": KERNELS, "gpumemtimesum": COPY_TIMES, "gpumemsizesum": COPY_SIZES, "gpusum": "cuda_gpu_sum",
+    "cudaapisum": CALLS, "apigpusum": "cuda_api_gpu_sum", "nvtxsum": RANGES, "nvtxppsum": PUSHED, "nvtxsesum": STARTED,
+    "osrtsum": SYSTEM, "openaccsum": "openacc_sum",
 }  # fmt: skip
 
 _COLUMNS = {
@@ -51,7 +52,7 @@ _SIZES = {"b", "kb", "mb", "gb"}
 _STARTED = re.compile(
     r"^(?:Processing|Running) \[(?:.*\bwith \[)?(?P<script>[^\]]*?\.py)\b|^ *\*\* .*\((?P<name>\w+)\):$"
 )
-_SKIPPED = re.compile(r"^SKIPPED: ?(?P<why>.*)$")
+_SKIPPED = re.compile(r"(?:^|\.\.\. )SKIPPED: ?(?P<why>.*)$")
 _LARGEST = 256 << 20  # bytes of a file of summaries
 
 
@@ -60,7 +61,8 @@ class Stats:
     """The summaries of one file.
 
     Attributes:
-        frames: {report, by its new name: its table}. Columns: name; kind (of kernels: their class); count; total_ns,
+        frames: {report, by its new name: its table}. Rows as nsys printed them: 2022's has one a kernel and launch
+            configuration. Columns: name; kind (of kernels: their class); count; total_ns,
             mean_ns, median_ns, min_ns, max_ns, std_ns, or the same of sizes with _bytes (NaN where the dialect lacks one);
             share of the total of the table; whatever else nsys printed, as text.
         missing: {report: what nsys said}: it had no such data.
@@ -87,6 +89,8 @@ def read(path: Path | str) -> Stats:
     found = Stats()
     for report, header, rows in _tables(text.decode("utf-8-sig", "replace"), path, found.missing):
         found.frames[report] = _frame(path, report, header, rows)
+    if not text.strip() and (named := _by_file(path)):
+        found.missing[RENAMED.get(named, named)] = "nsys wrote nothing: there was no such data"
     if not found.frames and not found.missing:
         raise ProfileError(f"{path} holds no table: expected what `nsys stats --format csv` writes")
     return found
@@ -96,11 +100,9 @@ def _tables(
     text: str, path: Path, missing: dict[str, str]
 ) -> Iterator[tuple[str, list[str], list[tuple[int, list[str]]]]]:
     """(report, header, numbered rows) of each; what was skipped goes into `missing`."""
-    named = re.search(r"[a-z_]*sum(?=\.csv$)", path.name)
-    usual = next((name for name in _names() if named and named[0].endswith(name)), "")
-    report, header, rows = usual, [], []
+    report, header, rows = _by_file(path), [], []
     for number, line in enumerate([*text.splitlines(), ""], 1):
-        started, skipped = _STARTED.match(line), _SKIPPED.match(line)
+        started, skipped = _STARTED.match(line), _SKIPPED.search(line)
         fields = next(csv.reader([line]), [])
         if header and (started or skipped or not line.strip()):
             yield _named(report, header), header, rows
@@ -110,10 +112,15 @@ def _tables(
             continue
         if started:
             report = started["name"] or Path(started["script"]).stem
-        elif skipped:
+        if skipped:
             missing[RENAMED.get(report, report) or "?"] = skipped["why"].strip()
         elif {"name", "count", "total"} <= {_column(field)[0] for field in fields}:
             header, rows = fields, []
+
+
+def _by_file(path: Path) -> str:
+    """The report that `nsys stats --output` named a file after; "" if none."""
+    return next((name for name in _names() if path.stem.endswith(name)), "")
 
 
 def _names() -> tuple[str, ...]:

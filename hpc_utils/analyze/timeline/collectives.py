@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PAIRS = re.compile(r"send|recv|p2p|point_?to_?point", re.I)
-_ALL_REDUCE = re.compile(r"all_?reduce", re.I)
+# RCCL's kernels are called the same whatever they do: their operation is not known.
+_OPERATION = re.compile(r"(all_?reduce)|(all_?gather)|(reduce_?scatter)|(broadcast)|(reduce)", re.I)
+_OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce")
 
 CHANCE = (
     0.01  # a rank that is the last as often or more by chance, with less than this probability, is so systematically
@@ -82,18 +84,14 @@ class Collectives:
 
     @property
     def bus_bandwidth(self) -> float | None:
-        """byte/s of all all-reduces together, as nccl-tests has it; None if sizes are not known, or ranks are missing.
-
-        Each rank's traffic over the wire time (`collective.bandwidths`), weighted by time.
-        """
-        chosen = np.array([bool(_ALL_REDUCE.search(name)) for name in self.names], bool) & (self.moved > 0)
-        wire = self.wire_ns[chosen]
-        if not chosen.any() or not wire.all() or any(remark.startswith(_MISSING) for remark in self.remarks):
+        """byte/s that each rank's link carried in the wire time of all collectives whose operation and size are known, as
+        nccl-tests defines it (`collective.traffic`); None if there are none of these, or ranks are missing."""
+        if any(remark.startswith(_MISSING) for remark in self.remarks):
             return None
-        members = self.taking_part[chosen].sum(axis=1)
-        each = zip(self.moved[chosen].tolist(), (wire / 1e9).tolist(), members.tolist(), strict=True)
-        traffic = sum(collective.bandwidths(size, seconds, n)[1] * seconds for size, seconds, n in each)
-        return traffic / (wire.sum() / 1e9)
+        operations, members, wire = _operations(self.names), self.taking_part.sum(axis=1), self.wire_ns
+        known = [row for row in range(len(self)) if operations[row] and self.moved[row] > 0 and wire[row] > 0]
+        carried = sum(int(self.moved[row]) * collective.traffic(operations[row], int(members[row])) for row in known)
+        return carried / (int(wire[known].sum()) / 1e9) if known else None
 
 
 @dataclass(frozen=True)
@@ -245,6 +243,14 @@ def table(timelines: Sequence[Timeline], found: Collectives | None = None) -> pd
             }
         )
     return pd.DataFrame(rows).astype("Int64")
+
+
+def _operations(names: Sequence[str]) -> list[str | None]:
+    known: dict[str, str | None] = {}
+    for name in dict.fromkeys(names):
+        found = _OPERATION.search(name)
+        known[name] = _OPERATIONS[found.lastindex - 1] if found else None
+    return [known[name] for name in names]
 
 
 def _collectives(timeline: Timeline) -> Ops:

@@ -181,8 +181,8 @@ def _phase(timeline: Timeline, name: str) -> Phase:
     unplaced = int(np.sum(ops.launched < 0))
     if len(ops) and unplaced == len(ops):
         return Phase(name, count, host_ns, None, None, unplaced)
-    # One moment of launch, as long as the clock's smallest unit, lies in the window or does not.
-    inside = (ops.launched >= 0) & (intervals.overlap(ops.launched, ops.launched + 1, window) > 0)
+    # A moment of launch is 1 ns long: it lies in the window or does not. What is not known (-1) is before all windows.
+    inside = intervals.overlap(ops.launched, ops.launched + 1, window) > 0
     device_ns = intervals.length(intervals.union(ops.start[inside], ops.end[inside]))
     return Phase(name, count, host_ns, device_ns, int(inside.sum()), unplaced)
 
