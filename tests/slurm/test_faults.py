@@ -116,6 +116,7 @@ def test_a_node_that_loses_power_is_replaced_and_the_run_resumes(desk: Desk, uni
     assert_same_end(desk, uninterrupted)
 
 
+@pytest.mark.soak  # tests/launch sends the same SIGTERM, without Slurm
 def test_scancel_is_final_but_nothing_is_lost(desk: Desk, uninterrupted: Weights) -> None:
     job = desk.submit_training(parameters=LONG)
     desk.wait(lambda: desk.step() > 20)
