@@ -53,8 +53,10 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
     mask = os.umask(0o077)
     os.umask(mask)
     mark = f"{profile}:{'cuda' if gpu else 'nvtx'}:{os.getpid()}:{mask}"
-    # Of its own: in /tmp the profilers would keep folders that belong to whoever profiled on this node first.
-    scratch = tempfile.mkdtemp(prefix="hpc-profile-")
+    # Of its own: in /tmp the profilers would keep folders that belong to whoever profiled on this node first. Short,
+    # because nsys makes sockets there, whose paths have at most some hundred letters.
+    usual = tempfile.gettempdir()
+    scratch = tempfile.mkdtemp(prefix="hpc-", dir=usual if len(usual) < 40 else "/tmp")
     ours = {tools.UNDER: mark, "TMPDIR": scratch} | tools.variables(profile)
     log = folder / "logs" / f"profiler{rank}.log"
     try:

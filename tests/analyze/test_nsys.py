@@ -14,6 +14,8 @@ import pytest
 
 from benchmarks import synthetic_export
 from hpc_utils.analyze import nsys
+from hpc_utils.analyze.nsys import database
+from hpc_utils.analyze.nsys.database import Database
 from hpc_utils.analyze.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, ProfileError, Timeline
 from hpc_utils.analyze.timeline.breakdown import NO_COMMUNICATION, breakdowns
 
@@ -125,7 +127,7 @@ def test_what_was_put_in_comes_out(tmp_path: Path, version: str, ranks: int, dev
             assert not len(memory)
         for name, spans in truth.ranges.items():
             assert list(zip(*(times.tolist() for times in one.ranges.named(name)), strict=True)) == spans
-    assert "ranges never ended" in said(found)
+    assert f"{6 * ranks} NVTX ranges never ended" in said(found)  # and marks are no ranges
 
 
 def test_ranks_are_known_by_device_where_one_torchrun_started_one_each(tmp_path: Path) -> None:
@@ -211,6 +213,19 @@ def test_graphs_that_were_traced_whole_are_unknown_work(small: Path) -> None:
     assert (graphs.end - graphs.start).tolist() == [899_000]
     assert "1 launches of CUDA graphs were traced whole" in said(found)
     assert len(found[0].ops) == len(before.ops) + 1
+
+
+def test_graphs_that_left_no_work_are_said(small: Path) -> None:
+    """As nsys 2022.4 traces them; a graph whose kernels are there is none of them."""
+    launch = "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, end, eventClass, globalTid, correlationId, nameId, returnValue) "
+    sql(
+        small,
+        "INSERT INTO StringIds VALUES (9999, 'cudaGraphLaunch_v10000')",
+        f"{launch} SELECT 10, 20, 0, min(globalTid), 777777, 9999, 0 FROM CUPTI_ACTIVITY_KIND_RUNTIME",
+    )
+    assert "1 launches of CUDA graphs, but what ran in them was not seen" in said(nsys.read(small))
+    sql(small, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = 777777 WHERE rowid = 5")
+    assert "CUDA graphs" not in said(nsys.read(small))
 
 
 def test_a_newer_schema_is_read_and_said(small: Path) -> None:
@@ -343,11 +358,25 @@ def test_another_database_is_refused(tmp_path: Path) -> None:
         nsys.read(tmp_path)
 
 
-def test_no_view_and_no_virtual_table_stands_for_a_table(small: Path) -> None:
+@pytest.mark.parametrize(
+    "definition",
+    ["VIEW {0} AS SELECT * FROM hidden", "VIRTUAL TABLE {0} USING fts4(start, end, deviceId, demangledName)"],
+)
+def test_no_view_and_no_virtual_table_stands_for_a_table(small: Path, definition: str) -> None:
     """They would run what the file's author wrote."""
     kernel = "CUPTI_ACTIVITY_KIND_KERNEL"
-    sql(small, f"ALTER TABLE {kernel} RENAME TO hidden", f"CREATE VIEW {kernel} AS SELECT * FROM hidden")
+    sql(small, f"ALTER TABLE {kernel} RENAME TO hidden", f"CREATE {definition.format(kernel)}")
+    assert kernel not in Database(small).tables
     assert not any(np.any(one.ops.kind != MEMORY) for one in nsys.read(small))
+
+
+def test_a_table_is_read_in_parts_of_any_size(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = nsys.read(small)
+    monkeypatch.setattr(database, "PART", 7)
+    for one, other in zip(whole, nsys.read(small), strict=True):
+        for column in ("start", "end", "launched", "name", "kind"):
+            assert np.array_equal(getattr(one.ops, column), getattr(other.ops, column))
+        assert np.array_equal(one.ranges.start, other.ranges.start)
 
 
 def test_damage_is_an_error_or_harmless_but_never_a_traceback(small: Path) -> None:
