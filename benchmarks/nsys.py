@@ -4,6 +4,9 @@ An export of one rank, made by `synthetic_export` (schema of nsys 2026.2, three 
 ranges), of a million kernels and of ten million (`--kernels`), in the page cache. Each variant is a fresh process that has
 imported its modules. The reference is what SQLite takes to go over the same rows and do nothing with them: no reader can
 be faster. The promise: ten million kernels within a minute and 4 GB.
+
+Attained on a virtual machine with 2 cores of an AMD EPYC, 2026-11-22, one round while others used both cores (load 3): a
+million in 2.5 s and 0.28 GiB, ten million in 31 s and 1.7 GiB (SQLite alone: 5.5 s); making the latter took a minute.
 """
 
 from __future__ import annotations
