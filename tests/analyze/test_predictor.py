@@ -26,7 +26,7 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
                 {**HERE, "run_id": name, "device_name": "a CPU", "threads_per_rank": 1, "emulated": False,
                  "oversubscribed": False, "parameters": 1_000_000, "bucket_mb": 25.0, "parallel": "none" if world == 1 else "ddp",
                  "nodes": world, "ranks_per_node": 1, "world_size": world, "global_batch": 64 * world,
-                 "batch_per_device": 64, "link_gbit": None, "samples": 640 * world, "seconds": 10 * seconds, "repeat": repeat}
+                 "batch_per_device": 64, "link_gbit": None, "profile": None, "samples": 640 * world, "seconds": 10 * seconds, "repeat": repeat}
             )  # fmt: skip
             phases = {f"{phase}_seconds": seconds / 4 for phase in ("data", "forward", "backward", "optimizer")}
             epochs.append({"run_id": name, "step_p50": seconds, "step_p95": seconds * 1.02} | phases)
