@@ -109,8 +109,9 @@ class Ranks:
     def settle(self) -> None:
         """After the last collective: let gloo's threads drop what they gathered.
 
-        They do so a moment after the collective returns and need the GIL for it; a Python that is ending by
-        then gives it to nobody, and the process aborts (seen in one of some twenty two-rank scripts).
+        They do so a moment after the collective returns, hold a lock meanwhile, and need the GIL for it. A Python that
+        is ending by then gives it to nobody, and the process aborts (seen in one of some twenty two-rank scripts);
+        one that frees the group with the GIL held waits for that lock, for ever (pytorch/pytorch#56297; seen once).
         """
         if self.backend:
             time.sleep(0.1)
@@ -178,6 +179,7 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
         try:
             yield ranks
         except BaseException:
+            ranks.settle()
             # With others still inside a collective, leaving the group can wait for ever: let the process end.
             if grouped and world == 1:
                 dist.destroy_process_group()
