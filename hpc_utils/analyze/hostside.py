@@ -57,7 +57,9 @@ def by_phases(told: Mapping[str, float], timelines: Sequence[Timeline], remarks:
     total = sum(told.values())
     remarks = (*remarks, "no events of a GPU: the phases of the host decide, and waiting inside a phase is not seen")
     if not total:
-        return Verdict(NOT_ENOUGH, 0.0, "the phases take no time", remarks=remarks)
+        return Verdict(
+            NOT_ENOUGH, 0.0, "the phases take no time", advice=tuple(remedies.nothing_seen()), remarks=remarks
+        )
     shares = {name: seconds / total for name, seconds in told.items()}
     data, wire, work = shares.get("data"), shares.get("communication"), sum(map(shares.get, TOLD[1:4], [0.0] * 3))
     limits = {"data": LOADER, "communication": EXPOSED}
@@ -105,7 +107,8 @@ def by_counters(measured: Counters, remarks: tuple[str, ...]) -> Verdict:
     if measured.moving is None or not measured.efficiency > EFFICIENCY:
         reason = "the measured kernels reach half of no peak: they wait for latency, or are too small"
         reason = reason if measured.moving is not None else "the report has neither the SMs' use nor the memory's"
-        return Verdict(NOT_ENOUGH, 0.0, reason, evidence, tuple(remedies.around_the_kernels()), remarks)
+        advice = tuple(remedies.slow_kernels(measured.moving is not None))
+        return Verdict(NOT_ENOUGH, 0.0, reason, evidence, advice, remarks)
     best = measured.dram if measured.moving else measured.sm
     chosen = Loss(MEMORY if measured.moving else COMPUTE, best, beyond(best, EFFICIENCY))
     what = "the memory's bandwidth" if measured.moving else "what the SMs can do"
@@ -117,4 +120,4 @@ def by_counters(measured: Counters, remarks: tuple[str, ...]) -> Verdict:
 
 
 def _several(timelines: Sequence[Timeline]) -> bool:
-    return any((one.world_size or 1) > 1 for one in timelines) or len({one.rank for one in timelines}) > 1
+    return any((one.world_size or 1) > 1 for one in timelines) or len({one.place for one in timelines}) > 1
