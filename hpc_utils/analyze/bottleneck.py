@@ -74,9 +74,10 @@ def judge(
     if worked:
         return _by_devices(worked, timelines, measured, told)
     remarks = _remarks(timelines)
+    rest = 0.0 if told else hostside.unmarked(timelines)
     told = told or hostside.phases_of(timelines)
     if told:
-        return hostside.by_phases(told, timelines, remarks)
+        return hostside.by_phases(told, timelines, remarks, rest)
     if measured is not None:
         return hostside.by_counters(measured, remarks)
     reason = "no events of a GPU, no phases of the host and no counters: nothing to judge by"

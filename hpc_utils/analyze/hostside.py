@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from . import measures, remedies
 from .measures import Counters, percent
-from .timeline import Timeline, phases
+from .timeline import Timeline, intervals, phases
 from .verdict import (
     COMMUNICATION,
     COMPUTE,
@@ -52,9 +52,23 @@ def phases_of(timelines: Sequence[Timeline]) -> dict[str, float]:
     return {name: sum(found.get(name, 0.0) for found in marked) / len(marked) for name in names}
 
 
-def by_phases(told: Mapping[str, float], timelines: Sequence[Timeline], remarks: tuple[str, ...]) -> Verdict:
-    """`told`: seconds under `TOLD`, of which the shares are taken."""
-    total = sum(told.values())
+def unmarked(timelines: Sequence[Timeline]) -> float:
+    """Seconds of marked steps that are in no other phase, the mean as of `phases_of`: PyTorch marks loader and optimizer by
+    itself, and what a program does between them only if it says so."""
+    marked = [one for one in timelines if phases.phases(one)]
+    inside = [name for name in phases.PHASES if name != "step"]
+    rest = [
+        intervals.difference(phases.windows(one.ranges, "step"), phases.windows(one.ranges, *inside))
+        for one in marked
+    ]
+    return sum(map(intervals.length, rest)) / 1e9 / max(len(marked), 1)
+
+
+def by_phases(
+    told: Mapping[str, float], timelines: Sequence[Timeline], remarks: tuple[str, ...], rest: float = 0.0
+) -> Verdict:
+    """`told`: seconds under `TOLD`, and `rest`: of the step in none of them; of all of it the shares are taken."""
+    total = sum(told.values()) + rest
     remarks = (*remarks, "no events of a GPU: the phases of the host decide, and waiting inside a phase is not seen")
     if not total:
         return Verdict(
@@ -67,6 +81,9 @@ def by_phases(told: Mapping[str, float], timelines: Sequence[Timeline], remarks:
         percent(f"{name} phase, of the step", share, "<" if name in limits else "", limits.get(name))
         for name, share in shares.items()
     ]
+    other = rest / total
+    if other:
+        evidence.append(percent("in no phase, of the step", other))
     doubts, losses = [Doubt(0.6, "from the phases of the host only")], []
     if data is None:
         doubts.append(Doubt(0.7, "waits for data are not marked"))
@@ -83,6 +100,9 @@ def by_phases(told: Mapping[str, float], timelines: Sequence[Timeline], remarks:
             losses.append(Loss(COMMUNICATION, excess, beyond(excess, EXPOSED), (guess,)))
     if not losses and not work:
         reason = "neither forward nor backward nor optimizer is among the phases"
+        return Verdict(NOT_ENOUGH, 0.0, reason, tuple(evidence), tuple(remedies.unexplained(None)), remarks)
+    if not losses and other > work:
+        reason = f"{other:.0%} of the step is in no phase, and nothing tells what it is"
         return Verdict(NOT_ENOUGH, 0.0, reason, tuple(evidence), tuple(remedies.unexplained(None)), remarks)
     if losses:
         chosen = max(losses, key=lambda loss: loss.share)

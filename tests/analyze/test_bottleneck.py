@@ -306,6 +306,18 @@ def test_ranges_of_the_host_decide_where_no_gpu_was_seen() -> None:
     assert judged(many[0].but(world_size=1)).bound == verdict.COMPUTE
 
 
+def test_phases_are_shares_of_the_step_and_not_of_what_is_marked() -> None:
+    """PyTorch marks loader and optimizer by itself: between them the step does what nobody marked."""
+    marks = [(0, 100, "ProfilerStep#1"), (0, 3, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")]
+    marks.append((97, 100, "Optimizer.step#SGD.step"))
+    found = judged(timeline(None, marks))
+    assert value(found, "data phase, of the step") == pytest.approx(3)
+    assert value(found, "in no phase, of the step") == pytest.approx(94)
+    assert found.bound == verdict.NOT_ENOUGH
+    assert judged(timeline(None, [*marks, (3, 97, "forward")])).bound == verdict.COMPUTE
+    assert judged(timeline(None, [*marks, (10, 17, "data")])).bound == verdict.INPUT
+
+
 @pytest.mark.parametrize("wrong", [{"epoch": 1.0}, {"data": -1.0}, {"data": float("inf")}])
 def test_phases_that_cannot_be_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="expected seconds of data, forward"):
