@@ -74,14 +74,14 @@ def judge(
     if worked:
         return _by_devices(worked, timelines, measured, told)
     remarks = _remarks(timelines)
+    rest = 0.0 if told else hostside.unmarked(timelines)
     told = told or hostside.phases_of(timelines)
     if told:
-        return hostside.by_phases(told, timelines, remarks)
+        return hostside.by_phases(told, timelines, remarks, rest)
     if measured is not None:
         return hostside.by_counters(measured, remarks)
     reason = "no events of a GPU, no phases of the host and no counters: nothing to judge by"
-    advice = (Advice("profile a few steps after warm-up: hpc run ... -p profile=torch", "a verdict", None),)
-    return Verdict(NOT_ENOUGH, 0.0, reason, (), advice, remarks)
+    return Verdict(NOT_ENOUGH, 0.0, reason, (), tuple(remedies.nothing_seen()), remarks)
 
 
 def _by_devices(
@@ -93,7 +93,8 @@ def _by_devices(
         remarks = ("no data ranges in the profile: loader idle is the data phase of the run's own records",)
     remarks = (*_remarks(timelines, found), *remarks)
     if not found.span:
-        return Verdict(NOT_ENOUGH, 0.0, "the devices' work takes no time", remarks=remarks)
+        advice = tuple(remedies.nothing_seen())
+        return Verdict(NOT_ENOUGH, 0.0, "the devices' work takes no time", advice=advice, remarks=remarks)
     evidence = measures.evidence(found, measured)
     losses = sorted(_losses(found), key=lambda loss: -loss.share)
     if not losses and found.busy < UTILISATION:
@@ -186,6 +187,8 @@ def _working(found: Devices, measured: Counters | None) -> Loss:
         doubts.append(
             Doubt(0.8, "the measured kernels reach half of no peak: they wait for latency, or are too small")
         )
+    if found.wire is not None and found.exposed >= EXPOSED:  # they are no bound together, but no good sign
+        doubts.append(Doubt(0.6, f"the wire and waiting together leave {found.exposed:.0%} of the time exposed"))
     limits = [(1 - found.busy, 1 - UTILISATION), (found.loader, LOADER), (found.outside, LOADER)]
     limits += [(found.copies, COPIES), (found.moves, EXPOSED)]
     limits += [(found.exposed, EXPOSED)] if found.wire is None else [(found.wire, EXPOSED), (found.waiting, WAITING)]
@@ -203,7 +206,7 @@ def _doubts(found: Devices, timelines: list[Timeline]) -> list[Doubt]:
             1.0 if found.steps >= 5 else 0.9 if found.steps > 1 else 0.8, steps if found.steps else "no steps marked"
         )
     ]
-    seen = len({(one.rank, one.device) for one in timelines})
+    seen = len({one.place for one in timelines})
     world = max((one.world_size or 0 for one in timelines), default=0)
     doubts.append(Doubt(0.85 if world > seen else 1.0, f"{seen} of {max(world, seen)} ranks"))
     if len(timelines) > seen:
@@ -245,7 +248,10 @@ def _advice(chosen: Loss, found: Devices) -> list[Advice]:
     if chosen.bound == INPUT:
         pageable = sum(one.pageable_copies or 0 for one in found.parts)
         copies = found.copies if found.copies >= COPIES else 0.0
-        return remedies.loading(found.loader or 0.0, found.outside or 0.0, copies, pageable)
+        loader, outside = found.loader or 0.0, found.outside or 0.0
+        if copies and loader + outside < LOADER:
+            loader = outside = 0.0
+        return remedies.loading(loader, outside, copies, pageable)
     if chosen.bound == LAUNCH:
         return remedies.launching(chosen.share)
     if chosen.bound == MEMORY:

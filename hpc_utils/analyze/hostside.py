@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from . import measures, remedies
 from .measures import Counters, percent
-from .timeline import Timeline, phases
+from .timeline import Timeline, intervals, phases
 from .verdict import (
     COMMUNICATION,
     COMPUTE,
@@ -52,12 +52,28 @@ def phases_of(timelines: Sequence[Timeline]) -> dict[str, float]:
     return {name: sum(found.get(name, 0.0) for found in marked) / len(marked) for name in names}
 
 
-def by_phases(told: Mapping[str, float], timelines: Sequence[Timeline], remarks: tuple[str, ...]) -> Verdict:
-    """`told`: seconds under `TOLD`, of which the shares are taken."""
-    total = sum(told.values())
+def unmarked(timelines: Sequence[Timeline]) -> float:
+    """Seconds of marked steps that are in no other phase, the mean as of `phases_of`: PyTorch marks loader and optimizer by
+    itself, and what a program does between them only if it says so."""
+    marked = [one for one in timelines if phases.phases(one)]
+    inside = [name for name in phases.PHASES if name != "step"]
+    rest = [
+        intervals.difference(phases.windows(one.ranges, "step"), phases.windows(one.ranges, *inside))
+        for one in marked
+    ]
+    return sum(map(intervals.length, rest)) / 1e9 / max(len(marked), 1)
+
+
+def by_phases(
+    told: Mapping[str, float], timelines: Sequence[Timeline], remarks: tuple[str, ...], rest: float = 0.0
+) -> Verdict:
+    """`told`: seconds under `TOLD`, and `rest`: of the step in none of them; of all of it the shares are taken."""
+    total = sum(told.values()) + rest
     remarks = (*remarks, "no events of a GPU: the phases of the host decide, and waiting inside a phase is not seen")
     if not total:
-        return Verdict(NOT_ENOUGH, 0.0, "the phases take no time", remarks=remarks)
+        return Verdict(
+            NOT_ENOUGH, 0.0, "the phases take no time", advice=tuple(remedies.nothing_seen()), remarks=remarks
+        )
     shares = {name: seconds / total for name, seconds in told.items()}
     data, wire, work = shares.get("data"), shares.get("communication"), sum(map(shares.get, TOLD[1:4], [0.0] * 3))
     limits = {"data": LOADER, "communication": EXPOSED}
@@ -65,6 +81,9 @@ def by_phases(told: Mapping[str, float], timelines: Sequence[Timeline], remarks:
         percent(f"{name} phase, of the step", share, "<" if name in limits else "", limits.get(name))
         for name, share in shares.items()
     ]
+    other = rest / total
+    if other:
+        evidence.append(percent("in no phase, of the step", other))
     doubts, losses = [Doubt(0.6, "from the phases of the host only")], []
     if data is None:
         doubts.append(Doubt(0.7, "waits for data are not marked"))
@@ -81,6 +100,9 @@ def by_phases(told: Mapping[str, float], timelines: Sequence[Timeline], remarks:
             losses.append(Loss(COMMUNICATION, excess, beyond(excess, EXPOSED), (guess,)))
     if not losses and not work:
         reason = "neither forward nor backward nor optimizer is among the phases"
+        return Verdict(NOT_ENOUGH, 0.0, reason, tuple(evidence), tuple(remedies.unexplained(None)), remarks)
+    if not losses and other > work:
+        reason = f"{other:.0%} of the step is in no phase, and nothing tells what it is"
         return Verdict(NOT_ENOUGH, 0.0, reason, tuple(evidence), tuple(remedies.unexplained(None)), remarks)
     if losses:
         chosen = max(losses, key=lambda loss: loss.share)
@@ -105,7 +127,8 @@ def by_counters(measured: Counters, remarks: tuple[str, ...]) -> Verdict:
     if measured.moving is None or not measured.efficiency > EFFICIENCY:
         reason = "the measured kernels reach half of no peak: they wait for latency, or are too small"
         reason = reason if measured.moving is not None else "the report has neither the SMs' use nor the memory's"
-        return Verdict(NOT_ENOUGH, 0.0, reason, evidence, tuple(remedies.around_the_kernels()), remarks)
+        advice = tuple(remedies.slow_kernels(measured.moving is not None))
+        return Verdict(NOT_ENOUGH, 0.0, reason, evidence, advice, remarks)
     best = measured.dram if measured.moving else measured.sm
     chosen = Loss(MEMORY if measured.moving else COMPUTE, best, beyond(best, EFFICIENCY))
     what = "the memory's bandwidth" if measured.moving else "what the SMs can do"
@@ -117,4 +140,4 @@ def by_counters(measured: Counters, remarks: tuple[str, ...]) -> Verdict:
 
 
 def _several(timelines: Sequence[Timeline]) -> bool:
-    return any((one.world_size or 1) > 1 for one in timelines) or len({one.rank for one in timelines}) > 1
+    return any((one.world_size or 1) > 1 for one in timelines) or len({one.place for one in timelines}) > 1

@@ -98,7 +98,7 @@ class Devices:
     @classmethod
     def of(cls, timelines: Sequence[Timeline]) -> Devices:
         """Of timelines that have work of a device."""
-        several = len({(one.rank, one.device) for one in timelines}) > 1
+        several = len({one.place for one in timelines}) > 1
         parts = tuple(breakdown(one, several=several) for one in timelines)
         spans = [one.span_ns for one in parts]
 

@@ -26,8 +26,9 @@ def read(run: Path) -> dict[str, pd.DataFrame]:
         every = (
             pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=["time", "host", "device", *NAMES])
         )
+        every = every.dropna(subset=["time", "host", "device"])  # a last line that was cut would begin another clock
         every = every.assign(seconds=every.time - every.time.min())
         parts = {f"{host}, {device}": own for (host, device), own in every.groupby(["host", "device"])}
         return {name: own.rename(columns=NAMES)[["seconds", *NAMES.values()]] for name, own in parts.items()}
-    except (ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise ProfileError(f"{Path(run) / MONITOR}: not what the monitor of a run writes: {error}") from None

@@ -64,6 +64,8 @@ def loading(idle: float, outside: float, copies: float, pageable: int) -> list[A
     if copies:
         seen = f" ({pageable:,} copies are pageable)" if pageable else ""
         found.append(_saves(copies, f"pin the host's memory and copy with non_blocking=True{seen}"))
+        if not idle + outside:
+            found.append(_saves(copies, "copy the next batch on a stream of its own, beside this one's kernels"))
     if idle + outside:
         found.append(_saves(idle + outside, "more loader workers that persist and prefetch (num_workers)"))
     if outside > idle:
@@ -133,6 +135,27 @@ def unexplained(idle: float | None) -> list[Advice]:
         Advice("have the profiler record launches (CUDA API calls)", "tells whether the GPU waits for them", None),
     ]
     return found if idle is None else [*found, _saves(idle, "then do away with the cause")]
+
+
+def nothing_seen() -> list[Advice]:
+    """Where there is nothing to judge by."""
+    return [
+        Advice("profile a few steps after warm-up: hpc run ... -p profile=torch", "a verdict", None),
+        Advice("mark data, forward, backward and optimizer with ranges", "a verdict, also without a GPU", None),
+    ]
+
+
+def slow_kernels(told: bool) -> list[Advice]:
+    """Where counters decide nothing; `told`: they do tell the use of the SMs and of the memory."""
+    if told:
+        first = Advice(
+            "a larger batch, or fewer and fused kernels: more work a launch", "as far as they are too small", None
+        )
+    else:
+        first = Advice(
+            "collect ncu's sections SpeedOfLight and MemoryWorkloadAnalysis", "tells what they reach", None
+        )
+    return [first, *around_the_kernels()]
 
 
 def around_the_kernels() -> list[Advice]:

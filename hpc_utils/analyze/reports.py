@@ -7,6 +7,7 @@ import math
 import os
 import re
 import signal
+import stat
 import sys
 import threading
 import zlib
@@ -76,12 +77,17 @@ def gather(paths: Iterable[str | Path]) -> Reports:
     only_traces = all(kinds[path] == TRACE for path in readable)
     timelines = sorted((_ranked(one) for one in _read_all(readable, only_traces)), key=_order)
     told = [phases for phases in map(_phases, given) if phases]
+    summaries = [path for path, name in kinds.items() if name == NSYS_SUMMARY]
+    untimed = () if timelines else summaries
     return Reports(
         timelines,
         [path for path, name in kinds.items() if name == NCU_REPORT],
-        [path for path, name in kinds.items() if name == NSYS_SUMMARY],
+        summaries,
         told[0] if len(told) == 1 else None,
-        tuple(_twice(timelines)),
+        (
+            *_whose(timelines),
+            *(f"{path}: a summary of nsys has no timeline: give the export too" for path in untimed),
+        ),
     )
 
 
@@ -131,6 +137,9 @@ def _pool(files: Sequence[Path], only_traces: bool) -> Executor:
 def _head(path: Path) -> bytes:
     """The first bytes, unpacked where they are packed."""
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # its head would be gone for who reads the whole
+            raise ProfileError(f"{path}: a pipe or a device: write it to a file, and give that")
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError as error:
@@ -145,10 +154,13 @@ def _head(path: Path) -> bytes:
 
 def _files(given: Path) -> list[Path]:
     """`given`, or what profilers left in that folder, what they never filled included."""
-    if not given.is_dir():
-        return [given]
-    folder = given / PROFILE if (given / PROFILE).is_dir() else given
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    try:
+        if not given.is_dir():
+            return [given]
+        folder = given / PROFILE if (given / PROFILE).is_dir() else given
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    except OSError as error:  # someone else's folder, say
+        raise ProfileError(f"{given}: cannot be read: {error.strerror}") from None
     chosen = [path for path in files if kind(path) or (path.name.endswith(_NAMES) and not _head(path))]
     if not chosen and not _phases(given):
         raise ProfileError(f"{given}: holds no profile; `hpc run ... -p profile=torch` makes a run that does")
@@ -174,8 +186,10 @@ def _phases(folder: Path) -> dict[str, float] | None:
 
 
 def _ranked(timeline: Timeline) -> Timeline:
-    """With the rank that the file's name tells, where the file itself does not."""
-    told = _RANK.findall(Path(timeline.source).name)
+    """With the rank that the file's name tells, or a folder `rank3` it lies in, where the file itself does not."""
+    path = Path(timeline.source)
+    folder = _RANK.fullmatch(path.parent.name)
+    told = [*(folder.groups() if folder else ()), *_RANK.findall(path.name)]
     return timeline.but(rank=int(told[-1])) if timeline.rank is None and told else timeline
 
 
@@ -183,7 +197,11 @@ def _order(one: Timeline) -> tuple[bool, int, bool, int]:
     return one.rank is None, one.rank or 0, one.device is None, one.device or 0
 
 
-def _twice(timelines: Iterable[Timeline]) -> Iterator[str]:
+def _whose(timelines: Sequence[Timeline]) -> Iterator[str]:
+    """What is odd about the ranks of files that are taken for those of one run."""
+    unsaid = list(dict.fromkeys(one.source for one in timelines if one.rank is None))
+    if len(unsaid) > 1:
+        yield f"{unsaid[0]} and {len(unsaid) - 1} more do not say of which rank they are: each is taken for another one"
     seen: dict[tuple[int | None, int | None], str] = {}
     for one in timelines:
         before = seen.setdefault((one.rank, one.device), one.source)

@@ -70,7 +70,7 @@ def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
     rows = []
     for one in kernels.to_dict("records"):
         told = {name: one[f"flops_{name}"] for name in by if one[f"flops_{name}"] > 0}
-        if not told or not one["flops"] > 0 or not one["dram_bytes"] > 0:
+        if not told or not one["flops"] > 0 or not one["dram_bytes"] > 0 or not one["duration_ns"] > 0:
             continue
         kind = max(told, key=told.get)
         precision = "fp16" if kind == "tensor" else kind

@@ -254,7 +254,7 @@ class _Reader:
         """(rank, world size), where the file tells them."""
         about = self.trace.distributed if isinstance(self.trace.distributed, dict) else {}
         rank, world_size = (
-            value if isinstance(value, int) and value >= least else None
+            value if type(value) is int and value >= least else None  # true is none
             for value, least in ((about.get("rank"), 0), (about.get("world_size"), 1))
         )
         return rank, world_size
@@ -328,7 +328,7 @@ class _Reader:
         }
         columns["stream"] = _numbered(_first(event, "stream", event.tid) for event in events)
         device = np.array([_first(event, "device", event.pid) for event in events])
-        if device.dtype.kind != "i":
+        if device.dtype.kind != "i" or device.ndim != 1:
             raise ProfileError(f"{self.source}: a kernel or copy does not say on which device it ran")
         names = tuple(kernels.bare(text) for text in known)
         return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,18 +44,21 @@ def explain(files: tuple[Path, ...], as_json: bool) -> None:
     found = reports.gather(files)
     parts = breakdown.breakdowns(found.timelines)
     verdict = bottleneck.judge(found.timelines, kernels=_measured(found.counters), phase_seconds=found.phases)
+    verdict = replace(verdict, remarks=(*verdict.remarks, *found.remarks))
     if as_json:
         click.echo(
             json.dumps({"ranks": [part.as_json() for part in parts], "verdict": verdict.as_json()}, allow_nan=False)
         )
         return
     for line in (*_breakdown(found.timelines, parts), *_kernels(found.timelines), *verdict.lines()):
-        click.echo(line)
-    notes = [*_remarks(parts, {*verdict.remarks}), *found.remarks]
-    if not found.timelines:
-        notes += [f"{path}: a summary of nsys has no timeline: give the export too" for path in found.summaries]
-    for line in notes:
-        click.secho(f"  note: {line}", fg="yellow")
+        click.echo(_shown(line))
+    for line in _remarks(parts, {*verdict.remarks}):
+        click.secho(f"  note: {_shown(line)}", fg="yellow")
+
+
+def _shown(line: str) -> str:
+    """Names are a file's: what in them would steer a terminal, or cannot be written, is shown as `?`."""
+    return line if line.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
 def _measured(counters: Sequence[Path]) -> pd.DataFrame | None:

@@ -44,6 +44,7 @@ def judged(*timelines: Timeline, **more: object) -> verdict.Verdict:
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert 0 <= found.confidence <= 1
     assert found.lines()[0].startswith(found.bound)
+    assert 2 <= len(found.advice) <= 3
     for one in found.advice:
         assert one.at_most is None or one.at_most >= 1
     return found
@@ -144,6 +145,7 @@ def test_wire_and_waiting_are_not_added_up() -> None:
     found = judged(*ranks)
     assert value(found, "exposed communication") > 20
     assert found.bound == verdict.COMPUTE
+    assert "the wire and waiting together" in found.reason and found.certainty != "high"
 
 
 def test_waiting_less_than_the_wire_takes_is_no_straggler() -> None:
@@ -192,6 +194,7 @@ def test_copies_that_nothing_overlaps_are_input() -> None:
     found = judged(run((20, 4000, MEMORY, copy), (4000, 9980, COMPUTE), marks=FEED))
     assert found.bound == verdict.INPUT
     assert "pin" in found.advice[0].action and "10 copies are pageable" in found.advice[0].action
+    assert not any("loader" in one.action for one in found.advice)
     assert value(found, "pageable copies") == 10
     assert measures.Devices.of([run((20, 4000, MEMORY, copy), (4000, 9980, COMPUTE))]).moves == 0
 
@@ -301,6 +304,18 @@ def test_ranges_of_the_host_decide_where_no_gpu_was_seen() -> None:
     found = judged(*many)
     assert found.bound == verdict.COMMUNICATION and found.certainty == "low"
     assert judged(many[0].but(world_size=1)).bound == verdict.COMPUTE
+
+
+def test_phases_are_shares_of_the_step_and_not_of_what_is_marked() -> None:
+    """PyTorch marks loader and optimizer by itself: between them the step does what nobody marked."""
+    marks = [(0, 100, "ProfilerStep#1"), (0, 3, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")]
+    marks.append((97, 100, "Optimizer.step#SGD.step"))
+    found = judged(timeline(None, marks))
+    assert value(found, "data phase, of the step") == pytest.approx(3)
+    assert value(found, "in no phase, of the step") == pytest.approx(94)
+    assert found.bound == verdict.NOT_ENOUGH
+    assert judged(timeline(None, [*marks, (3, 97, "forward")])).bound == verdict.COMPUTE
+    assert judged(timeline(None, [*marks, (10, 17, "data")])).bound == verdict.INPUT
 
 
 @pytest.mark.parametrize("wrong", [{"epoch": 1.0}, {"data": -1.0}, {"data": float("inf")}])

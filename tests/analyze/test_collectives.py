@@ -72,6 +72,11 @@ def _late(rank: int, of: int = 12, ranks: int = 4, by: int = 500) -> np.ndarray:
     return noise + 10_000 * np.arange(of)[:, None]
 
 
+def test_where_no_rank_is_known_the_straggler_is_named_by_its_file() -> None:
+    ranks = [one.but(rank=None, source=f"of/host{n}.json") for n, one in enumerate(ranks_of(_late(2), 100))]
+    assert collectives.straggler(collectives.match(ranks)).label == "rank ?, GPU 0 of host2.json"
+
+
 @pytest.mark.parametrize("step", [False, True])
 def test_the_straggler_is_named(step: bool) -> None:
     found = collectives.straggler(collectives.match(ranks_of(_late(2), 100, step=step)))

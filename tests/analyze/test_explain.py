@@ -121,6 +121,25 @@ def test_a_fault_is_one_line_and_nothing_on_stdout(
         assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and bad in done.stderr
 
 
+def test_what_is_odd_about_the_files_together_is_in_the_object_too(two_ranks: list[Path], tmp_path: Path) -> None:
+    again = tmp_path / "again.json.gz"
+    again.write_bytes(two_ranks[0].read_bytes())
+    verdict = json.loads(explain("--json", *two_ranks, again).stdout)["verdict"]
+    assert any("are they of one run?" in remark for remark in verdict["remarks"])
+    assert explain(*two_ranks, again).stdout.count("are they of one run?") == 1
+    (tmp_path / "summary.csv").write_text('"Time(%)","Total Time (ns)","Instances"\n')
+    verdict = json.loads(explain("--json", tmp_path / "summary.csv").stdout)["verdict"]
+    assert any("give the export too" in remark for remark in verdict["remarks"])
+
+
+def test_a_name_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    names = [{"id": 0, "name": "GPU\x1b]0;title\x07"}]
+    events = [kernel("\x1b[2Jclear\u202e\x9b1m", 0, 5), kernel("k", 5, 5)]
+    done = explain(write(tmp_path / "rank0.json", made.trace(events, deviceProperties=names)))
+    assert done.exit_code == 0 and "?[2Jclear" in done.stdout and "GPU?]0;title?" in done.stdout
+    assert all(line.isprintable() for line in done.stdout.splitlines())
+
+
 def test_it_needs_neither_torch_nor_pandas(two_ranks: list[Path]) -> None:
     code = (
         "import sys; from hpc_utils.cli import main; main(sys.argv[1:], standalone_mode=False); "

@@ -30,6 +30,18 @@ def test_every_host_and_device_has_its_own_curve_on_one_clock(tmp_path: Path) ->
     assert found["a, cuda:0"].power_watts.tolist() == [400.0] and found["a, cpu"].power_watts.isna().all()
 
 
+def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "monitor").mkdir()
+    whole = "\n".join([HEADER, row(1763.25, "a", "cpu", 5), row(1764.25, "a", "cpu", 7)])
+    for cut in ("17", "1765.25,no", "1765.25,a,"):
+        (tmp_path / "monitor/a.csv").write_text(f"{whole}\n{cut}")
+        found = monitor.read(tmp_path)
+        assert list(found) == ["a, cpu"] and found["a, cpu"].seconds.tolist() == [0.0, 1.0]
+    (tmp_path / "monitor/a.csv").write_text(f"{whole}\nsoon,a,cpu\n")
+    with pytest.raises(ProfileError, match="not what the monitor"):
+        monitor.read(tmp_path)
+
+
 def test_nobody_looked_is_no_error_and_another_file_is(tmp_path: Path) -> None:
     assert monitor.read(tmp_path) == {}
     (tmp_path / "monitor").mkdir()

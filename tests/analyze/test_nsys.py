@@ -234,6 +234,36 @@ def test_a_newer_schema_is_read_and_said(small: Path) -> None:
     assert "schema 3.26.1 of nsys 2026.2.1 is newer than 3.25" in said(nsys.read(small))
 
 
+def test_kernels_without_a_name_are_said(small: Path) -> None:
+    sql(small, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 9999 WHERE rowid <= 7")
+    assert "7 kernels whose names the export does not hold count as compute" in said(nsys.read(small))
+    sql(small, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN demangledName")
+    found = nsys.read(small)
+    assert "names the export does not hold" not in said(found)
+    assert [np.sum(one.ops.kind == COMMUNICATION) for one in found] == [
+        sum(count for (count,) in rows)
+        for rows in (
+            sql(
+                small,
+                "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName "
+                f"WHERE s.value LIKE '%nccl%' AND deviceId = {device}",
+            )
+            for device in (0, 1)
+        )
+    ]
+
+
+def test_work_of_no_known_process_is_that_of_the_only_one(tmp_path: Path) -> None:
+    path = tmp_path / "made.sqlite"
+    synthetic_export.write(path, kernels=50)
+    [before] = nsys.read(path)
+    for tables in (("MEMCPY", "MEMSET"), ("KERNEL",)):
+        sql(path, *(f"UPDATE CUPTI_ACTIVITY_KIND_{table} SET globalPid = NULL" for table in tables))
+        [one] = nsys.read(path)
+        assert np.array_equal(one.ops.launched, before.ops.launched)
+        assert len(one.ranges) == len(before.ranges)
+
+
 def test_what_nsys_lost_is_repeated(small: Path) -> None:
     rows = "(1, 1, 1, {severity}, '{text}', NULL)"
     lost, other = "Not all CUDA events might have been collected.", "CPU sampling is not available."
@@ -405,7 +435,29 @@ def test_numbers_out_of_all_bounds_are_an_error_or_harmless(small: Path) -> None
                 assert str(small) in str(error)
 
 
-@pytest.mark.parametrize("name", ["a?mode=rwc.sqlite", "50%20.sqlite", "#1.sqlite", "mit Leerzeichen ä.sqlite"])
+@pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS"])
+@pytest.mark.parametrize("value", [2**63 - 1, 2**63 - synthetic_export.EPOCH])
+def test_a_time_that_no_clock_says_is_refused(small: Path, table: str, value: int) -> None:
+    sql(small, f"UPDATE {table} SET end = {value} WHERE rowid = 3")
+    with pytest.raises(ProfileError, match="beyond the year 2262"):
+        nsys.read(small)
+
+
+def test_what_a_file_calls_its_tables_does_not_steer_the_terminal(small: Path) -> None:
+    sql(small, 'CREATE TABLE "\x1b[2J" (a)')
+    with sqlite3.connect(small) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_master SET sql = 'CREATE TABLE ((' WHERE name LIKE '%[2J'")
+    connection.close()
+    with pytest.raises(ProfileError, match="malformed") as refused:
+        nsys.read(small)
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a?mode=rwc.sqlite", "50%20.sqlite", "#1.sqlite", "mit Leerzeichen ä.sqlite", f"{'long' * 61}.sqlite"],
+)
 def test_a_name_is_no_address(small: Path, name: str) -> None:
     path = small.rename(small.with_name(name))
     assert len(nsys.read(path)) == 2

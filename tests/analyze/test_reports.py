@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.analyze import reports
-from hpc_utils.analyze.timeline import ProfileError
+from hpc_utils.analyze.timeline import ProfileError, breakdown
 
 from . import torch_traces as made
 from .torch_traces import kernel, write
@@ -52,8 +53,19 @@ def test_timelines_are_ordered_by_rank_then_device_and_unnumbered_ones_come_last
     put("trace-rank12.json.gz", None, (0,))
     put("rank7.json", 1, (5,))
     put("frank5-nobody.json", None, (2,))
+    for folder in ("rank_9", "results-of-rank4"):
+        (tmp_path / folder).mkdir()
+        put(f"{folder}/trace.json", None, (0,))
     found = reports.gather([tmp_path]).timelines
-    assert [(one.rank, one.device) for one in found] == [(1, 5), (3, 0), (3, 1), (12, 0), (None, 2)]
+    assert [(one.rank, one.device) for one in found] == [
+        (1, 5),
+        (3, 0),
+        (3, 1),
+        (9, 0),
+        (12, 0),
+        (None, 0),
+        (None, 2),
+    ]
     one_by_one = reports.gather([*sorted(tmp_path.iterdir()), tmp_path / "a.json"]).timelines
     assert [one.label for one in one_by_one] == [one.label for one in found]
 
@@ -110,6 +122,24 @@ def test_two_files_of_one_rank_are_said(tmp_path: Path) -> None:
     assert reports.gather([tmp_path / "rank0-a.json"]).remarks == ()
 
 
+def test_files_that_tell_no_rank_are_each_another_rank_and_that_is_said(tmp_path: Path) -> None:
+    """So what they lack is not known, instead of zero; and none is taken for a repeat of the other."""
+    for name in "ab":
+        write(tmp_path / f"{name}.json", made.trace([kernel("k", 1, 1)]))
+    found = reports.gather([tmp_path])
+    assert any("do not say of which rank they are" in remark for remark in found.remarks)
+    assert [part.communication_ns for part in breakdown.breakdowns(found.timelines)] == [None, None]
+    (alone,) = breakdown.breakdowns(reports.gather([tmp_path / "a.json"]).timelines)
+    assert alone.communication_ns == 0
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    code = "import sys; from hpc_utils.analyze import reports; reports.gather(sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "pipe"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "write it to a file" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [("", "is empty"), ("rank,seconds\n", "holds no profile that is known here: expected a PyTorch")],
@@ -122,8 +152,9 @@ def test_what_is_no_profile_is_refused(tmp_path: Path, content: str, why: str) -
 def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="profile=torch"):
         reports.gather([tmp_path])
-    with pytest.raises(ProfileError, match="cannot be read"):
-        reports.gather([tmp_path / "none"])
+    for name in ("none", "n" * 300):
+        with pytest.raises(ProfileError, match="cannot be read"):
+            reports.gather([tmp_path / name])
 
 
 def test_reading_in_several_threads_at_once_does_no_harm(tmp_path: Path) -> None:

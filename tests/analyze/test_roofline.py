@@ -92,6 +92,7 @@ def test_points_are_kernels_of_which_operations_and_bytes_are_known() -> None:
             common | nothing | {"name": "no operations", "flops": 0.0, "dram_bytes": 1e8},
             common | nothing | {"name": "not known", "flops": math.nan, "dram_bytes": 1e8},
             common | nothing | {"name": "no bytes", "flops_fp32": 5.0, "flops": 5.0, "dram_bytes": math.nan},
+            common | nothing | {"name": "no time", "flops_fp32": 5.0, "flops": 5.0, "dram_bytes": 1.0, "duration_ns": 0.0},
         ]
     )  # fmt: skip
     found = roofline.points(frame).set_index("name")

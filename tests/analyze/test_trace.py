@@ -257,6 +257,8 @@ def test_many_ranks_without_communication_are_said_not_shown_as_zero(tmp_path: P
     of_two = one(tmp_path, [kernel("a", 1, 1), step], distributedInfo={"rank": 1, "world_size": 2})
     assert (of_two.rank, of_two.world_size, of_two.remarks) == (1, 2, (NO_COMMUNICATION,))
     assert breakdown(of_two).communication_ns is None and breakdown(of_two).exposed_communication_ns is None
+    odd = one(tmp_path, [kernel("a", 1, 1), step], distributedInfo={"rank": True, "world_size": True})
+    assert (odd.rank, odd.world_size) == (None, None)
     alone = one(tmp_path, [kernel("a", 1, 1), step], distributedInfo={"rank": 0, "world_size": 1})
     assert alone.remarks == () and breakdown(alone).communication_ns == 0
 
@@ -296,6 +298,7 @@ def test_what_kineto_writes_wrong_is_read_all_the_same(tmp_path: Path) -> None:
         (made.trace([kernel("a", 1, 1)], baseTimeNanoseconds=2**63 - 10), "beyond the year"),
         (made.trace([kernel("a", 1, 1, correlation=[1])]), "a kind that torch.profiler does not write"),
         (made.trace([event("kernel", "a", 1, 1, pid="GPU")]), "on which device"),
+        (made.trace([kernel("a", 1, 1, device=[0])]), "on which device"),
         ('{"schemaVersion": 1, "traceEvents": ' + "[" * 100_000, "no trace|too deeply|ends too early"),
     ],
 )

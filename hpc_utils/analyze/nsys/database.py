@@ -131,7 +131,7 @@ class Database:
         """{id: text} of those of the table of strings that are asked for."""
         wanted = set(numbers)
         rows = self.rows("StringIds", "id", "value") if wanted else []
-        return {number: str(text) for number, text in rows if number in wanted}
+        return {number: str(text) for number, text in rows if number in wanted and text is not None}
 
     def _numbers(self, table: str, text: str, count: int) -> np.ndarray:
         try:
@@ -164,7 +164,8 @@ class Database:
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where a message repeats a damaged schema
-            raise ProfileError(f"{self.name} cannot be read: {error}. Is it whole? Export it again") from error
+            said = ascii(str(error))[1:-1]  # names of the file's own among it
+            raise ProfileError(f"{self.name} cannot be read: {said}. Is it whole? Export it again") from error
 
 
 def _check(path: Path) -> None:
@@ -185,10 +186,18 @@ def _check(path: Path) -> None:
         raise ProfileError(f"{path} is truncated: {size:,} of {expected:,} bytes. Copy or export it again")
     for suffix in ("-journal", "-wal"):
         beside = path.with_name(path.name + suffix)
-        if beside.exists() and beside.stat().st_size:
+        if _size(beside):
             raise ProfileError(
                 f"{path} is not finished: {beside.name} lies beside it. Wait for the export, or repeat it"
             )
+
+
+def _size(path: Path) -> int:
+    """bytes; 0 for what is not there, or cannot be: a name that would be too long."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _quoted(name: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ..timeline import COMMUNICATION, MEMORY, NOTHING, UNKNOWN, Ops, Ranges, Timeline, kernels
+from ..timeline import COMMUNICATION, MEMORY, NOTHING, UNKNOWN, Ops, ProfileError, Ranges, Timeline, kernels
 from ..timeline.breakdown import NO_COMMUNICATION
 from . import identity, nvtx, report, session
 from .database import Database
@@ -25,6 +25,9 @@ COPIES = (
 )  # fmt: skip
 FROM_HOST, TO_HOST = (1, 3), (2, 4)
 PAGEABLE, PINNED = 0, 1  # ENUM_CUDA_MEM_KIND
+
+NOBODY = -1  # a process that is not known
+LATEST = 2**63  # ns: beyond, int64 holds none
 
 NODES = "Collect with --cuda-graph-trace=node"
 NO_GPU = "no events of a GPU: nothing is known of a device's work"
@@ -54,10 +57,10 @@ def _timelines(source: str, database: Database) -> list[Timeline]:
     ranges, open_ranges = nvtx.ranges(database)
     began = session.epoch(database)
     for own in ranges.values():
-        _shift(own, began)
+        _shift(own, began, source)
     work = _Work(database)
     devices = session.Devices(database)
-    found: list[tuple[int | None, int | None, Ops | None]] = list(work.devices())
+    found: list[tuple[int | None, int | None, Ops | None]] = list(work.devices(list(ranges)))
     if not found:
         remarks.append(NO_GPU)
         found = [(process, None, None) for process in sorted(ranges)] or [(None, None, None)]
@@ -72,7 +75,7 @@ def _timelines(source: str, database: Database) -> list[Timeline]:
     several = len(found) > 1 or (world_size or 1) > 1
     timelines = []
     for rank, (process, device, ops) in zip(ranks, found, strict=True):
-        _shift(ops, began)
+        _shift(ops, began, source)
         own = ranges.get(process, NOTHING)
         said = [*remarks, *([] if len(own) else [NO_RANGES])]
         if ops is not None and np.all(ops.launched < 0):
@@ -103,12 +106,15 @@ class _Work:
         }
         self._unseen_graphs()
 
-    def devices(self) -> Iterator[tuple[int, int, Ops]]:
-        """(process, device, its work), ordered."""
+    def devices(self, marked: Sequence[int]) -> Iterator[tuple[int, int, Ops]]:
+        """(process, device, its work), ordered; `marked`: the processes that have ranges."""
         if not self._columns:
             return
         process, device, call = (self._columns.pop(name) for name in ("globalPid", "deviceId", "correlationId"))
         process >>= 24
+        if np.any(process == NOBODY):  # `globalPid` may be NULL: then of the only process that there is
+            seen = [one for one in np.unique(process).tolist() if one != NOBODY] or marked
+            process[process == NOBODY] = seen[0] if len(seen) == 1 else NOBODY
         calls = _Calls(self._database)
         for one, chosen in _groups(process):
             self._columns["launched"][chosen] = calls.of(one, call[chosen])
@@ -122,10 +128,14 @@ class _Work:
                 yield one, number, Ops.of(**columns, names=tuple(self._names))
 
     def _kernels(self) -> dict[str, np.ndarray]:
-        part, (name,) = self._part(KERNEL, "demangledName")
+        there = self._database.tables.get(KERNEL, ())
+        part, (name,) = self._part(KERNEL, "demangledName" if "demangledName" in there else "shortName")
         if part:
             numbers = np.unique(name)
             known = self._database.texts(numbers.tolist())
+            if nameless := [number for number in numbers.tolist() if number not in known]:
+                count = np.sum(np.isin(name, nameless))
+                self.remarks.append(f"{count} kernels whose names the export does not hold count as compute")
             self._names = [kernels.bare(known.get(number, f"kernel {number}")) for number in numbers.tolist()]
             part["name"] = np.searchsorted(numbers, name).astype(np.int32)
             part["kind"] = kernels.names_of_kind(self._names)[part["name"]]
@@ -229,8 +239,12 @@ def _groups(keys: np.ndarray) -> Iterator[tuple[int, slice | np.ndarray]]:
         yield key, np.flatnonzero(keys == key)
 
 
-def _shift(one: Ops | Ranges | None, by: int | None) -> None:
+def _shift(one: Ops | Ranges | None, by: int | None, source: str) -> None:
     """Count every time from so many ns earlier: in place, where ten million are no second copy."""
     for times in (getattr(one, name, None) for name in ("start", "end", "launched")):
-        if times is not None and by:
+        if times is None or not len(times):
+            continue
+        if max(abs(int(times.min())), abs(int(times.max()))) + abs(by or 0) >= LATEST:
+            raise ProfileError(f"{source}: a time lies beyond the year 2262, which no clock of a run says")
+        if by:
             np.add(times, by, out=times, where=times != -1)

@@ -151,6 +151,11 @@ class Timeline:
     remarks: tuple[str, ...] = field(default=())
 
     @property
+    def place(self) -> tuple[int | str, int | None]:
+        """What tells it from the others of its run: rank and device; the file where that tells no rank."""
+        return self.source if self.rank is None else self.rank, self.device
+
+    @property
     def label(self) -> str:
         """What tables and pictures call it."""
         rank = "rank ?" if self.rank is None else f"rank {self.rank}"

@@ -116,7 +116,7 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> Breakdown:
 def breakdowns(timelines: Iterable[Timeline]) -> list[Breakdown]:
     """One each, ordered by rank, then device (not known: last)."""
     timelines = list(timelines)
-    several = len({(one.rank, one.device) for one in timelines}) > 1
+    several = len({one.place for one in timelines}) > 1
     found = [breakdown(one, several=several) for one in timelines]
     return sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.device is None, one.device or 0))
 

@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -307,13 +308,23 @@ def _filled(timelines: Sequence[Timeline], ops: list[Ops], rows: list) -> Collec
     return Collectives(
         tuple(one.rank for one in timelines),
         tuple(one.device for one in timelines),
-        tuple(one.label for one in timelines),
+        _labels(timelines),
         tuple(key[1] for (key, _, _), size in zip(rows, sizes, strict=True) for _ in range(size)),
         tuple(key[0] for (key, _, _), size in zip(rows, sizes, strict=True) for _ in range(size)),
         start,
         end,
         moved,
         turn,
+    )
+
+
+def _labels(timelines: Sequence[Timeline]) -> tuple[str, ...]:
+    """What to call them; with their files where that leaves open which is meant."""
+    labels = [one.label for one in timelines]
+    unsure = [labels.count(label) > 1 for label in labels]
+    files = [PurePath(one.source).name for one in timelines]
+    return tuple(
+        f"{label} of {file}" if two else label for label, file, two in zip(labels, files, unsure, strict=True)
     )
 
 
@@ -331,7 +342,7 @@ def _remarked(found: Collectives, timelines: Sequence[Timeline], counted: list, 
     if len(counted) > 3:
         remarks.append(f"{len(counted) - 3} more kinds of collectives are not the same number on all ranks")
     worlds = {one.world_size for one in timelines if one.world_size}
-    seen = len({(one.rank, one.device) for one in timelines})
+    seen = len({one.place for one in timelines})
     if worlds and max(worlds) > seen:
         remarks.append(f"{_MISSING}{max(worlds)} ranks {seen} were profiled: wire time is an upper bound")
     if aligned and len(found):
