@@ -28,6 +28,7 @@ def totals(run) -> list[tuple[int, str]]:
     return [tuple(json.loads(path.read_text())) for path in sorted(run.glob("total*"))]
 
 
+@pytest.mark.soak
 def test_concurrent_groups_find_ports_of_their_own(bench):
     notebook = bench.notebook(GROUP)
     running = [bench.start("run", notebook, "--nproc", 2, "-p", f"seed={seed}") for seed in range(4)]

@@ -79,7 +79,8 @@ def require_same_end(bench: Bench, outcome, undisturbed: dict[str, torch.Tensor]
     assert not (bench.run / "checkpoints").exists()
 
 
-@pytest.mark.parametrize("launcher", [[], soak(["--", *TORCHRUN])], ids=["torchrun", "own-launcher"])
+@pytest.mark.soak  # tests/slurm does it with a job's time limit
+@pytest.mark.parametrize("launcher", [[], ["--", *TORCHRUN]], ids=["torchrun", "own-launcher"])
 def test_usr1_before_the_time_is_up_then_the_same_command_again(bench, run, undisturbed, launcher):
     running = run(*launcher)
     bench.wait_for(lambda: step(bench))

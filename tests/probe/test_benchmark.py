@@ -41,6 +41,7 @@ def copies(*folders: Path) -> list[Path]:
     return [path for folder in folders for path in folder.glob(".hpc-bench-*")]
 
 
+@pytest.mark.soak  # tests/slurm measures on two nodes
 def test_two_ranks_measure_fit_and_keep_a_record(results: Path) -> None:
     command = [*HPC, "bench", "allreduce", "--repeats=2", "--largest=1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)

@@ -102,6 +102,7 @@ def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted
     assert_same_end(desk, uninterrupted)
 
 
+@pytest.mark.soak  # tests/rehearsal cuts nodes' power, the test above resumes
 def test_a_node_that_loses_power_is_replaced_and_the_run_resumes(desk: Desk, uninterrupted: Weights) -> None:
     """Slurm notices, requeues, and the run goes on from its last checkpoint once there are two nodes again."""
     job = desk.submit_training(parameters=LONG | {"checkpoint_every": 1})

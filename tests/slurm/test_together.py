@@ -40,6 +40,7 @@ def test_two_jobs_of_one_run_measure_it_once(desk: Desk) -> None:
     assert not found.refused
 
 
+@pytest.mark.soak
 def test_submitting_from_inside_a_job_hands_nothing_of_it_on(desk: Desk) -> None:
     """As from JupyterLab on Open OnDemand: the outer job's request and ranks must not shape the inner ones."""
     study = desk.study(ranks="[2]")
@@ -84,6 +85,7 @@ def test_a_failed_run_comes_with_its_last_line_and_what_to_do(desk: Desk) -> Non
     assert "smaller lr" in said
 
 
+@pytest.mark.soak
 def test_cancelled_stays_cancelled_until_it_is_retried(desk: Desk) -> None:
     study = desk.study(ranks="[2]")
     desk.hpc("submit", study, "--cluster", "rehearsal")

@@ -148,7 +148,9 @@ def test_real_runs_write_the_schemas_columns_and_no_other(recorded) -> None:
     allocated = {f"{what}_allocated_bytes" for what in ("peak", "mean", "mode")}
     machine = {"commit", "dirty", "job_id", "pinned", "energy_joules", "energy_source"} | allocated
     rehearsed = {"link_gbit", "compute_profile", "dilation"}
-    assert empty - machine == {"backend", "steps_per_epoch", "profile"} | rehearsed, "parallel=none has no process group"
+    assert empty - machine == {"backend", "steps_per_epoch", "profile"} | rehearsed, (
+        "parallel=none has no process group"
+    )
     assert {path.name for path in result.path.iterdir()} == {
         "claims", "epochs.csv", "provenance.json", "ranks.csv", "run.json", "status.json", "steps.csv.gz"
     }  # fmt: skip
