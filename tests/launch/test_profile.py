@@ -9,7 +9,7 @@ import pytest
 
 from hpc_utils import paths
 from hpc_utils.config import ConfigError
-from hpc_utils.launch import exports
+from hpc_utils.launch import exports, local
 from hpc_utils.launch.place import Place
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.profilers import tools
@@ -58,6 +58,12 @@ def test_a_rank_whose_profiler_does_not_start_says_why(bench: Bench, tmp_path: P
     assert outcome.code == 1
     assert "nsys did not start the rank: no such luck" in bench.status()["reason"]
     assert bench.left() == []
+
+
+def test_ranks_do_not_take_the_shell_s_profiler_for_theirs(tmp_path: Path, monkeypatch) -> None:
+    """Whoever starts ranks under nsys by hand exports it; `hpc run` from the same shell starts its own."""
+    monkeypatch.setenv(tools.UNDER, "nsys:cuda")
+    assert tools.UNDER not in local._environment(tmp_path, here=True)
 
 
 def test_what_cannot_be_exported_is_a_remark(tmp_path: Path, monkeypatch) -> None:
