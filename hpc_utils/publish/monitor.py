@@ -19,7 +19,7 @@ def utilisation(samples: Mapping[str, pd.DataFrame]) -> Figure:
     power = any(frame.power_watts.notna().any() for frame in samples.values())
     figure, panels = plt.subplots(2 + power, 1, figsize=(style.PAGE, 1.1 + 0.95 * (2 + power)), sharex=True)
     for number, (name, frame) in enumerate(samples.items()):
-        colour, line, marker = style.SERIES[number % len(style.SERIES)]
+        colour, line, marker = style.series(number)
         look = {
             "color": colour,
             "linestyle": line,
