@@ -154,8 +154,10 @@ def _marked(mark: str) -> Iterator[tuple[float, int, str]]:
     """(when it was started, number, program) of what runs under that profiler, itself included."""
     import psutil
 
-    for process in psutil.process_iter():
+    for pid in psutil.pids():
         with contextlib.suppress(psutil.Error, OSError):  # gone meanwhile, or somebody else's
+            # Not `process_iter`, which remembers the program: nsys' launcher has the rank's number until it becomes Python.
+            process = psutil.Process(pid)
             if process.environ().get(tools.UNDER) == mark:
                 yield process.create_time(), process.pid, process.exe()
 

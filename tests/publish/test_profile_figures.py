@@ -75,7 +75,7 @@ def test_many_devices_are_told_apart() -> None:
     frame = pd.DataFrame({"seconds": [0, 1], "utilisation": [1, 2], "memory_bytes": [1, 2], "power_watts": np.nan})
     figure = utilisation({f"node{node}, {device}": frame for node in (1, 2) for device in ("cpu", *range(8))})
     looks = {
-        (line.get_color(), line.get_linestyle(), line.get_marker(), line._dash_pattern)
+        (line.get_color(), line.get_linestyle(), line.get_marker(), str(line._dash_pattern))
         for line in figure.axes[0].lines
     }
     assert len(looks) == 18
