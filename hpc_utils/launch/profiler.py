@@ -64,7 +64,12 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
             with _one_at_a_time():
                 with log.open("ab") as said, signals.waiting():
                     process = subprocess.Popen(
-                        command, env=os.environ | ours, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+                        command,
+                        env=os.environ | ours,
+                        stdin=subprocess.DEVNULL,
+                        stdout=said,
+                        stderr=said,
+                        start_new_session=True,  # torchrun tells a rank's whole group; nsys would end, and the rank with it
                     )
                 _begun(process, mark)
             code = _wait(process, mark, heard)

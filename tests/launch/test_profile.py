@@ -94,6 +94,19 @@ def test_the_rank_is_found_although_it_was_another_program_when_it_was_first_see
         rank.communicate()
 
 
+def test_a_profiler_does_not_hear_what_its_rank_s_group_is_told(tmp_path: Path, monkeypatch) -> None:
+    """torchrun tells the whole group of a rank to end: nsys would, and take the rank with it before its checkpoint."""
+    script = 'while [ "${1#/}" = "$1" ]; do shift; done; exec "$@"'  # what follows its options
+    (tmp_path / "nsys").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "nsys").chmod(0o755)
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    say = "import os, pathlib; pathlib.Path('logs/rank0.log').write_text(str(os.getpgid(0)))"
+    monkeypatch.chdir(tmp_path)
+    assert profiler.run({"profile": "nsys", "device": "cpu"}, ["-c", say], tmp_path, 0) == 0
+    assert int((tmp_path / "logs/rank0.log").read_text()) != os.getpgid(0)
+
+
 def test_a_rank_that_nsys_says_left_may_have_been_killed(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "request.json").write_text(json.dumps({"config": {"profile": "nsys", "parallel": "ddp"}}))
