@@ -33,7 +33,7 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
             carry their own intervals.
         curve: as of `Fitted.predict` over rates, for the same batches.
     """
-    figure, (times, off) = plt.subplots(1, 2, figsize=(style.PAGE, 2.6), width_ratios=(3, 2))
+    figure, (times, off) = plt.subplots(1, 2, figsize=(style.PAGE, 2.8), width_ratios=(3, 2))
     many = errors[errors.world_size > 1]
     for (colour, line, marker), batch in zip(
         itertools.cycle(style.SERIES), sorted(set(many.batch_per_device)), strict=False
@@ -66,7 +66,7 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
     off.axhline(0, **style.IDEAL)
     bound = 1.15 * max(11.0, 100 * errors.error.abs().max())
     off.set_ylim(-bound, bound)
-    off.set_ylabel("predicted against measured (%)")
+    off.set_ylabel("prediction's error (%)")
     figure.supxlabel(f"measured: {labels.interval(many)}; bands: the model's", fontsize=7, color="0.35")
     return figure
 
