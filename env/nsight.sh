@@ -13,8 +13,13 @@ stop() {
 }
 
 prefix=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/scaling-compendium/nsight-debian12}
+[[ $prefix == /* ]] || prefix=$PWD/$prefix
 programs=$prefix/usr/bin
 if [ ! -e "$prefix/complete" ]; then
+    # Here it appears whole or not at all: a folder that is not empty and not complete is somebody's.
+    shopt -s nullglob dotglob
+    inside=("$prefix"/*)
+    [ ${#inside[@]} -eq 0 ] || stop "$prefix holds other files: give a folder that is empty, or not there yet"
     for tool in apt-get dpkg-deb; do
         command -v "$tool" >/dev/null || stop "no $tool here: put the nsys of a CUDA toolkit on PATH instead"
     done
@@ -56,7 +61,6 @@ CONF
     done
 
     touch "$work/tree/complete"
-    rm -rf "$prefix"
-    mv -T "$work/tree" "$prefix"
+    mv -T "$work/tree" "$prefix" 2>/dev/null || [ -e "$prefix/complete" ] || stop "cannot write $prefix"
 fi
 echo "$programs"

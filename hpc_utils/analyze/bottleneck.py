@@ -15,6 +15,7 @@ A GPU of which nothing tells why it is idle is "not enough evidence". Without ev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -77,7 +78,9 @@ def judge(
     rest = 0.0 if told else hostside.unmarked(timelines)
     told = told or hostside.phases_of(timelines)
     if told:
-        return hostside.by_phases(told, timelines, remarks, rest)
+        found = hostside.by_phases(told, timelines, remarks, rest)
+        seen = () if measured is None else tuple(measures.counted(measured))
+        return replace(found, evidence=(*found.evidence, *seen))
     if measured is not None:
         return hostside.by_counters(measured, remarks)
     reason = "no events of a GPU, no phases of the host and no counters: nothing to judge by"

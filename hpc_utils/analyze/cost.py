@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .points import SAME, number
+from .points import SAME, number, unwatched
 
 NAN = float("nan")
 HOUR, KWH = 3600, 3.6e6  # s; J
@@ -77,7 +77,8 @@ def to_finish(
 ) -> pd.DataFrame:
     """One row a configuration: what equal work takes, training on `samples` at the measured rate.
 
-    Equal samples are not equal learning where the global batch differs: `to_accuracy` compares that.
+    Equal samples are not equal learning where the global batch differs: `to_accuracy` compares that. Runs that a profiler
+    watched, which costs time of its own, are left out of both.
 
     Args:
         samples: by default what most of the runs trained on.
@@ -86,6 +87,7 @@ def to_finish(
     interval (NaN for a single run); unit; epoch_seconds; efficiency: device-seconds of T of the configuration with the
     fewest devices, all else equal, over this one's; repeats, reached (all); note.
     """
+    runs = unwatched(runs)
     spent = per_run(runs, epochs, prices)
     if samples is None:
         samples = spent.samples.mode().max()
@@ -109,6 +111,7 @@ def to_accuracy(
     """
     if not 0 < target <= 1:
         raise ValueError(f"target={target}: an accuracy is a share, more than 0 and at most 1")
+    runs = unwatched(runs)
     ordered = epochs[epochs.run_id.isin(runs.run_id)].sort_values(["run_id", "epoch"])
     accuracy = _numbers(ordered.test_accuracy)
     reached = ordered[accuracy >= target].groupby("run_id").epoch.first()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from .points import MEASURES, SAME, gather, number
+from .points import MEASURES, SAME, gather, number, unwatched
 
 # What tells curves apart beside `SAME`: `batch` is the fixed one.
 CURVE = ["kind", "batch", "steps_per_epoch"]
@@ -15,7 +15,7 @@ BASELINES = ("none", "ddp")  # one process without a process group: the headline
 def usable(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs that may stand in a scaling figure: not those with more ranks than cores, nor those that a profiler
     watched."""
-    return runs[~runs.oversubscribed.fillna(False).astype(bool) & runs.profile.isna()]
+    return unwatched(runs[~runs.oversubscribed.fillna(False).astype(bool)])
 
 
 def curves(runs: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from . import stats
 from .dilation import undilated
-from .points import links, step_seconds
+from .points import links, step_seconds, unwatched
 
 # What an emulated run shares with those that computed the same. Not `settings`: device and profile are part of them.
 SAME = [
@@ -21,7 +21,9 @@ def against_computed(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataF
     Columns: those of `SAME` (link_gbit is NaN on one rank, which needs none); computed, emulated (s, median of a step's
     time, undilated), computed_repeats, emulated_repeats; ratio (emulated / computed), low, high (its 95 % interval).
     """
-    steps = [_steps(undilated(runs)).groupby(SAME, dropna=False).step.agg(list) for runs in (measured, emulated)]
+    steps = [
+        _steps(undilated(unwatched(runs))).groupby(SAME, dropna=False).step.agg(list) for runs in (measured, emulated)
+    ]
     both = pd.concat(steps, axis=1, keys=["computed", "emulated"]).dropna().reset_index()
     rows = []
     for row in both.itertuples():

@@ -20,7 +20,7 @@ from hpc_utils.collective import Link, Topology, evenly
 
 from .curves import usable
 from .points import step_seconds
-from .stats import CONFIDENCE, Estimate
+from .stats import CONFIDENCE, Estimate, medians
 from .step import Costs, Step, step
 from .work import Work
 
@@ -127,9 +127,11 @@ class Fitted:
 
     def errors(self, measured: pd.DataFrame) -> pd.DataFrame:
         """Predicted against measured, one row a configuration of `measured` (as of `points`): `predict`'s columns and
-        measured (median, s), repeats, error (predicted / measured - 1)."""
-        groups = measured.groupby(POINT)["seconds"].agg(measured="median", repeats="count").reset_index()
-        found = self.predict(groups)
+        measured (median, s) with its 95 % interval in measured_low and measured_high (NaN: a single run), repeats, error
+        (predicted / measured - 1)."""
+        groups = measured.groupby(POINT)["seconds"].agg(list).reset_index(name="each")
+        groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.pop("each").tolist())
+        found = self.predict(groups.astype({"repeats": int}))
         return found.assign(error=found.seconds / found.measured - 1)
 
     def table(self) -> pd.DataFrame:

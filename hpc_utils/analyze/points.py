@@ -21,6 +21,11 @@ ESTIMATES = [name + end for name in MEASURES for end in ("", "_low", "_high")]
 COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats"]
 
 
+def unwatched(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs whose times and costs may be compared: not those that a profiler watched."""
+    return runs[runs.profile.isna()]
+
+
 def points(runs: pd.DataFrame) -> pd.DataFrame:
     """One row a configuration, measured in `repeats` runs: of each measure the median and its interval.
 

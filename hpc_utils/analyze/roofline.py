@@ -93,6 +93,15 @@ def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def roofs(points: pd.DataFrame) -> dict[str, float]:
+    """Operations/s at most of each GPU that `peaks` knows, in the fastest precision of its kernels in `points`."""
+    known = points[points.attainable.notna()]
+    return {
+        device: max(peaks.find(device).flops[precision] for precision in set(own.precision))
+        for device, own in known.groupby("device")
+    }
+
+
 def bandwidths(kernels: pd.DataFrame) -> dict[str, float]:
     """Byte/s of each GPU's DRAM, as its own counters say (`ncu.read`): what moved, over the share of the peak that it was.
 

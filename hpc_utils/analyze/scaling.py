@@ -7,7 +7,7 @@ import pandas as pd
 
 from . import stats
 from .curves import CURVE, against_one, curves, usable
-from .points import ESTIMATES, POINT, SAME, gather, number, points
+from .points import ESTIMATES, POINT, SAME, gather, number, points, unwatched
 
 PLACE = ["parallel", "nodes", "ranks_per_node", "world_size", "layout", "global_batch", "batch_per_device"]
 LINE = [*SAME, *CURVE, "baseline"]  # what a drawn line's points share
@@ -15,12 +15,13 @@ GAIN = ["speedup", "speedup_low", "speedup_high", "efficiency", "low", "high", "
 
 
 def throughput(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a configuration: median throughput (sample/s) with its 95 % interval over repeats.
+    """One row a configuration: median throughput (sample/s) with its 95 % interval over repeats; without the runs that a
+    profiler watched.
 
     Columns: those of `SAME` and `POINT` (parallel, nodes, ranks_per_node, world_size, global_batch, batch_per_device,
     steps_per_epoch), layout; throughput, low, high, repeats.
     """
-    found = points(runs).rename(columns={"throughput_low": "low", "throughput_high": "high"})
+    found = points(unwatched(runs)).rename(columns={"throughput_low": "low", "throughput_high": "high"})
     return found[[*SAME, *POINT, "layout", "throughput", "low", "high", "repeats"]]
 
 

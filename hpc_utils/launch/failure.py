@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hpc_utils.profilers.tools import STARTING
 from hpc_utils.records.folder import read_json
 from hpc_utils.signals import Stopped
 
@@ -82,6 +83,8 @@ def _silent(folder: Path, returncode: int, spoke: set[int]) -> str:
         if rank in spoke or (place and code == -signal.SIGTERM):
             continue
         how = f"was killed by {_name(-code)}" if code < 0 else f"left with exit code {code} and without an error"
+        if code > 0 and (profile := asked.get("config", {}).get("profile")) in STARTING:
+            how += f" (or was killed: {profile}, which had started it, tells no signal)"
         return f"rank {rank} {how}; its last lines:\n{_last_words(folder / 'logs' / f'rank{rank}.log')}"
     return ""
 

@@ -167,7 +167,7 @@ def _command(request: Request, folder: Path, launcher: Sequence[str]) -> list[st
 
 
 def _environment(folder: Path, *, here: bool) -> dict[str, str]:
-    """The ranks' environment: the run's folder, and no trace of a launcher that we may run under.
+    """The ranks' environment: the run's folder, and no trace of a launcher or profiler that we may run under.
 
     Ranks on this machine (`here`) end with us; those that another launcher starts are its own to end.
     """
@@ -175,7 +175,7 @@ def _environment(folder: Path, *, here: bool) -> dict[str, str]:
     clean = {
         name: value
         for name, value in os.environ.items()
-        if name not in (*inherited, "MASTER_PORT") and not name.startswith("TORCHELASTIC_")
+        if name not in (*inherited, "MASTER_PORT", tools.UNDER) and not name.startswith("TORCHELASTIC_")
     }
     # torchrun would set 1 and warn; every rank sets its own number of threads anyway (threads_per_rank).
     ours = {RUN_DIR: str(folder), "PYTHONUNBUFFERED": "1"} | ({PARENT: str(os.getpid())} if here else {})

@@ -64,7 +64,12 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
             with _one_at_a_time():
                 with log.open("ab") as said, signals.waiting():
                     process = subprocess.Popen(
-                        command, env=os.environ | ours, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+                        command,
+                        env=os.environ | ours,
+                        stdin=subprocess.DEVNULL,
+                        stdout=said,
+                        stderr=said,
+                        start_new_session=True,  # torchrun tells a rank's whole group; nsys would end, and the rank with it
                     )
                 _begun(process, mark)
             code = _wait(process, mark, heard)
@@ -154,8 +159,10 @@ def _marked(mark: str) -> Iterator[tuple[float, int, str]]:
     """(when it was started, number, program) of what runs under that profiler, itself included."""
     import psutil
 
-    for process in psutil.process_iter():
+    for pid in psutil.pids():
         with contextlib.suppress(psutil.Error, OSError):  # gone meanwhile, or somebody else's
+            # Not `process_iter`, which remembers the program: nsys' launcher has the rank's number until it becomes Python.
+            process = psutil.Process(pid)
             if process.environ().get(tools.UNDER) == mark:
                 yield process.create_time(), process.pid, process.exe()
 

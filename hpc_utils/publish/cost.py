@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.transforms import Bbox
 
 from . import style
 
-# Where a point's label stands, by number format: points of two formats often lie on top of each other.
-CORNERS = dict(
-    zip(style.COLOURS, (("left", 4, 4), ("right", -4, -9), ("left", 4, -9), ("right", -4, 4)), strict=True)
-)
+# Where a point's label may stand (alignment, points to the right and up), nearest first; which is tried first tells its
+# number format: points of two formats often lie on top of each other.
+PLACES = (("left", 4, 4), ("right", -4, -9), ("left", 4, -9), ("right", -4, 4))
+FARTHER = tuple((side, right, up + (9 if up > 0 else -9) * away) for away in (1, 2, 3) for side, right, up in PLACES)
+CORNERS = dict(zip(style.COLOURS, PLACES, strict=True))
 SPREAD = 3.0  # largest over smallest, from which an axis is logarithmic
 
 
@@ -50,10 +55,10 @@ def pareto(table: pd.DataFrame, unit: str, *, cost: str = "cost", title: str = "
     axes.plot(
         frontier.wall_seconds / scale, frontier[cost], color="0.25", linewidth=1, zorder=1, label="Pareto frontier"
     )
-    usual = table.global_batch.mode().max()
-    for row in table.itertuples():
+    usual, names = table.global_batch.mode().max(), []
+    for row in table.sort_values("pareto", ascending=False, kind="stable").itertuples():
         side, right, up = CORNERS[row.precision]
-        axes.annotate(
+        name = axes.annotate(
             f"{row.world_size:g}{'*' if row.parallel == 'none' else ''}"
             f"{f' ({row.global_batch:g})' if row.global_batch != usual else ''}",
             (row.wall_seconds / scale, getattr(row, cost)),
@@ -65,6 +70,7 @@ def pareto(table: pd.DataFrame, unit: str, *, cost: str = "cost", title: str = "
             color=style.COLOURS[row.precision] if row.pareto else "0.35",
             path_effects=[withStroke(linewidth=1.5, foreground="white")],  # legible on error bars
         )
+        names.append((name, (CORNERS[row.precision], *PLACES, *FARTHER)))
     _scale(axes, "x", table.wall_seconds / scale)
     _scale(axes, "y", table[cost])
     axes.set_xlabel(f"time ({unit_of_time}), set-up and evaluation included")
@@ -74,7 +80,27 @@ def pareto(table: pd.DataFrame, unit: str, *, cost: str = "cost", title: str = "
     said = ["numbers: devices", *(["* without a group"] if (table.parallel == "none").any() else [])]
     said += [f"(n) global batch, else {usual:g}"] if table.global_batch.nunique() > 1 else []
     figure.supxlabel(f"{', '.join(said)}\n{_interval(table)}", fontsize=7, color="0.35")
+    _apart(figure, names)
     return figure
+
+
+def _apart(figure: Figure, names: Sequence[tuple[Annotation, Sequence[tuple[str, int, int]]]]) -> None:
+    """Each name at the first of its places where no other name and no point is, if there is one."""
+    figure.draw_without_rendering()  # the layout is known from then on
+    point = 3 * figure.dpi / 72  # half a marker, in pixels
+    points = [
+        Bbox([middle - point, middle + point])
+        for middle in (name.axes.transData.transform(name.xy) for name, _ in names)
+    ]
+    taken: list[Bbox] = []
+    for name, places in names:
+        for place in (*places, places[0]):
+            name.set_horizontalalignment(place[0])
+            name.xyann = place[1:]
+            box = name.get_window_extent()
+            if not box.count_overlaps([*points, *taken]):
+                break
+        taken.append(box)
 
 
 def _time(seconds: pd.Series) -> tuple[float, str]:

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
 
-from . import style
+from . import labels, style
 
 # A step's parts from the bottom up: told apart by shade and hatch, in black and white too.
 PARTS = {
@@ -28,10 +29,11 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
     """Left: step times against the link's rate, measured on top of what the model says; right: its error.
 
     Args:
-        errors: as of `Fitted.errors`, of one layout and of one rank, with `held_out` (bool): not fitted on.
+        errors: as of `Fitted.errors`, of one layout and of one rank, with `held_out` (bool): not fitted on. Measured points
+            carry their own intervals.
         curve: as of `Fitted.predict` over rates, for the same batches.
     """
-    figure, (times, off) = plt.subplots(1, 2, figsize=(style.PAGE, 2.6), width_ratios=(3, 2))
+    figure, (times, off) = plt.subplots(1, 2, figsize=(style.PAGE, 2.8), width_ratios=(3, 2))
     many = errors[errors.world_size > 1]
     for (colour, line, marker), batch in zip(
         itertools.cycle(style.SERIES), sorted(set(many.batch_per_device)), strict=False
@@ -44,7 +46,8 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
         for held_out, face in ((False, colour), (True, "white")):
             chosen = rows[rows.held_out == held_out]
             places = chosen.gbit.replace(np.inf, right)
-            times.plot(places, chosen.measured, marker, color=colour, markerfacecolor=face)
+            bars = labels.bars(chosen, "measured", "measured_low", "measured_high")
+            times.errorbar(places, chosen.measured, yerr=bars, fmt=marker, color=colour, markerfacecolor=face)
             off.plot(places, 100 * chosen.error, marker, color=colour, markerfacecolor=face)
     rates = sorted(set(many.gbit.replace(np.inf, curve.gbit.max())))
     unlimited = np.isinf(many.gbit).any()
@@ -63,7 +66,8 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
     off.axhline(0, **style.IDEAL)
     bound = 1.15 * max(11.0, 100 * errors.error.abs().max())
     off.set_ylim(-bound, bound)
-    off.set_ylabel("predicted against measured (%)")
+    off.set_ylabel("prediction's error (%)")
+    figure.supxlabel(f"measured: {labels.interval(many)}; bands: the model's", fontsize=7, color="0.35")
     return figure
 
 
@@ -99,9 +103,10 @@ def parts(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
 
 
 def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
-    """Predicted efficiency against ranks with 95 % intervals, a line for each frame of `Fitted.scaling`, named by its key;
-    strong scaling left, weak right."""
-    figure, panels = plt.subplots(1, 2, figsize=(style.PAGE, 2.5), sharey=True)
+    """Predicted efficiency against ranks with 95 % intervals, a line for each frame of `Fitted.scaling`, named by its key
+    (blanks at its end tell keys apart, and are not shown); strong scaling left, weak right, each in the same order."""
+    figure, panels = plt.subplots(1, 2, figsize=(style.PAGE, 2.7), sharey=True)
+    known: dict[str, Artist] = {}
     for axes, kind in zip(panels, ("strong", "weak"), strict=True):
         own = {label: frame for label, frame in predicted.items() if frame.kind.iloc[0] == kind}
         for (colour, line, marker), (label, frame) in zip(itertools.cycle(style.SERIES), own.items(), strict=False):
@@ -129,7 +134,8 @@ def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.set_title(f"{kind} scaling", pad=9)
         axes.set_xlabel("ranks")
-        axes.legend(loc="lower left" if kind == "weak" else "upper right")
+        known |= {label.strip(): line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(known.values(), known, loc="outside upper center", ncols=4)
     panels[0].set_ylabel("efficiency")
     panels[0].set_ylim(0, 1.12)
     panels[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -143,7 +149,7 @@ def laws(measured: pd.DataFrame, curves: Mapping[str, pd.DataFrame], title: str)
         measured: world_size, seconds (median), low, high, held_out. curves: name -> world_size, seconds.
     """
     figure, axes = plt.subplots(figsize=(style.COLUMN, 2.6))
-    for (colour, line, _), (name, curve) in zip(style.SERIES, curves.items(), strict=False):
+    for (colour, line, _), (name, curve) in zip(itertools.cycle(style.SERIES), curves.items(), strict=False):
         axes.plot(curve.world_size, curve.seconds, color=colour, linestyle=line, label=name)
     for held_out, face in ((False, "0.15"), (True, "white")):
         rows = measured[measured.held_out == held_out]
@@ -177,7 +183,9 @@ def stragglers(replayed: pd.DataFrame, slow: pd.DataFrame) -> Figure:
     times.set_ylim(bottom=0)
     times.set_ylabel("time of a step (s)")
     times.legend(loc="lower right")
-    for (shade, line, marker), (factor, own) in zip(style.SERIES, slow.groupby("slow"), strict=False):
+    for (shade, line, marker), (factor, own) in zip(
+        itertools.cycle(style.SERIES), slow.groupby("slow"), strict=False
+    ):
         longer.plot(
             own.world_size, 100 * (own.longer - 1), color=shade, linestyle=line, marker=marker, markersize=3,
             label=f"one rank {100 * (factor - 1):.0f} % slower",

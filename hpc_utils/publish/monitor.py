@@ -19,7 +19,7 @@ def utilisation(samples: Mapping[str, pd.DataFrame]) -> Figure:
     power = any(frame.power_watts.notna().any() for frame in samples.values())
     figure, panels = plt.subplots(2 + power, 1, figsize=(style.PAGE, 1.1 + 0.95 * (2 + power)), sharex=True)
     for number, (name, frame) in enumerate(samples.items()):
-        colour, line, marker = style.SERIES[number % len(style.SERIES)]
+        colour, line, marker = style.series(number)
         look = {
             "color": colour,
             "linestyle": line,
@@ -31,10 +31,12 @@ def utilisation(samples: Mapping[str, pd.DataFrame]) -> Figure:
         panels[1].plot(frame.seconds, frame.memory_bytes / 2**30, **look)
         if power:
             panels[2].plot(frame.seconds, frame.power_watts, **look)
-    panels[0].set(ylabel="utilisation (%)", ylim=(0, None))
-    panels[1].set(ylabel="memory (GiB)", ylim=(0, None))
+    panels[0].set_ylabel("utilisation (%)")
+    panels[1].set_ylabel("memory (GiB)")
     if power:
-        panels[2].set(ylabel="power (W)", ylim=(0, None))
+        panels[2].set_ylabel("power (W)")
+    for panel in panels:  # what stays the same would lie on the upper edge
+        panel.set_ylim(0, 1.1 * panel.dataLim.ymax if panel.dataLim.ymax > 0 else 1)
     panels[-1].set_xlabel("s since the first sample")
     figure.legend(loc="outside upper center", ncols=min(len(samples), 4), fontsize=7)
     return figure

@@ -23,7 +23,8 @@ def roofline(
     figure, axes = plt.subplots(figsize=(style.COLUMN, 2.7))
     low, high = points.intensity.min() / 4, points.intensity.max() * 8
     dense = np.geomspace(low, high, 100)
-    for (device, own), (colour, line, marker) in zip(points.groupby("device"), style.SERIES, strict=False):
+    for number, (device, own) in enumerate(points.groupby("device")):
+        colour, line, marker = style.series(number)
         flat = (peaks or {}).get(device, np.inf)
         if device in bandwidths:
             axes.plot(dense, np.minimum(dense * bandwidths[device], flat), linestyle=line, color=colour, linewidth=1)

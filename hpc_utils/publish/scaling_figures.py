@@ -7,6 +7,7 @@ emulated.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -38,7 +39,7 @@ def times(table: pd.DataFrame) -> Figure:
     panels = _panels(table)
     figure, grid = _grid(len(panels), down=2)
     for line, (name, label) in zip(grid, quantities, strict=True):
-        for axes, (kind, batch, rows) in zip(line, panels, strict=True):
+        for axes, (kind, title, rows) in zip(line, panels, strict=True):
 
             def ideal(row, ranks, kind=kind, name=name):
                 return getattr(row, name) / ranks if kind == "strong" else np.full(len(ranks), getattr(row, name))
@@ -51,7 +52,7 @@ def times(table: pd.DataFrame) -> Figure:
                 axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
             if name == "step_ms":
                 axes.set(xlabel=None)
-                _head(axes, kind, batch, len(panels))
+                _head(axes, title, len(panels))
         line[0].set_ylabel(label)
     return _explained(figure, table)
 
@@ -75,17 +76,17 @@ def efficiency(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     figure, grid = _grid(across, down=-(-len(panels) // across), sharey=True)
     for empty in grid.flat[len(panels) :]:
         empty.set_axis_off()
-    for axes, (kind, batch, rows) in zip(grid.flat, panels, strict=False):
+    grid[0][0].set_ylim(0, max(1.15, 1.08 * table.high.fillna(table.efficiency).max()))
+    for axes, (kind, title, rows) in zip(grid.flat, panels, strict=False):
         axes.axhline(1, **style.IDEAL)
         middle = max(rows.world_size) ** 0.5
         axes.annotate("ideal", (middle, 1), (0, 3), textcoords="offset points", fontsize=7, color="0.35", ha="center")
         _lines(axes, rows, "efficiency")
-        _head(axes, kind, batch, across)
+        _head(axes, title, across)
         _ranks(axes, rows)
         if targets:
             _target(axes, kind, targets)
     first = grid[0][0]
-    first.set_ylim(0, max(1.15, 1.08 * table.high.fillna(table.efficiency).max()))
     first.set_ylabel("efficiency")
     first.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return _explained(figure, table)
@@ -97,7 +98,7 @@ def memory(table: pd.DataFrame) -> Figure:
     table = table.assign(**{f"mib{end}": table[f"bytes{end}"] / MIB for end in ("", "_low", "_high")})
     panels = _panels(table)
     figure, (line,) = _grid(len(panels), sharey=True)
-    for axes, (kind, batch, rows) in zip(line, panels, strict=True):
+    for axes, (_, title, rows) in zip(line, panels, strict=True):
         for (statistic, (marker, dashes)), shift in zip(STATISTICS.items(), (-0.02, 0, 0.02), strict=True):
             look = {"marker": marker, "linestyle": dashes}
             own = rows[rows.statistic == statistic]
@@ -110,7 +111,7 @@ def memory(table: pd.DataFrame) -> Figure:
                 shift=shift,
                 layouts="above" if statistic == "peak" else "",
             )
-        _head(axes, kind, batch, len(panels))
+        _head(axes, title, len(panels))
         _ranks(axes, rows)
     what = {"allocated": "tensors on a device", "resident": "resident memory of a rank"}
     line[0].set_ylabel(f"{' or '.join(what[kind] for kind in sorted(set(table.memory)))} (MiB)")
@@ -123,9 +124,9 @@ def _curves(table: pd.DataFrame, name: str, label: str, ideal: Callable) -> Figu
     """One quantity, logarithmic like the ranks, so that in proportion to them is a straight line."""
     panels = _panels(table)
     figure, (line,) = _grid(len(panels))
-    for axes, (kind, batch, rows) in zip(line, panels, strict=True):
+    for axes, (_, title, rows) in zip(line, panels, strict=True):
         _lines(axes, rows, name, ideal=ideal)
-        _head(axes, kind, batch, len(panels))
+        _head(axes, title, len(panels))
         _ranks(axes, rows)
         _logarithmic(axes)
     line[0].set_ylabel(label)
@@ -135,11 +136,19 @@ def _curves(table: pd.DataFrame, name: str, label: str, ideal: Callable) -> Figu
 # -- panels ---------------------------------------------------------------------------------------------------
 
 
-def _panels(table: pd.DataFrame) -> list[tuple[str, float, pd.DataFrame]]:
-    """(kind, batch, rows) of each panel."""
+def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """(kind, title, rows) of each panel; where the panels' workloads differ, titles say theirs."""
     if table.empty:
         raise ValueError("no scaling curve: the runs hold no baseline with a multi-rank run of the same work")
-    return [(kind, batch, rows) for (kind, batch), rows in table.groupby(["kind", "batch"])]
+    works = table.groupby(["workload", "dataset"], dropna=False).ngroups
+    panels = []
+    for (kind, batch), rows in table.groupby(["kind", "batch"]):
+        title = f"{kind} scaling, {batch:g} samples a step {'in all' if kind == 'strong' else 'and rank'}"
+        own = rows[["workload", "dataset"]].drop_duplicates()
+        if works > 1 and len(own) == 1:  # of several in one panel the legend tells
+            title += ", " + " on ".join(own.iloc[0].dropna())
+        panels.append((kind, title, rows))
+    return panels
 
 
 def _grid(across: int, down: int = 1, **more) -> tuple[Figure, np.ndarray]:
@@ -147,11 +156,11 @@ def _grid(across: int, down: int = 1, **more) -> tuple[Figure, np.ndarray]:
     return plt.subplots(down, across, figsize=(width, 0.7 + 2.2 * down), squeeze=False, **more)
 
 
-def _head(axes: Axes, kind: str, batch: float, across: int) -> None:
-    """The panel's title, on two lines where more than two panels stand side by side."""
-    work = f"{batch:g} samples a step {'in all' if kind == 'strong' else 'and rank'}"
-    narrow = across > 2
-    axes.set_title(f"{kind} scaling,{chr(10) if narrow else ' '}{work}", **({"fontsize": 7.5} if narrow else {}))
+def _head(axes: Axes, title: str, across: int) -> None:
+    """The panel's title, on as many lines as the panel's width takes."""
+    size = 7.5 if across > 2 else 9
+    inches = min(style.PAGE / across, style.COLUMN) - 0.45  # less what stands left of the axis
+    axes.set_title(textwrap.fill(title, int(inches * 72 / (0.55 * size))), fontsize=size)
 
 
 def _ranks(axes: Axes, rows: pd.DataFrame) -> None:
@@ -181,7 +190,8 @@ def _target(axes: Axes, kind: str, targets: Targets) -> None:
     else:
         most = targets.weak_variation
         axes.axhspan(1 / (1 + most), 1 / (1 - most), color="0.93", zorder=0)
-        axes.annotate(f"target: step time within {most:.0%}", (left, 1 / (1 + most)), (0, -3), **words)
+        # Where no curve comes: each begins at 100 %.
+        axes.annotate(f"target: step time within {most:.0%} (grey)", (left, 0), (0, 10), **words)
 
 
 def _explained(figure: Figure, table: pd.DataFrame) -> Figure:
@@ -272,10 +282,13 @@ def _name_layouts(axes: Axes, rows: pd.DataFrame, column: str, *, above: bool) -
     """Each layout on several nodes once, beyond all points that have it."""
     places = rows.drop_duplicates(["world_size", "nodes"]).sort_values(["world_size", "nodes"])
     other = places.world_size.duplicated()
-    look = {"textcoords": "offset points", "ha": "center", "va": "bottom" if above else "top", "fontsize": 6}
+    look = {"textcoords": "offset points", "ha": "center", "fontsize": 6}
     for place, beside in zip(places.itertuples(), np.where(other, 1 + OTHER, 1), strict=True):
         if place.nodes > 1:
             same = rows[(rows.world_size == place.world_size) & (rows.nodes == place.nodes)]
-            end = same[f"{column}_{'high' if above else 'low'}"].fillna(same[column])
-            spot = (place.world_size * beside, end.max() if above else end.min())
-            axes.annotate(place.layout, spot, (0, 3 if above else -3), color="0.35", **look)
+            low, high = (same[f"{column}_{end}"].fillna(same[column]) for end in ("low", "high"))
+            bottom, top = axes.get_ylim()
+            up = above or (bottom == 0 and low.min() < 0.15 * top)  # else it would stand on the axis
+            spot = (place.world_size * beside, high.max() if up else low.min())
+            look["va"] = "bottom" if up else "top"
+            axes.annotate(place.layout, spot, (0, 3 if up else -3), color="0.35", **look)

@@ -22,6 +22,12 @@ SERIES = (
 IDEAL = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1}
 
 
+def series(number: int) -> tuple:
+    """Colour, line and marker of the so many-th: of `SERIES`, and once those are used up other combinations of them (25)."""
+    many, again = len(SERIES), number // len(SERIES)
+    return tuple(SERIES[(number + part * again) % many][part] for part in range(3))
+
+
 def apply() -> None:
     """Set matplotlib, seaborn and pandas up for all figures and tables that follow."""
     import matplotlib as mpl

@@ -76,6 +76,9 @@ class Window:
         length: steps; fewer where the epoch ends before. synchronize: waits for the device, so that the window holds
             the work of its steps and no other. pause: a context in which all ranks stand still and no time counts.
 
+    Where the watcher cannot begin, the window is open all the same, and empty: at its end all ranks stand still, and one
+    that did not would meet the others in no collective any more.
+
     Attributes:
         problems: what went wrong, in words; the run goes on.
     """
@@ -92,7 +95,7 @@ class Window:
         self._watcher, self._length = watcher, length
         self._synchronize, self._pause = synchronize, pause
         self._step, self._seen, self._taken = Step(), 0, 0
-        self._is_armed, self._is_due, self._is_open = False, True, False
+        self._is_armed, self._is_due, self._is_open, self._is_watched = False, True, False, False
         self.problems: list[str] = []
         self.facts: dict[str, Any] = {"tool": profile, "version": watcher.version, "steps": 0}
 
@@ -108,7 +111,7 @@ class Window:
         while True:
             if self._seen == BEFORE and self._is_due and done - behind != left:
                 self._open(epoch, done + 1)
-            if self._is_open:
+            if self._is_watched:
                 self._step.begin(self._watcher.speaker or _Nobody())
             try:
                 batch = next(source)
@@ -138,6 +141,9 @@ class Window:
         if not self._is_open:
             return
         self._is_open = False
+        if not self._is_watched:
+            return
+        self._is_watched = False
         try:
             self._step.abandon()
             self._synchronize()
@@ -147,14 +153,14 @@ class Window:
         self.facts |= {"steps": self._taken, "ended": time.time()}
 
     def _open(self, epoch: int, step: int) -> None:
-        self._is_due = False
+        self._is_due, self._is_open = False, True
         self._synchronize()
         try:
             self._watcher.open()
         except Exception as error:
             self.problems.append(f"no profile: {type(error).__name__}: {error}")
             return
-        self._is_open = True
+        self._is_watched = True
         self.facts |= {"epoch": epoch, "first_step": step, "begun": time.time()}
 
 

@@ -272,6 +272,15 @@ def test_counters_alone_say_little() -> None:
 # Without a GPU
 
 
+def test_counters_beside_the_phases_of_their_run_are_told() -> None:
+    """The run's own clocks decide; what was counted is not silently dropped."""
+    seconds = {"data": 0.0, "forward": 0.3, "backward": 0.6, "optimizer": 0.1}
+    found = judged(phase_seconds=seconds, kernels=_counters(0.3, 0.9))
+    assert found.bound == verdict.COMPUTE
+    assert value(found, "kernels' use of DRAM bandwidth") == pytest.approx(90)
+    assert value(found, "forward phase, of the step") == pytest.approx(30)
+
+
 def test_phases_of_a_run_decide_where_no_gpu_was_seen() -> None:
     seconds = {"data": 0.3, "forward": 0.2, "backward": 0.4, "optimizer": 0.1}
     found = judged(phase_seconds=seconds)

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import cost
+from hpc_utils.analyze import cost, scaling
 from hpc_utils.analyze.recommend import recommend
 from hpc_utils.launch.resources import NodeType
 from hpc_utils.records import schema
@@ -61,6 +61,14 @@ def test_what_is_not_known_is_absent_and_not_zero() -> None:
     assert row.device_hours > 0
     nothing = epochs.assign(energy_joules=pd.Series([None, None], dtype=object))
     assert cost.per_run(runs, nothing, PRICES).energy_kwh.isna().all()
+
+
+def test_what_a_profiler_watched_is_no_configuration_to_use() -> None:
+    runs, epochs = records({"world": 1, "seconds": 1000.0}, {"world": 1, "seconds": 900.0, "profile": "torch"})
+    assert cost.to_finish(runs, epochs, PRICES).seconds.tolist() == [1000]
+    assert len(cost.to_accuracy(runs, epochs, 0.1, PRICES)) == 1
+    speed = scaling.throughput(runs)
+    assert speed.throughput.tolist() == [runs.throughput[0]], "nor a bar among the others"
 
 
 def test_equal_work_is_compared_at_the_measured_rate_and_the_start_is_paid_once() -> None:

@@ -105,6 +105,17 @@ def test_points_are_kernels_of_which_operations_and_bytes_are_known() -> None:
     assert roofline.points(frame, "unheard of").share.isna().all()
 
 
+def test_a_roof_is_that_of_the_fastest_precision_that_was_used():
+    points = pd.DataFrame(
+        [
+            {"device": "NVIDIA A100-SXM4-40GB", "precision": "fp32", "attainable": 1e12},
+            {"device": "NVIDIA A100-SXM4-40GB", "precision": "fp64", "attainable": 1e12},
+            {"device": "NVIDIA RTX A2000", "precision": "fp32", "attainable": math.nan},
+        ]
+    )
+    assert roofline.roofs(points) == {"NVIDIA A100-SXM4-40GB": 19.5e12}
+
+
 def test_a_gpu_s_bandwidth_follows_from_its_counters_or_from_the_table():
     kernels = pd.DataFrame(
         [

@@ -12,9 +12,10 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "env/nsight.sh"
 
 
-def unpack(*arguments: object, **environment: str) -> subprocess.CompletedProcess:
+def unpack(*arguments: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [str(SCRIPT), *map(str, arguments)],
+        cwd=cwd,
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -35,6 +36,19 @@ def test_what_is_unpacked_is_not_unpacked_again(tmp_path: Path) -> None:
     (tmp_path / "complete").touch()
     done = unpack(tmp_path, PATH="/nowhere:/bin:/usr/bin")
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}/usr/bin\n")
+
+
+def test_a_folder_with_somebody_s_files_is_left_alone(tmp_path: Path) -> None:
+    theirs = tmp_path / "tools/.kept"
+    theirs.parent.mkdir()
+    theirs.write_text("theirs")
+    for tool in ("apt-get", "dpkg-deb"):  # no network: whatever it would unpack, it is not what matters here
+        (tmp_path / tool).write_text("#!/bin/sh\nexit 0\n")
+        (tmp_path / tool).chmod(0o755)
+    done = unpack("tools", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{theirs.parent} holds other files" in done.stderr
+    assert theirs.read_text() == "theirs"
 
 
 def test_without_apt_it_says_what_else_would_do(tmp_path: Path) -> None:

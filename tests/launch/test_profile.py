@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from hpc_utils import paths
 from hpc_utils.config import ConfigError
-from hpc_utils.launch import exports
+from hpc_utils.launch import exports, failure, local, profiler
 from hpc_utils.launch.place import Place
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.profilers import tools
@@ -58,6 +62,58 @@ def test_a_rank_whose_profiler_does_not_start_says_why(bench: Bench, tmp_path: P
     assert outcome.code == 1
     assert "nsys did not start the rank: no such luck" in bench.status()["reason"]
     assert bench.left() == []
+
+
+def test_ranks_do_not_take_the_shell_s_profiler_for_theirs(tmp_path: Path, monkeypatch) -> None:
+    """Whoever starts ranks under nsys by hand exports it; `hpc run` from the same shell starts its own."""
+    monkeypatch.setenv(tools.UNDER, "nsys:cuda")
+    assert tools.UNDER not in local._environment(tmp_path, here=True)
+
+
+def test_the_rank_is_found_although_it_was_another_program_when_it_was_first_seen() -> None:
+    """nsys' launcher becomes the rank's Python: what is older under the same number may not be remembered."""
+    mark = f"nsys:nvtx:{os.getpid()}:18"
+    become = 'read go; exec "$0" -c "print(1, flush=True); input()"'
+    rank = subprocess.Popen(
+        ["sh", "-c", become, sys.executable],
+        env=os.environ | {tools.UNDER: mark},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+    try:
+        while not list(profiler._marked(mark)):
+            time.sleep(0.01)
+        assert profiler._trains(mark) is None
+        rank.stdin.write("go\n")
+        assert rank.stdout.readline() == "1\n"
+        assert profiler._trains(mark) == rank.pid
+    finally:
+        rank.kill()
+        rank.communicate()
+
+
+def test_a_profiler_does_not_hear_what_its_rank_s_group_is_told(tmp_path: Path, monkeypatch) -> None:
+    """torchrun tells the whole group of a rank to end: nsys would, and take the rank with it before its checkpoint."""
+    script = 'while [ "${1#/}" = "$1" ]; do shift; done; exec "$@"'  # what follows its options
+    (tmp_path / "nsys").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "nsys").chmod(0o755)
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    say = "import os, pathlib; pathlib.Path('logs/rank0.log').write_text(str(os.getpgid(0)))"
+    monkeypatch.chdir(tmp_path)
+    assert profiler.run({"profile": "nsys", "device": "cpu"}, ["-c", say], tmp_path, 0) == 0
+    assert int((tmp_path / "logs/rank0.log").read_text()) != os.getpgid(0)
+
+
+def test_a_rank_that_nsys_says_left_may_have_been_killed(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "request.json").write_text(json.dumps({"config": {"profile": "nsys", "parallel": "ddp"}}))
+    (tmp_path / "logs/launcher.log").write_text(
+        "Root Cause (first observed failure):\n  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 5)\n"
+    )
+    assert "rank 1 left with exit code 1 and without an error (or was killed: nsys" in failure.explain(tmp_path, 1)
 
 
 def test_what_cannot_be_exported_is_a_remark(tmp_path: Path, monkeypatch) -> None:

@@ -60,6 +60,19 @@ def test_single_runs_and_other_batches_are_said() -> None:
     assert "single runs" in shown and "12 (512)" in shown and "global batch, else 768" in shown
 
 
+def test_names_of_points_that_lie_together_can_be_read() -> None:
+    """Neither on each other nor on a point, also where points are told apart by less than a name is wide."""
+    one = table().iloc[[0, 0, 0, 2]].assign(parallel=["none", "ddp", "ddp", "ddp"], global_batch=[768, 768, 128, 128])
+    figure = cost.pareto(one.assign(wall_seconds=[100.0, 101, 99, 200], cost=[1.0, 1.01, 1.02, 3]), "GPU-hours")
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert [text.get_text() for text in axes.texts] == ["1*", "1", "1 (128)", "12 (128)"]
+    assert not any(box.count_overlaps(boxes[:number]) for number, box in enumerate(boxes))
+    points = [axes.transData.transform(text.xy) for text in axes.texts]
+    assert not any(box.contains(*point) for box in boxes for point in points)
+
+
 def test_nothing_to_draw_is_said() -> None:
     with pytest.raises(ValueError, match="no configuration"):
         cost.pareto(table().iloc[:0], "GPU-hours")

@@ -32,6 +32,22 @@ def test_held_out_points_are_hollow_and_an_unlimited_link_has_its_place(held_out
     assert times.get_ylabel() == "time of a step (s)" and "held out" in figure.legends[0].get_texts()[-1].get_text()
 
 
+def test_measured_points_carry_their_intervals():
+    runs = measured([math.inf, 1.0])
+    fitted = perfmodel.fit(runs, work())
+    errors = fitted.errors(runs).assign(held_out=False)
+    assert (errors.repeats == 3).all() and (errors.measured_low < errors.measured).all()
+    assert errors.measured.tolist() == pytest.approx(runs.groupby(perfmodel.POINT).seconds.median().tolist())
+    figure = model.validation(
+        errors, fitted.predict(errors[errors.world_size > 1][perfmodel.POINT].replace(math.inf, 40.0))
+    )
+    bars = [bar for one in figure.axes[0].containers for path in one[2] for bar in path.get_segments()]
+    drawn = sorted(end for bar in bars for end in (bar[:, 1].min(), bar[:, 1].max()))
+    many = errors[errors.world_size > 1]
+    assert drawn == pytest.approx(sorted([*many.measured_low, *many.measured_high]))
+    assert "3 repeats" in figure.get_supxlabel()
+
+
 def test_bars_add_up_to_the_step_and_say_where_extrapolation_begins(held_out):
     frame = held_out[0].scaling("weak", 32, WORLDS, gbit=1.0)
     (axes,) = model.parts({"weak": frame}, measured_to=2).axes
@@ -45,9 +61,14 @@ def test_bars_add_up_to_the_step_and_say_where_extrapolation_begins(held_out):
 
 
 def test_reach_draws_strong_and_weak_apart(held_out):
-    frames = {f"{kind} at 1": held_out[0].scaling(kind, 32, WORLDS, gbit=1.0) for kind in ("strong", "weak")}
-    strong, weak = model.reach(frames, measured_to=2).axes
-    assert [axes.get_legend().get_texts()[0].get_text() for axes in (strong, weak)] == list(frames)
+    frames = {
+        f"at 1 Gbit/s{blank}": held_out[0].scaling(kind, 32, WORLDS, gbit=1.0)
+        for kind, blank in (("strong", ""), ("weak", " "))
+    }
+    figure = model.reach(frames, measured_to=2)
+    assert [axes.get_title() for axes in figure.axes] == ["strong scaling", "weak scaling"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["at 1 Gbit/s"], "one for both"
+    assert not any(axes.get_legend() for axes in figure.axes), "none covers a curve"
 
 
 def test_laws_and_stragglers_show_each_curve(held_out):

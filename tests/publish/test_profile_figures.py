@@ -66,8 +66,25 @@ def test_power_has_a_panel_only_where_somebody_measured_it() -> None:
     frame = pd.DataFrame(
         {"seconds": [0, 1], "utilisation": [90, 95], "memory_bytes": [2**30, 2**30], "power_watts": np.nan}
     )
-    assert len(utilisation({"node1, cpu": frame}).axes) == 2
+    lower = utilisation({"node1, cpu": frame}).axes
+    assert len(lower) == 2 and lower[1].get_ylim()[1] > 1.05, "what stays the same is not on the edge"
     assert len(utilisation({"node1, cuda:0": frame.assign(power_watts=400.0)}).axes) == 3
+
+
+def test_many_devices_are_told_apart() -> None:
+    """A node of eight GPUs beside its processors, twice: no two look alike; nor do GPUs under a roof, and none is left out."""
+    frame = pd.DataFrame({"seconds": [0, 1], "utilisation": [1, 2], "memory_bytes": [1, 2], "power_watts": np.nan})
+    figure = utilisation({f"node{node}, {device}": frame for node in (1, 2) for device in ("cpu", *range(8))})
+    looks = {
+        (line.get_color(), line.get_linestyle(), line.get_marker(), str(line._dash_pattern))
+        for line in figure.axes[0].lines
+    }
+    assert len(looks) == 18
+    points = pd.DataFrame(
+        {"name": "k", "device": [f"G{n}" for n in range(7)], "precision": "fp32", "intensity": 4.0, "achieved": 1e12}
+    )
+    figure = roofline.roofline(points, {})
+    assert len(figure.axes[0].get_legend().get_texts()) == 7
 
 
 def test_the_roof_bends_where_arithmetic_becomes_the_limit() -> None:

@@ -93,6 +93,37 @@ def test_efficiency_shows_both_baselines_and_the_targets(table) -> None:
     assert len(places) == 6 and min(np.diff(places)) > 0.03, "markers do not cover each other"
 
 
+def test_panels_of_several_workloads_say_which_and_titles_keep_to_their_panels(runs: pd.DataFrame) -> None:
+    own = runs[(runs.precision == "fp32") & ~runs.emulated]
+    both = [own, own.assign(workload="transformer", dataset="other", batch_per_device=own.batch_per_device + 1000,
+                            global_batch=own.global_batch + 1000 * own.world_size)]  # fmt: skip
+    table = scaling.efficiency(pd.concat(both, ignore_index=True))
+    assert table.groupby(["kind", "batch"]).ngroups >= 3
+    for draw in ("throughput", "times", "efficiency"):
+        figure = getattr(scaling_figures, draw)(table)
+        figure.canvas.draw()
+        titles = [axes.title for axes in figure.axes if axes.get_title()]
+        assert {"other" in title.get_text().replace("\n", " ") for title in titles} == {True, False}
+        boxes = [title.get_window_extent() for title in titles]
+        assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+        assert not any(box.count_overlaps(boxes[:number]) for number, box in enumerate(boxes))
+    assert "other" not in texts(scaling_figures.efficiency(scaling.efficiency(own)))
+
+
+def test_words_stand_neither_on_the_axis_nor_on_a_curve() -> None:
+    """A layout whose points are near zero is named above them; the target of weak scaling where no curve comes."""
+    curve = {"1x2": 0.5, "2x1": 0.08, "4x1": 0.05}
+    figure = scaling_figures.efficiency(scaling.efficiency(study(weak=curve)), Targets())
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    bottom = axes.get_window_extent().y0
+    named = [text for text in axes.texts if text.get_text() in curve]
+    assert len(named) == 2 and all(text.get_window_extent().y0 > bottom for text in named)
+    (target,) = (text.get_window_extent() for text in axes.texts if "target" in text.get_text())
+    paths = [line.get_path().transformed(axes.transData) for line in axes.lines if len(line.get_xdata()) > 2]
+    assert paths and not any(path.intersects_bbox(target, filled=False) for path in paths)
+
+
 def test_points_of_different_code_are_no_curve(runs: pd.DataFrame) -> None:
     """Two states of the code at the same layouts: two lines, each named, none joining them."""
     both = pd.concat([runs.assign(digest=digest) for digest in ("1111aaaa", "2222bbbb")], ignore_index=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import json
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,39 @@ def test_a_run_that_ends_inside_the_window_leaves_what_was_seen(
         assert about["steps"] == 5 and about["first_step"] > 6
         assert Counter(name for name, *_ in ranges(again.path))["step"] == 5
         assert (run / "earlier/0001/profile/rank0.trace.json.gz").exists()
+
+
+def test_ranks_stand_still_together_though_one_cannot_be_watched() -> None:
+    """What all do at the window's end, that rank does too, or it would meet the others in no collective any more."""
+    stood: dict[str, list[int]] = {}
+    for name, words in (("watched", ""), ("blind", "no space left")):
+
+        class Watcher:
+            version, speaker = "1", None
+
+            def __init__(self, words: str) -> None:
+                self.words = words
+
+            def open(self) -> None:
+                if self.words:
+                    raise OSError(self.words)
+
+            def close(self) -> None:
+                assert not self.words, "nothing was begun that could be ended"
+
+        done = [0]
+
+        @contextlib.contextmanager
+        def pause(name: str = name, done: list[int] = done) -> Iterator[None]:
+            stood.setdefault(name, []).append(done[0])
+            yield
+
+        one = window.Window("cpu", Watcher(words), 3, synchronize=lambda: None, pause=pause)
+        for _ in one.over(range(9), epoch=1, done=0, left=9):
+            done[0] += 1
+        assert one.facts["steps"] == (0 if words else 3)
+        assert one.problems == ([f"no profile: OSError: {words}"] if words else [])
+    assert stood["watched"] == stood["blind"] == [5]
 
 
 def test_a_loop_of_one_s_own_is_profiled_too(results: Path) -> None:
