@@ -90,7 +90,8 @@ def by_phases(
     elif data >= LOADER:
         losses.append(Loss(INPUT, data, beyond(data, LOADER)))
     if wire is not None and wire >= EXPOSED:
-        losses.append(Loss(COMMUNICATION, wire, beyond(wire, EXPOSED)))
+        waits = Doubt(0.7, "waiting for slower ranks is counted too")
+        losses.append(Loss(COMMUNICATION, wire, beyond(wire, EXPOSED), (waits,)))
     if wire is None and _several(timelines) and shares.get("forward"):
         excess = max(shares.get("backward", 0.0) - BACKWARD * shares["forward"], 0.0)
         evidence.append(percent("backward beyond two forward passes", excess, "<", EXPOSED))

@@ -43,7 +43,8 @@ class Reports:
     Attributes:
         timelines: ordered by rank, then device; those without come last. counters: the ncu reports.
         summaries: the CSVs of `nsys stats`.
-        phases: seconds a step under data, forward, backward, optimizer: the records of the run, if its folder was given.
+        phases: seconds a step under data, forward, backward, optimizer, and exposed communication where DDP counted it,
+            which is then no part of backward: the records of the run, if its folder was given.
         remarks: what is odd about the files together.
     """
 
@@ -178,11 +179,20 @@ def _phases(folder: Path) -> dict[str, float] | None:
     try:
         with (folder / "epochs.csv").open(newline="") as file:
             epochs = list(csv.DictReader(file))
-        times = {phase: [float(row[f"{phase}_seconds"]) for row in epochs] for phase in PHASES}
+        means = {phase: _mean(epochs, phase) for phase in PHASES}
     except (OSError, KeyError, ValueError, TypeError):
         return None
-    means = {phase: math.fsum(values) / max(len(values), 1) for phase, values in times.items()}
+    try:  # empty on one rank, and where DDP did not count
+        exposed = _mean(epochs, "comm") - _mean(epochs, "overlap")
+    except (KeyError, ValueError, TypeError):
+        exposed = -1.0
+    if 0 <= exposed <= means["backward"]:
+        means |= {"backward": means["backward"] - exposed, "communication": exposed}
     return means if epochs and all(0 <= mean < math.inf for mean in means.values()) else None
+
+
+def _mean(epochs: Sequence[dict[str, str]], phase: str) -> float:
+    return math.fsum(float(row[f"{phase}_seconds"]) for row in epochs) / max(len(epochs), 1)
 
 
 def _ranked(timeline: Timeline) -> Timeline:

@@ -7,18 +7,19 @@ Waterman and Patterson 2009, CACM 52:65). MFU is the share of the peak that the 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import peaks
 from .peaks import Peak
+from .points import gather, unwatched
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BACKWARD = 2.0  # forward passes that a backward pass costs: gradients of weights, and of inputs
-MULTIPLY_ADD = 2.0  # operations
+ATTAINED = ["workload", "dataset", "precision", "device_name", "parallel", "layout", "world_size", "batch_per_device"]
 
 
 def intensity(flops: float, moved: float) -> float:
@@ -36,25 +37,29 @@ def share(achieved: float, peak: Peak, precision: str, intensity: float | None =
     return achieved / (peak.of(precision) if intensity is None else attainable(peak, precision, intensity))
 
 
-def training_flops(forward_flops: float) -> float:
-    """Operations that training takes a sample, from those of its forward pass (not multiply-adds: two each)."""
-    return (1 + BACKWARD) * forward_flops
+def attained(runs: pd.DataFrame) -> pd.DataFrame:
+    """What one device does of the model's operations, and the share of its peak: a row a configuration (`points`).
 
-
-def mfu(flops_per_sample: float, throughput: float, devices: int, peak: Peak, precision: str) -> float:
-    """Model FLOPs utilisation, 0 to 1.
-
-    Args:
-        flops_per_sample: of forward and backward pass, without recomputation (`training_flops`).
-        throughput: samples/s of all devices together.
-        precision: the one that the model's multiplications run in: autocast to bf16 is bf16, fp32 with TF32 off is fp32.
-
-    Raises:
-        ValueError: no device, or something negative. KeyError: the device has no such precision.
+    Not of emulated runs, of those that a profiler watched, nor where the operations were not counted. Columns: those of
+    `ATTAINED`; flops_per_sample; flops_per_second of one device, with its interval `_low` and `_high`; peak
+    (operations/s) and mfu with its interval, NaN where `peaks` does not know the device; repeats.
     """
-    if devices < 1 or flops_per_sample < 0 or throughput < 0:
-        raise ValueError(f"expected devices, operations and samples, got {devices}, {flops_per_sample}, {throughput}")
-    return flops_per_sample * throughput / (devices * peak.of(precision))
+    import pandas as pd
+
+    runs = unwatched(runs)
+    runs = runs[runs.flops_per_sample.notna() & ~runs.emulated.fillna(False).astype(bool)]
+    found = gather(runs)
+    found["flops_per_sample"] = [float(runs.flops_per_sample.iloc[at[0]]) for at in found["at"]]
+    tops = [peaks.find(name) for name in found.device_name]
+    found["peak"] = [
+        peak.flops.get(precision, math.nan) if peak else math.nan
+        for peak, precision in zip(tops, found.precision, strict=True)
+    ]
+    for end in ("", "_low", "_high"):
+        found[f"flops_per_second{end}"] = found.flops_per_sample * found[f"throughput{end}"] / found.world_size
+        found[f"mfu{end}"] = found[f"flops_per_second{end}"] / found.peak
+    measures = [f"{name}{end}" for name in ("flops_per_second", "mfu") for end in ("", "_low", "_high")]
+    return pd.DataFrame(found[[*ATTAINED, "flops_per_sample", "peak", *measures, "repeats"]])
 
 
 def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:

@@ -130,6 +130,12 @@ RUNS = (
     Column("seed", "", "of weights, order and augmentation"),
     Column("repeat", "", "which repeat of the measurement"),
     Column("parameters", "", "number of trainable parameters"),
+    Column(
+        "flops_per_sample",
+        "operation",
+        "of the model's forward and backward pass on a sample, matrix products and convolutions alone, multiplication and "
+        "addition apart; empty: not counted (no warm-up, or a model that cannot be)",
+    ),
     Column("epochs", "epoch", "epochs recorded"),
     Column("samples", "sample", "global samples over all epochs"),
     Column("seconds", "s", "sum of T over all epochs"),

@@ -19,7 +19,7 @@ from hpc_utils.records import atomic
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, require_same_request
 from hpc_utils.records.identity import measured
 
-from . import optim, precision, randomness
+from . import operations, optim, precision, randomness
 from .agreement import Wish
 from .checkpoint import CheckpointError, on_host
 from .keeper import Keeper
@@ -28,7 +28,7 @@ from .ranks import Ranks, setup
 from .recorder import NonFiniteLoss, Recorder
 from .resolve import resolve, source_files
 from .sampler import Sampler, evaluation_indices
-from .workload import Workload
+from .workload import Workload, batch_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -249,13 +249,24 @@ class Trainer:
             weights, before = copied(self.model.state_dict()), randomness.take(self.ranks.device)
             self.parallel_model.train()
             batches = self.loader.batches(list(_first(self.sampler.epoch(1), steps)), epoch=0)
-            for inputs, targets in batches:
+            for number, (inputs, targets) in enumerate(batches):
+                if not number and self.ranks.is_main and self.workload.learns:
+                    self._count_operations(inputs, targets)
                 self._silent_step(inputs, targets)
             self.model.load_state_dict(weights)
             randomness.put(before, self.ranks.device)
             self._fresh_optimizer()
         self.ranks.barrier()
         self.recorder.facts["warmup_seconds"] = time.perf_counter() - begun
+
+    def _count_operations(self, inputs: Any, targets: Any) -> None:
+        try:
+            self.recorder.facts["flops_per_sample"] = operations.per_sample(
+                self.workload, self.model, (inputs, targets)
+            )
+        except Exception as error:  # the user's model: it may train all the same
+            why = str(error).strip().partition("\n")[0]
+            self.recorder.remark(f"the model's operations were not counted, so there is no MFU: {why}")
 
     def _silent_step(self, inputs: Any, targets: Any) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -355,13 +366,6 @@ class Trainer:
         if self.ranks.world_size > 1:
             for buffer in self.model.buffers():
                 torch.distributed.broadcast(buffer, 0)
-
-
-def batch_size(targets: Any) -> int:
-    """Samples in a batch: the first dimension of the targets (or of the first of them)."""
-    while not isinstance(targets, Tensor):
-        targets = next(iter(targets.values() if isinstance(targets, dict) else targets))
-    return len(targets)
 
 
 def copied(weights: dict[str, Any]) -> dict[str, Any]:

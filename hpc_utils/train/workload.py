@@ -59,6 +59,13 @@ class Workload:
     learns: bool = True
 
 
+def batch_size(targets: Any) -> int:
+    """Samples in a batch: the first dimension of the targets (or of the first of them)."""
+    while not isinstance(targets, Tensor):
+        targets = next(iter(targets.values() if isinstance(targets, dict) else targets))
+    return len(targets)
+
+
 def correct(outputs: Tensor, targets: Tensor) -> Tensor:
     """How many of the batch's predictions (B, classes) are right: the metric `accuracy`."""
     return (outputs.argmax(1) == targets).sum()

@@ -22,6 +22,7 @@ ASKED = ("gpukernsum", "gpumemtimesum", "gpumemsizesum", "nvtxsum", "openaccsum"
 PROGRAM = """
 import os, time
 import nvtx
+open("started" + os.environ["RANK"], "w").close()
 for step in range(3):
     with nvtx.annotate(f"step {step}"):
         for phase in ("data", "forward", "backward", "optimizer"):
@@ -29,10 +30,11 @@ for step in range(3):
             time.sleep(0.002)
             nvtx.pop_range()
 """
-# Sessions are kept apart by TMPDIR, which must be short: nsys makes sockets in it.
+# Sessions are kept apart by TMPDIR, which must be short: nsys makes sockets in it. Started side by side, nsys 2022.4 may hang.
 PROFILED = """#!/bin/sh
 export TMPDIR="$SCRATCH/$RANK"
 mkdir "$TMPDIR"
+[ "$RANK" = 0 ] || until [ -e started$((RANK - 1)) ]; do sleep 0.1; done
 exec nsys profile --trace=nvtx --sample=none --cpuctxsw=none --backtrace=none --output=run-rank%q{RANK} "$PYTHON" program.py
 """
 

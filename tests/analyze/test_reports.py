@@ -79,6 +79,13 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     found = reports.gather([run])  # it has no profile, but its own clocks
     assert found.timelines == []
     assert found.phases == pytest.approx({"data": 0.2, "forward": 0.2, "backward": 0.3, "optimizer": 0.4})
+    header = header.replace("\n", ",comm_seconds,overlap_seconds\n")
+    (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4,,\n")
+    assert "communication" not in reports.gather([run]).phases, "one rank has none"
+    (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4,0.25,0.05\n")
+    assert reports.gather([run]).phases == pytest.approx(
+        {"data": 0.1, "forward": 0.2, "backward": 0.1, "optimizer": 0.4, "communication": 0.2}
+    )
     write(run / "profile/rank0/trace.json", made.trace([kernel("k", 1, 1)]))
     write(run / "profile/rank0/window.json", {"steps": 3})
     write(run / "profile/rank0/notes.txt", "anything")

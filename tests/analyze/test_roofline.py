@@ -10,6 +10,8 @@ import pytest
 
 from hpc_utils.analyze import peaks, roofline
 
+from .runs import repeated
+
 
 @pytest.mark.parametrize(
     ("device", "name", "bf16", "bandwidth", "memory"),
@@ -67,19 +69,33 @@ def test_roofline_has_its_ridge_where_both_limits_meet() -> None:
     assert math.isnan(roofline.intensity(1e9, 0)) and roofline.intensity(6.0, 2.0) == 3.0
 
 
+A100 = {"device": "cuda", "device_name": "NVIDIA A100-SXM4-80GB", "precision": "bf16"}
+RESNET50 = 3 * 2 * 4.09e9  # 4.09e9 multiply-adds forward, twice that backward
+
+
 def test_mfu_of_a_model_that_is_known() -> None:
-    # ResNet-50: 4.09e9 multiply-adds forward; 2,500 images/s on one A100 in mixed precision.
-    peak = peaks.find("NVIDIA A100-SXM4-80GB")
-    flops = roofline.training_flops(4.09e9 * roofline.MULTIPLY_ADD)
-    assert roofline.mfu(flops, 2500, 1, peak, "bf16") == pytest.approx(3 * 2 * 4.09e9 * 2500 / 312e12)
-    assert roofline.mfu(flops, 20000, 8, peak, "bf16") == pytest.approx(roofline.mfu(flops, 2500, 1, peak, "bf16"))
+    def images(rate: float, world: int) -> list[dict]:
+        return repeated(world, 5120 / rate, flops_per_sample=RESNET50, **A100)
+
+    found = roofline.attained(pd.DataFrame(images(2500, 1) + images(20000, 8)))
+    assert found.layout.tolist() == ["1x1", "1x8"]
+    assert found.flops_per_second.tolist() == pytest.approx([RESNET50 * 2500] * 2, rel=1e-3)
+    assert found.mfu.tolist() == pytest.approx([RESNET50 * 2500 / 312e12] * 2, rel=1e-3)
+    assert (found.mfu_low < found.mfu).all() and (found.mfu < found.mfu_high).all()
 
 
-def test_a_precision_that_the_gpu_lacks_has_no_share() -> None:
-    with pytest.raises(KeyError, match="T4 has no peak in bf16: its are fp32, fp16, int8"):
-        roofline.mfu(1e9, 100, 1, peaks.find("Tesla T4"), "bf16")
-    with pytest.raises(ValueError, match="expected devices"):
-        roofline.mfu(1e9, 100, 0, peaks.find("Tesla T4"), "fp32")
+@pytest.mark.parametrize(("device", "precision"), [("Tesla T4", "bf16"), ("AMD EPYC 7763", "fp32")])
+def test_without_a_peak_there_are_operations_but_no_share(device: str, precision: str) -> None:
+    runs = repeated(1, 2.0, flops_per_sample=1e9, device_name=device, precision=precision)
+    (found,) = roofline.attained(pd.DataFrame(runs)).itertuples()
+    assert found.flops_per_second == pytest.approx(2560e9, rel=1e-3)
+    assert math.isnan(found.peak) and math.isnan(found.mfu)
+
+
+@pytest.mark.parametrize("other", [{"flops_per_sample": None}, {"profile": "nsys"}, {"emulated": True}])
+def test_what_is_not_known_or_disturbed_or_waits_attains_nothing(other: dict) -> None:
+    runs = pd.DataFrame(repeated(1, 2.0, **A100 | {"flops_per_sample": 1e9} | other))
+    assert roofline.attained(runs).empty
 
 
 def test_points_are_kernels_of_which_operations_and_bytes_are_known() -> None:
