@@ -156,7 +156,7 @@ def laws(measured: pd.DataFrame, curves: Mapping[str, pd.DataFrame], title: str)
         bars = [(rows.seconds - rows.low).fillna(0), (rows.high - rows.seconds).fillna(0)]
         axes.errorbar(
             rows.world_size, rows.seconds, yerr=bars, fmt="o", color="0.15", markerfacecolor=face, zorder=5,
-            label="measured, held out" if held_out else "measured, fitted on",
+            label="runs, held out" if held_out else "runs, fitted on",
         )  # fmt: skip
     _log(axes.xaxis, axes.set_xscale, 2)
     worlds = sorted(set(measured.world_size))
