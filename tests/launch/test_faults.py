@@ -35,6 +35,7 @@ def require_failed(bench: Bench, outcome: Outcome, *reasons: str) -> None:
     assert bench.left() == []
 
 
+@pytest.mark.soak  # tests/slurm has a rank raise too
 def test_rank_that_raises_while_the_other_is_in_a_collective_is_named_and_the_run_can_be_redone(bench):
     notebook = bench.notebook(TRAIN)
     outcome = bench.hpc("run", notebook, "--nproc", 2, FAULT="raise")

@@ -58,6 +58,7 @@ def test_the_rehearsal_predicts_links_that_the_model_has_not_seen(executed):
     assert "extrapolation" in text
 
 
+@pytest.mark.soak
 def test_a_study_of_one_machine_says_what_is_not_there(executed):
     text, figures = executed(LAPTOP, study="laptop")
     for missing in ("No link was measured", "No storage was measured", "No emulated runs", "No links were limited"):

@@ -126,6 +126,7 @@ def test_a_rank_that_never_starts_is_named(doctor) -> None:
     assert doctor.left() == []
 
 
+@pytest.mark.soak  # test_conduct.py has one hang too
 def test_a_collective_that_hangs_does_not_hang_the_doctor(doctor) -> None:
     hang = doctor.sabotage(
         """
