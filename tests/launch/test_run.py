@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from hpc_utils import records
 from hpc_utils.records.folder import read_json
 
@@ -120,6 +122,7 @@ def test_no_value_leads_out_of_the_runs_folder(bench):
     assert bench.status()["state"] == "failed"
 
 
+@pytest.mark.soak
 def test_notebook_without_a_parameters_cell_takes_every_knob_and_redo_measures_again(bench):
     notebook = bench.notebook(TRAIN, parameters=None)
     knobs = ["workload=faulty:workload", "parallel=none", "epochs=2", "steps_per_epoch=3", "batch_per_device=8"]

@@ -132,6 +132,7 @@ def test_whoever_is_told_all_stop_in_order(bench, run, whom):
     require_stopped(bench, SIGUSR1, code=75, outcome=running.end())
 
 
+@pytest.mark.soak  # tests/train sends its process the same signals
 def test_one_plain_process_heeds_signals_and_ctrl_c_keeps_its_checkpoint(bench, run):
     plain = ["-p", "parallel=none"]
     running = run(*plain, nproc=1)
