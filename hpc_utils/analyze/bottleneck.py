@@ -107,9 +107,8 @@ def _by_devices(
     doubts = _doubts(found, timelines)
     if len(losses) > 1 and losses[1].share > 0.7 * chosen.share:
         doubts.append(Doubt(0.8, f"nearly as much is lost {LOST[losses[1].bound]}"))
-    reasons = [_reason(chosen, found), *(doubt.why for doubt in (*doubts, *chosen.doubts))]
-    advice = tuple(_advice(chosen, found)[:3])
-    return Verdict(chosen.bound, chosen.confidence(doubts), "; ".join(reasons), evidence, advice, remarks)
+    advice = _advice(chosen, found)
+    return chosen.verdict(_reason(chosen, found), doubts, evidence=evidence, advice=advice, remarks=remarks)
 
 
 def _losses(found: Devices) -> list[Loss]:

@@ -116,10 +116,7 @@ def by_phases(
         COMMUNICATION: lambda: remedies.communication(chosen.share),
         COMPUTE: remedies.computing_on_the_host,
     }[chosen.bound]()
-    reasons = [reason, *(doubt.why for doubt in (*doubts, *chosen.doubts))]
-    return Verdict(
-        chosen.bound, chosen.confidence(doubts), "; ".join(reasons), tuple(evidence), tuple(advice[:3]), remarks
-    )
+    return chosen.verdict(reason, doubts, evidence=evidence, advice=advice, remarks=remarks)
 
 
 def by_counters(measured: Counters, remarks: tuple[str, ...]) -> Verdict:

@@ -64,6 +64,19 @@ class Loss:
         """Half of it comes from the margin, all of it shrinks by the doubts."""
         return (0.5 + 0.5 * self.margin) * math.prod(doubt.factor for doubt in (*doubts, *self.doubts))
 
+    def verdict(
+        self,
+        reason: str,
+        doubts: Sequence[Doubt],
+        *,
+        evidence: Iterable[Evidence],
+        advice: Iterable[Advice],
+        remarks: tuple[str, ...],
+    ) -> Verdict:
+        """That this is what limits: its reason with all doubts behind it, and at most three things to try."""
+        words = "; ".join([reason, *(doubt.why for doubt in (*doubts, *self.doubts))])
+        return Verdict(self.bound, self.confidence(doubts), words, tuple(evidence), tuple(advice)[:3], remarks)
+
 
 def beyond(share: float, threshold: float) -> float:
     """The margin of a share that should be less: 0 at its threshold, 1 from twice it on."""

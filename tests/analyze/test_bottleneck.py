@@ -136,13 +136,18 @@ def test_a_rank_that_is_late_in_few_steps_is_named_with_doubt() -> None:
     assert found.confidence < judged(*_waiting(late=3)).confidence
 
 
+def _two(until: int, earlier: int) -> list[Timeline]:
+    """Ranks that compute until then, rank 1 for so many us less, and communicate for the rest of the step."""
+    ends = [until - earlier * rank for rank in range(2)]
+    return [
+        run((20, end, COMPUTE), (end, 9980, COMMUNICATION), marks=FEED, rank=rank, world_size=2)
+        for rank, end in enumerate(ends)
+    ]
+
+
 def test_wire_and_waiting_are_not_added_up() -> None:
     # 15 % of the step on the wire and on average 6 % waiting: neither is beyond its threshold, the sum would be.
-    ranks = [
-        run((20, 8480 - 1200 * rank, COMPUTE), (8480 - 1200 * rank, 9980, COMMUNICATION), marks=FEED, rank=rank, world_size=2)
-        for rank in range(2)
-    ]  # fmt: skip
-    found = judged(*ranks)
+    found = judged(*_two(8480, 1200))
     assert value(found, "exposed communication") > 20
     assert found.bound == verdict.COMPUTE
     assert "the wire and waiting together" in found.reason and found.certainty != "high"
@@ -150,11 +155,7 @@ def test_wire_and_waiting_are_not_added_up() -> None:
 
 def test_waiting_less_than_the_wire_takes_is_no_straggler() -> None:
     # 18 % on the wire, on average 12 % waiting, the same rank always the last.
-    ranks = [
-        run((20, 8180 - 2400 * rank, COMPUTE), (8180 - 2400 * rank, 9980, COMMUNICATION), marks=FEED, rank=rank, world_size=2)
-        for rank in range(2)
-    ]  # fmt: skip
-    found = judged(*ranks)
+    found = judged(*_two(8180, 2400))
     assert value(found, "exposed waiting for other ranks") > 10
     assert found.bound != verdict.STRAGGLER
 
