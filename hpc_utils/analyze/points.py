@@ -26,6 +26,11 @@ def unwatched(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[runs.profile.isna()]
 
 
+def computed(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs whose devices computed: not the emulated ones."""
+    return runs[~runs.emulated.fillna(False).astype(bool)]
+
+
 def points(runs: pd.DataFrame) -> pd.DataFrame:
     """One row a configuration, measured in `repeats` runs: of each measure the median and its interval.
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from . import perfmodel, work
 from .curves import usable
+from .points import computed
 from .stats import Estimate
 
 WHAT = ["workload", "dataset", "precision", "hardware_id", "settings"]
@@ -32,7 +33,7 @@ def predictor(
         runs, epochs: as of `records.load`; emulated, oversubscribed and profiled ones predict nothing.
         profiles: records of `results/probes/compute`. gbit: the nodes' links.
     """
-    honest = usable(runs)[lambda runs: ~runs.emulated.fillna(False).astype(bool)]
+    honest = computed(usable(runs))
     known = {key: own for key, own in honest.groupby(WHAT)}
     profiles = list(profiles)
     fitted: dict[tuple, perfmodel.Fitted | None] = {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import peaks
 from .peaks import Peak
-from .points import gather, unwatched
+from .points import computed, gather, unwatched
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,8 +46,8 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    runs = unwatched(runs)
-    runs = runs[runs.flops_per_sample.notna() & ~runs.emulated.fillna(False).astype(bool)]
+    runs = computed(unwatched(runs))
+    runs = runs[runs.flops_per_sample.notna()]
     found = gather(runs)
     found["flops_per_sample"] = [float(runs.flops_per_sample.iloc[at[0]]) for at in found["at"]]
     tops = [peaks.find(name) for name in found.device_name]
