@@ -16,6 +16,8 @@ from hpc_utils.profilers import tools
 from hpc_utils.provenance import core_groups
 from hpc_utils.records.folder import PROFILE, RunFolder, profiled_files, read_json
 
+from .profiler import last_words
+
 LIMIT = 900  # s for one of nsys' commands
 REPORTS = {"nsys": "nsys-rep", "ncu": "ncu-rep"}
 
@@ -45,7 +47,7 @@ def finish(folder: Path, ranks: int, *, is_hurried: Callable[[], bool], say: Cal
     remarks = []
     for rank in range(ranks):
         if not (folder / PROFILE / f"rank{rank}.{REPORTS[profile]}").is_file():
-            words = _last_words(folder / "logs" / f"profiler{rank}.log")
+            words = last_words(folder / "logs" / f"profiler{rank}.log", 40) or "it said nothing"
             remarks.append(f"{profile} left no report of rank {rank}: {words}")
     if profile == "nsys":
         remarks += _export_all(folder / PROFILE, is_hurried, say)
@@ -118,10 +120,3 @@ def _nsys(*command: str) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     return " ".join((done.stdout + done.stderr).split()[-40:])
-
-
-def _last_words(log: Path) -> str:
-    try:
-        return " ".join(log.read_text(errors="replace").split()[-40:]) or "it said nothing"
-    except OSError:
-        return "it said nothing"

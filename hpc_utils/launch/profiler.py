@@ -79,7 +79,7 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
         for left in (folder / PROFILE).glob(f"rank{rank}.*"):
             left.chmod(0o666 & ~mask)
     if code and not (folder / "logs" / f"rank{rank}.log").exists():
-        words = _words(log)
+        words = last_words(log, 60)
         if LOCKED in words:
             words += (
                 " (an nsys that was killed on this node has left its lock: remove /dev/shm/NSys-* while none runs)"
@@ -109,6 +109,14 @@ def settle() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, args=[int(front)], daemon=True).start()
+
+
+def last_words(log: Path, most: int) -> str:
+    """What a profiler said at the end, on one line; "" if there is nothing."""
+    try:
+        return " ".join(log.read_text(errors="replace").split()[-most:])
+    except OSError:
+        return ""
 
 
 @contextlib.contextmanager
@@ -170,7 +178,3 @@ def _marked(mark: str) -> Iterator[tuple[float, int, str]]:
 def _on_gpu(config: Mapping[str, Any]) -> bool:
     device = config.get("device")
     return device == "cuda" or (device == "auto" and bool(provenance.hardware()["gpus"]))
-
-
-def _words(log: Path) -> str:
-    return " ".join(log.read_text(errors="replace").split()[-60:])
