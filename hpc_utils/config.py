@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from .combinations import contradictions, uneven
+
 Scalar = str | int | float | bool | None
 
 DEFAULT_GLOBAL_BATCH = 128
-WORKLOADS = ("resnet18", "resnet50", "cnn")  # ours; anything else is the user's own `module:function`
 PROFILE_STEPS = {
     "torch": 5,
     "nsys": 5,
@@ -53,6 +54,10 @@ class RunConfig(BaseModel):
     dataset: str = knob("digits", "`digits` (embedded demo), `cifar10`, `mnist`, `tiny-imagenet`")
     stem: Literal["cifar", "imagenet"] = knob("cifar", "first layers of a ResNet: 3x3 or 7x7 with pooling")
     augment: bool = knob(True, "random crop and flip, keyed by seed, epoch and sample")
+    cutout: int = knob(
+        0, "with `augment`, blank a square of this size at a random place (DeVries & Taylor 2017); 0: none", unit="pixel",
+        ge=0,
+    )  # fmt: skip
 
     # How much work
     epochs: int = knob(3, "epochs to train", unit="epoch", gt=0)
@@ -77,18 +82,47 @@ class RunConfig(BaseModel):
     label_smoothing: float = knob(0.0, "cross-entropy's label smoothing", ge=0, lt=1)
 
     # How it is computed
-    parallel: Literal["none", "ddp"] = knob("ddp", "`none`: one process and no process group, the true baseline")
+    parallel: Literal["none", "ddp", "zero1", "fsdp"] = knob(
+        "ddp", "`none`: one process and no process group, the true baseline; `ddp`: a copy of the model on every rank; "
+        "`zero1`: DDP with the optimizer's state sharded; `fsdp`: weights and gradients sharded too (FSDP2)"
+    )  # fmt: skip
     device: Literal["auto", "cuda", "cpu", "emulated"] = knob(
         "auto", "`cuda` stands for ROCm too; `emulated` computes nothing and waits by a compute profile"
     )
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = knob("fp32", "fp32 is IEEE; bf16 and fp16 are autocast")
     channels_last: bool = knob(True, "NHWC memory layout for convolutions")
+    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = knob(
+        "off", "torch.compile's mode; `reduce-overhead` replays CUDA graphs, `max-autotune` tries kernels as well"
+    )
+    activation_checkpointing: bool = knob(
+        False,
+        "keep only the inputs of the model's blocks and compute the rest again in the backward pass: less memory",
+    )
+    accumulate: PositiveInt = knob(
+        1, "micro-batches that a step's batch is cut into, their gradients added up and reduced once"
+    )
+    fused_optimizer: bool = knob(False, "one kernel for all parameters' update instead of one for each operation")
     bucket_mb: float = knob(25.0, "DDP's gradient bucket", unit="MiB", gt=0)
+    gradient_as_bucket_view: bool = knob(True, "DDP: gradients live in the buckets, which saves a copy of each")
+    static_graph: bool = knob(False, "DDP: every step uses the same parameters in the same order")
+    comm_hook: Literal["none", "fp16", "bf16", "powersgd"] = knob(
+        "none",
+        "DDP: what gradients are made of on the wire: halved (`fp16`, `bf16`), or factors of rank 2 (`powersgd`)",
+    )
     threads_per_rank: PositiveInt | None = knob(
         None, "cores that make one CPU device, pinned; 1 if not given (a GPU's host threads: its share)",
         unit="core",
     )  # fmt: skip
-    loader_workers: int = knob(0, "worker processes for data sets that are not arrays", unit="process", ge=0)
+    loader: Literal["host", "device", "workers"] = knob(
+        "host", "where our images are: `host`: whole batches are gathered in memory and moved; `device`: all of them are "
+        "on the device from the start; `workers`: sample by sample through a DataLoader, as other data sets always are"
+    )  # fmt: skip
+    loader_workers: int = knob(0, "worker processes of a DataLoader; 0: none, the rank loads", unit="process", ge=0)
+    prefetch_factor: PositiveInt = knob(2, "batches that each loader worker keeps ready", unit="batch")
+    persistent_workers: bool = knob(True, "loader workers live on from epoch to epoch")
+    pin_memory: bool = knob(
+        True, "batches for a GPU wait in page-locked memory, from which copies run beside training"
+    )
     eval_batch: int = knob(512, "samples a step on each rank in evaluation", unit="sample", gt=0)
     deterministic: bool = knob(False, "deterministic kernels: for debugging, not for performance studies")
 
@@ -142,40 +176,13 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _no_contradictions(self) -> RunConfig:
-        if self.global_batch is not None and self.batch_per_device is not None:
-            raise ValueError("give global_batch (strong scaling) or batch_per_device (weak scaling), not both")
-        if ":" not in self.workload and self.workload not in WORKLOADS:
-            close = difflib.get_close_matches(self.workload, WORKLOADS, 1, 0.4)
-            hint = f"did you mean {close[0]}? " if close else ""
-            known = f"known are {', '.join(WORKLOADS)}, and your own as module:function"
-            raise ValueError(f"unknown workload {self.workload!r}: {hint}{known}")
-        if self.workload_args and ":" not in self.workload:
-            raise ValueError(f"workload_args go to your own module:function, not to {self.workload!r}")
-        if self.device == "emulated" and (self.evaluate_every or self.save_weights):
-            raise ValueError(
-                "device='emulated' learns nothing to evaluate or keep: evaluate_every=0, save_weights=false"
-            )
-        if self.device != "emulated" and not self.compute_profile == self.dilation is None:
-            raise ValueError(f"compute_profile and dilation are of device='emulated', not of {self.device!r}")
-        if self.profile and self.device == "emulated":
-            raise ValueError(
-                f"profile={self.profile!r}: device='emulated' waits instead of computing, a profile shows that"
-            )
-        if self.profile == "ncu" and self.device == "cpu":
-            raise ValueError(
-                "profile='ncu' counts on a GPU, not on device='cpu': use profile='cpu', 'torch' or 'nsys'"
-            )
-        if self.profile_steps is not None and not self.profile:
-            raise ValueError(
-                f"profile_steps={self.profile_steps}: no profile is asked for (profile=torch, nsys, ncu, cpu)"
-            )
-        if self.steps_per_epoch is None and self.lr_warmup_epochs > self.epochs:
-            raise ValueError(f"lr_warmup_epochs={self.lr_warmup_epochs:g} is longer than epochs={self.epochs}")
+        if faults := list(contradictions(self)):
+            raise ValueError("\n".join(faults))
         return self
 
     def batches(self, world_size: int) -> tuple[int, int]:
         """(global batch, batch per device) on `world_size` ranks; ConfigError if it does not divide."""
-        if self.batch_per_device is not None:
+        if self.batch_per_device is not None:  # which `accumulate` divides
             return self.batch_per_device * world_size, self.batch_per_device
         batch = self.global_batch or DEFAULT_GLOBAL_BATCH
         if batch % world_size:
@@ -187,6 +194,8 @@ class RunConfig(BaseModel):
                 f"global_batch={batch} does not divide over {world_size} ranks: nearest possible are "
                 f"global_batch={nearest}, or {' or '.join(map(str, ranks))} ranks"
             )
+        if batch // world_size % self.accumulate:
+            raise ConfigError(uneven(self.accumulate, batch // world_size))
         return batch, batch // world_size
 
     def scaled_lr(self, global_batch: int) -> float:

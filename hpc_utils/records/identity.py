@@ -16,8 +16,12 @@ from hpc_utils.config import RunConfig
 # Knobs that cannot change what is measured; a run is the same run whatever they say.
 NOT_MEASURED = {"checkpoint_every", "checkpoint_minutes", "collective_timeout", "save_weights"}
 
-# Knobs that came later: where they say nothing they are no part of the identity, so that older runs keep theirs.
-LATER = {"link_gbit", "compute_profile", "dilation", "profile", "profile_steps", "monitor_seconds"}
+# Knobs that came later: with their defaults they are no part of the identity, so that older runs keep theirs.
+LATER = {
+    *("link_gbit", "compute_profile", "dilation", "profile", "profile_steps", "monitor_seconds"),
+    *("cutout", "compile", "activation_checkpointing", "accumulate", "fused_optimizer", "gradient_as_bucket_view"),
+    *("static_graph", "comm_hook", "loader", "prefetch_factor", "persistent_workers", "pin_memory"),
+}
 
 
 def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
@@ -27,7 +31,7 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
     its own data; it is another measurement once its module's file is edited.
     """
     global_batch, per_device = config.batches(world_size)
-    unused = {name for name in LATER if getattr(config, name) is None}
+    unused = {name for name in LATER if getattr(config, name) == RunConfig.model_fields[name].default}
     parameters = config.model_dump(exclude=NOT_MEASURED | unused) | {
         "global_batch": global_batch,
         "batch_per_device": per_device,

@@ -1,0 +1,107 @@
+"""Which knobs contradict each other: found before anything starts, each with its reason."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .config import RunConfig
+
+WORKLOADS = ("resnet18", "resnet50", "cnn")  # ours; anything else is the user's own `module:function`
+
+
+def contradictions(config: RunConfig) -> Iterator[str]:
+    """One line for each fault of `config`: what contradicts what, and why."""
+    yield from _work(config)
+    yield from _loading(config)
+    yield from _strategy(config)
+    yield from _emulation(config)
+    yield from _profile(config)
+
+
+def _work(config: RunConfig) -> Iterator[str]:
+    if config.global_batch is not None and config.batch_per_device is not None:
+        yield "give global_batch (strong scaling) or batch_per_device (weak scaling), not both"
+    if _ours(config) and config.workload not in WORKLOADS:
+        close = difflib.get_close_matches(config.workload, WORKLOADS, 1, 0.4)
+        hint = f"did you mean {close[0]}? " if close else ""
+        known = f"known are {', '.join(WORKLOADS)}, and your own as module:function"
+        yield f"unknown workload {config.workload!r}: {hint}{known}"
+    if config.workload_args and _ours(config):
+        yield f"workload_args go to your own module:function, not to {config.workload!r}"
+    if config.steps_per_epoch is None and config.lr_warmup_epochs > config.epochs:
+        yield f"lr_warmup_epochs={config.lr_warmup_epochs:g} is longer than epochs={config.epochs}"
+
+
+def _loading(config: RunConfig) -> Iterator[str]:
+    ours = _ours(config)
+    if not ours and config.loader != "host":
+        yield (
+            f"loader={config.loader!r} is about our images; the data of {config.workload!r} come as its Workload says, "
+            f"map-style ones through a DataLoader"
+        )
+    if not ours and config.cutout:
+        yield f"cutout={config.cutout} is about our images; those of {config.workload!r} are augmented by its own code"
+    if config.cutout and not config.augment:
+        yield f"cutout={config.cutout} is an augmentation, and augment=false"
+    if ours and config.loader_workers and config.loader != "workers":
+        yield (
+            f"loader_workers={config.loader_workers}: loader={config.loader!r} makes whole batches without workers; "
+            f"loader=workers has them"
+        )
+    if not config.loader_workers:
+        if config.prefetch_factor != 2:
+            yield f"prefetch_factor={config.prefetch_factor}: with loader_workers=0 nobody loads ahead"
+        if not config.persistent_workers:
+            yield "persistent_workers=false: with loader_workers=0 there are none"
+
+
+def _strategy(config: RunConfig) -> Iterator[str]:
+    if config.parallel not in ("ddp", "zero1"):
+        for name, default in (("comm_hook", "none"), ("static_graph", False), ("gradient_as_bucket_view", True)):
+            if (value := getattr(config, name)) != default:
+                yield f"{name}={str(value).lower()} is DDP's, and parallel={config.parallel!r} has none"
+    if config.static_graph and config.accumulate > 1:
+        yield (
+            f"static_graph=true with accumulate={config.accumulate}: micro-batches that are not reduced make another graph"
+        )
+    if config.batch_per_device is not None and config.batch_per_device % config.accumulate:
+        yield uneven(config.accumulate, config.batch_per_device)
+
+
+def _emulation(config: RunConfig) -> Iterator[str]:
+    if config.device != "emulated":
+        if not config.compute_profile == config.dilation is None:
+            yield f"compute_profile and dilation are of device='emulated', not of {config.device!r}"
+        return
+    if config.evaluate_every or config.save_weights:
+        yield "device='emulated' learns nothing to evaluate or keep: evaluate_every=0, save_weights=false"
+    if config.profile:
+        yield f"profile={config.profile!r}: device='emulated' waits instead of computing, a profile shows that"
+    if config.compile != "off" or config.activation_checkpointing or config.parallel in ("zero1", "fsdp"):
+        yield "device='emulated' waits instead of computing: no compile, activation_checkpointing, zero1 or fsdp"
+    if config.accumulate > 1:
+        yield f"accumulate={config.accumulate}: device='emulated' waits for whole batches, as its profile was measured"
+
+
+def _profile(config: RunConfig) -> Iterator[str]:
+    if config.profile == "ncu" and config.device == "cpu":
+        yield "profile='ncu' counts on a GPU, not on device='cpu': use profile='cpu', 'torch' or 'nsys'"
+    if config.profile_steps is not None and not config.profile:
+        yield f"profile_steps={config.profile_steps}: no profile is asked for (profile=torch, nsys, ncu, cpu)"
+
+
+def uneven(accumulate: int, per_device: int) -> str:
+    """Why a batch of `per_device` samples is not cut into `accumulate` micro-batches."""
+    fits = [n for n in range(1, per_device + 1) if per_device % n == 0]
+    nearest = sorted(sorted(fits, key=lambda n: abs(n - accumulate))[:2])
+    return (
+        f"accumulate={accumulate} does not divide a batch of {per_device} a device: nearest possible are "
+        f"{' and '.join(map(str, nearest))}"
+    )
+
+
+def _ours(config: RunConfig) -> bool:
+    return ":" not in config.workload
