@@ -41,7 +41,7 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
     with setup(config) as ranks, exact, tempfile.TemporaryDirectory(prefix="hpc-compute-") as folder:
         stopwatch = Stopwatch(ranks, Path(folder))
         trainer = Trainer(config, ranks, stopwatch)
-        trainer.parallel_model.train()
+        trainer.model.train()
         for name, parameter in trainer.model.named_parameters():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(lambda _, name=name: stopwatch.ready(name))

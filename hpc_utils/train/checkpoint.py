@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hpc_utils.records import atomic
 
@@ -145,6 +145,14 @@ def on_host(value: Any) -> Any:
     return value
 
 
+def weights_on_host(module: nn.Module) -> dict[str, Any]:
+    """A module's `state_dict` on the host, sharing nothing with the module; what it knows of versions stays."""
+    state = module.state_dict()
+    for name, value in state.items():
+        state[name] = on_host(value)
+    return state
+
+
 def _hash() -> Any:
     return hashlib.blake2b(digest_size=8)
 
@@ -182,15 +190,16 @@ class _Sink:
 
 def _size(value: Any) -> int:
     """Bytes of the tensors in it."""
-    return sum(tensor.nbytes for tensor in _tensors(value))
+    return sum(tensor.nbytes for tensor in tensors(value))
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def tensors(value: Any) -> Iterator[Tensor]:
+    """Those in it, also inside dicts, lists and tuples."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(item)
+            yield from tensors(item)
 
 
 def _sync(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from hpc_utils import records, signals
 from hpc_utils.config import ConfigError, RunConfig
@@ -24,6 +23,8 @@ from .agreement import Wish
 from .checkpoint import CheckpointError, on_host
 from .keeper import Keeper
 from .loader import Loader
+from .microbatches import cut
+from .parallel import spread
 from .ranks import Ranks, setup
 from .recorder import NonFiniteLoss, Recorder
 from .resolve import resolve, source_files
@@ -127,7 +128,7 @@ class Trainer:
         self.loader = Loader(self.workload.train, self.workload, config, device)
         self.test_loader = Loader(self.workload.test, self.workload, config, device)
         self.peak_lr = config.scaled_lr(global_batch)
-        self.parallel_model = self._wrap(self.model)
+        self.strategy = spread(self.model, config, ranks)
         self._fresh_optimizer()
         self.keeper = Keeper(config, ranks, recorder, heard)
         self.epoch, self.step = 1, 0
@@ -157,13 +158,14 @@ class Trainer:
                 self.epoch, self.step = self.epoch + 1, 0
         finally:
             keeper.close()
-        if config.save_weights and self.ranks.is_main:
-            weights = on_host(self.model.state_dict())
-            atomic.write(self.recorder.path / "weights.pt", lambda file: torch.save(weights, file))
+        if config.save_weights:
+            weights = self.strategy.weights()
+            if self.ranks.is_main:
+                atomic.write(self.recorder.path / "weights.pt", lambda file: torch.save(weights, file))
 
     def _train(self) -> None:
         """The present epoch's steps, or what is left of them."""
-        self.parallel_model.train()
+        self.strategy.wrapped.train()
         batches = self.loader.batches(self.sampler.epoch(self.epoch, self.step), self.epoch, self.step)
         self.keeper.begin()
         for inputs, targets in self.recorder.epoch(batches):
@@ -173,7 +175,7 @@ class Trainer:
                 self.keeper.between_steps(self)
 
     def _notes(self) -> dict[str, float]:
-        notes = {"dropped_samples": self.sampler.dropped, **self._ddp_counters()}
+        notes = {"dropped_samples": self.sampler.dropped, **self.strategy.counters()}
         every = self.config.evaluate_every
         if every and (self.epoch % every == 0 or self.epoch == self.config.epochs):
             notes |= self.evaluate()
@@ -181,22 +183,40 @@ class Trainer:
 
     def train_on(self, inputs: Any, targets: Any) -> None:
         """One step on one batch, its phases told to the recorder."""
-        recorder, lr = self.recorder, self._next_lr()
+        lr = self._next_lr()
+        loss, sums = self._learn(inputs, targets, self.recorder.lap)
+        learnt = {"loss": loss, "lr": lr, **sums} if self.workload.learns else {}
+        self.recorder.step(samples=batch_size(targets), **learnt)
+
+    def _learn(
+        self, inputs: Any, targets: Any, lap: Callable[[str], None] = lambda phase: None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """One optimizer step on the batch's gradient: (mean loss, sums of metrics), both over the whole batch.
+
+        With `accumulate` the gradient is that of the micro-batches' losses, each weighted by its share of the samples;
+        what a metric takes falls into the forward pass that follows it, of the last into the optimizer.
+        """
         self.optimizer.zero_grad(set_to_none=True)
-        with precision.autocast(self.config.precision, self.ranks.device):
-            outputs = self.workload.forward(self.parallel_model, inputs)
-            loss = self.workload.loss(outputs, targets)
-        recorder.lap("forward")
-        self.scaler.scale(loss).backward()
-        recorder.lap("backward")
+        parts, losses, sums = self.config.accumulate, [], {}
+        for number, (some, wanted) in enumerate(cut((inputs, targets), parts), 1):
+            with self.strategy.backward(last=number == parts):
+                with precision.autocast(self.config.precision, self.ranks.device):
+                    outputs = self.workload.forward(self.strategy.wrapped, some)
+                    loss = self.workload.loss(outputs, wanted)
+                    loss = loss / parts if parts > 1 else loss
+                lap("forward")
+                self.scaler.scale(loss).backward()
+            lap("backward")
+            losses.append(loss.detach())
+            with torch.no_grad():
+                for name, metric in self.workload.metrics.items():
+                    value = metric(outputs, wanted)
+                    sums[name] = sums[name] + value if name in sums else value
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        with torch.no_grad():
-            sums = {name: metric(outputs, targets) for name, metric in self.workload.metrics.items()}
-        learnt = {"loss": loss, "lr": lr, **sums} if self.workload.learns else {}
-        recorder.step(samples=batch_size(targets), **learnt)
+        return sum(losses[1:], losses[0]), sums
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: FSDP's gathered weights are used in training again
     def evaluate(self) -> dict[str, float]:
         """Loss and metrics over every test sample exactly once, reduced over ranks, and the seconds it took.
 
@@ -205,32 +225,40 @@ class Trainer:
         ranks, before = self.ranks, randomness.take(self.ranks.device)
         ranks.synchronize()
         begun = time.perf_counter()
-        self._share_buffers()
         self.model.eval()
         self.keeper.begin()
         names = ["loss", *self.workload.metrics]
         sums = torch.zeros(len(names) + 1, dtype=torch.float64)
         of_all = -(-(len(self.workload.test) // ranks.world_size) // self.config.eval_batch)  # some have one more
-        for number, (count, values) in enumerate(self._evaluate_batches(names)):
-            sums += torch.tensor([count, *values], dtype=torch.float64)
-            if wish := self.keeper.stops_evaluation() if number < of_all else Wish.NOTHING:
-                randomness.put(before, ranks.device)  # it begins anew
-                self.keeper.stop(wish, self)
+        with self.strategy.evaluating():
+            for number, (count, values) in enumerate(self._evaluate_batches(names)):
+                sums += torch.tensor([count, *values], dtype=torch.float64)
+                if wish := self.keeper.stops_evaluation() if number < of_all else Wish.NOTHING:
+                    randomness.put(before, ranks.device)  # it begins anew
+                    self.keeper.stop(wish, self)
         total, *values = ranks.sum(sums).tolist()
         self.model.train()
         metrics = {f"test_{name}": value / total for name, value in zip(names, values, strict=True)}
         return metrics | {"eval_seconds": time.perf_counter() - begun}
 
     def _evaluate_batches(self, names: list[str]) -> Iterator[tuple[int, list[float]]]:
-        """(samples, sums of loss and metrics) of each of this rank's test batches."""
-        workload, config = self.workload, self.config
-        indices = evaluation_indices(
-            len(workload.test), config.eval_batch, rank=self.ranks.rank, world_size=self.ranks.world_size
-        )
-        for inputs, targets in self.test_loader.batches(indices, epoch=0):
+        """(samples, sums of loss and metrics) of each of this rank's test batches.
+
+        Where ranks evaluate together, one with a batch less takes part in the last with a sample that counts nothing.
+        """
+        workload, config, world = self.workload, self.config, self.ranks.world_size
+        size, share = len(workload.test), config.eval_batch
+        indices = [*evaluation_indices(size, share, rank=self.ranks.rank, world_size=world)]
+        own, most = len(indices), -(-size // (share * world))
+        if self.strategy.evaluates_together:
+            indices += [torch.tensor([0])] * (most - own)
+        for number, (inputs, targets) in enumerate(self.test_loader.batches(indices, epoch=0)):
             with precision.autocast(config.precision, self.ranks.device):
                 outputs = workload.forward(self.model, inputs)
                 loss = workload.loss(outputs, targets)
+            if number >= own:
+                yield 0, [0.0] * len(names)
+                continue
             count = batch_size(targets)
             yield (
                 count,
@@ -246,14 +274,14 @@ class Trainer:
         begun = time.perf_counter()
         steps = self.config.warmup_steps
         if steps:
-            weights, before = copied(self.model.state_dict()), randomness.take(self.ranks.device)
-            self.parallel_model.train()
+            kept, before = self.strategy.keep(), randomness.take(self.ranks.device)
+            self.strategy.wrapped.train()
             batches = self.loader.batches(list(_first(self.sampler.epoch(1), steps)), epoch=0)
             for number, (inputs, targets) in enumerate(batches):
                 if not number and self.ranks.is_main and self.workload.learns:
                     self._count_operations(inputs, targets)
-                self._silent_step(inputs, targets)
-            self.model.load_state_dict(weights)
+                self._learn(inputs, targets)
+            self.strategy.put_back(kept)
             randomness.put(before, self.ranks.device)
             self._fresh_optimizer()
         self.ranks.barrier()
@@ -262,22 +290,14 @@ class Trainer:
     def _count_operations(self, inputs: Any, targets: Any) -> None:
         try:
             self.recorder.facts["flops_per_sample"] = operations.per_sample(
-                self.workload, self.model, (inputs, targets)
+                self.workload, self.strategy.plain, (inputs, targets)
             )
         except Exception as error:  # the user's model: it may train all the same
             why = str(error).strip().partition("\n")[0]
             self.recorder.remark(f"the model's operations were not counted, so there is no MFU: {why}")
 
-    def _silent_step(self, inputs: Any, targets: Any) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        with precision.autocast(self.config.precision, self.ranks.device):
-            loss = self.workload.loss(self.workload.forward(self.parallel_model, inputs), targets)
-        self.scaler.scale(loss).backward()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-
     def _fresh_optimizer(self) -> None:
-        self.optimizer = self.workload.optimizer(self.model, self.config, self.peak_lr)
+        self.optimizer = self.strategy.optimizer(lambda m: self.workload.optimizer(m, self.config, self.peak_lr))
         self.scaler = precision.grad_scaler(self.config.precision if self.workload.learns else "", self.ranks.device)
 
     @property
@@ -296,15 +316,17 @@ class Trainer:
 
     def state(self) -> dict[str, Any] | None:
         """All that a resume needs, copied to the host: on rank 0; None on the others. Every rank calls it, paused."""
+        strategy = self.strategy
         own = {"random": randomness.take(self.ranks.device), "recorder": self.recorder.own_state()}
-        everyone = self.ranks.gather(own)
+        everyone = self.ranks.gather(own | {"strategy": strategy.own_state()})
+        model, optimizer = strategy.weights(), strategy.optimizer_state(self.optimizer)
         if not self.ranks.is_main:
             return None
         return {
             "epoch": self.epoch,
             "step": self.step,
-            "model": copied(self.model.state_dict()),
-            "optimizer": on_host(self.optimizer.state_dict()),
+            "model": model,
+            "optimizer": optimizer,
             "scaler": self.scaler.state_dict(),
             "recorder": on_host(self.recorder.state()),
             "ranks": everyone,
@@ -318,8 +340,9 @@ class Trainer:
         """
         try:
             own = state["ranks"][self.ranks.rank]
-            self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
+            self.strategy.load_optimizer_state(self.optimizer, state["optimizer"])
+            self.strategy.load_weights(state["model"])
+            self.strategy.load_own_state(own.get("strategy", {}))  # checkpoints of former versions lack it
             self.scaler.load_state_dict(state["scaler"])
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
@@ -330,49 +353,6 @@ class Trainer:
         self.recorder.restore(state["recorder"], own["recorder"], epoch=self.epoch, step=self.step)
         self.recorder.expect(self.config.epochs, len(self.sampler), done=self.steps_done)
         randomness.put(own["random"], self.ranks.device)
-
-    def _wrap(self, model: nn.Module) -> nn.Module:
-        if self.ranks.backend is None:
-            return model
-        device = self.ranks.device
-        wrapped = DistributedDataParallel(
-            model,
-            device_ids=[device.index] if device.type == "cuda" else None,
-            bucket_cap_mb=self.config.bucket_mb,
-            gradient_as_bucket_view=True,
-        )
-        if device.type == "cpu":  # on a GPU the counters wait for the device: keep to DDP's rare sampling
-            wrapped._set_ddp_runtime_logging_sample_rate(self.config.phase_every)
-        return wrapped
-
-    def _ddp_counters(self) -> dict[str, float]:
-        """Seconds a step of gradient communication and of its overlap with computation, by DDP's own count.
-
-        Rank 0's means over the steps that DDP has sampled so far, the warm-up's among them.
-        """
-        if self.ranks.backend is None or self.ranks.world_size == 1:
-            return {}
-        try:
-            counters = self.parallel_model._get_ddp_logging_data()
-        except (AttributeError, RuntimeError):  # private: it may go or refuse
-            return {}
-        found = {
-            "comm_seconds": counters.get("avg_backward_comm_time", 0),
-            "overlap_seconds": counters.get("avg_backward_compute_comm_overlap_time", 0),
-        }
-        return {name: value / 1e9 for name, value in found.items()} if found["comm_seconds"] else {}
-
-    def _share_buffers(self) -> None:
-        if self.ranks.world_size > 1:
-            for buffer in self.model.buffers():
-                torch.distributed.broadcast(buffer, 0)
-
-
-def copied(weights: dict[str, Any]) -> dict[str, Any]:
-    """A module's `state_dict` on the host, sharing nothing with the module; what it knows of versions stays."""
-    for name, value in weights.items():
-        weights[name] = on_host(value)
-    return weights
 
 
 def _first(batches: Iterator[Tensor], count: int) -> Iterator[Tensor]:

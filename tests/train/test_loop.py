@@ -260,7 +260,7 @@ def test_a_failed_run_is_redone_and_its_remains_are_kept(results: Path, monkeypa
         raise RuntimeError("the power is gone")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="power"):
-        patch.setattr(loop.Trainer, "_ddp_counters", stop)
+        patch.setattr(loop.Trainer, "_notes", stop)
         train(RunConfig(**BRIEF))
     assert [*records.load().unfinished.values()] == ["failed"]
     result = train(RunConfig(**BRIEF))

@@ -1,0 +1,62 @@
+"""A copy of the model on every rank; gradients are averaged while the backward pass goes on."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from . import hooks
+from .strategy import Strategy
+
+
+class Ddp(Strategy):
+    """PyTorch's DistributedDataParallel (Li et al. 2020, VLDB 13(12))."""
+
+    def wrap(self) -> nn.Module:
+        config, device = self.config, self.ranks.device
+        wrapped = DistributedDataParallel(
+            self.model,
+            device_ids=[device.index] if device.type == "cuda" else None,
+            bucket_cap_mb=config.bucket_mb,
+            gradient_as_bucket_view=config.gradient_as_bucket_view,
+            static_graph=config.static_graph,
+        )
+        if device.type == "cpu":  # on a GPU the counters wait for the device: keep to DDP's rare sampling
+            wrapped._set_ddp_runtime_logging_sample_rate(config.phase_every)
+        self._factors = hooks.register(wrapped, config.comm_hook, device)
+        return wrapped
+
+    def backward(self, *, last: bool) -> contextlib.AbstractContextManager:
+        return contextlib.nullcontext() if last else self.wrapped.no_sync()
+
+    def counters(self) -> dict[str, float]:
+        """Seconds a step of gradient communication and of its overlap with computation, by DDP's own count.
+
+        Rank 0's means over the steps that DDP has sampled so far, the warm-up's among them.
+        """
+        if self.ranks.world_size == 1:
+            return {}
+        try:
+            counters = self.wrapped._get_ddp_logging_data()
+        except (AttributeError, RuntimeError):  # private: it may go or refuse
+            return {}
+        found = {
+            "comm_seconds": counters.get("avg_backward_comm_time", 0),
+            "overlap_seconds": counters.get("avg_backward_compute_comm_overlap_time", 0),
+        }
+        return {name: value / 1e9 for name, value in found.items()} if found["comm_seconds"] else {}
+
+    def put_back(self, kept: Any) -> None:
+        super().put_back(kept)
+        if self._factors:
+            self._factors.forget()
+
+    def own_state(self) -> dict[str, Any]:
+        return self._factors.remembered() if self._factors else {}
+
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        if self._factors:
+            self._factors.remember(state, self.ranks.device)

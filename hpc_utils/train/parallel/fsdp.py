@@ -1,0 +1,100 @@
+"""Weights, gradients and the optimizer's state spread: a block's weights are gathered while it computes."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint import state_dict as whole
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from ..blocks import blocks
+from ..checkpoint import on_host
+from .strategy import Strategy
+
+LEAST = 2**20  # B that are worth a message of their own, as DDP's first bucket; smaller blocks go with the root
+
+
+class Fsdp(Strategy):
+    """PyTorch's FSDP2, `fully_shard`, on the model's blocks and the rest: stage 3 of ZeRO (Rajbhandari et al. 2020).
+
+    Mixed precision stays autocast's, not FSDP's own policy: that would have batch norm and the reduction of gradients in
+    bf16 or fp16 too, and the same knob would mean other arithmetic than under DDP. Hence weights travel in fp32.
+
+    Weights are contiguous whatever `channels_last` says, as FSDP2 wants them; images, and so activations, follow it.
+    """
+
+    evaluates_together = True
+    _OPTIONS = whole.StateDictOptions(full_state_dict=True, cpu_offload=True)
+
+    def wrap(self) -> nn.Module:
+        model = self.model
+        for value in (*model.parameters(), *model.buffers()):
+            value.data = value.data.contiguous()
+            dist.broadcast(value.data, 0)  # as DDP does
+        if self.ranks.is_main:
+            self.plain = copy.deepcopy(model).to("meta")
+        mesh = init_device_mesh(self.ranks.device.type, (self.ranks.world_size,))
+        for block in _apart(model):
+            fully_shard(block, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    @contextlib.contextmanager
+    def backward(self, *, last: bool) -> Iterator[None]:
+        self.model.set_requires_gradient_sync(last)
+        self.model.set_is_last_backward(last)
+        yield
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        with super().evaluating():
+            yield
+        self.model.reshard()  # which else the root's backward pass does
+
+    def keep(self) -> dict[str, Any]:
+        return {name: on_host(_own(value)) for name, value in self.model.state_dict().items()}
+
+    def put_back(self, kept: dict[str, Any]) -> None:
+        for name, value in self.model.state_dict().items():
+            if isinstance(value, Tensor):
+                _own(value).copy_(kept[name])
+
+    def weights(self) -> dict[str, Any] | None:
+        state = whole.get_model_state_dict(self.model, options=self._OPTIONS)
+        return on_host(state) if self.ranks.is_main else None
+
+    def load_weights(self, state: dict[str, Any]) -> None:
+        whole.set_model_state_dict(self.model, state, options=self._OPTIONS)
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any] | None:
+        state = whole.get_optimizer_state_dict(self.model, optimizer, options=self._OPTIONS)
+        return on_host(state) if self.ranks.is_main else None
+
+    def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        whole.set_optimizer_state_dict(self.model, optimizer, state, options=self._OPTIONS)
+
+
+def _apart(model: nn.Module) -> Iterator[nn.Module]:
+    """The blocks that are gathered on their own: large ones whose weights are no other module's too."""
+    owners: dict[Tensor, int] = {}
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                owners[parameter] = owners.get(parameter, 0) + 1
+    for block in blocks(model):
+        within = [parameter for module in block.modules() for parameter in module._parameters.values()]
+        tied = any(owners[one] != sum(one is other for other in within) for one in block.parameters())
+        if not tied and sum(parameter.nbytes for parameter in block.parameters()) >= LEAST:
+            yield block
+
+
+def _own(value: Any) -> Any:
+    """What this rank has of `value`."""
+    return value.to_local() if isinstance(value, DTensor) else value

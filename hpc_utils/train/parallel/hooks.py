@@ -1,0 +1,89 @@
+"""What DDP's gradients are made of on the wire (PyTorch docs, "DDP Communication Hooks").
+
+DDP reads a hook's annotations: no `from __future__ import annotations` here.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from hpc_utils.config import ConfigError
+
+from ..checkpoint import on_host
+
+RANK = 2  # of PowerSGD's factors, with which its authors train ResNet-18 on CIFAR-10 (Vogels et al. 2019, table 3)
+
+
+_MEMORIES = ("error_dict", "p_memory_dict", "q_memory_dict")
+
+
+class Factors(powerSGD_hook.PowerSGDState):
+    """PowerSGD's memory (Vogels et al. 2019): factors of the last step, and what this rank's have left out so far.
+
+    Counted by DDP's buckets, which are rebuilt once, after its first step ever: hence no compression in the warm-up's
+    first two steps, and compression from the first step of the run on.
+    """
+
+    __slots__ = ()
+
+    def forget(self) -> None:
+        """As at the beginning, but for the buckets, which are final by now."""
+        fresh = powerSGD_hook.PowerSGDState(
+            self.process_group, self.matrix_approximation_rank, self.start_powerSGD_iter
+        )
+        for name in powerSGD_hook.PowerSGDState.__slots__:
+            setattr(self, name, getattr(fresh, name))
+        self.iter = self.start_powerSGD_iter
+
+    def remembered(self) -> dict[str, Any]:
+        """The memory as tensors and plain values, on the host."""
+        return {"iter": self.iter} | {name: on_host(getattr(self, name)) for name in _MEMORIES}
+
+    def remember(self, state: dict[str, Any], device: torch.device) -> None:
+        """Take over what `remembered` gave."""
+        self.iter = state["iter"]
+        for name in _MEMORIES:
+            setattr(self, name, {bucket: value.to(device) for bucket, value in state[name].items()})
+
+
+def register(wrapped: DistributedDataParallel, name: str, device: torch.device) -> Factors | None:
+    """Have `wrapped` reduce its gradients by the hook `name`; what that remembers from step to step, if anything.
+
+    Raises:
+        ConfigError: this backend cannot do it.
+    """
+    if name == "none":
+        return None
+    if name == "powersgd":
+        factors = Factors(None, matrix_approximation_rank=RANK, start_powerSGD_iter=2)  # the earliest that it allows
+        wrapped.register_comm_hook(factors, powerSGD_hook.powerSGD_hook)
+        return factors
+    if name == "bf16" and device.type == "cpu":
+        _require_bf16()
+        wrapped.register_comm_hook(None, bf16_on_host)
+        return None
+    hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[name]
+    wrapped.register_comm_hook(None, hook)
+    return None
+
+
+def bf16_on_host(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> Future[Tensor]:
+    """`default_hooks.bf16_compress_hook`, which knows NCCL only, for gloo: divided by the ranks, halved, summed."""
+    full = bucket.buffer()
+    half = full.to(torch.bfloat16).div_(dist.get_world_size())
+    reduced = dist.all_reduce(half, async_op=True).get_future()
+    return reduced.then(lambda future: full.copy_(future.value()[0]))
+
+
+def _require_bf16() -> None:
+    try:
+        dist.all_reduce(torch.zeros(1, dtype=torch.bfloat16))
+    except RuntimeError as error:
+        raise ConfigError(
+            f"comm_hook='bf16': gloo of torch {torch.__version__} does not reduce bf16 ({error}): use comm_hook='fp16'"
+        ) from None
