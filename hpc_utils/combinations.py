@@ -67,6 +67,11 @@ def _strategy(config: RunConfig) -> Iterator[str]:
         yield (
             f"static_graph=true with accumulate={config.accumulate}: micro-batches that are not reduced make another graph"
         )
+    if config.comm_hook == "powersgd" and not config.warmup_steps:
+        yield (
+            "comm_hook=powersgd with warmup_steps=0: it remembers by DDP's buckets, which are rebuilt after the first step: "
+            "let that be a warm-up's"
+        )
     if config.batch_per_device is not None and config.batch_per_device % config.accumulate:
         yield uneven(config.accumulate, config.batch_per_device)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict as whole
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from ..blocks import blocks
@@ -73,12 +73,28 @@ class Fsdp(Strategy):
     def load_weights(self, state: dict[str, Any]) -> None:
         whole.set_model_state_dict(self.model, state, options=self._OPTIONS)
 
+    # Not `get_optimizer_state_dict`: its counterpart refuses optimizers without a state, and gradients left by a warm-up.
+
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any] | None:
-        state = whole.get_optimizer_state_dict(self.model, optimizer, options=self._OPTIONS)
+        state = optimizer.state_dict()
+        state["state"] = {
+            index: {name: self._gathered(value) for name, value in own.items()}
+            for index, own in state["state"].items()
+        }
         return on_host(state) if self.ranks.is_main else None
 
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        whole.set_optimizer_state_dict(self.model, optimizer, state, options=self._OPTIONS)
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for index, own in state["state"].items():
+            own |= {name: _sharded(value, parameters[index]) for name, value in own.items()}
+        optimizer.load_state_dict(state)
+
+    def _gathered(self, value: Any) -> Any:
+        """All of `value`, one after the other brought to rank 0's host."""
+        if not isinstance(value, DTensor):
+            return value
+        full = value.full_tensor()
+        return full.cpu() if self.ranks.is_main else None
 
 
 def _apart(model: nn.Module) -> Iterator[nn.Module]:
@@ -98,3 +114,10 @@ def _apart(model: nn.Module) -> Iterator[nn.Module]:
 def _own(value: Any) -> Any:
     """What this rank has of `value`."""
     return value.to_local() if isinstance(value, DTensor) else value
+
+
+def _sharded(value: Any, parameter: Tensor) -> Any:
+    """`value` of an optimizer's state as its parameter is, if it has that one's shape."""
+    if not isinstance(parameter, DTensor) or not isinstance(value, Tensor) or value.shape != parameter.shape:
+        return value
+    return distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)
