@@ -82,6 +82,8 @@ def _emulation(config: RunConfig) -> Iterator[str]:
         yield f"profile={config.profile!r}: device='emulated' waits instead of computing, a profile shows that"
     if config.compile != "off" or config.activation_checkpointing or config.parallel in ("zero1", "fsdp"):
         yield "device='emulated' waits instead of computing: no compile, activation_checkpointing, zero1 or fsdp"
+    if config.loader != "host" or config.fused_optimizer:
+        yield "device='emulated' waits instead of loading and updating: loader=host, fused_optimizer=false"
     if config.accumulate > 1:
         yield f"accumulate={config.accumulate}: device='emulated' waits for whole batches, as its profile was measured"
 
