@@ -19,7 +19,7 @@ from hpc_utils.records import atomic
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, require_same_request
 from hpc_utils.records.identity import measured
 
-from . import operations, optim, precision, randomness
+from . import activation_checkpointing, compilation, operations, optim, precision, randomness
 from .agreement import Wish
 from .checkpoint import CheckpointError, on_host
 from .keeper import Keeper
@@ -69,6 +69,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
     sources = source_files(config)
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
     with setup(config) as ranks, exact, signals.listen() as heard:
+        compilation.require(config, ranks.device)
         recorder = Recorder(
             config.workload,
             global_batch=config.batches(ranks.world_size)[0],
@@ -115,6 +116,9 @@ class Trainer:
         randomness.seed(config.seed + 1_000_003 * (ranks.rank + 1))  # dropout differs between ranks
         if config.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
+        if config.activation_checkpointing:
+            activation_checkpointing.apply(self.model)
+        self.compiled = compilation.Compiled(self.model, config)
         global_batch, per_device = config.batches(ranks.world_size)
         self.sampler = Sampler(
             len(self.workload.train),
@@ -148,6 +152,7 @@ class Trainer:
         config, keeper = self.config, self.keeper
         try:
             self._warm_up()
+            self.compiled.warmed_up()
             keeper.resume(self)
             while self.epoch <= config.epochs:
                 keeper.between_epochs(self)
@@ -157,6 +162,8 @@ class Trainer:
                 self.epoch, self.step = self.epoch + 1, 0
         finally:
             keeper.close()
+        for said in self.compiled.remarks():
+            self.recorder.remark(said)
         if config.save_weights and self.ranks.is_main:
             weights = on_host(self.model.state_dict())
             atomic.write(self.recorder.path / "weights.pt", lambda file: torch.save(weights, file))
@@ -228,7 +235,7 @@ class Trainer:
             len(workload.test), config.eval_batch, rank=self.ranks.rank, world_size=self.ranks.world_size
         )
         for inputs, targets in self.test_loader.batches(indices, epoch=0):
-            with precision.autocast(config.precision, self.ranks.device):
+            with precision.autocast(config.precision, self.ranks.device), compilation.eager():
                 outputs = workload.forward(self.model, inputs)
                 loss = workload.loss(outputs, targets)
             count = batch_size(targets)
