@@ -71,7 +71,7 @@ class Compiled:
         if frames > self._frames:
             said.append(
                 f"torch.compile compiled {frames - self._frames} times after the warm-up, inside the time measured "
-                f"(TORCH_LOGS=recompiles)"
+                f"(TORCH_LOGS=recompiles says why)"
             )
         return said
 
