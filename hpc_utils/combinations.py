@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .capability import CUDA_GRAPHS
+
 if TYPE_CHECKING:
     from .config import RunConfig
 
@@ -17,6 +19,7 @@ def contradictions(config: RunConfig) -> Iterator[str]:
     yield from _work(config)
     yield from _loading(config)
     yield from _strategy(config)
+    yield from _compilation(config)
     yield from _emulation(config)
     yield from _profile(config)
 
@@ -76,6 +79,38 @@ def _strategy(config: RunConfig) -> Iterator[str]:
         yield uneven(config.accumulate, config.batch_per_device)
 
 
+def _compilation(config: RunConfig) -> Iterator[str]:
+    if config.compile == "off":
+        return
+    graphs = config.compile in CUDA_GRAPHS
+    least = 3 if graphs else 1
+    if config.warmup_steps < least:
+        what = "one step compiles, one records CUDA graphs, one replays them" if graphs else "the first step compiles"
+        yield (
+            f"compile={config.compile!r} with warmup_steps={config.warmup_steps}: {what}, and that would be timed; give "
+            f"at least warmup_steps={least}"
+        )
+    if config.activation_checkpointing:
+        yield (
+            f"compile={config.compile!r} with activation_checkpointing=true: the compiler chooses itself what to compute "
+            f"again, and could not keep batch-norm's statistics from moving twice"
+        )
+    if config.parallel == "fsdp":
+        yield f"compile={config.compile!r} with parallel='fsdp': its hooks gather weights inside what would be one graph"
+    if graphs and config.accumulate > 1:
+        yield (
+            f"compile={config.compile!r} with accumulate={config.accumulate}: the replay for a micro-batch overwrites the "
+            f"gradients of the one before; use compile='default'"
+        )
+    if config.parallel in ("ddp", "zero1") and config.bucket_mb < 1:
+        yield (
+            f"compile={config.compile!r} with bucket_mb={config.bucket_mb:g}: the compiler cuts the graph where DDP's buckets "
+            f"end, and DDP's first is of 1 MiB: give at least that"
+        )
+    if config.deterministic and config.compile == "max-autotune":
+        yield "compile='max-autotune' with deterministic=true: it picks kernels by their time, others in each run"
+
+
 def _emulation(config: RunConfig) -> Iterator[str]:
     if config.device != "emulated":
         if not config.compute_profile == config.dilation is None:
@@ -87,6 +122,8 @@ def _emulation(config: RunConfig) -> Iterator[str]:
         yield f"profile={config.profile!r}: device='emulated' waits instead of computing, a profile shows that"
     if config.compile != "off" or config.activation_checkpointing or config.parallel in ("zero1", "fsdp"):
         yield "device='emulated' waits instead of computing: no compile, activation_checkpointing, zero1 or fsdp"
+    if config.loader != "host" or config.fused_optimizer:
+        yield "device='emulated' waits instead of loading and updating: loader=host, fused_optimizer=false"
     if config.accumulate > 1:
         yield f"accumulate={config.accumulate}: device='emulated' waits for whole batches, as its profile was measured"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpc_utils import provenance
+from hpc_utils import capability, provenance
 from hpc_utils.config import ConfigError
 from hpc_utils.profilers import tools
 
@@ -69,8 +69,10 @@ class Place:
             return f"profile={given['profile']} on {self.hardware}: {why}"
         if device == "emulated":  # its profile says what it can
             return ""
-        why = self.unfit(precision) or self._emulated(precision, device)
-        return f"{precision} on {self.hardware}: {why}" if why else ""
+        if why := self.unfit(precision) or self._emulated(precision, device):
+            return f"{precision} on {self.hardware}: {why}"
+        why = self._incapable(precision, given.get("compile"), device)
+        return f"{why} ({self.hardware})" if why else ""
 
     def _blind(self, profile: object) -> str:
         """Why that profiler sees nothing there; empty if it may: which modules a cluster's jobs load, only they know."""
@@ -84,6 +86,13 @@ class Place:
             except ConfigError as error:
                 return str(error).partition(": ")[2]
         return ""
+
+    def _incapable(self, precision: object, compile: object, device: str) -> str:
+        """Why its devices cannot compute so, or this machine cannot compile; of a cluster's compilers only jobs know."""
+        if not self.is_here:
+            return ""
+        gpu = device == "cuda" or (device == "auto" and bool(provenance.hardware()["gpus"]))
+        return capability.of_device(precision, compile, gpu=gpu) or capability.of_compiler(compile)
 
     def _emulated(self, precision: str, device: str) -> str:
         if precision != "bf16" or not self.is_here or device == "cuda":

@@ -27,22 +27,47 @@ def integers(key: int, indices: Tensor, stream: int, high: int) -> Tensor:
     return _logical_shift(state, 33) % high
 
 
-def crop_and_flip(pixels: Tensor, key: int, indices: Tensor, *, padding: int, flip: bool) -> Tensor:
-    """Shift each image of (B, H, W, C) by up to `padding` pixels, zeros moving in, and mirror half of them."""
+def draw(
+    key: int, indices: Tensor, height: int, width: int, *, padding: int = 0, flip: bool = False, cutout: int = 0
+) -> Tensor:
+    """All that is random about the samples `indices` (B,): int32 (5, B), zeros for what is not asked.
+
+    Rows: the crop's first row and column in the padded image, whether it is mirrored, the cutout's centre. Each has a
+    stream of its own: what else is asked changes no number.
+    """
+    highs = (2 * padding + 1, 2 * padding + 1, 2 if flip else 1, height if cutout else 1, width if cutout else 1)
+    drawn = [
+        integers(key, indices, stream, high) if high > 1 else torch.zeros_like(indices)
+        for stream, high in enumerate(highs)
+    ]
+    return torch.stack(drawn).int()
+
+
+def crop_and_flip(pixels: Tensor, drawn: Tensor, *, padding: int) -> Tensor:
+    """Shift each image of (B, H, W, C) by up to `padding` pixels, zeros moving in, and mirror those drawn."""
     batch, height, width, channels = pixels.shape
-    rows, columns = (torch.arange(n, device=pixels.device) for n in (height, width))
-    top = integers(key, indices, 0, 2 * padding + 1)
-    left = integers(key, indices, 1, 2 * padding + 1)
-    x = columns.expand(batch, width)
-    if flip:
-        mirrored = integers(key, indices, 2, 2).bool()
-        x = torch.where(mirrored[:, None], width - 1 - x, x)
-    y, x = rows + top[:, None], x + left[:, None]  # in the padded image
-    padded = F.pad(pixels, (0, 0, padding, padding, padding, padding))
     tall, wide = height + 2 * padding, width + 2 * padding
-    first = torch.arange(batch, device=pixels.device)[:, None, None] * (tall * wide)
-    source = first + y[:, :, None] * wide + x[:, None, :]
-    return padded.view(-1, channels)[source.view(-1)].view(batch, height, width, channels)
+    first, y, x = (torch.arange(n, device=pixels.device, dtype=torch.int32) for n in (batch, height, width))
+    top, left, mirrored = drawn[:3, :, None]
+    y = y + top  # in the padded image: (B, H)
+    x = torch.where(mirrored.bool(), width - 1 - x, x) + left
+    rows = first[:, None] * tall + y
+    source = rows[:, :, None] * wide + x[:, None, :]
+    padded = F.pad(pixels, (0, 0, padding, padding, padding, padding))
+    return padded.view(-1, channels).index_select(0, source.view(-1)).view(pixels.shape)
+
+
+def cut_out_(images: Tensor, drawn: Tensor, size: int) -> Tensor:
+    """Set a square of `size` pixels to 0 in each of (B, C, H, W), as far as it lies inside (DeVries & Taylor 2017)."""
+    row, column = (
+        _within(torch.arange(n, device=images.device, dtype=torch.int32) - (centre[:, None] - size // 2), size)
+        for n, centre in zip(images.shape[2:], drawn[3:], strict=True)
+    )
+    return images.masked_fill_(row[:, None, :, None] & column[:, None, None, :], 0.0)
+
+
+def _within(offset: Tensor, size: int) -> Tensor:
+    return (offset >= 0) & (offset < size)
 
 
 def _logical_shift(value: Tensor, bits: int) -> Tensor:

@@ -6,75 +6,92 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 
 from hpc_utils.config import RunConfig
 from hpc_utils.signals import HEEDED
 
 from . import augment, randomness
+from .images import DeviceImages, ImageSamples, Numbered
 from .workload import ArraySource, Batch, Workload
 
 
 class Loader:
     """Turns a sampler's indices into (inputs, targets) on the device.
 
-    An `ArraySource` makes each batch itself. Any other data set goes through a DataLoader, whose
-    `loader_workers` live as long as this object. What a worker draws from the generators of torch, NumPy and
-    Python follows from seed, epoch and step: an epoch may begin in its middle, with whichever worker.
+    Our images come as `config.loader` says (see `images`); another `ArraySource` makes each batch itself. Any other data
+    set goes through a DataLoader, whose `loader_workers` live as long as this object. What a worker draws from the
+    generators of torch, NumPy and Python follows from seed, epoch and step: an epoch may begin in its middle, with
+    whichever worker.
+
+    Raises:
+        ConfigError: images that are to be on the device do not fit it.
     """
 
     def __init__(self, source: Any, workload: Workload, config: RunConfig, device: torch.device) -> None:
-        self.source, self.device, self._seed = source, device, config.seed
-        self._indices: list[Any] = []
+        if config.loader == "device":
+            source = DeviceImages(source, device)
+        self.source, self.device = source, device
+        self._batches: list[Numbered] = []
         self._loader = None
-        if not isinstance(source, ArraySource):
-            workers = config.loader_workers
-            if workers:
-                gc.collect()  # the process group of an earlier run here: a worker that collected it would hang
-            self._loader = DataLoader(
-                _Keyed(source) if workers else source,
-                batch_sampler=self._indices,  # the very list: filled anew before each epoch
-                num_workers=workers,
-                collate_fn=workload.collate,
-                worker_init_fn=_prepare,
-                pin_memory=device.type == "cuda",
-                persistent_workers=workers > 0 and not hasattr(source, "set_epoch"),  # they keep a copy
-                generator=torch.Generator().manual_seed(config.seed),  # else it draws from the model's numbers
-            )
+        if config.loader == "workers":
+            samples = ImageSamples(source)
+            self._loader = self._sample_by_sample(samples, samples.collate, config)
+        elif not isinstance(source, DeviceImages | ArraySource):
+            self._loader = self._sample_by_sample(_Keyed(source, config.seed), workload.collate, config)
+
+    def _sample_by_sample(
+        self, samples: Any, collate: Callable[[list], Batch] | None, config: RunConfig
+    ) -> DataLoader:
+        workers = config.loader_workers
+        if workers:
+            gc.collect()  # the process group of an earlier run here: a worker that collected it would hang
+        follows = hasattr(self.source, "set_epoch")  # which workers that live on, with a copy each, would not hear
+        return DataLoader(
+            samples,
+            batch_sampler=self._batches,  # the very list: filled anew before each epoch
+            num_workers=workers,
+            collate_fn=collate,
+            worker_init_fn=_prepare,
+            pin_memory=config.pin_memory and self.device.type == "cuda",
+            prefetch_factor=config.prefetch_factor if workers else None,
+            persistent_workers=workers > 0 and config.persistent_workers and not follows,
+            generator=torch.Generator().manual_seed(config.seed),  # else it draws from the model's numbers
+        )
 
     def batches(self, indices: Iterable[Tensor], epoch: int, done: int = 0) -> Iterator[Batch]:
         """One batch for each tensor of indices (B,), those of `epoch` from step `done` on."""
-        if self._loader is None:
+        if self._loader is not None:
+            self._batches[:] = [Numbered(epoch, step, own.tolist()) for step, own in enumerate(indices, done)]
+            if hasattr(self.source, "set_epoch"):
+                self.source.set_epoch(epoch)
+            for inputs, targets in self._loader:
+                yield to_device(inputs, self.device), to_device(targets, self.device)
+        elif isinstance(self.source, DeviceImages):
+            yield from self.source.batches(indices, epoch)
+        else:
             for chosen in indices:
                 yield self.source.batch(chosen, epoch, self.device)
-            return
-        self._indices[:] = [chosen.tolist() for chosen in indices]
-        if self._loader.num_workers:
-            key = augment.key(self._seed, epoch)
-            self._indices[:] = [(augment.key(key, step), own) for step, own in enumerate(self._indices, done)]
-        if hasattr(self.source, "set_epoch"):
-            self.source.set_epoch(epoch)
-        for inputs, targets in self._loader:
-            yield to_device(inputs, self.device), to_device(targets, self.device)
 
 
 class _Keyed:
-    """A map-style data set that fetches (key, indices), its random numbers begun anew by key and first index."""
+    """A map-style data set by numbered batches; a worker's random numbers begin anew with each."""
 
-    def __init__(self, source: Any) -> None:
-        self._source = source
+    def __init__(self, source: Any, seed: int) -> None:
+        self._source, self._seed = source, seed
 
     def __len__(self) -> int:
         return len(self._source)
 
-    def __getitems__(self, batch: tuple[int, list[int]]) -> list[Any]:
-        key, indices = batch
-        randomness.seed(augment.key(key, indices[0]))
+    def __getitems__(self, batch: Numbered) -> list[Any]:
+        epoch, step, indices = batch
+        if get_worker_info():  # the rank itself draws from generators that a checkpoint holds
+            randomness.seed(augment.key(augment.key(augment.key(self._seed, epoch), step), indices[0]))
         together = getattr(self._source, "__getitems__", None)
         return together(indices) if together else [self._source[index] for index in indices]
 

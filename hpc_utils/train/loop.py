@@ -18,7 +18,7 @@ from hpc_utils.records import atomic
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, require_same_request
 from hpc_utils.records.identity import measured
 
-from . import operations, optim, precision, randomness
+from . import activation_checkpointing, compilation, operations, optim, precision, randomness
 from .agreement import Wish
 from .checkpoint import CheckpointError, on_host
 from .keeper import Keeper
@@ -70,6 +70,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
     sources = source_files(config)
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
     with setup(config) as ranks, exact, signals.listen() as heard:
+        compilation.require(config, ranks.device)
         recorder = Recorder(
             config.workload,
             global_batch=config.batches(ranks.world_size)[0],
@@ -116,6 +117,9 @@ class Trainer:
         randomness.seed(config.seed + 1_000_003 * (ranks.rank + 1))  # dropout differs between ranks
         if config.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
+        if config.activation_checkpointing:
+            activation_checkpointing.apply(self.model)
+        self.compiled = compilation.Compiled(self.model, config)
         global_batch, per_device = config.batches(ranks.world_size)
         self.sampler = Sampler(
             len(self.workload.train),
@@ -149,6 +153,7 @@ class Trainer:
         config, keeper = self.config, self.keeper
         try:
             self._warm_up()
+            self.compiled.warmed_up()
             keeper.resume(self)
             while self.epoch <= config.epochs:
                 keeper.between_epochs(self)
@@ -158,6 +163,8 @@ class Trainer:
                 self.epoch, self.step = self.epoch + 1, 0
         finally:
             keeper.close()
+        for said in self.compiled.remarks():
+            self.recorder.remark(said)
         if config.save_weights:
             weights = self.strategy.weights()
             if self.ranks.is_main:
@@ -253,7 +260,7 @@ class Trainer:
         if self.strategy.evaluates_together:
             indices += [torch.tensor([0])] * (most - own)
         for number, (inputs, targets) in enumerate(self.test_loader.batches(indices, epoch=0)):
-            with precision.autocast(config.precision, self.ranks.device):
+            with precision.autocast(config.precision, self.ranks.device), compilation.eager():
                 outputs = workload.forward(self.model, inputs)
                 loss = workload.loss(outputs, targets)
             if number >= own:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from . import activation_checkpointing, compilation
 from .checkpoint import tensors
 from .workload import Batch, Workload, batch_size
 
@@ -23,7 +24,12 @@ def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:
         Exception: whatever a model raises that needs to see values, or uses operators of which only code is known.
     """
     step = _Step(workload, model)
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake, FlopCounterMode(display=False) as counter:
+    with (
+        compilation.eager(),
+        activation_checkpointing.suspended(),
+        FakeTensorMode(allow_non_fake_inputs=True) as fake,
+        FlopCounterMode(display=False) as counter,
+    ):
         state = {name: _fake(value, fake, batch) for name, value in (*step.named_parameters(), *step.named_buffers())}
         weights = [value for value in state.values() if value.requires_grad]
         loss = torch.func.functional_call(step, state, batch)

@@ -11,7 +11,11 @@ from hpc_utils.config import RunConfig
 
 
 def build(model: nn.Module, config: RunConfig, peak_lr: float) -> torch.optim.Optimizer:
-    """SGD with Nesterov momentum or AdamW; weight decay on matrices and filters only."""
+    """SGD with Nesterov momentum or AdamW; weight decay on matrices and filters only.
+
+    Not fused, torch chooses: on a GPU one kernel for each operation on all parameters, on a CPU a loop over them.
+    """
+    fused = config.fused_optimizer or None
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": config.weight_decay},
@@ -19,8 +23,9 @@ def build(model: nn.Module, config: RunConfig, peak_lr: float) -> torch.optim.Op
     ]
     groups = [group for group in groups if group["params"]]
     if config.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=peak_lr, betas=(config.momentum, 0.999))
-    return torch.optim.SGD(groups, lr=peak_lr, momentum=config.momentum, nesterov=config.momentum > 0)
+        return torch.optim.AdamW(groups, lr=peak_lr, betas=(config.momentum, 0.999), fused=fused)
+    nesterov = config.momentum > 0
+    return torch.optim.SGD(groups, lr=peak_lr, momentum=config.momentum, nesterov=nesterov, fused=fused)
 
 
 def lr_factor(step: int, steps: int, steps_per_epoch: int, config: RunConfig) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpc_utils.config import RunConfig
 
-from . import emulated, vision
+from . import emulated, optim, vision
 from .workload import Workload, WorkloadError
 
 
@@ -39,6 +39,11 @@ def _real(config: RunConfig) -> Workload:
     if not isinstance(workload, Workload):
         raise WorkloadError(
             f"{config.workload} returned {type(workload).__name__}; expected hpc_utils.train.Workload"
+        )
+    if config.fused_optimizer and workload.optimizer is not optim.build:
+        raise WorkloadError(
+            f"fused_optimizer=true: {config.workload} brings an optimizer of its own; have it pass fused=True itself, and "
+            f"leave the knob alone"
         )
     return workload
 

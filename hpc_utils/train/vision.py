@@ -5,58 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hpc_utils import datasets
 from hpc_utils.config import RunConfig
 
-from . import augment
-from .workload import Batch, Workload, correct
-
-
-class ImageSource:
-    """Images in memory or memory-mapped, augmented and normalised a whole batch at a time on the device.
-
-    Args:
-        images: as `datasets.load` returns them: uint8 (N, H, W, C).
-        padding: pixels to shift by at most in a random crop; 0: none.
-        flip: mirror half of the images.
-    """
-
-    def __init__(
-        self, images: datasets.Images, *, seed: int, padding: int = 0, flip: bool = False, channels_last: bool = True
-    ) -> None:
-        self.pixels, self.labels = images.images, torch.from_numpy(np.array(images.labels))
-        self.mean, self.std = torch.tensor(images.mean), torch.tensor(images.std)
-        self.seed, self.padding, self.flip = seed, padding, flip
-        self.channels_last = channels_last
-        self._constants: dict[torch.device, tuple[Tensor, Tensor]] = {}
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def batch(self, indices: Tensor, epoch: int, device: torch.device) -> Batch:
-        """Float images (B, C, H, W), normalised, and labels (B,), on `device`."""
-        pixels = torch.from_numpy(self.pixels[indices.numpy()])  # a copy: (B, H, W, C) uint8
-        labels = self.labels[indices]
-        if device.type == "cuda":
-            pixels, labels = (t.pin_memory().to(device, non_blocking=True) for t in (pixels, labels))
-            indices = indices.to(device, non_blocking=True)
-        if self.padding or self.flip:
-            key = augment.key(self.seed, epoch)
-            pixels = augment.crop_and_flip(pixels, key, indices, padding=self.padding, flip=self.flip)
-        scale, shift = self._normalisation(device)
-        images = torch.addcmul(shift, pixels.permute(0, 3, 1, 2).float(), scale)  # a view: channels last
-        layout = torch.channels_last if self.channels_last else torch.contiguous_format
-        return images.contiguous(memory_format=layout), labels
-
-    def _normalisation(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        if device not in self._constants:
-            pair = 1 / (255 * self.std), -self.mean / self.std
-            self._constants[device] = tuple(constant.view(1, -1, 1, 1).to(device) for constant in pair)
-        return self._constants[device]
+from .images import ImageSource
+from .workload import Workload, correct
 
 
 def workload(config: RunConfig) -> Workload:
@@ -64,11 +20,14 @@ def workload(config: RunConfig) -> Workload:
     train, test = (datasets.load(config.dataset, split) for split in ("train", "test"))
     height, _, channels = train.images.shape[1:]
     natural = channels == 3  # mirrored digits are not digits
-    augmentation = {"padding": max(1, height // 8), "flip": natural} if config.augment else {}
+    augmentation = (
+        {"padding": max(1, height // 8), "flip": natural, "cutout": config.cutout} if config.augment else {}
+    )
+    common = {"seed": config.seed, "channels_last": config.channels_last, "pin_memory": config.pin_memory}
     return Workload(
         model=functools.partial(MODELS[config.workload], channels, len(train.classes), config.stem, height),
-        train=ImageSource(train, seed=config.seed, channels_last=config.channels_last, **augmentation),
-        test=ImageSource(test, seed=config.seed, channels_last=config.channels_last),
+        train=ImageSource(train, **common, **augmentation),
+        test=ImageSource(test, **common),
         loss=nn.CrossEntropyLoss(label_smoothing=config.label_smoothing),
         metrics={"accuracy": correct},
     )

@@ -94,6 +94,26 @@ def test_bf16_is_not_measured_where_this_processor_emulates_it(write, monkeypatc
     assert not studies.plan(write(GOOD), Place("a-cluster-s")).not_applicable, "its own processors"
 
 
+@pytest.mark.parametrize(("knob", "value", "why"), [
+    ("precision", "tf32", "a CPU would compute in fp32"),
+    ("compile", "reduce-overhead", "replays CUDA graphs, which a CPU has not"),
+    ("compile", "default", "there is no g++ on PATH"),
+])  # fmt: skip
+def test_what_a_processor_cannot_do_is_not_applicable(
+    write, monkeypatch, tmp_path, knob: str, value: str, why: str
+) -> None:
+    monkeypatch.setattr(provenance, "hardware", lambda: {"gpus": []})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    text = GOOD.replace("steps_per_epoch", f'{knob} = "{value}"\nsteps_per_epoch').replace("matrix", "# matrix")
+    plan = studies.plan(write(text))
+    assert not plan.points and all(why in point.why for point in plan.not_applicable)
+    assert studies.plan(write(text), Place("a-cluster-s")).points, "its own devices and compilers"
+    if value == "tf32":
+        monkeypatch.setattr(provenance, "hardware", lambda: {"gpus": [{}]})
+        assert studies.plan(write(text)).points
+
+
 def test_the_same_point_elsewhere_is_another_run(write) -> None:
     here, there = studies.plan(write(GOOD)), studies.plan(write(GOOD), Place("there-gpu", ranks_per_node=4))
     assert not {r.run_id for r in here.requests} & {r.run_id for r in there.requests}

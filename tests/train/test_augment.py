@@ -11,7 +11,7 @@ from scipy import stats
 
 from hpc_utils.datasets import Images
 from hpc_utils.train import augment
-from hpc_utils.train.vision import ImageSource
+from hpc_utils.train.images import ImageSource
 
 CPU = torch.device("cpu")
 
@@ -40,7 +40,8 @@ def naive(pixels: torch.Tensor, key: int, indices: torch.Tensor, padding: int, f
 @pytest.mark.parametrize("padding", [0, 1, 4])
 def test_crop_and_flip_do_what_a_naive_loop_does(padding: int, flip: bool, channels: int) -> None:
     pixels, indices, key = pictures(channels=channels), torch.arange(100, 140), augment.key(3, 2)
-    made = augment.crop_and_flip(pixels, key, indices, padding=padding, flip=flip)
+    drawn = augment.draw(key, indices, 6, 5, padding=padding, flip=flip)
+    made = augment.crop_and_flip(pixels, drawn, padding=padding)
     assert made.dtype == torch.uint8
     assert torch.equal(made, naive(pixels, key, indices, padding, flip))
 
@@ -49,7 +50,8 @@ def test_all_shifts_and_both_sides_occur_evenly() -> None:
     """A dot in the middle is moved to each place of its neighbourhood, and mirrored images stay there."""
     dots = torch.zeros(9000, 5, 5, 1, dtype=torch.uint8)
     dots[:, 2, 2] = 255
-    made = augment.crop_and_flip(dots, augment.key(0, 1), torch.arange(9000), padding=1, flip=True)
+    drawn = augment.draw(augment.key(0, 1), torch.arange(9000), 5, 5, padding=1, flip=True)
+    made = augment.crop_and_flip(dots, drawn, padding=1)
     assert (made.flatten(1) == 255).sum(1).eq(1).all(), "pixel values are moved, never changed"
     places = made.view(-1, 25).argmax(1).bincount(minlength=25).view(5, 5)
     assert places[1:4, 1:4].sum() == 9000
@@ -79,6 +81,32 @@ def test_an_image_is_the_same_in_any_batch_in_any_order(order: list[int], cuts: 
     split = [order[start:stop] for start, stop in itertools.pairwise(edges)]
     made = {index: image for part in split for index, image in batch(part, epoch).items()}
     assert made == ALONE[epoch]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 30])
+def test_cutout_blanks_what_a_naive_loop_blanks(size: int) -> None:
+    """The paper's square: around a centre anywhere in the image, clipped at its edges."""
+    indices, key = torch.arange(100, 140), augment.key(3, 2)
+    drawn = augment.draw(key, indices, 6, 5, cutout=size)
+    made = augment.cut_out_(torch.ones(40, 3, 6, 5), drawn, size)
+    for index, image in zip(indices, made, strict=True):
+        row, column = int(augment.integers(key, index[None], 3, 6)), int(augment.integers(key, index[None], 4, 5))
+        top, left = row - size // 2, column - size // 2
+        expected = np.ones((3, 6, 5))
+        expected[:, max(0, top) : top + size, max(0, left) : left + size] = 0
+        np.testing.assert_array_equal(image, expected)
+
+
+def test_cutout_blanks_to_the_mean_and_changes_nothing_else() -> None:
+    """Its numbers are a stream of their own: crop and mirror image stay what they were."""
+    whole, cut = (
+        ImageSource(images(3), seed=0, padding=2, flip=True, cutout=size).batch(torch.arange(30), 1, CPU)[0]
+        for size in (0, 4)
+    )
+    blank = (cut == 0).all(1, keepdim=True).expand_as(cut)
+    areas = set(blank[:, 0].flatten(1).sum(1).tolist())
+    assert {12, 16} <= areas <= {4, 6, 8, 9, 12, 16}, "whole squares, some of them clipped"
+    assert torch.equal(cut[~blank], whole[~blank])
 
 
 def test_epochs_and_seeds_differ() -> None:

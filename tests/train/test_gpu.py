@@ -13,9 +13,12 @@ import pytest
 import torch
 
 from hpc_utils import paths
+from hpc_utils.config import RunConfig
 from hpc_utils.train import augment, precision
+from hpc_utils.train.loader import Loader
+from hpc_utils.train.resolve import resolve
 
-from .support import BRIEF, distance, fit
+from .support import BRIEF, distance, fit, same
 
 pytestmark = pytest.mark.gpu
 
@@ -83,11 +86,63 @@ def test_a_gpu_trains_what_a_cpu_trains(results) -> None:
 def test_augmentation_is_the_same_on_both_devices() -> None:
     pixels = torch.randint(0, 256, (64, 32, 32, 3), generator=torch.Generator().manual_seed(0)).byte()
     indices, key = torch.arange(64) * 12345, augment.key(3, 4)
-    cpu, gpu = (
-        augment.crop_and_flip(pixels.to(device), key, indices.to(device), padding=4, flip=True).cpu()
-        for device in ("cpu", "cuda")
-    )
-    assert torch.equal(cpu, gpu)
+
+    def made(device: str) -> torch.Tensor:
+        drawn = augment.draw(key, indices.to(device), 32, 32, padding=4, flip=True)
+        return augment.crop_and_flip(pixels.to(device), drawn, padding=4).cpu()
+
+    assert torch.equal(made("cpu"), made("cuda"))
+
+
+def loaded(device: str, way: str) -> tuple[Loader, list[torch.Tensor]]:
+    config = RunConfig(workload="cnn", loader=way, cutout=3)
+    workload = resolve(config)
+    return Loader(workload.train, workload, config, torch.device(device)), list(torch.arange(256).split(64))
+
+
+@pytest.mark.parametrize("way", ["host", "device", "workers"])
+def test_images_are_a_cpu_s_bit_by_bit(way: str) -> None:
+    loader, indices = loaded("cuda:0", way)
+    theirs, _ = loaded("cpu", "host")
+    for (x, y), (u, v) in zip(loader.batches(indices, 3), theirs.batches(indices, 3), strict=True):
+        assert x.device.type == y.device.type == "cuda" and x.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(x.cpu(), u) and torch.equal(y.cpu(), v)
+
+
+@pytest.mark.parametrize("way", ["host", "device"])
+def test_a_step_s_batch_does_not_wait_for_the_device(way: str) -> None:
+    loader, indices = loaded("cuda:0", way)
+    batches = loader.batches(indices, 1)
+    next(batches)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        assert len(list(batches)) == 3
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_compiled_model_trains_alike_and_replays(results, mode: str) -> None:
+    run = RUN | {"workload": "resnet18", "steps_per_epoch": 5, "evaluate_every": 1, "warmup_steps": 3}
+    plain, compiled = (fit(**run, compile=how)[0] for how in ("off", mode))
+    ours, theirs = (one.tables()["epochs"].iloc[-1] for one in (compiled, plain))
+    for column in ("train_loss", "test_loss"):
+        assert ours[column] == pytest.approx(theirs[column], rel=0.05)
+    assert json.loads((compiled.path / "run.json").read_text())["remarks"] == []
+
+
+def test_activation_checkpointing_takes_less_memory_and_learns_the_same(results) -> None:
+    run = RUN | {
+        "workload": "resnet18",
+        "epochs": 1,
+        "steps_per_epoch": 3,
+        "global_batch": 512,
+        "deterministic": True,
+    }
+    (plain, weights), (other, others) = fit(**run), fit(**run, activation_checkpointing=True)
+    assert same(weights, others)
+    peak, less = (one.tables()["ranks"].peak_allocated_bytes[0] for one in (plain, other))
+    assert less < 0.8 * peak
 
 
 def test_a_trace_holds_the_window_s_kernels(results) -> None:

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from hpc_utils.config import RunConfig
-from hpc_utils.train import optim
+from hpc_utils.train import WorkloadError, optim
+from hpc_utils.train.resolve import resolve
 from hpc_utils.train.vision import MODELS
+
+from .conftest import OUTSIDE
+from .support import BRIEF, distance, fit
 
 PER_EPOCH, EPOCHS = 10, 20
 STEPS = PER_EPOCH * EPOCHS
@@ -93,3 +99,57 @@ def test_frozen_parameters_are_left_out_and_no_momentum_is_plain_sgd() -> None:
     model[1].weight.grad = torch.ones(3, 3)
     made.step()
     assert torch.allclose(model[1].weight, before * (1 - 0.1 * 5e-4) - 0.1)
+
+
+@pytest.mark.parametrize(("optimizer", "precision"), [("sgd", "fp32"), ("adamw", "fp32"), ("sgd", "fp16")])
+def test_a_fused_optimizer_learns_the_same_but_for_rounding(results: Path, optimizer: str, precision: str) -> None:
+    run = BRIEF | {
+        "optimizer": optimizer,
+        "precision": precision,
+        "lr": 0.01,
+        "lr_scaling": "none",
+        "warmup_steps": 1,
+    }
+    plain, fused = (fit(**run, fused_optimizer=on)[1] for on in (False, True))
+    assert distance(plain, fused) < 1e-5
+    (group, *_) = optim.build(
+        MODELS["cnn"](1, 10), RunConfig(optimizer=optimizer, fused_optimizer=True), 0.1
+    ).param_groups
+    assert group["fused"] is True
+
+
+def test_a_fused_optimizer_unscales_what_fp16_has_scaled() -> None:
+    """AdamW forgives a factor, but for gradients near its epsilon."""
+    ends = []
+    for enabled in (False, True):
+        model = nn.Linear(40, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        made = optim.build(model, RunConfig(optimizer="adamw", fused_optimizer=True), 0.1)
+        scaler = torch.amp.GradScaler("cpu", enabled=enabled)
+        scaler.scale(model(torch.logspace(-12, 0, 40)).sum()).backward()
+        scaler.step(made)
+        ends.append(model.weight.detach())
+    assert torch.allclose(*ends) and ends[0].abs().min() > 0
+
+
+def test_a_fused_optimizer_follows_the_rate_of_each_step() -> None:
+    model = nn.Linear(3, 1, bias=False)
+    made = optim.build(model, RunConfig(momentum=0.0, weight_decay=0.0, fused_optimizer=True), 0.1)
+    for lr in (0.5, 0.25, 0.0):
+        before = model.weight.detach().clone()
+        made.param_groups[0]["lr"] = lr
+        model.weight.grad = torch.ones(1, 3)
+        made.step()
+        assert torch.allclose(model.weight, before - lr)
+
+
+def test_an_optimizer_of_ones_own_is_not_fused_silently(module: Callable) -> None:
+    text = OUTSIDE.replace(
+        "return Workload(", "return Workload(optimizer=lambda m, c, lr: torch.optim.SGD(m.parameters(), lr),"
+    )
+    module("own", text)
+    assert resolve(RunConfig(workload="own:make"))
+    with pytest.raises(
+        WorkloadError, match="own:make brings an optimizer of its own; have it pass fused=True itself"
+    ):
+        resolve(RunConfig(workload="own:make", fused_optimizer=True))

@@ -47,7 +47,7 @@ def test_determinism_is_switched_on_and_off_again() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-@pytest.mark.parametrize("name", ["fp32", "tf32"])
+@pytest.mark.parametrize("name", ["fp32", pytest.param("tf32", marks=pytest.mark.gpu)])
 def test_a_run_trains_under_its_own_flags(module: Callable, name: str) -> None:
     module(
         "flags",

@@ -13,6 +13,7 @@ from hpc_utils.config import RunConfig
 from hpc_utils.datasets import Images
 from hpc_utils.records.folder import read_json
 from hpc_utils.train import WorkloadError, train, vision
+from hpc_utils.train.images import ImageSource
 from hpc_utils.train.resolve import resolve, source_files
 from hpc_utils.train.workload import ArraySource, correct
 
@@ -141,7 +142,7 @@ def test_a_collate_function_and_a_data_set_that_follows_the_epoch(module: Callab
 
 def test_data_sets_of_arrays_make_whole_batches_and_others_do_not() -> None:
     data = Images("x", "x", "test", np.zeros((4, 8, 8, 1), np.uint8), np.arange(4), ("a",), (0.5,), (0.5,), "")
-    assert isinstance(vision.ImageSource(data, seed=0), ArraySource)
+    assert isinstance(ImageSource(data, seed=0), ArraySource)
     assert not isinstance([1, 2], ArraySource)
 
 

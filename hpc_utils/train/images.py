@@ -1,0 +1,165 @@
+"""Our images as batches: gathered on the host, from the device's own memory, or made sample by sample.
+
+All three end in `ImageSource.finish` with numbers keyed by (seed, epoch, sample), so an image is the same, bit by bit,
+however it was loaded.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from hpc_utils import datasets
+from hpc_utils.config import ConfigError
+
+from . import augment
+from .workload import Batch
+
+AHEAD = 1024  # steps whose indices and random numbers lie on the device at once: an epoch of most runs
+
+
+class ImageSource:
+    """Images in memory or memory-mapped, augmented and normalised a whole batch at a time on the device.
+
+    Args:
+        images: as `datasets.load` returns them: uint8 (N, H, W, C).
+        padding: pixels to shift by at most in a random crop; 0: none.
+        flip: mirror half of the images.
+        cutout: edge of the square that is blanked, in pixels; 0: none.
+        pin_memory: move batches to a GPU from page-locked memory, beside what it computes.
+    """
+
+    def __init__(
+        self,
+        images: datasets.Images,
+        *,
+        seed: int,
+        padding: int = 0,
+        flip: bool = False,
+        cutout: int = 0,
+        channels_last: bool = True,
+        pin_memory: bool = True,
+    ) -> None:
+        self.name = f"{images.name} ({images.split})"
+        self.pixels, self.labels = images.images, torch.from_numpy(np.array(images.labels))
+        self.seed, self.padding, self.flip, self.cutout = seed, padding, flip, cutout
+        self.channels_last, self.pin_memory = channels_last, pin_memory
+        mean, std = (torch.tensor(value, dtype=torch.float64) for value in (images.mean, images.std))
+        self._normalisation = tuple(one.float().view(1, -1, 1, 1) for one in (255 * mean, 1 / (255 * std)))
+        self._constants: dict[torch.device, tuple[Tensor, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, indices: Tensor, epoch: int, device: torch.device) -> Batch:
+        """Float images (B, C, H, W), normalised, and labels (B,), on `device`."""
+        pixels = torch.from_numpy(self.pixels[indices.numpy()])  # a copy: (B, H, W, C) uint8
+        pixels, labels, drawn = (
+            self.move(t, device) for t in (pixels, self.labels[indices], self.draw(indices, epoch))
+        )
+        return self.finish(pixels, drawn), labels
+
+    def move(self, value: Tensor, device: torch.device) -> Tensor:
+        """To `device`, out of page-locked memory if it is to."""
+        if device.type == "cpu":
+            return value
+        return (value.pin_memory() if self.pin_memory else value).to(device, non_blocking=True)
+
+    def draw(self, indices: Tensor, epoch: int) -> Tensor:
+        """What is random about these samples in `epoch`, on the device of `indices`: see `augment.draw`."""
+        height, width = self.pixels.shape[1:3]
+        return augment.draw(
+            augment.key(self.seed, epoch), indices, height, width,
+            padding=self.padding, flip=self.flip, cutout=self.cutout,
+        )  # fmt: skip
+
+    def finish(self, pixels: Tensor, drawn: Tensor) -> Tensor:
+        """uint8 (B, H, W, C) to float (B, C, H, W): augmented and normalised, on their device.
+
+        Subtraction and product are steps of their own: one fused would round otherwise on another device.
+        """
+        if self.padding or self.flip:
+            pixels = augment.crop_and_flip(pixels, drawn, padding=self.padding)
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        images = pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=layout)
+        if pixels.device not in self._constants:
+            self._constants[pixels.device] = tuple(one.to(pixels.device) for one in self._normalisation)
+        mean, scale = self._constants[pixels.device]
+        images.sub_(mean).mul_(scale)
+        return augment.cut_out_(images, drawn, self.cutout) if self.cutout else images
+
+
+class DeviceImages:
+    """All of a source's images on the device from the start: a step takes nothing from the host.
+
+    Raises:
+        ConfigError: they do not fit what memory is free.
+    """
+
+    def __init__(self, source: ImageSource, device: torch.device) -> None:
+        needed, free = source.pixels.nbytes + source.labels.nbytes, _free_bytes(device)
+        if needed > free:
+            raise ConfigError(
+                f"loader='device': the images of {source.name} take {needed / 2**30:.2f} GiB, and {free / 2**30:.2f} GiB "
+                f"are free on {device}: use loader='host'"
+            )
+        self._source, self._device = source, device
+        self._pixels = torch.from_numpy(np.array(source.pixels)).to(device)
+        self._labels = source.labels.to(device)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def batches(self, indices: Iterable[Tensor], epoch: int) -> Iterator[Batch]:
+        """As `ImageSource.batch` makes them, one for each tensor of indices."""
+        source, steps = self._source, iter(indices)
+        while ahead := list(itertools.islice(steps, AHEAD)):
+            sizes = [len(own) for own in ahead]
+            chosen = source.move(torch.cat(ahead), self._device)
+            drawn = source.draw(chosen, epoch)
+            for own, numbers in zip(chosen.split(sizes), drawn.split(sizes, dim=1), strict=True):
+                yield source.finish(self._pixels.index_select(0, own), numbers), self._labels.index_select(0, own)
+
+
+class Numbered(NamedTuple):
+    """What a DataLoader's worker is asked for: one batch of samples, and which step of which epoch it is."""
+
+    epoch: int
+    step: int
+    indices: list[int]
+
+
+class ImageSamples:
+    """The same images one by one, as a map-style data set for a DataLoader, with a collate function of its own."""
+
+    def __init__(self, source: ImageSource) -> None:
+        self._source = source
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitems__(self, batch: Numbered) -> list[tuple[Tensor, int]]:
+        """Each sample in the order that it has in memory: (H, W, C) for channels last, else (C, H, W)."""
+        source = self._source
+        numbers = source.draw(torch.tensor(batch.indices), batch.epoch).split(1, dim=1)
+        samples = []
+        for index, drawn in zip(batch.indices, numbers, strict=True):
+            image = source.finish(torch.from_numpy(source.pixels[[index]]), drawn)[0]
+            samples.append((image.permute(1, 2, 0) if source.channels_last else image, int(source.labels[index])))
+        return samples
+
+    def collate(self, samples: list[tuple[Tensor, int]]) -> Batch:
+        """Images (B, C, H, W) in the layout asked for, and labels (B,)."""
+        images, labels = default_collate(samples)
+        return images.permute(0, 3, 1, 2) if self._source.channels_last else images, labels
+
+
+def _free_bytes(device: torch.device) -> int:
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available

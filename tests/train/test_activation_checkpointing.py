@@ -1,0 +1,100 @@
+"""Activation checkpointing changes memory and operations, and nothing that is learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from hpc_utils.config import RunConfig
+from hpc_utils.train import WorkloadError, activation_checkpointing, train
+from hpc_utils.train.vision import MODELS
+
+from .conftest import OUTSIDE
+from .support import BRIEF, fit, same
+
+# Blocks with batch norm (one of them cumulative, without momentum) and dropout, in a ModuleList.
+DEEP = OUTSIDE.replace("self.layers = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Dropout(0.5), nn.Linear(width, 2))", """
+            self.blocks = nn.ModuleList(Block(4, momentum) for momentum in (0.1, None, 0.3))
+            self.head = nn.Linear(4, 2)""").replace("return self.layers(x) * scale", """
+            for block in self.blocks:
+                x = block(x)
+            return self.head(x) * scale""") + """
+    class Block(nn.Module):
+        def __init__(self, width, momentum):
+            super().__init__()
+            self.linear, self.norm = nn.Linear(width, width), nn.BatchNorm1d(width, momentum=momentum)
+
+        def forward(self, x):
+            return x + nn.functional.dropout(self.norm(self.linear(x)).relu(), 0.3, self.training)
+"""  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_weights_and_statistics_are_the_same_bit_by_bit(module: Callable, precision: str) -> None:
+    """Dropout draws the same numbers again, and batch norm's statistics move once a step."""
+    module("deep", DEEP)
+    run = BRIEF | {"workload": "deep:make", "global_batch": 32, "evaluate_every": 1, "precision": precision}
+    (plain, weights), (other, others) = fit(**run), fit(**run, activation_checkpointing=True)
+    assert same(weights, others)
+    assert others["blocks.1.norm.num_batches_tracked"] == 3
+    columns = ["train_loss", "test_loss", "test_right"]
+    assert plain.tables()["epochs"][columns].equals(other.tables()["epochs"][columns])
+
+
+def test_a_resnet_trains_the_same_and_counts_the_same_operations(results: Path) -> None:
+    run = BRIEF | {"workload": "resnet18", "steps_per_epoch": 2, "global_batch": 8, "warmup_steps": 1}
+    (plain, weights), (other, others) = fit(**run), fit(**run, activation_checkpointing=True)
+    assert same(weights, others)
+    assert plain.tables()["run"]["flops_per_sample"] == other.tables()["run"]["flops_per_sample"] > 0
+
+
+def bytes_kept(model: nn.Module, inputs: torch.Tensor) -> int:
+    """What autograd holds between the passes, each storage once: saved tensors, and inputs to compute from again."""
+    seen: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        seen[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    def enter(module: nn.Module, given: tuple) -> None:
+        pack(given[0])
+
+    for _, block in activation_checkpointing.blocks(model):
+        block.register_forward_pre_hook(enter)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = model(inputs).sum()
+    loss.backward()
+    return sum(seen.values()) - sum(p.nbytes for p in model.parameters() if p.data_ptr() in seen)
+
+
+def test_less_is_kept_and_more_is_computed() -> None:
+    made = {}
+    for checkpointed in (False, True):
+        model = MODELS["resnet18"](3, 10, "cifar")
+        if checkpointed:
+            activation_checkpointing.apply(model)
+        with FlopCounterMode(display=False) as counter:
+            kept = bytes_kept(model, torch.randn(4, 3, 16, 16))
+        made[checkpointed] = kept, counter.get_total_flops()
+    assert made[True][0] < 0.5 * made[False][0]
+    assert 1.2 * made[False][1] < made[True][1] < 1.4 * made[False][1], "a third more: the blocks' forward pass again"
+
+
+def test_the_blocks_are_those_of_the_papers() -> None:
+    for name, count in (("resnet18", 8), ("resnet50", 16)):
+        model = MODELS[name](3, 10, "cifar")
+        before = list(model.state_dict())
+        assert len(activation_checkpointing.apply(model)) == count
+        assert list(model.state_dict()) == before
+    layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 3)
+    assert activation_checkpointing.apply(layers) == ["layers.0", "layers.1", "layers.2"]
+
+
+def test_a_model_without_blocks_is_refused(results: Path) -> None:
+    with pytest.raises(WorkloadError, match="this model has no blocks"):
+        train(RunConfig(**BRIEF, activation_checkpointing=True))

@@ -1,0 +1,91 @@
+"""torch.compile on this machine's processor: slow to compile, so few runs show much each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from hpc_utils import capability
+from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.train import compilation, train
+
+from .support import BRIEF, distance, fit
+
+RUN = BRIEF | {"warmup_steps": 2, "evaluate_every": 1, "epochs": 2, "eval_batch": 100, "global_batch": 32}
+
+
+def test_a_compiled_model_trains_alike_and_nothing_is_compiled_in_the_time_measured(results: Path) -> None:
+    """The model is an nn.Sequential, which torch's in-place compile passes over; its names are the plain model's."""
+    from torch._dynamo.utils import counters
+
+    plain, weights = fit(**RUN)
+    before = counters["frames"]["total"]
+    result, compiled = fit(**RUN, compile="default", save_weights=True)
+    assert counters["frames"]["total"] == before + 1, "one graph: evaluation, of other shapes, is not compiled"
+    assert 0 < distance(weights, compiled) < 1e-5
+    ours, theirs = result.tables(), plain.tables()
+    assert ours["epochs"].test_loss.tolist() == pytest.approx(theirs["epochs"].test_loss.tolist(), rel=1e-4)
+    assert ours["run"]["flops_per_sample"] == theirs["run"]["flops_per_sample"] > 0
+    assert list(torch.load(result.path / "weights.pt")) == list(weights)
+    assert json.loads((result.path / "run.json").read_text())["remarks"] == []
+
+
+def test_graph_breaks_and_compilation_in_the_time_measured_are_remarked() -> None:
+    class Broken(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.sin()
+            torch._dynamo.graph_break()
+            return x.cos()
+
+    model = Broken()
+    compiled = compilation.Compiled(model, RunConfig(compile="default"))
+    model(torch.ones(3))
+    compiled.warmed_up()
+    assert len(compiled.remarks()) == 1 and "broke the model's graph" in compiled.remarks()[0]
+    with compilation.eager():
+        model(torch.ones(5))
+    assert len(compiled.remarks()) == 1
+    model(torch.ones(4))
+    assert "times after the warm-up, inside the time measured" in compiled.remarks()[1]
+
+
+REFUSED = {
+    "no warm-up": ({"compile": "default", "warmup_steps": 0}, "the first step compiles, and that would be timed"),
+    "no replay": ({"compile": "reduce-overhead", "warmup_steps": 2}, "give at least warmup_steps=3"),
+    "checkpointing": ({"compile": "default", "activation_checkpointing": True}, "the compiler chooses itself"),
+    "fsdp": ({"compile": "default", "parallel": "fsdp"}, "hooks gather weights inside"),
+    "micro-batches": ({"compile": "max-autotune", "accumulate": 2}, "overwrites the gradients of the one before"),
+    "small buckets": ({"compile": "default", "bucket_mb": 0.5}, "DDP's first is of 1 MiB"),
+    "determinism": ({"compile": "max-autotune", "deterministic": True}, "picks kernels by their time"),
+}
+
+
+@pytest.mark.parametrize(("parameters", "why"), REFUSED.values(), ids=REFUSED)
+def test_contradictions_are_refused(parameters: dict, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        RunConfig(workload="resnet18", **parameters)
+
+
+@pytest.mark.parametrize(("parameters", "why"), [
+    ({"compile": "reduce-overhead", "warmup_steps": 3}, "replays CUDA graphs, which a CPU has not"),
+    ({"precision": "tf32"}, "a CPU would compute in fp32"),
+])  # fmt: skip
+def test_what_a_cpu_cannot_do_is_refused_before_anything_is_recorded(
+    results: Path, parameters: dict, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        train(RunConfig(**BRIEF | parameters, device="cpu"))
+    assert not (results / "runs").exists()
+
+
+def test_a_machine_without_a_compiler_is_told(results: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert capability.of_compiler("default") == "" == capability.of_compiler("off")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, and there is no g\+\+ on PATH"):
+        train(RunConfig(**BRIEF | {"warmup_steps": 1}, compile="default"))
+    monkeypatch.setattr(capability.shutil, "which", lambda name: "/usr/bin/g++")
+    monkeypatch.setattr(capability.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert "has no Python.h" in capability.of_compiler("default")

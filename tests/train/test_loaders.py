@@ -1,0 +1,143 @@
+"""The three ways our images reach the device, and the knobs of the DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.train import images, train
+from hpc_utils.train.images import DeviceImages
+from hpc_utils.train.loader import Loader
+from hpc_utils.train.resolve import resolve
+from hpc_utils.train.sampler import Sampler
+
+from .conftest import OUTSIDE
+from .support import BRIEF, fit, same
+
+CPU = torch.device("cpu")
+
+WAYS = {
+    "device": {"loader": "device"},
+    "sample by sample": {"loader": "workers"},
+    "a worker": {"loader": "workers", "loader_workers": 1},
+}
+
+
+def batches(*, world_size: int = 1, epoch: int = 2, done: int = 0, steps: int = 3, **knobs: object) -> list[tuple]:
+    """(images, labels) of the first steps of an epoch of digits, rank by rank within each step."""
+    config = RunConfig(workload="cnn", global_batch=64, **knobs)
+    workload = resolve(config)
+    loader = Loader(workload.train, workload, config, CPU)
+
+    def of(rank: int) -> list[tuple]:
+        sampler = Sampler(len(workload.train), 64, rank=rank, world_size=world_size, steps=steps)
+        return list(loader.batches(sampler.epoch(epoch, done), epoch, done))
+
+    return [batch for step in zip(*(of(rank) for rank in range(world_size)), strict=True) for batch in step]
+
+
+def equal(ours: list[tuple], theirs: list[tuple]) -> bool:
+    return all(
+        torch.equal(x, u) and torch.equal(y, v) and x.stride() == u.stride() and y.dtype == v.dtype
+        for (x, y), (u, v) in zip(ours, theirs, strict=True)
+    )
+
+
+@pytest.mark.parametrize("layout", [True, False], ids=["NHWC", "NCHW"])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_images_are_the_same_bit_by_bit_whoever_loads_them(way: dict, layout: bool) -> None:
+    knobs = {"cutout": 3, "channels_last": layout}
+    assert equal(batches(**way, **knobs), batches(loader="host", **knobs))
+    assert not equal(batches(**way, **knobs), batches(loader="host", channels_last=layout)), "cutout is seen"
+
+
+@pytest.mark.parametrize("way", ["host", "device", "workers"])
+def test_several_ranks_and_a_resume_see_what_one_rank_sees(way: str) -> None:
+    whole = batches(loader=way)
+    halves = batches(loader=way, world_size=2)
+    glued = [tuple(map(torch.cat, zip(*halves[i : i + 2], strict=True))) for i in range(0, 6, 2)]
+    assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(glued, whole, strict=True))
+    assert equal(batches(loader=way, done=2), whole[2:])
+
+
+def test_an_epoch_longer_than_what_is_drawn_ahead_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "AHEAD", 2)
+    assert equal(batches(loader="device", steps=5), batches(loader="host", steps=5))
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_training_and_evaluation_are_the_same(results: Path, way: dict) -> None:
+    run = BRIEF | {"epochs": 2, "evaluate_every": 1, "warmup_steps": 2}
+    (ours, weights), (theirs, others) = fit(**run, **way), fit(**run)
+    assert same(weights, others)
+    columns = ["train_loss", "test_loss", "test_accuracy"]
+    assert ours.tables()["epochs"][columns].equals(theirs.tables()["epochs"][columns])
+
+
+def test_images_that_do_not_fit_the_device_are_refused_with_what_to_do(results: Path, monkeypatch) -> None:
+    monkeypatch.setattr(images, "_free_bytes", lambda device: 50_000)
+    said = r"loader='device': the images of digits \(train\) take 0.00 GiB, and 0.00 GiB are free on cpu: use loader='host'"
+    with pytest.raises(ConfigError, match=said):
+        train(RunConfig(**BRIEF, loader="device"))
+
+
+def test_the_device_s_images_are_its_own_memory() -> None:
+    config = RunConfig(workload="cnn", loader="device")
+    workload = resolve(config)
+    loader = Loader(workload.train, workload, config, CPU)
+    assert isinstance(loader.source, DeviceImages) and loader._loader is None
+    before = loader.source._pixels.clone()
+    list(loader.batches([torch.arange(32)], 1))
+    assert torch.equal(loader.source._pixels, before), "augmentation works on copies"
+
+
+SEEN = (
+    OUTSIDE
+    + """
+    class Told(Points):
+        def __getitem__(self, index):
+            from torch.utils.data import get_worker_info
+            return torch.tensor([float(index), id_of(get_worker_info())]), self.y[index]
+
+    def id_of(worker):
+        import os
+        return -1.0 if worker is None else float(os.getpid())
+
+    def told():
+        return Workload(model=None, train=Told(96, 0), test=Told(7, 1), loss=None)
+"""
+)
+
+
+@pytest.mark.parametrize(("persistent", "processes"), [(True, 1), (False, 2)])
+def test_workers_live_on_as_asked(module: Callable, persistent: bool, processes: int) -> None:
+    module("seen", SEEN)
+    config = RunConfig(workload="seen:told", loader_workers=1, prefetch_factor=3, persistent_workers=persistent)
+    workload = resolve(config)
+    loader = Loader(workload.train, workload, config, CPU)
+    pids = {int(x[0, 1]) for epoch in (1, 2) for x, _ in loader.batches([torch.arange(4)], epoch)}
+    assert len(pids) == processes and -1 not in pids
+    assert loader._loader.prefetch_factor == 3
+
+
+def test_without_workers_the_rank_loads(module: Callable) -> None:
+    module("seen", SEEN)
+    config = RunConfig(workload="seen:told")
+    workload = resolve(config)
+    ((x, _),) = Loader(workload.train, workload, config, CPU).batches([torch.arange(4)], 1)
+    assert x[:, 1].tolist() == [-1.0] * 4
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_batches_wait_in_page_locked_memory_only_if_asked(monkeypatch: pytest.MonkeyPatch, pinned: bool) -> None:
+    """Where there is no GPU, it is seen who would be asked for it."""
+    asked: list[Tensor] = []
+    monkeypatch.setattr(Tensor, "pin_memory", lambda self: asked.append(self) or self)
+    config = RunConfig(workload="cnn", pin_memory=pinned)
+    resolve(config).train.move(torch.ones(1), torch.device("meta"))
+    assert len(asked) == pinned
