@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from hpc_utils import datasets
 from hpc_utils.analyze.peaks import Peak
@@ -26,7 +26,8 @@ ON_CPU = (Case("cnn", "digits", 128, 300, 10), Case("resnet18", "cifar10", 64, 8
 ON_GPU = (Case("cnn", "digits", 128, 1000, 50), Case("resnet18", "cifar10", 512, 97, 10))
 SMOKE = (Case("cnn", "digits", 128, 4, 2),)
 
-PLAIN, OURS = "plain loop, fp32", "ours, default"
+PLAIN, DEFAULT, PLAIN_BEST = "plain loop, fp32", "torch's default", "plain loop, best"
+OURS, OURS_BEST = "ours, default", "ours, best"
 SLOWER = 0.97  # alone, of the plain loop: such an optimisation is left out of the best
 COSTS = 0.97  # what is promised: ours at its best, of the plain loop with the same optimisations
 
@@ -39,17 +40,16 @@ class Optimization:
 
     name: str
     plain: Mapping[str, str | int]
-    ours: Mapping[str, str | int] | None = field(default=None)
+    ours: Mapping[str, str | int] | None = None
 
 
 def optimizations(gpu: bool, workers: int, compiled: bool) -> Iterator[Optimization]:
     """Those that this device may profit from; of two that exclude each other, the later wins where all are combined."""
-    if gpu:
-        yield Optimization("TF32", {"precision": "tf32"}, {"precision": "tf32"})
-    if why := Place.here().refusal(1, "bf16", "auto"):
-        print(f"left out: {why}", file=sys.stderr)
-    else:
-        yield Optimization("bf16", {"precision": "bf16"}, {"precision": "bf16"})
+    for precision in ("tf32", "bf16") if gpu else ("bf16",):
+        if why := Place.here().refusal(1, {"precision": precision}):
+            print(f"left out: {why}", file=sys.stderr)
+        else:
+            yield Optimization(precision, {"precision": precision}, {"precision": precision})
     yield Optimization("channels_last", {"channels_last": 1}, {"channels_last": "true"})
     yield Optimization("fused SGD", {"fused": 1}, {"fused_optimizer": "true"})
     if compiled:
@@ -80,48 +80,46 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
         yield from Comparison(case, gpu, ceiling, options).rows(known)
 
 
-@dataclass(frozen=True)
 class Comparison:
     """One case: its sides, measured in two alternations, each with the plain loop as its reference."""
 
-    case: Case
-    gpu: bool
-    ceiling: Peak
-    options: measure.Options
+    def __init__(self, case: Case, gpu: bool, ceiling: Peak, options: measure.Options) -> None:
+        self.case, self.ceiling, self.options = case, ceiling, options
+        self.default = "tf32" if gpu else "fp32"  # what torch's own default computes convolutions in
+        self.works = {precision: ceilings.work(case, precision) for precision in ceiling.flops}
 
     def rows(self, known: list[Optimization]) -> Iterator[measure.Row]:
-        """Each of `known` alone; then those together that alone did not make the plain loop slower."""
-        alone = {PLAIN: self._plain(), "torch's default": self._plain(precision="default")}
-        alone |= {f"+ {one.name}": self._plain(**one.plain) for one in known}
-        formats = {name: "fp32" for name in alone} | {f"+ {one.name}": _format(one.plain) for one in known}
-        formats["torch's default"] = "tf32" if self.gpu else "fp32"
-        values = self._measured("each alone", alone)
-        yield from self._shown("each alone", values, formats)
-        best = [one for one in known if self._ratio(values[f"+ {one.name}"], values[PLAIN]) >= SLOWER]
-        yield from self._together(best)
+        """What the floor allows; each of `known` alone; together those that alone did not make the plain loop slower."""
+        yield from self._floors()
+        sides = {PLAIN: self._plain(), DEFAULT: self._plain(precision="default")}
+        sides |= {f"+ {one.name}": self._plain(**one.plain) for one in known}
+        formats = {PLAIN: "fp32", DEFAULT: self.default} | {f"+ {one.name}": _format(one.plain) for one in known}
+        values = self._measured("each alone", sides)
+        yield from self._shown("each alone", values, formats, {})
+        yield from self._together([one for one in known if _ratio(values[f"+ {one.name}"], values[PLAIN]) >= SLOWER])
 
     def _together(self, best: list[Optimization]) -> Iterator[measure.Row]:
         by_hand = _combined(one.plain for one in best)
         knobs = {"channels_last": "false"} | _combined(one.ours or {} for one in best)
-        everything = f"plain loop, {', '.join(_effective(best))}"
-        ours_best = f"ours, {', '.join(f'{name}={value}' for name, value in knobs.items())}"
+        run_ours = functools.partial(ours, self.case, self.options.threads)
         sides = {
             PLAIN: self._plain(),
-            everything: self._plain(**by_hand),
-            OURS: functools.partial(ours, self.case, self.options.threads),
-            ours_best: functools.partial(ours, self.case, self.options.threads, **knobs),
+            PLAIN_BEST: self._plain(**by_hand),
+            OURS: run_ours,
+            OURS_BEST: functools.partial(run_ours, **knobs),
         }
-        formats = {PLAIN: "fp32", everything: _format(by_hand), OURS: "fp32", ours_best: _format(knobs)}
+        formats = {PLAIN: "fp32", PLAIN_BEST: _format(by_hand), OURS: "fp32", OURS_BEST: _format(knobs)}
+        about = {PLAIN_BEST: _listed(by_hand), OURS_BEST: _listed(knobs)}
         values = self._measured("together", sides)
         promises = {
             OURS: (PLAIN, "at least as fast as the plain loop", 1.0),
-            ours_best: (everything, "nearly as fast as the plain loop with the same by hand", COSTS),
+            OURS_BEST: (PLAIN_BEST, f"at least {COSTS:g} of the plain loop with the same by hand", COSTS),
         }
-        for row in self._shown("together", values, formats):
-            if row.variant in promises and row.unit == "images/s":
+        for row in self._shown("together", values, formats, about):
+            if row.variant in promises and row.metric == "throughput":
                 reference, text, least = promises[row.variant]
-                ratio = self._ratio(values[row.variant], values[reference])
-                row = row.promised(f"{text} ({ratio:.3g}, at least {least:g})", ratio >= least)
+                ratio = _ratio(values[row.variant], values[reference])
+                row = row.promised(f"{text} ({ratio:.3g} x)", ratio >= least)
             yield row
 
     def _plain(self, **changes: str | int) -> Side:
@@ -130,48 +128,45 @@ class Comparison:
     def _measured(self, about: str, sides: Mapping[str, Side]) -> dict[str, list[Timing]]:
         return measure.alternate(f"{self.case.name}, {about}", sides, self.options)
 
+    def _floors(self) -> Iterator[measure.Row]:
+        for precision, work in self.works.items():
+            most = self.case.batch / work.floor(self.ceiling, precision)
+            note = f"{work.bound(self.ceiling, precision)}: {work.flops / 1e9:.3g} GFLOP, {work.moved / 1e6:.3g} MB a step"
+            rows = measure.summarise(f"{self.case.name}, floor", "floor", "images/s", {precision: [most]})
+            yield rows[precision].noted(note)
+
     def _shown(
-        self, about: str, values: Mapping[str, list[Timing]], formats: Mapping[str, str]
+        self,
+        stage: str,
+        values: Mapping[str, list[Timing]],
+        formats: Mapping[str, str],
+        about: Mapping[str, str],
     ) -> Iterator[measure.Row]:
-        """Throughput, with the shares attained; what the floor allows; and the 95th percentile of steps."""
-        case, ceiling = self.case, self.ceiling
+        """Throughput, with the shares attained, and the 95th percentile of steps."""
+        title = f"{self.case.name}, {stage}"
         rates = {name: [one.throughput for one in own] for name, own in values.items()}
-        works = {name: ceilings.work(case, name) for name in dict.fromkeys(formats.values()) if name in ceiling.flops}
-        notes = {
-            name: works[formats[name]].attained(case.batch / measure.middle(own), ceiling, formats[name])
-            for name, own in rates.items()
-            if formats[name] in works
-        }
-        title = f"{case.name}, {about}"
-        yield from measure.summarise(title, "throughput", "images/s", rates, notes).values()
-        for name, work in works.items():
-            most = {f"floor in {name}": [case.batch / work.floor(ceiling, name)]}
-            bound = f"{work.bound(ceiling, name)}: {work.flops / 1e9:.3g} GFLOP, {work.moved / 1e6:.3g} MB a step"
-            yield from measure.summarise(title, "floor", "images/s", most, {f"floor in {name}": bound}).values()
+        for name, row in measure.summarise(title, "throughput", "images/s", rates).items():
+            share = self.works[formats[name]].attained(self.case.batch / row.median, self.ceiling, formats[name])
+            yield row.noted("; ".join(filter(None, [share, about.get(name)])))
         slowest = {name: [one.p95 * 1e3 for one in own] for name, own in values.items()}
         middle = {
             name: f"p50 {measure.middle([one.p50 for one in own]) * 1e3:.3g} ms" for name, own in values.items()
         }
         yield from measure.summarise(f"{title}, p95 of steps", "step p95", "ms", slowest, middle).values()
 
-    @staticmethod
-    def _ratio(own: list[Timing], reference: list[Timing]) -> float:
-        pairs = measure.pairwise([one.throughput for one in own], [one.throughput for one in reference])
-        return measure.middle(pairs)
+
+def _ratio(own: list[Timing], reference: list[Timing]) -> float:
+    pairs = measure.pairwise([one.throughput for one in own], [one.throughput for one in reference])
+    return measure.middle(pairs)
 
 
 def _format(changes: Mapping[str, str | int]) -> str:
     return str(changes.get("precision", "fp32"))
 
 
-def _combined(all_changes: Iterator[Mapping[str, str | int]]) -> dict[str, str | int]:
-    return functools.reduce(lambda one, more: one | dict(more), all_changes, {})
+def _combined(changes: Iterable[Mapping[str, str | int]]) -> dict[str, str | int]:
+    return functools.reduce(lambda one, more: one | dict(more), changes, {})
 
 
-def _effective(best: list[Optimization]) -> list[str]:
-    """The names of those that no later one replaces."""
-    return [
-        one.name
-        for number, one in enumerate(best)
-        if not any(set(one.plain) <= set(later.plain) for later in best[number + 1 :])
-    ]
+def _listed(changes: Mapping[str, str | int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in changes.items())

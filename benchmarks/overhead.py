@@ -9,7 +9,7 @@ on all cores. Growth: batch 8 a rank, one core or GPU each, ranks in powers of t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from hpc_utils import provenance
@@ -27,43 +27,59 @@ ALONE, DDP = "no process group", "DDP, 1 rank"
 def run(options: measure.Options) -> Iterator[measure.Row]:
     """Loop, DDP, growth."""
     tiny, whole = (replace(case, steps=SMOKE) if options.quick else case for case in (TINY, WHOLE))
-    sides = {
-        BARE: functools.partial(plain, tiny, 1, data="ours-host", channels_last=1),
-        OURS: functools.partial(ours, tiny, 1, loader="host", channels_last="true"),
-    }
-    yield from _difference(f"loop, {tiny.name}, 1 thread", sides, options)
-    for case, threads in ((tiny, 1), (whole, options.threads)):
-        sides = {
-            ALONE: functools.partial(ours, case, threads),
-            DDP: functools.partial(ours, case, threads, parallel="ddp"),
-        }
-        plural = "thread" if threads == 1 else "threads"
-        yield from _difference(f"DDP, {case.name}, {threads} {plural}", sides, options)
+    yield from _loop(tiny, options)
+    yield from _ddp(whole, options)
     yield from _growth(tiny, options)
 
 
-def _difference(
-    case: str, sides: Mapping[str, Callable[[], Timing]], options: measure.Options
-) -> Iterator[measure.Row]:
-    """The median step of two sides, and what the second takes more."""
-    values = measure.alternate(case, sides, options)
-    middles = {name: [one.p50 * 1e3 for one in own] for name, own in values.items()}
-    yield from measure.summarise(case, "median step", "ms", middles).values()
-    first, second = middles.values()
-    extra = [b - a for a, b in zip(first, second, strict=True)]
-    yield from measure.summarise(case, "difference", "ms", {"difference": extra}).values()
+def _loop(case: Case, options: measure.Options) -> Iterator[measure.Row]:
+    """Our loop against the plain one, with the same batches of the same loader."""
+    about = f"loop, {case.name}, 1 thread"
+    sides = {
+        BARE: functools.partial(plain, case, 1, data="ours-host", channels_last=1),
+        OURS: functools.partial(ours, case, 1, loader="host", channels_last="true"),
+    }
+    values = measure.alternate(about, sides, options)
+    yield from _percentile(about, "p50", values)
+    yield _difference(about, values)
+
+
+def _ddp(case: Case, options: measure.Options) -> Iterator[measure.Row]:
+    """DDP on one rank, against no process group, on all cores."""
+    about = f"DDP, {case.name}, {options.threads} thread{'s' if options.threads > 1 else ''}"
+    sides = {
+        ALONE: functools.partial(ours, case, options.threads),
+        DDP: functools.partial(ours, case, options.threads, parallel="ddp"),
+    }
+    values = measure.alternate(about, sides, options)
+    yield from _percentile(about, "p50", values)
+    yield _difference(about, values)
 
 
 def _growth(case: Case, options: measure.Options) -> Iterator[measure.Row]:
-    """Percentiles of steps that are all overhead, over all ranks' steps."""
+    """Percentiles of steps that are little else than overhead, over all ranks' steps."""
     about = f"growth, {case.name} a rank"
     sides = {ALONE: functools.partial(ours, case, 1), DDP: functools.partial(ours, case, 1, parallel="ddp")}
-    for ranks in _powers(_places()):
+    for ranks in powers(_places()):
         sides[f"DDP, {ranks} ranks"] = functools.partial(ours, case, 1, ranks, parallel="ddp")
-    values: dict[str, list[Timing]] = measure.alternate(about, sides, options)
-    for name in ("p50", "p95", "p99"):
-        numbers = {side: [getattr(one, name) * 1e3 for one in own] for side, own in values.items()}
-        yield from measure.summarise(f"{about}, {name}", f"step {name}", "ms", numbers).values()
+    values = measure.alternate(about, sides, options)
+    yield from _percentile(about, "p50", values)
+    yield _difference(about, values)
+    for name in ("p95", "p99"):
+        yield from _percentile(about, name, values)
+
+
+def _percentile(about: str, name: str, values: Mapping[str, list[Timing]]) -> Iterator[measure.Row]:
+    numbers = {side: [getattr(one, name) * 1e3 for one in own] for side, own in values.items()}
+    yield from measure.summarise(f"{about}, {name}", f"step {name}", "ms", numbers).values()
+
+
+def _difference(about: str, values: Mapping[str, list[Timing]]) -> measure.Row:
+    """What the second side's median step takes more than the first's."""
+    first, second, *_ = values.values()
+    extra = [(b.p50 - a.p50) * 1e3 for a, b in zip(first, second, strict=True)]
+    name = "more: {1} - {0}".format(*values)
+    return measure.summarise(f"{about}, p50", "difference", "ms", {name: extra})[name]
 
 
 def _places() -> int:
@@ -73,6 +89,6 @@ def _places() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else len(provenance.core_groups())
 
 
-def _powers(most: int) -> list[int]:
+def powers(most: int) -> list[int]:
     """2, 4, 8, ... up to `most`."""
     return [2**power for power in range(1, most.bit_length()) if 2**power <= most]
