@@ -1,14 +1,13 @@
 """The loaders alone, without a model: images a second of the textbook's and of ours.
 
-The digits and CIFAR-10, batch 128 (on a GPU 512), augmented and normalised as `batches` says, after warm-up batches; each
-batch is moved to the device and summed there. DataLoaders have no worker, or as many as there are cores (at most 8); 5
-rounds in alternation, each side in a fresh process.
+The digits and CIFAR-10, batch 128 (on a GPU 512), augmented and normalised as `batches` says, at least two seconds after a
+pass that is not timed; each batch is moved to the device and summed there. DataLoaders have no worker, or as many as
+there are cores (at most 8); 5 rounds in alternation, each side in a fresh process.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import sys
 import time
@@ -19,7 +18,7 @@ from hpc_utils import datasets
 from . import measure
 from .plain_loop import given, pin
 
-STEPS = {"digits": 200, "cifar10": 60}  # on a CPU about a second of the slowest
+STEPS = {"digits": 100, "cifar10": 40}  # of a pass: on a CPU about a second of the slowest
 
 
 def run(options: measure.Options) -> Iterator[measure.Row]:
@@ -48,7 +47,8 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
         except datasets.DataError as error:
             print(f"skipped {dataset}: {error} (`hpc data fetch {dataset}`)", file=sys.stderr)
             continue
-        about = {"dataset": dataset, "batch": batch, "steps": 4 if options.quick else steps}
+        work = {"steps": 4} if options.quick else {"steps": steps, "seconds": 2}
+        about = {"dataset": dataset, "batch": batch, **work}
         variants = {
             name: functools.partial(_rate, threads=options.threads, **about, **side) for name, side in sides.items()
         }
@@ -62,8 +62,8 @@ def _rate(**side: str | int) -> float:
     return float(measure.last_line(measure.python("-m", "benchmarks.loaders", *arguments)))
 
 
-def main(kind: str, dataset: str, batch: int, steps: int, threads: int, workers: int = 0) -> float:
-    """Images/s of `steps` batches, after a tenth as many."""
+def main(kind: str, dataset: str, batch: int, steps: int, threads: int, workers: int = 0, seconds: int = 0) -> float:
+    """Images/s of passes of `steps` batches, as many as take `seconds`, after one that is not timed."""
     pin(threads)
     import torch
 
@@ -74,17 +74,19 @@ def main(kind: str, dataset: str, batch: int, steps: int, threads: int, workers:
     pinned = device.type == "cuda" and workers > 0
     loader = batches(kind, dataset, batch, steps, device, workers=workers, pinned=pinned)
 
-    def consume(count: int) -> float:
+    def consume() -> float:
         total = torch.zeros((), device=device)
-        for inputs, targets in itertools.islice(loader, count):
+        for inputs, targets in loader:
             inputs, targets = (tensor.to(device, non_blocking=True) for tensor in (inputs, targets))
             total += inputs.sum() + targets.sum()
         return total.item()  # on the host, so the device is done
 
-    consume(max(2, steps // 10))
-    begun = time.perf_counter()
-    consume(steps)
-    return batch * steps / (time.perf_counter() - begun)
+    consume()
+    begun, passes = time.perf_counter(), 0
+    while not passes or time.perf_counter() - begun < seconds:
+        consume()
+        passes += 1
+    return batch * steps * passes / (time.perf_counter() - begun)
 
 
 if __name__ == "__main__":
