@@ -1,7 +1,7 @@
 """Side-by-side measurements, apart from tests: a promise not kept is printed, never an error.
 
     python -m benchmarks                      everything (`make bench`), tables on stdout
-    python -m benchmarks trainer --quick      one benchmark, a smoke run of seconds
+    python -m benchmarks loaders --quick      one benchmark, a smoke run of seconds
     python -m benchmarks startup records --repeats 9
 
 Whatever is compared runs in one session, in alternation, each in a fresh process; numbers are medians with

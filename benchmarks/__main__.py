@@ -11,17 +11,31 @@ from hpc_utils import provenance
 
 from . import measure
 
-NAMES = ("startup", "traces", "records", "nsys", "notebook", "trainer")  # the quickest first
+NAMES = (
+    "startup",
+    "traces",
+    "records",
+    "nsys",
+    "notebook",
+    "loaders",
+    "overhead",
+    "optimizations",
+)  # the quickest first
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, type=click.Choice(NAMES))
 @click.option("--repeats", type=click.IntRange(1), help="Rounds of each comparison [default: 5; with --quick 1].")
 @click.option("--quick", is_flag=True, help="A smoke run: everything once, with little work. Prove nothing by it.")
-@click.option("--threads", type=click.IntRange(1), help="Cores of a CPU device in `trainer` [default: all].")
+@click.option(
+    "--threads", type=click.IntRange(1), help="Cores of a CPU device where it is all of them [default: all]."
+)
 @click.option("--runs", type=click.IntRange(1), help="Run folders of `records` [default: 10000; with --quick 150].")
 @click.option(
     "--kernels", type=click.IntRange(1000), help="Largest export of `nsys` [default: 10 million; --quick 10000]."
+)
+@click.option(
+    "--compile/--no-compile", default=None, help="With torch.compile in `optimizations` [default: on a GPU]."
 )
 def main(
     names: tuple[str, ...],
@@ -30,14 +44,16 @@ def main(
     threads: int | None,
     runs: int | None,
     kernels: int | None,
+    compile: bool | None,
 ) -> None:
-    """Measure NAMES (default: all of startup, traces, records, nsys, notebook, trainer) side by side."""
+    """Measure NAMES (default: all of them, the quickest first) side by side."""
     options = measure.Options(
         repeats=repeats or (1 if quick else 5),
         quick=quick,
         threads=threads or len(provenance.core_groups()),
         runs=runs or (150 if quick else 10_000),
         kernels=kernels or (10_000 if quick else 10_000_000),
+        compile=compile,
     )
     cpu = provenance.hardware()["cpu"]
     click.echo(f"{cpu.get('model')}, {cpu.get('usable')} usable CPUs, hardware {provenance.hardware_id()}")

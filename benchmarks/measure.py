@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from hpc_utils import paths, provenance
 from hpc_utils.launch.lifeline import end_tree
@@ -23,6 +24,7 @@ from hpc_utils.records import atomic
 
 TIMEOUT = 900.0  # s that one measured process may take
 
+T = TypeVar("T")
 Variants = Mapping[str, Callable[[], float]]
 
 
@@ -37,6 +39,7 @@ class Options:
     Attributes:
         repeats: rounds of each comparison. quick: smoke runs. threads: cores of one CPU device.
         runs: synthetic run folders. kernels: of the largest synthetic export.
+        compile: whether sides with torch.compile are measured; None: on a GPU.
     """
 
     repeats: int = 5
@@ -44,6 +47,7 @@ class Options:
     threads: int = 1
     runs: int = 10_000
     kernels: int = 10_000_000
+    compile: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,9 @@ def compare(
     return summarise(case, metric, unit, alternate(case, variants, options), notes)
 
 
-def alternate(case: str, variants: Variants, options: Options) -> dict[str, list[float]]:
+def alternate(case: str, variants: Mapping[str, Callable[[], T]], options: Options) -> dict[str, list[T]]:
     """{variant: its value in each round}; every second round runs backwards, which cancels a steady drift."""
-    values: dict[str, list[float]] = {name: [] for name in variants}
+    values: dict[str, list[T]] = {name: [] for name in variants}
     for number in range(options.repeats):
         order = list(variants) if number % 2 == 0 else list(reversed(variants))
         for name in order:

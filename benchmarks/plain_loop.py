@@ -1,101 +1,111 @@
 """The loop that every tutorial teaches, as the yardstick for our trainer; nothing of `hpc_utils.train.loop`.
 
-    python -m benchmarks.plain_loop workload=cnn dataset=digits batch=128 steps=100 warmup=5 threads=2 workers=0
+    python -m benchmarks.plain_loop workload=cnn dataset=digits batch=128 steps=100 warmup=5 threads=2
+    python -m benchmarks.plain_loop ... precision=bf16 channels_last=1 fused=1 data=device compile=default
 
-A map-style data set of PIL images, torchvision's transforms sample by sample, a shuffling DataLoader, SGD with
-Nesterov momentum, cross-entropy. Model and data are the same as ours; so are batch, number of steps, threads and
-cores, and number format. It is spared what costs time in many such loops: `loss.item()` at each step,
-workers started anew each epoch, counting of correct answers. Prints one line of JSON.
+PIL images through a shuffling DataLoader, SGD with Nesterov momentum, cross-entropy, in true fp32; and each
+optimisation as one would add it by hand: `precision` (`fp32`; `default`: as torch ships it, with convolutions in TF32;
+`tf32`; `bf16`), `channels_last`, `fused`, `compile`, `data` (see `batches`), `workers` and `pinned`. Model and data set are
+the same as ours; so are batch, number of steps, threads and cores. It is spared what costs time in many such
+loops: `loss.item()` at each step, workers started anew each epoch, counting of correct answers. Prints one line of JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import sys
 import time
-from itertools import islice
+from typing import Any
 
 from hpc_utils import datasets, provenance
 
 
-def main(workload: str, dataset: str, batch: int, steps: int, warmup: int, threads: int, workers: int) -> dict:
-    """Train `warmup` steps, then time `steps` more; {"images_per_second", "step_seconds"}."""
+def main(
+    workload: str,
+    dataset: str,
+    batch: int,
+    steps: int,
+    warmup: int,
+    threads: int,
+    *,
+    data: str = "pil",
+    workers: int = 0,
+    pinned: int = 0,
+    precision: str = "fp32",
+    channels_last: int = 0,
+    fused: int = 0,
+    compile: str = "off",
+) -> dict[str, Any]:
+    """Train `warmup` steps, then time `steps` more.
+
+    {"images_per_second", "step_p50", "step_p95", "step_p99"}: the steps' percentiles in seconds by the device's clock.
+    """
     pin(threads)
+    import numpy as np
     import torch
     from torch import nn
-    from torch.utils.data import DataLoader, RandomSampler
 
     from hpc_utils.train.vision import MODELS
+
+    from .batches import batches
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.backends.cudnn.allow_tf32 = False  # torch's default would compute "fp32" convolutions in TF32
+    if precision != "default":  # which computes convolutions in TF32, and calls it fp32
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.benchmark = True
-    train = datasets.load(dataset, "train")
-    samples = Samples(train)
-    loader = DataLoader(
-        samples,
-        batch_size=batch,
-        sampler=RandomSampler(samples, num_samples=batch * max(steps, warmup)),  # shuffles anew when data run out
-        num_workers=workers,
-        pin_memory=device.type == "cuda",
-        persistent_workers=workers > 0,
-    )
-    model = MODELS[workload](train.images.shape[3], len(train.classes), "cifar").to(device)
+    half = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    loader = batches(
+        data, dataset, batch, max(steps, warmup), device,
+        workers=workers, pinned=bool(pinned), channels_last=bool(channels_last),
+    )  # fmt: skip
+    about = datasets.load(dataset, "train")
+    model = MODELS[workload](about.images.shape[3], len(about.classes), "cifar", about.images.shape[1])
+    model = model.to(device, memory_format=layout)
+    if compile != "off":
+        model = torch.compile(model, mode=compile)
     criterion = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=bool(fused)
+    )
 
-    def train_epoch(steps: int) -> float:
+    def now() -> Any:
+        if device.type == "cpu":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def train_epoch(steps: int) -> list[Any]:
         model.train()
         running = torch.zeros((), device=device)
-        for inputs, targets in islice(loader, steps):
-            inputs, targets = (t.to(device, non_blocking=True) for t in (inputs, targets))
+        marks = [now()]
+        for inputs, targets in itertools.islice(loader, steps):
+            inputs = inputs.to(device, non_blocking=True).contiguous(memory_format=layout)
+            targets = targets.to(device, non_blocking=True)
             optimizer.zero_grad()
-            loss = criterion(model(inputs), targets)
+            with half:
+                loss = criterion(model(inputs), targets)
             loss.backward()
             optimizer.step()
             running += loss.detach()
-        return running.item()
+            marks.append(now())
+        running.item()  # on the host, so the device is done
+        return marks
 
     train_epoch(warmup)
     begun = time.perf_counter()
-    train_epoch(steps)  # ends with the loss on the host, so the device is done
+    marks = train_epoch(steps)
     seconds = time.perf_counter() - begun
-    return {"images_per_second": batch * steps / seconds, "step_seconds": seconds / steps}
-
-
-class Samples:
-    """The data set as torchvision's own are written: image by image, through PIL."""
-
-    def __init__(self, split: datasets.Images) -> None:
-        from hpc_utils.train.vision import _torchvision_models
-
-        _torchvision_models()  # a CPU build of torch needs the operators' schemas before torchvision
-        from torchvision import transforms
-
-        height, width, channels = split.images.shape[1:]
-        self.images, self.labels = split.images, split.labels.tolist()
-        self.grey = channels == 1
-        flip = [] if self.grey else [transforms.RandomHorizontalFlip()]
-        self.transform = transforms.Compose(
-            [
-                transforms.RandomCrop((height, width), padding=max(1, height // 8)),
-                *flip,
-                transforms.ToTensor(),
-                transforms.Normalize(split.mean, split.std),
-            ]
-        )
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int):
-        from PIL import Image
-
-        pixels = self.images[index]
-        return self.transform(Image.fromarray(pixels[:, :, 0] if self.grey else pixels)), self.labels[index]
+    between = (lambda a, b: b - a) if device.type == "cpu" else (lambda a, b: a.elapsed_time(b) / 1e3)
+    times = [between(*pair) for pair in itertools.pairwise(marks)]
+    p50, p95, p99 = np.percentile(times, (50, 95, 99)).tolist()
+    return {"images_per_second": batch * steps / seconds, "step_p50": p50, "step_p95": p95, "step_p99": p99}
 
 
 def pin(threads: int) -> None:
@@ -105,6 +115,11 @@ def pin(threads: int) -> None:
         os.sched_setaffinity(0, [cpu for core in cores for cpu in core])
 
 
+def given(arguments: list[str]) -> dict[str, Any]:
+    """`name=value` as keywords, whole numbers as such."""
+    pairs = dict(argument.split("=", 1) for argument in arguments)
+    return {name: int(value) if value.isdigit() else value for name, value in pairs.items()}
+
+
 if __name__ == "__main__":
-    given = dict(argument.split("=", 1) for argument in sys.argv[1:])
-    print(json.dumps(main(**{name: int(value) if value.isdigit() else value for name, value in given.items()})))
+    print(json.dumps(main(**given(sys.argv[1:]))))

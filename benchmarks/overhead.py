@@ -1,0 +1,94 @@
+"""What is no computation: our loop's own cost, DDP's on one rank, and how a step grows with ranks.
+
+The small CNN on the digits. Our loop with its recorder, against the plain loop on the very same batches of our loader: batch 8,
+one thread, so that a step is little else than overhead. DDP on one rank against no process group: the same, and batch 128
+on all cores. Growth: batch 8 a rank, one core or GPU each, ranks in powers of two as far as there are cores or GPUs.
+300 steps, 5 rounds in alternation, each side in a fresh process; medians and percentiles of steps from the records.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from hpc_utils import provenance
+
+from . import measure
+from .sides import Case, Timing, ours, plain
+
+TINY = Case("cnn", "digits", 8, 300, 10)
+WHOLE = replace(TINY, batch=128)
+SMOKE = 4  # steps
+BARE, OURS = "plain loop on our batches", "our loop and recorder"
+ALONE, DDP = "no process group", "DDP, 1 rank"
+
+
+def run(options: measure.Options) -> Iterator[measure.Row]:
+    """Loop, DDP, growth."""
+    tiny, whole = (replace(case, steps=SMOKE) if options.quick else case for case in (TINY, WHOLE))
+    yield from _loop(tiny, options)
+    yield from _ddp(whole, options)
+    yield from _growth(tiny, options)
+
+
+def _loop(case: Case, options: measure.Options) -> Iterator[measure.Row]:
+    """Our loop against the plain one, with the same batches of the same loader."""
+    about = f"loop, {case.name}, 1 thread"
+    sides = {
+        BARE: functools.partial(plain, case, 1, data="ours-host", channels_last=1),
+        OURS: functools.partial(ours, case, 1, loader="host", channels_last="true"),
+    }
+    values = measure.alternate(about, sides, options)
+    yield from _percentile(about, "p50", values)
+    yield _difference(about, values)
+
+
+def _ddp(case: Case, options: measure.Options) -> Iterator[measure.Row]:
+    """DDP on one rank, against no process group, on all cores."""
+    about = f"DDP, {case.name}, {options.threads} thread{'s' if options.threads > 1 else ''}"
+    sides = {
+        ALONE: functools.partial(ours, case, options.threads),
+        DDP: functools.partial(ours, case, options.threads, parallel="ddp"),
+    }
+    values = measure.alternate(about, sides, options)
+    yield from _percentile(about, "p50", values)
+    yield _difference(about, values)
+
+
+def _growth(case: Case, options: measure.Options) -> Iterator[measure.Row]:
+    """Percentiles of steps that are little else than overhead, over all ranks' steps."""
+    about = f"growth, {case.name} a rank"
+    sides = {ALONE: functools.partial(ours, case, 1), DDP: functools.partial(ours, case, 1, parallel="ddp")}
+    for ranks in powers(_places()):
+        sides[f"DDP, {ranks} ranks"] = functools.partial(ours, case, 1, ranks, parallel="ddp")
+    values = measure.alternate(about, sides, options)
+    yield from _percentile(about, "p50", values)
+    yield _difference(about, values)
+    for name in ("p95", "p99"):
+        yield from _percentile(about, name, values)
+
+
+def _percentile(about: str, name: str, values: Mapping[str, list[Timing]]) -> Iterator[measure.Row]:
+    numbers = {side: [getattr(one, name) * 1e3 for one in own] for side, own in values.items()}
+    yield from measure.summarise(f"{about}, {name}", f"step {name}", "ms", numbers).values()
+
+
+def _difference(about: str, values: Mapping[str, list[Timing]]) -> measure.Row:
+    """What the second side's median step takes more than the first's."""
+    first, second, *_ = values.values()
+    extra = [(b.p50 - a.p50) * 1e3 for a, b in zip(first, second, strict=True)]
+    name = "more: {1} - {0}".format(*values)
+    return measure.summarise(f"{about}, p50", "difference", "ms", {name: extra})[name]
+
+
+def _places() -> int:
+    """Ranks that have a device of their own here: GPUs, or cores where there is none."""
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else len(provenance.core_groups())
+
+
+def powers(most: int) -> list[int]:
+    """2, 4, 8, ... up to `most`."""
+    return [2**power for power in range(1, most.bit_length()) if 2**power <= most]
