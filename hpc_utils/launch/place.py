@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +71,8 @@ class Place:
             return f"profile={given['profile']} on {self.hardware}: {why}"
         if device == "emulated":  # its profile says what it can
             return ""
+        if why := self._uncompiled(given.get("compile", "off"), device):
+            return f"compile={given['compile']} on {self.hardware}: {why}"
         why = self.unfit(precision) or self._emulated(precision, device)
         return f"{precision} on {self.hardware}: {why}" if why else ""
 
@@ -85,10 +89,26 @@ class Place:
                 return str(error).partition(": ")[2]
         return ""
 
-    def _emulated(self, precision: str, device: str) -> str:
-        if precision != "bf16" or not self.is_here or device == "cuda":
+    def _uncompiled(self, mode: object, device: str) -> str:
+        """Why torch.compile in that mode does nothing for such a device, or cannot start; empty if it may."""
+        if mode == "off":
             return ""
-        on_cpu = device == "cpu" or not provenance.hardware()["gpus"]
-        if on_cpu and provenance.emulates_bf16():
+        if mode == "reduce-overhead" and (device == "cpu" or self._computes_on_cpu(device)):
+            return "it replays CUDA graphs, which a CPU has none of"
+        if self.is_here and not any(map(shutil.which, _compilers())):
+            return f"it needs a C++ compiler, and there is no {' or '.join(_compilers())} here"
+        return ""
+
+    def _computes_on_cpu(self, device: object) -> bool:
+        """Whether a run on this `device` of this machine computes on its processor."""
+        return self.is_here and (device == "cpu" or (device != "cuda" and not provenance.hardware()["gpus"]))
+
+    def _emulated(self, precision: str, device: str) -> str:
+        if precision == "bf16" and self._computes_on_cpu(device) and provenance.emulates_bf16():
             return "this processor has no instructions for it (AVX-512 or later), so torch emulates it, many times slower"
         return ""
+
+
+def _compilers() -> list[str]:
+    """What torch.compile builds its kernels with: what `CXX` or `CC` name, else the system's."""
+    return [os.environ[name] for name in ("CXX", "CC") if os.environ.get(name)] or ["g++", "clang++", "gcc", "cc"]
