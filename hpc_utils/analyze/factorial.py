@@ -79,6 +79,20 @@ def design(runs: pd.DataFrame, study: Mapping[str, Any], series: str = "") -> De
     return Design(levels, index.merge(measured, on="run_id").drop(columns="run_id"), left_out)
 
 
+def designs(runs: pd.DataFrame, study: Mapping[str, Any]) -> dict[str, Design]:
+    """Every series of a study that combines at least two knobs on one number of ranks."""
+    found = {}
+    for series in _distinct(run["series"] for run in study["runs"]):
+        ranks = {run["ranks"] for run in study["runs"] if run["series"] == series}
+        try:
+            own = design(runs, study, series)
+        except ValueError:  # one configuration
+            continue
+        if len(ranks) == 1 and len(own.levels) > 1:
+            found[series] = own
+    return found
+
+
 def complete(found: Design) -> Design:
     """The part of a design that was measured completely, in every repeat: without the levels that have most gaps.
 

@@ -18,6 +18,7 @@ from .points import step_seconds, unwatched
 PHASES = ["data", "forward", "backward", "optimizer"]
 GAINS = ["alone", "marginal", "together"]
 COSTS = ["memory", "warmup"]
+SPEED = ["throughput", "low", "high", "repeats"]
 SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high")]
 COLUMNS = ["step", "about", "parameters", "why", *SEVERAL, "repeats", *COSTS]
 
@@ -106,23 +107,20 @@ def best(runs: pd.DataFrame, study: Mapping[str, Any]) -> Best | None:
     return max(measured, key=lambda one: one.gain.value) if measured else None
 
 
-def speeds(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
-    """One row a cumulative rung: step, series; throughput (sample/s), low, high (95 %), repeats; step_ms, warmup (s) and
-    memory_bytes, medians."""
+def speeds(runs: pd.DataFrame, study: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """One row a rung of `labels` ({series: label}; default: the cumulative ones, by their step): label, series; throughput
+    (sample/s), low, high (95 %), repeats; step_ms, warmup (s) and memory_bytes, medians."""
     table, rows = rungs(runs, study), []
-    for step, series in path(study):
+    for series, label in (labels or {series: step for step, series in path(study)}).items():
         own = table[table.series == series]
-        if len(own):
-            speed = dict(
-                zip(("throughput", "low", "high", "repeats"), stats.median(own.throughput.tolist()), strict=True)
-            )
-            rows.append(
-                {"step": step, "series": series} | speed
-                | {"step_ms": 1e3 * step_seconds(own).median(), "warmup": _median(table, series, "warmup_seconds"),
-                   "memory_bytes": own.memory_bytes.median()}
-            )  # fmt: skip
-    names = ["step", "series", "throughput", "low", "high", "repeats", "step_ms", "warmup", "memory_bytes"]
-    return pd.DataFrame(rows, columns=names)
+        if own.empty:
+            continue
+        row = {"label": label, "series": series, "step_ms": 1e3 * step_seconds(own).median()}
+        row |= dict(zip(SPEED, stats.median(own.throughput.tolist()), strict=True))
+        rows.append(
+            row | {"warmup": _median(table, series, "warmup_seconds"), "memory_bytes": own.memory_bytes.median()}
+        )
+    return pd.DataFrame(rows, columns=["label", "series", *SPEED, "step_ms", "warmup", "memory_bytes"])
 
 
 def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
@@ -138,6 +136,29 @@ def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any]) 
         if len(each):
             rows.append({"step": step} | {name: 1e3 * each[f"{name}_seconds"].median() for name in PHASES})
     return pd.DataFrame(rows, columns=["step", *PHASES])
+
+
+def learning(
+    runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any], labels: Mapping[str, str]
+) -> pd.DataFrame:
+    """What the rungs in `labels` ({series: label}) have learnt by when: label, run_id, epoch, seconds (T so far), loss (of
+    the test samples; where they were never evaluated, while training), accuracy (of the test samples)."""
+    table = rungs(runs, study)
+    joined = table.loc[table.series.isin(labels), ["series", "run_id"]].merge(epochs, on="run_id")
+    joined = joined.sort_values(
+        ["series", "run_id", "epoch"], key=lambda own: own.map(list(labels).index) if own.name == "series" else own
+    )
+    tested = pd.to_numeric(joined.test_loss)
+    return pd.DataFrame(
+        {
+            "label": joined.series.map(labels),
+            "run_id": joined.run_id,
+            "epoch": joined.epoch,
+            "seconds": joined.groupby(["series", "run_id"]).seconds.cumsum(),
+            "loss": tested if tested.notna().any() else pd.to_numeric(joined.train_loss),
+            "accuracy": pd.to_numeric(joined.test_accuracy),
+        }
+    )  # fmt: skip
 
 
 def _up_to(ladder: Mapping[str, Any], name: str) -> tuple[str, ...]:

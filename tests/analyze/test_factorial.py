@@ -44,6 +44,13 @@ def test_the_factors_are_what_the_runs_differ_in() -> None:
     assert designed().levels == LEVELS
 
 
+def test_of_a_study_the_series_that_combine_knobs_are_factorials() -> None:
+    study, runs = ladders.factorial(LEVELS, exact)
+    other = [run | {"series": "scaling", "ranks": number % 3 + 1} for number, run in enumerate(study["runs"])]
+    alone = [run | {"series": "plain"} for run in study["runs"][:1]]
+    assert list(factorial.designs(runs, study | {"runs": study["runs"] + other + alone})) == ["s"]
+
+
 def test_main_effects_without_noise_are_what_was_put_in() -> None:
     table = factorial.main_effects(designed(exact)).set_index(["factor", "level"]).gain
     assert table["batch_per_device", 128] == pytest.approx(1.5)
