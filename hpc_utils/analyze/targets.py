@@ -26,12 +26,18 @@ class Targets:
     Attributes:
         strong_efficiency: at least, on `strong_ranks` ranks.
         weak_variation: at most, over all rank counts of a curve that reaches `weak_ranks`.
+        sensitivity_gain: more throughput at least of a full factorial's best point than of its reference.
+        accuracy_margin, loss_margin: within which a faster run's accuracy (a share) and final loss (relative) count as
+            equal to the plain run's.
     """
 
     strong_efficiency: float = 0.7
     strong_ranks: int = 8
     weak_variation: float = 0.1
     weak_ranks: int = 8
+    sensitivity_gain: float = 0.2
+    accuracy_margin: float = 0.005
+    loss_margin: float = 0.05
 
     @classmethod
     def of(cls, study: Mapping[str, Any]) -> Targets:

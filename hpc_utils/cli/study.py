@@ -45,7 +45,7 @@ def study_run(name: str, redo: bool) -> None:
 def study_keep(names: tuple[str, ...], hardware: str) -> None:
     """Copy a complete study's runs, figures and chapters to results/reference/HARDWARE, to be committed.
 
-    Of several studies the runs, and chapter 03 is executed on all of them together.
+    Of several studies the runs, and chapters 03 and 05, where they have them, are executed on all of them together.
     """
     from hpc_utils.publish.reference import keep
 

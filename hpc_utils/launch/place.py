@@ -91,13 +91,14 @@ class Place:
         """Why its devices cannot compute so, or this machine cannot compile; of a cluster's compilers only jobs know."""
         if not self.is_here:
             return ""
-        gpu = device == "cuda" or (device == "auto" and bool(provenance.hardware()["gpus"]))
+        gpu = not self._computes_on_cpu(device)
         return capability.of_device(precision, compile, gpu=gpu) or capability.of_compiler(compile)
 
+    def _computes_on_cpu(self, device: object) -> bool:
+        """Whether a run on this `device` of this machine computes on its processor."""
+        return self.is_here and (device == "cpu" or (device != "cuda" and not provenance.hardware()["gpus"]))
+
     def _emulated(self, precision: str, device: str) -> str:
-        if precision != "bf16" or not self.is_here or device == "cuda":
-            return ""
-        on_cpu = device == "cpu" or not provenance.hardware()["gpus"]
-        if on_cpu and provenance.emulates_bf16():
+        if precision == "bf16" and self._computes_on_cpu(device) and provenance.emulates_bf16():
             return "this processor has no instructions for it (AVX-512 or later), so torch emulates it, many times slower"
         return ""

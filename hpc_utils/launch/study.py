@@ -1,8 +1,8 @@
 """Studies: matrices of runs as data, planned, run in interleaved order, skipped where complete.
 
 A study file (`jobs/studies/<name>.toml`) has `[parameters]` shared by all runs and `[[series]]`, each with a
-notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to combine; `[targets]` says what it wants
-to reach.
+notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to combine; `[ladder]` is a plain loop and the
+changes that make it fast (`launch.ladder`); `[targets]` says what it wants to reach.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import collections
 import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hpc_utils import paths, strict
 from hpc_utils.config import ConfigError, plain
@@ -26,6 +26,7 @@ from hpc_utils.strict import Strict
 
 from . import local
 from .emulated import Unsettled
+from .ladder import Ladder
 from .place import Place
 from .request import Request, prepare
 from .watch import follow
@@ -68,6 +69,9 @@ class Targets(Strict):
     strong_ranks: int | None = Field(None, ge=2)
     weak_variation: float | None = Field(None, gt=0)
     weak_ranks: int | None = Field(None, ge=2)
+    sensitivity_gain: float | None = Field(None, gt=0)
+    accuracy_margin: float | None = Field(None, gt=0)
+    loss_margin: float | None = Field(None, gt=0)
 
 
 class Study(Strict):
@@ -77,9 +81,16 @@ class Study(Strict):
     about: str = ""
     repeats: int = Field(1, ge=1)
     parameters: dict[str, Any] = Field({})
-    series: list[Series] = Field(min_length=1)
+    series: list[Series] = Field([])
+    ladder: Ladder | None = None
     chapters: list[Chapter] = Field([])
     targets: Targets = Field(Targets())
+
+    @model_validator(mode="after")
+    def _runs_something(self) -> Study:
+        if not self.series and self.ladder is None:
+            raise ValueError("nothing to run: a study has [[series]] or a [ladder]")
+        return self
 
 
 @dataclass(frozen=True)
@@ -154,31 +165,75 @@ def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> P
     points: list[Point] = []
     missing: dict[tuple, NotApplicable] = {}
     for repeat in range(1, (place.repeats or study.repeats) + 1):
-        for series in study.series:
-            own = study.parameters | series.parameters
-            shared = own | place.parameters
-            if own.get("device") == "emulated":  # a place says what computes there; here nothing does
-                shared["device"] = "emulated"
-            for values, ranks in _combinations(series, place, shared):
-                given = {name: plain(name, value) for name, value in (shared | values).items()}
-                key = (series.name, ranks, *map(str, values.values()))
-                why = place.refusal(ranks, given, series.ranks_per_node)
-                if why:
-                    missing[key] = NotApplicable(series.name, ranks, values, why)
+        for asked in _asked(study, place):
+            why = place.refusal(asked.ranks, asked.parameters, asked.ranks_per_node)
+            if why:
+                missing[asked.key] = NotApplicable(asked.series, asked.ranks, asked.values, why)
+                continue
+            # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
+            given = asked.parameters | {"repeat": repeat, "seed": asked.parameters.get("seed", 0) + repeat - 1}
+            notebook = paths.notebooks() / f"{asked.notebook}.ipynb"
+            try:
+                layout = place.layout(asked.ranks, asked.ranks_per_node)
+                request = prepare(notebook, given, layout, hardware=place.hardware, needs_data=needs_data)
+            except ConfigError as error:
+                if isinstance(error, Unsettled) and not needs_data:
+                    missing[asked.key] = NotApplicable(asked.series, asked.ranks, asked.values, str(error))
                     continue
-                # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
-                given |= {"repeat": repeat, "seed": given.get("seed", 0) + repeat - 1}
-                notebook = paths.notebooks() / f"{series.notebook}.ipynb"
-                try:
-                    layout = place.layout(ranks, series.ranks_per_node)
-                    request = prepare(notebook, given, layout, hardware=place.hardware, needs_data=needs_data)
-                except ConfigError as error:
-                    if isinstance(error, Unsettled) and not needs_data:
-                        missing[key] = NotApplicable(series.name, ranks, values, str(error))
-                        continue
-                    raise StudyError(f"{name}, series {series.name!r}: {error}") from None
-                points.append(Point(series.name, ranks, repeat, request))
+                raise StudyError(f"{name}, series {asked.series!r}: {error}") from None
+            points.append(Point(asked.series, asked.ranks, repeat, request))
     return Plan(Path(name).stem, study, place, points, list(missing.values()))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One configuration that a study asks for: `values` tell it from its series' others, `parameters` are all of its."""
+
+    series: str
+    notebook: str
+    ranks: int
+    ranks_per_node: int | None
+    values: dict[str, Any]
+    parameters: dict[str, Any]
+
+    @property
+    def key(self) -> tuple:
+        return (self.series, self.ranks, *map(str, self.values.values()))
+
+
+def _asked(study: Study, place: Place) -> Iterator[_Asked]:
+    """All configurations of a repeat, in the order in which they are measured: the series', then the ladder's."""
+    for series in study.series:
+        shared = _shared(study, series.parameters, place)
+        for values, ranks in _combinations(series, place, shared):
+            yield _Asked(series.name, series.notebook, ranks, series.ranks_per_node, values, _given(shared | values))
+    if study.ladder:
+        ladder, shared = study.ladder, _shared(study, study.ladder.parameters, place)
+        for rung in ladder.rungs(lambda changes: _refusal(study, place, changes)):
+            yield _Asked(
+                rung.series, ladder.notebook, ladder.ranks, ladder.ranks_per_node, rung.changes,
+                _given(shared | rung.changes),
+            )  # fmt: skip
+
+
+def _refusal(study: Study, place: Place, changes: Mapping[str, Any]) -> str:
+    """Why the ladder's plain loop with these changes cannot be run there; empty if it can."""
+    ladder = study.ladder
+    given = _given(_shared(study, ladder.parameters, place) | changes)
+    return place.refusal(ladder.ranks, given, ladder.ranks_per_node)
+
+
+def _shared(study: Study, own: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """What the study says, over it the series' or ladder's `own`, over it what the place says."""
+    own = study.parameters | own
+    shared = own | place.parameters
+    if own.get("device") == "emulated":  # a place says what computes there; here nothing does
+        shared["device"] = "emulated"
+    return shared
+
+
+def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: plain(name, value) for name, value in parameters.items()}
 
 
 def _combinations(series: Series, place: Place, shared: dict[str, Any]) -> Iterator[tuple[dict[str, Any], int]]:
@@ -200,6 +255,8 @@ def write_index(found: Plan, name: str) -> None:
     ]
     about = found.study.model_dump(include={"title", "about", "chapters"})
     about |= {"targets": found.study.targets.model_dump(exclude_none=True)}
+    if found.study.ladder:
+        about["ladder"] = found.study.ladder.index(lambda changes: _refusal(found.study, found.place, changes))
     about |= {"not_applicable": [asdict(point) for point in found.not_applicable]}
     atomic.write_json(study_index(name), about | {"name": name, "runs": runs})
 

@@ -20,7 +20,7 @@ RECORDS = (
     # Of profiles the small ones that hold no environment, as nsys' and ncu's own files do.
     "monitor/*.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
-TOGETHER = ("03_scaling",)  # chapters that read whatever runs there are
+TOGETHER = ("03_scaling", "05_optimization")  # chapters that read whatever runs there are
 SMALL = 2**20  # bytes
 
 
@@ -33,8 +33,8 @@ class CannotKeep(ValueError):
 def keep(studies: Sequence[str], name: str) -> Path:
     """Copy the complete runs of `studies` to `results/reference/<name>/`, and what was probed of the same hardware.
 
-    One study brings its figures and executed chapters. With several, the chapters `TOGETHER` are executed anew, on all
-    that the set then holds. What is kept holds no path of this machine. Returns the folder.
+    One study brings its figures and executed chapters. With several, those of the chapters `TOGETHER` that any of
+    them has are executed anew, on all that the set then holds. What is kept holds no path of this machine. Returns the folder.
 
     Raises:
         CannotKeep: a study is not complete, or holds runs whose records cannot be true.
@@ -55,7 +55,7 @@ def keep(studies: Sequence[str], name: str) -> Path:
         _keep_chapters(*found, target)
     write_system(records.collect(target), target)
     if len(found) > 1:
-        _conclude(target)
+        _conclude(target, together(found))
     return target
 
 
@@ -86,12 +86,18 @@ def _keep_chapters(study: str, target: Path) -> None:
             _copy(figure, target / "figures" / figure.name)
 
 
-def _conclude(target: Path) -> None:
+def together(studies: Iterable[str], results: Path | None = None) -> list[str]:
+    """The chapters that are about all runs of these studies, whatever set they lie in."""
+    named = {chapter["notebook"] for study in studies for chapter in records.read_study(study, results)["chapters"]}
+    return [chapter for chapter in TOGETHER if chapter in named]
+
+
+def _conclude(target: Path, chapters: Iterable[str]) -> None:
     """Execute the chapters on the set itself, where it lies."""
     before = os.environ.get("HPC_RESULTS")
     os.environ["HPC_RESULTS"] = str(target)
     try:
-        for chapter in TOGETHER:
+        for chapter in chapters:
             output = target / "notebooks" / f"{chapter}.ipynb"
             execute(paths.notebooks() / output.name, output)
             _copy(output, output)

@@ -1,0 +1,171 @@
+"""A ladder's gains: what each change gives alone, after the ones before it, and all together; and what it costs.
+
+Every gain is the ratio of two runs of the same repeat, which were measured one soon after the other and from the same
+seed: what slows the machine for a while, slows both. The interval (95 %) is that of `stats.median` over these ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from . import stats
+from .points import step_seconds, unwatched
+
+PHASES = ["data", "forward", "backward", "optimizer"]
+GAINS = ["alone", "marginal", "together"]
+COSTS = ["memory", "warmup"]
+SPEED = ["throughput", "low", "high", "repeats"]
+SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high")]
+COLUMNS = ["step", "about", "parameters", "why", *SEVERAL, "repeats", *COSTS]
+
+
+class Best(NamedTuple):
+    """The fastest rung: its series and steps, and its throughput over the plain loop's."""
+
+    series: str
+    steps: tuple[str, ...]
+    gain: stats.Estimate
+
+
+def rungs(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
+    """One row a rung and repeat, of a study's ladder: a run may be several rungs, if they are one configuration.
+
+    Columns: `series` (plain, alone-NAME, upto-NAME) in front of those of `runs`, and memory_bytes (of tensors on the
+    accelerator where there is one, else resident). Without the runs that a profiler watched.
+    """
+    ladder = study["ladder"]
+    names = [ladder["plain"], *(step[kind] for kind in ("alone", "upto") for step in ladder["steps"] if step[kind])]
+    order = {name: number for number, name in enumerate(names)}
+    index = [(run["series"], run["run_id"]) for run in study["runs"] if run["series"] in order]
+    found = pd.DataFrame(index, columns=["series", "run_id"]).merge(unwatched(runs), on="run_id")
+    found["memory_bytes"] = pd.to_numeric(found.peak_allocated_bytes).fillna(pd.to_numeric(found.peak_rss_bytes))
+    return found.sort_values(["series", "repeat"], key=lambda own: own.map(order) if own.name == "series" else own)
+
+
+def path(study: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(step, series) of the cumulative rungs, the plain loop in front: without the steps that the place cannot run."""
+    ladder = study["ladder"]
+    return [
+        (ladder["plain"], ladder["plain"]),
+        *((one["name"], one["upto"]) for one in ladder["steps"] if one["upto"]),
+    ]
+
+
+def paired(table: pd.DataFrame, series: str, against: str, column: str = "throughput") -> np.ndarray:
+    """Ratio of `column` in each repeat that both rungs have, in the order of repeats; empty if there is none."""
+    sides = [table[table.series == one].set_index("repeat")[column].astype(float) for one in (series, against)]
+    return (sides[0] / sides[1]).dropna().sort_index().to_numpy()
+
+
+def gain(table: pd.DataFrame, series: str, against: str, column: str = "throughput") -> stats.Estimate:
+    """Median of `paired` with its 95 % interval: t on the logs up to 5 repeats, from 6 on a bootstrap; NaN without a pair."""
+    ratios = paired(table, series, against, column)
+    return stats.median(ratios) if len(ratios) else stats.Estimate(np.nan, np.nan, np.nan, 0)
+
+
+def gains(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
+    """One row a step, in the ladder's order.
+
+    Columns: step, about, parameters; why (it cannot be run there, or ""); its gain `alone` over the plain loop,
+    `marginal` over the rung before, and of all up to it `together`, factors of throughput, each with `_low` and
+    `_high`; repeats (pairs behind `together`); what it costs in the cumulative order: memory (factor of the peak of
+    the rung before), warmup (s more than that before the clock starts, compilation included). NaN: not measured.
+    """
+    table, ladder = rungs(runs, study), study["ladder"]
+    rows, before = [], ladder["plain"]
+    for step in ladder["steps"]:
+        row = {name: step[name] for name in ("about", "parameters", "why")} | {"step": step["name"], "repeats": 0}
+        estimates = {"alone": gain(table, step["alone"], ladder["plain"])}
+        if step["upto"]:
+            estimates["marginal"] = gain(table, step["upto"], before)
+            estimates["together"] = gain(table, step["upto"], ladder["plain"])
+            row["repeats"] = estimates["together"].repeats
+            row["memory"] = gain(table, step["upto"], before, "memory_bytes").value
+            row["warmup"] = _median(table, step["upto"], "warmup_seconds") - _median(table, before, "warmup_seconds")
+            before = step["upto"]
+        for name, found in estimates.items():
+            row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def best(runs: pd.DataFrame, study: Mapping[str, Any]) -> Best | None:
+    """The rung of the highest median gain, the plain loop among them; None if that was not measured.
+
+    It is the best of several by the same runs that say how good it is: its gain is a little flattered.
+    """
+    table, ladder = rungs(runs, study), study["ladder"]
+    made = {step["upto"]: _up_to(ladder, step["name"]) for step in ladder["steps"] if step["upto"]}
+    made |= {step["alone"]: (step["name"],) for step in ladder["steps"] if step["alone"] not in made}
+    found = [Best(series, steps, gain(table, series, ladder["plain"])) for series, steps in made.items()]
+    found = [Best(ladder["plain"], (), gain(table, ladder["plain"], ladder["plain"])), *found]
+    measured = [one for one in found if one.gain.repeats]
+    return max(measured, key=lambda one: one.gain.value) if measured else None
+
+
+def speeds(runs: pd.DataFrame, study: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """One row a rung of `labels` ({series: label}; default: the cumulative ones, by their step): label, series; throughput
+    (sample/s), low, high (95 %), repeats; step_ms, warmup (s) and memory_bytes, medians."""
+    table, rows = rungs(runs, study), []
+    for series, label in (labels or {series: step for step, series in path(study)}).items():
+        own = table[table.series == series]
+        if own.empty:
+            continue
+        row = {"label": label, "series": series, "step_ms": 1e3 * step_seconds(own).median()}
+        row |= dict(zip(SPEED, stats.median(own.throughput.tolist()), strict=True))
+        rows.append(
+            row | {"warmup": _median(table, series, "warmup_seconds"), "memory_bytes": own.memory_bytes.median()}
+        )
+    return pd.DataFrame(rows, columns=["label", "series", *SPEED, "step_ms", "warmup", "memory_bytes"])
+
+
+def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
+    """Where a mean step's time goes on each cumulative rung: step, then ms of `PHASES`, medians over the repeats.
+
+    The phases are those of the sampled steps, weighted by each epoch's steps.
+    """
+    table, rows = rungs(runs, study), []
+    for step, series in path(study):
+        own = epochs[epochs.run_id.isin(table.run_id[table.series == series])]
+        weighted = own[[f"{name}_seconds" for name in PHASES]].astype(float).mul(own.steps, axis=0)
+        each = weighted.groupby(own.run_id).sum(min_count=1).div(own.groupby("run_id").steps.sum(), axis=0)
+        if len(each):
+            rows.append({"step": step} | {name: 1e3 * each[f"{name}_seconds"].median() for name in PHASES})
+    return pd.DataFrame(rows, columns=["step", *PHASES])
+
+
+def learning(
+    runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any], labels: Mapping[str, str]
+) -> pd.DataFrame:
+    """What the rungs in `labels` ({series: label}) have learnt by when: label, run_id, epoch, seconds (T so far), loss (of
+    the test samples; where they were never evaluated, while training), accuracy (of the test samples)."""
+    table = rungs(runs, study)
+    joined = table.loc[table.series.isin(labels), ["series", "run_id"]].merge(epochs, on="run_id")
+    joined = joined.sort_values(
+        ["series", "run_id", "epoch"], key=lambda own: own.map(list(labels).index) if own.name == "series" else own
+    )
+    tested = pd.to_numeric(joined.test_loss)
+    return pd.DataFrame(
+        {
+            "label": joined.series.map(labels),
+            "run_id": joined.run_id,
+            "epoch": joined.epoch,
+            "seconds": joined.groupby(["series", "run_id"]).seconds.cumsum(),
+            "loss": tested if tested.notna().any() else pd.to_numeric(joined.train_loss),
+            "accuracy": pd.to_numeric(joined.test_accuracy),
+        }
+    )  # fmt: skip
+
+
+def _up_to(ladder: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The steps on the rung that ends with `name`."""
+    names = [step["name"] for step in ladder["steps"] if step["upto"]]
+    return tuple(names[: names.index(name) + 1])
+
+
+def _median(table: pd.DataFrame, series: str, column: str) -> float:
+    return pd.to_numeric(table[column][table.series == series]).median()

@@ -1,0 +1,271 @@
+"""A ladder's figures: from the plain loop to the fastest, what each change gives and costs, and what is learnt.
+
+Factors are on logarithmic axes, on which a factor has one length wherever it stands.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
+
+from . import labels, style
+
+FASTER, SLOWER = style.COLOURS["fp32"], style.COLOURS["bf16"]
+PHASES = {
+    "data": "0.75",
+    "forward": style.COLOURS["fp32"],
+    "backward": style.COLOURS["bf16"],
+    "optimizer": style.COLOURS["tf32"],
+}
+HATCHES = {"data": "", "forward": "////", "backward": "", "optimizer": "...."}
+NAMES = {
+    "bucket_mb": "bucket (MiB)",
+    "batch_per_device": "batch a device",
+    "comm_hook": "compression",
+    "precision": "number format",
+}
+AHEAD = (4, 0)  # points between an end and what is written beside it
+ROW, REST = 0.24, 0.75  # inches: of a row, and of title and axis
+
+
+def before_after(table: pd.DataFrame) -> Figure:
+    """Throughput before and after, a bar each. `table`: label, throughput, low, high (95 %), repeats, and those of `SAME`."""
+    figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.3 * len(table)))
+    places = np.arange(len(table))
+    colours = ["0.75", *[FASTER] * len(table)][: len(table)]
+    axes.barh(places, table.throughput, height=0.7, color=colours, edgecolor="white")
+    axes.errorbar(
+        table.throughput, places, xerr=labels.bars(table, "throughput"), fmt="none", ecolor="0.15", elinewidth=0.9
+    )
+    first = table.throughput.iloc[0]
+    for place, row in zip(places, table.itertuples(), strict=True):
+        text = f"{row.throughput:,.0f}" + (f" (×{row.throughput / first:.2f})" if place else "")
+        _beside(axes, text, max(row.throughput, np.nan_to_num(row.high)), place)
+    _rows(axes, table.label)
+    axes.set_xlim(0, 1.45 * table[["throughput", "high"]].max().max())
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xlabel(f"samples/s\n{labels.interval(table)}")
+    return figure
+
+
+def waterfall(gains: pd.DataFrame) -> Figure:
+    """From the plain loop to all steps together (grey): each bar is what one step adds, its number that factor; the line at
+    its end is the interval of all up to it. `gains` as of `ladder.gains`."""
+    figure, axes = plt.subplots(figsize=(style.COLUMN, REST + ROW * (len(gains) + 2)))
+    reached = 1.0
+    axes.plot([1], [0], "|", color="0.15", markersize=10)
+    _beside(axes, "1", 1, 0)
+    for place, row in enumerate(gains.itertuples(), 1):
+        if np.isnan(row.together):
+            _beside(axes, "not applicable here" if row.why else "not measured", 1, place, color="0.45")
+            continue
+        faster = row.together >= reached
+        axes.barh(place, row.together - reached, left=reached, height=0.66, color=FASTER if faster else SLOWER,
+                  hatch="" if faster else "////", edgecolor="white", linewidth=0.5)  # fmt: skip
+        axes.plot([reached, reached], [place - 1, place], color="0.45", linewidth=0.7)
+        if not np.isnan(row.together_low):
+            ends = [[max(row.together - row.together_low, 0)], [max(row.together_high - row.together, 0)]]
+            axes.errorbar([row.together], [place], xerr=ends, fmt="none", ecolor="0.15", elinewidth=0.9)
+        _beside(axes, f"×{row.marginal:.2f}", max(reached, row.together, np.nan_to_num(row.together_high)), place)
+        reached = row.together
+    axes.barh(len(gains) + 1, reached - 1, left=1, height=0.66, color="0.75", edgecolor="white", linewidth=0.5)
+    _beside(axes, f"×{reached:.2f}", max(reached, 1), len(gains) + 1)
+    _rows(axes, ["plain loop", *gains.step, "all together"])
+    _factors(axes, gains[["together", "together_low", "together_high"]].to_numpy(dtype=float), beyond=1.45)
+    axes.set_xlabel(f"throughput over the plain loop's\n{_pairs(gains)}")
+    return figure
+
+
+def alone_and_after(gains: pd.DataFrame) -> Figure:
+    """What each step gives the plain loop, beside what it gives the rung before it. `gains` as of `ladder.gains`."""
+    gains = gains[gains.alone.notna() | gains.marginal.notna()].reset_index(drop=True)
+    figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.25 + 0.34 * len(gains)))
+    looks = {"alone": ("o", "0.35", "white"), "marginal": ("s", FASTER, FASTER)}
+    names = {"alone": "alone, on the plain loop", "marginal": "after the steps above it"}
+    axes.axvline(1, **style.IDEAL)
+    for shift, (kind, (marker, colour, face)) in zip((-0.14, 0.14), looks.items(), strict=True):
+        own = gains[gains[kind].notna()]
+        axes.errorbar(own[kind], own.index.to_numpy() + shift, xerr=labels.bars(own, kind, f"{kind}_low", f"{kind}_high"),
+                      fmt=marker, color=colour, markerfacecolor=face, elinewidth=0.9, label=names[kind])  # fmt: skip
+    _rows(axes, gains.step)
+    axes.set_ylim(len(gains) - 0.5, -0.5)
+    _factors(axes, gains[[f"{kind}{end}" for kind in looks for end in ("", "_low", "_high")]].to_numpy(dtype=float))
+    axes.set_xlabel(f"throughput with it over without\n{_pairs(gains)}")
+    figure.legend(loc="outside upper center", ncols=2, handletextpad=0.3, columnspacing=1)
+    return figure
+
+
+def profile(parts: pd.DataFrame) -> Figure:
+    """Where a mean step's time goes on every cumulative rung. `parts` as of `ladder.profile` (ms)."""
+    figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.2 + ROW * len(parts)))
+    left = np.zeros(len(parts))
+    for name, colour in PHASES.items():
+        axes.barh(range(len(parts)), parts[name], left=left, height=0.7, color=colour, hatch=HATCHES[name], edgecolor="white",
+                  linewidth=0.4, label=name)  # fmt: skip
+        left += parts[name].fillna(0).to_numpy()
+    for place, whole in enumerate(left):
+        _beside(axes, f"{whole:.3g}", whole, place)
+    _rows(axes, parts.step)
+    axes.margins(x=0.12)
+    axes.set_xlabel("ms a step, mean of the sampled steps")
+    figure.legend(loc="outside upper center", ncols=4, handlelength=1.2, handletextpad=0.4, columnspacing=1)
+    return figure
+
+
+def costs(gains: pd.DataFrame) -> Figure:
+    """What each step gives in its place, and what it costs there: memory and time before the clock starts. `gains` as above."""
+    own = gains[gains.marginal.notna()].reset_index(drop=True)
+    figure, (speed, memory, start) = plt.subplots(
+        1, 3, sharey=True, figsize=(style.PAGE, REST + 0.28 * max(len(own), 2))
+    )
+    looks = {"fmt": "s", "color": FASTER, "elinewidth": 0.9}
+    speed.axvline(1, **style.IDEAL)
+    speed.errorbar(
+        own.marginal, own.index, xerr=labels.bars(own, "marginal", "marginal_low", "marginal_high"), **looks
+    )
+    _factors(speed, own[["marginal", "marginal_low", "marginal_high"]].to_numpy(dtype=float))
+    speed.set_xlabel(f"gain: throughput\n{_pairs(own)}")
+    for axes, values, form, label in (
+        (memory, own.memory - 1, "{:+.1%}", "cost: peak memory"),
+        (start, own.warmup, "{:+.2f} s", "cost: seconds before the clock"),
+    ):
+        colours = [SLOWER if value > 0 else FASTER for value in values]
+        axes.barh(own.index, values, height=0.5, color=colours)
+        axes.axvline(0, color="0.35", linewidth=0.8)
+        axes.set_xlabel(label)
+        axes.grid(axis="y", visible=False)
+        axes.margins(x=0.25)
+        for place, value in enumerate(values):
+            if not np.isnan(value):
+                _beside(axes, form.format(value), max(value, 0), place)
+    memory.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    memory.xaxis.set_major_locator(MaxNLocator(3))
+    _rows(speed, own.step)
+    return figure
+
+
+def learning(curves: pd.DataFrame) -> Figure:
+    """Loss and accuracy against training time: what the speed is worth. Every run thin, the median marked.
+
+    `curves` as of `ladder.learning`: label, run_id, epoch, seconds (T so far), loss, accuracy.
+    """
+    measures = {"loss": "loss", "accuracy": "test accuracy"}
+    shown = [name for name in measures if curves[name].notna().any()]
+    figure, grid = plt.subplots(1, len(shown), figsize=(style.COLUMN * len(shown), 2.4), squeeze=False)
+    for axes, name in zip(grid[0], shown, strict=True):
+        for number, (label, own) in enumerate(curves.dropna(subset=[name]).groupby("label", sort=False)):
+            colour, line, marker = style.series(number)
+            look = {"color": colour, "linestyle": line}
+            for _, one in own.groupby("run_id"):
+                axes.plot(one.seconds, one[name], linewidth=0.5, alpha=0.5, **look)
+            middle = own.groupby("epoch")[["seconds", name]].median()
+            axes.plot(middle.seconds, middle[name], marker=marker, markersize=3, label=label, **look)
+        axes.set_xlabel("training time (s)")
+        axes.set_ylabel(measures[name])
+        axes.set_xlim(left=0)
+    if "accuracy" in shown:
+        grid[0][-1].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    handles, names = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=2)
+    return figure
+
+
+def main_effects(table: pd.DataFrame) -> Figure:
+    """Each knob's values against throughput, all others averaged. `table` as of `factorial.main_effects`."""
+    factors = list(dict.fromkeys(table.factor))
+    figure, grid = plt.subplots(1, len(factors), figsize=(style.PAGE, 2.2), sharey=True, squeeze=False)
+    for axes, factor in zip(grid[0], factors, strict=True):
+        own = table[table.factor == factor].reset_index(drop=True)
+        axes.axhline(1, **style.IDEAL)
+        axes.errorbar(own.index, own.gain, yerr=labels.bars(own, "gain"), fmt="-o", color=FASTER, elinewidth=0.9)
+        _levels(axes, own.level, factor)
+    _factors(grid[0][0], table[["gain", "low", "high"]].to_numpy(dtype=float), which="y")
+    grid[0][0].set_ylabel("throughput over\nthe first value's")
+    return figure
+
+
+def interactions(table: pd.DataFrame) -> Figure:
+    """Throughput at every two knobs' values, a panel a pair: parallel lines do not interact. `table`: `factorial.interactions`."""
+    pairs = list(dict.fromkeys(zip(table["first"], table.second, strict=True)))
+    figure, grid = plt.subplots(1, len(pairs), figsize=(style.PAGE, 2.7), sharey=True, squeeze=False)
+    for axes, (first, second) in zip(grid[0], pairs, strict=True):
+        own = table[(table["first"] == first) & (table.second == second)]
+        levels = list(dict.fromkeys(own.first_level))
+        for number, (level, line) in enumerate(own.groupby("second_level", sort=False)):
+            colour, dashes, marker = style.series(number)
+            axes.plot([levels.index(one) for one in line.first_level], line.throughput, color=colour, linestyle=dashes,
+                      marker=marker, label=_level(level))  # fmt: skip
+        _levels(axes, levels, first)
+        axes.legend(title=_name(second), title_fontsize=7.5, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, handlelength=1.8,
+                    handletextpad=0.3, columnspacing=0.7, borderaxespad=0.2, fontsize=6.5)  # fmt: skip
+    first = grid[0][0]
+    first.set_yscale("log")
+    first.yaxis.set_major_locator(LogLocator(subs=_subs(table.throughput.to_numpy())))
+    first.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    first.yaxis.set_minor_locator(NullLocator())
+    first.set_ylabel("throughput (samples/s)")
+    return figure
+
+
+# -- what they share ------------------------------------------------------------------------------------------
+
+
+def _rows(axes: Axes, names) -> None:
+    """Rows from top to bottom, named."""
+    axes.set_yticks(range(len(names)), list(names))
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.grid(axis="y", visible=False)
+
+
+def _beside(axes: Axes, text: str, end: float, place: float, color: str = "0.15") -> None:
+    axes.annotate(text, (end, place), AHEAD, textcoords="offset points", va="center", fontsize=7, color=color)
+
+
+def _factors(axes: Axes, values: np.ndarray, *, beyond: float = 1.08, which: str = "x") -> None:
+    """A logarithmic axis of factors around 1, with round ticks; `beyond`: room for what is written at the ends."""
+    known = values[np.isfinite(values)]
+    low, high = min([1, *known]), max([1, *known])
+    room = (high / low) ** 0.04 * 1.01
+    axis, limit = (axes.xaxis, axes.set_xlim) if which == "x" else (axes.yaxis, axes.set_ylim)
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    limit(low / room, high * max(room, beyond ** min(1.0, 0.35 + np.log(high / low))))
+    span = high / low
+    steps = (
+        [0.05, 0.1, 0.2, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100]
+        if span > 1.6
+        else list(np.arange(0.5, 2.01, 0.1 if span > 1.15 else 0.05))
+    )
+    axis.set_major_locator(FixedLocator([one for one in steps if low / 1.02 <= one <= high * 1.06]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def _levels(axes: Axes, levels, name: str) -> None:
+    axes.set_xticks(range(len(levels)), [_level(one) for one in levels])
+    axes.set_xlim(-0.3, len(levels) - 0.7)
+    axes.set_xlabel(_name(name))
+
+
+def _name(factor: str) -> str:
+    return NAMES.get(factor, factor.replace("_", " "))
+
+
+def _level(value) -> str:
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _subs(values: np.ndarray) -> tuple[float, ...]:
+    return (1, 2, 5) if values.max() > 10 * values.min() else (1, 1.5, 2, 3, 4, 5, 6, 8)
+
+
+def _pairs(gains: pd.DataFrame) -> str:
+    """What the lines mean."""
+    repeats = sorted({int(one) for one in gains.repeats if one})
+    if not repeats or repeats == [1]:
+        return "single runs"
+    return f"95 % interval, {'-'.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} pairs"

@@ -1,0 +1,172 @@
+"""Full factorials whose effects are known, against least squares, and incomplete ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zlib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hpc_utils.analyze import factorial
+from hpc_utils.analyze.targets import MET, MISSED, UNDECIDED
+
+from . import ladders
+
+LEVELS = {"bucket_mb": [25.0, 1.0, 0.1], "batch_per_device": [64, 128], "precision": ["fp32", "bf16", "fp16"]}
+
+
+def noisy(point: dict, repeat: int) -> float:
+    """Batch gains 1.5; bf16 1.2, but 1.8 at the larger batch; the bucket nothing; one repeat is 30 % slower."""
+    gain = 1.5 if point["batch_per_device"] == 128 else 1.0
+    if point["precision"] == "bf16":
+        gain *= 1.8 if point["batch_per_device"] == 128 else 1.2
+    generator = np.random.default_rng(zlib.crc32(f"{point}{repeat}".encode()))
+    return 1000 * gain * (0.7 if repeat == 2 else 1) * math.exp(generator.normal(0, 0.01))
+
+
+def exact(point: dict, repeat: int) -> float:
+    return (
+        1000
+        * {64: 1.0, 128: 1.5}[point["batch_per_device"]]
+        * {"fp32": 1.0, "bf16": 1.2, "fp16": 0.5}[point["precision"]]
+    )
+
+
+def designed(speed=noisy, **more) -> factorial.Design:
+    study, runs = ladders.factorial(LEVELS, speed, **more)
+    return factorial.design(runs, study)
+
+
+def test_the_factors_are_what_the_runs_differ_in() -> None:
+    assert designed().levels == LEVELS
+
+
+def test_of_a_study_the_series_that_combine_knobs_are_factorials() -> None:
+    study, runs = ladders.factorial(LEVELS, exact)
+    other = [run | {"series": "scaling", "ranks": number % 3 + 1} for number, run in enumerate(study["runs"])]
+    alone = [run | {"series": "plain"} for run in study["runs"][:1]]
+    assert list(factorial.designs(runs, study | {"runs": study["runs"] + other + alone})) == ["s"]
+
+
+def test_main_effects_without_noise_are_what_was_put_in() -> None:
+    table = factorial.main_effects(designed(exact)).set_index(["factor", "level"]).gain
+    assert table["batch_per_device", 128] == pytest.approx(1.5)
+    assert table["precision", "fp16"] == pytest.approx(0.5)
+    assert table["bucket_mb", 0.1] == pytest.approx(1.0)
+    split = factorial.effects(designed(exact)).set_index("effect")
+    assert split.share[["bucket_mb", "batch_per_device", "precision"]].sum() == pytest.approx(1)
+    assert split.share[[name for name in split.index if " x " in name]].max() < 1e-12
+
+
+def dummies(values: pd.DataFrame, *terms: tuple[str, ...]) -> np.ndarray:
+    """The design matrix of those terms, by indicator columns."""
+    columns = [np.ones(len(values))]
+    for term in terms:
+        joined = values[list(term)].astype(str).agg("|".join, axis=1)
+        columns += [(joined == one).to_numpy(float) for one in sorted(set(joined))]
+    return np.stack(columns, axis=1)
+
+
+def test_the_split_is_that_of_least_squares() -> None:
+    """Each term's sum of squares is what the residual loses by it: the design is balanced."""
+    found = designed()
+    logs, values = np.log(found.values.throughput.to_numpy(float)), found.values
+
+    def residual(*terms: tuple[str, ...]) -> float:
+        matrix = dummies(values, *terms)
+        return float(((logs - matrix @ np.linalg.lstsq(matrix, logs, rcond=None)[0]) ** 2).sum())
+
+    split, total = factorial.effects(found).set_index("effect"), residual()
+    names = list(LEVELS)
+    for name in names:
+        assert split.share[name] == pytest.approx((total - residual((name,))) / total)
+    for one, other in itertools.combinations(names, 2):
+        gained = residual((one,), (other,)) - residual((one, other))
+        assert split.share[f"{one} x {other}"] == pytest.approx(gained / total)
+    everything = residual(tuple(names), ("repeat",))
+    assert split.share[factorial.NOISE] == pytest.approx(everything / total)
+    assert split.share.sum() == pytest.approx(1)
+    assert split.freedom.sum() == 3 * 18 - 1
+
+
+def test_only_the_interaction_that_was_put_in_is_beyond_noise() -> None:
+    split = factorial.effects(designed()).set_index("effect")
+    assert set(split.index[split.beyond]) == {"batch_per_device", "precision", "batch_per_device x precision"}
+    table = factorial.interactions(designed()).set_index(["first", "first_level", "second", "second_level"])
+    row = table.loc["batch_per_device", 128, "precision", "bf16"]
+    assert row.low < 1.5 < row.high and row.high / row.low < 1.1
+    assert (
+        table.loc["bucket_mb", 0.1, "batch_per_device", 128].low
+        < 1
+        < table.loc["bucket_mb", 0.1, "batch_per_device", 128].high
+    )
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    study, runs = ladders.factorial(LEVELS, exact)
+    generator, held = np.random.default_rng(0), []
+    for _ in range(200):
+        own = runs.assign(throughput=runs.throughput * np.exp(generator.normal(0, 0.05, len(runs))))
+        row = (
+            factorial.main_effects(factorial.design(own, study))
+            .set_index(["factor", "level"])
+            .loc["precision", "bf16"]
+        )
+        held.append(row.low < 1.2 < row.high)
+    assert 0.90 < np.mean(held) < 0.99
+
+
+def test_the_best_point_is_judged_against_the_first_levels() -> None:
+    best = factorial.best(designed(), 0.2)
+    assert best.reference == {"bucket_mb": 25.0, "batch_per_device": 64, "precision": "fp32"}
+    assert (best.point["batch_per_device"], best.point["precision"], best.verdict) == (128, "bf16", MET)
+    assert best.low < 2.7 < best.high
+    assert factorial.best(designed(), 3.0).verdict == MISSED
+    assert factorial.best(designed(), best.gain - 1).verdict == UNDECIDED
+    slower = designed(lambda point, repeat: 1000 if tuple(point.values()) == (25.0, 64, "fp32") else 900 + repeat)
+    assert (factorial.best(slower, 0.2).gain, factorial.best(slower, 0.2).verdict) == (1.0, MISSED)
+
+
+def test_one_repeat_has_effects_and_no_intervals() -> None:
+    found = designed(repeats=[1])
+    assert factorial.main_effects(found).low.isna().all()
+    assert not factorial.effects(found).beyond.any()
+    assert factorial.best(found, 0.2).verdict == UNDECIDED
+
+
+def test_a_missing_point_is_refused_by_name_and_its_level_left_out() -> None:
+    found = designed(without=lambda point, repeat: tuple(point.values()) == (1.0, 64, "fp16"))
+    with pytest.raises(factorial.Incomplete, match=r"bucket_mb=1\.0, batch_per_device=64, precision=fp16"):
+        factorial.effects(found)
+    rest = factorial.complete(found)
+    assert len(rest.left_out) == 1 and "bucket_mb=1.0, batch_per_device=64, precision=fp16" in rest.left_out[0]
+    assert len(rest.values) >= 3 * 12
+    assert factorial.effects(rest).share.sum() == pytest.approx(1)
+
+
+def test_a_level_that_nobody_measured_costs_no_other() -> None:
+    rest = factorial.complete(designed(without=lambda point, repeat: point["precision"] == "bf16"))
+    assert rest.levels == LEVELS | {"precision": ["fp32", "fp16"]}
+
+
+def test_a_repeat_that_was_broken_off_is_left_out() -> None:
+    rest = factorial.complete(
+        designed(without=lambda point, repeat: repeat == 3 and point["batch_per_device"] == 128)
+    )
+    assert rest.levels == LEVELS and set(rest.values.repeat) == {1, 2}
+
+
+def test_a_single_level_is_no_factor_and_nothing_is_no_design() -> None:
+    rest = factorial.complete(designed(without=lambda point, repeat: point["batch_per_device"] == 128))
+    assert "batch_per_device" not in rest.levels
+    assert "batch_per_device is no factor: 64 alone is left of it" in rest.left_out
+    assert factorial.main_effects(rest).factor.nunique() == 2
+    study, runs = ladders.factorial(LEVELS, exact)
+    with pytest.raises(factorial.Incomplete, match="nothing is complete"):
+        factorial.complete(factorial.design(runs.iloc[:0], study))
+    alone = {"name": "x", "runs": study["runs"][:1]}
+    with pytest.raises(ValueError, match="differ in nothing"):
+        factorial.design(runs, alone)

@@ -1,0 +1,90 @@
+"""Gains of a ladder whose steps are known, down to what pairing by repeat is for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as reference
+
+from hpc_utils.analyze import ladder
+
+from . import ladders
+
+STEPS = {"loader": 1.5, "layout": 1.1, "bf16": 2.0}
+
+
+def jitter(series: str, repeat: int) -> float:
+    return 1 + 0.01 * math.sin(7 * repeat + len(series))
+
+
+def test_each_step_s_gain_alone_after_those_before_and_together() -> None:
+    study, runs, _ = ladders.ladder(STEPS)
+    table = ladder.gains(runs, study).set_index("step")
+    assert table.alone.to_dict() == pytest.approx(STEPS)
+    assert table.marginal.to_dict() == pytest.approx(STEPS)
+    assert list(table.together) == pytest.approx([1.5, 1.65, 3.3])
+    assert list(table.memory) == pytest.approx([1.1] * 3)
+    assert list(table.warmup) == pytest.approx([1.0] * 3)
+
+
+def test_intervals_are_of_ratios_within_a_repeat() -> None:
+    """The machine is three times slower in the second repeat: that must not widen what a step gains."""
+    study, runs, _ = ladders.ladder(STEPS, drift=lambda repeat: 3.0 if repeat == 2 else 1.0, noise=jitter)
+    table = ladder.gains(runs, study).set_index("step")
+    logs = np.log([jitter("alone-loader", r) ** -1 * 1.5 * jitter("plain", r) for r in (1, 2, 3)])
+    half = reference.t.ppf(0.975, 2) * logs.std(ddof=1) / math.sqrt(3)
+    assert math.log(table.alone_high["loader"] / table.alone["loader"]) == pytest.approx(half)
+    assert table.alone_high["loader"] / table.alone_low["loader"] < 1.2
+    speeds = ladder.speeds(runs, study)
+    assert (speeds.high / speeds.low).min() > 1.2, "while each speed alone is as unsure as the machine"
+
+
+def test_a_step_that_cannot_be_run_stands_in_no_later_rung() -> None:
+    study, runs, _ = ladders.ladder(STEPS, barred={"layout": "no such kernels"})
+    table = ladder.gains(runs, study).set_index("step")
+    assert table.why["layout"] == "no such kernels"
+    assert np.isnan(table.loc["layout", ["alone", "marginal", "together"]].astype(float)).all()
+    assert table.marginal["bf16"] == pytest.approx(2.0), "against the rung before it that was run"
+    assert table.together["bf16"] == pytest.approx(3.0)
+
+
+def test_the_best_rung_may_leave_steps_out() -> None:
+    study, runs, _ = ladders.ladder({"loader": 1.5, "slow": 0.5})
+    best = ladder.best(runs, study)
+    assert (best.steps, best.gain.value) == (("loader",), pytest.approx(1.5))
+    study, runs, _ = ladders.ladder({"slow": 0.5})
+    assert ladder.best(runs, study).series == "plain"
+    assert ladder.best(runs.iloc[:0], study) is None
+    study, runs, _ = ladders.ladder({"slow": 0.5, "fast": 2.0})
+    assert (ladder.best(runs, study).series, ladder.best(runs, study).steps) == ("alone-fast", ("fast",))
+
+
+def test_one_repeat_has_gains_and_no_intervals() -> None:
+    study, runs, _ = ladders.ladder(STEPS, repeats=[1])
+    table = ladder.gains(runs, study)
+    assert list(table.alone) == pytest.approx(list(STEPS.values()))
+    assert table[["alone_low", "together_high"]].isna().all().all()
+
+
+def test_a_missing_run_takes_its_pair_only() -> None:
+    study, runs, _ = ladders.ladder(STEPS, noise=jitter)
+    table = ladder.gains(runs[runs.run_id != "plain-r2"], study).set_index("step")
+    assert table.repeats["bf16"] == 2
+    assert table.marginal_low["bf16"] == ladder.gains(runs, study).set_index("step").marginal_low["bf16"]
+    none = ladder.gains(runs[~runs.run_id.str.startswith("plain")], study).set_index("step")
+    assert none.alone.isna().all() and none.marginal["bf16"] == pytest.approx(2.0, rel=0.03)
+
+
+def test_profiled_runs_are_no_rungs() -> None:
+    study, runs, _ = ladders.ladder(STEPS)
+    assert ladder.rungs(runs.assign(profile="torch"), study).empty
+
+
+def test_where_a_step_s_time_goes() -> None:
+    study, runs, epochs = ladders.ladder(STEPS)
+    parts = ladder.profile(runs, epochs, study).set_index("step")
+    assert list(parts.index) == ["plain", *STEPS]
+    assert parts.loc["plain"].to_dict() == pytest.approx({"data": 1, "forward": 2, "backward": 4, "optimizer": 1})
+    assert parts.backward["bf16"] == pytest.approx(4 / 3.3)

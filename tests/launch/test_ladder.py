@@ -1,0 +1,173 @@
+"""A study's ladder: what it expands to, what a place leaves out of it, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import datasets, paths, provenance
+from hpc_utils.launch import study as studies
+from hpc_utils.launch.place import Place
+from hpc_utils.records import read_study
+
+LADDER = """
+title = "T"
+repeats = 2
+[parameters]
+workload = "cnn"
+device = "cpu"
+[ladder]
+notebook = "01_baseline"
+[ladder.parameters]
+parallel = "none"
+channels_last = false
+loader = "workers"
+[[ladder.steps]]
+name = "loader"
+parameters = { loader = "device" }
+about = "whole batches"
+[[ladder.steps]]
+name = "bf16"
+parameters = { precision = "bf16" }
+about = "half the bits"
+[[ladder.steps]]
+name = "layout"
+parameters = { channels_last = true }
+about = "pixels beside their channels"
+"""
+SHIPPED = [path.stem for path in sorted(paths.studies().glob("*.toml")) if studies.read(path.stem).ladder]
+TEXTBOOK = {"loader": "workers", "loader_workers": 0, "channels_last": False, "fused_optimizer": False,
+            "precision": "fp32", "compile": "off", "parallel": "none", "pin_memory": True}  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(provenance, "emulates_bf16", lambda: False)
+    monkeypatch.setattr(datasets, "load", lambda *_: None)
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+
+    def write(text: str) -> str:
+        path = tmp_path / "mine.toml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def changed(plan: studies.Plan) -> dict[str, tuple]:
+    """(loader, precision, channels_last) of each rung of the first repeat."""
+    return {
+        p.series: (p.request.config.loader, p.request.config.precision, p.request.config.channels_last)
+        for p in plan.points
+        if p.repeat == 1
+    }
+
+
+def test_every_change_is_run_alone_and_with_all_before_it(write) -> None:
+    plan = studies.plan(write(LADDER))
+    assert changed(plan) == {
+        "plain": ("workers", "fp32", False),
+        "alone-loader": ("device", "fp32", False),
+        "alone-bf16": ("workers", "bf16", False),
+        "alone-layout": ("workers", "fp32", True),
+        "upto-loader": ("device", "fp32", False),
+        "upto-bf16": ("device", "bf16", False),
+        "upto-layout": ("device", "bf16", True),
+    }
+    assert len(plan.points) == 2 * 7 and len(plan.requests) == 2 * 6, "first alone, and first of all, are one run"
+    assert [point.repeat for point in plan.points] == [1] * 7 + [2] * 7
+    assert {(p.repeat, p.request.config.seed) for p in plan.points} == {(1, 0), (2, 1)}
+
+
+def test_a_step_that_cannot_be_run_is_named_and_left_out_above_it(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "emulates_bf16", lambda: True)
+    plan = studies.plan(write(LADDER))
+    rungs = changed(plan)
+    assert "alone-bf16" not in rungs and "upto-bf16" not in rungs
+    assert rungs["upto-layout"] == ("device", "fp32", True)
+    assert [(p.series, p.values, "no instructions" in p.why) for p in plan.not_applicable] == [
+        ("alone-bf16", {"precision": "bf16"}, True)
+    ]
+    studies.write_index(plan, "mine")
+    steps = {step["name"]: step for step in read_study("mine")["ladder"]["steps"]}
+    assert steps["bf16"]["upto"] is None and "no instructions" in steps["bf16"]["why"]
+    assert (steps["layout"]["upto"], steps["layout"]["why"]) == ("upto-layout", "")
+
+
+def test_the_reading_side_knows_plain_loop_and_steps(write) -> None:
+    studies.write_index(studies.plan(write(LADDER)), "mine")
+    ladder = read_study("mine")["ladder"]
+    assert ladder["plain"] == "plain" and ladder["parameters"]["loader"] == "workers"
+    assert [(step["name"], step["about"], step["parameters"]) for step in ladder["steps"]][1] == (
+        "bf16", "half the bits", {"precision": "bf16"},
+    )  # fmt: skip
+
+
+def test_a_place_changes_the_plain_loop_and_no_step(write) -> None:
+    place = Place(
+        "there", parameters={"epochs": 1, "channels_last": False}, matrix={"precision": ["fp16"]}, ranks=(1, 2)
+    )
+    plan = studies.plan(write(LADDER), place)
+    assert changed(plan)["upto-layout"] == ("device", "bf16", True)
+    assert {(p.ranks, p.request.config.epochs) for p in plan.points} == {(1, 1)}
+
+
+def test_what_cannot_be_compiled_here_is_not_applicable(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = LADDER.replace('precision = "bf16"', 'compile = "default"').replace(
+        "channels_last = true", 'compile = "reduce-overhead"'
+    )
+    why = {p.series: p.why for p in studies.plan(write(text)).not_applicable}
+    assert list(why) == ["alone-layout"] and "CUDA graphs" in why["alone-layout"]
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("CC", raising=False)
+    why = {p.series: p.why for p in studies.plan(write(text)).not_applicable}
+    assert "needs a C++ compiler, and there is no g++" in why["alone-bf16"]
+    assert not studies.plan(write(text.replace('"reduce-overhead"', '"default"')), Place("a-cluster")).not_applicable
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (LADDER.partition("[[ladder.steps]]")[0], r"ladder\.steps: this key is needed"),
+        (LADDER.replace('name = "bf16"', 'name = "loader"'), r"two steps are named 'loader'"),
+        (LADDER.replace("channels_last = true", "channels_last = false"), r"step 'layout' changes nothing: .*channels_last=False"),
+        (LADDER.replace('name = "bf16"', 'name = "BF16"'), r"ladder\.steps\.1\.name: "),
+        (LADDER.replace('"half the bits"', '""'), r"ladder\.steps\.1\.about: "),
+        (LADDER.replace("about =", "abuot ="), r"unknown key 'abuot': did you mean about"),
+        (LADDER.replace('loader = "device"', 'loader = "devise"'), r"series 'alone-loader': loader='devise'"),
+        ('title = "T"', r"nothing to run: a study has \[\[series\]\] or a \[ladder\]"),
+    ],
+)  # fmt: skip
+def test_a_wrong_ladder_is_refused(write, wrong: str, message: str) -> None:
+    with pytest.raises(studies.StudyError, match=message):
+        studies.plan(write(wrong))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_ladders_start_from_the_textbook_and_change_one_thing_at_a_time(write, name: str) -> None:
+    plan = studies.plan(name)
+    (plain,) = [p.request.config for p in plan.points if p.series == "plain" and p.repeat == 1]
+    assert {knob: getattr(plain, knob) for knob in TEXTBOOK} == TEXTBOOK
+    assert all(len(step.parameters) == 1 for step in plan.study.ladder.steps)
+    assert any(chapter.notebook == "05_optimization" for chapter in plan.study.chapters)
+
+
+def test_a_ladder_is_shipped_for_a_gpu_and_for_a_cpu() -> None:
+    assert {"optimization", "optimization-cpu", "optimization-resnet-cpu"} <= set(SHIPPED)
+
+
+def test_any_two_cores_can_measure_the_sensitivity_to_27_points(write) -> None:
+    plan = studies.plan("sensitivity-cpu")
+    first = [p for p in plan.points if p.repeat == 1]
+    assert len({p.request.run_id for p in first}) == 27 and {p.ranks for p in first} == {2}
+    reference = first[0].request.config
+    assert (reference.bucket_mb, reference.batch_per_device, reference.precision) == (25, 64, "fp32")
+    assert not plan.not_applicable
+
+
+def test_the_recipes_for_accuracy_say_that_they_have_not_run(write) -> None:
+    plan = studies.plan("cifar10-gpu", Place("x"))
+    assert {p.series: p.repeat for p in plan.points} == {"to-94": 5, "to-96": 5}
+    assert "Not yet run" in plan.study.about

@@ -1,0 +1,65 @@
+"""Chapter 05, executed: real runs as a ladder and a factorial come to gains and verdicts; what is not there, it says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import paths
+
+from .test_03 import executed  # noqa: F401
+
+CHAPTER = "05_optimization"
+LAPTOP = paths.root() / "results/reference/epyc-2core"
+
+
+@pytest.fixture
+def as_ladder(tmp_path: Path) -> Path:
+    """The committed laptop study's runs on one rank, as a ladder of one step (bf16) and as a factorial of two knobs."""
+    results = tmp_path / "kept"
+    shutil.copytree(LAPTOP, results, ignore=shutil.ignore_patterns("figures", "notebooks"))
+    index = json.loads((LAPTOP / "studies/laptop.json").read_text())
+    alone = [run for run in index["runs"] if run["ranks"] == 1 and run["series"] in ("baseline", "strong")]
+    bf16 = {"name": "bf16", "about": "half the bits", "parameters": {"precision": "bf16"}}
+    graphs = {"name": "graphs", "about": "replayed", "parameters": {"compile": "reduce-overhead"}}
+    steps = [
+        bf16 | {"alone": "alone-bf16", "upto": "upto-bf16", "why": ""},
+        graphs | {"alone": "alone-graphs", "upto": None, "why": "no CUDA graphs on a CPU"},
+    ]
+    runs = [run | {"series": "combined"} for run in alone]
+    for run in alone:
+        if run["series"] == "baseline":
+            bf = run["parameters"]["precision"] == "bf16"
+            runs += [run | {"series": series} for series in (("alone-bf16", "upto-bf16") if bf else ("plain",))]
+    (results / "studies/laptop.json").unlink()
+    made = index | {"name": "mine", "ladder": {"plain": "plain", "steps": steps}, "runs": runs}
+    (results / "studies/mine.json").write_text(json.dumps(made))
+    return results
+
+
+def test_without_a_ladder_it_says_what_is_missing(executed):  # noqa: F811
+    text, figures = executed(LAPTOP, CHAPTER, study="laptop", gpu_set="no-such-gpu")
+    for missing in ("No ladder was climbed", "No complete factorial", "`make bench` does", "no GPU was at hand"):
+        assert missing in text
+    assert not figures
+
+
+def test_a_ladder_and_a_factorial_are_told(executed, as_ladder):  # noqa: F811
+    text, figures = executed(as_ladder, CHAPTER, gpu_set="no-such-gpu")
+    kinds = {
+        "before-after",
+        "ladder",
+        "profile",
+        "alone",
+        "costs",
+        "learning",
+        "combined-main-effects",
+        "combined-interactions",
+    }
+    assert figures == {f"speed-mine-{kind}" for kind in kinds}
+    assert "half the bits (`precision=bf16`)" in text and "- **profile** (ms a step): data " in text
+    assert "**Not applicable here:** no CUDA graphs on a CPU." in text
+    assert "times the plain loop's throughput" in text and "the fastest point is **" in text
