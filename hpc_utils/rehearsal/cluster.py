@@ -168,7 +168,8 @@ def up(
             raise ClusterError("nodes with namespaces of their own need root; without, the cluster can be flat")
         flat = True
     programs.require(flat=bool(flat))
-    if (running := find(name)) is not None:
+    # What a killed one left makes way: a test's cluster is named by a process id, which comes again.
+    if not folders.is_of_the_dead(folder) and (running := find(name)) is not None:
         raise ClusterError(f"cluster {name} is up already, with {len(running.nodes)} nodes; {_end_it(name)} ends it")
     plan = boot.boot(folder, nodes=nodes, cpus=cpus, gpus=gpus, flat=bool(flat), lasting=lasting, progress=progress)
     return Cluster(plan)
@@ -179,7 +180,7 @@ def find(name: str = "rehearsal") -> Cluster | None:
     folder = folders.of(name)
     owner = folders.living_owner(folder)
     if owner is None:
-        if (folder / "owner").exists():
+        if folders.is_of_the_dead(folder):
             raise ClusterError(f"cluster {name} was killed; {_end_it(name)} clears what it left in {folder}")
         return None
     try:
