@@ -24,7 +24,15 @@ ONE_HEAP = (
     "tests/env/test_nsight.py",
     "tests/profilers/test_tools.py",
 )
-LONGEST = (*ONE_HEAP, "tests/test_readme.py", "tests/train/", "tests/launch/", "tests/interactive/", "tests/probe/")
+LONGEST = (
+    *ONE_HEAP,
+    "tests/test_readme.py",
+    "tests/notebooks/",
+    "tests/train/",
+    "tests/launch/",
+    "tests/interactive/",
+    "tests/probe/",
+)
 
 
 def place(nodeid: str) -> int:

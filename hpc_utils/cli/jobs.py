@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .on_cluster import arrive, connect_to_submissions, links_now, nodes_of
+from .on_cluster import arrive, connect, connect_to_submissions, links_now, nodes_of
 
 if TYPE_CHECKING:
     from hpc_utils.launch.status import Entry
@@ -142,7 +142,7 @@ def retry(study: str | None) -> None:
     from hpc_utils.launch import submit as submitting
     from hpc_utils.launch.submission import submissions
 
-    connect_to_submissions(study)
+    connect("rehearsal" in connect_to_submissions(study))
     newest = {one.index: one for one in submissions(study)}
     if not newest:
         raise click.UsageError("nothing was submitted yet" + (f" of {study!r}" if study else ""))

@@ -49,7 +49,11 @@ def connect(to_rehearsal: bool) -> None:
         return
     from hpc_utils import rehearsal
 
-    found = rehearsal.find()
+    try:
+        found = rehearsal.find()
+    except rehearsal.KilledError as error:
+        click.echo(error, err=True)
+        found = None
     if found is None:
         click.echo("starting the rehearsal cluster (`hpc cluster down` ends it)", err=True)
         found = rehearsal.up()

@@ -73,11 +73,6 @@ def living_owner(folder: Path) -> Process | None:
     return owner if owner.alive else None
 
 
-def is_of_the_dead(folder: Path) -> bool:
-    """Whether it holds a cluster that was killed: its owner could not clear it away."""
-    return living_owner(folder) is None and (folder / "owner").exists()
-
-
 def remove(folder: Path) -> None:
     """Delete `folder` unless somebody else alive has it by now; the default parent too if it is empty then."""
     with _alone(folder.parent):

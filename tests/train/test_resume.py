@@ -555,7 +555,10 @@ def full_on_rank_0(parameters: Mapping[str, Any]) -> None:
 
 def test_records_that_rank_0_cannot_write_end_the_others_too(results: Path, restless: Path) -> None:
     ranks = Ranks(2, full_on_rank_0, OWN, folder=restless, results=results)
-    assert ranks.end() == [1, 1]
+    assert ranks.end() in (
+        [1, 1],
+        [1, -signal.SIGTERM],
+    )  # rank 1 ends by what it hears from rank 0, or by the launcher
     assert "No space left on device" in ranks.said()
     (run,) = (results / "runs").iterdir()
     assert "No space left" in read_json(run / "status.json")["reason"]
