@@ -88,13 +88,13 @@ def test_an_interrupted_start_leaves_nothing(name: str, how: str, when: str) -> 
             assert up.poll() is None
         up.send_signal(signal.Signals[how])
     assert up.returncode != 0
-    wait_for(lambda: not left_of(folder), "everything is gone", 20)
+    wait_for(lambda: not left_of(folder), "everything is gone")
 
 
 def test_a_cluster_can_be_tied_to_who_started_it(name: str) -> None:
     code = "import sys, os; from hpc_utils import rehearsal; rehearsal.up(sys.argv[1], lasting=False); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", code, name], timeout=120).returncode == -signal.SIGKILL
-    wait_for(lambda: not left_of(folders.of(name)), "everything is gone", 20)
+    wait_for(lambda: not left_of(folders.of(name)), "everything is gone")
 
 
 @pytest.mark.parametrize("flat", FLAT)

@@ -466,6 +466,7 @@ def test_a_loss_that_is_no_number_names_its_step_after_a_resume_too(results: Pat
         train(RunConfig(**OWN))
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # two on the one core that a rank has here
 def test_a_scheduler_that_tells_every_process_does_not_end_the_workers(results: Path, signal_at, monkeypatch) -> None:
     """Slurm's signals reach the loader's workers too: the rank still needs them for the step that it is in."""
     told = []
