@@ -8,6 +8,8 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no
 COMPILE := @$(BIN)/python -m compileall -q -j 0 $(VENV)/lib hpc_utils >/dev/null || true
 INPUTS := pyproject.toml env/constraints.txt
 TESTS ?=
+# Two at a time, a file's tests in one process: tests/parallel.py. Named files are run one after another.
+SHARED := $(if $(findstring .py,$(TESTS)),,-n 2 --dist loadfile --no-loadscope-reorder)
 LAB ?=
 BENCH ?=
 
@@ -22,7 +24,7 @@ study: $(VENV)/.installed ## Run the laptop study: real training, figures, resul
 
 test: $(VENV)/.installed-dev ## Check style, then run all tests but the long ones (TESTS=path for some)
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -m "not soak" $(TESTS)
+	$(BIN)/python -m pytest -m "not soak" $(SHARED) $(TESTS)
 
 lint: $(VENV)/.installed-dev ## ruff check and format, notebooks without outputs
 	$(BIN)/ruff check .

@@ -15,6 +15,8 @@ from hypothesis import settings
 from hpc_utils import rehearsal
 from hpc_utils.rehearsal import programs
 
+from . import parallel
+
 # Whatever tells a process that it is one of several, or part of a launched run or job.
 LAUNCHED = (
     "HPC_CLUSTER",
@@ -80,8 +82,20 @@ def nsys() -> str:
     return found
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Who runs what, where several processes do."""
+    return parallel.scheduler(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """The longest first; skip what needs a GPU where there is none."""
+    items.sort(key=lambda item: parallel.place(item.nodeid))
+    for item in items:
+        if {"cluster", "nsys"} & {*getattr(item, "fixturenames", ())} and not item.nodeid.startswith(
+            parallel.ONE_HEAP
+        ):
+            raise pytest.UsageError(f"{item.nodeid} shares a cluster or nsys: name its file in tests/parallel.py")
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return

@@ -174,12 +174,10 @@ def test_make_study_trains_and_draws(study: tuple[subprocess.CompletedProcess, P
 def test_make_study_again_finds_everything_done(study: tuple[subprocess.CompletedProcess, Path], desk: Path) -> None:
     _, results = study
     before = {path: path.stat().st_mtime for path in results.glob("runs/*/epochs.csv")}
-    begun = time.monotonic()
     done = make(desk, "study")
     assert done.returncode == 0, done.stderr
     assert f"{RUNS} runs, {RUNS} complete" in done.stderr
-    assert {path: path.stat().st_mtime for path in results.glob("runs/*/epochs.csv")} == before
-    assert time.monotonic() - begun < 100, "nothing is trained again"
+    assert {path: path.stat().st_mtime for path in results.glob("runs/*/epochs.csv")} == before, "trained again"
 
 
 def test_make_lab_serves_the_chapters(desk: Path) -> None:
@@ -207,14 +205,14 @@ def test_make_lab_serves_the_chapters(desk: Path) -> None:
     finally:
         family = psutil.Process(server.pid).children(recursive=True)
         os.killpg(server.pid, signal.SIGTERM)
-        server.wait(20)
-        _, left = psutil.wait_procs(family, timeout=20)
+        server.wait(60)
+        _, left = psutil.wait_procs(family, timeout=60)
         for process in left:
             process.kill()
 
 
 def _wait_for_server(runtime: Path) -> dict:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 150
     while time.monotonic() < until:
         for path in runtime.glob("jpserver-*.json"):
             try:
@@ -224,9 +222,9 @@ def _wait_for_server(runtime: Path) -> dict:
             except (OSError, json.JSONDecodeError):
                 continue
         time.sleep(0.2)
-    raise AssertionError("JupyterLab did not answer within a minute")
+    raise AssertionError("JupyterLab did not answer")
 
 
 def _get(about: dict, path: str) -> dict:
-    with urllib.request.urlopen(f"{about['url']}{path}?token={about['token']}", timeout=10) as answer:
+    with urllib.request.urlopen(f"{about['url']}{path}?token={about['token']}", timeout=60) as answer:
         return json.load(answer)

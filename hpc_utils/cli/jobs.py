@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .on_cluster import arrive, connect_to_submissions, links_now, nodes_of
+from .on_cluster import arrive, connect, connect_to_submissions, links_now, nodes_of
 
 if TYPE_CHECKING:
     from hpc_utils.launch.status import Entry
@@ -78,11 +78,11 @@ def status(study: str | None, watch: bool, everything: bool) -> None:
     """How submitted runs stand: waiting, running with time left, complete, or failed with why and what to do."""
     from hpc_utils.launch.status import entries
 
-    connect_to_submissions(study)
+    gone = connect_to_submissions(study)
     if watch:
-        _wait(study)
+        _wait(study, gone)
         return
-    found = entries(study)
+    found = entries(study, gone=gone)
     if not found:
         raise click.UsageError(
             f"nothing {f'of {study!r} ' if study else ''}was submitted yet: hpc submit STUDY --cluster NAME"
@@ -98,9 +98,9 @@ def logs(what: str, lines: int) -> None:
     from hpc_utils import paths
     from hpc_utils.launch.status import entries
 
-    connect_to_submissions(None)
-    found = [e for e in entries() if what in (e.job, e.run_id, e.job.partition("_")[0])]
-    found = found or [e for e in entries(what) if e.is_over and e.state != "COMPLETED"]
+    gone = connect_to_submissions(None)
+    found = [e for e in entries(gone=gone) if what in (e.job, e.run_id, e.job.partition("_")[0])]
+    found = found or [e for e in entries(what, gone=gone) if e.is_over and e.state != "COMPLETED"]
     files = [entry.log for entry in found]
     runs = {entry.run_id for entry in found} | {what}
     files += [path for run in sorted(runs) for path in sorted((paths.runs() / run / "logs").glob("*.log"))]
@@ -123,11 +123,11 @@ def cancel(what: tuple[str, ...]) -> None:
     from hpc_utils.launch.status import entries
     from hpc_utils.launch.submission import submissions
 
-    connect_to_submissions(None)
+    gone = connect_to_submissions(None)
     studies = {one.index for word in what for one in submissions(word)}
     chosen = [
         entry
-        for entry in entries()
+        for entry in entries(gone=gone)
         if not entry.is_over
         and (entry.study in studies or {entry.job, entry.job.partition("_")[0], entry.run_id} & set(what))
     ]
@@ -142,7 +142,7 @@ def retry(study: str | None) -> None:
     from hpc_utils.launch import submit as submitting
     from hpc_utils.launch.submission import submissions
 
-    connect_to_submissions(study)
+    connect("rehearsal" in connect_to_submissions(study))
     newest = {one.index: one for one in submissions(study)}
     if not newest:
         raise click.UsageError("nothing was submitted yet" + (f" of {study!r}" if study else ""))
@@ -219,13 +219,13 @@ def _table(found: list[Entry], *, everything: bool) -> None:
     click.echo(", ".join(f"{number} {state}" for state, number in counts(found).items()))
 
 
-def _wait(study: str | None) -> list[Entry]:
+def _wait(study: str | None, gone: tuple[str, ...] = ()) -> list[Entry]:
     """Follow until all has ended: a line whenever a run changes its state."""
     from hpc_utils.launch.status import counts, entries
 
     before: dict[str, str] = {}
     while True:
-        found = entries(study)
+        found = entries(study, gone=gone)
         for entry in found:
             if before.get(entry.run_id) != entry.state:
                 before[entry.run_id] = entry.state

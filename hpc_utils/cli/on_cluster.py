@@ -49,17 +49,34 @@ def connect(to_rehearsal: bool) -> None:
         return
     from hpc_utils import rehearsal
 
-    found = rehearsal.find()
+    try:
+        found = rehearsal.find()
+    except rehearsal.KilledError as error:
+        click.echo(error, err=True)
+        found = None
     if found is None:
         click.echo("starting the rehearsal cluster (`hpc cluster down` ends it)", err=True)
         found = rehearsal.up()
     os.environ.update(found.environment())
 
 
-def connect_to_submissions(study: str | None) -> None:
-    """The same, for what was submitted before."""
+def connect_to_submissions(study: str | None) -> tuple[str, ...]:
+    """The same, for what was submitted before; nothing is started.
+
+    Returns:
+        The clusters of submissions that are not up any more: their jobs are gone with them, which stderr is told.
+    """
     from hpc_utils import rehearsal
     from hpc_utils.launch.submission import submissions
 
-    if any(one.cluster == "rehearsal" for one in submissions(study)) and rehearsal.find():
-        connect(True)
+    if os.environ.get("SLURM_CONF") or not any(one.cluster == "rehearsal" for one in submissions(study)):
+        return ()
+    try:
+        if found := rehearsal.find():
+            os.environ.update(found.environment())
+            return ()
+        why = "the rehearsal cluster is not up"
+    except rehearsal.ClusterError as error:
+        why = str(error)
+    click.echo(f"{why}; of its jobs only what they recorded is told", err=True)
+    return ("rehearsal",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,8 +59,11 @@ class Entry:
         return self.state in (*FAILED, "COMPLETED")
 
 
-def entries(study: str | None = None) -> list[Entry]:
+def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Entry]:
     """The newest submission's word on every run of `study` (of all studies), in the order of submission.
+
+    Args:
+        gone: clusters that are no more, and their jobs with them; Slurm is not asked for those.
 
     Raises:
         SlurmError: Slurm does not answer.
@@ -69,8 +72,11 @@ def entries(study: str | None = None) -> list[Entry]:
     for one in submissions(study):
         for task in one.tasks:
             newest[task.run_id or f"report {one.index}"] = one, task
-    jobs = slurm.jobs({task.id.partition("_")[0] for _, task in newest.values()})
-    return [_entry(one, task, jobs.get(task.id)) for one, task in newest.values()]
+    jobs = slurm.jobs({task.id.partition("_")[0] for one, task in newest.values() if one.cluster not in gone})
+    return [
+        _entry(one, task, None if one.cluster in gone else jobs.get(task.id), gone=one.cluster in gone)
+        for one, task in newest.values()
+    ]
 
 
 def frame(study: str | None = None) -> pd.DataFrame:
@@ -110,13 +116,15 @@ def log_of(one: Submission, task: Task) -> Path:
     return one.path / "logs" / f"{task.id}.log"
 
 
-def _entry(one: Submission, task: Task, job: slurm.Job | None) -> Entry:
+def _entry(one: Submission, task: Task, job: slurm.Job | None, *, gone: bool) -> Entry:
     run, log = paths.runs() / task.run_id, log_of(one, task)
     what = task.run_id or "report"
     common = {"job": task.id, "run_id": what, "study": one.index, "log": log, "nodes": job.nodes if job else ""}
     record = state(run) if task.run_id else ("complete" if job and job.state == "COMPLETED" else "absent")
     if record == "complete" and (job is None or job.is_over):
         return Entry(state="COMPLETED", **common)
+    if gone:
+        return Entry(state="LOST", detail=f"cluster {one.cluster} is not up any more", advice="`hpc retry`", **common)
     if job is None:
         written = one.path.stat().st_mtime if not log.exists() else log.stat().st_mtime
         if time.time() - written < LAG:

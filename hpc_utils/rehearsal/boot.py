@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -15,6 +16,10 @@ from . import namespaces, network, programs
 from .errors import ClusterError, tail
 from .plan import Plan, draw
 
+# A flat cluster's ports are this host's: another program may take one between their choice and its daemon's start.
+TAKEN = os.strerror(errno.EADDRINUSE)
+ATTEMPTS = 3
+
 Progress = Callable[[str, float], None]
 # Keepers that this process started, by folder: each is a child to be waited for when it ends.
 _children: dict[Path, subprocess.Popen[bytes]] = {}
@@ -26,8 +31,18 @@ class _Failed(ClusterError):
 
 def boot(folder: Path, *, nodes: int, cpus: int, gpus: int, flat: bool, lasting: bool, progress: Progress) -> Plan:
     """Start the cluster in `folder`; on any error, and on any end of this process, nothing of it is left."""
+    for attempts_left in reversed(range(ATTEMPTS)):
+        try:
+            return _attempt(folder, nodes, cpus, gpus, flat, lasting, progress)
+        except _Failed as error:
+            if not (flat and TAKEN in str(error) and attempts_left):
+                raise ClusterError(str(error)) from None
+
+
+def _attempt(folder: Path, nodes: int, cpus: int, gpus: int, flat: bool, lasting: bool, progress: Progress) -> Plan:
     folders.claim(folder)
     collect(folder)  # one that somebody else ended since
+    network.unplug(folder)  # of one that was killed
     keeper = None
     try:
         keeper = _start_keeper(folder, flat)
@@ -46,9 +61,8 @@ def boot(folder: Path, *, nodes: int, cpus: int, gpus: int, flat: bool, lasting:
             _abandon(keeper)
         if not flat:
             network.unplug(folder)
-        if isinstance(error, _Failed):
-            raise ClusterError(str(error)) from None
-        folders.remove(folder)
+        if not isinstance(error, _Failed):
+            folders.remove(folder)
         raise
     keeper.stdout.close()
     _children[folder] = keeper

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from . import boot, namespaces, network, programs
 from . import folder as folders
-from .errors import ClusterError
+from .errors import ClusterError, KilledError
 from .plan import Plan
 from .process import Process
 
@@ -168,19 +168,27 @@ def up(
             raise ClusterError("nodes with namespaces of their own need root; without, the cluster can be flat")
         flat = True
     programs.require(flat=bool(flat))
-    if (running := find(name)) is not None:
+    running = None
+    with suppress(KilledError):  # then what it left makes way
+        running = find(name)
+    if running is not None:
         raise ClusterError(f"cluster {name} is up already, with {len(running.nodes)} nodes; {_end_it(name)} ends it")
     plan = boot.boot(folder, nodes=nodes, cpus=cpus, gpus=gpus, flat=bool(flat), lasting=lasting, progress=progress)
     return Cluster(plan)
 
 
 def find(name: str = "rehearsal") -> Cluster | None:
-    """The cluster `name`; None if it is not up, ClusterError if it is half dead, or on its way up or down."""
+    """The cluster `name`; None if it is not up.
+
+    Raises:
+        KilledError: it was killed, and what it left still lies there.
+        ClusterError: it is half dead, or on its way up or down.
+    """
     folder = folders.of(name)
     owner = folders.living_owner(folder)
     if owner is None:
         if (folder / "owner").exists():
-            raise ClusterError(f"cluster {name} was killed; {_end_it(name)} clears what it left in {folder}")
+            raise KilledError(f"cluster {name} was killed; {_end_it(name)} clears what it left in {folder}")
         return None
     try:
         daemons = _ask(folder, "status")["daemons"]

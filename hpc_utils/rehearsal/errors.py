@@ -11,6 +11,10 @@ class ClusterError(RuntimeError):
     exit_code = 2
 
 
+class KilledError(ClusterError):
+    """The cluster was killed; `down` clears what it left, and so does `up`."""
+
+
 def tail(log: Path, lines: int = 12) -> str:
     """The last lines of `log`, indented, under its path; only the path where it is empty or missing."""
     try:

@@ -11,10 +11,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from . import process
 from .errors import ClusterError
 from .process import Process
 
@@ -82,7 +84,14 @@ def remove(folder: Path) -> None:
 
 
 def delete(folder: Path) -> None:
-    """Delete `folder`; ending processes may still write for a moment, so it is tried again until nothing is left."""
+    """Delete `folder`; ending processes may still write for a moment, so it is tried again until nothing is left.
+
+    Where every process of a flat cluster's head and nodes was killed, its jobs' slurmstepd live on: they write its logs.
+    """
+    for pid in process.writers(folder) if folder.exists() else ():
+        process.kill_descendants(pid)
+        with contextlib.suppress(OSError):  # it is gone, or on its way
+            os.kill(pid, signal.SIGKILL)
     for _ in range(100):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import pwd
@@ -112,15 +114,28 @@ def draw(folder: Path, *, nodes: int, cpus: int, gpus: int, subnet: int | None) 
 
 
 def _free_ports(count: int) -> list[int]:
-    """TCP ports that nobody uses now, below those the kernel hands out for outgoing connections."""
-    free: list[int] = []
-    for port in random.sample(range(10_000, 32_000), 2_000):
-        with socket.socket() as probe:
+    """TCP ports that nobody uses now on any address, below those the kernel hands out for outgoing connections.
+
+    From the system's randomness: training seeds Python's, and two clusters of one seed would meet.
+    """
+    free = filter(is_free, random.SystemRandom().sample(range(10_000, 32_000), 2_000))
+    ports = list(itertools.islice(free, count))
+    if len(ports) < count:
+        raise OSError("no free TCP ports between 10000 and 32000")
+    return ports
+
+
+def is_free(port: int) -> bool:
+    """Whether it can be listened on, on every address of this host."""
+    for family, everywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            probe = socket.socket(family)
+        except OSError:  # a kernel without IPv6
+            continue
+        with probe:
             try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        free.append(port)
-        if len(free) == count:
-            return free
-    raise OSError("no free TCP ports between 10000 and 32000")
+                probe.bind((everywhere, port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    return False
+    return True

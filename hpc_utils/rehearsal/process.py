@@ -67,6 +67,23 @@ def kill_descendants(pid: int) -> None:
         reap(0)
 
 
+def writers(folder: Path) -> list[int]:
+    """Every process that this one may look into and that has a file of `folder` open for writing; without itself."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            for opened in (process / "fd").iterdir():
+                if os.readlink(opened).startswith(f"{folder}/") and _is_written(process / "fdinfo" / opened.name):
+                    found.append(int(process.name))
+                    break
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def _is_written(fdinfo: Path) -> bool:
+    flags = next(line.split()[1] for line in fdinfo.read_text().splitlines() if line.startswith("flags:"))
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
 def reap(wait: int = os.WNOHANG) -> None:
     """Collect the children that have ended, one's own and adopted ones; with 0, wait for all to end."""
     with suppress(ChildProcessError):

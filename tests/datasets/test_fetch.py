@@ -224,7 +224,7 @@ def test_a_killed_fetch_leaves_no_half_set_and_the_next_one_cleans_up(tmp_path, 
     assert len(list((data / ".fetch").glob("tiny-imagenet~*"))) == 1
     start = time.monotonic()
     fetch("tiny-imagenet", mirror=mirror, progress=False)
-    assert time.monotonic() - start < 10  # the dead process holds no lock
+    assert time.monotonic() - start < 60  # the dead process holds no lock
     verify("tiny-imagenet")
     assert [path.name for path in (data / ".fetch").iterdir()] == ["tiny-imagenet.lock"]
 

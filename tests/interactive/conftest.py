@@ -13,7 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from hpc_utils.interactive.host import MARK
 
-HANG = 40  # s after which something that should have ended counts as hanging
+HANG = 120  # s after which something that should have ended counts as hanging
 
 
 @dataclass

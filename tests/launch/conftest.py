@@ -16,7 +16,7 @@ import pytest
 
 from hpc_utils.records.folder import RUN_DIR, read_json
 
-HANG = 60  # s after which a run that should have ended counts as hung
+HANG = 150  # s after which a run that should have ended counts as hung
 
 PARAMETERS = """
 workload = "faulty:workload"

@@ -143,7 +143,7 @@ with places.copied("set", Path({str(home)!r})):
 
 
 def _until(what) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + HANG
     while not what():
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -140,7 +140,7 @@ def test_no_look_is_begun_when_the_time_is_over() -> None:
     slow = [probe(lambda bench: time.sleep(0.4) or {}, f"slow{number}", seconds=100) for number in range(8)]
     began = time.monotonic()
     checks = examine(*slow, seconds=2.0)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert named(checks, "slow0").verdict is Verdict.PASS
     last = named(checks, "slow7")
     assert last.verdict is Verdict.UNKNOWN

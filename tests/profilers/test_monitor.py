@@ -19,7 +19,7 @@ import pytest
 
 from hpc_utils.profilers import monitor, nvml
 
-HANG = 30  # s
+HANG = 120  # s
 
 
 def until(what: Callable[[], object], seconds: float = HANG) -> None:

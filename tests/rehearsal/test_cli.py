@@ -6,16 +6,21 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from hpc_utils import rehearsal
 from hpc_utils.cli import main
-from hpc_utils.rehearsal import Cluster
+from hpc_utils.rehearsal import Cluster, process
+from hpc_utils.rehearsal import folder as folders
 
-from .support import OUTSIDE
+from ..slurm.conftest import Desk, submissions
+from .support import OUTSIDE, wait_for
 
 
 @pytest.fixture
@@ -74,3 +79,48 @@ def test_links_are_shaped_and_freed(cluster: Cluster) -> None:
     assert cluster.status().rate is None
     refused = hpc("shape", "--rate", "fast", *here)
     assert (refused.exit_code, "100mbit" in refused.stderr) == (2, True)
+
+
+@pytest.fixture
+def desk(slurm_installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """Somebody whose default cluster, which `--cluster rehearsal` means, is this test's own."""
+    with tempfile.TemporaryDirectory(prefix="hpc-") as clusters:  # short: sockets lie in it
+        monkeypatch.setenv("HPC_REHEARSAL", clusters)
+        cluster = rehearsal.up(nodes=1)
+        desk = Desk(tmp_path / "desk", cluster)
+        yield desk
+        rehearsal.down()
+
+
+def test_a_killed_cluster_leaves_status_logs_and_cancel_to_tell_what_is_recorded(desk: Desk) -> None:
+    desk.hpc("submit", desk.study(ranks="[1]"), "--cluster", "rehearsal")
+    job = submissions(desk)[0]["jobs"][0]["id"]
+    desk.wait(lambda: list(desk.results.glob(f"submissions/*/logs/{job}_0.log")))
+    keeper = folders.living_owner(desk.cluster.folder)
+    for one in [keeper.pid, *process.descendants(keeper.pid)]:
+        with suppress(ProcessLookupError):  # the kernel was quicker
+            os.kill(one, signal.SIGKILL)
+    wait_for(lambda: not keeper.alive, "the keeper is gone")
+
+    unaware = {"SLURM_CONF": ""}  # whoever has not said `hpc cluster env`
+    status = desk.hpc("status", "--all", **unaware)
+    assert "cluster rehearsal was killed; `hpc cluster down` clears" in status.stderr
+    assert "LOST" in status.stdout and "`hpc retry`" in status.stdout
+    logs = desk.hpc("logs", job, **unaware)
+    assert f"{job}_0.log" in logs.stdout and "was killed" in logs.stderr
+    cancelled = desk.hpc("cancel", "small", **unaware)
+    assert cancelled.stdout == "none of these waits or runs\n"
+
+    again = desk.hpc("retry", **unaware)
+    assert "starting the rehearsal cluster" in again.stderr and "submitted again" in again.stdout
+    assert "PENDING" in (said := desk.hpc("status", "--all", **unaware).stdout) or "RUNNING" in said
+
+
+def test_another_cluster_that_was_killed_disturbs_nobody(desk: Desk, cluster: Cluster) -> None:
+    """Whose Slurm's commands are told of a cluster has that one."""
+    elsewhere = Desk(desk.folder, cluster)
+    elsewhere.hpc("submit", elsewhere.study(ranks="[1]"), "--cluster", "rehearsal")
+    folders.living_owner(desk.cluster.folder).kill()
+    wait_for(lambda: not folders.living_owner(desk.cluster.folder), "the other cluster's keeper is gone")
+    assert elsewhere.hpc("status").stderr == ""
+    assert "2 cancelled" in elsewhere.hpc("cancel", "small").stdout

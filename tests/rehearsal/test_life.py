@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from hpc_utils import rehearsal
-from hpc_utils.rehearsal import ClusterError, namespaces
+from hpc_utils.rehearsal import ClusterError, namespaces, process
 from hpc_utils.rehearsal import folder as folders
 
 from .support import left_of, path_without, pids, slurm, wait_for
@@ -87,13 +88,13 @@ def test_an_interrupted_start_leaves_nothing(name: str, how: str, when: str) -> 
             assert up.poll() is None
         up.send_signal(signal.Signals[how])
     assert up.returncode != 0
-    wait_for(lambda: not left_of(folder), "everything is gone", 20)
+    wait_for(lambda: not left_of(folder), "everything is gone")
 
 
 def test_a_cluster_can_be_tied_to_who_started_it(name: str) -> None:
     code = "import sys, os; from hpc_utils import rehearsal; rehearsal.up(sys.argv[1], lasting=False); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", code, name], timeout=120).returncode == -signal.SIGKILL
-    wait_for(lambda: not left_of(folders.of(name)), "everything is gone", 20)
+    wait_for(lambda: not left_of(folders.of(name)), "everything is gone")
 
 
 @pytest.mark.parametrize("flat", FLAT)
@@ -105,10 +106,40 @@ def test_a_half_dead_cluster_is_told_apart_and_cleared(name: str, flat: bool) ->
     owner = folders.living_owner(cluster.folder)
     owner.kill()
     wait_for(lambda: left_of(cluster.folder) == [str(cluster.folder)], "every process ends with the keeper")
-    with pytest.raises(ClusterError, match="was killed"):
-        rehearsal.up(name)
+    with pytest.raises(ClusterError, match=f"was killed; `hpc cluster down --name {name}` clears"):
+        rehearsal.find(name)
     assert rehearsal.down(name) == [str(cluster.folder)]
     assert left_of(cluster.folder) == []
+
+
+@pytest.mark.parametrize("flat", FLAT)
+def test_a_cluster_starts_where_one_was_killed_process_by_process(name: str, flat: bool, tmp_path: Path) -> None:
+    """As a test run's is with its machine: the same process id, and so the same name, comes again."""
+    cluster = rehearsal.up(name, nodes=1, flat=kinds(flat))
+    marker = f"97{os.getpid()}"
+    script = f"env -i setsid sleep {marker} & touch running; sleep {marker}"
+    slurm(cluster, "sbatch", "--output=/dev/null", "--wrap", script, cwd=tmp_path)
+    wait_for((tmp_path / "running").exists, "the job runs")
+    keeper = folders.living_owner(cluster.folder)
+    doomed = [keeper.pid, *(one for one in process.descendants(keeper.pid) if not of_a_job(one))]
+    for one in doomed:
+        with suppress(ProcessLookupError):  # the kernel was quicker
+            os.kill(one, signal.SIGKILL)
+    wait_for(lambda: not keeper.alive, "the keeper is gone")
+    again = rehearsal.up(name, nodes=1, flat=flat)
+    assert not [line for line in left_of(cluster.folder, marker) if marker in line], "the dead one's job runs on"
+    assert slurm(again, "srun", "echo", "it works") == "it works"
+    rehearsal.down(name)
+    assert left_of(cluster.folder, marker) == []
+
+
+def of_a_job(pid: int) -> bool:
+    """What outlives its node's slurmd where that is killed alone."""
+    try:
+        told = Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
+    return any(word in told for word in ("slurmstepd", "slurm_script", "sleep"))
 
 
 def test_a_daemon_that_cannot_start_says_why(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

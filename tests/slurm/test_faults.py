@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from hpc_utils import records
+from hpc_utils.launch import slurm
 
 from .conftest import Desk, submissions
 
@@ -86,13 +87,26 @@ def halted(desk: Desk) -> Iterator[None]:
             rank.resume()
 
 
+def elapsed(desk: Desk, job: str) -> int:
+    """For how many seconds the job runs."""
+    return slurm.seconds(desk.run("squeue", "--noheader", "--format=%M", f"--jobs={job}").stdout)
+
+
+def limit(desk: Desk, job: str, minutes: int) -> None:
+    """Give the job another time limit."""
+    desk.run("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
+
+
 def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted: Weights) -> None:
-    """USR1 before the limit of a minute; the job goes back into the queue and ends as if nothing had been."""
-    job = desk.submit_training("--time=1", "--signal=B:USR1@31", parameters=LONG)
+    """USR1 before the time limit; the job goes back into the queue and ends as if nothing had been."""
+    job = desk.submit_training("--time=30", "--signal=B:USR1@31", parameters=LONG)
     desk.wait(lambda: desk.step() > 20)
-    # On any machine the training outlasts the limit: it is halted until Slurm has given notice (it looks every 30 s).
+    # On any machine the training outlasts the limit: it is halted until Slurm has given notice (it looks every 30 s). The
+    # limit comes down only now, and goes up for the second attempt: how long a start takes is not asked here.
     with halted(desk):
+        limit(desk, job, minutes=(elapsed(desk, job) + 95) // 60)
         desk.wait(lambda: "told USR1" in desk.log(job))
+        limit(desk, job, minutes=30)
     desk.wait_for(job, "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
     assert desk.state(job) == "COMPLETED", desk.log(job)
     log = desk.log(job)

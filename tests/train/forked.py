@@ -29,7 +29,7 @@ from hpc_utils.signals import Stopped
 from hpc_utils.train import train
 from tests.conftest import LAUNCHED
 
-HANG = 60.0  # s
+HANG = 150.0  # s
 
 
 @functools.cache

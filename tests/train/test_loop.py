@@ -60,6 +60,7 @@ def test_warm_up_longer_than_the_data_and_not_recorded(results: Path) -> None:
     assert tables["run"]["warmup_seconds"] > tables["run"]["seconds"]
 
 
+@pytest.mark.filterwarnings("ignore:Grad strides do not match")  # a hint about speed
 def test_the_memory_layout_changes_weights_by_rounding_only(results: Path) -> None:
     _, last = fit(**BRIEF, channels_last=True)
     _, first = fit(**BRIEF, channels_last=False)

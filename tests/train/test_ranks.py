@@ -92,7 +92,7 @@ def test_several_processes_that_cannot_meet_are_told_so_at_once(monkeypatch) -> 
     begun = time.monotonic()
     with pytest.raises(ValueError, match="MASTER_ADDR"):
         train(RunConfig(**BRIEF))
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch) -> None:

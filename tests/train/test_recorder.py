@@ -72,9 +72,9 @@ def test_work_outside_the_epochs_is_not_part_of_the_time() -> None:
             for _ in run.epoch(range(2)):
                 time.sleep(0.02)
                 run.step(samples=1)
-            time.sleep(0.3)
+            time.sleep(1.0)
     tables = records.load_run(run.path)
-    assert tables["epochs"].seconds.min() >= 0.04 and tables["epochs"].seconds.max() < 0.3
+    assert tables["epochs"].seconds.min() >= 0.04 and tables["epochs"].seconds.max() < 1.0
     assert tables["ranks"].seconds[0] == pytest.approx(tables["epochs"].seconds.sum())
 
 

@@ -1,0 +1,51 @@
+"""How `make test` shares the tests out between two processes (pytest-xdist).
+
+A file stays whole. All files that talk to the shared rehearsal cluster, or profile with nsys, are one heap, so that one
+process has one cluster and nobody waits for another's profiler. The longest come first, so that both processes end
+together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+    from xdist.scheduler import LoadScopeScheduling
+
+ONE_HEAP = (
+    "tests/slurm/",
+    "tests/rehearsal/",
+    "tests/interactive/test_slurm.py",
+    "tests/ondemand/test_session.py",
+    "tests/notebooks/test_02b.py",
+    "tests/launch/test_survey.py",
+    "tests/analyze/test_nsys_tool.py",
+    "tests/env/test_nsight.py",
+    "tests/profilers/test_tools.py",
+)
+LONGEST = (
+    *ONE_HEAP,
+    "tests/test_readme.py",
+    "tests/notebooks/",
+    "tests/train/",
+    "tests/launch/",
+    "tests/interactive/",
+    "tests/probe/",
+)
+
+
+def place(nodeid: str) -> int:
+    """Where in the row a test comes: the longest first."""
+    return next((number for number, start in enumerate(LONGEST) if nodeid.startswith(start)), len(LONGEST))
+
+
+def scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    """Gives each process one heap after another."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Heaps(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "cluster" if nodeid.startswith(ONE_HEAP) else nodeid.partition("::")[0]
+
+    return Heaps(config, log)
