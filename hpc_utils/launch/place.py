@@ -87,12 +87,11 @@ class Place:
                 return str(error).partition(": ")[2]
         return ""
 
-    def _incapable(self, precision: object, compile: object, device: str) -> str:
+    def _incapable(self, precision: object, compile: object, device: object) -> str:
         """Why its devices cannot compute so, or this machine cannot compile; of a cluster's compilers only jobs know."""
-        if not self.is_here:
-            return ""
-        gpu = not self._computes_on_cpu(device)
-        return capability.of_device(precision, compile, gpu=gpu) or capability.of_compiler(compile)
+        on_cpu = device == "cpu" or self._computes_on_cpu(device)
+        why = capability.of_device(precision, compile, gpu=not on_cpu)
+        return why or (capability.of_compiler(compile) if self.is_here else "")
 
     def _computes_on_cpu(self, device: object) -> bool:
         """Whether a run on this `device` of this machine computes on its processor."""
