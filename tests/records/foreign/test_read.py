@@ -119,7 +119,10 @@ def test_the_same_configuration_again_is_another_repeat(read: Callable) -> None:
         ("1e300,DDP,4.90,1", "column 'gpus' (world_size): '1e300' is not a whole number"),
         (",DDP,4.90,1", "world_size is missing"),
         ("16,DDP,-4.90,1", "seconds is -4.9, not a positive number"),
-        ("16,Ddp,4.90,1", "parallel is 'Ddp', which is none of none, ddp: translate it in [values.parallel]"),
+        (
+            "16,Ddp,4.90,1",
+            "parallel is 'Ddp', which is none of none, ddp, zero1, fsdp: translate it in [values.parallel]",
+        ),
         ("16,\"=cmd|' /C calc'!A0\",4.90,1", "parallel is \"=cmd|' /C calc'!A0\", which is none of"),
         ("16,DDP", "2 fields, but the header has 4: is the file cut off?"),
         ("16,DDP,4.90,10204,5", "5 fields, but the header has 4"),
