@@ -225,10 +225,12 @@ def _predicted(
 
 def _nearest(known: pd.DataFrame, point: Point) -> pd.DataFrame:
     """Runs of one configuration that differs in the number of devices only, the nearest; strong scaling keeps the global
-    batch, weak scaling a device's. One device needs no link: it stands for every rate, and any rate for it."""
+    batch, weak scaling a device's, both the way in which several share a model. One device needs no link: it stands for
+    every rate, and any rate for it."""
     alike = _alike(known, point, ["hardware_id", "workload", "dataset", "precision", "settings", "emulated"])
     if point["world_size"] > 1:
         alike = alike[(alike.world_size == 1) | alike.index.isin(_alike(alike, point, ["link_gbit"]).index)]
+        alike = alike[alike.parallel.isin(("none", point["parallel"]))]
     kept = (alike.global_batch == point["global_batch"]) | (alike.batch_per_device == point["batch_per_device"])
     near = alike[kept]
     away = (near.world_size / point["world_size"]).map(lambda ratio: abs(math.log(ratio)))

@@ -6,10 +6,9 @@ import pandas as pd
 
 from .points import MEASURES, SAME, gather, number, unwatched
 
-# What tells curves apart beside `SAME`: `batch` is the fixed one.
-CURVE = ["kind", "batch", "steps_per_epoch"]
+# What tells curves apart beside `SAME`: `batch` is the fixed one, `scheme` how several ranks share the model ("ddp", ...).
+CURVE = ["kind", "batch", "steps_per_epoch", "scheme"]
 FIXED = {"strong": "global_batch", "weak": "batch_per_device"}
-BASELINES = ("none", "ddp")  # one process without a process group: the headline; DDP on one rank
 
 
 def usable(runs: pd.DataFrame) -> pd.DataFrame:
@@ -24,9 +23,10 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
     Strong: fixed global batch and equal work. Weak: fixed batch per device and equal steps an epoch. A curve has
     points of at least two rank counts; a point may lie on one of each kind.
 
-    Further columns: kind ("strong", "weak"), batch (the fixed one), curve (its number).
+    Further columns: kind ("strong", "weak"), batch (the fixed one), scheme (the `parallel` of the curve's points on
+    several ranks), curve (its number).
     """
-    gathered, found = _beside_every_link(gather(usable(runs))), []
+    gathered, found = _beside_every_scheme(_beside_every_link(gather(usable(runs)))), []
     for kind, fixed in FIXED.items():
         own = gathered.assign(kind=kind, batch=gathered[fixed])
         # Without fixed steps an epoch shrinks as ranks are added: no weak scaling.
@@ -45,19 +45,28 @@ def _beside_every_link(gathered: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def _beside_every_scheme(gathered: pd.DataFrame) -> pd.DataFrame:
+    """What one process without a group took belongs to the curves of every strategy."""
+    alone = gathered.parallel == "none"
+    grouped = gathered[~alone]
+    shared = [gathered[alone].assign(scheme=scheme) for scheme in grouped.parallel.unique()]
+    return pd.concat([grouped.assign(scheme=grouped.parallel), *shared], ignore_index=True)
+
+
 def against_one(found: pd.DataFrame) -> pd.DataFrame:
     """The points of `curves` once for each `baseline`, whose own runs and values stand beside them: `at_one`,
-    `<measure>_one`.
+    `<measure>_one`. "none" is one process without a group, the headline; a scheme's name, that scheme on one rank.
 
     The first point of each is the baseline itself; a curve without that baseline has none.
     """
     parts = []
-    for baseline in BASELINES:
-        one = found[(found.world_size == 1) & (found.parallel == baseline)]
+    for own in (False, True):
+        one = found[(found.world_size == 1) & (found.parallel == (found.scheme if own else "none"))]
         many = found[(found.world_size > 1) & (found.parallel != "none")]
         both = pd.concat([one[one.curve.isin(many.curve)], many[many.curve.isin(one.curve)]])
         beside = one.set_index("curve")[["at", *(f"{name}_each" for name in MEASURES)]]
         beside.columns = ["at_one", *(f"{name}_one" for name in MEASURES)]
-        parts.append(both.join(beside, on="curve").assign(baseline=baseline, order=len(parts)))
+        parts.append(both.join(beside, on="curve").assign(order=int(own)))
+        parts[-1]["baseline"] = parts[-1].scheme if own else "none"
     every = pd.concat(parts)
     return every.sort_values(["curve", "order", "world_size", "nodes"], ignore_index=True).drop(columns="order")

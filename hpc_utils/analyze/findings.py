@@ -53,7 +53,7 @@ def findings(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _super_linear(measured: pd.DataFrame, found: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
-    ddp = found[(found.world_size == 1) & (found.parallel == "ddp")].set_index("curve").step_seconds_each
+    ddp = found[(found.world_size == 1) & (found.parallel != "none")].set_index("curve").step_seconds_each
     for row in measured[(measured.world_size > 1) & (measured.low > 1)].to_dict("records"):
         point, one = runs.iloc[row["at"]], runs.iloc[row["at_one"]]
         known = causes.of_super_linear(row, point, one, ddp.get(row["curve"]))

@@ -27,18 +27,20 @@ def predictor(
     runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = (), *, gbit: float = math.inf
 ) -> Callable[[Mapping[str, Any]], Answer | None]:
     """A function of a planned point (`WHAT`, nodes, ranks_per_node, world_size, parallel, batch_per_device, link_gbit): the
-    time of its step, or None where nothing equal in `WHAT` was measured in at least two configurations.
+    time of its step, or None for another strategy than DDP, and where nothing equal in `WHAT` was measured in at least two configurations.
 
     Args:
         runs, epochs: as of `records.load`; emulated, oversubscribed and profiled ones predict nothing.
         profiles: records of `results/probes/compute`. gbit: the nodes' links.
     """
-    honest = computed(usable(runs))
+    honest = computed(usable(runs[runs.parallel.isin(("none", "ddp"))]))
     known = {key: own for key, own in honest.groupby(WHAT)}
     profiles = list(profiles)
     fitted: dict[tuple, perfmodel.Fitted | None] = {}
 
     def predict(point: Mapping[str, Any]) -> Answer | None:
+        if point["parallel"] not in ("none", "ddp"):  # what `perfmodel` knows
+            return None
         key = tuple(point[name] for name in WHAT)
         if key not in fitted:
             fitted[key] = _fit(known[key], epochs, profiles, gbit) if key in known else None

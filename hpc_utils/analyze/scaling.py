@@ -30,9 +30,10 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
 
     Strong (`kind` = "strong"): fixed global batch and equal work; T(1) / (N T(N)). Weak: fixed batch per
     device and equal steps an epoch; T_step(1) / T_step(N). The headline T(1) (`baseline` = "none") is
-    without a process group; DDP on one rank stands beside it (`baseline` = "ddp").
+    without a process group; the curve's scheme on one rank stands beside it (`baseline` = "ddp", "zero1", "fsdp").
+    Runs of different schemes are never points of one curve.
 
-    Columns: those of `SAME`; kind, batch (the fixed one), steps_per_epoch, baseline; parallel, nodes, ranks_per_node,
+    Columns: those of `SAME`; kind, batch (the fixed one), steps_per_epoch, scheme, baseline; parallel, nodes, ranks_per_node,
     world_size, layout, global_batch, batch_per_device; memory and the measures with their intervals as of
     `points.points`; speedup, speedup_low, speedup_high; efficiency, low, high (its 95 % interval), repeats (the
     fewest on either side).
@@ -80,7 +81,7 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
     `table` as of `efficiency`. The interval's ends are the largest of the points' own ends; it is NaN if any of them
     is a single run.
 
-    Columns: those of `SAME`; kind, batch, steps_per_epoch, baseline; variation, low, high, repeats (the fewest);
+    Columns: those of `SAME`; kind, batch, steps_per_epoch, scheme, baseline; variation, low, high, repeats (the fewest);
     world_size and layout where it is largest; ranks, the largest N measured.
     """
     weak = table[(table.kind == "weak") & (table.world_size > 1)].reset_index(drop=True)

@@ -48,11 +48,11 @@ class Targets:
 def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
     """One row a target, curve and layout; `table` as of `scaling.efficiency`.
 
-    A curve is judged against one process without a group, or where that was not measured, DDP on one rank. Of a curve
+    A curve is judged against one process without a group, or where that was not measured, its scheme on one rank. Of a curve
     that does not reach a target's rank count that target is "not measured": the row shows the largest rank count that
     there is, which is not the target itself. A target without any curve has a row too.
 
-    Columns: those of `SAME`; kind, batch, steps_per_epoch, baseline; target (in words), required, at_ranks (the
+    Columns: those of `SAME`; kind, batch, steps_per_epoch, scheme, baseline; target (in words), required, at_ranks (the
     target's rank count); ranks, layout, value, low, high (95 % interval), repeats: what was judged; verdict ("met",
     "missed", "undecided": the interval straddles it or is missing, "not measured"); why (in words).
     """
@@ -61,7 +61,7 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
 
 
 def headline(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `scaling.efficiency` against each curve's first baseline: without a group, else DDP on one rank."""
+    """The rows of `scaling.efficiency` against each curve's first baseline: without a group, else its scheme on one rank."""
     without = (table.baseline == "none").groupby(number(table, [*SAME, *CURVE])).transform("any")
     return table[(table.baseline == "none") | ~without]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .curves import BASELINES, CURVE, FIXED, curves
+from .curves import CURVE, FIXED, curves
 from .points import ESTIMATES, SAME
 from .scaling import GAIN, PLACE
 
@@ -20,10 +20,10 @@ COLUMNS = [*SAME, *CURVE, *PLACE, "memory", *ESTIMATES, *GAIN, "state", "why"]
 def rows(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
     """Every strong and weak curve's points, and a row for each of `ranks` that was not measured.
 
-    Speed-up and efficiency are against one process without a group, or where that is missing, DDP on one rank; without
+    Speed-up and efficiency are against one process without a group, or where that is missing, the scheme on one rank; without
     either they are NaN.
 
-    Columns: those of `SAME`; kind, batch, steps_per_epoch; parallel, nodes, ranks_per_node, world_size, layout,
+    Columns: those of `SAME`; kind, batch, steps_per_epoch, scheme; parallel, nodes, ranks_per_node, world_size, layout,
     global_batch, batch_per_device; memory and the measures with their intervals as of `points.points`; speedup,
     efficiency and their intervals, repeats as of `scaling.efficiency`; state ("measured", "not measured"; "barred":
     more ranks than cores), why (in words, where there are no numbers).
@@ -42,9 +42,9 @@ def rows(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
 
 
 def _first(found: pd.DataFrame) -> pd.DataFrame:
-    """Each curve's step times on one rank, and how: without a group where measured, else with DDP."""
-    one = found[(found.world_size == 1) & found.parallel.isin(BASELINES)]
-    one = one.sort_values("parallel", key=lambda names: names.map(BASELINES.index)).drop_duplicates("curve")
+    """Each curve's step times on one rank, and how: without a group where measured, else with the curve's scheme."""
+    one = found[found.world_size == 1]
+    one = one.sort_values("parallel", key=lambda names: names != "none").drop_duplicates("curve")
     return one.set_index("curve")[["step_seconds_each", "parallel"]].set_axis(["step_seconds_one", "first"], axis=1)
 
 

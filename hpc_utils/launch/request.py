@@ -89,7 +89,9 @@ def prepare(
         raise ConfigError(f"a layout of {layout} (nodes x ranks): at least one rank is needed")
     config, inject = parameters.resolve(notebook, given)
     if config.parallel == "none" and layout.ranks > 1:
-        raise ConfigError(f"parallel='none' is one process: use parallel='ddp' for {layout.ranks} ranks")
+        raise ConfigError(
+            f"parallel='none' is one process: use parallel='ddp', 'zero1' or 'fsdp' for {layout.ranks} ranks"
+        )
     if config.profile == "ncu" and layout.ranks > 1:
         raise ConfigError(tools.ONE_RANK.format(ranks=layout.ranks))
     if config.device == "emulated" and settled:

@@ -12,7 +12,11 @@ from . import style
 def apart(table: pd.DataFrame) -> list[str]:
     """What beside the precision tells the table's configurations apart: points of different ones are no curve."""
     said = ("precision", "emulated")  # always
-    return [name for name in SAME if name in table and name not in said and table[name].nunique(dropna=False) > 1]
+    return [
+        name
+        for name in ("scheme", *SAME)
+        if name in table and name not in said and table[name].nunique(dropna=False) > 1
+    ]
 
 
 def more(row, names: list[str]) -> str:

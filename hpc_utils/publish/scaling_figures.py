@@ -68,7 +68,7 @@ def speedup(table: pd.DataFrame) -> Figure:
 def efficiency(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     """Strong and weak scaling efficiency against ideal, and a study's `targets`. `table` as of `scaling.efficiency`.
 
-    Filled markers: against one process without a process group; half-filled ones: against DDP on one rank.
+    Filled markers: against one process without a process group; half-filled ones: against the same scheme (DDP) on one rank.
     """
     table = table.assign(efficiency_low=table.low, efficiency_high=table.high)
     panels = _panels(table)
@@ -231,7 +231,9 @@ def _lines(
         first = points.iloc[0]
         mine = _look(first, series | (look or {}))
         if both:
-            label += f", T(1) {'without a group' if first.baseline == 'none' else 'DDP on one rank'}"
+            label += (
+                f", T(1) {'without a group' if first.baseline == 'none' else f'{first.baseline.upper()} on one rank'}"
+            )
         aside = 1 + shift + 0.025 * (number - (len(configurations) - 1) / 2)
         other = points.world_size.duplicated().to_numpy()  # another layout of a rank count
         for chosen, dashes, beside in ((points[~other], mine["linestyle"], 0), (points[other], "none", OTHER)):
@@ -256,7 +258,7 @@ def _configurations(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dic
     names = labels.apart(rows)
     kinds = rows[[*names, "emulated"]].drop_duplicates().reset_index(drop=True)
     for precision in labels.ordered(rows.precision):
-        for baseline in ("none", "ddp"):
+        for baseline in sorted({*rows.baseline}, key=lambda name: (name != "none", name)):
             own = rows[(rows.precision == precision) & (rows.baseline == baseline)]
             for _, points in own.groupby([*names, "emulated"], dropna=False):
                 points = points.sort_values(["world_size", "nodes"])

@@ -102,7 +102,11 @@ RUNS = (
     Column("state", "", "complete; others appear only when asked for"),
     Column("workload", "", "what was trained"),
     Column("dataset", "", "on what"),
-    Column("parallel", "", "none (no process group) or ddp"),
+    Column(
+        "parallel",
+        "",
+        "none (no process group), ddp, zero1 (optimizer state sharded) or fsdp (weights and gradients too)",
+    ),
     Column("world_size", "rank", "ranks over all nodes"),
     Column("nodes", "", "machines"),
     Column("ranks_per_node", "rank", "ranks on each"),

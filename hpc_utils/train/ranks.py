@@ -165,7 +165,9 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
     rank, world = int(env.get("RANK", 0)), int(env.get("WORLD_SIZE", 1))
     local, per_node = int(env.get("LOCAL_RANK", 0)), int(env.get("LOCAL_WORLD_SIZE", 1))
     if config.parallel == "none" and world > 1:
-        raise ConfigError(f"parallel='none' is one process, but {world} were started: use parallel='ddp'")
+        raise ConfigError(
+            f"parallel='none' is one process, but {world} were started: use parallel='ddp', 'zero1' or 'fsdp'"
+        )
     config.batches(world)
     memory.keep_freed()
     device = _device(config, local)

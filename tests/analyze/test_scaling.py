@@ -160,3 +160,15 @@ def test_no_runs_have_no_points() -> None:
     table = scaling.efficiency(none)
     assert len(points.points(none)) == len(table) == len(scaling.memory(none)) == len(scaling.variation(table)) == 0
     assert {"efficiency", "speedup_low", "throughput"} <= set(table)
+
+
+def test_strategies_are_never_one_curve_but_share_the_process_without_a_group() -> None:
+    alone, rows = run(1, 8.0, parallel="none"), []
+    for parallel, one, two in (("ddp", 8.4, 5.0), ("zero1", 8.8, 6.0), ("fsdp", 9.6, 8.0)):
+        rows += [run(1, one, parallel=parallel), run(2, two, parallel=parallel)]
+    table = scaling.efficiency(pd.DataFrame([alone, *rows]))
+    for parallel, one, two in (("ddp", 8.4, 5.0), ("zero1", 8.8, 6.0), ("fsdp", 9.6, 8.0)):
+        own = {"scheme": parallel, "world_size": 2, "parallel": parallel}
+        assert point(table, **own, baseline="none").efficiency == pytest.approx(8.0 / two / 2)
+        assert point(table, **own, baseline=parallel).efficiency == pytest.approx(one / two / 2)
+    assert len(table) == 3 * 2 * 2, "of each scheme one rank and two, against either baseline"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import torch
 
 from hpc_utils import paths
 from hpc_utils.config import RunConfig
-from hpc_utils.train import augment, precision
+from hpc_utils.train import Stopped, augment, loop, precision, train
 from hpc_utils.train.loader import Loader
 from hpc_utils.train.resolve import resolve
 
@@ -182,3 +184,44 @@ def test_nsight_sees_the_window_on_a_gpu(results, monkeypatch, profile: str) -> 
     tables = sqlite3.connect(run / "profile/rank0.sqlite")
     (kernels,) = tables.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
     assert kernels > 30
+
+
+SPREAD = [
+    {"parallel": "zero1"}, {"parallel": "fsdp"}, {"comm_hook": "fp16"}, {"comm_hook": "bf16"}, {"comm_hook": "powersgd"},
+    {"static_graph": True}, {"accumulate": 4}, {"parallel": "fsdp", "accumulate": 4, "precision": "bf16"},
+    {"parallel": "fsdp", "precision": "fp16"}, {"parallel": "zero1", "precision": "fp16", "fused_optimizer": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", SPREAD, ids=lambda options: " ".join(map(str, options.values())))
+def test_strategies_train_alike_over_nccl(results, options: dict) -> None:
+    """One rank tries all that NCCL is asked for; compression changes gradients on one rank too."""
+    plain, other = (fit(**RUN | more)[0].tables()["epochs"].iloc[-1] for more in ({}, options))
+    assert other.train_loss == pytest.approx(plain.train_loss, rel=0.3 if "powersgd" in options.values() else 0.05)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "zero1", "fsdp"])
+@pytest.mark.parametrize("fused", [False, True])
+def test_strategies_are_resumed_on_a_gpu(results, monkeypatch, parallel: str, fused: bool) -> None:
+    run = RUN | {
+        "parallel": parallel,
+        "optimizer": "adamw",
+        "lr": 0.01,
+        "fused_optimizer": fused,
+        "deterministic": True,
+    }
+    straight, _ = fit(**run, save_weights=True)
+    truly = loop.Trainer.train_on
+
+    def step(self: loop.Trainer, *batch) -> None:
+        truly(self, *batch)
+        if self.steps_done == 30:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(loop.Trainer, "train_on", step)
+        train(RunConfig(**run, save_weights=True, repeat=2))
+    resumed = train(RunConfig(**run, save_weights=True, repeat=2))
+    ours, theirs = (torch.load(one.path / "weights.pt") for one in (resumed, straight))
+    assert resumed.tables()["run"]["restarts"] == 1
+    assert distance(ours, theirs) < 1e-6

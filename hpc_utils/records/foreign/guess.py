@@ -44,6 +44,7 @@ UNITS = {
 MEANT = {
     "parallel": {
         "none": "single singlegpu 1gpu serial baseline noddp", "ddp": "distributeddataparallel torchddp",
+        "zero1": "zero zeroredundancyoptimizer", "fsdp": "fsdp2 fullysharded fullyshard fullyshardeddataparallel",
         NOT_COMPARABLE: "dp dataparallel nndataparallel",
     },
     "precision": {"fp32": "float32 float single full 32", "fp16": "float16 half 16", "bf16": "bfloat16", "tf32": ""},

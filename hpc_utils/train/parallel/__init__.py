@@ -7,12 +7,7 @@ from torch import nn
 from hpc_utils.config import RunConfig
 
 from ..ranks import Ranks
-from .ddp import Ddp
-from .fsdp import Fsdp
 from .strategy import Strategy
-from .zero1 import Zero1
-
-STRATEGIES: dict[str, type[Strategy]] = {"none": Strategy, "ddp": Ddp, "zero1": Zero1, "fsdp": Fsdp}
 
 
 def spread(model: nn.Module, config: RunConfig, ranks: Ranks) -> Strategy:
@@ -21,7 +16,24 @@ def spread(model: nn.Module, config: RunConfig, ranks: Ranks) -> Strategy:
     Raises:
         ConfigError: this backend or model cannot do what is asked.
     """
-    return STRATEGIES[config.parallel](model, config, ranks)
+    return _kind(config.parallel)(model, config, ranks)
 
 
-__all__ = ["STRATEGIES", "Strategy", "spread"]
+def _kind(parallel: str) -> type[Strategy]:
+    """Imported when it is needed: ZeroRedundancyOptimizer takes seconds."""
+    if parallel == "ddp":
+        from .ddp import Ddp
+
+        return Ddp
+    if parallel == "zero1":
+        from .zero1 import Zero1
+
+        return Zero1
+    if parallel == "fsdp":
+        from .fsdp import Fsdp
+
+        return Fsdp
+    return Strategy
+
+
+__all__ = ["Strategy", "spread"]
