@@ -42,6 +42,7 @@ def main() -> None:
     cores, threads = len(core_groups()), torch.get_num_threads()
     run("crowded", BRIEF | {"threads_per_rank": cores})
     told["restored"] = len(core_groups()) == cores and torch.get_num_threads() == threads
+    run("compiled", BRIEF | {"compile": "default", "warmup_steps": 1, "loader": "device"})
     run("counted", {"workload": "counted:make", "epochs": 1, "global_batch": 8, "eval_batch": 2})
     run("slow", {"workload": "counted:slow", "epochs": 1, "global_batch": 8, "evaluate_every": 0, "warmup_steps": 0})
     told["emulated"] = train(RunConfig(**waits.BRIEF, compute_profile=waits.keep())).path.name

@@ -75,7 +75,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     folder = tmp_path_factory.mktemp("two")
     (folder / "counted.py").write_text(textwrap.dedent(COUNTED))
     results = folder / "results"
-    done = launch(2, HERE / "on_two_ranks.py", results, results=results, folder=folder)
+    done = launch(2, HERE / "on_two_ranks.py", results, results=results, folder=folder, timeout=200)
     assert done.returncode == 0, done.stderr
     told = [json.loads((results / f"told.rank{rank}.json").read_text()) for rank in range(2)]
     return SimpleNamespace(
@@ -141,7 +141,7 @@ def test_a_complete_run_is_skipped_on_every_rank(two) -> None:
 def test_every_recorded_number_of_samples_is_counted_once(two) -> None:
     loaded = records.load(two.results)
     assert loaded.refused == {} and loaded.unfinished == {}
-    assert len(loaded.runs) == 8
+    assert len(loaded.runs) == 9
     epochs = loaded.epochs.merge(loaded.runs[["run_id", "global_batch", "world_size"]], on="run_id")
     assert (epochs.samples == epochs.steps * epochs.global_batch).all()
     assert (epochs.world_size == 2).all() and (epochs.padded_samples == 0).all()
@@ -267,6 +267,11 @@ def test_brief_runs_are_like_one_process_on_two_ranks_too(two, results: Path) ->
     """Also oversubscribed, where the order of events is another."""
     _, weights = fit(**BRIEF)
     assert distance(two.weights("crowded")[1], weights) < 1e-4
+
+
+def test_ranks_that_compile_at_once_and_hold_all_images_train_like_one_process(two, results: Path) -> None:
+    ours, theirs = two.weights("compiled")
+    assert same(ours, theirs) and 0 < distance(ours, fit(**BRIEF)[1]) < 1e-4
 
 
 def test_emulated_ranks_communicate_and_are_labelled(two) -> None:
