@@ -14,17 +14,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hpc_utils import datasets
 from hpc_utils.analyze.peaks import Peak
 from hpc_utils.launch.place import Place
 
 from . import ceilings, measure
-from .sides import Case, Timing, ours, plain
-
-# Enough steps for a steady number: on a CPU ResNet-18 takes about half a second for each of its.
-ON_CPU = (Case("cnn", "digits", 128, 300, 10), Case("resnet18", "cifar10", 64, 8, 2))
-ON_GPU = (Case("cnn", "digits", 128, 1000, 50), Case("resnet18", "cifar10", 512, 97, 10))
-SMOKE = (Case("cnn", "digits", 128, 4, 2),)
+from .sides import Case, Timing, cases, ours, plain
 
 PLAIN, DEFAULT, PLAIN_BEST = "plain loop, fp32", "torch's default", "plain loop, best"
 OURS, OURS_BEST = "ours, default", "ours, best"
@@ -71,12 +65,7 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
     known = list(optimizations(gpu, workers, gpu if options.compile is None else options.compile))
     ceiling, rows = ceilings.measured(options)
     yield from rows
-    for case in SMOKE if options.quick else ON_GPU if gpu else ON_CPU:
-        try:
-            datasets.load(case.dataset, "train")
-        except datasets.DataError as error:
-            print(f"skipped {case.name}: {error} (`hpc data fetch {case.dataset}`)", file=sys.stderr)
-            continue
+    for case in cases(gpu, options.quick):
         yield from Comparison(case, gpu, ceiling, options).rows(known)
 
 
