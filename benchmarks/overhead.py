@@ -1,9 +1,10 @@
 """What is no computation: our loop's own cost, DDP's on one rank, and how a step grows with ranks.
 
-The small CNN on the digits. Our loop with its recorder, against the plain loop on the very same batches of our loader: batch 8,
-one thread, so that a step is little else than overhead. DDP on one rank against no process group: the same, and batch 128
-on all cores. Growth: batch 8 a rank, one core or GPU each, ranks in powers of two as far as there are cores or GPUs.
-300 steps, 5 rounds in alternation, each side in a fresh process; medians and percentiles of steps from the records.
+Our loop with its recorder against the plain loop on the very same batches of our loader: the small CNN on the digits, batch 8,
+one thread, so that a step is little else than overhead. DDP on one rank against no process group: the cases of
+`optimizations`, on all cores as one device; and the small step. Growth: the small step on one core or GPU a rank, ranks in
+powers of two as far as there are cores or GPUs. 5 rounds in alternation, each side in a fresh process; medians and
+percentiles over all ranks' steps, from the records.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ from dataclasses import replace
 from hpc_utils import provenance
 
 from . import measure
-from .sides import Case, Timing, ours, plain
+from .sides import Case, Timing, cases, ours, plain
 
 TINY = Case("cnn", "digits", 8, 300, 10)
-WHOLE = replace(TINY, batch=128)
-SMOKE = 4  # steps
 BARE, OURS = "plain loop on our batches", "our loop and recorder"
 ALONE, DDP = "no process group", "DDP, 1 rank"
 
 
 def run(options: measure.Options) -> Iterator[measure.Row]:
     """Loop, DDP, growth."""
-    tiny, whole = (replace(case, steps=SMOKE) if options.quick else case for case in (TINY, WHOLE))
+    import torch
+
+    tiny = replace(TINY, steps=4, warmup=2) if options.quick else TINY
     yield from _loop(tiny, options)
-    yield from _ddp(whole, options)
+    for case in cases(torch.cuda.is_available(), options.quick):
+        yield from _ddp(case, options)
     yield from _growth(tiny, options)
 
 

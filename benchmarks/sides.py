@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_utils import records
+from hpc_utils import datasets, records
 
 from . import measure
 
@@ -24,6 +26,23 @@ class Case:
     @property
     def name(self) -> str:
         return f"{self.workload} on {self.dataset}, batch {self.batch}"
+
+
+# Enough steps for a steady number: on a CPU ResNet-18 takes about half a second for each of its.
+ON_CPU = (Case("cnn", "digits", 128, 300, 10), Case("resnet18", "cifar10", 64, 8, 2))
+ON_GPU = (Case("cnn", "digits", 128, 1000, 50), Case("resnet18", "cifar10", 512, 97, 10))
+SMOKE = (Case("cnn", "digits", 128, 4, 2),)
+
+
+def cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """A small and a real one, of a size for this device, as far as their data are here."""
+    for case in SMOKE if quick else ON_GPU if gpu else ON_CPU:
+        try:
+            datasets.load(case.dataset, "train")
+        except datasets.DataError as error:
+            print(f"skipped {case.name}: {error} (`hpc data fetch {case.dataset}`)", file=sys.stderr)
+        else:
+            yield case
 
 
 @dataclass(frozen=True)
