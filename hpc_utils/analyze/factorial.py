@@ -118,6 +118,8 @@ def complete(found: Design) -> Design:
         if len(own) == 1:
             left_out.append(f"{name} is no factor: {own[0]} alone is left of it")
             del levels[name]
+    if not levels:
+        raise Incomplete(f"no knob has two values with all their points: {_named(_gaps(found))}")
     return Design(levels, values.drop_duplicates([*levels, "repeat"]), left_out)
 
 

@@ -1,6 +1,7 @@
 """A ladder's figures: from the plain loop to the fastest, what each change gives and costs, and what is learnt.
 
-Factors are on logarithmic axes, on which a factor has one length wherever it stands.
+Factors are on logarithmic axes, on which a factor has one length wherever it stands. Of an interval that is wider than
+all there is to see (two repeats can give that) an axis shows a part: it then leaves the panel without an end.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ NAMES = {
     "comm_hook": "compression",
     "precision": "number format",
 }
+WIDEST = 1.6  # how far beyond all values an axis follows their intervals, as a factor
 AHEAD = (4, 0)  # points between an end and what is written beside it
+# Round factors, by the most that an axis spans.
+TICKS = {
+    1.2: [0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2],
+    2: [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.6, 1.8, 2],
+    8: [0.15, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 8],
+    np.inf: [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000],
+}
 ROW, REST = 0.24, 0.75  # inches: of a row, and of title and axis
 
 
@@ -44,9 +53,9 @@ def before_after(table: pd.DataFrame) -> Figure:
     first = table.throughput.iloc[0]
     for place, row in zip(places, table.itertuples(), strict=True):
         text = f"{row.throughput:,.0f}" + (f" (×{row.throughput / first:.2f})" if place else "")
-        _beside(axes, text, max(row.throughput, np.nan_to_num(row.high)), place)
+        _beside(axes, text, _end(table.throughput, row.throughput, row.high), place)
     _rows(axes, table.label)
-    axes.set_xlim(0, 1.45 * table[["throughput", "high"]].max().max())
+    axes.set_xlim(0, 1.45 * _end(table.throughput, table.throughput.max(), table.high.max()))
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel(f"samples/s\n{labels.interval(table)}")
@@ -71,12 +80,13 @@ def waterfall(gains: pd.DataFrame) -> Figure:
         if not np.isnan(row.together_low):
             ends = [[max(row.together - row.together_low, 0)], [max(row.together_high - row.together, 0)]]
             axes.errorbar([row.together], [place], xerr=ends, fmt="none", ecolor="0.15", elinewidth=0.9)
-        _beside(axes, f"×{row.marginal:.2f}", max(reached, row.together, np.nan_to_num(row.together_high)), place)
+        end = _end(gains.together, max(reached, row.together), row.together_high)
+        _beside(axes, f"×{row.marginal:.2f}", end, place)
         reached = row.together
     axes.barh(len(gains) + 1, reached - 1, left=1, height=0.66, color="0.75", edgecolor="white", linewidth=0.5)
     _beside(axes, f"×{reached:.2f}", max(reached, 1), len(gains) + 1)
     _rows(axes, ["plain loop", *gains.step, "all together"])
-    _factors(axes, gains[["together", "together_low", "together_high"]].to_numpy(dtype=float), beyond=1.45)
+    _factors(axes, gains, ["together"], beyond=1.45)
     axes.set_xlabel(f"throughput over the plain loop's\n{_pairs(gains)}")
     return figure
 
@@ -94,7 +104,7 @@ def alone_and_after(gains: pd.DataFrame) -> Figure:
                       fmt=marker, color=colour, markerfacecolor=face, elinewidth=0.9, label=names[kind])  # fmt: skip
     _rows(axes, gains.step)
     axes.set_ylim(len(gains) - 0.5, -0.5)
-    _factors(axes, gains[[f"{kind}{end}" for kind in looks for end in ("", "_low", "_high")]].to_numpy(dtype=float))
+    _factors(axes, gains, list(looks))
     axes.set_xlabel(f"throughput with it over without\n{_pairs(gains)}")
     figure.legend(loc="outside upper center", ncols=2, handletextpad=0.3, columnspacing=1)
     return figure
@@ -128,7 +138,7 @@ def costs(gains: pd.DataFrame) -> Figure:
     speed.errorbar(
         own.marginal, own.index, xerr=labels.bars(own, "marginal", "marginal_low", "marginal_high"), **looks
     )
-    _factors(speed, own[["marginal", "marginal_low", "marginal_high"]].to_numpy(dtype=float))
+    _factors(speed, own, ["marginal"])
     speed.set_xlabel(f"gain: throughput\n{_pairs(own)}")
     for axes, values, form, label in (
         (memory, own.memory - 1, "{:+.1%}", "cost: peak memory"),
@@ -178,13 +188,13 @@ def learning(curves: pd.DataFrame) -> Figure:
 def main_effects(table: pd.DataFrame) -> Figure:
     """Each knob's values against throughput, all others averaged. `table` as of `factorial.main_effects`."""
     factors = list(dict.fromkeys(table.factor))
-    figure, grid = plt.subplots(1, len(factors), figsize=(style.PAGE, 2.2), sharey=True, squeeze=False)
+    figure, grid = plt.subplots(1, len(factors), figsize=(_width(factors), 2.2), sharey=True, squeeze=False)
     for axes, factor in zip(grid[0], factors, strict=True):
         own = table[table.factor == factor].reset_index(drop=True)
         axes.axhline(1, **style.IDEAL)
         axes.errorbar(own.index, own.gain, yerr=labels.bars(own, "gain"), fmt="-o", color=FASTER, elinewidth=0.9)
         _levels(axes, own.level, factor)
-    _factors(grid[0][0], table[["gain", "low", "high"]].to_numpy(dtype=float), which="y")
+    _factors(grid[0][0], table.rename(columns={"low": "gain_low", "high": "gain_high"}), ["gain"], which="y")
     grid[0][0].set_ylabel("throughput over\nthe first value's")
     return figure
 
@@ -192,7 +202,7 @@ def main_effects(table: pd.DataFrame) -> Figure:
 def interactions(table: pd.DataFrame) -> Figure:
     """Throughput at every two knobs' values, a panel a pair: parallel lines do not interact. `table`: `factorial.interactions`."""
     pairs = list(dict.fromkeys(zip(table["first"], table.second, strict=True)))
-    figure, grid = plt.subplots(1, len(pairs), figsize=(style.PAGE, 2.7), sharey=True, squeeze=False)
+    figure, grid = plt.subplots(1, len(pairs), figsize=(_width(pairs), 2.7), sharey=True, squeeze=False)
     for axes, (first, second) in zip(grid[0], pairs, strict=True):
         own = table[(table["first"] == first) & (table.second == second)]
         levels = list(dict.fromkeys(own.first_level))
@@ -215,6 +225,10 @@ def interactions(table: pd.DataFrame) -> Figure:
 # -- what they share ------------------------------------------------------------------------------------------
 
 
+def _width(panels: list) -> float:
+    return min(style.PAGE, style.COLUMN * len(panels))
+
+
 def _rows(axes: Axes, names) -> None:
     """Rows from top to bottom, named."""
     axes.set_yticks(range(len(names)), list(names))
@@ -223,24 +237,31 @@ def _rows(axes: Axes, names) -> None:
 
 
 def _beside(axes: Axes, text: str, end: float, place: float, color: str = "0.15") -> None:
-    axes.annotate(text, (end, place), AHEAD, textcoords="offset points", va="center", fontsize=7, color=color)
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # of an interval that goes on behind it
+    axes.annotate(
+        text, (end, place), AHEAD, textcoords="offset points", va="center", fontsize=7, color=color, bbox=ground
+    )
 
 
-def _factors(axes: Axes, values: np.ndarray, *, beyond: float = 1.08, which: str = "x") -> None:
-    """A logarithmic axis of factors around 1, with round ticks; `beyond`: room for what is written at the ends."""
-    known = values[np.isfinite(values)]
-    low, high = min([1, *known]), max([1, *known])
+def _end(values: pd.Series, value: float, high: float) -> float:
+    """Where what belongs to `value` ends: its interval, as far as the axis follows it."""
+    return max(value, min(high, WIDEST * values.max())) if high == high else value
+
+
+def _factors(axes: Axes, table: pd.DataFrame, names: list[str], *, beyond: float = 1.08, which: str = "x") -> None:
+    """A logarithmic axis of the factors in these columns, around 1, with round ticks; `beyond`: room for what is written at
+    the ends."""
+    values = table[names].to_numpy(dtype=float)
+    low, high = min(1, np.nanmin(values)), max(1, np.nanmax(values))
+    ends = table[[f"{name}{end}" for name in names for end in ("_low", "_high")]].to_numpy(dtype=float)
+    low = min([low, *np.clip(ends[np.isfinite(ends)], low / WIDEST, high)])
+    high = max([high, *np.clip(ends[np.isfinite(ends)], low, high * WIDEST)])
     room = (high / low) ** 0.04 * 1.01
     axis, limit = (axes.xaxis, axes.set_xlim) if which == "x" else (axes.yaxis, axes.set_ylim)
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     limit(low / room, high * max(room, beyond ** min(1.0, 0.35 + np.log(high / low))))
-    span = high / low
-    steps = (
-        [0.05, 0.1, 0.2, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100]
-        if span > 1.6
-        else list(np.arange(0.5, 2.01, 0.1 if span > 1.15 else 0.05))
-    )
-    axis.set_major_locator(FixedLocator([one for one in steps if low / 1.02 <= one <= high * 1.06]))
+    ticks = next(ticks for span, ticks in TICKS.items() if high / low <= span)
+    axis.set_major_locator(FixedLocator([one for one in ticks if low / 1.02 <= one <= high * 1.06]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
     axis.set_minor_locator(NullLocator())
 

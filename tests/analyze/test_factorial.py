@@ -164,6 +164,9 @@ def test_a_single_level_is_no_factor_and_nothing_is_no_design() -> None:
     assert "batch_per_device" not in rest.levels
     assert "batch_per_device is no factor: 64 alone is left of it" in rest.left_out
     assert factorial.main_effects(rest).factor.nunique() == 2
+    one = designed(without=lambda point, repeat: tuple(point.values()) != (25.0, 64, "fp32"))
+    with pytest.raises(factorial.Incomplete, match="no knob has two values"):
+        factorial.complete(one)
     study, runs = ladders.factorial(LEVELS, exact)
     with pytest.raises(factorial.Incomplete, match="nothing is complete"):
         factorial.complete(factorial.design(runs.iloc[:0], study))

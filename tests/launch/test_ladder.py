@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,12 @@ def test_what_cannot_be_compiled_here_is_not_applicable(write, monkeypatch: pyte
 def test_a_wrong_ladder_is_refused(write, wrong: str, message: str) -> None:
     with pytest.raises(studies.StudyError, match=message):
         studies.plan(write(wrong))
+
+
+def test_the_documented_ladder_is_one(write) -> None:
+    page = (paths.jobs() / "README.md").read_text()
+    (example,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.S) if "[ladder]" in block]
+    assert len(studies.plan(write(f'title = "T"\n{example}')).requests) == 4
 
 
 @pytest.mark.parametrize("name", SHIPPED)
