@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,40 +13,31 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
+from .blocks import blocks
 from .workload import WorkloadError
 
 _suspended = False
 
 
-def apply(model: nn.Module) -> list[str]:
-    """Have `model`'s blocks keep their inputs only; the names of those blocks. Parameters keep their names.
+def apply(model: nn.Module) -> None:
+    """Have `model`'s blocks keep their inputs only; parameters keep their names.
 
     Raises:
         WorkloadError: it has no blocks.
     """
-    found = dict(blocks(model))
+    found = recomputed(model)
     if not found:
         raise WorkloadError(
             "activation_checkpointing=true: this model has no blocks (modules with parameters and parts of their own, "
             "inside an nn.Sequential or nn.ModuleList), so it would save nothing"
         )
-    for block in found.values():
-        block.forward = _recomputed(block, block.forward)
-    return list(found)
+    for block in found:
+        block.forward = types.MethodType(_checkpointed, block)  # a method, so that a copy of the block has its own
 
 
-def blocks(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The outermost modules that a Sequential or ModuleList holds, those with parameters and parts of their own.
-
-    So a ResNet's BasicBlocks or Bottlenecks, a transformer's layers. A lone layer is none: it keeps no more than its input.
-    """
-    listed = isinstance(model, nn.Sequential | nn.ModuleList)
-    for name, child in model.named_children():
-        composite = any(True for _ in child.children()) and any(True for _ in child.parameters())
-        if listed and composite and not isinstance(child, nn.Sequential | nn.ModuleList):
-            yield prefix + name, child
-        else:
-            yield from blocks(child, f"{prefix}{name}.")
+def recomputed(model: nn.Module) -> list[nn.Module]:
+    """The blocks that are computed again: those with parts. A lone layer keeps no more than its input anyway."""
+    return [block for block in blocks(model) if any(True for _ in block.children())]
 
 
 @contextlib.contextmanager
@@ -59,17 +51,14 @@ def suspended() -> Iterator[None]:
         _suspended = False
 
 
-def _recomputed(block: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+def _checkpointed(block: nn.Module, *args: Any, **named: Any) -> Any:
+    """The block's forward pass."""
+    forward = functools.partial(type(block).forward, block)
+    if _suspended or not torch.is_grad_enabled():
+        return forward(*args, **named)
     norms = [module for module in block.modules() if isinstance(module, _NormBase) and module.track_running_stats]
     contexts = functools.partial(_contexts, norms)
-
-    @functools.wraps(forward)
-    def recomputed(*args: Any, **named: Any) -> Any:
-        if _suspended or not torch.is_grad_enabled():
-            return forward(*args, **named)
-        return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **named)
-
-    return recomputed
+    return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **named)
 
 
 def _contexts(norms: list[_NormBase]) -> tuple[contextlib.AbstractContextManager, ...]:

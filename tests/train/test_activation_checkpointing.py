@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def bytes_kept(model: nn.Module, inputs: torch.Tensor) -> int:
     def enter(module: nn.Module, given: tuple) -> None:
         pack(given[0])
 
-    for _, block in activation_checkpointing.blocks(model):
+    for block in activation_checkpointing.recomputed(model):
         block.register_forward_pre_hook(enter)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = model(inputs).sum()
@@ -89,10 +90,23 @@ def test_the_blocks_are_those_of_the_papers() -> None:
     for name, count in (("resnet18", 8), ("resnet50", 16)):
         model = MODELS[name](3, 10, "cifar")
         before = list(model.state_dict())
-        assert len(activation_checkpointing.apply(model)) == count
+        activation_checkpointing.apply(model)
+        assert len(activation_checkpointing.recomputed(model)) == count
         assert list(model.state_dict()) == before
-    layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 3)
-    assert activation_checkpointing.apply(layers) == ["layers.0", "layers.1", "layers.2"]
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    layers = nn.TransformerEncoder(layer, 3)
+    assert activation_checkpointing.recomputed(layers) == list(layers.layers)
+
+
+def test_a_copy_of_the_model_computes_with_its_own_weights() -> None:
+    model = MODELS["resnet18"](3, 10, "cifar").eval()
+    activation_checkpointing.apply(model)
+    other, images = copy.deepcopy(model), torch.randn(2, 3, 8, 8)
+    before = other(images)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert torch.equal(other(images), before) and before.abs().sum() > 0
 
 
 def test_a_model_without_blocks_is_refused(results: Path) -> None:
