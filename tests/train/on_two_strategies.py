@@ -46,6 +46,7 @@ RUNS = {
     "own": OWN,
     "own zero1": OWN | {"parallel": "zero1"},
     "own fsdp": OWN | {"parallel": "fsdp"},
+    "own fsdp, recomputed": OWN | {"parallel": "fsdp", "activation_checkpointing": True},
 }
 RESUMED = {
     "ddp": OWN,

@@ -25,13 +25,14 @@ from .on_two_strategies import COLD, RESUMED
 from .support import BRIEF, distance, fit, same
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.timeout(600)  # one launch trains some forty models
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """What one launch of `on_two_strategies` left."""
     results = tmp_path_factory.mktemp("strategies")
-    done = launch(2, HERE / "on_two_strategies.py", results, results=results, folder=ROOT, timeout=200)
+    done = launch(2, HERE / "on_two_strategies.py", results, results=results, folder=ROOT, timeout=500)
     assert done.returncode == 0, done.stderr
     told = [json.loads((results / f"told.rank{rank}.json").read_text()) for rank in range(2)]
     folder = lambda name: results / "runs" / told[0][name]["run"]  # noqa: E731
@@ -48,7 +49,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     ("name", "like"),
     [
         ("small buckets", "ddp"), ("copied buckets", "ddp"), ("static graph", "ddp"), ("zero1", "ddp"),
-        ("own zero1", "own"), ("fp16 zero1", "fp16"),
+        ("own zero1", "own"), ("fp16 zero1", "fp16"), ("own fsdp, recomputed", "own fsdp"),
     ],
 )  # fmt: skip
 def test_what_only_moves_things_trains_the_same_bit_by_bit(two, name: str, like: str) -> None:
