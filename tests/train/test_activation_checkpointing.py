@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpc_utils.config import RunConfig
+from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.train import WorkloadError, activation_checkpointing, train
 from hpc_utils.train.vision import MODELS
 
@@ -95,6 +95,9 @@ def test_the_blocks_are_those_of_the_papers() -> None:
     assert activation_checkpointing.apply(layers) == ["layers.0", "layers.1", "layers.2"]
 
 
-def test_a_model_without_blocks_is_refused(results: Path) -> None:
+def test_a_model_without_blocks_is_refused(module: Callable) -> None:
+    with pytest.raises(ConfigError, match="workload='cnn' has no blocks to compute again"):
+        RunConfig(workload="cnn", activation_checkpointing=True)
+    module("outside", OUTSIDE)
     with pytest.raises(WorkloadError, match="this model has no blocks"):
-        train(RunConfig(**BRIEF, activation_checkpointing=True))
+        train(RunConfig(**BRIEF | {"workload": "outside:make", "global_batch": 32}, activation_checkpointing=True))
