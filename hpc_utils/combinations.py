@@ -75,6 +75,10 @@ def _strategy(config: RunConfig) -> Iterator[str]:
             "comm_hook=powersgd with warmup_steps=0: it remembers by DDP's buckets, which are rebuilt after the first step: "
             "let that be a warm-up's"
         )
+    if config.fused_optimizer and config.parallel == "fsdp" and config.optimizer == "sgd":
+        yield "fused_optimizer=true with parallel='fsdp': torch has no fused SGD of sharded weights; optimizer='adamw' has"
+    if config.activation_checkpointing and config.workload == "cnn":
+        yield "activation_checkpointing=true: workload='cnn' has no blocks to compute again, it would save nothing"
     if config.batch_per_device is not None and config.batch_per_device % config.accumulate:
         yield uneven(config.accumulate, config.batch_per_device)
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpc_utils.config import RunConfig
+from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.train import WorkloadError, activation_checkpointing, train
 from hpc_utils.train.vision import MODELS
 
@@ -109,6 +109,9 @@ def test_a_copy_of_the_model_computes_with_its_own_weights() -> None:
     assert torch.equal(other(images), before) and before.abs().sum() > 0
 
 
-def test_a_model_without_blocks_is_refused(results: Path) -> None:
+def test_a_model_without_blocks_is_refused(module: Callable) -> None:
+    with pytest.raises(ConfigError, match="workload='cnn' has no blocks to compute again"):
+        RunConfig(workload="cnn", activation_checkpointing=True)
+    module("outside", OUTSIDE)
     with pytest.raises(WorkloadError, match="this model has no blocks"):
-        train(RunConfig(**BRIEF, activation_checkpointing=True))
+        train(RunConfig(**BRIEF | {"workload": "outside:make", "global_batch": 32}, activation_checkpointing=True))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpc_utils.config import RunConfig
+from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.train import WorkloadError, optim
 from hpc_utils.train.resolve import resolve
 from hpc_utils.train.vision import MODELS
@@ -153,3 +153,9 @@ def test_an_optimizer_of_ones_own_is_not_fused_silently(module: Callable) -> Non
         WorkloadError, match="own:make brings an optimizer of its own; have it pass fused=True itself"
     ):
         resolve(RunConfig(workload="own:make", fused_optimizer=True))
+
+
+def test_sgd_of_sharded_weights_is_not_fused() -> None:
+    with pytest.raises(ConfigError, match="torch has no fused SGD of sharded weights"):
+        RunConfig(parallel="fsdp", fused_optimizer=True)
+    RunConfig(parallel="fsdp", fused_optimizer=True, optimizer="adamw")
