@@ -104,6 +104,9 @@ def complete(found: Design) -> Design:
     levels, left_out = {name: list(own) for name, own in found.levels.items()}, list(found.left_out)
     repeats = _best_repeats(found)
     values = found.values[found.values.repeat.isin(repeats)]
+    for repeat, own in found.values.groupby("repeat"):
+        if repeat not in repeats:
+            left_out.append(f"repeat {repeat} is left out: only {len(own)} of its points were measured")
     while gaps := _gaps(Design(levels, values)):
         lacking = {(name, value): sum(gap[name] == value for gap in gaps) * len(own)
                    for name, own in levels.items() for value in own}  # fmt: skip

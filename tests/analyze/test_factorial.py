@@ -157,6 +157,7 @@ def test_a_repeat_that_was_broken_off_is_left_out() -> None:
         designed(without=lambda point, repeat: repeat == 3 and point["batch_per_device"] == 128)
     )
     assert rest.levels == LEVELS and set(rest.values.repeat) == {1, 2}
+    assert rest.left_out == ["repeat 3 is left out: only 9 of its points were measured"]
 
 
 def test_a_single_level_is_no_factor_and_nothing_is_no_design() -> None:
