@@ -150,6 +150,11 @@ def test_a_group_of_one_trains_the_same(results: Path, parallel: str) -> None:
     assert distance(fit_whole(parallel), fit_whole("none")) < 1e-6
 
 
+def test_a_model_that_does_not_call_its_blocks_is_told_why_fsdp_cannot(results: Path) -> None:
+    with pytest.raises(WorkloadError, match="without calling the block"):
+        fit(**BRIEF | {"workload": "tests.train.stacked:reaching", "global_batch": 16, "parallel": "fsdp"})
+
+
 def fit_whole(parallel: str) -> dict:
     result, _ = fit(**BRIEF, parallel=parallel, save_weights=True)
     return torch.load(result.path / "weights.pt", weights_only=True)
