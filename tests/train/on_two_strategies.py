@@ -23,7 +23,6 @@ from hpc_utils.train.parallel import hooks
 CNN = {"workload": "cnn", "epochs": 2, "steps_per_epoch": 6, "global_batch": 64, "eval_batch": 50, "lr": 0.3}
 CNN |= {"save_weights": True}
 OWN = CNN | {"workload": "tests.train.stacked:make", "global_batch": 16, "eval_batch": 10, "lr": 0.02}
-POWER = {"comm_hook": "powersgd", "epochs": 6, "steps_per_epoch": 20}
 
 RUNS = {
     "ddp": CNN,
@@ -35,13 +34,10 @@ RUNS = {
     "bf16 hook": CNN | {"comm_hook": "bf16"},
     "bf16 hook, accumulated": CNN | {"comm_hook": "bf16", "accumulate": 4},
     "zero1": CNN | {"parallel": "zero1"},
-    "zero1, accumulated": CNN | {"parallel": "zero1", "accumulate": 4},
     "fsdp": CNN | {"parallel": "fsdp"},
     "fsdp, accumulated": CNN | {"parallel": "fsdp", "accumulate": 4},
-    "long": CNN | POWER | {"comm_hook": "none"},
-    "powersgd": CNN | POWER,
+    "powersgd": CNN | {"comm_hook": "powersgd", "epochs": 4, "steps_per_epoch": 20},
     "fp16": CNN | {"precision": "fp16", "epochs": 1},
-    "fp16 zero1": CNN | {"precision": "fp16", "epochs": 1, "parallel": "zero1"},
     "fp16 fsdp": CNN | {"precision": "fp16", "epochs": 1, "parallel": "fsdp"},
     "own": OWN,
     "own zero1": OWN | {"parallel": "zero1"},
@@ -57,7 +53,7 @@ RESUMED = {
     "fsdp, fp16": CNN | {"parallel": "fsdp", "precision": "fp16"},
     "fsdp, no momentum": CNN | {"parallel": "fsdp", "momentum": 0.0},
 }
-COLD = {"ddp": OWN, "zero1": OWN | {"parallel": "zero1"}, "fsdp": OWN | {"parallel": "fsdp"}}
+COLD = {"ddp": 0, "powersgd": 1, "zero1": 0, "fsdp": 0}  # warm-up steps
 SCATTER = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else "reduce_scatter_tensor"  # FSDP's
 FIRST = loop.Trainer.train_on
 
@@ -93,8 +89,8 @@ def main() -> None:
             reduced.clear()
             path = train(RunConfig(**parameters)).path.name
             told[name] = {"run": path, "reduced": len(reduced), **Watched.told}
-    for name, parameters in COLD.items():
-        told[f"cold {name}"] = {"run": train(RunConfig(**parameters, warmup_steps=0)).path.name}
+    for name, steps in COLD.items():
+        told[f"cold {name}"] = {"run": train(RunConfig(**RESUMED[name], warmup_steps=steps)).path.name}
     for name, parameters in RESUMED.items():
         told[f"straight {name}"] = {"run": train(RunConfig(**parameters, repeat=2)).path.name}
         told[f"resumed {name}"] = {"run": stopped_and_resumed(RunConfig(**parameters, repeat=3))}

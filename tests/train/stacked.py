@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -70,6 +72,21 @@ def make(optimizer=groups) -> Workload:
         forward=lambda model, inputs: model(inputs["x"]),
         optimizer=optimizer,
     )
+
+
+class Reaching(Stack):
+    """Uses its blocks' layers and not the blocks."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            x = block.linear(x)
+        return self.last(x)
+
+
+def reaching() -> Workload:
+    """With a model whose blocks are never called."""
+    return dataclasses.replace(make(), model=Reaching)
 
 
 def stubborn() -> Workload:

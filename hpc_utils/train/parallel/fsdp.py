@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from ..blocks import blocks
 from ..checkpoint import on_host
+from ..workload import WorkloadError
 from .strategy import Strategy
 
 LEAST = 2**20  # B that are worth a message of their own, as DDP's first bucket; smaller blocks go with the root
@@ -50,7 +51,15 @@ class Fsdp(Strategy):
     def backward(self, *, last: bool) -> Iterator[None]:
         self.model.set_requires_gradient_sync(last)
         self.model.set_is_last_backward(last)
-        yield
+        try:
+            yield
+        except RuntimeError as error:
+            if "DTensor" not in str(error):
+                raise
+            raise WorkloadError(
+                f"parallel='fsdp': the model reads weights of a block without calling the block, and they are gathered for "
+                f"its forward pass only; use parallel='zero1' ({str(error).partition(chr(10))[0]})"
+            ) from error
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
