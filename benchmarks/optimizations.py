@@ -85,6 +85,9 @@ class Comparison:
     def rows(self, known: list[Optimization]) -> Iterator[measure.Row]:
         """What the floor allows; each of `known` alone; together those that alone did not make the plain loop slower."""
         yield from self._floors()
+        if self.options.quick:
+            yield from self._together(known)
+            return
         sides = {PLAIN: self._plain(), DEFAULT: self._plain(precision="default")}
         sides |= {f"+ {one.name}": self._plain(**one.plain) for one in known}
         formats = {PLAIN: "fp32", DEFAULT: self.default} | {f"+ {one.name}": _format(one.plain) for one in known}

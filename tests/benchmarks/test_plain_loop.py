@@ -1,12 +1,10 @@
-"""The benchmarks run: the plain loop with each of its optimisations, and smoke runs of whole benchmarks."""
+"""What smoke runs (`make bench BENCH=--quick`) leave out: the plain loop with each of its optimisations."""
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -48,13 +46,3 @@ def test_the_plain_loop_takes_each_optimisation() -> None:
 
 def test_ranks_grow_in_powers_of_two_as_far_as_there_are_devices() -> None:
     assert [overhead.powers(places) for places in (1, 2, 3, 8)] == [[], [2], [2], [2, 4, 8]]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", ["loaders", "overhead", "optimizations"])
-def test_a_smoke_run_measures_every_side_once(name: str, results: Path) -> None:
-    python("-m", "benchmarks", name, "--quick", "--threads", "1", "--compile")
-    with (results / "bench/quick" / f"{name}.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) > 8
-    assert all(float(row["median"]) > 0 for row in rows if row["metric"] != "difference")
