@@ -238,14 +238,15 @@ def _outside(measured: pd.Series, value: float, unit: str) -> str:
 
 def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The runs that one model can be fitted on, by a label: one workload on one kind of device, whatever layout, batch,
-    link, their `bucket_mb` told; without those that had more ranks than cores, and those that are no DDP, whose all-reduce it
-    models. Those with most configurations first."""
+    link, their `bucket_mb` told; without those that had more ranks than cores, and those that do not reduce all gradients as
+    they are, once for each batch, as DDP does. Those with most configurations first."""
     keys = [
         "workload", "dataset", "precision", "device_name", "hardware_id", "threads_per_rank", "emulated", "parameters",
         "bucket_mb",
     ]  # fmt: skip
     found = {}
-    modelled = runs[runs.parallel.isin(("none", "ddp"))]
+    as_they_are = runs.comm_hook.fillna("none").eq("none") & runs.accumulate.fillna(1).eq(1)
+    modelled = runs[runs.parallel.isin(("none", "ddp")) & as_they_are]
     known = usable(modelled).assign(bucket_mb=lambda own: own.bucket_mb.fillna(BUCKET_MB))
     for key, own in known.groupby(keys, dropna=False):
         workload, dataset, precision, device, hardware, *_ = key

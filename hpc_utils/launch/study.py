@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import random
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -115,7 +116,7 @@ class NotApplicable:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a study at a place, in the order in which they are measured, and what cannot be run there."""
+    """All runs of a study at a place, and what cannot be run there."""
 
     name: str
     study: Study
@@ -125,8 +126,16 @@ class Plan:
 
     @property
     def requests(self) -> list[Request]:
-        """The runs to make, in order: series may share some."""
-        return list({point.request.run_id: point.request for point in self.points}.values())
+        """The runs to make, in order: series may share some.
+
+        One repeat after another, each in an order of its own, so that a drift of the machine's speed widens the intervals
+        instead of favouring one configuration. The order is drawn from the repeat's number: it is always the same.
+        """
+        found = []
+        for repeat, own in itertools.groupby(self.points, key=lambda point: point.repeat):
+            points = list(own)
+            found += random.Random(repeat).sample(points, len(points))
+        return list({point.request.run_id: point.request for point in found}.values())
 
     @property
     def impossible(self) -> list[str]:
@@ -150,8 +159,7 @@ def read(name: str) -> Study:
 
 
 def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> Plan:
-    """The study's runs at `place` (by default this machine), repeats interleaved in time, so that a drift of the
-    machine's speed widens the intervals instead of favouring one configuration.
+    """The study's runs at `place` (by default this machine), each repeat's in the study file's order.
 
     Args:
         needs_data: its data set must be here, because runs are to be started. Else an emulated run that lacks what it
@@ -208,7 +216,7 @@ def _asked(study: Study, place: Place) -> Iterator[_Asked]:
         for values, ranks in _combinations(series, place, shared):
             yield _Asked(series.name, series.notebook, ranks, series.ranks_per_node, values, _given(shared | values))
     if study.ladder:
-        ladder, shared = study.ladder, _shared(study, study.ladder.parameters, place)
+        ladder, shared = study.ladder, _plain_loop(study, place)
         for rung in ladder.rungs(lambda changes: _refusal(study, place, changes)):
             yield _Asked(
                 rung.series, ladder.notebook, ladder.ranks, ladder.ranks_per_node, rung.changes,
@@ -219,8 +227,13 @@ def _asked(study: Study, place: Place) -> Iterator[_Asked]:
 def _refusal(study: Study, place: Place, changes: Mapping[str, Any]) -> str:
     """Why the ladder's plain loop with these changes cannot be run there; empty if it can."""
     ladder = study.ladder
-    given = _given(_shared(study, ladder.parameters, place) | changes)
+    given = _given(_plain_loop(study, place) | changes)
     return place.refusal(ladder.ranks, given, ladder.ranks_per_node)
+
+
+def _plain_loop(study: Study, place: Place) -> dict[str, Any]:
+    """The ladder's plain loop there: what the ladder says itself no place changes, or a step would change nothing."""
+    return _shared(study, study.ladder.parameters, place) | study.ladder.parameters
 
 
 def _shared(study: Study, own: Mapping[str, Any], place: Place) -> dict[str, Any]:

@@ -114,6 +114,8 @@ RUNS = (
     Column("batch_per_device", "sample", "samples a step on each rank"),
     Column("steps_per_epoch", "step", "fixed work, or empty for a pass over the data"),
     Column("bucket_mb", "MiB", "DDP's gradient bucket"),
+    Column("comm_hook", "", "what gradients are made of on the wire; none or empty: what they are"),
+    Column("accumulate", "", "micro-batches that a step's batch is cut into; empty: 1"),
     Column("precision", "", "fp32 (IEEE), tf32, bf16, fp16"),
     Column("settings", "", "hash of all other parameters: runs that differ in it are never pooled"),
     Column("device", "", "cpu, cuda, rocm or emulated"),

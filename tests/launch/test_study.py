@@ -57,6 +57,18 @@ def test_a_matrix_expands_and_repeats_are_interleaved(write) -> None:
     ]  # fmt: skip
 
 
+def test_no_configuration_is_always_measured_first(write) -> None:
+    """Else a machine that slows down within each repeat would make the last configurations look slow."""
+    plan = studies.plan(write(GOOD.replace("repeats = 2", "repeats = 6")))
+    orders = {}
+    for request in plan.requests:
+        config = request.config
+        orders.setdefault(config.repeat, []).append((config.precision, *config.batches(request.layout.ranks)))
+    assert list(orders) == [1, 2, 3, 4, 5, 6], "repeats follow each other"
+    assert len({own[0] for own in orders.values()}) > 2 and len({tuple(sorted(own)) for own in orders.values()}) == 1
+    assert plan.requests == studies.plan(write(GOOD.replace("repeats = 2", "repeats = 6"))).requests
+
+
 def test_series_share_runs_that_measure_the_same(write) -> None:
     """64 samples on one rank are strong and weak scaling's first point at once."""
     assert len(studies.plan(write(GOOD)).requests) == 2 * (4 + 1)
