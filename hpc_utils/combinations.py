@@ -75,6 +75,13 @@ def _strategy(config: RunConfig) -> Iterator[str]:
             "comm_hook=powersgd with warmup_steps=0: it remembers by DDP's buckets, which are rebuilt after the first step: "
             "let that be a warm-up's"
         )
+    if config.comm_hook == "powersgd" and config.precision == "fp16":
+        yield (
+            "comm_hook=powersgd with precision=fp16: it remembers gradients, which fp16 scales, and an overflow would stay in "
+            "them for ever: use precision=bf16, or comm_hook=fp16"
+        )
+    if config.parallel == "fsdp" and config.bucket_mb != type(config).model_fields["bucket_mb"].default:
+        yield f"bucket_mb={config.bucket_mb:g} is DDP's, and parallel='fsdp' has none: it reduces block by block"
     if config.fused_optimizer and config.parallel == "fsdp" and config.optimizer == "sgd":
         yield "fused_optimizer=true with parallel='fsdp': torch has no fused SGD of sharded weights; optimizer='adamw' has"
     if config.activation_checkpointing and config.workload == "cnn":
@@ -86,7 +93,7 @@ def _strategy(config: RunConfig) -> Iterator[str]:
 def _compilation(config: RunConfig) -> Iterator[str]:
     if config.compile == "off":
         return
-    graphs = config.compile in CUDA_GRAPHS
+    graphs = config.compile in CUDA_GRAPHS and config.device != "cpu"
     least = 3 if graphs else 1
     if config.warmup_steps < least:
         what = "one step compiles, one records CUDA graphs, one replays them" if graphs else "the first step compiles"
@@ -108,8 +115,8 @@ def _compilation(config: RunConfig) -> Iterator[str]:
         )
     if config.parallel in ("ddp", "zero1") and config.bucket_mb < 1:
         yield (
-            f"compile={config.compile!r} with bucket_mb={config.bucket_mb:g}: the compiler cuts the graph where DDP's buckets "
-            f"end, and DDP's first is of 1 MiB: give at least that"
+            f"compile={config.compile!r} with bucket_mb={config.bucket_mb:g}: so that communication overlaps, the compiler cuts "
+            f"the graph by buckets, the first of 1 MiB, which must not be larger than the others: give at least that"
         )
     if config.deterministic and config.compile == "max-autotune":
         yield "compile='max-autotune' with deterministic=true: it picks kernels by their time, others in each run"
@@ -126,8 +133,8 @@ def _emulation(config: RunConfig) -> Iterator[str]:
         yield f"profile={config.profile!r}: device='emulated' waits instead of computing, a profile shows that"
     if config.compile != "off" or config.activation_checkpointing or config.parallel in ("zero1", "fsdp"):
         yield "device='emulated' waits instead of computing: no compile, activation_checkpointing, zero1 or fsdp"
-    if config.loader != "host" or config.fused_optimizer:
-        yield "device='emulated' waits instead of loading and updating: loader=host, fused_optimizer=false"
+    if config.loader != "host" or config.fused_optimizer or config.cutout:
+        yield "device='emulated' waits instead of loading and updating: loader=host, fused_optimizer=false, cutout=0"
     if config.accumulate > 1:
         yield f"accumulate={config.accumulate}: device='emulated' waits for whole batches, as its profile was measured"
 

@@ -121,7 +121,7 @@ class RunConfig(BaseModel):
     prefetch_factor: PositiveInt = knob(2, "batches that each loader worker keeps ready", unit="batch")
     persistent_workers: bool = knob(True, "loader workers live on from epoch to epoch")
     pin_memory: bool = knob(
-        True, "batches for a GPU wait in page-locked memory, from which copies run beside training"
+        True, "batches for a GPU wait in page-locked memory: the host need not wait until they are copied"
     )
     eval_batch: int = knob(512, "samples a step on each rank in evaluation", unit="sample", gt=0)
     deterministic: bool = knob(False, "deterministic kernels: for debugging, not for performance studies")

@@ -13,6 +13,7 @@ from hpc_utils import paths
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.launch.lifeline import die_with_parent, end_tree
 from hpc_utils.launch.probe import MARK, environment
+from hpc_utils.records.compute_profile import not_plain
 from hpc_utils.records.folder import read_json
 
 
@@ -34,6 +35,10 @@ def measure(config: RunConfig, batches: Sequence[int], repeats: int) -> Path:
 
     if config.device == "emulated":
         raise ConfigError("device='emulated' computes nothing that could be measured: device=auto, cpu or cuda")
+    if turned := not_plain(config):
+        raise ConfigError(
+            f"{', '.join(turned)}: a compute profile is of the plain step, which an emulated device waits for"
+        )
     if not batches or min(batches) < 1 or repeats < 1:
         raise ConfigError(f"batches {list(batches)}, {repeats} repeats: at least one of each, from 1 on")
     if ":" not in config.workload:

@@ -29,6 +29,9 @@ COMPUTED = (
     "channels_last",
 )  # fmt: skip
 
+# Knobs that would make another step of it, which no emulated device has: a profile is of the step without them.
+PLAIN = ("compile", "activation_checkpointing", "accumulate", "loader", "fused_optimizer", "cutout")
+
 
 class NotMeasured(ValueError):
     """A point lies too far from all that was measured; the message says how far that reaches."""
@@ -88,6 +91,12 @@ def computed(config: RunConfig) -> dict[str, Any]:
     """What of `config` a profile must agree with; of a user's own workload its file too."""
     known = measured(config.model_copy(update={"global_batch": 1, "batch_per_device": None}), 1)
     return {name: known[name] for name in COMPUTED} | {"source": known.get("source", "")}
+
+
+def not_plain(config: RunConfig) -> list[str]:
+    """Which of the knobs `PLAIN` are turned, as `name=value`."""
+    given = {name: getattr(config, name) for name in PLAIN}
+    return [f"{name}={value}" for name, value in given.items() if value != RunConfig.model_fields[name].default]
 
 
 def newest(config: RunConfig, machine: str, results: Path | None = None) -> Profile | None:

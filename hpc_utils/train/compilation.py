@@ -18,6 +18,8 @@ def require(config: RunConfig, device: torch.device) -> None:
     Raises:
         ConfigError: with the reason.
     """
+    if config.device == "emulated":  # its profile was measured where it could be computed
+        return
     why = capability.of_device(config.precision, config.compile, gpu=device.type == "cuda")
     ampere = device.type != "cuda" or (not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0))
     if config.precision == "tf32" and not (why or ampere):
@@ -36,7 +38,7 @@ class Compiled:
     """A model's forward pass compiled in place, its parameters' names as they were; and what became of it.
 
     `forward` is replaced and not the call: hooks stay outside, and `nn.Module.compile` passes over an `nn.Sequential`
-    (torch 2.13). DDP, put around it, has Dynamo cut the graph where its buckets end, so that communication still
+    (torch 2.13). DDP, put around it, has Dynamo cut the graph into pieces of a bucket's size, so that communication still
     overlaps with the backward pass (PyTorch docs, "Distributed Data Parallel", TorchDynamo DDPOptimizer).
     """
 

@@ -33,7 +33,7 @@ class ImageSource:
         padding: pixels to shift by at most in a random crop; 0: none.
         flip: mirror half of the images.
         cutout: edge of the square that is blanked, in pixels; 0: none.
-        pin_memory: move batches to a GPU from page-locked memory, beside what it computes.
+        pin_memory: move batches to a GPU from page-locked memory, so that the host need not wait for it.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from hpc_utils.signals import HEEDED
 
 from . import augment, randomness
 from .images import DeviceImages, ImageSamples, Numbered
-from .workload import ArraySource, Batch, Workload
+from .workload import ArraySource, Batch, Workload, WorkloadError
 
 
 class Loader:
@@ -42,6 +42,11 @@ class Loader:
         if config.loader == "workers":
             samples = ImageSamples(source)
             self._loader = self._sample_by_sample(samples, samples.collate, config)
+        elif isinstance(source, ArraySource) and config.loader_workers:
+            raise WorkloadError(
+                f"loader_workers={config.loader_workers}: the data of {config.workload!r} make whole batches themselves "
+                f"(`batch`), without workers; use loader_workers=0"
+            )
         elif not isinstance(source, DeviceImages | ArraySource):
             self._loader = self._sample_by_sample(_Keyed(source, config.seed), workload.collate, config)
 

@@ -18,7 +18,7 @@ from hpc_utils.records import atomic
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, require_same_request
 from hpc_utils.records.identity import measured
 
-from . import activation_checkpointing, compilation, operations, optim, precision, randomness
+from . import activation_checkpointing, compilation, memory, operations, optim, precision, randomness
 from .agreement import Wish
 from .checkpoint import CheckpointError, on_host
 from .keeper import Keeper
@@ -133,6 +133,7 @@ class Trainer:
         self.test_loader = Loader(self.workload.test, self.workload, config, device)
         self.peak_lr = config.scaled_lr(global_batch)
         self.strategy = spread(self.model, config, ranks)
+        memory.reset_peak(device)  # sharding begins with the whole model, which training then does not need
         self._fresh_optimizer()
         self.keeper = Keeper(config, ranks, recorder, heard)
         self.epoch, self.step = 1, 0

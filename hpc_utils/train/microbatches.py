@@ -15,11 +15,16 @@ def cut(batch: Batch, parts: int) -> list[Batch]:
     Tensors without dimensions, and what is no tensor, tuple, list or dict, are in each of them.
 
     Raises:
-        WorkloadError: a tensor's first dimension is not the batch's.
+        WorkloadError: a tensor's first dimension is not the batch's, or the batch has not so many equal parts.
     """
     if parts == 1:
         return [batch]
     size = batch_size(batch[1])
+    if size % parts:
+        raise WorkloadError(
+            f"accumulate={parts} does not divide a batch of {size} samples, which the workload's data gave: give batches of "
+            f"the size asked for, or use accumulate=1"
+        )
     share = size // parts
     return [_between(batch, part * share, (part + 1) * share, size) for part in range(parts)]
 

@@ -67,6 +67,10 @@ def test_what_measures_is_no_rank_of_whatever_launched_us(monkeypatch: pytest.Mo
         (["--batches", "8;16"], "8,16,32"),
         (["--repeats", "0"], "at least one"),
         (["-p", "device=emulated", "-p", "evaluate_every=0"], "computes nothing"),
+        (
+            ["-p", "compile=default", "-p", "accumulate=2"],
+            "compile=default, accumulate=2: a compute profile is of the plain",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused(results: Path, arguments: list[str], words: str) -> None:

@@ -37,6 +37,7 @@ RUNS = {
     "fsdp": CNN | {"parallel": "fsdp"},
     "fsdp, accumulated": CNN | {"parallel": "fsdp", "accumulate": 4},
     "powersgd": CNN | {"comm_hook": "powersgd", "epochs": 4, "steps_per_epoch": 20},
+    "powersgd, small buckets": CNN | {"comm_hook": "powersgd", "bucket_mb": 0.05, "epochs": 4, "steps_per_epoch": 20},
     "fp16": CNN | {"precision": "fp16", "epochs": 1},
     "fp16 fsdp": CNN | {"precision": "fp16", "epochs": 1, "parallel": "fsdp"},
     "own": OWN,

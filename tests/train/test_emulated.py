@@ -12,7 +12,7 @@ import torch
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import probes
 from hpc_utils.records.compute_profile import NotMeasured, Profile, interpolate
-from hpc_utils.train import emulated, train
+from hpc_utils.train import compilation, emulated, train
 from hpc_utils.train.resolve import resolve
 
 from .waits import BRIEF, READY, SECONDS, keep
@@ -29,6 +29,11 @@ def test_the_model_is_the_real_one_but_for_what_it_computes(config: RunConfig) -
     shapes = [[(name, p.shape) for name, p in one.named_parameters()] for one in (real, model)]
     assert shapes[0] == shapes[1]
     assert model.state_dict().keys() == real.state_dict().keys()
+
+
+def test_a_processor_that_waits_needs_no_tensor_cores(config: RunConfig) -> None:
+    """TF32 is what the device that it stands for computed in."""
+    compilation.require(config.model_copy(update={"precision": "tf32"}), torch.device("cpu"))
 
 
 def test_gradients_are_ready_when_they_were_measured_to_be(config: RunConfig) -> None:

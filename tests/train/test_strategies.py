@@ -17,6 +17,7 @@ from hpc_utils.records import checks
 from hpc_utils.train import WorkloadError
 from hpc_utils.train.blocks import blocks
 from hpc_utils.train.microbatches import cut
+from hpc_utils.train.parallel import hooks
 from hpc_utils.train.vision import MODELS
 
 from . import stacked
@@ -79,9 +80,10 @@ def test_halved_gradients_train_nearly_the_same(two, name: str) -> None:
     assert 1e-6 < distance(two.weights(name), two.weights("ddp")) < 2e-3
 
 
-def test_powersgd_sends_other_gradients_and_learns(two) -> None:
+@pytest.mark.parametrize("name", ["powersgd", "powersgd, small buckets"])
+def test_powersgd_sends_other_gradients_and_learns(two, name: str) -> None:
     assert distance(two.weights("straight powersgd"), two.weights("straight ddp")) > 1e-3, "it was not compressed"
-    accuracy = two.tables("powersgd")["epochs"].test_accuracy
+    accuracy = two.tables(name)["epochs"].test_accuracy
     assert accuracy.iloc[-1] > 0.8
 
 
@@ -184,6 +186,8 @@ def test_a_batch_of_anything_is_cut_along_its_samples() -> None:
 def test_a_tensor_that_is_not_the_batchs_is_refused() -> None:
     with pytest.raises(WorkloadError, match=r"one of 4 samples holds a tensor of shape \(3, 3\)"):
         cut((torch.zeros(3, 3), torch.zeros(4)), 2)
+    with pytest.raises(WorkloadError, match="accumulate=4 does not divide a batch of 6 samples"):
+        cut((torch.zeros(6, 3), torch.zeros(6)), 4)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +204,20 @@ def test_blocks_are_what_a_model_is_a_stack_of(make: Callable[[], nn.Module], fo
     assert {name: names.count(name) for name in names} == found
 
 
-def test_powersgd_without_a_warm_up_is_refused() -> None:
-    with pytest.raises(ConfigError, match="powersgd with warmup_steps=0"):
-        RunConfig(comm_hook="powersgd", warmup_steps=0)
+@pytest.mark.parametrize(
+    ("knobs", "why"),
+    [
+        ({"comm_hook": "powersgd", "warmup_steps": 0}, "powersgd with warmup_steps=0"),
+        ({"comm_hook": "powersgd", "precision": "fp16"}, "remembers gradients, which fp16 scales"),
+        ({"parallel": "fsdp", "bucket_mb": 50}, "bucket_mb=50 is DDP's, and parallel='fsdp' has none"),
+    ],
+)
+def test_what_would_learn_or_change_nothing_is_refused(knobs: dict, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        RunConfig(**knobs)
+
+
+def test_powersgd_on_a_cpu_is_refused_where_torch_would_wait_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES="):
+        hooks.register(None, "powersgd", torch.device("cpu"))

@@ -146,6 +146,28 @@ def test_data_sets_of_arrays_make_whole_batches_and_others_do_not() -> None:
     assert not isinstance([1, 2], ArraySource)
 
 
+def test_workers_for_data_that_make_whole_batches_themselves_are_refused(module: Callable) -> None:
+    module(
+        "outside",
+        OUTSIDE
+        + """
+    class Whole:
+        def __len__(self):
+            return 96
+
+        def batch(self, indices, epoch, device):
+            return torch.zeros(len(indices), 4), indices
+
+    def whole():
+        return Workload(model=lambda: nn.Linear(4, 96), train=Whole(), test=Whole(), loss=nn.functional.cross_entropy)
+""",
+    )
+    with pytest.raises(
+        WorkloadError, match="loader_workers=1: the data of 'outside:whole' make whole batches themselves"
+    ):
+        fit(**OWN | {"workload": "outside:whole"}, loader_workers=1)
+
+
 @pytest.mark.parametrize(("channels", "flip"), [(1, False), (3, True)])
 def test_only_natural_images_are_mirrored_and_only_those_trained_on(monkeypatch, channels: int, flip: bool) -> None:
     pixels = np.zeros((4, 16, 16, channels), np.uint8)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict as whole
@@ -20,14 +22,15 @@ from ..checkpoint import on_host
 from ..workload import WorkloadError
 from .strategy import Strategy
 
-LEAST = 2**20  # B that are worth a message of their own, as DDP's first bucket; smaller blocks go with the root
+LEAST = 2**20  # B that are worth a message of their own, as a bucket of DDP's; smaller blocks go with the root
 
 
 class Fsdp(Strategy):
     """PyTorch's FSDP2, `fully_shard`, on the model's blocks and the rest: stage 3 of ZeRO (Rajbhandari et al. 2020).
 
     Mixed precision stays autocast's, not FSDP's own policy: that would have batch norm and the reduction of gradients in
-    bf16 or fp16 too, and the same knob would mean other arithmetic than under DDP. Hence weights travel in fp32.
+    bf16 or fp16 too, and the same knob would mean other arithmetic than under DDP. Hence weights travel in fp32, and autocast
+    keeps what it casts of a whole model until the backward pass: two bytes a parameter on each rank that are not spread.
 
     Weights are contiguous whatever `channels_last` says, as FSDP2 wants them; images, and so activations, follow it.
     """
@@ -41,7 +44,7 @@ class Fsdp(Strategy):
             value.data = value.data.contiguous()
             dist.broadcast(value.data, 0)  # as DDP does
         if self.ranks.is_main:
-            self.plain = copy.deepcopy(model).to("meta")
+            self.plain = _without_data(model)
         mesh = init_device_mesh(self.ranks.device.type, (self.ranks.world_size,))
         for block in _apart(model):
             fully_shard(block, mesh=mesh)
@@ -104,6 +107,18 @@ class Fsdp(Strategy):
             return value
         full = value.full_tensor()
         return full.cpu() if self.ranks.is_main else None
+
+
+def _without_data(model: nn.Module) -> nn.Module:
+    """A copy on the meta device, for which no memory is needed on the way."""
+    values = itertools.chain(model.parameters(), model.buffers())
+    known = {id(value): _meta(value) for value in values}
+    return copy.deepcopy(model, known)
+
+
+def _meta(value: Tensor) -> Tensor:
+    empty = torch.empty_like(value, device="meta")
+    return nn.Parameter(empty, value.requires_grad) if isinstance(value, nn.Parameter) else empty
 
 
 def _apart(model: nn.Module) -> Iterator[nn.Module]:

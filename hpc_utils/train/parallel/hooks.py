@@ -60,8 +60,13 @@ def register(wrapped: DistributedDataParallel, name: str, device: torch.device) 
     if name == "none":
         return None
     if name == "powersgd":
+        if device.type == "cpu" and torch.cuda.is_available():
+            raise ConfigError(
+                "comm_hook='powersgd' on a CPU: torch's hook waits for a GPU wherever it sees one, also for gradients on the "
+                "host; hide the GPUs (CUDA_VISIBLE_DEVICES=), or use comm_hook='fp16'"
+            )
         factors = Factors(None, matrix_approximation_rank=RANK, start_powerSGD_iter=2)  # the earliest that it allows
-        wrapped.register_comm_hook(factors, powerSGD_hook.powerSGD_hook)
+        wrapped.register_comm_hook(factors, powersgd_in_turn if device.type == "cpu" else powerSGD_hook.powerSGD_hook)
         return factors
     if name == "bf16" and device.type == "cpu":
         _require_bf16()
@@ -70,6 +75,17 @@ def register(wrapped: DistributedDataParallel, name: str, device: torch.device) 
     hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[name]
     wrapped.register_comm_hook(None, hook)
     return None
+
+
+def powersgd_in_turn(factors: Factors, bucket: dist.GradBucket) -> Future[Tensor]:
+    """`powerSGD_hook` for gloo, one bucket after the other; so its communication hides behind nothing.
+
+    Its later reductions start in the callback of the first, on gloo's threads: with two buckets under way their order
+    would differ between ranks, which gloo matches by order, and all threads could wait for each other.
+    """
+    future = powerSGD_hook.powerSGD_hook(factors, bucket)
+    future.wait()
+    return future
 
 
 def bf16_on_host(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> Future[Tensor]:

@@ -43,6 +43,7 @@ class Zero1(Ddp):
 
     def load_optimizer_state(self, optimizer: ZeroRedundancyOptimizer, state: dict[str, Any]) -> None:
         optimizer.load_state_dict(state)
+        optimizer.state.clear()  # a second copy of this rank's share, which nothing reads
         for (
             group
         ) in optimizer.optim.param_groups:  # it puts step counts on the host, where these do not look for them
