@@ -14,13 +14,11 @@ import numpy as np
 import pandas as pd
 
 from . import ladder
+from .stats import CONFIDENCE
 from .targets import Targets
 
 EQUAL, DIFFERS, UNKNOWN = "equal within", "differs", "not enough evidence"
-TWO_ONE_SIDED, TWO_SIDED = (
-    0.90,
-    0.95,
-)  # confidence of the interval that must lie in the margin; that must leave out zero
+TWO_ONE_SIDED = 0.90  # confidence of the interval that must lie in the margin: each side may err in 5 %
 COLUMNS = ["step", "measure", "plain", "changed", "difference", "low", "high", "margin", "repeats", "verdict"]
 
 
@@ -50,7 +48,7 @@ def judge(differences: np.ndarray, margin: float) -> Judged:
     if len(differences) < 2:
         return Judged(mean, np.nan, np.nan, len(differences), UNKNOWN)
     low, high = _interval(differences, TWO_ONE_SIDED)
-    wide = _interval(differences, TWO_SIDED)
+    wide = _interval(differences, CONFIDENCE)
     verdict = DIFFERS if wide[0] > 0 or wide[1] < 0 else UNKNOWN
     if -margin < low and high < margin:
         verdict = EQUAL
@@ -58,9 +56,14 @@ def judge(differences: np.ndarray, margin: float) -> Judged:
 
 
 def table(
-    runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any], targets: Targets | None = None
+    runs: pd.DataFrame,
+    epochs: pd.DataFrame,
+    study: Mapping[str, Any],
+    targets: Targets | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """One row a cumulative rung of a study's ladder and measure, against the plain loop, paired by repeat (one seed each).
+    """One row a rung of `labels` ({series: step}; default: the cumulative ones) and measure, against the plain loop, paired by
+    repeat (one seed each).
 
     Columns: step; measure ("accuracy": of the test samples, at the end, a share; "loss": of the test samples, or where
     none were evaluated of the last epoch's training, differences relative to the plain loop's); plain, changed (means);
@@ -68,7 +71,7 @@ def table(
     """
     targets, rungs = targets or Targets.of(study), final(runs, epochs, study)
     rows, plain = [], rungs[rungs.series == study["ladder"]["plain"]].set_index("repeat")
-    for step, series in ladder.path(study)[1:]:
+    for series, step in (labels or {series: step for step, series in ladder.path(study)[1:]}).items():
         own = rungs[rungs.series == series].set_index("repeat")
         for measure, margin in (("accuracy", targets.accuracy_margin), ("loss", targets.loss_margin)):
             both = pd.concat({"changed": own[measure], "plain": plain[measure]}, axis=1).astype(float).dropna()

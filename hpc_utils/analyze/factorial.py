@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from .points import unwatched
+from .points import of_one_state, unwatched
 from .stats import CONFIDENCE
 from .targets import MET, MISSED, UNDECIDED
 
@@ -32,19 +32,21 @@ class Design:
     """A study's series as a full factorial.
 
     Attributes:
-        levels: {factor: its values in the study file's order; the first is the reference}.
+        levels: {factor: its values in the study file's order}.
         values: one row a measured point and repeat: the factors, repeat, throughput.
-        left_out: why levels are not there, a line each.
+        reference: the first value of each factor as planned, whether it was measured or not.
+        left_out: why levels, repeats or runs are not there, a line each.
     """
 
     levels: dict[str, list[Any]]
     values: pd.DataFrame
+    reference: dict[str, Any]
     left_out: list[str] = field(default_factory=list)
 
 
 class Best(NamedTuple):
     """The fastest point against the reference: gain (a factor of throughput) with its interval, wide enough for having
-    been chosen among all; verdict on the study's target."""
+    been chosen among all (NaN of one repeat, and of the reference itself); verdict on the study's target, and why."""
 
     point: dict[str, Any]
     reference: dict[str, Any]
@@ -52,6 +54,7 @@ class Best(NamedTuple):
     low: float
     high: float
     verdict: str
+    why: str
 
 
 def design(runs: pd.DataFrame, study: Mapping[str, Any], series: str = "") -> Design:
@@ -71,12 +74,12 @@ def design(runs: pd.DataFrame, study: Mapping[str, Any], series: str = "") -> De
     index = pd.DataFrame(
         [{"run_id": run["run_id"], "repeat": run["repeat"]} | {name: run["parameters"][name] for name in levels}
          for run in planned]
-    )  # fmt: skip
-    measured = unwatched(runs)[["run_id", "throughput"]]
-    gone = {(name, str(point[name])) for point in barred for name in levels if name in point}
-    known = {(name, str(value)) for name, own in levels.items() for value in own}
-    left_out = [f"{name}={value} is not applicable there" for name, value in sorted(gone - known)]
-    return Design(levels, index.merge(measured, on="run_id").drop(columns="run_id"), left_out)
+    ).drop_duplicates("run_id")  # fmt: skip
+    measured, left_out = of_one_state(unwatched(runs[runs.run_id.isin(index.run_id)]))
+    gone = _distinct((name, point[name]) for point in barred for name in levels if name in point)
+    left_out += [f"{name}={value} is not applicable there" for name, value in gone if value not in levels[name]]
+    values = index.merge(measured[["run_id", "throughput"]], on="run_id").drop(columns="run_id")
+    return Design(levels, values, {name: own[0] for name, own in levels.items()}, left_out)
 
 
 def designs(runs: pd.DataFrame, study: Mapping[str, Any]) -> dict[str, Design]:
@@ -94,20 +97,49 @@ def designs(runs: pd.DataFrame, study: Mapping[str, Any]) -> dict[str, Design]:
 
 
 def complete(found: Design) -> Design:
-    """The part of a design that was measured completely, in every repeat: without the levels that have most gaps.
+    """The part of a design that was measured completely, in every repeat: that which keeps most runs, with two repeats if any
+    has so many.
 
-    Repeats that were broken off go first; `left_out` says what went with them, and names points that are missing.
+    Tried are all repeats, all but the one that lacks most points, and so on; of each what is left without the levels that
+    have most gaps. `left_out` says what went, and names points that are missing.
 
     Raises:
         Incomplete: nothing is left.
     """
+    counts = found.values.groupby("repeat").size().sort_values(ascending=False, kind="stable")
+    kept, refusal = [], None
+    for many in range(len(counts), 0, -1):
+        try:
+            kept.append(_without_gaps(_only(found, counts, many)))
+        except Incomplete as why:
+            refusal = refusal or why
+    if not kept:
+        raise refusal or Incomplete("nothing is complete: no run of it was measured")
+    return max(kept, key=_worth)
+
+
+def _worth(found: Design) -> tuple[bool, int, int]:
+    """Two repeats come first, then runs, then points: the design as it was planned."""
+    repeats = found.values.repeat.nunique()
+    return repeats > 1, len(found.values), -repeats
+
+
+def _only(found: Design, counts: pd.Series, many: int) -> Design:
+    """The `many` repeats with most points; `counts`: points of each repeat, falling."""
+    points = int(np.prod([len(own) for own in found.levels.values()]))
+    lines = [
+        f"repeat {repeat} is left out: {count} of its {points} points were measured"
+        for repeat, count in counts[many:].items()
+    ]
+    values = found.values[found.values.repeat.isin(counts.index[:many])]
+    return replace(found, values=values, left_out=[*found.left_out, *lines])
+
+
+def _without_gaps(found: Design) -> Design:
+    """Without the levels that have most gaps, one after another; `Incomplete` if no factor is left."""
     levels, left_out = {name: list(own) for name, own in found.levels.items()}, list(found.left_out)
-    repeats = _best_repeats(found)
-    values = found.values[found.values.repeat.isin(repeats)]
-    for repeat, own in found.values.groupby("repeat"):
-        if repeat not in repeats:
-            left_out.append(f"repeat {repeat} is left out: only {len(own)} of its points were measured")
-    while gaps := _gaps(Design(levels, values)):
+    values = found.values
+    while gaps := _gaps(replace(found, levels=levels, values=values)):
         lacking = {(name, value): sum(gap[name] == value for gap in gaps) * len(own)
                    for name, own in levels.items() for value in own}  # fmt: skip
         # The level of whose points most are missing; of equals the one farthest from the reference.
@@ -123,7 +155,7 @@ def complete(found: Design) -> Design:
             del levels[name]
     if not levels:
         raise Incomplete(f"no knob has two values with all their points: {_named(_gaps(found))}")
-    return Design(levels, values.drop_duplicates([*levels, "repeat"]), left_out)
+    return replace(found, levels=levels, values=values, left_out=left_out)
 
 
 def effects(found: Design) -> pd.DataFrame:
@@ -216,7 +248,9 @@ def interactions(found: Design) -> pd.DataFrame:
 def best(found: Design, target: float) -> Best:
     """The fastest point against the reference (each factor's first level), and whether that gains `target` (0.2: 20 %).
 
-    It is chosen among all by the runs that judge it: so the interval holds for all points at once (Bonferroni).
+    It is chosen among all by the runs that judge it: so the interval holds for all points at once (Bonferroni). "missed" is
+    said where no point can reach the target by these intervals. If the reference was left out as incomplete, the target is
+    undecided, and the gain one over the first levels that are left.
     """
     cube = _cube(found)
     logs = cube.mean(axis=-1)
@@ -225,11 +259,21 @@ def best(found: Design, target: float) -> Best:
     half = _half(cube, 2 / cube.shape[-1], tests=logs.size - 1)
     point = {name: levels[number] for (name, levels), number in zip(found.levels.items(), at, strict=True)}
     reference = {name: levels[0] for name, levels in found.levels.items()}
-    if not any(at):
-        return Best(point, reference, 1.0, np.nan, np.nan, MISSED)
-    low, high = np.exp([log - half, log + half])
-    verdict = MET if low >= 1 + target else MISSED if high < 1 + target else UNDECIDED
-    return Best(point, reference, float(np.exp(log)), float(low), float(high), verdict)
+    low, high = (float(np.exp(log + side * half)) if any(at) else np.nan for side in (-1, 1))
+    most = float(np.exp(logs.flat[1:].max() - logs.flat[0] + half))  # of any other point
+    given_up = {name: value for name, value in found.reference.items() if value not in found.values[name].tolist()}
+    if given_up:
+        named = ", ".join(f"{name}={value}" for name, value in given_up.items())
+        verdict, why = UNDECIDED, f"the reference ({named}) was not measured completely"
+    elif np.isnan(half):
+        verdict, why = UNDECIDED, "a single repeat: nobody knows how sure that is"
+    elif low >= 1 + target:
+        verdict, why = MET, "the interval lies above it"
+    elif most < 1 + target:
+        verdict, why = MISSED, "every point's interval lies below it"
+    else:
+        verdict, why = UNDECIDED, "the interval straddles it, more repeats narrow it"
+    return Best(point, reference, float(np.exp(log)), low, high, verdict, why)
 
 
 # -- the cube of logs -------------------------------------------------------------------------------------------
@@ -258,12 +302,6 @@ def _gaps(found: Design) -> list[dict[str, Any]]:
         point for point in points if each.get(point if len(names) > 1 else point[0], set()) != (repeats or {1})
     ]
     return [dict(zip(names, point, strict=True)) for point in lacking]
-
-
-def _best_repeats(found: Design) -> list[int]:
-    """Repeats that hold as many points as the fullest: one that was broken off is no block."""
-    counts = found.values.groupby("repeat").size()
-    return sorted(counts[counts == counts.max()].index) if len(counts) else []
 
 
 def _over(pooled: np.ndarray, chosen: tuple[int, ...]) -> np.ndarray:

@@ -1,7 +1,9 @@
 """A ladder's gains: what each change gives alone, after the ones before it, and all together; and what it costs.
 
-Every gain is the ratio of two runs of the same repeat, which were measured one soon after the other and from the same
-seed: what slows the machine for a while, slows both. The interval (95 %) is that of `stats.median` over these ratios.
+Every gain is the ratio of two runs of the same repeat and seed. `hpc study run` measures a repeat's runs one soon after the
+other: what slows the machine for a while, slows both. On a cluster each run may be its own array task, beside the other or
+on another node: then only the seed is shared, and what differs between nodes is in the interval. That (95 %) is
+`stats.median`'s over these ratios, each by itself: of twenty intervals one may miss by chance.
 """
 
 from __future__ import annotations
@@ -13,20 +15,22 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .points import step_seconds, unwatched
+from .points import memory_bytes, of_one_state, step_seconds, unwatched
+from .work import PHASES
 
-PHASES = ["data", "forward", "backward", "optimizer"]
+FASTER, SLOWER, NOISE, SINGLE = "faster", "slower", "not told from noise", "a single run"
 GAINS = ["alone", "marginal", "together"]
 COSTS = ["memory", "warmup"]
 SPEED = ["throughput", "low", "high", "repeats"]
 SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high")]
-COLUMNS = ["step", "about", "parameters", "why", *SEVERAL, "repeats", *COSTS]
+COLUMNS = ["step", "about", "parameters", "why", "before", *SEVERAL, "repeats", *COSTS]
 
 
 class Best(NamedTuple):
-    """The fastest rung: its series and steps, and its throughput over the plain loop's."""
+    """The fastest rung: its series, its name ("up to NAME", "NAME alone") and steps, and its throughput over the plain loop's."""
 
     series: str
+    name: str
     steps: tuple[str, ...]
     gain: stats.Estimate
 
@@ -35,15 +39,21 @@ def rungs(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
     """One row a rung and repeat, of a study's ladder: a run may be several rungs, if they are one configuration.
 
     Columns: `series` (plain, alone-NAME, upto-NAME) in front of those of `runs`, and memory_bytes (of tensors on the
-    accelerator where there is one, else resident). Without the runs that a profiler watched.
+    accelerator where there is one, else resident). Without the runs that a profiler watched, and those that `left_out`
+    names.
     """
     ladder = study["ladder"]
     names = [ladder["plain"], *(step[kind] for kind in ("alone", "upto") for step in ladder["steps"] if step[kind])]
     order = {name: number for number, name in enumerate(names)}
     index = [(run["series"], run["run_id"]) for run in study["runs"] if run["series"] in order]
-    found = pd.DataFrame(index, columns=["series", "run_id"]).merge(unwatched(runs), on="run_id")
-    found["memory_bytes"] = pd.to_numeric(found.peak_allocated_bytes).fillna(pd.to_numeric(found.peak_rss_bytes))
+    found = pd.DataFrame(index, columns=["series", "run_id"]).merge(_measured(runs, study)[0], on="run_id")
+    found["memory_bytes"] = memory_bytes(found)["peak"]
     return found.sort_values(["series", "repeat"], key=lambda own: own.map(order) if own.name == "series" else own)
+
+
+def left_out(runs: pd.DataFrame, study: Mapping[str, Any]) -> list[str]:
+    """What `rungs` leaves out because other code, another torch or another machine measured it, in a line; or nothing."""
+    return _measured(runs, study)[1]
 
 
 def path(study: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -67,26 +77,36 @@ def gain(table: pd.DataFrame, series: str, against: str, column: str = "throughp
     return stats.median(ratios) if len(ratios) else stats.Estimate(np.nan, np.nan, np.nan, 0)
 
 
+def verdict(low: float, high: float) -> str:
+    """What a factor's 95 % interval tells: `FASTER`, `SLOWER`, `NOISE` (1 is in it), or of a single run nothing (`SINGLE`)."""
+    if np.isnan(low):
+        return SINGLE
+    return FASTER if low > 1 else SLOWER if high < 1 else NOISE
+
+
 def gains(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
     """One row a step, in the ladder's order.
 
-    Columns: step, about, parameters; why (it cannot be run there, or ""); its gain `alone` over the plain loop,
-    `marginal` over the rung before, and of all up to it `together`, factors of throughput, each with `_low` and
-    `_high`; repeats (pairs behind `together`); what it costs in the cumulative order: memory (factor of the peak of
-    the rung before), warmup (s more than that before the clock starts, compilation included). NaN: not measured.
+    Columns: step, about, parameters; why (it cannot be run there, or ""); before (the nearest rung below that was
+    measured, by its step); its gain `alone` over the plain loop, `marginal` over the rung before, and of all up to it
+    `together`, factors of throughput, each with `_low` and `_high`; repeats (pairs behind `together`); what it costs in
+    the cumulative order: memory (factor of the peak of the rung before), warmup (s more than that before the clock starts,
+    compilation included). NaN: not measured.
     """
     table, ladder = rungs(runs, study), study["ladder"]
-    rows, before = [], ladder["plain"]
+    rows, below, before = [], ladder["plain"], ladder["plain"]
     for step in ladder["steps"]:
-        row = {name: step[name] for name in ("about", "parameters", "why")} | {"step": step["name"], "repeats": 0}
+        row = {name: step[name] for name in ("about", "parameters", "why")}
+        row |= {"step": step["name"], "before": before, "repeats": 0}
         estimates = {"alone": gain(table, step["alone"], ladder["plain"])}
         if step["upto"]:
-            estimates["marginal"] = gain(table, step["upto"], before)
+            estimates["marginal"] = gain(table, step["upto"], below)
             estimates["together"] = gain(table, step["upto"], ladder["plain"])
             row["repeats"] = estimates["together"].repeats
-            row["memory"] = gain(table, step["upto"], before, "memory_bytes").value
-            row["warmup"] = _median(table, step["upto"], "warmup_seconds") - _median(table, before, "warmup_seconds")
-            before = step["upto"]
+            row["memory"] = gain(table, step["upto"], below, "memory_bytes").value
+            row["warmup"] = _median(table, step["upto"], "warmup_seconds") - _median(table, below, "warmup_seconds")
+            if (table.series == step["upto"]).any():
+                below, before = step["upto"], step["name"]
         for name, found in estimates.items():
             row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
         rows.append(row)
@@ -99,10 +119,13 @@ def best(runs: pd.DataFrame, study: Mapping[str, Any]) -> Best | None:
     It is the best of several by the same runs that say how good it is: its gain is a little flattered.
     """
     table, ladder = rungs(runs, study), study["ladder"]
-    made = {step["upto"]: _up_to(ladder, step["name"]) for step in ladder["steps"] if step["upto"]}
-    made |= {step["alone"]: (step["name"],) for step in ladder["steps"] if step["alone"] not in made}
-    found = [Best(series, steps, gain(table, series, ladder["plain"])) for series, steps in made.items()]
-    found = [Best(ladder["plain"], (), gain(table, ladder["plain"], ladder["plain"])), *found]
+    made = [(ladder["plain"], "plain loop", ())]
+    for kind, name in (("upto", "up to {}"), ("alone", "{} alone")):
+        for step in ladder["steps"]:
+            if step[kind]:
+                steps = _up_to(ladder, step["name"]) if kind == "upto" else (step["name"],)
+                made.append((step[kind], name.format(step["name"]), steps))
+    found = [Best(*rung, gain(table, rung[0], ladder["plain"])) for rung in made]
     measured = [one for one in found if one.gain.repeats]
     return max(measured, key=lambda one: one.gain.value) if measured else None
 
@@ -126,12 +149,15 @@ def speeds(runs: pd.DataFrame, study: Mapping[str, Any], labels: Mapping[str, st
 def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
     """Where a mean step's time goes on each cumulative rung: step, then ms of `PHASES`, medians over the repeats.
 
-    The phases are those of the sampled steps, weighted by each epoch's steps.
+    Each epoch's mean step is split as its sampled steps are, the epochs weighted by their steps. An epoch's first step is
+    always sampled: what it alone does (a loader that starts) weighs too much in the split, but not in the sum.
     """
     table, rows = rungs(runs, study), []
     for step, series in path(study):
         own = epochs[epochs.run_id.isin(table.run_id[table.series == series])]
-        weighted = own[[f"{name}_seconds" for name in PHASES]].astype(float).mul(own.steps, axis=0)
+        sampled = own[[f"{name}_seconds" for name in PHASES]].astype(float)
+        whole = (own.step_mean.astype(float) / sampled.sum(axis=1)).where(sampled.notna().all(axis=1), 1.0)
+        weighted = sampled.mul(own.steps * whole, axis=0)
         each = weighted.groupby(own.run_id).sum(min_count=1).div(own.groupby("run_id").steps.sum(), axis=0)
         if len(each):
             rows.append({"step": step} | {name: 1e3 * each[f"{name}_seconds"].median() for name in PHASES})
@@ -159,6 +185,16 @@ def learning(
             "accuracy": pd.to_numeric(joined.test_accuracy),
         }
     )  # fmt: skip
+
+
+def _measured(runs: pd.DataFrame, study: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str]]:
+    """The ladder's runs by one state of the code and machine, each once; and what was left out."""
+    series = {
+        study["ladder"]["plain"],
+        *(step[kind] for step in study["ladder"]["steps"] for kind in ("alone", "upto")),
+    }
+    own = {run["run_id"] for run in study["runs"] if run["series"] in series}
+    return of_one_state(unwatched(runs[runs.run_id.isin(own)]))
 
 
 def _up_to(ladder: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ SAME = [
 ]  # fmt: skip
 # Repeats of one point are also equal in these: the same ranks on other nodes are another point.
 POINT = ["parallel", "nodes", "ranks_per_node", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
+# What measured a run, and its id does not hold.
+STATE = ["digest", "torch", "hardware_id", "device_name"]
 
 MEASURES = ["throughput", "step_seconds", "epoch_seconds", "peak_bytes", "mean_bytes", "mode_bytes"]
 ESTIMATES = [name + end for name in MEASURES for end in ("", "_low", "_high")]
@@ -29,6 +31,23 @@ def unwatched(runs: pd.DataFrame) -> pd.DataFrame:
 def computed(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs whose devices computed: not the emulated ones."""
     return runs[~runs.emulated.fillna(False).astype(bool)]
+
+
+def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The runs that one state of code, torch and machine measured, that of most of them (of equals the latest); and a line on
+    what was left out, if anything was: a study may be continued by other code."""
+    if runs.empty or (states := number(runs, STATE)).max() == 0:
+        return runs, []
+    latest = runs.started.astype(str).groupby(states).max()
+    sizes = np.bincount(states)
+    kept = max(latest.index, key=lambda state: (sizes[state], latest[state]))
+    own, others = runs[states == kept], runs[states != kept]
+    apart = {name: own[name].iloc[0] for name in STATE if runs[name].nunique(dropna=False) > 1}
+    each = (
+        f"{name} {', '.join(sorted(set(map(str, others[name])) - {str(ours)}))}, not {ours}"
+        for name, ours in apart.items()
+    )
+    return own, [f"{len(others)} of {len(runs)} runs are left out, not measured by the same: {'; '.join(each)}"]
 
 
 def points(runs: pd.DataFrame) -> pd.DataFrame:
@@ -46,7 +65,7 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
 def gather(runs: pd.DataFrame) -> pd.DataFrame:
     """`points`, with the runs behind them: `at`, their positions in `runs`, and `<measure>_each`, their values."""
     runs = _complete(undilated(runs))
-    memory = _memory(runs)
+    memory = memory_bytes(runs)
     values = {
         "throughput": runs.throughput,
         "step_seconds": step_seconds(runs),
@@ -73,6 +92,20 @@ def step_seconds(runs: pd.DataFrame) -> pd.Series:
     return runs.seconds / runs.samples * runs.global_batch
 
 
+def memory_bytes(runs: pd.DataFrame) -> dict[str, np.ndarray]:
+    """`peak`, `mean` and `mode` (B) of each run, and what they are `of`: "allocated" or "resident", as in `points`."""
+    accelerator = (runs.peak_allocated_bytes.notna() | runs.mean_allocated_bytes.notna()).to_numpy()
+    found = {
+        name: np.where(
+            accelerator,
+            runs[f"{name}_allocated_bytes"].to_numpy(dtype=float, na_value=np.nan),
+            runs[f"{name}_rss_bytes"].to_numpy(dtype=float, na_value=np.nan),
+        )
+        for name in ("peak", "mean", "mode")
+    }
+    return found | {"of": np.where(accelerator, "allocated", "resident")}
+
+
 def number(frame: pd.DataFrame, keys: list[str]) -> np.ndarray:
     """Rows that are equal in all `keys` (unknown is equal to unknown) share a number, counted from 0 in their order."""
     return frame.groupby(keys, dropna=False).ngroup().to_numpy()
@@ -94,20 +127,6 @@ def _complete(runs: pd.DataFrame) -> pd.DataFrame:
 def links(runs: pd.DataFrame) -> pd.Series:
     """What the nodes' links of each run were limited to (Gbit/s); NaN: as they are, or on one rank, which needs none."""
     return pd.to_numeric(runs.link_gbit).mask(runs.world_size == 1)
-
-
-def _memory(runs: pd.DataFrame) -> dict[str, np.ndarray]:
-    """`peak`, `mean` and `mode` in bytes, and what they are `of`."""
-    accelerator = (runs.peak_allocated_bytes.notna() | runs.mean_allocated_bytes.notna()).to_numpy()
-    found = {
-        name: np.where(
-            accelerator,
-            runs[f"{name}_allocated_bytes"].to_numpy(dtype=float, na_value=np.nan),
-            runs[f"{name}_rss_bytes"].to_numpy(dtype=float, na_value=np.nan),
-        )
-        for name in ("peak", "mean", "mode")
-    }
-    return found | {"of": np.where(accelerator, "allocated", "resident")}
 
 
 def _layout(row) -> str:

@@ -11,18 +11,27 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
+
+from hpc_utils.analyze import ladder, stats
 
 from . import labels, style
 
-FASTER, SLOWER = style.COLOURS["fp32"], style.COLOURS["bf16"]
-PHASES = {
-    "data": "0.75",
-    "forward": style.COLOURS["fp32"],
-    "backward": style.COLOURS["bf16"],
-    "optimizer": style.COLOURS["tf32"],
+# Colour and hatch, so that they are told apart in grey as well.
+TOLD = {
+    ladder.FASTER: (style.COLOURS["fp32"], ""),
+    ladder.SLOWER: (style.COLOURS["bf16"], "////"),
+    ladder.NOISE: ("0.85", "...."),
+    ladder.SINGLE: ("0.85", ""),
 }
-HATCHES = {"data": "", "forward": "////", "backward": "", "optimizer": "...."}
+PHASE = {
+    "data": ("0.75", ""),
+    "forward": (style.COLOURS["fp32"], "////"),
+    "backward": (style.COLOURS["bf16"], ""),
+    "optimizer": (style.COLOURS["tf32"], "...."),
+}
+MARK = style.COLOURS["fp32"]
 NAMES = {
     "bucket_mb": "bucket (MiB)",
     "batch_per_device": "batch a device",
@@ -41,53 +50,65 @@ TICKS = {
 ROW, REST = 0.24, 0.75  # inches: of a row, and of title and axis
 
 
-def before_after(table: pd.DataFrame) -> Figure:
-    """Throughput before and after, a bar each. `table`: label, throughput, low, high (95 %), repeats, and those of `SAME`."""
-    figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.3 * len(table)))
-    places = np.arange(len(table))
-    colours = ["0.75", *[FASTER] * len(table)][: len(table)]
-    axes.barh(places, table.throughput, height=0.7, color=colours, edgecolor="white")
+def before_after(speeds: pd.DataFrame, gain: stats.Estimate) -> Figure:
+    """Throughput of the plain loop and of the fastest rung, a bar each; `speeds`: these rows of `ladder.speeds`. What is
+    written beside the second is `gain`, the median of the pairs' ratios, and not the ratio of both medians."""
+    figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.3 * len(speeds)))
+    places = np.arange(len(speeds))
+    colours = ["0.75", *[TOLD[ladder.FASTER][0]] * len(speeds)][: len(speeds)]
+    axes.barh(places, speeds.throughput, height=0.7, color=colours, edgecolor="white")
     axes.errorbar(
-        table.throughput, places, xerr=labels.bars(table, "throughput"), fmt="none", ecolor="0.15", elinewidth=0.9
+        speeds.throughput, places, xerr=labels.bars(speeds, "throughput"), fmt="none", ecolor="0.15", elinewidth=0.9
     )
-    first = table.throughput.iloc[0]
-    for place, row in zip(places, table.itertuples(), strict=True):
-        text = f"{row.throughput:,.0f}" + (f" (×{row.throughput / first:.2f})" if place else "")
-        _beside(axes, text, _end(table.throughput, row.throughput, row.high), place)
-    _rows(axes, table.label)
-    axes.set_xlim(0, 1.45 * _end(table.throughput, table.throughput.max(), table.high.max()))
+    for place, row in zip(places, speeds.itertuples(), strict=True):
+        text = f"{row.throughput:,.0f}" + (f" (×{gain.value:.2f})" if place else "")
+        _beside(axes, text, _end(speeds.throughput, row.throughput, row.high), place)
+    _rows(axes, speeds.label)
+    axes.set_xlim(0, 1.45 * _end(speeds.throughput, speeds.throughput.max(), speeds.high.max()))
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_xlabel(f"samples/s\n{labels.interval(table)}")
+    axes.set_xlabel(f"samples/s\n{labels.interval(speeds)}")
     return figure
 
 
-def waterfall(gains: pd.DataFrame) -> Figure:
-    """From the plain loop to all steps together (grey): each bar is what one step adds, its number that factor; the line at
-    its end is the interval of all up to it. `gains` as of `ladder.gains`."""
-    figure, axes = plt.subplots(figsize=(style.COLUMN, REST + ROW * (len(gains) + 2)))
-    reached = 1.0
+def waterfall(gains: pd.DataFrame, best: ladder.Best) -> Figure:
+    """From the plain loop rung by rung: each bar goes from the rung before to this one, and ends at the number beside it,
+    the throughput of all up to it over the plain loop's, with its interval. Its colour says what the step gives the rung
+    before (`ladder.verdict`). At the foot the fastest rung. `gains` and `best` as of `ladder`."""
+    figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.2 + ROW * (len(gains) + 2)))
+    reached, at, whole = 1.0, 0, best.gain
+    fastest = pd.DataFrame([{"together": whole.value, "together_low": whole.low, "together_high": whole.high}])
+    shown = pd.concat([gains[list(fastest)].astype(float), fastest], ignore_index=True)
     axes.plot([1], [0], "|", color="0.15", markersize=10)
     _beside(axes, "1", 1, 0)
+    seen = set()
     for place, row in enumerate(gains.itertuples(), 1):
         if np.isnan(row.together):
-            _beside(axes, "not applicable here" if row.why else "not measured", 1, place, color="0.45")
+            _beside(axes, "not applicable here" if row.why else "not measured", reached, place, color="0.45")
             continue
-        faster = row.together >= reached
-        axes.barh(place, row.together - reached, left=reached, height=0.66, color=FASTER if faster else SLOWER,
-                  hatch="" if faster else "////", edgecolor="white", linewidth=0.5)  # fmt: skip
-        axes.plot([reached, reached], [place - 1, place], color="0.45", linewidth=0.7)
-        if not np.isnan(row.together_low):
-            ends = [[max(row.together - row.together_low, 0)], [max(row.together_high - row.together, 0)]]
-            axes.errorbar([row.together], [place], xerr=ends, fmt="none", ecolor="0.15", elinewidth=0.9)
-        end = _end(gains.together, max(reached, row.together), row.together_high)
-        _beside(axes, f"×{row.marginal:.2f}", end, place)
-        reached = row.together
-    axes.barh(len(gains) + 1, reached - 1, left=1, height=0.66, color="0.75", edgecolor="white", linewidth=0.5)
-    _beside(axes, f"×{reached:.2f}", max(reached, 1), len(gains) + 1)
-    _rows(axes, ["plain loop", *gains.step, "all together"])
-    _factors(axes, gains, ["together"], beyond=1.45)
+        verdict = ladder.verdict(row.marginal_low, row.marginal_high)
+        seen.add(verdict)
+        colour, hatch = TOLD[verdict]
+        axes.barh(place, row.together - reached, left=reached, height=0.66, color=colour, hatch=hatch, edgecolor="white",
+                  linewidth=0.5)  # fmt: skip
+        axes.plot([reached, reached], [at, place], color="0.45", linewidth=0.7)
+        _interval(axes, row.together, row.together_low, row.together_high, place)
+        end = _end(shown.together, max(reached, row.together), row.together_high)
+        _beside(axes, f"×{row.together:.2f}", end, place)
+        reached, at = row.together, place
+    foot = len(gains) + 1
+    axes.barh(foot, whole.value - 1, left=1, height=0.66, color="0.6", edgecolor="white", linewidth=0.5)
+    _interval(axes, whole.value, whole.low, whole.high, foot)
+    _beside(axes, f"×{whole.value:.2f}, fastest", _end(shown.together, max(whole.value, 1), whole.high), foot)
+    _rows(axes, ["plain loop", *gains.step, best.name])
+    _factors(axes, shown, ["together"], beyond=1.6)
     axes.set_xlabel(f"throughput over the plain loop's\n{_pairs(gains)}")
+    looks = [
+        Patch(facecolor=TOLD[one][0], hatch=TOLD[one][1], edgecolor="white", label=one) for one in TOLD if one in seen
+    ]
+    figure.legend(
+        handles=looks, loc="outside upper center", ncols=3, handlelength=1.2, handletextpad=0.4, columnspacing=1
+    )
     return figure
 
 
@@ -95,7 +116,7 @@ def alone_and_after(gains: pd.DataFrame) -> Figure:
     """What each step gives the plain loop, beside what it gives the rung before it. `gains` as of `ladder.gains`."""
     gains = gains[gains.alone.notna() | gains.marginal.notna()].reset_index(drop=True)
     figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.25 + 0.34 * len(gains)))
-    looks = {"alone": ("o", "0.35", "white"), "marginal": ("s", FASTER, FASTER)}
+    looks = {"alone": ("o", "0.35", "white"), "marginal": ("s", MARK, MARK)}
     names = {"alone": "alone, on the plain loop", "marginal": "after the steps above it"}
     axes.axvline(1, **style.IDEAL)
     for shift, (kind, (marker, colour, face)) in zip((-0.14, 0.14), looks.items(), strict=True):
@@ -114,15 +135,15 @@ def profile(parts: pd.DataFrame) -> Figure:
     """Where a mean step's time goes on every cumulative rung. `parts` as of `ladder.profile` (ms)."""
     figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.2 + ROW * len(parts)))
     left = np.zeros(len(parts))
-    for name, colour in PHASES.items():
-        axes.barh(range(len(parts)), parts[name], left=left, height=0.7, color=colour, hatch=HATCHES[name], edgecolor="white",
+    for name, (colour, hatch) in PHASE.items():
+        axes.barh(range(len(parts)), parts[name], left=left, height=0.7, color=colour, hatch=hatch, edgecolor="white",
                   linewidth=0.4, label=name)  # fmt: skip
         left += parts[name].fillna(0).to_numpy()
     for place, whole in enumerate(left):
         _beside(axes, f"{whole:.3g}", whole, place)
     _rows(axes, parts.step)
     axes.margins(x=0.12)
-    axes.set_xlabel("ms a step, mean of the sampled steps")
+    axes.set_xlabel("ms a step, its phases split as in the sampled steps")
     figure.legend(loc="outside upper center", ncols=4, handlelength=1.2, handletextpad=0.4, columnspacing=1)
     return figure
 
@@ -133,18 +154,18 @@ def costs(gains: pd.DataFrame) -> Figure:
     figure, (speed, memory, start) = plt.subplots(
         1, 3, sharey=True, figsize=(style.PAGE, REST + 0.28 * max(len(own), 2))
     )
-    looks = {"fmt": "s", "color": FASTER, "elinewidth": 0.9}
+    looks = {"fmt": "s", "color": MARK, "elinewidth": 0.9}
     speed.axvline(1, **style.IDEAL)
     speed.errorbar(
         own.marginal, own.index, xerr=labels.bars(own, "marginal", "marginal_low", "marginal_high"), **looks
     )
     _factors(speed, own, ["marginal"])
-    speed.set_xlabel(f"gain: throughput\n{_pairs(own)}")
+    speed.set_xlabel(f"throughput with it over without\n{_pairs(own)}")
     for axes, values, form, label in (
         (memory, own.memory - 1, "{:+.1%}", "cost: peak memory"),
         (start, own.warmup, "{:+.2f} s", "cost: seconds before the clock"),
     ):
-        colours = [SLOWER if value > 0 else FASTER for value in values]
+        colours = [TOLD[ladder.SLOWER if value > 0 else ladder.FASTER][0] for value in values]
         axes.barh(own.index, values, height=0.5, color=colours)
         axes.axvline(0, color="0.35", linewidth=0.8)
         axes.set_xlabel(label)
@@ -192,7 +213,7 @@ def main_effects(table: pd.DataFrame) -> Figure:
     for axes, factor in zip(grid[0], factors, strict=True):
         own = table[table.factor == factor].reset_index(drop=True)
         axes.axhline(1, **style.IDEAL)
-        axes.errorbar(own.index, own.gain, yerr=labels.bars(own, "gain"), fmt="-o", color=FASTER, elinewidth=0.9)
+        axes.errorbar(own.index, own.gain, yerr=labels.bars(own, "gain"), fmt="-o", color=MARK, elinewidth=0.9)
         _levels(axes, own.level, factor)
     _factors(grid[0][0], table.rename(columns={"low": "gain_low", "high": "gain_high"}), ["gain"], which="y")
     grid[0][0].set_ylabel("throughput over\nthe first value's")
@@ -241,6 +262,16 @@ def _beside(axes: Axes, text: str, end: float, place: float, color: str = "0.15"
     axes.annotate(
         text, (end, place), AHEAD, textcoords="offset points", va="center", fontsize=7, color=color, bbox=ground
     )
+
+
+def _interval(axes: Axes, value: float, low: float, high: float, place: float) -> None:
+    """The line of an interval, if there is one."""
+    if not np.isnan(low):
+        ends = [
+            [max(value - low, 0)],
+            [max(high - value, 0)],
+        ]  # of equal repeats rounding may put an end on the wrong side
+        axes.errorbar([value], [place], xerr=ends, fmt="none", ecolor="0.15", elinewidth=0.9)
 
 
 def _end(values: pd.Series, value: float, high: float) -> float:

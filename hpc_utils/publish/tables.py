@@ -20,17 +20,17 @@ def workshop(rows: pd.DataFrame) -> pd.DataFrame:
             "nodes x ranks": rows.layout.fillna(ABSENT),
             "batch per device": _plain(rows.batch_per_device),
             "global batch": _plain(rows.global_batch),
-            "throughput (samples/s)": _measured(rows, "throughput", single),
-            "time per step (ms)": _measured(rows, "step_seconds", single, scale=1e3),
-            "time per epoch (s)": _measured(rows, "epoch_seconds", single),
-            "speed-up": _measured(rows, "speedup", single & (rows.world_size > 1)),
-            "efficiency (%)": _measured(
+            "throughput (samples/s)": measured(rows, "throughput", single),
+            "time per step (ms)": measured(rows, "step_seconds", single, scale=1e3),
+            "time per epoch (s)": measured(rows, "epoch_seconds", single),
+            "speed-up": measured(rows, "speedup", single & (rows.world_size > 1)),
+            "efficiency (%)": measured(
                 rows.rename(columns={"low": "efficiency_low", "high": "efficiency_high"}),
                 "efficiency",
                 single & (rows.world_size > 1),
                 scale=100,
             ),
-            "peak memory per device (MiB)": _measured(rows, "peak_bytes", single, scale=1 / MIB),
+            "peak memory per device (MiB)": measured(rows, "peak_bytes", single, scale=1 / MIB),
         },
         dtype=str,
     )
@@ -44,6 +44,21 @@ def markdown(table: pd.DataFrame) -> str:
     """Any table of text as Markdown."""
     lines = [table.columns.tolist(), ["---"] * len(table.columns), *table.astype(str).to_numpy().tolist()]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def measured(rows: pd.DataFrame, name: str, single: pd.Series, *, scale: float = 1.0) -> list[str]:
+    """Column `name` times `scale`, with its interval (columns `_low`, `_high`), or "single run" where `single` says so."""
+    found = []
+    ends = zip(rows[name], rows[f"{name}_low"], rows[f"{name}_high"], single, strict=True)
+    for value, low, high, alone in ends:
+        if pd.isna(value):
+            found.append(ABSENT)
+            continue
+        text = style.number(value * scale)
+        if pd.notna(low):
+            text += f" ({style.number(low * scale)} to {style.number(high * scale)})"
+        found.append(text + (" (single run)" if alone else ""))
+    return found
 
 
 def curve(row) -> str:
@@ -64,17 +79,3 @@ def _devices(row) -> str:
 
 def _plain(column: pd.Series) -> list[str]:
     return [ABSENT if pd.isna(value) else f"{value:g}" for value in column]
-
-
-def _measured(rows: pd.DataFrame, name: str, single: pd.Series, *, scale: float = 1.0) -> list[str]:
-    found = []
-    ends = zip(rows[name], rows[f"{name}_low"], rows[f"{name}_high"], single, strict=True)
-    for value, low, high, alone in ends:
-        if pd.isna(value):
-            found.append(ABSENT)
-            continue
-        text = style.number(value * scale)
-        if pd.notna(low):
-            text += f" ({style.number(low * scale)} to {style.number(high * scale)})"
-        found.append(text + (" (single run)" if alone else ""))
-    return found

@@ -47,7 +47,8 @@ def ladder(
                         peak_rss_bytes=100 * MIB * 1.1**changes))  # fmt: skip
         learnt = {"test_accuracy": 0.9 + 0.01 * repeat, "test_loss": 0.3, "train_loss": 0.4}
         phases = {name: value / gain for name, value in PHASES.items()}
-        epochs.append({"run_id": run_id, "epoch": 1, "steps": 10, "seconds": seconds} | phases | learnt)
+        timed = {"steps": 10, "seconds": seconds, "step_mean": sum(phases.values())}
+        epochs.append({"run_id": run_id, "epoch": 1} | timed | phases | learnt)
     study = {"name": "made-up", "title": "", "runs": index, "ladder": {"plain": plain, "steps": steps}}
     return study, pd.DataFrame(rows), pd.DataFrame(epochs)
 

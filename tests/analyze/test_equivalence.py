@@ -58,6 +58,14 @@ def test_rungs_are_compared_with_the_plain_loop_seed_by_seed() -> None:
     ]  # fmt: skip
 
 
+def test_a_rung_that_is_no_cumulative_one_is_judged_as_well() -> None:
+    study, runs, epochs = ladders.ladder({"slow": 0.5, "fast": 2.0})
+    epochs.loc[epochs.run_id.str.startswith("alone-fast"), "test_loss"] *= 1.2
+    table = equivalence.table(runs, epochs, study, labels={"alone-fast": "fast alone"})
+    assert list(table.step) == ["fast alone"] * 2
+    assert list(table.verdict) == [equivalence.EQUAL, equivalence.DIFFERS]
+
+
 def test_without_evaluation_the_training_loss_is_compared() -> None:
     study, runs, epochs = ladders.ladder({"a": 1.2})
     table = equivalence.table(runs, epochs.assign(test_accuracy=None, test_loss=None), study)

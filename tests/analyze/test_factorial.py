@@ -126,15 +126,62 @@ def test_the_best_point_is_judged_against_the_first_levels() -> None:
     assert best.low < 2.7 < best.high
     assert factorial.best(designed(), 3.0).verdict == MISSED
     assert factorial.best(designed(), best.gain - 1).verdict == UNDECIDED
+    assert best.why == "the interval lies above it"
     slower = designed(lambda point, repeat: 1000 if tuple(point.values()) == (25.0, 64, "fp32") else 900 + repeat)
     assert (factorial.best(slower, 0.2).gain, factorial.best(slower, 0.2).verdict) == (1.0, MISSED)
+
+
+@pytest.mark.parametrize(("noise", "verdict"), [(0.001, MISSED), (0.3, UNDECIDED)])
+def test_a_reference_that_is_the_fastest_is_judged_by_the_others_intervals(noise: float, verdict: str) -> None:
+    def speed(point: dict, repeat: int) -> float:
+        strays = (zlib.crc32(str(point).encode()) + repeat) % 3 - 1  # over the repeats by nothing
+        return (1100 if tuple(point.values()) == (25.0, 64, "fp32") else 1000) * math.exp(noise * strays)
+
+    best = factorial.best(designed(speed), 0.2)
+    assert (best.point, best.gain, best.verdict) == (best.reference, 1.0, verdict)
+    assert np.isnan([best.low, best.high]).all()
+
+
+def test_without_the_reference_the_target_cannot_be_judged() -> None:
+    rest = factorial.complete(designed(exact, without=lambda point, repeat: point["precision"] == "fp32"))
+    found = factorial.best(rest, 0.2)
+    assert rest.levels["precision"] == ["bf16", "fp16"]
+    assert (found.verdict, found.why) == (UNDECIDED, "the reference (precision=fp32) was not measured completely")
+    alone = factorial.complete(designed(exact, without=lambda point, repeat: point["precision"] in ("fp32", "fp16")))
+    assert "precision=fp32" in factorial.best(alone, 0.2).why
+
+
+def test_a_failed_run_does_not_cost_the_only_other_repeats() -> None:
+    """A run failed in each of two repeats: one repeat alone would hold all points, and tell nothing of noise."""
+    gone = {(2, (0.1, 128, "fp16")), (3, (0.1, 64, "fp16"))}
+    rest = factorial.complete(designed(without=lambda point, repeat: (repeat, tuple(point.values())) in gone))
+    assert set(rest.values.repeat) == {1, 2, 3} and len(rest.values) == 36
+    one = {(2, (0.1, 128, "fp16"))}
+    rest = factorial.complete(designed(without=lambda point, repeat: (repeat, tuple(point.values())) in one))
+    assert rest.levels == LEVELS and rest.left_out == ["repeat 2 is left out: 17 of its 18 points were measured"]
+
+
+def test_runs_of_other_code_are_no_part_of_the_design() -> None:
+    study, runs = ladders.factorial(LEVELS, exact)
+    other = runs.repeat == 3
+    found = factorial.design(runs.assign(digest=other.map({True: "new", False: "old"})), study)
+    assert set(found.values.repeat) == {1, 2}
+    assert found.left_out == ["18 of 54 runs are left out, not measured by the same: digest new, not old"]
+
+
+def test_a_level_is_the_same_number_however_it_was_written() -> None:
+    study, runs = ladders.factorial(LEVELS, exact)
+    barred = [{"series": "s", "values": {"bucket_mb": 25, "precision": precision}} for precision in ("fp32", "fp8")]
+    found = factorial.design(runs, study | {"not_applicable": barred})
+    assert found.left_out == ["precision=fp8 is not applicable there"]
 
 
 def test_one_repeat_has_effects_and_no_intervals() -> None:
     found = designed(repeats=[1])
     assert factorial.main_effects(found).low.isna().all()
     assert not factorial.effects(found).beyond.any()
-    assert factorial.best(found, 0.2).verdict == UNDECIDED
+    best = factorial.best(found, 0.2)
+    assert (best.verdict, best.why) == (UNDECIDED, "a single repeat: nobody knows how sure that is")
 
 
 def test_a_missing_point_is_refused_by_name_and_its_level_left_out() -> None:
@@ -157,7 +204,7 @@ def test_a_repeat_that_was_broken_off_is_left_out() -> None:
         designed(without=lambda point, repeat: repeat == 3 and point["batch_per_device"] == 128)
     )
     assert rest.levels == LEVELS and set(rest.values.repeat) == {1, 2}
-    assert rest.left_out == ["repeat 3 is left out: only 9 of its points were measured"]
+    assert rest.left_out == ["repeat 3 is left out: 9 of its 18 points were measured"]
 
 
 def test_a_single_level_is_no_factor_and_nothing_is_no_design() -> None:

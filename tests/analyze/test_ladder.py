@@ -58,7 +58,7 @@ def test_the_best_rung_may_leave_steps_out() -> None:
     assert ladder.best(runs, study).series == "plain"
     assert ladder.best(runs.iloc[:0], study) is None
     study, runs, _ = ladders.ladder({"slow": 0.5, "fast": 2.0})
-    assert (ladder.best(runs, study).series, ladder.best(runs, study).steps) == ("alone-fast", ("fast",))
+    assert ladder.best(runs, study)[:3] == ("alone-fast", "fast alone", ("fast",))
 
 
 def test_one_repeat_has_gains_and_no_intervals() -> None:
@@ -77,6 +77,37 @@ def test_a_missing_run_takes_its_pair_only() -> None:
     assert none.alone.isna().all() and none.marginal["bf16"] == pytest.approx(2.0, rel=0.03)
 
 
+def test_a_rung_that_was_not_measured_does_not_break_the_next() -> None:
+    study, runs, _ = ladders.ladder(STEPS)
+    table = ladder.gains(runs[~runs.run_id.str.startswith("upto-layout")], study).set_index("step")
+    assert np.isnan(table.together["layout"])
+    assert table.before.to_dict() == {"loader": "plain", "layout": "loader", "bf16": "loader"}
+    assert (table.marginal["bf16"], table.together["bf16"]) == pytest.approx((2.2, 3.3))
+    assert (table.memory["bf16"], table.warmup["bf16"]) == pytest.approx((1.21, 2.0))
+
+
+def test_runs_of_other_code_or_on_another_machine_are_no_pair() -> None:
+    study, runs, _ = ladders.ladder(STEPS)
+    runs = runs.assign(digest="old", torch="2.13.0")
+    later = runs.run_id.str.startswith("upto-bf16")
+    runs.loc[later, ["digest", "throughput"]] = "new", 1e6
+    table = ladder.gains(runs, study).set_index("step")
+    assert np.isnan(table.together["bf16"]) and table.together["layout"] == pytest.approx(1.65)
+    assert ladder.left_out(runs, study) == [
+        "3 of 18 runs are left out, not measured by the same: digest new, not old"
+    ]
+    assert ladder.left_out(runs[~later], study) == []
+    assert (
+        "device_name Y, not X"
+        in ladder.left_out(runs.assign(device_name=later.map({True: "Y", False: "X"})), study)[0]
+    )
+
+
+def test_an_interval_is_told_in_words() -> None:
+    told = [ladder.verdict(*ends) for ends in ((1.1, 1.2), (0.8, 0.9), (0.9, 1.1), (np.nan, np.nan))]
+    assert told == [ladder.FASTER, ladder.SLOWER, ladder.NOISE, ladder.SINGLE]
+
+
 def test_profiled_runs_are_no_rungs() -> None:
     study, runs, _ = ladders.ladder(STEPS)
     assert ladder.rungs(runs.assign(profile="torch"), study).empty
@@ -88,3 +119,12 @@ def test_where_a_step_s_time_goes() -> None:
     assert list(parts.index) == ["plain", *STEPS]
     assert parts.loc["plain"].to_dict() == pytest.approx({"data": 1, "forward": 2, "backward": 4, "optimizer": 1})
     assert parts.backward["bf16"] == pytest.approx(4 / 3.3)
+
+
+def test_an_epoch_s_first_step_does_not_lengthen_the_mean_step() -> None:
+    """Of the steps whose phases were timed it is one of few: their mean is longer than that of all steps."""
+    study, runs, epochs = ladders.ladder(STEPS)
+    parts = ladder.profile(runs, epochs.assign(step_mean=epochs.step_mean / 2), study).set_index("step")
+    assert parts.loc["plain"].to_dict() == pytest.approx({"data": 0.5, "forward": 1, "backward": 2, "optimizer": 0.5})
+    unknown = epochs.assign(forward_seconds=None, backward_seconds=None, optimizer_seconds=None)
+    assert ladder.profile(runs, unknown, study).set_index("step").data["plain"] == pytest.approx(1)

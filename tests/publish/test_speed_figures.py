@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
@@ -49,14 +50,32 @@ def uncovered(figure: plt.Figure) -> bool:
 def test_the_waterfall_shows_what_each_step_adds(climbed) -> None:
     study, runs, _ = climbed
     gains = ladder.gains(runs, study)
-    figure = speed_figures.waterfall(gains)
+    best = ladder.best(runs, study)
+    figure = speed_figures.waterfall(gains, best)
     said = texts(figure)
-    assert [f"×{value:.2f}" in said for value in gains.marginal.dropna()] == [True] * 3
-    assert "not applicable here" in said and f"×{gains.together.dropna().iloc[-1]:.2f}" in said
+    assert [f"×{value:.2f}" in said for value in gains.together.dropna()] == [True] * 3
+    assert "not applicable here" in said and {f"×{best.gain.value:.2f}, fastest", "up to bf16"} <= set(said)
     assert figure.axes[0].get_xscale() == "log" and uncovered(figure)
     assert ("single runs" in figure.axes[0].get_xlabel()) == (runs.repeat.max() == 1)
     ends = [bar.get_x() + bar.get_width() for bar in figure.axes[0].patches]
-    assert ends == pytest.approx([*gains.together.dropna(), gains.together.dropna().iloc[-1]])
+    assert ends == pytest.approx([*gains.together.dropna(), best.gain.value])
+    colours = {tuple(bar.get_facecolor()) for bar in figure.axes[0].patches[:3]}
+    assert len(colours) == (1 if runs.repeat.max() == 1 else 2), "one is slower; of single runs nothing is told"
+
+
+def test_a_rung_that_is_missing_and_a_fastest_that_is_none_of_the_path_are_shown() -> None:
+    study, runs, epochs = ladders.ladder({"slow": 0.5, "gone": 0.9, "fast": 2.0})
+    runs = runs[~runs.run_id.str.contains("-gone-")]
+    gains, best = ladder.gains(runs, study), ladder.best(runs, study)
+    figure = speed_figures.waterfall(gains, best)
+    assert {"not measured", "fast alone", "×2.00, fastest", "×0.90"} <= set(texts(figure)) and uncovered(figure)
+    judged = equivalence.table(runs, epochs, study, labels={best.series: best.name})
+    head = speed_tables.headline(best, judged)
+    assert (
+        "2.00 (2.00 to 2.00), faster" in head and "fast alone" in head and "accuracy equal within 0.5 points" in head
+    )
+    told = speed_tables.story(gains.iloc[2].to_dict(), ladder.profile(runs, epochs, study), judged)
+    assert "times that of slow: 1.80" in told and "nan" not in told
 
 
 def test_every_figure_of_a_ladder_is_drawn_uncovered(climbed) -> None:
@@ -66,7 +85,7 @@ def test_every_figure_of_a_ladder_is_drawn_uncovered(climbed) -> None:
     speeds = ladder.speeds(runs, study, {"plain": "plain loop", best.series: "fastest"})
     curves = ladder.learning(runs, epochs, study, {"plain": "plain loop", best.series: "fastest"})
     for figure in (
-        speed_figures.before_after(speeds), speed_figures.alone_and_after(gains), speed_figures.profile(parts),
+        speed_figures.before_after(speeds, best.gain), speed_figures.alone_and_after(gains), speed_figures.profile(parts),
         speed_figures.costs(gains), speed_figures.learning(curves),
     ):  # fmt: skip
         assert uncovered(figure) and figure.get_figwidth() in (style.COLUMN, 2 * style.COLUMN, style.PAGE)
@@ -88,12 +107,39 @@ def test_a_step_is_told_with_profile_gain_cost_and_verdict() -> None:
     study, runs, epochs = ladders.ladder(STEPS, barred={"cuda-graphs": "no GPU"})
     gains, judged = ladder.gains(runs, study), equivalence.table(runs, epochs, study)
     parts = ladder.profile(runs, epochs, study)
-    told = speed_tables.story(gains.iloc[0].to_dict(), parts, judged, "plain")
+    told = speed_tables.story(gains.iloc[0].to_dict(), parts, judged)
     assert "about whole-batches (`whole-batches=true`)" in told
-    assert "data 1 → 0.435" in told and "2.30 (2.30 to 2.30) times" in told and "memory +10.0%, start +1.00 s" in told
+    assert "data 1 → 0.435" in told and "times that of plain: 2.30 (2.30 to 2.30), faster" in told
+    assert "against plain: memory +10.0%, start +1.00 s" in told
     assert "equal within 0.5 points" in told
-    assert "**Not applicable here:** no GPU." in speed_tables.story(gains.iloc[3].to_dict(), parts, judged, "bf16")
+    assert "**Not applicable here:** no GPU." in speed_tables.story(gains.iloc[3].to_dict(), parts, judged)
     table = speed_tables.steps(gains, judged)
     assert table.loc["cuda-graphs", "not applicable"] == "no GPU" and table.loc["bf16", "alone"].startswith("1.30 (")
-    missing = gains.iloc[0].to_dict() | {"marginal": float("nan")}
-    assert "**Not measured.**" in speed_tables.story(missing, parts, judged, "plain")
+    none = runs[~runs.run_id.str.contains("whole-batches")]
+    missing = ladder.gains(none, study).iloc[0].to_dict()
+    told = speed_tables.story(missing, ladder.profile(none, epochs, study), equivalence.table(none, epochs, study))
+    assert "**Not measured.**" in told
+
+
+def test_a_factorial_s_choice_is_told_with_an_interval_only_where_there_is_one() -> None:
+    for repeats, said in (([1, 2, 3], True), ([1], False)):
+        study, runs = ladders.factorial(
+            LEVELS, lambda point, repeat: 1000 + point["batch_per_device"], repeats=repeats
+        )
+        told = speed_tables.chosen(factorial.best(factorial.design(runs, study), 0.1), 0.1)
+        assert ("holds for all points at once" in told) == said and "batch_per_device=256" in told
+    study, runs = ladders.factorial(LEVELS, lambda point, repeat: 1000 - point["batch_per_device"])
+    told = speed_tables.chosen(factorial.best(factorial.design(runs, study), 0.1), 0.1)
+    assert told.startswith("No point is faster than bucket_mb=25.0") and "single" not in told
+
+
+def test_a_bench_s_table_names_its_machine_once_and_shows_no_empty_columns() -> None:
+    rows = {
+        "case": ["a", "b"],
+        "median": [1.0, 2.0],
+        "note": [None, None],
+        "hardware_id": ["h"] * 2,
+        "date": ["today"] * 2,
+    }
+    told, table = speed_tables.bench(pd.DataFrame(rows))
+    assert told == "hardware id h, date today" and list(table) == ["case", "median"]
