@@ -6,9 +6,9 @@
 PIL images through a shuffling DataLoader, SGD with Nesterov momentum, cross-entropy, in true fp32; and each
 optimisation as one would add it by hand: `precision` (`fp32`; `default`: as torch ships it, with convolutions in TF32;
 `tf32`; `bf16`), `channels_last`, `fused`, `keep_freed` (freed memory, for the next step: `hpc_utils.train.memory`), `compile`,
-`data` (see `batches`), `workers` and `pinned`. Model and data set are the same as ours; so are batch, number of steps, threads
-and cores. It is spared what costs time in many such
-loops: `loss.item()` at each step, workers started anew each epoch, counting of correct answers. Prints one line of JSON.
+`data` (see `batches`), `workers` and `pinned`. Model and data set are the same as ours; so are batch, number of steps,
+threads and cores. It is spared what costs time in many such loops: `loss.item()` at each step, workers started anew each
+epoch, counting of correct answers. Prints one line of JSON.
 """
 
 from __future__ import annotations
