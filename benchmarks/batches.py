@@ -8,51 +8,78 @@ crop, mirror (natural images) and normalise; all but `v2-batch` draw anew for ea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from hpc_utils import datasets
 
 TEXTBOOK = ("pil", "v2", "v2-batch", "device")
 OURS = ("ours-host", "ours-device", "ours-workers")
 
+Epoch = Callable[[int], Iterator[tuple[Tensor, Tensor]]]
+
 
 def batches(
     kind: str,
     dataset: str,
     batch: int,
-    steps: int,
     device: torch.device,
     *,
     workers: int = 0,
     pinned: bool = False,
     channels_last: bool = False,
-) -> Iterable[tuple[Tensor, Tensor]]:
-    """Each pass over it yields `steps` batches: float images (B, C, H, W) and labels (B,).
+) -> Epoch:
+    """`epoch(steps)` yields so many batches: float images (B, C, H, W) and labels (B,).
 
     The textbook's come from a DataLoader with `workers` and, if `pinned`, page-locked memory, still on the host;
     `device` and ours are on `device`. Ours are in the layout that `channels_last` says.
     """
     if kind in OURS:
-        return Ours(kind.removeprefix("ours-"), dataset, batch, steps, device, workers, channels_last)
+        return Ours(kind.removeprefix("ours-"), dataset, batch, device, workers, channels_last).epoch
     split = datasets.load(dataset, "train")
     if kind == "device":
-        return OnDevice(split, batch, steps, device)
+        return OnDevice(split, batch, device).epoch
     samples = PilSamples(split) if kind == "pil" else TensorSamples(split)
-    order = RandomSampler(samples, num_samples=batch * steps)  # shuffles anew when data run out
-    whole = kind == "v2-batch"
-    return DataLoader(
-        samples,
-        batch_size=None if whole else batch,
-        sampler=BatchSampler(order, batch, drop_last=True) if whole else order,
-        num_workers=workers,
-        pin_memory=pinned,
-        persistent_workers=workers > 0,
-    )
+    return Textbook(samples, batch, workers, pinned, whole=kind == "v2-batch").epoch
+
+
+class Textbook:
+    """A shuffling DataLoader; its workers live on from epoch to epoch, and load none that is not asked for."""
+
+    def __init__(
+        self, samples: PilSamples | TensorSamples, batch: int, workers: int, pinned: bool, whole: bool
+    ) -> None:
+        self.order, self.batch = Shuffled(len(samples)), batch
+        self.loader = DataLoader(
+            samples,
+            batch_size=None if whole else batch,
+            sampler=BatchSampler(self.order, batch, drop_last=True) if whole else self.order,
+            num_workers=workers,
+            pin_memory=pinned,
+            persistent_workers=workers > 0,
+        )
+
+    def epoch(self, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+        self.order.count = steps * self.batch
+        yield from self.loader
+
+
+class Shuffled(Sampler):
+    """`count` indices, shuffled anew when `size` samples run out: torch's RandomSampler cannot be told another count."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.count = size, 0
+
+    def __iter__(self) -> Iterator[int]:
+        for begun in range(0, self.count, self.size):
+            yield from torch.randperm(self.size)[: self.count - begun].tolist()
+
+    def __len__(self) -> int:
+        return self.count
 
 
 class PilSamples(Dataset):
@@ -108,15 +135,15 @@ class TensorSamples(Dataset):
 class OnDevice:
     """All images on the device as bytes; each batch is drawn, cropped, mirrored and normalised there as a whole."""
 
-    def __init__(self, split: datasets.Images, batch: int, steps: int, device: torch.device) -> None:
+    def __init__(self, split: datasets.Images, batch: int, device: torch.device) -> None:
         self.images, self.labels = (tensor.to(device) for tensor in _tensors(split))
         self.mean, self.std = (torch.tensor(v, device=device).view(1, -1, 1, 1) for v in (split.mean, split.std))
         self.padding, self.flip = _padding(split), split.images.shape[3] == 3
-        self.batch, self.steps, self.device = batch, steps, device
+        self.batch, self.device = batch, device
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def epoch(self, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.empty(0, dtype=torch.int64, device=self.device)
-        for _ in range(self.steps):
+        for _ in range(steps):
             while len(order) < self.batch:
                 order = torch.cat([order, torch.randperm(len(self.labels), device=self.device)])
             chosen, order = order[: self.batch], order[self.batch :]
@@ -137,36 +164,28 @@ class OnDevice:
 
 
 class Ours:
-    """Our trainer's own batches, outside of its loop; memory is kept between steps as the trainer keeps it."""
+    """Our trainer's own batches, outside of its loop."""
 
     def __init__(
-        self,
-        loader: str,
-        dataset: str,
-        batch: int,
-        steps: int,
-        device: torch.device,
-        workers: int,
-        channels_last: bool,
+        self, loader: str, dataset: str, batch: int, device: torch.device, workers: int, channels_last: bool
     ) -> None:
         from hpc_utils.config import RunConfig
-        from hpc_utils.train import memory
         from hpc_utils.train.loader import Loader
         from hpc_utils.train.resolve import resolve
-        from hpc_utils.train.sampler import Sampler
 
-        memory.keep_freed()
         config = RunConfig(
             workload="cnn", dataset=dataset, loader=loader, loader_workers=workers, channels_last=channels_last
         )
         workload = resolve(config)
         self.loader = Loader(workload.train, workload, config, device)
-        self.sampler = Sampler(len(workload.train), batch, steps=steps)
-        self.passes = 0
+        self.size, self.batch, self.epochs = len(workload.train), batch, 0
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        self.passes += 1
-        return self.loader.batches(self.sampler.epoch(self.passes), self.passes)
+    def epoch(self, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+        from hpc_utils.train.sampler import Sampler
+
+        self.epochs += 1
+        indices = Sampler(self.size, self.batch, steps=steps).epoch(self.epochs)
+        return self.loader.batches(indices, self.epochs)
 
 
 def _tensors(split: datasets.Images) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What a step must take at least: its operations at the rate of matrix products, its bytes at the rate of copies.
+"""An estimate of a step's least time: its operations at the rate of matrix products, its bytes at the rate of copies.
 
     python -m benchmarks.ceilings threads=2
 
@@ -44,13 +44,13 @@ def measured(options: measure.Options) -> tuple[Peak, list[measure.Row]]:
 
 @dataclass(frozen=True)
 class Work:
-    """One step: operations of the model's products and convolutions, bytes that must be read and written."""
+    """One step: operations of the model's products and convolutions, bytes read and written where no cache helps."""
 
     flops: float
     moved: float
 
     def floor(self, ceiling: Peak, precision: str) -> float:
-        """Seconds at least."""
+        """Seconds: the longer of computing and moving, each at its measured rate."""
         return self.flops / roofline.attainable(ceiling, precision, roofline.intensity(self.flops, self.moved))
 
     def bound(self, ceiling: Peak, precision: str) -> str:

@@ -1,22 +1,21 @@
 """The plain loop, each optimisation of it, and ours: images a second, percentiles of steps, and their floor.
 
 The small CNN on the digits (batch 128, 300 steps) and ResNet-18 on CIFAR-10 (batch 64, 8 steps; on a GPU batch 512, 97 steps),
-all cores as one device, after warm-up steps; 5 rounds in alternation, each side in a fresh process. First each
-optimisation alone: one that makes a faster computation shows nothing behind a loader that is the limit. Then all of
-them together but those that alone made the loop slower, in the plain loop and in ours. On a CPU torch's default is
-fp32 as well: that side is the same program, and shows the noise.
+all cores as one device, after warm-up steps; 5 rounds in alternation, each side in a fresh process. First each loader behind
+the plain loop, and each other optimisation alone on batches that are on the device already: behind a loader that is the
+limit, neither a faster nor a slower computation would show. Then the fastest loader and all optimisations but those that
+alone made the loop slower, in the plain loop and in ours. On a CPU a loader's worker would take a core from the
+computation (`loaders` measures it), and torch's default is fp32: these two are measured on a GPU alone.
 
-Attained by ours in its default on a quiet virtual machine with 2 cores of an AMD EPYC (no AMX, avx512_bf16), torch 2.13.0,
-2026-11-21: 2.6 (1.1 .. 3.7) times the plain loop with the CNN and 1.16 (1.07 .. 1.20) times with ResNet-18 (114 against 96
-images/s). Two threads wait for each other when a neighbour takes a core: on a shared machine measure with
-`--threads 1`. The GPU's cases have not been run yet.
+Attained on a quiet machine: to be measured. Two threads wait for each other when a neighbour takes a core: on a shared
+machine measure with `--threads 1`. The GPU's cases have not been run yet.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpc_utils.analyze.peaks import Peak
@@ -25,9 +24,9 @@ from hpc_utils.launch.place import Place
 from . import ceilings, measure
 from .sides import Case, Timing, cases, ours, plain
 
-PLAIN, DEFAULT, PLAIN_BEST = "plain loop, fp32", "torch's default", "plain loop, best"
-OURS, OURS_BEST = "ours, default", "ours, best"
-SLOWER = 0.97  # alone, of the plain loop: such an optimisation is left out of the best
+PLAIN, ON_DEVICE, DEFAULT = "plain loop, fp32", "batches on the device", "torch's default"
+PLAIN_BEST, OURS, OURS_BEST = "plain loop, best", "ours, default", "ours, best"
+SLOWER = 0.97  # alone, of the plain loop on the device's batches: such an optimisation is left out of the best
 COSTS = 0.97  # what is promised: ours at its best, of the plain loop with the same optimisations
 
 Side = Callable[[], Timing]
@@ -35,29 +34,48 @@ Side = Callable[[], Timing]
 
 @dataclass(frozen=True)
 class Optimization:
-    """What the plain loop is given, and the knobs that ask ours for the same; None: ours has no such loader."""
+    """What the plain loop is given, and the knobs that have ours do the same; no knobs: it always does."""
 
     name: str
     plain: Mapping[str, str | int]
-    ours: Mapping[str, str | int] | None = None
+    ours: Mapping[str, str | int]
 
 
-def optimizations(gpu: bool, workers: int, compiled: bool) -> Iterator[Optimization]:
-    """Those that this device may profit from; of two that exclude each other, the later wins where all are combined."""
-    for precision in ("tf32", "bf16") if gpu else ("bf16",):
-        if why := Place.here().refusal(1, {"precision": precision}):
-            print(f"left out: {why}", file=sys.stderr)
+def loaders(gpu: bool, threads: int) -> Iterator[Optimization]:
+    """The textbook's, sample by sample, first; the one said to be the fastest last."""
+    yield Optimization(PLAIN, {}, {"loader": "workers", "pin_memory": "false"})
+    if gpu:  # which leaves the cores to them
+        count = min(8, max(1, threads - 1))
+        plural = "worker" if count == 1 else "workers"
+        knobs = {"loader": "workers", "loader_workers": count}
+        yield Optimization(f"{count} {plural}, pinned", {"workers": count, "pinned": 1}, knobs)
+    yield Optimization(ON_DEVICE, {"data": "device"}, {"loader": "device"})
+
+
+def computing(gpu: bool, compile: bool | None) -> Iterator[Optimization]:
+    """Those that this device may profit from, whatever the loader; of two that exclude each other, the later is combined."""
+    asked = [(precision, {"precision": precision}) for precision in (("tf32", "bf16") if gpu else ("bf16",))]
+    if gpu if compile is None else compile:
+        mode = "reduce-overhead" if gpu else "default"
+        asked.append((f"compile ({mode})", {"compile": mode}))
+    else:
+        _left_out("compile, as asked" if gpu else "compile: on a CPU only `--compile` measures it")
+    for name, knobs in asked:
+        if why := Place.here().refusal(1, knobs):
+            _left_out(why)
         else:
-            yield Optimization(precision, {"precision": precision}, {"precision": precision})
+            yield Optimization(name, knobs, knobs)
     yield Optimization("channels_last", {"channels_last": 1}, {"channels_last": "true"})
     yield Optimization("fused SGD", {"fused": 1}, {"fused_optimizer": "true"})
-    if compiled:
-        mode = "reduce-overhead" if gpu else "default"
-        yield Optimization(f"compile ({mode})", {"compile": mode}, {"compile": mode})
-    yield Optimization("transforms v2", {"data": "v2"})
-    plural = "worker" if workers == 1 else "workers"
-    yield Optimization(f"{workers} {plural}{', pinned' if gpu else ''}", {"workers": workers, "pinned": int(gpu)})
-    yield Optimization("batches on the device", {"data": "device", "workers": 0, "pinned": 0}, {"loader": "device"})
+    yield Optimization("freed memory kept", {"keep_freed": 1}, {})
+
+
+def best(
+    loading: Sequence[Optimization], others: Sequence[Optimization], values: Mapping[str, list[Timing]]
+) -> list[Optimization]:
+    """The fastest of the loaders, and of the others those that alone did not make the plain loop slower."""
+    fastest = max(loading, key=lambda one: _ratio(values[one.name], values[PLAIN]))
+    return [fastest, *(one for one in others if _ratio(values[one.name], values[ON_DEVICE]) >= SLOWER)]
 
 
 def run(options: measure.Options) -> Iterator[measure.Row]:
@@ -65,39 +83,42 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
     import torch
 
     gpu = torch.cuda.is_available()
-    # On a CPU one worker shares the cores with the computation; a GPU leaves them to the loader.
-    workers = min(8, max(1, options.threads - 1)) if gpu else 1
-    known = list(optimizations(gpu, workers, gpu if options.compile is None else options.compile))
+    loading, others = list(loaders(gpu, options.threads)), list(computing(gpu, options.compile))
     ceiling, rows = ceilings.measured(options)
     yield from rows
     for case in cases(gpu, options.quick):
-        yield from Comparison(case, gpu, ceiling, options).rows(known)
+        yield from Comparison(case, gpu, ceiling, options).rows(loading, others)
 
 
 class Comparison:
-    """One case: its sides, measured in two alternations, each with the plain loop as its reference."""
+    """One case: its sides, measured in two alternations."""
 
     def __init__(self, case: Case, gpu: bool, ceiling: Peak, options: measure.Options) -> None:
-        self.case, self.ceiling, self.options = case, ceiling, options
-        self.default = "tf32" if gpu else "fp32"  # what torch's own default computes convolutions in
+        self.case, self.gpu, self.ceiling, self.options = case, gpu, ceiling, options
         self.works = {precision: ceilings.work(case, precision) for precision in ceiling.flops}
 
-    def rows(self, known: list[Optimization]) -> Iterator[measure.Row]:
-        """What the floor allows; each of `known` alone; together those that alone did not make the plain loop slower."""
+    def rows(self, loading: Sequence[Optimization], others: Sequence[Optimization]) -> Iterator[measure.Row]:
+        """What the floor allows; each optimisation alone; the best of them together."""
         yield from self._floors()
         if self.options.quick:
-            yield from self._together(known)
+            yield from self._together([loading[-1], *others])
             return
-        sides = {PLAIN: self._plain(), DEFAULT: self._plain(precision="default")}
-        sides |= {f"+ {one.name}": self._plain(**one.plain) for one in known}
-        formats = {PLAIN: "fp32", DEFAULT: self.default} | {f"+ {one.name}": _format(one.plain) for one in known}
-        values = self._measured("each alone", sides)
-        yield from self._shown("each alone", values, formats, {})
-        yield from self._together([one for one in known if _ratio(values[f"+ {one.name}"], values[PLAIN]) >= SLOWER])
+        alone = {one.name: {"data": "device", **one.plain} for one in others}
+        if self.gpu:  # where it computes convolutions in TF32
+            alone = {DEFAULT: {"data": "device", "precision": "default"}} | alone
+        changes = {one.name: one.plain for one in loading} | alone
+        values = self._measured("each alone", {name: self._plain(**own) for name, own in changes.items()})
+        formats = {name: _format(own) for name, own in changes.items()}
+        chosen = best(loading, others, values)
+        about = {one.name: "left out of the best" for one in (*loading, *others) if one not in chosen}
+        yield from self._shown("loaders", {one.name: values[one.name] for one in loading}, formats, about)
+        on_device = {name: values[name] for name in (ON_DEVICE, *alone)}
+        yield from self._shown("each alone on the device", on_device, formats, about)
+        yield from self._together(chosen)
 
-    def _together(self, best: list[Optimization]) -> Iterator[measure.Row]:
-        by_hand = _combined(one.plain for one in best)
-        knobs = {"channels_last": "false"} | _combined(one.ours or {} for one in best)
+    def _together(self, chosen: Sequence[Optimization]) -> Iterator[measure.Row]:
+        by_hand = _combined(one.plain for one in chosen)
+        knobs = {"channels_last": "false"} | _combined(one.ours for one in chosen)
         run_ours = functools.partial(ours, self.case, self.options.threads)
         sides = {
             PLAIN: self._plain(),
@@ -158,7 +179,13 @@ def _ratio(own: list[Timing], reference: list[Timing]) -> float:
 
 
 def _format(changes: Mapping[str, str | int]) -> str:
-    return str(changes.get("precision", "fp32"))
+    """What products and convolutions are computed in; torch's default is measured on a GPU."""
+    precision = str(changes.get("precision", "fp32"))
+    return "tf32" if precision == "default" else precision
+
+
+def _left_out(what: str) -> None:
+    print(f"left out: {what}", file=sys.stderr)
 
 
 def _combined(changes: Iterable[Mapping[str, str | int]]) -> dict[str, str | int]:

@@ -4,7 +4,7 @@ Our loop with its recorder against the plain loop on the very same batches of ou
 one thread, so that a step is little else than overhead. DDP on one rank against no process group: the cases of
 `optimizations`, on all cores as one device; and the small step. Growth: the small step on one core or GPU a rank, ranks in
 powers of two as far as there are cores or GPUs. 5 rounds in alternation, each side in a fresh process; medians and
-percentiles over all ranks' steps, from the records.
+percentiles over all ranks' steps, from the records. Attained on a quiet machine: to be measured.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _loop(case: Case, options: measure.Options) -> Iterator[measure.Row]:
     """Our loop against the plain one, with the same batches of the same loader."""
     about = f"loop, {case.name}, 1 thread"
     sides = {
-        BARE: functools.partial(plain, case, 1, data="ours-host", channels_last=1),
+        BARE: functools.partial(plain, case, 1, data="ours-host", channels_last=1, keep_freed=1),
         OURS: functools.partial(ours, case, 1, loader="host", channels_last="true"),
     }
     values = measure.alternate(about, sides, options)

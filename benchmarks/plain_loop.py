@@ -1,13 +1,14 @@
 """The loop that every tutorial teaches, as the yardstick for our trainer; nothing of `hpc_utils.train.loop`.
 
     python -m benchmarks.plain_loop workload=cnn dataset=digits batch=128 steps=100 warmup=5 threads=2
-    python -m benchmarks.plain_loop ... precision=bf16 channels_last=1 fused=1 data=device compile=default
+    python -m benchmarks.plain_loop ... precision=bf16 channels_last=1 fused=1 keep_freed=1 data=device compile=default
 
 PIL images through a shuffling DataLoader, SGD with Nesterov momentum, cross-entropy, in true fp32; and each
 optimisation as one would add it by hand: `precision` (`fp32`; `default`: as torch ships it, with convolutions in TF32;
-`tf32`; `bf16`), `channels_last`, `fused`, `compile`, `data` (see `batches`), `workers` and `pinned`. Model and data set are
-the same as ours; so are batch, number of steps, threads and cores. It is spared what costs time in many such
-loops: `loss.item()` at each step, workers started anew each epoch, counting of correct answers. Prints one line of JSON.
+`tf32`; `bf16`), `channels_last`, `fused`, `keep_freed` (freed memory, for the next step: `hpc_utils.train.memory`), `compile`,
+`data` (see `batches`), `workers` and `pinned`. Model and data set are the same as ours; so are batch, number of steps,
+threads and cores. It is spared what costs time in many such loops: `loss.item()` at each step, workers started anew each
+epoch, counting of correct answers. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ def main(
     precision: str = "fp32",
     channels_last: int = 0,
     fused: int = 0,
+    keep_freed: int = 0,
     compile: str = "off",
 ) -> dict[str, Any]:
-    """Train `warmup` steps, then time `steps` more.
+    """Train an epoch of `warmup` steps, then time one of `steps`.
 
     {"images_per_second", "step_p50", "step_p95", "step_p99"}: the steps' percentiles in seconds by the device's clock.
     """
@@ -48,10 +50,13 @@ def main(
     import torch
     from torch import nn
 
+    from hpc_utils.train import memory
     from hpc_utils.train.vision import MODELS
 
     from .batches import batches
 
+    if keep_freed:
+        memory.keep_freed()
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -60,10 +65,9 @@ def main(
     torch.backends.cudnn.benchmark = True
     half = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
     layout = torch.channels_last if channels_last else torch.contiguous_format
-    loader = batches(
-        data, dataset, batch, max(steps, warmup), device,
-        workers=workers, pinned=bool(pinned), channels_last=bool(channels_last),
-    )  # fmt: skip
+    epoch = batches(
+        data, dataset, batch, device, workers=workers, pinned=bool(pinned), channels_last=bool(channels_last)
+    )
     about = datasets.load(dataset, "train")
     model = MODELS[workload](about.images.shape[3], len(about.classes), "cifar", about.images.shape[1])
     model = model.to(device, memory_format=layout)
@@ -85,7 +89,7 @@ def main(
         model.train()
         running = torch.zeros((), device=device)
         marks = [now()]
-        for inputs, targets in itertools.islice(loader, steps):
+        for inputs, targets in epoch(steps):
             inputs = inputs.to(device, non_blocking=True).contiguous(memory_format=layout)
             targets = targets.to(device, non_blocking=True)
             optimizer.zero_grad()

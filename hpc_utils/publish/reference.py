@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
 import re
@@ -20,6 +21,7 @@ RECORDS = (
     # Of profiles the small ones that hold no environment, as nsys' and ncu's own files do.
     "monitor/*.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
+BENCH = "bench"  # where `make bench` leaves its tables
 TOGETHER = ("03_scaling", "05_optimization")  # chapters that read whatever runs there are
 SMALL = 2**20  # bytes
 
@@ -31,7 +33,8 @@ class CannotKeep(ValueError):
 
 
 def keep(studies: Sequence[str], name: str) -> Path:
-    """Copy the complete runs of `studies` to `results/reference/<name>/`, and what was probed of the same hardware.
+    """Copy the complete runs of `studies` to `results/reference/<name>/`, and what was probed, and measured side
+    by side (`make bench`), on the same hardware.
 
     One study brings its figures and executed chapters. With several, those of the chapters `TOGETHER` that any of
     them has are executed anew, on all that the set then holds. What is kept holds no path of this machine. Returns the folder.
@@ -51,6 +54,7 @@ def keep(studies: Sequence[str], name: str) -> Path:
         _keep_runs(study, own.runs.run_id, target)
         hardware |= set(own.runs.hardware_id)
     _keep_probes(hardware, target)
+    _keep_bench(hardware, target)
     if len(found) == 1:
         _keep_chapters(*found, target)
     write_system(records.collect(target), target)
@@ -70,10 +74,21 @@ def _keep_runs(study: str, runs: Iterable[str], target: Path) -> None:
 
 def _keep_probes(hardware: set[str], target: Path) -> None:
     for probe in (paths.results() / "probes").glob("*/*.json"):
-        own = (read_json(probe) or {}).get("hardware_id")
-        # A cluster's name may stand before the machine's; what its links were limited to by hand behind it.
-        if own and any(one.endswith(own) or own.startswith(f"{one}-") for one in hardware):
+        if _is_of((read_json(probe) or {}).get("hardware_id"), hardware):
             _copy(probe, target / "probes" / probe.parent.name / probe.name)
+
+
+def _keep_bench(hardware: set[str], target: Path) -> None:
+    for table in (paths.results() / BENCH).glob("*.csv"):  # not the smoke runs' below
+        with table.open(newline="") as file:
+            first = next(csv.DictReader(file), {})
+        if _is_of(first.get("hardware_id"), hardware):
+            _copy(table, target / BENCH / table.name)
+
+
+def _is_of(own: str | None, hardware: set[str]) -> bool:
+    # A cluster's name may stand before the machine's; what its links were limited to by hand behind it.
+    return bool(own) and any(one.endswith(own) or own.startswith(f"{one}-") for one in hardware)
 
 
 def _keep_chapters(study: str, target: Path) -> None:
@@ -111,7 +126,7 @@ def _conclude(target: Path, chapters: Iterable[str]) -> None:
 def _copy(source: Path, target: Path) -> None:
     """Text without this machine's paths; anything else as it is."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    if source.suffix in (".json", ".ipynb") or (source.parent.name == PROFILE and source.suffix == ".csv"):
+    if source.suffix in (".json", ".ipynb") or (source.parent.name in (PROFILE, BENCH) and source.suffix == ".csv"):
         atomic.write_text(target, portable(source.read_text()))
     elif source.name.endswith(".json.gz"):
         text = portable(gzip.decompress(source.read_bytes()).decode())

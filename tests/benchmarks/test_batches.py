@@ -18,19 +18,37 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("kind", (*batches.TEXTBOOK, *batches.OURS))
 def test_a_pass_over_the_data_has_each_sample_once_normalised(kind: str) -> None:
     digits = datasets.load("digits", "train")
-    size, steps = 16, 3
-    loader = batches.batches(kind, "digits", size, steps, CPU)
-    for _ in range(2):
-        found = list(loader)
+    size = 16
+    epoch = batches.batches(kind, "digits", size, CPU)
+    for steps in (2, 3):
+        found = list(epoch(steps))
         assert [tuple(images.shape) for images, _ in found] == [(size, 1, 8, 8)] * steps
         assert {images.dtype for images, _ in found} == {torch.float32}
         assert {labels.dtype for _, labels in found} == {torch.int64}
     black = (0 - torch.tensor(digits.mean)) / torch.tensor(digits.std)
     assert torch.cat([images for images, _ in found]).min() == pytest.approx(black.item(), abs=1e-5)
-    whole = batches.batches(kind, "digits", 479, len(digits.labels) // 479, CPU)
-    counted = torch.bincount(torch.cat([labels for _, labels in whole]), minlength=10)
+    whole = batches.batches(kind, "digits", 479, CPU)
+    counted = torch.bincount(torch.cat([labels for _, labels in whole(len(digits.labels) // 479)]), minlength=10)
     assert len(digits.labels) % 479 == 0, "the test's batch cuts the data set evenly"
     assert counted.tolist() == np.bincount(digits.labels, minlength=10).tolist()
+
+
+def test_workers_live_on_and_load_what_an_epoch_asks_for_alone() -> None:
+    made = batches.Textbook(batches.TensorSamples(datasets.load("digits", "train")), 16, 1, False, whole=False)
+    seen = []
+    for steps in (1, 4):
+        assert len(list(made.epoch(steps))) == steps
+        seen.append([worker.pid for worker in made.loader._iterator._workers])
+    assert seen[0] == seen[1]
+
+
+def test_an_order_longer_than_the_data_shuffles_them_anew() -> None:
+    order = batches.Shuffled(10)
+    order.count = 25
+    found = list(order)
+    assert sorted(found[:10]) == sorted(found[10:20]) == list(range(10))
+    assert len(set(found[20:])) == 5
+    assert len({tuple(found[:10]), tuple(found[10:20]), tuple(range(10))}) == 3
 
 
 def test_batches_on_the_device_are_other_crops_of_the_images_half_of_them_mirrored() -> None:
@@ -38,7 +56,7 @@ def test_batches_on_the_device_are_other_crops_of_the_images_half_of_them_mirror
     about = {"name": "", "title": "", "split": "train", "classes": tuple("abcdefgh"), "sha256": ""}
     split = datasets.Images(images=pixels, labels=np.arange(8), mean=(0.5,) * 3, std=(0.2,) * 3, **about)
     torch.manual_seed(0)
-    made = batches.OnDevice(split, 8, 1, CPU)
+    made = batches.OnDevice(split, 8, CPU)
     found = set()
     for _ in range(8):
         for image, crop in zip(made.images, made.crop_and_flip(made.images), strict=True):

@@ -8,8 +8,10 @@ import os
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from benchmarks import measure
 from hpc_utils import paths, records
 from hpc_utils.publish import reference
 
@@ -60,6 +62,25 @@ def test_probes_of_the_machine_and_of_its_limited_links_are_kept(
     reference._keep_probes({"rehearsal-cpu-0a"}, tmp_path / "kept")
     kept = {path.stem for path in (tmp_path / "kept/probes/allreduce").iterdir()}
     assert kept == {"rehearsal-cpu-0a", "rehearsal-cpu-0a-1gbit", "0a"}
+
+
+def test_tables_of_benchmarks_are_kept_with_the_runs_of_the_same_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("HPC_CLUSTER", "here")
+    row = measure.Row(
+        "a case", "a side", "throughput", "images/s", 1.0, 1.0, 1.0, 1, note=f"{tmp_path}/results/bench"
+    )
+    measure.save("loaders", [row], measure.Options(), 0.0)
+    measure.save("overhead", [row], measure.Options(quick=True), 0.0)
+    monkeypatch.setenv("HPC_CLUSTER", "elsewhere")
+    measure.save("startup", [row], measure.Options(), 0.0)
+    reference._keep_bench({"here"}, tmp_path / "kept")
+    assert [path.relative_to(tmp_path).as_posix() for path in (tmp_path / "kept").rglob("*.csv")] == [
+        "kept/bench/loaders.csv"
+    ]
+    assert pd.read_csv(tmp_path / "kept/bench/loaders.csv").note.tolist() == ["results/bench"]
 
 
 def test_of_a_profile_what_is_small_and_holds_no_environment_is_kept(
