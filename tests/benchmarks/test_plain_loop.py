@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 
@@ -83,15 +84,16 @@ def test_the_best_is_the_fastest_loader_and_what_alone_on_the_device_is_not_slow
 
 def test_the_plain_loop_takes_each_optimisation_and_every_epoch_to_its_end() -> None:
     known = [dict(one.plain) for one in optimizations.computing(gpu=False, compile=False)]
-    changes = [{"data": "device"}, {"precision": "default"}, {"workers": 1}, *known, {"data": "device"}]
+    changes = [{}, {"precision": "default"}, {"workers": 1}, {"data": "device"}, *known, {"data": "device"}]
     found = json.loads(python("-c", EACH, json.dumps(changes)).splitlines()[-1])
     assert len(found) == len(changes)
     for timing in found:
         assert timing["images_per_second"] > 0
         assert 0 < timing["step_p50"] <= timing["step_p95"] <= timing["step_p99"]
         assert timing["epochs"] == [2, 5]
-    assert known[-1] == {"keep_freed": 1}, "glibc keeps to it from there on"
-    print([t["faults"] for t in found])
+    assert known[-1] == {"keep_freed": 1}
+    if platform.libc_ver()[0] == "glibc":  # which keeps to it from there on
+        assert found[-1]["faults"] < found[3]["faults"] / 4
 
 
 def test_ranks_grow_in_powers_of_two_as_far_as_there_are_devices() -> None:
