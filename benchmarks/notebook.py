@@ -28,7 +28,8 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
     """Start-up as whole processes with one step of work; step times from the records of longer runs."""
     with measure.scratch() as folder:
         path = _notebook(folder / "minimal.ipynb")
-        yield from _startup(path, options)
+        if not options.quick:  # the others below are started alike
+            yield from _startup(path, options)
         yield from _steps(path, options)
 
 

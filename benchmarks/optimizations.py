@@ -1,6 +1,6 @@
 """The plain loop, each optimisation of it, and ours: images a second, percentiles of steps, and their floor.
 
-The small CNN on the digits (batch 128, 300 steps) and ResNet-18 on CIFAR-10 (batch 64, 8 steps; on a GPU batch 512, 97 steps),
+The small CNN on the digits (batch 128, 300 steps) and ResNet-18 on CIFAR-10 (batch 64, 6 steps; on a GPU batch 512, 97 steps),
 all cores as one device, after warm-up steps; 5 rounds in alternation, each side in a fresh process. First each loader behind
 the plain loop, and each other optimisation alone on batches that are on the device already: behind a loader that is the
 limit, neither a faster nor a slower computation would show. Then the fastest loader and all optimisations but those that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from hpc_utils.config import RunConfig
 
 EACH = """
 import json, sys
+import torch
 from benchmarks import batches
 from benchmarks.plain_loop import main
 from hpc_utils.train import memory
@@ -28,11 +30,17 @@ def watched(*about, **options):
         ended.append(steps)
     return to_its_end
 
+def faults():
+    before = memory.minor_faults()
+    for _ in range(3):
+        [torch.ones(6 * 2**20) for _ in range(4)]  # of 24 MiB; more together than glibc keeps by itself
+    return memory.minor_faults() - before
+
 def one(changes):
     ended.clear()
-    before = memory.minor_faults()
-    timing = main("cnn", "digits", 256, 5, 2, 1, **changes)
-    return timing | {"epochs": list(ended), "faults": memory.minor_faults() - before}
+    timing = main("cnn", "digits", 32, 3, 2, 1, **changes)
+    faults()
+    return timing | {"epochs": list(ended), "faults": faults()}
 
 batches.batches = watched
 print(json.dumps([one(changes) for changes in json.loads(sys.argv[1])]))
@@ -83,15 +91,16 @@ def test_the_best_is_the_fastest_loader_and_what_alone_on_the_device_is_not_slow
 
 def test_the_plain_loop_takes_each_optimisation_and_every_epoch_to_its_end() -> None:
     known = [dict(one.plain) for one in optimizations.computing(gpu=False, compile=False)]
-    changes = [{"data": "device"}, {"precision": "default"}, {"workers": 1}, *known, {"data": "device"}]
+    changes = [{}, {"precision": "default"}, {"workers": 1}, {"data": "device"}, *known, {}, {"data": "device"}]
     found = json.loads(python("-c", EACH, json.dumps(changes)).splitlines()[-1])
     assert len(found) == len(changes)
     for timing in found:
         assert timing["images_per_second"] > 0
         assert 0 < timing["step_p50"] <= timing["step_p95"] <= timing["step_p99"]
-        assert timing["epochs"] == [2, 5]
-    assert known[-1] == {"keep_freed": 1}, "glibc keeps to it from there on"
-    print([t["faults"] for t in found])
+        assert timing["epochs"] == [2, 3]
+    assert known[-1] == {"keep_freed": 1}
+    if platform.libc_ver()[0] == "glibc":  # which keeps from there on; before, unless something held its heap's end
+        assert max(timing["faults"] for timing in found[-3:]) < 10 < max(timing["faults"] for timing in found[:-3])
 
 
 def test_ranks_grow_in_powers_of_two_as_far_as_there_are_devices() -> None:
