@@ -313,7 +313,7 @@ def _level(value) -> str:
 
 
 def _subs(values: np.ndarray) -> tuple[float, ...]:
-    return (1, 2, 5) if values.max() > 10 * values.min() else (1, 1.5, 2, 3, 4, 5, 6, 8)
+    return (1, 2, 5) if values.max() > 10 * values.min() else (1, 1.5, 2, 3, 4, 5, 6, 7, 8)
 
 
 def _pairs(gains: pd.DataFrame) -> str:
