@@ -22,8 +22,8 @@ from . import labels, style
 TOLD = {
     ladder.FASTER: (style.COLOURS["fp32"], ""),
     ladder.SLOWER: (style.COLOURS["bf16"], "////"),
-    ladder.NOISE: ("0.85", "...."),
-    ladder.SINGLE: ("0.85", ""),
+    ladder.NOISE: ("0.75", "...."),
+    ladder.SINGLE: ("0.75", ""),
 }
 PHASE = {
     "data": ("0.75", ""),
@@ -61,7 +61,7 @@ def before_after(speeds: pd.DataFrame, gain: stats.Estimate) -> Figure:
         speeds.throughput, places, xerr=labels.bars(speeds, "throughput"), fmt="none", ecolor="0.15", elinewidth=0.9
     )
     for place, row in zip(places, speeds.itertuples(), strict=True):
-        text = f"{row.throughput:,.0f}" + (f" (×{gain.value:.2f})" if place else "")
+        text = style.number(row.throughput) + (f" (×{gain.value:.2f})" if place else "")
         _beside(axes, text, _end(speeds.throughput, row.throughput, row.high), place)
     _rows(axes, speeds.label)
     axes.set_xlim(0, 1.45 * _end(speeds.throughput, speeds.throughput.max(), speeds.high.max()))
@@ -97,11 +97,11 @@ def waterfall(gains: pd.DataFrame, best: ladder.Best) -> Figure:
         _beside(axes, f"×{row.together:.2f}", end, place)
         reached, at = row.together, place
     foot = len(gains) + 1
-    axes.barh(foot, whole.value - 1, left=1, height=0.66, color="0.6", edgecolor="white", linewidth=0.5)
+    axes.barh(foot, whole.value - 1, left=1, height=0.66, color="0.45", edgecolor="white", linewidth=0.5)
     _interval(axes, whole.value, whole.low, whole.high, foot)
     _beside(axes, f"×{whole.value:.2f}, fastest", _end(shown.together, max(whole.value, 1), whole.high), foot)
     _rows(axes, ["plain loop", *gains.step, best.name])
-    _factors(axes, shown, ["together"], beyond=1.6)
+    _factors(axes, shown, ["together"], beyond=1.75)
     axes.set_xlabel(f"throughput over the plain loop's\n{_pairs(gains)}")
     looks = [
         Patch(facecolor=TOLD[one][0], hatch=TOLD[one][1], edgecolor="white", label=one) for one in TOLD if one in seen
@@ -133,7 +133,7 @@ def alone_and_after(gains: pd.DataFrame) -> Figure:
 
 def profile(parts: pd.DataFrame) -> Figure:
     """Where a mean step's time goes on every cumulative rung. `parts` as of `ladder.profile` (ms)."""
-    figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.2 + ROW * len(parts)))
+    figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.3 + ROW * len(parts)))
     left = np.zeros(len(parts))
     for name, (colour, hatch) in PHASE.items():
         axes.barh(range(len(parts)), parts[name], left=left, height=0.7, color=colour, hatch=hatch, edgecolor="white",
@@ -143,7 +143,7 @@ def profile(parts: pd.DataFrame) -> Figure:
         _beside(axes, f"{whole:.3g}", whole, place)
     _rows(axes, parts.step)
     axes.margins(x=0.12)
-    axes.set_xlabel("ms a step, its phases split as in the sampled steps")
+    axes.set_xlabel("mean step (ms),\nsplit as the sampled steps")
     figure.legend(loc="outside upper center", ncols=4, handlelength=1.2, handletextpad=0.4, columnspacing=1)
     return figure
 
@@ -185,7 +185,8 @@ def learning(curves: pd.DataFrame) -> Figure:
 
     `curves` as of `ladder.learning`: label, run_id, epoch, seconds (T so far), loss, accuracy.
     """
-    measures = {"loss": "loss", "accuracy": "test accuracy"}
+    tested = curves.accuracy.notna().any()
+    measures = {"loss": "test loss" if tested else "training loss", "accuracy": "test accuracy"}
     shown = [name for name in measures if curves[name].notna().any()]
     figure, grid = plt.subplots(1, len(shown), figsize=(style.COLUMN * len(shown), 2.4), squeeze=False)
     for axes, name in zip(grid[0], shown, strict=True):
@@ -312,7 +313,7 @@ def _level(value) -> str:
 
 
 def _subs(values: np.ndarray) -> tuple[float, ...]:
-    return (1, 2, 5) if values.max() > 10 * values.min() else (1, 1.5, 2, 3, 4, 5, 6, 8)
+    return (1, 2, 5) if values.max() > 10 * values.min() else (1, 1.5, 2, 3, 4, 5, 6, 7, 8)
 
 
 def _pairs(gains: pd.DataFrame) -> str:

@@ -16,12 +16,15 @@ MACHINE = ["hardware_id", "digest", "load", "date"]  # of a table that `make ben
 
 
 def factor(value: float, low: float, high: float) -> str:
-    """`1.34 (1.30 to 1.38), faster`; without an interval `1.34, a single run`."""
+    """`1.34 (1.30 to 1.38)`, or without an interval `1.34`."""
     if pd.isna(value):
         return ABSENT
-    return (
-        f"{value:.2f}" + (f" ({low:.2f} to {high:.2f})" if pd.notna(low) else "") + f", {ladder.verdict(low, high)}"
-    )
+    return f"{value:.2f}" + (f" ({low:.2f} to {high:.2f})" if pd.notna(low) else "")
+
+
+def judged_factor(value: float, low: float, high: float) -> str:
+    """`1.34 (1.30 to 1.38), faster`; without an interval `1.34, a single run`."""
+    return ABSENT if pd.isna(value) else f"{factor(value, low, high)}, {ladder.verdict(low, high)}"
 
 
 def knobs(parameters: Mapping[str, Any]) -> str:
@@ -37,7 +40,7 @@ def steps(gains: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for row in gains.to_dict("records"):
         numbers = {
-            name: factor(row[name], row[f"{name}_low"], row[f"{name}_high"])
+            name: judged_factor(row[name], row[f"{name}_low"], row[f"{name}_high"])
             for name in ("alone", "marginal", "together")
         }
         rows.append(
@@ -64,8 +67,9 @@ def headline(best: ladder.Best, judged: pd.DataFrame) -> str:
         return "No rung was measured to be faster than the plain loop."
     learnt = [f"{row['measure']} {equivalence.words(row)}" for row in judged.to_dict("records")]
     return (
-        f"**{factor(*best.gain[:3])}**, times the plain loop's throughput over {best.gain.repeats} pairs of runs: {best.name} "
-        f"({' + '.join(best.steps)}). Against the plain loop: {'; '.join(learnt) or 'neither accuracy nor loss was recorded'}."
+        f"**{factor(*best.gain[:3])} times** the plain loop's throughput ({ladder.verdict(*best.gain[1:3])}; pairs of runs: "
+        f"{best.gain.repeats}), by {' + '.join(best.steps)}. Against the plain loop: "
+        f"{'; '.join(learnt) or 'neither accuracy nor loss was recorded'}."
     )
 
 
@@ -82,8 +86,9 @@ def story(row: Mapping[str, Any], parts: pd.DataFrame, judged: pd.DataFrame) -> 
         each = (f"{phase} {one[phase]:.3g} → {other[phase]:.3g}" for phase in PHASES if pd.notna(one[phase]))
         lines.append(f"- **profile** (ms a step): {', '.join(each)}")
     for name, against in (("marginal", before), ("together", "the plain loop")):
-        if pd.notna(row[name]):
-            told = factor(row[name], row[f"{name}_low"], row[f"{name}_high"])
+        same = name == "marginal" and row["marginal"] == row["together"]  # the rung before is the plain loop
+        if pd.notna(row[name]) and not same:
+            told = judged_factor(row[name], row[f"{name}_low"], row[f"{name}_high"])
             lines.append(f"- **throughput**, times that of {against}: {told}")
     costs = {"memory": f"{row['memory'] - 1:+.1%}", "start": f"{row['warmup']:+.2f} s"}
     if told := [f"{name} {cost}" for name, cost in costs.items() if "nan" not in cost]:
@@ -100,7 +105,7 @@ def chosen(best: factorial.Best, target: float) -> str:
         return f"No point is faster than {knobs(best.reference)}. {verdict}"
     interval = pd.notna(best.low)
     return (
-        f"The fastest point is **{knobs(best.point)}**, at {factor(best.gain, best.low, best.high)}, times the throughput of "
+        f"The fastest point is **{knobs(best.point)}**, at {factor(best.gain, best.low, best.high)} times the throughput of "
         f"{knobs(best.reference)}. {verdict}"
         + (" The interval holds for all points at once, as this one was chosen among them." if interval else "")
     )

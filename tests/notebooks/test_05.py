@@ -67,5 +67,5 @@ def test_a_ladder_and_a_factorial_are_told(executed, as_ladder):  # noqa: F811
     assert figures == {f"speed-mine-{kind}" for kind in kinds}
     assert "half the bits (`precision=bf16`)" in text and "- **profile** (ms a step): data " in text
     assert "**Not applicable here:** no CUDA graphs on a CPU." in text
-    assert "times the plain loop's throughput" in text or "No rung was measured to be faster" in text
+    assert "times** the plain loop's throughput" in text or "No rung was measured to be faster" in text
     assert "Target, at least 1.20 times: **" in text
