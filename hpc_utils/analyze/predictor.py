@@ -58,7 +58,9 @@ def predictor(
 
 
 def _fit(runs: pd.DataFrame, epochs: pd.DataFrame, profiles: list, gbit: float) -> perfmodel.Fitted | None:
-    largest = next(iter(perfmodel.families(runs).values()))  # of several (models of other sizes) the best known
+    largest = next(iter(perfmodel.families(runs).values()), None)  # of several (models of other sizes) the best known
+    if largest is None:
+        return None
     try:
         points, alone = perfmodel.points(largest, gbit=gbit), work.of(largest, epochs, profiles)
         return perfmodel.fit(points, alone, bucket_mb=largest.bucket_mb.iloc[0])

@@ -24,6 +24,7 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
             name = f"{world}-{repeat}"
             runs.append(
                 {**HERE, "run_id": name, "device_name": "a CPU", "threads_per_rank": 1, "emulated": False,
+                 "comm_hook": None, "accumulate": None,
                  "oversubscribed": False, "parameters": 1_000_000, "bucket_mb": 25.0, "parallel": "none" if world == 1 else "ddp",
                  "nodes": world, "ranks_per_node": 1, "world_size": world, "global_batch": 64 * world,
                  "batch_per_device": 64, "link_gbit": None, "profile": None, "samples": 640 * world, "seconds": 10 * seconds, "repeat": repeat}
@@ -50,6 +51,7 @@ def test_other_hardware_or_a_single_configuration_says_nothing():
     alone = runs[runs.world_size == 1]
     assert predictor(alone, epochs)(HERE | LAYOUT) is None
     assert predictor(runs.assign(emulated=True), epochs)(HERE | LAYOUT) is None
+    assert predictor(runs.assign(comm_hook="fp16"), epochs)(HERE | LAYOUT) is None
 
 
 def test_a_compute_profile_of_the_same_machine_is_preferred_to_phases():

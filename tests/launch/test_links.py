@@ -51,7 +51,7 @@ def test_a_study_says_where_links_cannot_be_limited(results: Path, tmp_path: Pat
     assert [point.values["link_gbit"] for point in here.not_applicable] == [1, 0.3]
     assert "a rehearsal cluster's can be limited" in here.impossible[0]
     there = studies.plan(str(tmp_path / "mine.toml"), Place("h", ranks_per_node=1, fixed_links=""))
-    assert [request.config.link_gbit for request in there.requests] == [None, 1, 0.3]
+    assert [point.request.config.link_gbit for point in there.points] == [None, 1, 0.3]
     assert len({request.run_id for request in there.requests}) == 3
 
 

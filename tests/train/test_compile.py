@@ -58,7 +58,7 @@ REFUSED = {
     "checkpointing": ({"compile": "default", "activation_checkpointing": True}, "the compiler chooses itself"),
     "fsdp": ({"compile": "default", "parallel": "fsdp"}, "hooks gather weights inside"),
     "micro-batches": ({"compile": "max-autotune", "accumulate": 2}, "overwrites the gradients of the one before"),
-    "small buckets": ({"compile": "default", "bucket_mb": 0.5}, "DDP's first is of 1 MiB"),
+    "small buckets": ({"compile": "default", "bucket_mb": 0.5}, "the first of 1 MiB"),
     "determinism": ({"compile": "max-autotune", "deterministic": True}, "picks kernels by their time"),
 }
 
