@@ -4,7 +4,12 @@ Our loop with its recorder against the plain loop on the very same batches of ou
 one thread, so that a step is little else than overhead. DDP on one rank against no process group: the cases of
 `optimizations`, on all cores as one device; and the small step. Growth: the small step on one core or GPU a rank, ranks in
 powers of two as far as there are cores or GPUs. 5 rounds in alternation, each side in a fresh process; medians and
-percentiles over all ranks' steps, from the records. Attained on a quiet machine: to be measured.
+percentiles over all ranks' steps, from the records.
+
+Attained on two cores of an AMD EPYC (AVX-512, no AMX), 3 rounds, 2026-11-22: our loop and its recorder take 0.7 (0.4 .. 1.2) ms a
+step more than the plain loop's 2.9 ms; DDP on one rank 0.2 (0.02 .. 0.34) ms more than no process group's 2.7 ms, and nothing
+that could be told from noise in larger steps; two ranks 1.9 (1.5 .. 2.2) times one without a group, at the 99th percentile
+2.5 times. The GPU's cases have not been run yet.
 """
 
 from __future__ import annotations
