@@ -25,6 +25,7 @@ from .step import Costs, Step, step
 from .work import Work
 
 DRAWS = 300
+MODELLED = ("none", "ddp")  # the kinds of parallelism whose step is known here
 BUCKET_MB = 25.0  # torch's own, where a loop does not say DDP's
 FLOOR = 0.02  # of a step: no measurement is trusted further
 POINT = ["nodes", "ranks_per_node", "world_size", "grouped", "batch_per_device", "gbit"]
@@ -246,7 +247,7 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     ]  # fmt: skip
     found = {}
     as_they_are = runs.comm_hook.fillna("none").eq("none") & runs.accumulate.fillna(1).eq(1)
-    modelled = runs[runs.parallel.isin(("none", "ddp")) & as_they_are]
+    modelled = runs[runs.parallel.isin(MODELLED) & as_they_are]
     known = usable(modelled).assign(bucket_mb=lambda own: own.bucket_mb.fillna(BUCKET_MB))
     for key, own in known.groupby(keys, dropna=False):
         workload, dataset, precision, device, hardware, *_ = key

@@ -33,13 +33,13 @@ def predictor(
         runs, epochs: as of `records.load`; emulated, oversubscribed and profiled ones predict nothing.
         profiles: records of `results/probes/compute`. gbit: the nodes' links.
     """
-    honest = computed(usable(runs[runs.parallel.isin(("none", "ddp"))]))
+    honest = computed(usable(runs[runs.parallel.isin(perfmodel.MODELLED)]))
     known = {key: own for key, own in honest.groupby(WHAT)}
     profiles = list(profiles)
     fitted: dict[tuple, perfmodel.Fitted | None] = {}
 
     def predict(point: Mapping[str, Any]) -> Answer | None:
-        if point["parallel"] not in ("none", "ddp"):  # what `perfmodel` knows
+        if point["parallel"] not in perfmodel.MODELLED:
             return None
         key = tuple(point[name] for name in WHAT)
         if key not in fitted:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import nbformat
 import psutil
 import pytest
 
+from hpc_utils import provenance
 from hpc_utils.records.folder import RUN_DIR, read_json
 
 HANG = 150  # s after which a run that should have ended counts as hung
@@ -196,3 +197,17 @@ def is_marked_failed(run: Path) -> bool:
     """Whether the kept notebook says on top that the run failed."""
     first = kept(run).cells[0]
     return first.cell_type == "markdown" and "FAILED" in first.source and "incomplete" in first.source
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """`write(text)`: a study file's path, on a machine whose processor has bf16, with an empty result set."""
+    monkeypatch.setattr(provenance, "emulates_bf16", lambda: False)
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+
+    def write(text: str) -> str:
+        path = tmp_path / "mine.toml"
+        path.write_text(text)
+        return str(path)
+
+    return write

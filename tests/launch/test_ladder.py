@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -42,18 +41,9 @@ TEXTBOOK = {"loader": "workers", "loader_workers": 0, "channels_last": False, "f
             "precision": "fp32", "compile": "off", "parallel": "none", "pin_memory": True}  # fmt: skip
 
 
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(provenance, "emulates_bf16", lambda: False)
+@pytest.fixture(autouse=True)
+def needs_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "load", lambda *_: None)
-    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
-
-    def write(text: str) -> str:
-        path = tmp_path / "mine.toml"
-        path.write_text(text)
-        return str(path)
-
-    return write
 
 
 def changed(plan: studies.Plan) -> dict[str, tuple]:

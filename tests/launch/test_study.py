@@ -34,19 +34,6 @@ parameters = { batch_per_device = 64 }
 """
 
 
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(provenance, "emulates_bf16", lambda: False)
-    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
-
-    def write(text: str) -> str:
-        path = tmp_path / "mine.toml"
-        path.write_text(text)
-        return str(path)
-
-    return write
-
-
 def test_a_matrix_expands_and_repeats_are_interleaved(write) -> None:
     points = studies.plan(write(GOOD)).points
     assert len(points) == 2 * (4 + 2)
