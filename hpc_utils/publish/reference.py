@@ -11,13 +11,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hpc_utils import paths, records
-from hpc_utils.records import atomic
+from hpc_utils.records import atomic, fingerprint
 from hpc_utils.records.folder import PROFILE, read_json
+from hpc_utils.records.portable import portable
 
 from .chapters import execute, write_system
 
 RECORDS = (
-    "request.json", "run.json", "provenance.json", "status.json", "epochs.csv", "ranks.csv", "steps.csv.gz",
+    *fingerprint.RECORDS,
     # Of profiles the small ones that hold no environment, as nsys' and ncu's own files do.
     "monitor/*.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
@@ -133,11 +134,3 @@ def _copy(source: Path, target: Path) -> None:
         atomic.write(target, lambda file: file.write(gzip.compress(text.encode(), mtime=0)))
     else:
         shutil.copyfile(source, target)
-
-
-def portable(text: str) -> str:
-    """`text` with the clone's folder, the results' and the home folder taken out of its paths."""
-    for folder, stands in ((paths.results(), "results"), (paths.root(), "."), (Path.home(), "~")):
-        if folder != Path("/"):  # the home of some containers
-            text = re.sub(re.escape(str(folder)) + r"(?![\w.-])", stands, text)
-    return text

@@ -1,0 +1,60 @@
+"""A named value: a number that a text may quote, with all that a reader of the text may ask about it."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+PART = r"[a-z0-9]+(?:-[a-z0-9]+)*"
+NAME = re.compile(rf"{PART}(?:\.{PART})+")
+
+
+@dataclass(frozen=True)
+class Value:
+    """One quantity that was measured, computed from measurements, or counted.
+
+    Attributes:
+        name: dotted, as `strong.efficiency.2`; each part of small letters, digits and dashes.
+        value: in base units (a share of 1, seconds, bytes, samples per second), or a word.
+        unit: as `publish.amounts` prints it: share, ratio, count, text, s, B, ...
+        says: one sentence, without the number: what this is, of what.
+        low, high: the 95 % interval; NaN where there is none.
+        repeats: the fewest independent repeats behind it; 0 for what no repeat could change (a count, a setting, a fit).
+        runs: ids of the runs that it rests on.
+        files: other evidence, relative to the result set; `profile:NAME` for somebody else's profile.
+
+    Raises:
+        ValueError: the name cannot be one, the number is none, half an interval, or one that does not hold the value.
+    """
+
+    name: str
+    value: float | str
+    unit: str
+    says: str
+    low: float = math.nan
+    high: float = math.nan
+    repeats: int = 0
+    runs: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ValueError(
+                f"{self.name!r} is no value's name: parts of small letters, digits and dashes, joined by dots"
+            )
+        if isinstance(self.value, str) != (self.unit == "text"):
+            raise ValueError(
+                f"{self.name}: a word has the unit 'text', and only a word ({self.value!r}, {self.unit!r})"
+            )
+        if self.unit == "text":
+            return
+        if not math.isfinite(self.value):
+            raise ValueError(f"{self.name} is {self.value}: what is not known gets no value")
+        if math.isnan(self.low) != math.isnan(self.high) or self.low > self.high:
+            raise ValueError(f"{self.name}: [{self.low}, {self.high}] is no interval")
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether it was measured often enough to have one."""
+        return not math.isnan(self.low)

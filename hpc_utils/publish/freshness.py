@@ -1,0 +1,107 @@
+"""Whether what the chapters of a result set handed on is still true of its records, files and figures."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpc_utils import records
+from hpc_utils.records import fingerprint
+
+from . import ledger
+
+
+def faults(results: Path) -> list[str]:
+    """What is stale, changed by hand, missing or ambiguous in the set; a sentence each, with what to do.
+
+    Read are `values/`, the records of the runs, probes and benches that they rest on, figures, tables, and `csv/`.
+    """
+    results = Path(results)
+    try:
+        handed = ledger.read(results)
+    except ledger.LedgerError as error:
+        return [str(error)]
+    found = records.load(results)
+    return [*_twice(handed), *(line for stem, page in handed.pages.items() for line in _page(results, stem, page)),
+            *_csv(results, found)]  # fmt: skip
+
+
+def _twice(handed: ledger.Handed) -> Iterator[str]:
+    for kind in ("values", "figures", "tables"):
+        seen: dict[str, str] = {}
+        for stem, page in handed.pages.items():
+            for name in page[kind]:
+                if seen.setdefault(name, stem) != stem:
+                    yield f"{name} is handed on by {seen[name]} and by {stem}: one of the chapters must name it otherwise"
+
+
+def _page(results: Path, stem: str, page: Mapping[str, Any]) -> Iterator[str]:
+    where, anew = f"values/{stem}.json", _anew(page)
+    if ledger.seal(page) != page.get("fingerprint"):
+        yield f"{where} was changed after its chapter wrote it: {anew}"
+    executed = results / page["executed"]
+    if not executed.is_file() or page["fingerprint"][: ledger.SHORT] not in executed.read_text():
+        yield f"{page['executed']} is not the execution that wrote {where}: {anew}"
+    yield from _runs(results, where, page, anew)
+    for name, own in page["files"].items():
+        if not name.startswith(ledger.PROFILE) and _is_other(results / name, own):
+            yield f"{where} rests on {name}, which has changed since or is gone: {anew}"
+    for kind in ("figures", "tables"):
+        for name, told in page[kind].items():
+            for file, own in told["files"].items():
+                if _is_other(results / file, own):
+                    yield f"{file}, a file of the {kind[:-1]} {name}, has changed since its chapter wrote it, or is gone: {anew}"
+
+
+def _runs(results: Path, where: str, page: Mapping[str, Any], anew: str) -> Iterator[str]:
+    for run, told in page["runs"].items():
+        if not (results / "runs" / run).is_dir():
+            yield f"{where} rests on the run {run}, which is gone: {anew}"
+        elif fingerprint.of_run(results / "runs" / run) != told["fingerprint"]:
+            yield f"the records of the run {run} have changed since {where} was written: {anew}"
+    try:
+        now = records.load(results, study=page["study"] or None)
+    except records.UnknownStudy as error:
+        yield f"{where}: {error}"
+        return
+    if added := sorted(set(now.runs.run_id) - set(page["runs"])):
+        yield f"{where} does not know of {len(added)} complete runs that its chapter would read, {added[0]} for one: {anew}"
+    for run in sorted(set(page["runs"]) & (now.refused.keys() | now.unfinished.keys())):
+        why = now.refused.get(run) or f"it is {now.unfinished[run]}"
+        yield f"{where} rests on the run {run}, which is not to be believed any more: {why}"
+
+
+def _is_other(path: Path, own: str) -> bool:
+    try:
+        return fingerprint.of_file(path) != own
+    except OSError:
+        return True
+
+
+def _anew(page: Mapping[str, Any]) -> str:
+    study = f" -p study={page['study']}" if page["study"] else ""
+    return f"`hpc chapter {page['notebook']} --results SET{study}` executes it anew"
+
+
+def _csv(results: Path, found: records.Records) -> Iterator[str]:
+    """What `hpc collect` joined must be what the runs' folders say, in all columns that both know."""
+    import pandas as pd
+
+    for name, frame in (("runs", found.runs), ("epochs", found.epochs)):
+        path = results / "csv" / f"{name}.csv"
+        if not path.is_file():
+            continue
+        there = pd.read_csv(path, dtype=str, keep_default_na=False)
+        now = pd.read_csv(io.StringIO(frame.to_csv(index=False)), dtype=str, keep_default_na=False)
+        both = [column for column in now.columns if column in there.columns]
+        if "run_id" not in both or len(now) != len(there):
+            yield f"csv/{name}.csv holds {len(there)} rows and the runs' folders {len(now)}: `hpc collect` joins them anew"
+            continue
+        differs = (now[both].to_numpy() != there[both].to_numpy()).any(axis=1)
+        if differs.any():
+            yield (
+                f"csv/{name}.csv says something else of {now.run_id[differs].iloc[0]} than the run's folder: "
+                "`hpc collect` joins them anew"
+            )

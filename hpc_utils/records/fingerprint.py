@@ -1,0 +1,39 @@
+"""What a run's records, or any other evidence, say: equal content has an equal fingerprint, wherever it lies."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import zlib
+from pathlib import Path
+
+from .portable import portable
+
+RECORDS = (
+    "request.json", "run.json", "provenance.json", "status.json", "epochs.csv", "ranks.csv", "steps.csv.gz",
+)  # fmt: skip
+
+
+def of_run(folder: Path) -> str:
+    """SHA-256 over `RECORDS` of a run's folder; one that is absent counts as such."""
+    digest = hashlib.sha256()
+    for name in RECORDS:
+        path = folder / name
+        digest.update(f"{name}\0{of_file(path) if path.is_file() else ''}\0".encode())
+    return digest.hexdigest()
+
+
+def of_file(path: Path) -> str:
+    """SHA-256 of what the file says: unpacked, and JSON without this machine's folders, as a kept copy has it.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        with contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):  # a damaged file's bytes differ anyway
+            content = gzip.decompress(content)
+    if path.name.removesuffix(".gz").endswith(".json"):
+        content = portable(content.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+    return hashlib.sha256(content).hexdigest()

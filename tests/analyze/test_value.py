@@ -1,0 +1,36 @@
+"""What can be a named value at all."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hpc_utils.analyze.value import Value
+
+
+def test_a_value_has_an_interval_or_none() -> None:
+    assert Value("a.b", 1.0, "s", "", 0.9, 1.1).has_interval
+    assert not Value("a.b", 1.0, "s", "").has_interval
+
+
+@pytest.mark.parametrize("name", ["strong", "Strong.x", "strong..x", "strong.x ", "a.b|c", "a.-b", "a:b.c", "a.b_c"])
+def test_a_name_has_parts_of_small_letters(name: str) -> None:
+    with pytest.raises(ValueError, match="no value's name"):
+        Value(name, 1.0, "s", "")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"value": math.nan},
+        {"value": math.inf},
+        {"low": 0.9},
+        {"low": 1.2, "high": 1.1},
+        {"value": "fast"},
+        {"unit": "text"},
+    ],
+)
+def test_what_is_no_number_or_no_interval_is_refused(told: dict) -> None:
+    with pytest.raises(ValueError, match=r"a\.b"):
+        Value(**({"name": "a.b", "value": 1.0, "unit": "s", "says": ""} | told))

@@ -1,0 +1,164 @@
+"""What a chapter hands on is read back as it was, and nothing of it can change unnoticed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hpc_utils import records
+from hpc_utils.analyze.value import Value
+from hpc_utils.publish import freshness, ledger
+
+PAGE = "values/laptop-06_paper_figures.json"
+
+
+def test_what_was_handed_on_is_read_back(handed: Path) -> None:
+    found = ledger.read(handed)
+    value = found.values["strong.efficiency.2"]
+    assert (value.value, value.low, value.high, value.unit, value.repeats) == (0.7231, 0.6412, 0.8109, "share", 3)
+    assert set(value.runs) == {path.name for path in (handed / "runs").iterdir()}
+    assert not found.values["study.runs"].has_interval
+    assert found.values["study.runs"].value == len(value.runs)
+    assert found.values["study.device"].value == "AMD EPYC"
+    figure = found.figures["laptop-efficiency"]
+    assert {Path(file).suffix for file in figure.files} == {".pdf", ".png", ".csv"}
+    assert pd.read_csv(handed / figure.file("csv")).efficiency.tolist() == [1, 0.7231]
+    assert 0 < len(figure.runs) < len(value.runs)
+    assert found.tables["laptop-points"].runs == value.runs
+    assert found.of["study.runs"] == "laptop-06_paper_figures"
+
+
+def test_numbers_of_numpy_are_numbers(result_set: Path) -> None:
+    own = ledger.Ledger("x", records.load(result_set).runs)
+    own.add(
+        [
+            Value("a.b", np.float64(0.5), "s", "", np.float64(0.4), np.float64(0.6), np.int64(3)),
+            Value("a.c", np.int64(4), "count", ""),
+        ]
+    )
+    own.write()
+    found = ledger.read(result_set).values
+    assert (found["a.b"].value, found["a.b"].low, found["a.c"].value) == (0.5, 0.4, 4)
+
+
+def test_one_name_stands_for_one_thing(result_set: Path) -> None:
+    own = ledger.Ledger("x", records.load(result_set).runs)
+    own.add([Value("a.b", 1.0, "s", "")])
+    with pytest.raises(ledger.LedgerError, match=r"two values of the name a\.b"):
+        own.add([Value("a.b", 1.0, "s", "")])
+    own.table(pd.DataFrame({"a": [1]}), "points", says="")
+    with pytest.raises(ledger.LedgerError, match="draws two of the name points"):
+        own.table(pd.DataFrame({"a": [1]}), "points", says="")
+
+
+def test_nothing_rests_on_runs_or_files_that_were_not_read(result_set: Path) -> None:
+    own = ledger.Ledger("x", records.load(result_set).runs)
+    with pytest.raises(ledger.LedgerError, match="a run of nobody's"):
+        own.add([Value("a.b", 1.0, "s", "", runs=("a run of nobody's",))])
+    own.add([Value("a.c", 1.0, "s", "", files=("probes/none.json",))])
+    with pytest.raises(ledger.LedgerError, match=r"probes/none\.json"):
+        own.write()
+
+
+def test_a_page_that_is_not_whole_is_named(handed: Path) -> None:
+    page = handed / PAGE
+    page.write_text(page.read_text()[:-30])
+    with pytest.raises(ledger.LedgerError, match="laptop-06_paper_figures"):
+        ledger.read(handed)
+    assert "hpc chapter" in freshness.faults(handed)[0]
+
+
+def test_what_nobody_touched_is_fresh(handed: Path) -> None:
+    assert freshness.faults(handed) == []
+
+
+def edit(path: Path, change: Callable[[str], str]) -> None:
+    before = path.read_text()
+    path.write_text(change(before))
+    assert path.read_text() != before
+
+
+def first_run(handed: Path) -> Path:
+    return sorted((handed / "runs").iterdir())[0]
+
+
+def samples_of_an_epoch(handed: Path) -> None:
+    edit(first_run(handed) / "epochs.csv", lambda text: text[:-2] + "9\n")
+
+
+def a_value(handed: Path) -> None:
+    edit(handed / PAGE, lambda text: text.replace("0.7231", "0.9231"))
+
+
+def a_run_s_number_in_the_joined_table(handed: Path) -> None:
+    name = first_run(handed).name
+    edit(handed / "csv/runs.csv", lambda text: text.replace(f"{name},complete", f"{name},failed"))
+
+
+def a_figure(handed: Path) -> None:
+    (handed / "figures/laptop-efficiency.png").write_bytes(b"painted")
+
+
+def a_figure_s_data(handed: Path) -> None:
+    edit(handed / "figures/laptop-efficiency.csv", lambda text: text.replace("0.7231", "0.9"))
+
+
+def a_table(handed: Path) -> None:
+    edit(handed / "tables/laptop-points.csv", lambda text: text.replace("0.7231", "0.9"))
+
+
+def a_run_less(handed: Path) -> None:
+    shutil.rmtree(first_run(handed))
+
+
+def a_run_more(handed: Path) -> None:
+    runs = records.load(handed, study="laptop").runs
+    fewer = ledger.Ledger("06_paper_figures", runs[1:], study="laptop")
+    (handed / "notebooks/laptop/06_paper_figures.ipynb").write_text(fewer.write())
+
+
+def the_execution(handed: Path) -> None:
+    (handed / "notebooks/laptop/06_paper_figures.ipynb").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (samples_of_an_epoch, "records of the run"),
+        (a_value, "was changed after its chapter wrote it"),
+        (a_run_s_number_in_the_joined_table, r"csv/runs\.csv says something else"),
+        (a_figure, r"figures/laptop-efficiency\.png"),
+        (a_figure_s_data, r"figures/laptop-efficiency\.csv"),
+        (a_table, r"tables/laptop-points\.csv"),
+        (a_run_less, "is gone"),
+        (a_run_more, "does not know of 1 complete run"),
+        (the_execution, "is not the execution"),
+    ],
+)
+def test_whatever_changes_is_found(handed: Path, change: Callable[[Path], None], named: str) -> None:
+    change(handed)
+    found = freshness.faults(handed)
+    assert any(pd.Series([line]).str.contains(named).all() for line in found), found
+
+
+def test_a_name_that_two_chapters_use_is_named(handed: Path) -> None:
+    own = ledger.Ledger("03_scaling", records.load(handed).runs)
+    own.add([Value("study.runs", 1, "count", "")])
+    line = own.write()
+    (handed / "notebooks/03_scaling.ipynb").write_text(line)
+    assert [line for line in freshness.faults(handed) if "study.runs" in line and "03_scaling" in line]
+
+
+def test_others_profiles_need_not_be_at_hand_later(result_set: Path, tmp_path: Path) -> None:
+    (tmp_path / "theirs.json").write_text("{}")
+    own = ledger.Ledger("x", records.load(result_set).runs, outside={"profile:theirs": tmp_path / "theirs.json"})
+    own.add([Value("profile.busy", 0.5, "share", "", files=("profile:theirs",))])
+    (result_set / "notebooks").mkdir()
+    (result_set / "notebooks/x.ipynb").write_text(own.write())
+    (tmp_path / "theirs.json").unlink()
+    assert freshness.faults(result_set) == []

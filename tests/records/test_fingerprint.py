@@ -1,0 +1,51 @@
+"""Equal content, equal fingerprint: packed or moved, but not changed."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import paths
+from hpc_utils.records import fingerprint
+
+RUN = sorted((paths.root() / "results/reference/epyc-2core/runs").iterdir())[0]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(RUN, tmp_path / "moved" / RUN.name))
+
+
+def test_a_moved_and_repacked_run_is_the_same(run: Path) -> None:
+    steps = run / "steps.csv.gz"
+    steps.write_bytes(gzip.compress(gzip.decompress(steps.read_bytes()), compresslevel=1))
+    (run / "notebook.ipynb").write_text("what is drawn of it")
+    assert fingerprint.of_run(run) == fingerprint.of_run(RUN)
+
+
+@pytest.mark.parametrize("name", fingerprint.RECORDS)
+def test_any_change_of_a_record_is_another_run(run: Path, name: str) -> None:
+    path = run / name
+    path.write_bytes(path.read_bytes() + b" ")
+    changed = fingerprint.of_run(run)
+    path.unlink()
+    assert len({changed, fingerprint.of_run(run), fingerprint.of_run(RUN)}) == 3
+
+
+def test_a_damaged_table_differs(run: Path) -> None:
+    steps = run / "steps.csv.gz"
+    steps.write_bytes(steps.read_bytes()[:-9])
+    assert fingerprint.of_run(run) != fingerprint.of_run(RUN)
+
+
+def test_a_kept_copy_without_this_machine_s_folders_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+    own, kept = tmp_path / "own.json", tmp_path / "kept.json"
+    own.write_text(f'{{"script": "{paths.root()}/notebooks/x.ipynb", "out": "{tmp_path}/results/runs/x"}}')
+    kept.write_text('{"script": "./notebooks/x.ipynb", "out": "results/runs/x"}')
+    assert fingerprint.of_file(own) == fingerprint.of_file(kept)
