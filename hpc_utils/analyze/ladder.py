@@ -21,6 +21,7 @@ from .work import PHASES
 FASTER, SLOWER, NOISE, SINGLE = "faster", "slower", "not told from noise", "a single run"
 GAINS = ["alone", "marginal", "together"]
 COSTS = ["memory", "warmup"]
+BEHIND = [f"{name}_runs" for name in GAINS]  # ids of the runs behind each gain
 SPEED = ["throughput", "low", "high", "repeats"]
 SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high")]
 COLUMNS = [
@@ -32,7 +33,7 @@ COLUMNS = [
     *SEVERAL,
     "repeats",
     *COSTS,
-    *(f"{name}_runs" for name in GAINS),
+    *BEHIND,
 ]
 
 
