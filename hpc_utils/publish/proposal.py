@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpc_utils.analyze import budget
+from hpc_utils.analyze import budget, peak_rate
 
 HOW = (
     "Intervals add up linearly where runs rest on the same basis, above all the repeats of a configuration, and as the "
@@ -18,6 +18,8 @@ ALLOWED = (
     "where no run was measured, {setup[0]:g} [{setup[1]:g}, {setup[2]:g}] s for data, model and first kernels, and for "
     "evaluating a sample {evaluation[0]:.2g} [{evaluation[1]:.2g}, {evaluation[2]:.2g}] of what training on it takes."
 )
+
+ATTAINED = "Of the peak rate a step is allowed {0}, between {1} and {2}: an allowance, which the first run replaces."
 
 
 def cells(table: pd.DataFrame, total: Mapping[str, Any]) -> list[list[str]]:
@@ -40,6 +42,8 @@ def notes(table: pd.DataFrame, impossible: Iterable[str]) -> list[str]:
     said = [f"{name}: {budget.BASES[name]}." for name in used]
     for row in table[table.note != ""].itertuples():
         said.append(f"{row.series}, {row.nodes} x {row.ranks_per_node}: {row.note}.")
+    if "operations" in used:
+        said.append(ATTAINED.format(*(f"{share:.0%}" for share in peak_rate.ATTAINED)))
     if set(used) - {"time limit"}:
         said.append(HOW)
         said.append(ALLOWED.format(start=budget.START, setup=budget.SETUP, evaluation=budget.EVALUATION))

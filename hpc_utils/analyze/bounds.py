@@ -1,0 +1,98 @@
+"""One value against one bound: what its interval says, and what it cannot say."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from hpc_utils import strict
+
+from . import equivalence, ladder, targets
+
+if TYPE_CHECKING:
+    from .value import Value
+
+SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+TOO_FEW, NOT_MEASURED = "too few repeats", "not measured"
+
+# The words that text values are made of, family by family, and those of them that decide nothing.
+FAMILIES = [
+    (equivalence.EQUAL, equivalence.DIFFERS, equivalence.UNKNOWN),
+    (targets.MET, targets.MISSED, targets.UNDECIDED, targets.NOT_MEASURED),
+    (ladder.FASTER, ladder.SLOWER, ladder.NOISE),
+]
+OPEN = {equivalence.UNKNOWN: UNDECIDED, targets.UNDECIDED: UNDECIDED, ladder.NOISE: UNDECIDED}
+OPEN[targets.NOT_MEASURED] = NOT_MEASURED
+SHARE_MOST = 2.0  # a bound above is a percentage by mistake
+
+
+class Wrong(ValueError):
+    """The bound cannot be one of that value, or the value is none."""
+
+
+class Bound(NamedTuple):
+    """`kind`: at_least, at_most (numbers in the value's unit) or is (a text)."""
+
+    kind: str
+    bound: float | str
+
+
+def decide(value: Value, bound: Bound, min_repeats: int) -> tuple[str, str]:
+    """(verdict, what must be said of it beside the value and the bound).
+
+    The whole 95 % interval on the right side supports, on the wrong side refutes; a bound inside it leaves undecided, and so
+    does a repeated measurement without an interval. What is no repeated measurement and has no interval (a count, a setting)
+    is compared as it is.
+
+    Raises:
+        Wrong: a text against a number or the other way round, a text that this value can never be, a share's bound in
+            percent, an interval that does not hold its value.
+    """
+    if bound.kind == "is":
+        verdict = _text(value, str(bound.bound))
+    else:
+        verdict = _number(value, bound)
+    if verdict == NOT_MEASURED:
+        return verdict, ""
+    if 0 < value.repeats < min_repeats:
+        return TOO_FEW, f"{value.repeats} repeat{'s' if value.repeats > 1 else ''} of at least {min_repeats}"
+    if verdict == UNDECIDED and bound.kind != "is":
+        return verdict, "no interval" if math.isnan(value.low) else "the interval holds both"
+    return verdict, f"{value.repeats} repeats" if value.repeats else ""
+
+
+def _number(value: Value, bound: Bound) -> str:
+    if isinstance(value.value, str):
+        raise Wrong(f"{value.name} is a text ({value.value!r}): compare it with is")
+    limit = float(bound.bound)
+    if value.unit == "share" and abs(limit) > SHARE_MOST:
+        raise Wrong(f"{value.name} is a share: {limit:g} would be {100 * limit:g} %; write {limit / 100:g}")
+    if math.isnan(value.value):
+        return NOT_MEASURED
+    low, high = value.low, value.high
+    if math.isnan(low) != math.isnan(high) or low > value.value or high < value.value:
+        raise Wrong(f"{value.name} = {value.value:g} has an interval from {low:g} to {high:g}: its chapter is wrong")
+    if math.isnan(low):
+        if value.repeats:
+            return UNDECIDED
+        low = high = value.value
+    if bound.kind == "at_most":
+        low, high, limit = -high, -low, -limit
+    return SUPPORTED if low >= limit else REFUTED if high < limit else UNDECIDED
+
+
+def _text(value: Value, wanted: str) -> str:
+    """A verdict may say more than its word: "equal within 0.5 points" is "equal within"."""
+    said = value.value
+    if not isinstance(said, str):
+        raise Wrong(f"{value.name} is a number ({said:g}): compare it with at_least or at_most")
+    family = next((words for words in FAMILIES if any(_begins(said, word) for word in words)), None)
+    if family and not any(_begins(wanted, word) for word in family):
+        raise Wrong(f"{value.name} is never {wanted!r}: {strict.hint(wanted, family)}")
+    if _begins(said, wanted):
+        return SUPPORTED
+    return next((verdict for word, verdict in OPEN.items() if _begins(said, word)), REFUTED)
+
+
+def _begins(text: str, word: str) -> bool:
+    return text == word or text.startswith(f"{word} ")
