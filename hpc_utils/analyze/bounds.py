@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hpc_utils import strict
 
 from . import equivalence, ladder, targets
-
-if TYPE_CHECKING:
-    from .value import Value
+from .value import Value
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 TOO_FEW, NOT_MEASURED = "too few repeats", "not measured"
@@ -19,10 +16,15 @@ TOO_FEW, NOT_MEASURED = "too few repeats", "not measured"
 FAMILIES = [
     (equivalence.EQUAL, equivalence.DIFFERS, equivalence.UNKNOWN),
     (targets.MET, targets.MISSED, targets.UNDECIDED, targets.NOT_MEASURED),
-    (ladder.FASTER, ladder.SLOWER, ladder.NOISE),
+    (ladder.FASTER, ladder.SLOWER, ladder.NOISE, ladder.SINGLE),
 ]
-OPEN = {equivalence.UNKNOWN: UNDECIDED, targets.UNDECIDED: UNDECIDED, ladder.NOISE: UNDECIDED}
-OPEN[targets.NOT_MEASURED] = NOT_MEASURED
+OPEN = {
+    equivalence.UNKNOWN: UNDECIDED,
+    targets.UNDECIDED: UNDECIDED,
+    ladder.NOISE: UNDECIDED,
+    ladder.SINGLE: TOO_FEW,
+    targets.NOT_MEASURED: NOT_MEASURED,
+}
 SHARE_MOST = 2.0  # a bound above is a percentage by mistake
 
 
@@ -57,7 +59,7 @@ def decide(value: Value, bound: Bound, min_repeats: int) -> tuple[str, str]:
     if 0 < value.repeats < min_repeats:
         return TOO_FEW, f"{value.repeats} repeat{'s' if value.repeats > 1 else ''} of at least {min_repeats}"
     if verdict == UNDECIDED and bound.kind != "is":
-        return verdict, "no interval" if math.isnan(value.low) else "the interval holds both"
+        return verdict, "no interval" if not value.has_interval else "the bound lies in the interval"
     return verdict, f"{value.repeats} repeats" if value.repeats else ""
 
 
@@ -67,12 +69,10 @@ def _number(value: Value, bound: Bound) -> str:
     limit = float(bound.bound)
     if value.unit == "share" and abs(limit) > SHARE_MOST:
         raise Wrong(f"{value.name} is a share: {limit:g} would be {100 * limit:g} %; write {limit / 100:g}")
-    if math.isnan(value.value):
-        return NOT_MEASURED
     low, high = value.low, value.high
-    if math.isnan(low) != math.isnan(high) or low > value.value or high < value.value:
-        raise Wrong(f"{value.name} = {value.value:g} has an interval from {low:g} to {high:g}: its chapter is wrong")
-    if math.isnan(low):
+    if value.has_interval and not low <= value.value <= high:
+        raise Wrong(f"{value.name} = {value.value:g} lies outside its interval, {low:g} to {high:g}: its chapter is wrong")
+    if not value.has_interval:
         if value.repeats:
             return UNDECIDED
         low = high = value.value

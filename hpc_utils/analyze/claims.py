@@ -13,12 +13,11 @@ second condition. A claim holds if each of its conditions does; of several, the 
 
 from __future__ import annotations
 
-import math
+import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator, model_validator
 
@@ -26,9 +25,7 @@ from hpc_utils import strict
 from hpc_utils.strict import Strict
 
 from .bounds import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED, Bound, Wrong, decide
-
-if TYPE_CHECKING:
-    from .value import Value
+from .value import Value
 
 VERDICTS = [REFUTED, NOT_MEASURED, TOO_FEW, UNDECIDED, SUPPORTED]  # worst first
 REPEATS = 3  # fewer say nothing of how much a measurement varies
@@ -211,8 +208,8 @@ def plain(value: Value) -> str:
 
     if isinstance(value.value, str):
         return value.value
-    ends = "" if math.isnan(value.low) else f" [{amount(value.low)}, {amount(value.high)}]"
-    unit = "" if value.unit in ("share", "ratio", "count", "text", "") else f" {value.unit}"
+    ends = f" [{amount(value.low)}, {amount(value.high)}]" if value.has_interval else ""
+    unit = "" if value.unit in ("share", "ratio", "count", "") else f" {value.unit}"
     return amount(value.value) + unit + ends
 
 
@@ -251,19 +248,19 @@ def _bound_in_words(condition: Condition, unit: str, say: Callable[[Value], str]
 
 
 def _amount(condition: Condition, unit: str, say: Callable[[Value], str]) -> str:
-    from .value import Value
-
+    """A bound as the sentence has it, all its digits and no more. What a ratio is called ("times"), the sentence says."""
     bound = condition.bound.bound
+    unit = unit or condition.unit
     if isinstance(bound, str):
         return bound
-    unit = unit or condition.unit
-    # "at least 1.2 times as fast": what a ratio is said to be, the sentence says.
-    return f"{bound:g}" if unit in ("ratio", "") else say(Value(condition.value, bound, unit, ""))
+    if unit in ("ratio", "count", ""):
+        return f"{bound:g}"
+    if unit == "share":
+        return f"{100 * bound:.10g}\u00a0%"
+    return say(Value("claims.bound", bound, unit, ""))
 
 
 def _near(name: str, values: Iterable[str]) -> str:
-    import difflib
-
     close = difflib.get_close_matches(name, list(values), 3, 0.6)
     return f"near are {', '.join(close)}" if close else "no name is near; chapters hand on names such as " + ", ".join(
         sorted(values)[:3]
