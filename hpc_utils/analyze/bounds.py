@@ -71,7 +71,9 @@ def _number(value: Value, bound: Bound) -> str:
         raise Wrong(f"{value.name} is a share: {limit:g} would be {100 * limit:g} %; write {limit / 100:g}")
     low, high = value.low, value.high
     if value.has_interval and not low <= value.value <= high:
-        raise Wrong(f"{value.name} = {value.value:g} lies outside its interval, {low:g} to {high:g}: its chapter is wrong")
+        raise Wrong(
+            f"{value.name} = {value.value:g} lies outside its interval, {low:g} to {high:g}: its chapter is wrong"
+        )
     if not value.has_interval:
         if value.repeats:
             return UNDECIDED

@@ -84,7 +84,9 @@ class Claim(Strict):
     @classmethod
     def _no_number_by_hand(cls, sentence: str) -> str:
         if typed := _TYPED.search(sentence):
-            raise ValueError(f"{typed[0]!r} is typed by hand: write {{at_least}} or {{at_most}}, and it is the test's bound")
+            raise ValueError(
+                f"{typed[0]!r} is typed by hand: write {{at_least}} or {{at_most}}, and it is the test's bound"
+            )
         return sentence
 
     @model_validator(mode="after")
@@ -105,7 +107,11 @@ class Claim(Strict):
             chosen = self.tests[int(number) - 1 : int(number)] if number.isdigit() and int(number) else []
             having = [test for test in chosen if test.bound.kind == kind]
         if len(having) != 1:
-            many = f"{len(having)} conditions have it: write {{{kind}.1}} for the first" if having else "no condition has it"
+            many = (
+                f"{len(having)} conditions have it: write {{{kind}.1}} for the first"
+                if having
+                else "no condition has it"
+            )
             raise ValueError(f"{{{place}}} in the sentence: {many}")
         return having[0]
 
@@ -167,7 +173,9 @@ def read(path: Path) -> Claims:
     claims = Claims(strict.tables(path, Claim, ClaimError))
     claims.path = path
     if wrong := [name for name in claims if not NAME.fullmatch(name)]:
-        raise ClaimError("\n".join(f"{path}: {name}: a claim's name has lower-case letters, digits and -" for name in wrong))
+        raise ClaimError(
+            "\n".join(f"{path}: {name}: a claim's name has lower-case letters, digits and -" for name in wrong)
+        )
     return claims
 
 
@@ -244,7 +252,7 @@ def _judged(name: str, claim: Claim, tests: Sequence[Tested], say: Callable[[Val
 def _bound_in_words(condition: Condition, unit: str, say: Callable[[Value], str]) -> str:
     kind = condition.bound.kind.replace("_", " ")
     amount = _amount(condition, unit, say)
-    return f"\"{amount}\"" if kind == "is" else f"{kind} {amount}"
+    return f'"{amount}"' if kind == "is" else f"{kind} {amount}"
 
 
 def _amount(condition: Condition, unit: str, say: Callable[[Value], str]) -> str:
@@ -262,6 +270,8 @@ def _amount(condition: Condition, unit: str, say: Callable[[Value], str]) -> str
 
 def _near(name: str, values: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(values), 3, 0.6)
-    return f"near are {', '.join(close)}" if close else "no name is near; chapters hand on names such as " + ", ".join(
-        sorted(values)[:3]
+    return (
+        f"near are {', '.join(close)}"
+        if close
+        else "no name is near; chapters hand on names such as " + ", ".join(sorted(values)[:3])
     )

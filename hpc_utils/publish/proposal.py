@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from hpc_utils.analyze import budget, peak_rate
+
+if TYPE_CHECKING:
+    from hpc_utils.analyze.peaks import Peak
 
 HOW = (
     "Intervals add up linearly where runs rest on the same basis, above all the repeats of a configuration, and as the "
@@ -48,6 +51,29 @@ def notes(table: pd.DataFrame, impossible: Iterable[str]) -> list[str]:
         said.append(HOW)
         said.append(ALLOWED.format(start=budget.START, setup=budget.SETUP, evaluation=budget.EVALUATION))
     return [*said, *(f"{line}." for line in impossible)]
+
+
+def studies(table: pd.DataFrame, packages: Mapping[str, str]) -> pd.DataFrame:
+    """A row a study and the total (`table` as of `named.plan.studies`), as text; `packages`: {study: its package's id}."""
+    rows = []
+    for row in table.to_dict("records"):
+        largest = "" if row["study"] == "Total" else f"{row['nodes']} x {-(-row['devices'] // row['nodes'])}"
+        spans = {"Node-hours": "node_hours", "Device-hours": "device_hours"}
+        rows.append(
+            {"Package": packages.get(row["study"], ""), "Study": row["study"], "Runs": row["runs"]}
+            | {"Largest job (nodes x devices)": largest}
+            | {title: _span(row, name) for title, name in spans.items()}
+            | {"Basis": row["basis"]}
+        )
+    return pd.DataFrame(rows)
+
+
+def reasons(table: pd.DataFrame, peak: Peak | None = None) -> list[str]:
+    """What the reader of `studies` must know: what the bases are, the like device, how intervals add up, allowances."""
+    return [
+        *notes(table.assign(note=""), []),
+        *([f"The like device is {peak.name}: {peak.source}."] if peak else []),
+    ]
 
 
 def markdown(rows: list[list[str]], notes: Iterable[str], caption: str) -> str:

@@ -16,7 +16,9 @@ EQUAL = "avx512:ladder.cpu.equivalence.bf16"
 
 def value(number: float | str, low: float = float("nan"), high: float = float("nan"), **more) -> Value:
     unit = "text" if isinstance(number, str) else "ratio"
-    return Value("ladder.cpu.gain.bf16", number, **{"unit": unit, "says": "x", "low": low, "high": high, "repeats": 5} | more)
+    return Value(
+        "ladder.cpu.gain.bf16", number, **{"unit": unit, "says": "x", "low": low, "high": high, "repeats": 5} | more
+    )
 
 
 def read(tmp_path: Path, text: str) -> claims.Claims:
@@ -85,7 +87,9 @@ def test_what_is_planned_is_not_measured_until_it_is(judge) -> None:
 
 
 def test_why_shows_value_interval_and_bound(judge) -> None:
-    assert judge("at_least = 1.2", value(1.36, 1.25, 1.48)).why == "1.36 [1.25, 1.48] (at least 1.2 claimed; 5 repeats)"
+    assert (
+        judge("at_least = 1.2", value(1.36, 1.25, 1.48)).why == "1.36 [1.25, 1.48] (at least 1.2 claimed; 5 repeats)"
+    )
     share = value(0.72, 0.64, 0.81, unit="share")
     assert judge("at_most = 0.9", share).why.startswith("72 % [64 %, 81 %] (at most 90\u00a0% claimed")
     said = judge('is = "equal within"', value("equal within 0.5 points")).why
@@ -220,7 +224,12 @@ def test_a_bound_that_cannot_be_one_of_the_value_is_refused(judge, condition: st
 
 def test_an_unknown_name_is_a_fault_with_near_ones(tmp_path: Path) -> None:
     with pytest.raises(ClaimError) as refused:
-        claims.judge(read(tmp_path, BOTH), {GAIN.replace("bf16", "bf-16"): value(1.3), "strong.efficiency.2": value(0.9)})
+        claims.judge(
+            read(tmp_path, BOTH), {GAIN.replace("bf16", "bf-16"): value(1.3), "strong.efficiency.2": value(0.9)}
+        )
     lines = str(refused.value).splitlines()
     assert len(lines) == 2, "both conditions at once"
-    assert f"claims.toml: bf16-speed.tests.1: no chapter hands on '{GAIN}': near are avx512:ladder.cpu.gain.bf-16" in lines[0]
+    assert (
+        f"claims.toml: bf16-speed.tests.1: no chapter hands on '{GAIN}': near are avx512:ladder.cpu.gain.bf-16"
+        in lines[0]
+    )
