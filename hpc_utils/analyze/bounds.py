@@ -50,10 +50,7 @@ def decide(value: Value, bound: Bound, min_repeats: int) -> tuple[str, str]:
         Wrong: a text against a number or the other way round, a text that this value can never be, a share's bound in
             percent, an interval that does not hold its value.
     """
-    if bound.kind == "is":
-        verdict = _text(value, str(bound.bound))
-    else:
-        verdict = _number(value, bound)
+    verdict = _text(value, str(bound.bound)) if bound.kind == "is" else _number(value, bound)
     if verdict == NOT_MEASURED:
         return verdict, ""
     if 0 < value.repeats < min_repeats:

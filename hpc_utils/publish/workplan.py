@@ -41,7 +41,7 @@ class Package(Strict):
     months: int = Field(ge=1)
     effort_pm: float = Field(gt=0, allow_inf_nan=False)
     deliverable: str = Field(min_length=1)
-    studies: list[str] = []
+    studies: list[str] = Field([])
 
     @property
     def end(self) -> int:
@@ -61,7 +61,7 @@ class Plan(Strict):
     months: int = Field(ge=1)
     contingency: float = Field(0.0, ge=0, le=1, allow_inf_nan=False)
     package: list[Package] = Field(min_length=1)
-    milestone: list[Milestone] = []
+    milestone: list[Milestone] = Field([])
 
     @model_validator(mode="after")
     def _consistent(self) -> Plan:

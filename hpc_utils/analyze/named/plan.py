@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpc_utils.analyze import budget
+from hpc_utils.analyze import budget, peak_rate
 from hpc_utils.analyze.value import Value
 
 # Of a total: name, column of `budget.total`, unit, what it is.
@@ -47,15 +47,26 @@ def studies(estimates: Mapping[str, pd.DataFrame], prices: Mapping[str, budget.B
     return pd.DataFrame(rows)[COLUMNS]
 
 
-def values(table: pd.DataFrame, where: str, *, contingency: float, runs: Iterable[str] = ()) -> list[Value]:
-    """`plan.runs`, `plan.nodes`, `plan.devices`, `plan.node-hours`, `plan.device-hours`, `plan.cost`; each again for every study,
+def values(
+    table: pd.DataFrame, where: str, *, contingency: float, like: str = "", runs: Iterable[str] = ()
+) -> list[Value]:
+    """`plan.machine`, `plan.runs`, `plan.nodes`, `plan.devices`, `plan.node-hours`, `plan.device-hours`, `plan.cost`; each again for every study,
     `plan.<study>.runs` and so on; `plan.contingency`, and `plan.request.node-hours`: the upper end and the contingency upon
-    it, rounded up.
+    it, rounded up. With `like`: `plan.like`, and `plan.attained`, the share of its peak that a step is allowed.
 
     Args:
-        table: as of `studies`. where: the machine in words. runs: ids of the runs that the prediction rests on.
+        table: as of `studies`. where: the machine in words. like: the GPU whose peak rate stands in for the machine's. runs: ids
+            of the runs that the prediction rests on.
     """
-    evidence, found = tuple(runs), []
+    evidence = tuple(runs)
+    found = [Value("plan.machine", where, "text", "The machine that the studies are planned for.")]
+    if like:
+        expected, low, high = peak_rate.ATTAINED
+        allowed = "Of a GPU's peak rate that a step is allowed where nothing was measured."
+        found += [
+            Value("plan.like", like, "text", "The GPU whose peak rate stands in for that of the machine's."),
+            Value("plan.attained", expected, "share", allowed, low, high),
+        ]
     for row in table.to_dict("records"):
         all_of_them = row["study"] == "Total"
         stem = "plan" if all_of_them else f"plan.{row['study']}"

@@ -47,7 +47,10 @@ def test_values_of_each_study_and_of_all_with_what_is_asked_for() -> None:
     assert found["plan.cost"].unit == "GPU-hours"
     asked, needed = found["plan.request.node-hours"].value, total.high * 1.25
     assert needed <= asked <= 1.1 * needed
-    assert "Machine" in found["plan.request.node-hours"].says
+    assert "Machine" in found["plan.request.node-hours"].says and found["plan.machine"].value == "Machine"
+    assert "plan.attained" not in found
+    like = {one.name: one for one in plan.values(table, "Machine", contingency=0, like="X1")}
+    assert (like["plan.like"].value, like["plan.attained"].value) == ("X1", peak_rate.ATTAINED[0])
 
 
 @pytest.mark.parametrize(
