@@ -39,28 +39,29 @@ class Bound(NamedTuple):
     bound: float | str
 
 
-def decide(value: Value, bound: Bound, min_repeats: int) -> tuple[str, str]:
+def decide(value: Value, bound: Bound, min_repeats: int, without_interval: bool = False) -> tuple[str, str]:
     """(verdict, what must be said of it beside the value and the bound).
 
     The whole 95 % interval on the right side supports, on the wrong side refutes; a bound inside it leaves undecided, and so
     does a repeated measurement without an interval. What is no repeated measurement and has no interval (a count, a setting)
-    is compared as it is.
+    is compared as it is, and so is, with `without_interval`, what the claim says cannot have one.
 
     Raises:
         Wrong: a text against a number or the other way round, a text that this value can never be, a share's bound in
             percent, an interval that does not hold its value.
     """
-    verdict = _text(value, str(bound.bound)) if bound.kind == "is" else _number(value, bound)
+    verdict = _text(value, str(bound.bound)) if bound.kind == "is" else _number(value, bound, without_interval)
     if verdict == NOT_MEASURED:
         return verdict, ""
     if 0 < value.repeats < min_repeats:
         return TOO_FEW, f"{value.repeats} repeat{'s' if value.repeats > 1 else ''} of at least {min_repeats}"
     if verdict == UNDECIDED and bound.kind != "is":
         return verdict, "no interval" if not value.has_interval else "the bound lies in the interval"
-    return verdict, f"{value.repeats} repeats" if value.repeats else ""
+    said = [f"{value.repeats} repeats"] if value.repeats else []
+    return verdict, ", ".join([*said, "a number without an interval"] if without_interval else said)
 
 
-def _number(value: Value, bound: Bound) -> str:
+def _number(value: Value, bound: Bound, without_interval: bool) -> str:
     if isinstance(value.value, str):
         raise Wrong(f"{value.name} is a text ({value.value!r}): compare it with is")
     limit = float(bound.bound)
@@ -71,8 +72,10 @@ def _number(value: Value, bound: Bound) -> str:
         raise Wrong(
             f"{value.name} = {value.value:g} lies outside its interval, {low:g} to {high:g}: its chapter is wrong"
         )
+    if value.has_interval and without_interval:
+        raise Wrong(f"{value.name} has an interval, which decides: remove without_interval")
     if not value.has_interval:
-        if value.repeats:
+        if value.repeats and not without_interval:
             return UNDECIDED
         low = high = value.value
     if bound.kind == "at_most":

@@ -45,7 +45,9 @@ class Condition(Strict):
     """One value against one bound, in the value's base unit: a share is 0.7, not 70 %.
 
     `called`: what to say instead of the value's name where a claim has several conditions. `unit`: of the bound, for what
-    is not measured yet; a value in another unit is refused.
+    is not measured yet; a value in another unit is refused. `without_interval`: the value is a statistic of several points
+    that has none, such as a model's worst error, and the number itself decides; else nothing is decided by a repeated
+    measurement without an interval.
     """
 
     value: str = Field(min_length=1)
@@ -54,6 +56,7 @@ class Condition(Strict):
     is_: str | None = Field(None, alias="is", min_length=1)
     called: str = ""
     unit: str = ""
+    without_interval: bool = Field(False, strict=True)
 
     @model_validator(mode="after")
     def _one_bound(self) -> Condition:
@@ -231,9 +234,9 @@ def _test(condition: Condition, claim: Claim, values: Mapping[str, Value], say: 
         return Tested(name, bound, None, NOT_MEASURED, f"{lead}not measured yet")
     if condition.unit and condition.unit != value.unit:
         raise Wrong(f"{name} is in {value.unit!r}, not in {condition.unit!r}")
-    verdict, why = decide(value, bound, claim.min_repeats)
-    claimed = _bound_in_words(condition, value.unit, say)
-    return Tested(name, bound, value, verdict, f"{lead}{say(value)} ({claimed} claimed{'; ' + why if why else ''})")
+    verdict, why = decide(value, bound, claim.min_repeats, condition.without_interval)
+    claimed = "" if bound.kind == "is" and verdict == SUPPORTED else f"{_claimed(condition, value.unit, say)} claimed"
+    return Tested(name, bound, value, verdict, lead + ", ".join(filter(None, [say(value), claimed, why])))
 
 
 def _judged(name: str, claim: Claim, tests: Sequence[Tested], say: Callable[[Value], str]) -> Judged:
@@ -249,7 +252,7 @@ def _judged(name: str, claim: Claim, tests: Sequence[Tested], say: Callable[[Val
     )  # fmt: skip
 
 
-def _bound_in_words(condition: Condition, unit: str, say: Callable[[Value], str]) -> str:
+def _claimed(condition: Condition, unit: str, say: Callable[[Value], str]) -> str:
     kind = condition.bound.kind.replace("_", " ")
     amount = _amount(condition, unit, say)
     return f'"{amount}"' if kind == "is" else f"{kind} {amount}"

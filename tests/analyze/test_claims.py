@@ -51,6 +51,9 @@ def judge(tmp_path: Path):
         ("at_most = 1.3", value(1.36, 1.25, 1.48), "undecided"),
         ("at_most = 1.2", value(1.36, 1.25, 1.48), "refuted"),
         ("at_least = 1.2", value(1.36), "undecided"),  # repeated, and still nobody knows how sure
+        ("at_least = 1.2, without_interval = true", value(1.36), "supported"),  # a statistic of several points
+        ("at_least = 1.4, without_interval = true", value(1.36), "refuted"),
+        ("at_least = 1.2, without_interval = true", value(1.36, repeats=2), "too few repeats"),
         ("at_least = 1.2", value(1.36, repeats=0), "supported"),  # a count is what it is
         ("at_most = 1.2", value(1.36, repeats=0), "refuted"),
         ("at_least = 1.2", value(1.36, 1.1, 1.48, repeats=0), "undecided"),  # of a fit
@@ -88,12 +91,19 @@ def test_what_is_planned_is_not_measured_until_it_is(judge) -> None:
 
 def test_why_shows_value_interval_and_bound(judge) -> None:
     assert (
-        judge("at_least = 1.2", value(1.36, 1.25, 1.48)).why == "1.36 [1.25, 1.48] (at least 1.2 claimed; 5 repeats)"
+        judge("at_least = 1.2", value(1.36, 1.25, 1.48)).why == "1.36 [1.25, 1.48], at least 1.2 claimed, 5 repeats"
     )
     share = value(0.72, 0.64, 0.81, unit="share")
-    assert judge("at_most = 0.9", share).why.startswith("72 % [64 %, 81 %] (at most 90\u00a0% claimed")
+    assert judge("at_most = 0.9", share).why.startswith("72 % [64 %, 81 %], at most 90\u00a0% claimed, ")
+    assert judge("at_least = 1, without_interval = true", value(1.36)).why.endswith(
+        "5 repeats, a number without an interval"
+    )
     said = judge('is = "equal within"', value("equal within 0.5 points")).why
-    assert said == 'equal within 0.5 points ("equal within" claimed; 5 repeats)'
+    assert said == "equal within 0.5 points, 5 repeats"
+    assert (
+        judge('is = "equal within"', value("differs by 3 points")).why
+        == 'differs by 3 points, "equal within" claimed, 5 repeats'
+    )
 
 
 BOTH = f"""
@@ -213,6 +223,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
         ('is = "equal"', value("equal within 0.5 points"), "is never 'equal': did you mean equal within?"),
         ('is = "fast"', value("slower"), "is never 'fast': did you mean faster?"),
         ("at_least = 70", value(0.72, 0.64, 0.81, unit="share"), "70 would be 7000 %; write 0.7"),
+        ("at_least = 1.2, without_interval = true", value(1.36, 1.3, 1.5), "has an interval, which decides"),
         ("at_least = 1.2", value(1.36, 1.4, 1.5), "lies outside its interval"),
     ],
 )
