@@ -138,7 +138,7 @@ class Judged:
         sentence: with its bounds filled in.
         verdict: of `VERDICTS`, the worst of the conditions'.
         why: in words, each condition's value with its interval beside the bound.
-        values: the names that it rests on, as the claim writes them.
+        values: the names of what was measured and it rests on, as the claim writes them.
         planned: it says itself that something of it is not measured yet.
     """
 
@@ -248,7 +248,7 @@ def _judged(name: str, claim: Claim, tests: Sequence[Tested], say: Callable[[Val
 
     return Judged(
         name, _PLACE.sub(fill, claim.sentence), min((test.verdict for test in tests), key=VERDICTS.index),
-        "; ".join(test.why for test in tests), tuple(dict.fromkeys(test.name for test in tests)), tuple(tests), claim.planned,
+        "; ".join(test.why for test in tests), tuple(dict.fromkeys(units)), tuple(tests), claim.planned,
     )  # fmt: skip
 
 

@@ -140,6 +140,7 @@ def test_half_of_a_planned_claim_may_be_refuted_already(tmp_path: Path) -> None:
     (waits,) = claims.judge(planned, {EQUAL: value("equal within")})
     (wrong,) = claims.judge(planned, {EQUAL: value("differs")})
     assert (waits.verdict, wrong.verdict) == ("not measured", "refuted")
+    assert waits.values == (EQUAL,), "on what is not measured nothing rests"
     assert waits.sentence.startswith("bf16 is at least 1.2 times")
 
 

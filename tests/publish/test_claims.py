@@ -5,7 +5,6 @@ from __future__ import annotations
 from hpc_utils import paths
 from hpc_utils.analyze import claims
 from hpc_utils.analyze.value import Value
-from hpc_utils.publish import amounts
 from hpc_utils.publish import claims as words
 
 TEXT = """
@@ -23,7 +22,7 @@ def judged(tmp_path, low: float) -> list[claims.Judged]:
     path = tmp_path / "claims.toml"
     path.write_text(TEXT)
     found = Value("x.gain", 1.36, "ratio", "x", low, 1.48, 5)
-    return claims.judge(claims.read(path), {"x.gain": found}, lambda value: amounts.text(value, "interval"))
+    return claims.judge(claims.read(path), {"x.gain": found})
 
 
 def test_a_statement_is_the_sentence_its_verdict_and_the_value_that_decides(tmp_path) -> None:
