@@ -23,20 +23,22 @@ LOOKS = {
 
 
 def steps(frame: pd.DataFrame) -> Figure:
-    """What a step goes to, a bar a configuration.
+    """What a step goes to, a bar a configuration: the parts' numbers as they are, their lengths scaled to a whole step
+    (medians of shares need not add up to one).
 
     `frame`: columns configuration, verdict, and the share of the step (0 to 1, or NaN) that each of `LOOKS` takes.
     """
     figure, axes = plt.subplots(figsize=(style.PAGE, 0.8 + 0.27 * len(frame)))
+    shares = frame[list(LOOKS)].astype(float).fillna(0.0)
     places, left = np.arange(len(frame)), np.zeros(len(frame))
     for phase, (colour, hatch) in LOOKS.items():
-        width = 100 * frame[phase].fillna(0.0).to_numpy(float)
+        width = 100 * (shares[phase] / shares.sum(axis=1)).to_numpy()
         axes.barh(places, width, left=left, height=0.75, color=colour, hatch=hatch, edgecolor="white", linewidth=0.4)
-        for place, value, start in zip(places, width, left, strict=True):
-            if value >= 5:
+        for place, value, middle in zip(places, 100 * shares[phase], left + width / 2, strict=True):
+            if value >= 4:
                 ink = "white" if phase in ("backward", "optimizer") else "black"
                 box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if hatch else None
-                axes.text(start + value / 2, place, f"{value:.0f}", ha="center", va="center", fontsize=6.5, color=ink, bbox=box)  # fmt: skip
+                axes.text(middle, place, f"{value:.0f}", ha="center", va="center", fontsize=6.5, color=ink, bbox=box)
         left = left + width
     for place, verdict in zip(places, frame.verdict, strict=True):
         axes.text(101, place, verdict, va="center", fontsize=7)
@@ -56,16 +58,17 @@ def promises(frame: pd.DataFrame) -> Figure:
 
     `frame`: columns change (in words), gain, low, high (NaN without interval), at_most (NaN: nothing was promised).
     """
-    figure, axes = plt.subplots(figsize=(style.COLUMN, 0.85 + 0.3 * len(frame)))
+    figure, axes = plt.subplots(figsize=(style.COLUMN, 0.95 + 0.28 * len(frame)))
     blue, orange = PARTS["compute"][0], PARTS["communication, exposed"][0]
     places = np.arange(len(frame))
-    reach = np.nan_to_num((frame.gain - frame.low, frame.high - frame.gain))
+    reach = np.nan_to_num(np.array([frame.gain - frame.low, frame.high - frame.gain], float))
     axes.axvline(1, **style.IDEAL)
-    axes.scatter(frame.at_most, places, marker="|", s=160, linewidth=2, color=orange, label="promised at most", zorder=2)  # fmt: skip
-    axes.errorbar(frame.gain, places, xerr=reach, fmt="o", color=blue, label="measured", zorder=3)
+    axes.scatter(frame.at_most, places, marker="|", s=130, linewidth=2, color=orange, label="promised at most", zorder=2)  # fmt: skip
+    axes.errorbar(frame.gain, places, xerr=reach, fmt="o", color=blue, label="measured, 95 %", zorder=3)
     axes.set_yticks(places, frame.change)
     axes.set_ylim(len(frame) - 0.5, -0.5)
-    axes.set_xlabel("throughput, times that without the change")
+    axes.set_xlim(left=0)
+    axes.set_xlabel("throughput with / without")
     axes.grid(axis="y", visible=False)
     figure.legend(loc="outside upper right", ncols=2, fontsize=7)
     return figure

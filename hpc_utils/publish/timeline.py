@@ -76,8 +76,8 @@ def timelines(
 def drawn(
     timelines: Sequence[Timeline], *, begin: float = 0.0, milliseconds: float | None = None, most: int = 8
 ) -> pd.DataFrame:
-    """What `timelines` draws, a row a moment: `ms`, its beginning, and of each rank's phases and kinds of work the share of
-    the moment."""
+    """What `timelines` draws: from `ms` on until the next row, the share of each moment that each rank's phases and kinds of
+    work take."""
     import pandas as pd
 
     shown = list(timelines)[:most]
@@ -86,7 +86,8 @@ def drawn(
     for one, zero in zip(shown, zeros, strict=True):
         for name, share in (_host(one, edges + zero) | _device(one, edges + zero)).items():
             columns[f"{one.label}: {name}"] = share.round(3)
-    return pd.DataFrame(columns)
+    frame = pd.DataFrame(columns)
+    return frame[frame.drop(columns="ms").diff().ne(0).any(axis=1)]
 
 
 def _moments(
@@ -148,7 +149,11 @@ def _has_phases(ranges: Ranges) -> bool:
 
 def _lane(axes: Axes, row: int, edges: np.ndarray, share: np.ndarray, colour: str, hatch: str) -> None:
     """`share` of each moment as a height above `row`."""
-    top = row + 0.8 * np.append(share, share[-1])
+    heights = np.append(share, share[-1]).round(3)
+    turns = np.flatnonzero(
+        np.diff(heights, prepend=-1) != 0
+    )  # between them nothing changes: a PDF of a third the size
+    turns = np.unique(np.append(turns, len(heights) - 1))
     axes.fill_between(
-        edges * MS, row, top, step="post", facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0
-    )
+        edges[turns] * MS, row, row + 0.8 * heights[turns], step="post", facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0
+    )  # fmt: skip
