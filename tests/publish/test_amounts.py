@@ -39,7 +39,7 @@ def plain(value: Like, form: str = "value") -> str:
         (Like(0.5, "share", repeats=4), "50 % (4 repeats, no interval)"),
         (Like(0.5, "share"), "50 %"),
         (Like(1.0, "ratio", 1.0, 1.0, repeats=5), "1× [1, 1]"),
-        (Like(0.512345678, "share", 0.512345, 0.512346), "51.235 % [51.234, 51.235]"),
+        (Like(0.512345678, "share", 0.512343, 0.512348), "51.235 % [51.234, 51.235]"),
         (Like("communication", "text"), "communication"),
     ],
 )
