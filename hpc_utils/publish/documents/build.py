@@ -117,7 +117,8 @@ def _filled(
     read = source.read(workshop.folder / entry.source, workshop.called(entry.source), faults)
     if read is None:
         return None, None
-    claims, rests_on = _claims(workshop, found, faults)
+    says = any(mark.kind == "value" and mark.text.startswith("claim") for part in read.parts for mark in part.marks)
+    claims, rests_on = _claims(workshop, found, faults) if says else ({}, {})
     around = Around(
         found, claims, rests_on, _citations(workshop, entry, faults), (workshop.folder / entry.source).parent
     )
@@ -148,14 +149,20 @@ def _claims(
 
 
 def _citations(workshop: Workshop, entry: DocumentEntry, faults: Faults) -> frozenset[str]:
-    path = workshop.folder / entry.bibliography
-    if not path.is_file():
-        return frozenset()
-    text = path.read_text(encoding="utf-8")
-    keys = re.findall(r"^\s*@(?!comment|string|preamble)\w+\s*\{\s*([^,\s]+)\s*,", text, re.M | re.I)
-    for key in {key for key in keys if keys.count(key) > 1}:
-        faults.add(workshop.called(entry.bibliography), 0, f"{key} stands twice: remove one")
+    """Keys of the document's bibliographies."""
+    keys: list[str] = []
+    for file in _bibliography(workshop, entry):
+        text = file.read_text(encoding="utf-8")
+        own = re.findall(r"^\s*@(?!comment|string|preamble)\w+\s*\{\s*([^,\s]+)\s*,", text, re.M | re.I)
+        for key in {key for key in own if own.count(key) > 1 or key in keys}:
+            faults.add(workshop.called(file.name), 0, f"{key} stands twice in the bibliography: remove one")
+        keys += own
     return frozenset(keys)
+
+
+def _bibliography(workshop: Workshop, entry: DocumentEntry) -> list[Path]:
+    files = [workshop.folder / name for name in entry.bibliography]
+    return [file for file in files if file.is_file()]
 
 
 def _check_digests(
@@ -190,9 +197,9 @@ def _check_letters(filled: Filled, faults: Faults) -> None:
 def _outputs(workshop: Workshop, name: str, filled: Filled, around: Around, faults: Faults) -> list[Path]:
     entry = workshop.project.document[name]
     meta = _meta(workshop, name, filled, around)
-    bibliography = workshop.folder / entry.bibliography
+    bibliography = _bibliography(workshop, entry)
     with tempfile.TemporaryDirectory() as scratch:
-        typst.write(filled, Path(scratch), entry.template, meta, bibliography if bibliography.is_file() else None)
+        typst.write(filled, Path(scratch), entry.template, meta, bibliography)
         pdf = typst.compile_(Path(scratch), filled.source.file, faults)
     if pdf is None:
         return []
@@ -200,7 +207,7 @@ def _outputs(workshop: Workshop, name: str, filled: Filled, around: Around, faul
     atomic.write(written[0], lambda file: file.write(pdf))
     for style in entry.tex:
         folder = workshop.target / "tex" / style
-        latex.export(filled, folder, style, meta, bibliography if bibliography.is_file() else None, faults, name)
+        latex.export(filled, folder, style, meta, bibliography, faults, name)
         written.append(folder / f"{name}.tex")
     return written
 
@@ -241,7 +248,8 @@ def _all_numbers(workshop: Workshop, done: dict[str, Filled], faults: Faults) ->
         said = sorted(
             {(f"{one.passage}", f"{SAID[one.kind]}; {filled.source.file}:{one.line}") for one in filled.said}
         )
-        parts.append({"title": name, "numbers": colophon.numbers(new), "said": said})
+        if new or said:
+            parts.append({"title": name, "numbers": colophon.numbers(new), "said": said})
     lead = "Each number of the documents: its name, value with 95 % interval, what it is, and what it rests on. A number stands "
     lead += "with the first document that uses it."
     meta = {"title": "Every number, and where it comes from", "short": "Every number", "authors": [], "keywords": [],
@@ -249,7 +257,7 @@ def _all_numbers(workshop: Workshop, done: dict[str, Filled], faults: Faults) ->
     listing = Filled(source.Source("numbers", {}, {}, source.Part([], [])))
     listing.words["title"] = source.parse(meta["title"]).blocks
     with tempfile.TemporaryDirectory() as scratch:
-        typst.write(listing, Path(scratch), NUMBERS, meta, None)
+        typst.write(listing, Path(scratch), NUMBERS, meta, [])
         pdf = typst.compile_(Path(scratch), NUMBERS, faults)
     if pdf is None:
         raise DocumentError(faults.found)

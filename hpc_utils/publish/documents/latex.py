@@ -41,11 +41,11 @@ def export(
     folder: Path,
     style: str,
     meta: dict[str, Any],
-    bibliography: Path | None,
+    bibliography: list[Path],
     faults: Faults,
     name: str,
 ) -> None:
-    """Write `<name>.tex`, `references.bib` and `figures/` into `folder`, emptied before; `style`: ieee or acm."""
+    """Write `<name>.tex`, its bibliographies and `figures/` into `folder`, emptied before; `style`: ieee or acm."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     writer = _Writer(_pictures(filled.drawings, folder))
@@ -62,10 +62,12 @@ def export(
         colophon="\n\n".join(
             rf"\textit{{{escaped(what.strip())}:}} {escaped(said)}" for what, said in meta["colophon"]
         ),
-        references=r"\bibliography{references}" if filled.cited and bibliography else "",
+        references=rf"\bibliography{{{','.join(file.stem for file in bibliography)}}}"
+        if filled.cited and bibliography
+        else "",
     )
-    if bibliography:
-        shutil.copy(bibliography, folder / "references.bib")
+    for file in bibliography:
+        shutil.copy(file, folder / file.name)
     atomic.write_text(folder / f"{name}.tex", _ascii(text, filled, faults))
 
 
@@ -100,15 +102,16 @@ class _Writer:
     def drawing(self, drawing: Drawing) -> list[Node]:
         kind = drawing.kind + ("*" if drawing.wide else "")
         label = rf"\label{{{drawing.label}}}" if drawing.label else ""
-        source = rf" {{\footnotesize Source: {escaped(drawing.source)}.}}" if drawing.source else ""
-        caption = around(TARGET, r"\caption{", replaced(drawing.caption, self.change), f"{source}}}{label}\n")
+        source = rf"{{\footnotesize Source: {escaped(drawing.source)}.}}" if drawing.source else ""
         width = rf"{int(drawing.width.removesuffix('%')) / 100:g}\linewidth"
+        said = replaced(drawing.caption, self.change)
         if drawing.kind == "figure":
-            file = self.pictures.get(id(drawing), "")
-            body = [raw(TARGET, rf"\includegraphics[width={width}]{{{file}}}" + "\n"), *caption]
-        else:
-            body = [*caption, *self._table(drawing)]
-        return around(TARGET, f"\\begin{{{kind}}}[t]\\centering\n", body, f"\\end{{{kind}}}")
+            picture = rf"\includegraphics[width={width}]{{{self.pictures.get(id(drawing), '')}}}" + "\n\\caption{"
+            body = around(TARGET, picture, said, f" {source}}}{label}\n")
+        else:  # its caption stands above, in capitals in some classes; the source below
+            below = raw(TARGET, f"\n\n\\smallskip {source}\n")
+            body = [*around(TARGET, "\\caption{", said, f"}}{label}\n"), *self._table(drawing), below]
+        return around(TARGET, f"\\begin{{{kind}}}[tbp]\\centering\n", body, f"\\end{{{kind}}}")
 
     def _table(self, drawing: Drawing) -> list[Node]:
         columns = "".join("l" if words else "r" for words in drawing.left)

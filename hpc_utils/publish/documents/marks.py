@@ -51,7 +51,9 @@ def put(text: str, first: int) -> tuple[str, list[Mark]]:
             mark = Mark(kind, match[0], line, keys)
         found.append(mark)
         digits = "".join(chr(ZERO + int(digit)) for digit in str(len(found) - 1))
-        return OPEN + digits + CLOSE + "\n" * match[0].count("\n")
+        in_table = text[text.rfind("\n", 0, match.start()) + 1 :].startswith("|")
+        pad = " " * (len(match[0]) - len(digits) - 2) if in_table else ""  # a grid's columns stay where they are
+        return OPEN + digits + CLOSE + pad + "\n" * match[0].count("\n")
 
     return _FOUND.sub(replace, text), found
 

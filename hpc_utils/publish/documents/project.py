@@ -32,7 +32,7 @@ class DocumentEntry(Strict):
     source: str
     template: Literal["paper", "proposal", "report", "slides"]
     sets: tuple[str, ...] = ()
-    bibliography: str = "references.bib"
+    bibliography: tuple[str, ...] = ("references.bib",)
     mixed_digests: str = ""
     tex: tuple[Literal["ieee", "acm"], ...] = ()
     numbers: Literal["within", "apart"] = "apart"

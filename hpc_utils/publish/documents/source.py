@@ -14,6 +14,8 @@ from .marks import Mark, put
 
 # CommonMark with what papers need. Raw passages are parsed as such, so that they can be refused.
 READER = "commonmark_x-emoji-alerts-task_lists-yaml_metadata_block+sourcepos"
+GRID = "markdown-raw_html-raw_tex-citations-yaml_metadata_block-tex_math_single_backslash"
+GRIDS = 0xE200  # the first of the private characters that stand for grid tables
 WORDS = ("title", "subtitle", "abstract")  # of the front matter: text, held to the same rules as the rest
 KNOWN = (*WORDS, "short", "author", "keywords", "date", "version", "language", "call", "acronym", "note")
 _PLACE = re.compile(r"(\d+):\d+-")
@@ -74,8 +76,35 @@ def parse(text: str, first: int = 1) -> Part:
     import pypandoc
 
     marked, found = put(text, first)
+    marked, grids = _without_grids(marked, first)
     parsed = json.loads(pypandoc.convert_text(marked, "json", format=READER))
-    return Part(_clean(parsed["blocks"], first, first), found)
+    return Part(_with_grids(_clean(parsed["blocks"], first, first), grids), found)
+
+
+def _without_grids(text: str, first: int) -> tuple[str, list[list[Node]]]:
+    """Tables of `+---+` are none in CommonMark: pandoc's own Markdown reads them, and a mark stands in their place."""
+    import pypandoc
+
+    grids: list[list[Node]] = []
+
+    def read(match: re.Match[str]) -> str:
+        blocks = json.loads(pypandoc.convert_text(match[0], "json", format=GRID))["blocks"]
+        line = first + text.count("\n", 0, match.start())
+        grids.append(_clean(blocks, line, line))
+        return chr(GRIDS + len(grids) - 1) + "\n" * match[0].count("\n")
+
+    return re.sub(r"^\+[-=:+]+\+ *\n(?:[|+].*\n?)+", read, text, flags=re.M), grids
+
+
+def _with_grids(blocks: list[Node], grids: list[list[Node]]) -> list[Node]:
+    kept: list[Node] = []
+    for block in blocks:
+        said = block["c"][0]["c"] if block["t"] == "Para" and block["c"] and block["c"][0]["t"] == "Str" else ""
+        if len(said) == 1 and 0 <= ord(said) - GRIDS < len(grids):
+            kept += grids[ord(said) - GRIDS]
+        else:
+            kept.append(block)
+    return kept
 
 
 def _cut(text: str) -> tuple[str, str, int]:

@@ -19,7 +19,7 @@ TARGET = "typst"
 MAIN = "main.typ"
 
 
-def write(filled: Filled, folder: Path, template: str, meta: dict[str, Any], bibliography: Path | None) -> None:
+def write(filled: Filled, folder: Path, template: str, meta: dict[str, Any], bibliography: list[Path]) -> None:
     """Everything that the compiler needs, in an empty `folder`: sources, templates, figures, bibliography."""
     for file in resources.files(__package__).joinpath("templates").iterdir():
         if file.name.endswith(".typ"):
@@ -36,8 +36,9 @@ def write(filled: Filled, folder: Path, template: str, meta: dict[str, Any], bib
     lines.append(")\n")
     lines.append(writer.slides(filled.body) if template == "slides" else writer.blocks(filled.body))
     if filled.cited and bibliography:
-        shutil.copy(bibliography, folder / "references.bib")
-        lines.append("\n#references()")
+        for file in bibliography:
+            shutil.copy(file, folder / file.name)
+        lines.append(f"\n#references(({''.join(f'{quoted(file.name)}, ' for file in bibliography)}))")
     lines.append("\n#colophon(meta)")
     (folder / MAIN).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
