@@ -35,6 +35,7 @@ COMMANDS = {
     "logs": ("jobs", "The logs of a run, a job, or a study's failures."),
     "cancel": ("jobs", "End jobs; their runs can be resumed."),
     "retry": ("jobs", "Submit again what failed."),
+    "paper": ("paper", "Build the paper, the proposal and the slides, every number traced."),
     "pull": ("jobs", "Fetch complete runs from a cluster."),
     "cluster": ("cluster", "A real Slurm on this machine, to rehearse; drafts of cluster files."),
 }
