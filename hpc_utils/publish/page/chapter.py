@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .figures import frame_figures
+from .figures import caption_figures, frame_figures
 from .order import drop, mark_errors, no_network, order_headings, point_links
 from .tables import set_table
 
 if TYPE_CHECKING:
     from nbconvert.exporters import HTMLExporter
     from nbformat import NotebookNode
+
+    from .numbers import Number
 
 PARAMETERS = {"parameters", "injected-parameters"}
 ERROR_MARKS = "papermill-error-cell-tag"  # papermill's own notices, which the page says better
@@ -51,6 +53,22 @@ class Chapter:
     errors: list[tuple[str, str]] = field(default_factory=list)  # anchor, name of the exception
 
 
+@dataclass(frozen=True)
+class Binding:
+    """What a chapter must know of the page that it becomes part of.
+
+    Attributes:
+        anchors: of all chapters, by their names. taken: the page's anchors so far, which chapters add to.
+        places: anchors of numbers, figures and runs. figures: what was handed on, by name.
+    """
+
+    exporter: HTMLExporter
+    anchors: Mapping[str, str]
+    taken: set[str]
+    places: Collection[str] = ()
+    figures: Mapping[str, Number] = field(default_factory=dict)
+
+
 def read(path: Path) -> NotebookNode:
     """The notebook in `path`; `ReportError` if there is none."""
     import nbformat
@@ -75,21 +93,13 @@ def name_of(path: Path, notebook: NotebookNode) -> str:
     return Path(notebook.metadata.get("papermill", {}).get("input_path") or path).stem
 
 
-def chapter_of(
-    notebook: NotebookNode,
-    path: Path,
-    name: str,
-    anchor: str,
-    anchors: Mapping[str, str],
-    exporter: HTMLExporter,
-    taken: set[str],
-) -> Chapter:
-    """The notebook as a chapter; `anchors` are those of all chapters by name, `taken` the page's, which it adds to."""
+def chapter_of(notebook: NotebookNode, path: Path, name: str, anchor: str, binding: Binding) -> Chapter:
+    """The notebook from the file `path` as the page's chapter `anchor`."""
     from bs4 import BeautifulSoup
 
     notebook.cells = [cell for cell in notebook.cells if ERROR_MARKS not in _tags(cell)]
     try:
-        html, _ = exporter.from_notebook_node(notebook, {"metadata": {"path": str(path.parent)}})
+        html, _ = binding.exporter.from_notebook_node(notebook, {"metadata": {"path": str(path.parent)}})
     except Exception as error:
         error.add_note(f"while showing {path}")
         raise
@@ -108,10 +118,11 @@ def chapter_of(
     if first := soup.select_one(".prose h1"):
         chapter.title = first.extract().get_text().strip() or name
     no_network(soup)
-    order_headings(soup, chapter, taken)
+    order_headings(soup, chapter, binding.taken)
     mark_errors(soup, chapter)
-    point_links(soup, chapter.anchor, anchors)
+    point_links(soup, chapter.anchor, binding.anchors, binding.places)
     frame_figures(soup, chapter.title)
+    caption_figures(soup, binding.figures)
     for table in soup.find_all("table"):
         set_table(soup, table)
     drop(

@@ -1,15 +1,19 @@
-"""Pictures of outputs: buttons that enlarge them, with words for who cannot see them."""
+"""Pictures of outputs: buttons that enlarge them, with words for who cannot see them, and where they come from."""
 
 from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping
+from html import escape
 from typing import TYPE_CHECKING
 
 from .order import HEADINGS
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup
+
+    from .numbers import Number
 
 NO_WORDS = "No description has been provided"  # nbconvert's
 
@@ -39,3 +43,25 @@ def _pixels(source: str) -> tuple[int, int] | None:
         return Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))).size
     except (ValueError, OSError):  # an SVG
         return None
+
+
+def caption_figures(soup: BeautifulSoup, figures: Mapping[str, Number]) -> None:
+    """Under a picture that its chapter handed on by name: what it shows, its runs, commit and files."""
+    from bs4 import BeautifulSoup
+
+    for image in soup.select("img[data-figure]"):
+        told = figures.get(image["data-figure"])
+        del image["data-figure"]
+        if told is None or image.parent.name != "button":
+            continue
+        figure = image.parent.wrap(soup.new_tag("figure"))
+        figure.append(BeautifulSoup(_caption(told), "html.parser"))
+
+
+def _caption(told: Number) -> str:
+    name, says = escape(told.name), escape(told.says)
+    files = ", ".join(f'<a href="{escape(link)}">{kind}</a>' for kind, link in told.files)
+    runs = f'<a href="#runs" data-rests="figures" data-name="{name}">{told.runs} run{"s" * (told.runs != 1)}</a>'
+    commit = escape(told.origin.commit) if told.origin else "not known"
+    source = f'Figure <a href="#figure-{name}">{name}</a>, from {runs}, commit {commit}. {files}'
+    return f'<figcaption>{says} <span class="origin">{source}</span></figcaption>'

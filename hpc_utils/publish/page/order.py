@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from .chapter import Chapter
 
+EVIDENCE = ("number-", "figure-", "table-", "run-")  # how anchors of what chapters rest on begin
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 
 
@@ -58,12 +59,18 @@ def mark_errors(soup: BeautifulSoup, chapter: Chapter) -> None:
         chapter.errors.append((error["id"], error.strong.get_text()))
 
 
-def point_links(soup: BeautifulSoup, anchor: str, anchors: Mapping[str, str]) -> None:
-    """Links between chapters lead to their places here; those to files beside the notebook would lead nowhere."""
-    ids = {element["id"] for element in soup.find_all(id=True)}
+def point_links(soup: BeautifulSoup, anchor: str, anchors: Mapping[str, str], places: Collection[str]) -> None:
+    """Links between chapters, and to the `places` of numbers, figures and runs, lead there.
+
+    Those to files beside the notebook, or to numbers that the page does not have, would lead nowhere: they become text.
+    """
+    ids = {element["id"] for element in soup.find_all(id=True)}.union(places)
     for link in soup.find_all("a", href=True):
         target, _, place = link["href"].partition("#")
         if not target and place in ids:
+            continue
+        if not target and place.startswith(EVIDENCE):
+            link.unwrap()
             continue
         if re.match(r"(https?|mailto|data):", target):
             continue

@@ -23,7 +23,8 @@ class Column:
 
     name: str
     of: Callable[[dict[str, Any]], str]
-    number: bool = False
+    shape: str = ""  # number, or long: text that may need several lines
+    says: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,18 +85,18 @@ def _energy(known: dict[str, Any]) -> str:
 
 
 COLUMNS = (
-    Column("state", _state),
-    Column("study: series", lambda known: ", ".join(known["series"])),
+    Column("state", _state, "long"),
+    Column("series", lambda known: ", ".join(known["series"]), "long"),
     Column("workload", _workload),
     Column("parallel", _text("parallel")),
-    Column("ranks", _number("world_size"), number=True),
-    Column("nodes x ranks", _layout),
+    Column("ranks", _number("world_size"), "number"),
+    Column("layout", _layout, says="nodes x ranks on each"),
     Column("precision", _text("precision")),
-    Column("global batch", _number("global_batch"), number=True),
-    Column("samples/s", _number("throughput"), number=True),
-    Column("seconds", _number("seconds"), number=True),
-    Column("test accuracy", _number("test_accuracy"), number=True),
-    Column("energy (kJ)", _energy, number=True),
+    Column("batch", _number("global_batch"), "number", "global: samples a step, of all ranks"),
+    Column("samples/s", _number("throughput"), "number"),
+    Column("seconds", _number("seconds"), "number"),
+    Column("test accuracy", _number("test_accuracy"), "number"),
+    Column("energy (kJ)", _energy, "number"),
     Column("commit", _text("commit", 10)),
     Column("job", _text("job_id")),
     Column("host", _text("host")),
@@ -151,18 +152,18 @@ def is_number(value: Any) -> bool:
 
 
 def _series(results: Path) -> dict[str, list[str]]:
-    """{run id: "study: series" of each study that asks for it}."""
+    """{run id: its series in each study that asks for it}; with the study's name where there are several."""
     found: dict[str, list[str]] = {}
-    for path in sorted((results / "studies").glob("*.json")):
+    studies = sorted((results / "studies").glob("*.json"))
+    for path in studies:
         index = read_json(path)
         for run in index.get("runs", ()) if isinstance(index, dict) else ():
-            found.setdefault(run["run_id"], []).append(f"{path.stem}: {run.get('series') or 'run'}")
+            series = said(run.get("series")) or "run"
+            found.setdefault(run["run_id"], []).append(f"{path.stem}: {series}" if len(studies) > 1 else series)
     return found
 
 
-def _run(
-    run_id: str, results: Path, page: Path, complete: dict, found: records.Records, series: list[str]
-) -> Run:
+def _run(run_id: str, results: Path, page: Path, complete: dict, found: records.Records, series: list[str]) -> Run:
     folder = results / "runs" / run_id
     asked, origin = (_dict(folder / name) for name in ("run.json", "provenance.json"))
     if not asked:
