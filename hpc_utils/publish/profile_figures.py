@@ -85,6 +85,15 @@ def breakdown(groups: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
+def parts(groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """What `breakdown` draws: group, rank, device, and of the span the percent of each of `PARTS`."""
+    rows = [(name, row) for name, frame in groups.items() for row in frame.itertuples()]
+    return pd.DataFrame(
+        [{"group": name, "rank": row.rank, "device": row.device} | _parts(row) for name, row in rows],
+        columns=["group", "rank", "device", *PARTS],
+    )
+
+
 def overlap(frame: pd.DataFrame) -> Figure:
     """Of each rank's communication what computation hides and what is exposed; in ms.
 

@@ -23,7 +23,7 @@ RECORDS = (
     "monitor/*.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
 BENCH = "bench"  # where `make bench` leaves its tables
-TOGETHER = ("03_scaling", "05_optimization")  # chapters that read whatever runs there are
+TOGETHER = ("03_scaling", "04_profiling", "05_optimization")  # chapters that read whatever runs there are
 SMALL = 2**20  # bytes
 
 
@@ -37,8 +37,8 @@ def keep(studies: Sequence[str], name: str) -> Path:
     """Copy the complete runs of `studies` to `results/reference/<name>/`, and what was probed, and measured side
     by side (`make bench`), on the same hardware.
 
-    One study brings its figures and executed chapters. With several, those of the chapters `TOGETHER` that any of
-    them has are executed anew, on all that the set then holds. What is kept holds no path of this machine. Returns the folder.
+    One study brings its figures and executed chapters. Those of the chapters `TOGETHER` that any of the studies has are
+    executed anew, on all that the set then holds. What is kept holds no path of this machine. Returns the folder.
 
     Raises:
         CannotKeep: a study is not complete, or holds runs whose records cannot be true.
@@ -56,11 +56,11 @@ def keep(studies: Sequence[str], name: str) -> Path:
         hardware |= set(own.runs.hardware_id)
     _keep_probes(hardware, target)
     _keep_bench(hardware, target)
+    anew = together(found)
     if len(found) == 1:
-        _keep_chapters(*found, target)
+        _keep_chapters(*found, target, anew)
     write_system(records.collect(target), target)
-    if len(found) > 1:
-        _conclude(target, together(found))
+    _conclude(target, anew)
     return target
 
 
@@ -92,10 +92,14 @@ def _is_of(own: str | None, hardware: set[str]) -> bool:
     return bool(own) and any(one.endswith(own) or own.startswith(f"{one}-") for one in hardware)
 
 
-def _keep_chapters(study: str, target: Path) -> None:
+def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:
+    """All but those that are executed `anew`; figures only if one of the others draws some."""
     source = paths.results()
     for chapter in (source / "notebooks" / study).glob("*.ipynb"):
-        _copy(chapter, target / "notebooks" / study / chapter.name)
+        if chapter.stem not in anew:
+            _copy(chapter, target / "notebooks" / study / chapter.name)
+    if all(chapter["run"] or chapter["notebook"] in anew for chapter in records.read_study(study)["chapters"]):
+        return
     longer = [path.stem for path in (source / "studies").glob(f"{study}-*.json")]  # strong-512 is none of strong's
     for figure in (source / "figures").glob(f"{study}-*"):
         if not figure.name.startswith(tuple(f"{other}-" for other in longer)):

@@ -8,9 +8,9 @@ import pytest
 from matplotlib.colors import to_hex
 
 from hpc_utils.analyze.timeline import COMMUNICATION, COMPUTE, MEMORY, breakdown
-from hpc_utils.publish import profile_figures, roofline
+from hpc_utils.publish import advice_figures, profile_figures, roofline
 from hpc_utils.publish.monitor import utilisation
-from hpc_utils.publish.timeline import timelines
+from hpc_utils.publish.timeline import drawn, timelines
 
 from ..analyze.timelines import timeline
 
@@ -31,6 +31,12 @@ def test_a_bar_s_parts_are_the_span() -> None:
     assert widths == pytest.approx({"#0072b2": 50, "#d55e00": 20, "#009e73": 10, "#cc79a7": 15, to_hex("0.9"): 5})
 
 
+def test_the_data_of_bars_are_what_is_drawn() -> None:
+    (row,) = profile_figures.parts({"run": breakdown.table([timeline(WORK, RANGES)])}).to_dict("records")
+    assert row["group"] == "run" and (row["rank"], row["device"]) == (0, 0)
+    assert [row[part] for part in profile_figures.PARTS] == pytest.approx([50, 20, 10, 15, 5])
+
+
 def test_communication_that_is_not_known_is_said_and_not_drawn_as_none() -> None:
     several = [timeline([WORK[0]], [], rank=rank, world_size=2) for rank in (0, 1)]
     figure = profile_figures.breakdown({"run": breakdown.table(several)})
@@ -47,6 +53,53 @@ def test_lanes_are_what_there_is_and_steps_that_touch_are_told_apart() -> None:
     assert legend == {"data", "forward", "a step begins"}
     heights = first.collections[2].get_paths()[0].vertices  # compute: 40 ms of the first lane below the host's
     assert heights[:, 1].max() == pytest.approx(-0.2, abs=0.01)
+
+
+def test_the_data_of_a_timeline_hold_from_row_to_row() -> None:
+    frame = drawn([timeline(WORK, RANGES)])
+    assert list(frame)[:3] == ["ms", "rank 0, GPU 0: data", "rank 0, GPU 0: forward"]
+    assert len(frame) < 20, "where nothing changes there is no row"
+    lengths = np.diff([*frame.ms, 100.0])
+    assert (lengths * frame["rank 0, GPU 0: compute"]).sum() == pytest.approx(50, abs=0.1)
+    assert (lengths * frame["rank 0, GPU 0: data"]).sum() == pytest.approx(15, abs=0.1)
+    late = drawn([timeline(WORK, RANGES)], begin=60, milliseconds=10)
+    assert late.ms.iloc[0] == pytest.approx(60) and late["rank 0, GPU 0: memory"].iloc[0] == 1
+
+
+def test_a_step_s_bar_is_whole_and_says_the_medians() -> None:
+    shares = {"data": [0.5, 0.0], "forward": [0.2, 0.4], "backward": [0.2, 0.6], "communication": [0.3, np.nan]}
+    frame = pd.DataFrame(
+        shares | {"optimizer": [0.05, 0.0], "configuration": ["a", "b"], "verdict": ["input-bound", "x"]}
+    )
+    axes = advice_figures.steps(frame).axes[0]
+    ends = [
+        max(bar.get_x() + bar.get_width() for bar in axes.patches if round(bar.get_y() + 0.375) == row)
+        for row in (0, 1)
+    ]
+    assert ends == pytest.approx([100, 100])
+    texts = [text.get_text() for text in axes.texts]
+    assert {"50", "30", "5", "60", "input-bound"} <= set(texts), (
+        "numbers are those of the values, not the scaled ones"
+    )
+
+
+def test_promises_stand_beside_what_came_of_them() -> None:
+    frame = pd.DataFrame(
+        {
+            "change": ["a", "b"],
+            "gain": [1.8, 0.7],
+            "low": [1.5, np.nan],
+            "high": [2.1, np.nan],
+            "at_most": [2.0, np.nan],
+        }
+    )
+    axes = advice_figures.promises(frame).axes[0]
+    promised = next(one for one in axes.collections if one.get_label() == "promised at most").get_offsets()
+    assert np.ma.filled(promised[0], np.nan).tolist() == pytest.approx([2.0, 0])
+    measured = axes.containers[0]
+    assert measured.lines[0].get_xdata().tolist() == [1.8, 0.7]
+    reach = [bar[:, 0].tolist() for bar in measured.lines[2][0].get_segments()]
+    assert reach[0] == pytest.approx([1.5, 2.1]) and reach[1] == pytest.approx([0.7, 0.7])
 
 
 def test_an_empty_timeline_is_drawn_empty() -> None:
