@@ -22,6 +22,12 @@ def results() -> Path:
     return Path(os.environ.get("HPC_RESULTS") or root() / "results").absolute()
 
 
+def result_set(name: str) -> Path:
+    """A result set by its folder, or by its name among the committed ones."""
+    committed = root() / "results" / "reference" / name
+    return committed if not Path(name).is_dir() and committed.is_dir() else Path(name).absolute()
+
+
 def runs() -> Path:
     """Raw records, one folder a run."""
     return results() / "runs"

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpc_utils import paths, provenance, records
@@ -53,13 +53,11 @@ def _reading(results: Path) -> Iterator[None]:
             os.environ["HPC_RESULTS"] = before
 
 
-def conclude(study_name: str) -> Path:
-    """Collect the records, write SYSTEM.md, execute the reading chapters and write `report/index.html`.
+def conclude(study_name: str, output: Path | None = None) -> Path:
+    """Collect the records, write SYSTEM.md, execute the reading chapters and write `report/index.html` (or `output`).
 
     Returns the report's path. Runs whose records cannot be true are left out and named on stderr.
     """
-    from .report import write_report
-
     study = records.read_study(study_name)
     everything = records.collect()
     for name, why in everything.refused.items():
@@ -68,10 +66,64 @@ def conclude(study_name: str) -> Path:
     found = records.load(study=study_name)
     complete = set(found.runs.run_id)
     chapters = [path for chapter in study["chapters"] if (path := _executed(chapter, study, complete))]
-    output = paths.results() / "report" / "index.html"
-    page = write_report(chapters, output, title=study["title"], subtitle=study["about"], facts=_facts(found))
+    page = _report(chapters, paths.results(), found, [study], study_name, output)
     print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")
     return page
+
+
+def bind(results: Path, study_name: str | None = None, output: Path | None = None) -> Path:
+    """Write the report of the result set from the executed chapters that lie there; executes nothing. Returns its path.
+
+    With `study_name` its chapters and runs alone.
+
+    Raises:
+        UnknownStudy: the study was never run with these results.
+        NoResults: there is no run.
+    """
+    results = Path(results).absolute()
+    if not (results / "runs").is_dir():
+        raise NoResults(f"{results} is no result set: it has no folder runs/")
+    notebooks = results / "notebooks"
+    if study_name is None:
+        studies = [records.read_study(path.stem, results) for path in sorted((results / "studies").glob("*.json"))]
+        chapters = sorted(notebooks.rglob("*.ipynb"), key=lambda path: (path.name, path))
+    else:
+        studies = [records.read_study(study_name, results)]
+        names = [f"{chapter['notebook']}.ipynb" for chapter in studies[0]["chapters"]]
+        # One that was executed on all of a set's runs together lies above the studies' own.
+        places = [(notebooks / study_name / name, notebooks / name) for name in names]
+        chapters = [path for pair in places if (path := next(filter(Path.is_file, pair), None))]
+    found = records.load(results, study=study_name)
+    return _report(chapters, results, found, studies, study_name, output)
+
+
+class NoResults(LookupError):
+    """A folder is no result set."""
+
+    exit_code = 2
+
+
+def _report(
+    chapters: Sequence[Path],
+    results: Path,
+    found: records.Records,
+    studies: Sequence[dict],
+    study_name: str | None,
+    output: Path | None,
+) -> Path:
+    from .evidence import gather
+    from .report import write_report
+
+    title = studies[0]["title"] if len(studies) == 1 else f"Results: {results.name}"
+    about = studies[0]["about"] if len(studies) == 1 else "; ".join(study["title"] for study in studies)
+    return write_report(
+        chapters,
+        output or results / "report" / "index.html",
+        title=title,
+        subtitle=about,
+        facts=_facts(found),
+        evidence=gather(results, chapters, study=study_name),
+    )
 
 
 def write_system(found: records.Records, results: Path) -> None:

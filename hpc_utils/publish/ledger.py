@@ -19,6 +19,7 @@ from hpc_utils.analyze.value import Value
 from hpc_utils.records import atomic, fingerprint
 
 from . import style
+from .shown import show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +110,7 @@ class Ledger:
     def figure(
         self, figure: Figure, name: str, *, data: pd.DataFrame, says: str, runs: Iterable[str] | None = None
     ) -> None:
-        """Save `figure` as `figures/<name>.pdf` and `.png`, and what it shows as `.csv`.
+        """Save `figure` as `figures/<name>.pdf` and `.png`, and what it shows as `.csv`; a notebook shows it.
 
         `says`: one sentence, what there is to see. `runs`: ids; by default those in the columns `BEHIND` of `data`, or without
         such columns all that the chapter read.
@@ -117,6 +118,7 @@ class Ledger:
         runs = _behind(data) if runs is None else runs
         written = style.save(figure, name, self.results / "figures")
         self.figures[name] = self._drawn(self.figures, name, says, runs, [*written, self._csv("figures", name, data)])
+        show(figure, name, says)
 
     def table(self, data: pd.DataFrame, name: str, *, says: str, runs: Iterable[str] | None = None) -> None:
         """Save a table that texts may show as `tables/<name>.csv`, without its index; `runs` as of `figure`."""
