@@ -26,6 +26,7 @@ COMMANDS = {
     "study": ("study", "Studies: matrices of runs, on this machine."),
     "collect": ("study", "Join all complete runs into CSV."),
     "report": ("study", "Draw a study's figures and write its report."),
+    "verify": ("verify", "Make a run again: do its numbers agree?"),
     "explain": ("explain", "What limits a run: from its profiles to a verdict."),
     "import": ("foreign", "Read other people's results, checked as ours are."),
     "plan": ("plan", "What a study will take on a cluster, before anything runs."),
