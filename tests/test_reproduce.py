@@ -18,13 +18,13 @@ from . import test_readme
 from .test_readme import HPC, ROOT, make, need_mirror
 
 TEXT = (ROOT / "REPRODUCE.md").read_text()
+BLOCKS = re.findall(r"^```([^\n]*)\n(.*?)^```$", TEXT, re.M | re.S)
 FETCH = "hpc data fetch cifar10"
 EXECUTED_THERE = {"make study", "make test"}  # by tests/test_readme.py, as they stand
 
 
 def commands(fence: str) -> list[str]:
-    blocks = re.findall(rf"^```{fence}\n(.*?)^```", TEXT, re.M | re.S)
-    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+    lines = [line.partition("#")[0].strip() for kind, block in BLOCKS if kind == fence for line in block.splitlines()]
     return [line for line in lines if line and line not in EXECUTED_THERE]
 
 
@@ -129,11 +129,10 @@ def test_the_long_commands_leave_complete_runs(desk: Path) -> None:
 
 
 def test_nothing_on_the_page_is_left_out() -> None:
-    fences = re.findall(r"^```([^\n]*)\n.*?^```$", TEXT, re.M | re.S)
-    assert set(fences) == {"sh", "sh long", ""}
+    assert {kind for kind, _ in BLOCKS} == {"sh", "sh long", ""}
     assert {line.split()[1] for line in EXECUTED_THERE} <= set(test_readme.MAKE)
-    apart = re.findall(r"^```\n(.*?)^```", TEXT, re.M | re.S)
-    assert all(line.startswith("git ") or " NAME" in line for block in apart for line in block.splitlines())
+    apart = [line for kind, block in BLOCKS if not kind for line in block.splitlines()]
+    assert all(line.startswith("git ") or " NAME" in line for line in apart), "what could be executed must be"
     inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", TEXT, flags=re.M | re.S))
     known = {path.name for path in paths.reference().iterdir()}
     assert {one for one in inline if one.startswith("epyc") or one == "rehearsal"} == known, (
