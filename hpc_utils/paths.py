@@ -33,6 +33,11 @@ def runs() -> Path:
     return results() / "runs"
 
 
+def reference() -> Path:
+    """Committed result sets, one folder each."""
+    return root() / "results" / "reference"
+
+
 def submissions() -> Path:
     """What was handed to Slurm, one folder a submission."""
     return results() / "submissions"

@@ -27,6 +27,7 @@ COMMANDS = {
     "collect": ("study", "Join all complete runs into CSV."),
     "report": ("study", "Draw a study's figures and write its report."),
     "chapter": ("chapter", "Execute a chapter anew on a result set: figures, tables, values."),
+    "verify": ("verify", "Make a run again: do its numbers agree?"),
     "explain": ("explain", "What limits a run: from its profiles to a verdict."),
     "import": ("foreign", "Read other people's results, checked as ours are."),
     "plan": ("plan", "What a study will take on a cluster, before anything runs."),
