@@ -77,6 +77,6 @@ $(VENV)/.installed: $(VENV)/bin/python $(INPUTS)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(INSTALL) --editable '.[dev,profile]'
+	$(INSTALL) --editable '.[dev,paper,profile]'
 	$(COMPILE)
 	@touch $@

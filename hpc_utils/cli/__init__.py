@@ -27,6 +27,8 @@ COMMANDS = {
     "collect": ("study", "Join all complete runs into CSV."),
     "report": ("study", "Draw a study's figures and write its report."),
     "explain": ("explain", "What limits a run: from its profiles to a verdict."),
+    "export": ("export", "One figure as PDF, SVG, PNG and its data."),
+    "release": ("release", "Pack this commit, its results and its texts for an archive."),
     "import": ("foreign", "Read other people's results, checked as ours are."),
     "plan": ("plan", "What a study will take on a cluster, before anything runs."),
     "submit": ("jobs", "Hand what is missing of a study to Slurm."),

@@ -38,7 +38,7 @@ def conclude(study_name: str) -> Path:
     complete = set(found.runs.run_id)
     chapters = [path for chapter in study["chapters"] if (path := _executed(chapter, study, complete))]
     output = paths.results() / "report" / "index.html"
-    page = write_report(chapters, output, title=study["title"], subtitle=study["about"], facts=_facts(found))
+    page = write_report(chapters, output, title=study["title"], subtitle=study["about"], facts=facts(found))
     print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")
     return page
 
@@ -68,7 +68,7 @@ def _executed(chapter: dict, study: dict, complete: set[str]) -> Path | None:
     return None
 
 
-def _facts(found: records.Records) -> dict[str, str]:
+def facts(found: records.Records) -> dict[str, str]:
     """What the report's head says about where its numbers come from."""
     runs = found.runs
     if runs.empty:
