@@ -16,7 +16,7 @@ GENERIC = re.compile(
     r"/(?:home|Users|root|work|tmp|var/tmp|scratch\w*|lustre|gpfs|project|projappl|p/project\w*|private/var)"
     r"(?:/[^\s\"'`<>|,;:()\[\]\\*?#&!]+)+"
 )
-WINDOWS = re.compile(r"[A-Z]:\\{1,2}Users\\{1,2}[^\s\"'\\]+")
+WINDOWS = re.compile(r"[A-Z]:\\{1,2}Users(?:\\{1,2}[^\s\"'\\]+)+")
 INSIDE = re.compile(r"[\w.~$}\]-]")  # stands before what is but a part of a longer path or an address
 
 

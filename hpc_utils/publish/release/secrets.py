@@ -30,8 +30,9 @@ FORMS = {
 FORM = {kind: re.compile(form) for kind, form in FORMS.items()}
 # What a text must hold for the form to be looked for at all: most hold none of it, and expressions are slow.
 MARKS = {
-    "a private key": "PRIVATE KEY", "a GitHub token": "gh", "a GitLab token": "gl", "an AWS access key": "IA",
-    "a Hugging Face token": "_", "a Google API key": "AIza", "a Slack token": "xox", "a PyPI token": "pypi-",
+    "a private key": "PRIVATE KEY", "a GitHub token": "ghp_|gho_|ghu_|ghs_|ghr_|github_pat_",
+    "a GitLab token": "gl", "an AWS access key": "AKIA|ASIA",
+    "a Hugging Face token": "hf_|api_org_", "a Google API key": "AIza", "a Slack token": "xox", "a PyPI token": "pypi-",
     "an API key (sk-...)": "sk-", "a signed web token (Slurm's SLURM_JWT is one)": ".eyJ",
     "a password in an address": "://", "a password of .netrc": "machine", "an authorisation header": "uthorization",
 }  # fmt: skip
@@ -40,7 +41,7 @@ MARKS = {
 PROMISE = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL|STORAGEPASS")
 BEFORE = re.compile(r"[A-Za-z0-9_.-]*\Z")
 GIVEN = re.compile(
-    r"(?P<rest>[A-Za-z]*)[\"']?[ \t]*(?::[ \t]|=|:(?=[\"']))[ \t]*(?P<quote>[\"']?)"
+    r"(?P<rest>[A-Za-z0-9_.-]*)(?:\\*[\"'])?[ \t]*(?::[ \t]|=|:(?=[\"'\\]))[ \t]*(?P<quote>(?:\\*[\"'])?)"
     r"(?P<value>[A-Za-z0-9+/_=~!@#%^&*.-]{6,})(?P=quote)(?=[\s,;}\])\"'\\|<]|$)"
 )
 ENVIRONMENT = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -68,7 +69,7 @@ def by_name(name: str) -> bool:
 def find(text: str) -> Iterator[tuple[int, str]]:
     """(offset, what it is) of whatever in `text` looks like a secret."""
     for kind, form in FORM.items():
-        if MARKS[kind] in text:
+        if any(mark in text for mark in MARKS[kind].split("|")):
             yield from ((found.start(), kind) for found in form.finditer(text))
     for promise in PROMISE.finditer(text.upper() if text.isascii() else text.translate(UPPER)):
         if found := GIVEN.match(text, promise.end()):
