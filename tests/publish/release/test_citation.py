@@ -54,7 +54,9 @@ def test_zenodo_is_told_what_stands_there() -> None:
 
 def test_two_versions_are_a_fault() -> None:
     assert citation.faults(files()) == []
-    (told,) = citation.faults(files(WHOLE.replace("version: 0.10", "version: 0.1", 1).replace("cff-version: 0.1", "cff-version: 1.2.0")))
+    (told,) = citation.faults(
+        files(WHOLE.replace("version: 0.10", "version: 0.1", 1).replace("cff-version: 0.1", "cff-version: 1.2.0"))
+    )
     assert "CITATION.cff says version 0.1, pyproject.toml 0.10" in told
     assert "does not name MIT" in citation.faults(files(WHOLE.replace("license: MIT", "license: [GPL-3.0-only]")))[0]
 
@@ -75,5 +77,10 @@ def test_what_is_missing_is_named(text: str, told: str) -> None:
 
 
 def test_nobody_by_name_and_no_date_is_not_yet_a_citation() -> None:
-    cited = citation.read(files(WHOLE.replace("A group", "The compendium's authors").replace("date-released: 2026-03-01\n", "")))
-    assert citation.incomplete(cited) == ["an author is \"The compendium's authors\", nobody by name", "date-released is not set"]
+    cited = citation.read(
+        files(WHOLE.replace("A group", "The compendium's authors").replace("date-released: 2026-03-01\n", ""))
+    )
+    assert citation.incomplete(cited) == [
+        'an author is "The compendium\'s authors", nobody by name',
+        "date-released is not set",
+    ]

@@ -39,11 +39,14 @@ def test_a_file_without_a_licence_is_named() -> None:
 def test_texts_and_licences_belong_together() -> None:
     lacking = {name: text for name, text in files().items() if name != "LICENSES/CC-BY-4.0.txt"}
     assert "LICENSES/CC-BY-4.0.txt is missing" in licences.faults(lacking, PROJECT)[0]
-    assert "LICENSES/GPL-3.0.txt is the licence of no file" in licences.faults(files() | {"LICENSES/GPL-3.0.txt": b""}, PROJECT)[0]
+    assert (
+        "LICENSES/GPL-3.0.txt is the licence of no file"
+        in licences.faults(files() | {"LICENSES/GPL-3.0.txt": b""}, PROJECT)[0]
+    )
     assert "LICENSE is not LICENSES/MIT.txt" in licences.faults(files() | {"LICENSE": b"another"}, PROJECT)[0]
 
 
 def test_no_list_no_licences() -> None:
-    with pytest.raises(ReleaseRefused, match="REUSE.toml is missing"):
+    with pytest.raises(ReleaseRefused, match=r"REUSE\.toml is missing"):
         licences.of({"a.py": b""})
     assert "not TOML" in licences.faults({"REUSE.toml": b"= ="}, PROJECT)[0]

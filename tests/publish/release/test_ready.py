@@ -52,7 +52,9 @@ def commit_of(project: Path) -> str:
     return head(project).commit
 
 
-def test_a_study_counts_as_measured_on_gpus_if_all_its_runs_were(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_counts_as_measured_on_gpus_if_all_its_runs_were(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ready, "AIMS", ("laptop",))
     assert states(project)["measured on GPUs"] == FAILS
     runs = sorted((project / SET / "runs").glob("*/run.json"))
@@ -68,7 +70,9 @@ def test_a_study_counts_as_measured_on_gpus_if_all_its_runs_were(project: Path, 
 @pytest.mark.parametrize(
     ("verdict", "now", "state"), [("agree", "b", HOLDS), ("agree", "a", FAILS), ("differ", "b", FAILS)]
 )
-def test_a_run_is_reproduced_if_it_agrees_on_other_hardware(project: Path, verdict: str, now: str, state: str) -> None:
+def test_a_run_is_reproduced_if_it_agrees_on_other_hardware(
+    project: Path, verdict: str, now: str, state: str
+) -> None:
     account = {"verdict": verdict} | {
         side: {"provenance": {"hardware_id": own}} for side, own in (("then", "a"), ("now", now))
     }
@@ -90,7 +94,9 @@ def test_commands_are_tested_if_a_test_reads_their_page(project: Path) -> None:
     assert states(project)["commands are tested"] == HOLDS
 
 
-@pytest.mark.parametrize(("bound", "state"), [("at_least = 0.5", HOLDS), ("at_least = 0.95", HOLDS), ("at_least = 0.72", FAILS)])
+@pytest.mark.parametrize(
+    ("bound", "state"), [("at_least = 0.5", HOLDS), ("at_least = 0.95", HOLDS), ("at_least = 0.72", FAILS)]
+)
 def test_claims_are_judged_when_the_data_decide_them_either_way(project: Path, bound: str, state: str) -> None:
     (project / "paper/paper.toml").write_text(f'claims = "claims.toml"\n[sets]\nhere = "{SET}"\n')
     (project / "paper/claims.toml").write_text(
