@@ -51,7 +51,8 @@ def metadata(files: Mapping[str, bytes], commit: str, when: datetime) -> bytes:
     root["datePublished"] = cited.get("date-released") or when.date().isoformat()
     root["version"], root["keywords"] = cited["version"], list(cited["keywords"])
     root["license"] = [terms[name] for name in citation.licences(cited)]
-    root["author"] = list(_people(crate, cited))
+    people = list(_people(crate, cited))
+    root["author"] = people if len(people) > 1 else people[0]
     root["conformsTo"] = crate.add(_entity(crate, PROCESS, "CreativeWork", name="Process Run Crate", version="0.5"))
     if found := citation.doi(cited):
         root["identifier"] = f"https://doi.org/{found}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 import shutil
 import subprocess
@@ -14,6 +12,7 @@ import pypdf
 import pytest
 
 from hpc_utils import paths
+from hpc_utils.publish import manifest
 from hpc_utils.publish.release import pdfs
 
 SET = "results/reference/here"
@@ -70,11 +69,4 @@ def build(root: Path, content: bytes | None = None) -> None:
     folder, content = root / pdfs.BUILD, content or pdf(Title="A paper")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "paper.pdf").write_bytes(content)
-    entry = {
-        "file": "paper.pdf",
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "commit": git(root, "rev-parse", "HEAD").strip(),
-        "sources": {"paper/paper.md": hashlib.sha256((root / "paper/paper.md").read_bytes()).hexdigest()},
-        "sets": {SET: pdfs.of_set(root / SET)},
-    }
-    (root / pdfs.MANIFEST).write_text(json.dumps({"schema": 1, "documents": {"paper": entry}}))
+    manifest.note(folder / "paper.pdf", root, [root / "paper/paper.md"], [root / SET])
