@@ -29,6 +29,8 @@ COMMANDS = {
     "chapter": ("chapter", "Execute a chapter anew on a result set: figures, tables, values."),
     "verify": ("verify", "Make a run again: do its numbers agree?"),
     "explain": ("explain", "What limits a run: from its profiles to a verdict."),
+    "export": ("export", "One figure as PDF, SVG, PNG and its data."),
+    "release": ("release", "Pack this commit, its results and its texts for an archive."),
     "import": ("foreign", "Read other people's results, checked as ours are."),
     "plan": ("plan", "What a study will take on a cluster, before anything runs."),
     "submit": ("jobs", "Hand what is missing of a study to Slurm."),

@@ -121,7 +121,7 @@ def _report(
         output or results / "report" / "index.html",
         title=title,
         subtitle=about,
-        facts=_facts(found),
+        facts=facts(found),
         evidence=gather(results, chapters, study=study_name),
     )
 
@@ -151,7 +151,7 @@ def _executed(chapter: dict, study: dict, complete: set[str]) -> Path | None:
     return None
 
 
-def _facts(found: records.Records) -> dict[str, str]:
+def facts(found: records.Records) -> dict[str, str]:
     """What the report's head says about where its numbers come from."""
     runs = found.runs
     if runs.empty:
