@@ -28,13 +28,6 @@ def write(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _page(folder: Path) -> bytes:
-    from hpc_utils import records
-    from hpc_utils.publish.chapters import facts
-    from hpc_utils.publish.report import write_report
+    from hpc_utils.publish.chapters import bind
 
-    chapters = sorted((folder / "notebooks").rglob("*.ipynb"), key=lambda path: path.name)
-    if not chapters:
-        return b""
-    return write_report(
-        chapters, folder / PAGE, title=f"Result set {folder.name}", facts=facts(records.load(folder))
-    ).read_bytes()
+    return bind(folder).read_bytes() if (folder / "notebooks").is_dir() else b""
