@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 SHORT = 12  # digits of a fingerprint where people read it
-PROFILE = "profile:"  # evidence that lies outside the set: somebody else's profile
+# Evidence that lies outside the set: somebody else's profile, which need not be at hand later; a file of this project.
+PROFILE, PROJECT = "profile:", "project:"
 LISTS = ("runs", "files", "values", "figures", "tables")
 BEHIND = ("runs", "runs_one")  # columns of a frame that hold run ids, a tuple each
 
@@ -68,7 +69,8 @@ class Ledger:
     """Collects what a chapter hands on; `write()` ends it.
 
     `runs`: rows as of `records.load`, all that the chapter read. `study`: "" for a chapter about the whole set.
-    `outside`: {`profile:NAME`: its file} of evidence that does not lie in the set.
+    `outside`: {`profile:NAME`: its file} of evidence that does not lie in the set. `files`: what the whole chapter rests
+    on beside runs, as in `Value.files`.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class Ledger:
         study: str = "",
         results: Path | None = None,
         outside: Mapping[str, Path] | None = None,
+        files: Iterable[str] = (),
     ) -> None:
+        self.files = tuple(files)
         self.notebook, self.study, self.outside = notebook, study, dict(outside or {})
         self.results = Path(results or paths.results())
         self.runs = {
@@ -127,7 +131,7 @@ class Ledger:
 
     def write(self) -> str:
         """Write `values/<stem>.json`; returns a line for the chapter, by which the two are known to belong together."""
-        files = sorted({file for value in self.values.values() for file in value.files})
+        files = sorted({*self.files, *(file for value in self.values.values() for file in value.files)})
         order = {run: number for number, run in enumerate(self.runs)}
         page = {
             "schema": SCHEMA,
@@ -179,9 +183,10 @@ class Ledger:
             raise LedgerError(f"{name} rests on runs that {self.notebook} did not read: {', '.join(foreign)}")
 
     def _fingerprint(self, name: str) -> str:
-        path = self.outside.get(name) if name.startswith(PROFILE) else self.results / name
         try:
-            return fingerprint.of_file(path)
+            return fingerprint.of_file(
+                self.outside.get(name) if name.startswith(PROFILE) else place(name, self.results)
+            )
         except (OSError, AttributeError) as error:
             raise LedgerError(f"the evidence {name} cannot be read ({error or 'its file was not said'})") from error
 
@@ -212,6 +217,11 @@ def read(results: Path) -> Handed:
             ) from error
         found.pages[path.stem] = page
     return found
+
+
+def place(name: str, results: Path) -> Path:
+    """Where a piece of evidence lies: in the set, or (`project:`) in the clone."""
+    return paths.root() / name.removeprefix(PROJECT) if name.startswith(PROJECT) else Path(results) / name
 
 
 def seal(page: Mapping[str, Any]) -> str:
