@@ -90,7 +90,7 @@ def build(
         filled, around = _filled(workshop, name, own, say)
         files = [] if own or filled is None or check else _outputs(workshop, name, filled, around, own)
         if own:
-            faults += own.found
+            faults += [fault for fault in own.found if fault not in faults]
             _discard(workshop, name)
             continue
         done[name] = filled
@@ -118,7 +118,7 @@ def _filled(
     if read is None:
         return None, None
     says = any(mark.kind == "value" and mark.text.startswith("claim") for part in read.parts for mark in part.marks)
-    claims, rests_on = _claims(workshop, found, faults) if says else ({}, {})
+    claims, rests_on = _claims(workshop, found, faults, say) if says else ({}, {})
     around = Around(
         found, claims, rests_on, _citations(workshop, entry, faults), (workshop.folder / entry.source).parent
     )
@@ -129,7 +129,7 @@ def _filled(
 
 
 def _claims(
-    workshop: Workshop, found: sets.Sets, faults: Faults
+    workshop: Workshop, found: sets.Sets, faults: Faults, say: Callable[[str], None]
 ) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     path = workshop.folder / workshop.project.claims
     if not path.is_file():
@@ -138,12 +138,18 @@ def _claims(
     from hpc_utils.publish import amounts
     from hpc_utils.publish import claims as wording
 
+    here = workshop.called(workshop.project.claims)
+    known: Iterable[str] = ()
     try:
-        judged = claims.judge(claims.read(path), found.named(), lambda value: amounts.text(value, "interval"))
+        known = claims.read(path)
+        judged = claims.judge(known, found.named(), lambda value: amounts.text(value, "interval"))
     except claims.ClaimError as error:
         for line in str(error).splitlines():
-            faults.add(workshop.called(workshop.project.claims), 0, line.removeprefix(f"{path}: "))
-        return {}, {}
+            told = line.removeprefix(f"{path}: ")
+            faults.add(here, project.line_of(path, told.partition(".")[0]), told)
+        return dict.fromkeys(known, ""), {}
+    for line in wording.failing(judged):
+        say(f"  does not hold: {line}")
     measured = {one.name: tuple(test.name for test in one.tests if test.found is not None) for one in judged}
     return {one.name: wording.statement(one) for one in judged}, measured
 
