@@ -31,6 +31,7 @@ class Workshop:
     folder: Path
     project: Project
     known: dict[str, sets.ResultSet] = field(default_factory=dict)
+    failing: list[str] = field(default_factory=list)  # claims that do not hold, as said so far
 
     @property
     def target(self) -> Path:
@@ -149,7 +150,9 @@ def _claims(
             faults.add(here, project.line_of(path, told.partition(".")[0]), told)
         return dict.fromkeys(known, ""), {}
     for line in wording.failing(judged):
-        say(f"  does not hold: {line}")
+        if line not in workshop.failing:
+            workshop.failing.append(line)
+            say(f"  does not hold: {line}")
     measured = {one.name: tuple(test.name for test in one.tests if test.found is not None) for one in judged}
     return {one.name: wording.statement(one) for one in judged}, measured
 

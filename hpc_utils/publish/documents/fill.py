@@ -14,6 +14,7 @@ from .drawings import Drawing, drawn, table
 from .faults import Faults
 from .marks import MARK, Mark, number, restore
 from .sets import Found, Sets, UnknownName
+from .sets import source as together
 from .source import Part, Source, parse
 from .tree import Node, para, plain, replaced, walk, words
 from .typed import Allowed, look
@@ -131,6 +132,9 @@ class _Filler:
     def _placed(self, drawing: Drawing, caption: list[Node], part: Part, line: int) -> Node:
         drawing.caption = replaced(caption, lambda node: self._node(node, part))
         drawing.rows = replaced(drawing.rows, lambda node: self._node(node, part)) if drawing.typed else drawing.rows
+        if drawing.typed:
+            own = {node["c"]["full"] for node in walk(drawing.rows) if node["t"] == "Value"}
+            drawing.source = together([self.filled.values[full] for full in sorted(own)])
         if drawing.label:
             self._label(drawing.label, line)
         self.filled.drawings.append(drawing)

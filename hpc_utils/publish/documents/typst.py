@@ -12,11 +12,13 @@ from typing import Any
 from .drawings import Drawing
 from .faults import Faults
 from .fill import Filled
-from .tree import Node, classes, para, raw, replaced, walk
+from .tree import Node, classes, para, plain, raw, replaced, walk
+from .typed import SAID
 from .writer import around, convert
 
 TARGET = "typst"
 MAIN = "main.typ"
+SHORT = 25  # characters of a setting that stay on one line
 
 
 def write(filled: Filled, folder: Path, template: str, meta: dict[str, Any], bibliography: list[Path]) -> None:
@@ -105,6 +107,8 @@ class _Writer:
             return [raw(TARGET, "".join(_cite(key, where, content["prose"]) for key, where in content["keys"]))]
         if kind == "Drawing":
             return [para(self.drawing(content))]
+        if kind == "Span" and set(SAID) & set(classes(node)) and len(plain(content[1])) < SHORT:
+            return around(TARGET, "#box[", self.inlines(content[1]), "];")
         if kind == "Div" and (named := {"columns", "column"} & set(classes(node))):
             return self._columns(node) if "columns" in named else None
         return None

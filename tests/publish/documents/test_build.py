@@ -36,7 +36,9 @@ def test_text_has_values_in_every_form_and_place(paper: Paper) -> None:
 def test_each_figure_and_table_says_its_source(paper: Paper) -> None:
     paper.build()
     said = text(paper.folder / "build/paper.pdf")
-    assert len(re.findall(r"Source: chapter 03_scaling, 4 runs, commit [0-9a-f]{7}\.", said)) == 2
+    assert (
+        len(re.findall(r"Source: chapter 03_scaling, 4 runs, commit [0-9a-f]{7}\.", said)) == 3
+    )  # and of the typed table
     assert "Source: chapter 03_scaling" in text(paper.folder / "build/slides.pdf")
 
 
