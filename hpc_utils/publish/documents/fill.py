@@ -108,11 +108,23 @@ class _Filler:
                 kept += self._all_claims()
             elif kind == "Div":
                 kept.append({**block, "c": [block["c"][0], self._blocks(block["c"][1], part)]})
+            elif kind == "Header":
+                kept += self._heading(block)
             else:
-                if kind == "Header" and block["c"][1][0]:
-                    self.labels[block["c"][1][0]] = block["line"]
                 kept.append(block)
         return kept
+
+    def _heading(self, block: Node) -> list[Node]:
+        """`{-}` behind it leaves its number out; one above the references is the template's affair."""
+        level, (label, classes, attributes), inlines = block["c"]
+        said = plain(inlines).strip()
+        if said.endswith("{-}"):
+            inlines, classes = words(said.removesuffix("{-}").strip()), [*classes, "unnumbered"]
+        if plain(inlines).strip().lower() in ("references", "bibliography"):
+            return []
+        if label:
+            self.labels.setdefault(label, block["line"])
+        return [{**block, "c": [level, [label, classes, attributes], inlines]}]
 
     def _drawing(self, image: Node, part: Part) -> Node:
         drawing = drawn(image, self.around.sets, self.around.folder, self.fault)
