@@ -128,7 +128,7 @@ class _Writer:
 
 def _frame(drawing: Drawing) -> tuple[str, str]:
     """What a table's rows stand in: columns as wide as they are, or, where that is too wide, long ones that wrap."""
-    widths = [max(len(_seen(row[number])) for row in drawing.rows) for number in range(len(drawing.left))]
+    widths = [max(len(plain(row[number])) for row in drawing.rows) for number in range(len(drawing.left))]
     letters = ["l" if words else "r" for words in drawing.left]
     if sum(widths) + 2 * len(widths) <= (LETTERS * 2 if drawing.wide else LETTERS):
         return rf"\begin{{tabular}}{{@{{}}{''.join(letters)}@{{}}}}", r"\end{tabular}"
@@ -139,10 +139,6 @@ def _frame(drawing: Drawing) -> tuple[str, str]:
     if not any("X" in letter for letter in letters):
         return rf"\fitted{{{width}}}{{\begin{{tabular}}{{@{{}}{''.join(letters)}@{{}}}}", r"\end{tabular}}"
     return rf"\begin{{tabularx}}{{{width}}}{{@{{}}{''.join(letters)}@{{}}}}", r"\end{tabularx}"
-
-
-def _seen(cell: list[Node]) -> str:
-    return "".join(node["c"]["text"] if node["t"] == "Value" else plain([node]) for node in cell)
 
 
 def _cite(keys: list[tuple[str, str]]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,45 +13,59 @@ from hpc_utils.publish.documents.faults import DocumentError
 
 from .conftest import PAPER, TOML, Paper
 
+WRONG = [
+    ("{{strong.eficiency.2}}", "no value strong.eficiency.2: near are strong.efficiency.2"),
+    ("{{strong.efficiency.2}}", "value strong.efficiency.2 stands in several sets: write laptop:strong.efficiency.2 or "),
+    ("{{cloud:strong.efficiency.2}}", "no set 'cloud' in this document (it draws on laptop, rehearsal)"),
+    ("{{link.bandwidth|low}}", "it has no interval"),
+    ("{{link.bandwidth|percent}}", "no such form; there are value, interval"),
+    ("{{claim:bf16-speed}}", "no claim 'bf16-speed'"),
+    ("![A caption.](figure:eficiency)", "no figure eficiency: near are efficiency"),
+    ("![A caption.](table:rums)", "no table rums: near are runs"),
+    ('![A caption.](table:runs){columns="run_ids"}', "no column 'run_ids': did you mean run_id?"),
+    ("![](figure:efficiency)", "needs a caption"),
+    ("![A caption.](photo.png)", "no picture photo.png"),
+    ("![A caption.](figure:efficiency){#fig:eff}", "#fig:eff is given twice"),
+    ("text ![A caption.](figure:efficiency) text", "a figure stands in a paragraph of its own"),
+    ("Figure @fig:ef", "nothing is called #fig:ef: did you mean fig:eff?"),
+    ("As known [@amdal1967].", "no entry 'amdal1967' in the bibliography: did you mean amdahl1967?"),
+    ("It is 72 % faster.", "'72 %' is typed by hand"),
+    ("It is twice as fast.", "'twice as' is a quantity in words"),
+    ("Others reach [94 %]{.cited}.", "its sentence cites nothing"),
+    ("A <b>bold</b> word.", "raw html '</b>'"),
+    ("`#set text()`{=typst}", "raw typst"),
+    ("See \\cite{x}.", "'\\\\cite' looks like TeX"),
+    ("$x_{{link.bandwidth}}$", "stands in a formula"),
+    ("A rocket: \U0001f680", "no font at hand has U+1F680 ROCKET"),
+    ("A private \ue123 letter", "private character U+E123"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wrong(_made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """{line: its first fault} of a paper that says all of `WRONG`, each in a paragraph of its own; checked once."""
+    root = Path(shutil.copytree(_made, tmp_path_factory.mktemp("wrong") / "project"))
+    paper = Paper(root)
+    paper.put(PAPER + "".join(f"\n{sentence}\n" for sentence, _ in WRONG))
+    found: dict[int, str] = {}
+    for fault in paper.faults():
+        file, line, said = fault.split(":", 2)
+        assert file == "paper/paper.md"
+        found[int(line)] = found.get(int(line), "") + said
+    return found
+
+
+@pytest.mark.parametrize("place", range(len(WRONG)), ids=[message for _, message in WRONG])
+def test_a_fault_is_named_with_its_line(wrong: dict[int, str], place: int) -> None:
+    assert WRONG[place][1] in wrong[PAPER.count("\n") + 2 + 2 * place]
+
+
+def test_no_other_line_has_a_fault(wrong: dict[int, str]) -> None:
+    assert len(wrong) == len(WRONG)
+
 
 def test_the_usual_paper_has_none(paper: Paper) -> None:
     assert paper.faults() == []
-
-
-@pytest.mark.parametrize(
-    ("sentence", "message"),
-    [
-        ("{{strong.eficiency.2}}", "no value strong.eficiency.2: near are strong.efficiency.2"),
-        ("{{strong.efficiency.2}}", "value strong.efficiency.2 stands in several sets: write laptop:strong.efficiency.2 or "),
-        ("{{cloud:strong.efficiency.2}}", "no set 'cloud' in this document (it draws on laptop, rehearsal)"),
-        ("{{link.bandwidth|low}}", "it has no interval"),
-        ("{{link.bandwidth|percent}}", "no such form; there are value, interval"),
-        ("{{claim:bf16-speed}}", "no claim 'bf16-speed'"),
-        ("![A caption.](figure:eficiency)", "no figure eficiency: near are efficiency"),
-        ("![A caption.](table:rums)", "no table rums: near are runs"),
-        ('![A caption.](table:runs){columns="run_ids"}', "no column 'run_ids': did you mean run_id?"),
-        ("![](figure:efficiency)", "needs a caption"),
-        ("![A caption.](photo.png)", "no picture photo.png"),
-        ("![A caption.](figure:efficiency){#fig:eff}", "#fig:eff is given twice"),
-        ("text ![A caption.](figure:efficiency) text", "a figure stands in a paragraph of its own"),
-        ("Figure @fig:ef", "nothing is called #fig:ef: did you mean fig:eff?"),
-        ("As known [@amdal1967].", "no entry 'amdal1967' in the bibliography: did you mean amdahl1967?"),
-        ("It is 72 % faster.", "'72 %' is typed by hand"),
-        ("It is twice as fast.", "'twice as' is a quantity in words"),
-        ("Others reach [94 %]{.cited}.", "its sentence cites nothing"),
-        ("A <b>bold</b> word.", "raw html '</b>'"),
-        ("`#set text()`{=typst}", "raw typst"),
-        ("See \\cite{x}.", "'\\\\cite' looks like TeX"),
-        ("$x_{{link.bandwidth}}$", "stands in a formula"),
-        ("A rocket: \U0001f680", "no font at hand has U+1F680 ROCKET"),
-        ("A private \ue123 letter", "private character U+E123"),
-    ],
-)  # fmt: skip
-def test_a_fault_is_named_with_its_line(paper: Paper, sentence: str, message: str) -> None:
-    line = paper.say(sentence)
-    (fault,) = paper.faults()[:1]
-    assert fault.startswith(f"paper/paper.md:{line}: ")
-    assert message in fault
 
 
 def test_the_abstract_has_lines_too(paper: Paper) -> None:
