@@ -33,10 +33,9 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
     for name, why in everything.refused.items():
         print(f"refused {name}: {why}", file=sys.stderr)
     write_system(everything, paths.results())
-    found = records.load(study=study_name)
-    complete = set(found.runs.run_id)
+    complete = set(everything.runs.run_id)
     chapters = [path for chapter in study["chapters"] if (path := _executed(chapter, study, complete))]
-    page = _report(chapters, paths.results(), found, [study], study_name, output)
+    page = _report(chapters, paths.results(), [study], study_name, output)
     print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")
     return page
 
@@ -63,8 +62,7 @@ def bind(results: Path, study_name: str | None = None, output: Path | None = Non
         # One that was executed on all of a set's runs together lies above the studies' own.
         places = [(notebooks / study_name / name, notebooks / name) for name in names]
         chapters = [path for pair in places if (path := next(filter(Path.is_file, pair), None))]
-    found = records.load(results, study=study_name)
-    return _report(chapters, results, found, studies, study_name, output)
+    return _report(chapters, results, studies, study_name, output)
 
 
 class NoResults(LookupError):
@@ -76,7 +74,6 @@ class NoResults(LookupError):
 def _report(
     chapters: Sequence[Path],
     results: Path,
-    found: records.Records,
     studies: Sequence[dict],
     study_name: str | None,
     output: Path | None,
@@ -86,13 +83,15 @@ def _report(
 
     title = studies[0]["title"] if len(studies) == 1 else f"Results: {results.name}"
     about = studies[0]["about"] if len(studies) == 1 else "; ".join(study["title"] for study in studies)
+    evidence = gather(results, chapters, study=study_name)
+    own = None if study_name is None else {run["run_id"] for run in studies[0]["runs"]}
     return write_report(
         chapters,
         output or results / "report" / "index.html",
         title=title,
         subtitle=about,
-        facts=_facts(found),
-        evidence=gather(results, chapters, study=study_name),
+        facts=_facts(evidence.found, own),
+        evidence=evidence,
     )
 
 
@@ -121,9 +120,10 @@ def _executed(chapter: dict, study: dict, complete: set[str]) -> Path | None:
     return None
 
 
-def _facts(found: records.Records) -> dict[str, str]:
-    """What the report's head says about where its numbers come from."""
-    runs = found.runs
+def _facts(found: records.Records, own: set[str] | None) -> dict[str, str]:
+    """What the report's head says about where its numbers come from; of the runs `own`, or of all."""
+    runs = found.runs if own is None else found.runs[found.runs.run_id.isin(own)]
+    refused = found.refused.keys() if own is None else found.refused.keys() & own
     if runs.empty:
         return {"runs": "none is complete"}
     commits = sorted(
@@ -131,7 +131,7 @@ def _facts(found: records.Records) -> dict[str, str]:
     )
     return {
         "device": ", ".join(sorted(set(runs.device_name.dropna()))),
-        "runs": f"{len(runs)} complete, {len(found.refused)} refused",
+        "runs": f"{len(runs)} complete, {len(refused)} refused",
         "measured": f"{min(runs.started)[:16].replace('T', ' ')} to {max(runs.started)[:16].replace('T', ' ')} UTC",
         "commit": ", ".join(commits) or "not known",
         "code digest": ", ".join(sorted(set(runs.digest))),
