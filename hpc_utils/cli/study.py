@@ -62,8 +62,10 @@ def collect() -> None:
     Runs whose records cannot be true are left out and named; the exit code is then 1.
     """
     from hpc_utils import records
+    from hpc_utils.publish.chapters import write_system
 
     found = records.collect()
+    write_system(found, paths.results())
     for name, why in found.refused.items():
         click.secho(f"refused {name}: {why}", fg="red", err=True)
     for name, state in found.unfinished.items():
@@ -95,4 +97,4 @@ def report(name: str | None, kept: str | None, output: Path | None) -> None:
     if kept is None:
         conclude(name or "laptop", output)
     else:
-        click.echo(bind(paths.result_set(kept), name, output))
+        click.echo(bind(kept, name, output))

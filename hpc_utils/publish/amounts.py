@@ -45,7 +45,7 @@ def _scaled(symbol: str, says: str, first: str = "k") -> Unit:
 
 UNITS: dict[str, Unit] = {
     "share": Unit(((0, 0.01, "%"),), says="a part of one, printed in percent"),
-    "ratio": Unit(((0, 1, "×"),), says="how many times as much"),
+    "ratio": Unit(((0, 1, ""),), says="how many times as much; the sentence says `times` or `a factor of`"),
     "count": Unit(((0, 1, ""),), whole=True, says="a number of things"),
     "text": _plain("", "words, printed as they are"),
     "s": Unit(
@@ -105,6 +105,13 @@ def text(value: Value, form: str = "value") -> str:
     return written + {0: "", 1: " (a single run)"}.get(value.repeats, f" ({value.repeats} repeats, no interval)")
 
 
+def quantity(number: float, unit: str) -> str:
+    """A number that is no named value (a total in a colophon), written as one without an interval."""
+    from hpc_utils.analyze.value import Value
+
+    return text(Value("a.total", number, unit, ""))
+
+
 def has_interval(value: Value) -> bool:
     """Whether both ends are known."""
     return not isinstance(value.value, str) and math.isfinite(value.low) and math.isfinite(value.high)
@@ -138,7 +145,7 @@ def _unit(name: str) -> Unit:
 
 
 def _joined(number: str, symbol: str) -> str:
-    return number + ("" if symbol in ("", "×") else FIXED) + symbol
+    return number + (FIXED + symbol if symbol else "")
 
 
 def _grouped(number: float, places: int) -> str:

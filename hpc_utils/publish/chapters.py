@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpc_utils import paths, provenance, records
+from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
+from hpc_utils.records.portable import portable
 
 
 def execute(notebook: Path, output: Path, **parameters: object) -> Path:
@@ -21,6 +25,32 @@ def execute(notebook: Path, output: Path, **parameters: object) -> Path:
         notebook, output, parameters, engine_name="hpc", kernel_name="python3", progress_bar=False
     )
     return output
+
+
+def renew(notebook: Path, results: Path, *, study: str = "", **parameters: object) -> Path:
+    """Execute a chapter on the result set `results`, where it lies: its figures, tables and values are written anew.
+
+    The executed notebook, whose path is returned, keeps no path of this machine. `study`: "" for a chapter about the whole set.
+    """
+    given = parameters | ({"study": study} if study else {})
+    with _reading(results):
+        output = execute(notebook, paths.results() / "notebooks" / study / notebook.name, **given)
+        atomic.write_text(output, portable(output.read_text()))
+    return output
+
+
+@contextlib.contextmanager
+def _reading(results: Path) -> Iterator[None]:
+    """With `HPC_RESULTS` at that set."""
+    before = os.environ.get("HPC_RESULTS")
+    os.environ["HPC_RESULTS"] = str(results)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HPC_RESULTS"]
+        else:
+            os.environ["HPC_RESULTS"] = before
 
 
 def conclude(study_name: str, output: Path | None = None) -> Path:
@@ -40,18 +70,16 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
     return page
 
 
-def bind(results: Path, study_name: str | None = None, output: Path | None = None) -> Path:
-    """Write the report of the result set from the executed chapters that lie there; executes nothing. Returns its path.
+def bind(results: str | Path, study_name: str | None = None, output: Path | None = None) -> Path:
+    """Write the report of a result set (its folder or name) from the chapters that lie there executed; returns its path.
 
     With `study_name` its chapters and runs alone.
 
     Raises:
         UnknownStudy: the study was never run with these results.
-        NoResults: there is no run.
+        NoResultSet: there are no runs.
     """
-    results = Path(results).absolute()
-    if not (results / "runs").is_dir():
-        raise NoResults(f"{results} is no result set: it has no folder runs/")
+    results = paths.result_set(results)
     notebooks = results / "notebooks"
     if study_name is None:
         studies = [records.read_study(path.stem, results) for path in sorted((results / "studies").glob("*.json"))]
@@ -63,12 +91,6 @@ def bind(results: Path, study_name: str | None = None, output: Path | None = Non
         places = [(notebooks / study_name / name, notebooks / name) for name in names]
         chapters = [path for pair in places if (path := next(filter(Path.is_file, pair), None))]
     return _report(chapters, results, studies, study_name, output)
-
-
-class NoResults(LookupError):
-    """A folder is no result set."""
-
-    exit_code = 2
 
 
 def _report(
@@ -90,7 +112,7 @@ def _report(
         output or results / "report" / "index.html",
         title=title,
         subtitle=about,
-        facts=_facts(evidence.found, own),
+        facts=facts(evidence.found, own),
         evidence=evidence,
     )
 
@@ -120,7 +142,7 @@ def _executed(chapter: dict, study: dict, complete: set[str]) -> Path | None:
     return None
 
 
-def _facts(found: records.Records, own: set[str] | None) -> dict[str, str]:
+def facts(found: records.Records, own: set[str] | None = None) -> dict[str, str]:
     """What the report's head says about where its numbers come from; of the runs `own`, or of all."""
     runs = found.runs if own is None else found.runs[found.runs.run_id.isin(own)]
     refused = found.refused.keys() if own is None else found.refused.keys() & own

@@ -32,14 +32,14 @@ def plain(value: Like, form: str = "value") -> str:
     [
         (Like(0.7234, "share", 0.6391, 0.8077), "72.3 % [63.9, 80.8]"),
         (Like(0.7234, "share", 0.5, 0.9), "72 % [50, 90]"),
-        (Like(3.1214, "ratio", 2.814, 3.461), "3.12× [2.81, 3.46]"),
+        (Like(3.1214, "ratio", 2.814, 3.461), "3.12 [2.81, 3.46]"),
         (Like(48121.4, "samples/s", 46800, 49450), "48'100 samples/s [46'800, 49'400]"),
         (Like(0.028583, "s", 0.0281, 0.0290), "28.58 ms [28.10, 29.00]"),
         (Like(0.5, "share", repeats=1), "50 % (a single run)"),
         (Like(0.5, "share", repeats=4), "50 % (4 repeats, no interval)"),
         (Like(0.5, "share"), "50 %"),
-        (Like(1.0, "ratio", 1.0, 1.0, repeats=5), "1× [1, 1]"),
-        (Like(0.512345678, "share", 0.512345, 0.512346), "51.235 % [51.234, 51.235]"),
+        (Like(1.0, "ratio", 1.0, 1.0, repeats=5), "1 [1, 1]"),
+        (Like(0.512345678, "share", 0.512343, 0.512348), "51.235 % [51.234, 51.235]"),
         (Like("communication", "text"), "communication"),
     ],
 )

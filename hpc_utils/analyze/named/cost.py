@@ -25,7 +25,10 @@ def spent(table: pd.DataFrame) -> list[Value]:
     `cost.to_finish`."""
     layout = [f"{int(nodes)}x{int(each)}" for nodes, each in zip(table.nodes, table.ranks_per_node, strict=True)]
     table, found = table.assign(layout=layout), []
-    units = set(table.unit) - {""}
+    units = set(table.unit) - {
+        "",
+        *(unit for _, _, unit, _ in MEASURES),
+    }  # a price in node-hours stands there already
     priced = (("price", "cost", unit, "Price of equal work") for unit in sorted(units) if len(units) == 1)
     for name, column, unit, what in (*MEASURES, *priced):
         found += values(

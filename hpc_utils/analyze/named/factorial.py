@@ -35,7 +35,7 @@ def _effects(design: factorial.Design, stem: str, of: str, runs: tuple[str, ...]
     return [
         *values(table, f"{stem}.share", "share", "share", lambda row: f"Share of the variance of log throughput that is due to "
                 f"{row.effect} {of}.", point=["effect"], ends=None, repeats=None),
-        *values(tested, f"{stem}.p", "p", "p", lambda row: f"p of the F test of {row.effect} against noise, by Holm's correction, "
+        *values(tested, f"{stem}.p", "p", "ratio", lambda row: f"p of the F test of {row.effect} against noise, by Holm's correction, "
                 f"{of}.", point=["effect"], ends=None, repeats=None),
         *values(tested, f"{stem}.verdict", "verdict", "text", lambda row: f"Whether {row.effect} is told from noise {of}.",
                 point=["effect"], ends=None, repeats=None),
@@ -54,15 +54,18 @@ def _levels(design: factorial.Design, stem: str, of: str, runs: tuple[str, ...],
     if len(design.levels) < 2:
         return found
     both = factorial.interactions(design)
-    both = both[both.low.notna()].assign(
-        point=lambda own: [
-            f"{row['first']} {row.first_level} {row.second} {row.second_level}" for _, row in own.iterrows()
+    both = both[both.low.notna()]
+    one, other = (
+        [
+            f"{knob}={level:g}" if isinstance(level, float) else f"{knob}={level}"
+            for knob, level in zip(*sides, strict=True)
         ]
+        for sides in ((both["first"], both.first_level), (both.second, both.second_level))
     )
-    both = both.assign(runs=[runs] * len(both), repeats=repeats)
+    both = both.assign(one=one, other=other, runs=[runs] * len(both), repeats=repeats)
     return found + values(
         both, f"{stem}.interaction", "beyond", "ratio",
-        lambda row: f"What {row.point} give together over the product of what each gives alone {of}.", point=["point"],
+        lambda row: f"What {row.one} and {row.other} give together over the product of what each gives alone {of}.", point=["one", "other"],
     )  # fmt: skip
 
 

@@ -39,17 +39,23 @@ def fitted(model: Fitted, name: str, runs: Iterable[str]) -> list[Value]:
 
 
 def held_out(errors: pd.DataFrame) -> list[Value]:
-    """`model.held-out.count`, `.runs`, `.median-error`, `.worst-error`, `.inside`, `.inside-share`; and of every configuration on
+    """`model.measured.runs`, `.configurations`, `.repeats`; `model.held-out.count`, `.runs`, `.rates`, `.median-error`, `.worst-error`, `.inside`, `.inside-share`; and of every configuration on
     several ranks `model.step-seconds.2...`, `model.measured-seconds.2...`, `model.error.2...`, `model.bottleneck.2...`; `errors` as of
     `perfmodel.held_out`."""
     many, away = errors[errors.world_size > 1], errors[errors.held_out]
-    found: list[Value] = []
+    every = tuple(one for own in errors.runs for one in own)
+    found: list[Value] = [
+        counted("model.measured.configurations", len(errors), "count", "Configurations that the model is compared with.", every),
+        counted("model.measured.runs", len(every), "count", "Runs that the model is compared with.", every),
+        counted("model.measured.repeats", int(errors.repeats.min()), "count", "Fewest repeats of a configuration that the model is "
+                "compared with.", every),
+    ]  # fmt: skip
     if len(away):
         off, inside = away.error.abs(), away.measured.between(away.low, away.high)
         runs = tuple(one for own in away.runs for one in own)
         what = "configurations on links that the model had not seen"
         fewest = {"repeats": int(away.repeats.min())}
-        found = [
+        found += [
             counted("model.held-out.count", len(away), "count", f"The number of {what}.", runs),
             counted("model.held-out.runs", len(runs), "count", f"Runs of the {what}.", runs),
             counted("model.held-out.rates", ", ".join(f"{gbit:g}" for gbit in sorted(set(away.gbit))), "text",
