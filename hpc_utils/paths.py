@@ -22,12 +22,6 @@ def results() -> Path:
     return Path(os.environ.get("HPC_RESULTS") or root() / "results").absolute()
 
 
-def result_set(name: str) -> Path:
-    """A result set by its folder, or by its name among the committed ones."""
-    committed = root() / "results" / "reference" / name
-    return committed if not Path(name).is_dir() and committed.is_dir() else Path(name).absolute()
-
-
 def runs() -> Path:
     """Raw records, one folder a run."""
     return results() / "runs"
@@ -36,6 +30,25 @@ def runs() -> Path:
 def reference() -> Path:
     """Committed result sets, one folder each."""
     return root() / "results" / "reference"
+
+
+def result_set(name: str | Path) -> Path:
+    """A result set by its folder, or by its name among the committed ones.
+
+    Raises:
+        NoResultSet: there is none that holds runs.
+    """
+    for folder in (Path(name), reference() / name):
+        if (folder / "runs").is_dir():
+            return folder.absolute()
+    committed = ", ".join(sorted(path.name for path in reference().glob("*/")))
+    raise NoResultSet(f"no result set {str(name)!r}: give a folder that holds runs/, or one of {committed or 'none'}")
+
+
+class NoResultSet(LookupError):
+    """No such result set; the message says which there are."""
+
+    exit_code = 2
 
 
 def submissions() -> Path:

@@ -42,12 +42,7 @@ def export(figure: str | None, as_list: bool, results: str | None, formats: str,
 def _folders(results: str | None) -> list[Path]:
     from hpc_utils import paths
 
-    reference = paths.root() / "results" / "reference"
     if results is None:
-        kept = sorted(path for path in reference.glob("*") if path.is_dir())
+        kept = sorted(path for path in paths.reference().glob("*") if path.is_dir())
         return [*({paths.results()} - {*kept}), *kept]
-    folder = reference / results if (reference / results).is_dir() else Path(results)
-    if not folder.is_dir():
-        names = ", ".join(sorted(path.name for path in reference.glob("*")))
-        raise click.UsageError(f"no result set {results}: give its folder, or one of {names}")
-    return [folder.resolve()]
+    return [paths.result_set(results).resolve()]

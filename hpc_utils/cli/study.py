@@ -61,7 +61,7 @@ def collect() -> None:
 
     Runs whose records cannot be true are left out and named; the exit code is then 1.
     """
-    from hpc_utils import paths, records
+    from hpc_utils import records
     from hpc_utils.publish.chapters import write_system
 
     found = records.collect()
@@ -97,4 +97,4 @@ def report(name: str | None, kept: str | None, output: Path | None) -> None:
     if kept is None:
         conclude(name or "laptop", output)
     else:
-        click.echo(bind(paths.result_set(kept), name, output))
+        click.echo(bind(kept, name, output))

@@ -53,7 +53,7 @@ def verify(
     from hpc_utils.records import atomic
     from hpc_utils.records.folder import read_json
 
-    folder = rerun.find(run, rerun.result_set(origin) if origin else None)
+    folder = rerun.find(run, paths.result_set(origin) if origin else None)
     own, kept = folder.parent.parent, paths.results() / "verify"
     then = records.load(own)
     if folder.name not in set(then.runs.run_id):
@@ -61,7 +61,7 @@ def verify(
         raise rerun.CannotRerun(f"{folder.name}: {why}")
     chosen = then.runs[then.runs.run_id == folder.name].iloc[0]
     if against:
-        new = rerun.result_set(against)
+        new = paths.result_set(against)
         if new.samefile(own):
             raise rerun.CannotRerun(f"{against} is the set of the run itself: every run agrees with itself")
         now = records.load(new)

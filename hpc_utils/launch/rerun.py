@@ -48,21 +48,6 @@ def find(run: str, results: Path | None = None) -> Path:
     return found[0]
 
 
-def result_set(name: str) -> Path:
-    """A set by its folder, or by its name under results/reference.
-
-    Raises:
-        CannotRerun: there is no such set.
-    """
-    for folder in (Path(name), paths.reference() / name):
-        if (folder / "runs").is_dir():
-            return folder.absolute()
-    committed = ", ".join(sorted(path.name for path in paths.reference().glob("*/")))
-    raise CannotRerun(
-        f"no result set {name!r}: a folder that holds runs/, or one of {committed or 'results/reference'}"
-    )
-
-
 def study_of(run: Path) -> dict[str, Any] | None:
     """The index of the first study in the run's set that the run belongs to, as `records.read_study` returns it."""
     for path in sorted((run.parent.parent / "studies").glob("*.json")):

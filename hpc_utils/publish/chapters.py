@@ -63,26 +63,23 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
     for name, why in everything.refused.items():
         print(f"refused {name}: {why}", file=sys.stderr)
     write_system(everything, paths.results())
-    found = records.load(study=study_name)
-    complete = set(found.runs.run_id)
+    complete = set(everything.runs.run_id)
     chapters = [path for chapter in study["chapters"] if (path := _executed(chapter, study, complete))]
-    page = _report(chapters, paths.results(), found, [study], study_name, output)
+    page = _report(chapters, paths.results(), [study], study_name, output)
     print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")
     return page
 
 
-def bind(results: Path, study_name: str | None = None, output: Path | None = None) -> Path:
-    """Write the report of the result set from the executed chapters that lie there; executes nothing. Returns its path.
+def bind(results: str | Path, study_name: str | None = None, output: Path | None = None) -> Path:
+    """Write the report of a result set (its folder or name) from the chapters that lie there executed; returns its path.
 
     With `study_name` its chapters and runs alone.
 
     Raises:
         UnknownStudy: the study was never run with these results.
-        NoResults: there is no run.
+        NoResultSet: there are no runs.
     """
-    results = Path(results).absolute()
-    if not (results / "runs").is_dir():
-        raise NoResults(f"{results} is no result set: it has no folder runs/")
+    results = paths.result_set(results)
     notebooks = results / "notebooks"
     if study_name is None:
         studies = [records.read_study(path.stem, results) for path in sorted((results / "studies").glob("*.json"))]
@@ -93,20 +90,12 @@ def bind(results: Path, study_name: str | None = None, output: Path | None = Non
         # One that was executed on all of a set's runs together lies above the studies' own.
         places = [(notebooks / study_name / name, notebooks / name) for name in names]
         chapters = [path for pair in places if (path := next(filter(Path.is_file, pair), None))]
-    found = records.load(results, study=study_name)
-    return _report(chapters, results, found, studies, study_name, output)
-
-
-class NoResults(LookupError):
-    """A folder is no result set."""
-
-    exit_code = 2
+    return _report(chapters, results, studies, study_name, output)
 
 
 def _report(
     chapters: Sequence[Path],
     results: Path,
-    found: records.Records,
     studies: Sequence[dict],
     study_name: str | None,
     output: Path | None,
@@ -116,13 +105,15 @@ def _report(
 
     title = studies[0]["title"] if len(studies) == 1 else f"Results: {results.name}"
     about = studies[0]["about"] if len(studies) == 1 else "; ".join(study["title"] for study in studies)
+    evidence = gather(results, chapters, study=study_name)
+    own = None if study_name is None else {run["run_id"] for run in studies[0]["runs"]}
     return write_report(
         chapters,
         output or results / "report" / "index.html",
         title=title,
         subtitle=about,
-        facts=facts(found),
-        evidence=gather(results, chapters, study=study_name),
+        facts=facts(evidence.found, own),
+        evidence=evidence,
     )
 
 
@@ -151,9 +142,10 @@ def _executed(chapter: dict, study: dict, complete: set[str]) -> Path | None:
     return None
 
 
-def facts(found: records.Records) -> dict[str, str]:
-    """What the report's head says about where its numbers come from."""
-    runs = found.runs
+def facts(found: records.Records, own: set[str] | None = None) -> dict[str, str]:
+    """What the report's head says about where its numbers come from; of the runs `own`, or of all."""
+    runs = found.runs if own is None else found.runs[found.runs.run_id.isin(own)]
+    refused = found.refused.keys() if own is None else found.refused.keys() & own
     if runs.empty:
         return {"runs": "none is complete"}
     commits = sorted(
@@ -161,7 +153,7 @@ def facts(found: records.Records) -> dict[str, str]:
     )
     return {
         "device": ", ".join(sorted(set(runs.device_name.dropna()))),
-        "runs": f"{len(runs)} complete, {len(found.refused)} refused",
+        "runs": f"{len(runs)} complete, {len(refused)} refused",
         "measured": f"{min(runs.started)[:16].replace('T', ' ')} to {max(runs.started)[:16].replace('T', ' ')} UTC",
         "commit": ", ".join(commits) or "not known",
         "code digest": ", ".join(sorted(set(runs.digest))),

@@ -61,7 +61,7 @@ def test_a_stale_set_says_so_on_top(handed: Path) -> None:
 
 def test_what_is_no_result_set_is_refused(tmp_path: Path) -> None:
     result = hpc("--results", str(tmp_path))
-    assert result.exit_code == 2 and "no folder runs/" in result.output
+    assert result.exit_code == 2 and "no result set" in result.output and "rehearsal" in result.output
     assert not (tmp_path / "report").exists()
 
 
@@ -73,5 +73,5 @@ def test_an_unknown_study_is_refused(handed: Path) -> None:
 def test_a_committed_set_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert paths.result_set("rehearsal") == paths.root() / "results/reference/rehearsal"
-    (tmp_path / "rehearsal").mkdir()
+    (tmp_path / "rehearsal/runs").mkdir(parents=True)
     assert paths.result_set("rehearsal") == tmp_path / "rehearsal"

@@ -61,7 +61,8 @@ def caption_figures(soup: BeautifulSoup, figures: Mapping[str, Number]) -> None:
 def _caption(told: Number) -> str:
     name, says = escape(told.name), escape(told.says)
     files = ", ".join(f'<a href="{escape(link)}">{kind}</a>' for kind, link in told.files)
-    runs = f'<a href="#runs" data-rests="figures" data-name="{name}">{told.runs} run{"s" * (told.runs != 1)}</a>'
+    said = f"{told.runs} run{'s' * (told.runs != 1)}"
+    runs = f', from <a href="#runs" data-rests="figures" data-name="{name}">{said}</a>' if told.runs else ""
     commit = escape(told.origin.commit) if told.origin else "not known"
-    source = f'Figure <a href="#figure-{name}">{name}</a>, from {runs}, commit {commit}. {files}'
+    source = f'Figure <a href="#figure-{name}">{name}</a>{runs}, commit {commit}. {files}'
     return f'<figcaption>{says} <span class="origin">{source}</span></figcaption>'

@@ -12,7 +12,7 @@ from hpc_utils.publish.ledger import Drawn, Handed
 
 from .runs import link
 
-FEW = 3  # so many runs are named in a row; of more there is the way to the table of runs
+FEW = 3  # so many runs are named where they are behind something; of more there is the way to the table of runs
 COMMIT = 10  # digits of a commit where people read it
 
 
