@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -24,8 +26,22 @@ def results() -> Path:
 
 def result_set(name: str) -> Path:
     """A result set by its folder, or by its name among the committed ones."""
-    committed = root() / "results" / "reference" / name
+    committed = reference() / name
     return committed if not Path(name).is_dir() and committed.is_dir() else Path(name).absolute()
+
+
+@contextlib.contextmanager
+def results_at(folder: Path) -> Iterator[None]:
+    """All that is read, written and started in the block has `folder` for its results."""
+    before = os.environ.get("HPC_RESULTS")
+    os.environ["HPC_RESULTS"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HPC_RESULTS"]
+        else:
+            os.environ["HPC_RESULTS"] = before
 
 
 def runs() -> Path:
