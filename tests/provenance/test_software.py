@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -98,3 +99,16 @@ def test_host() -> None:
 def test_host_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert host()["os"].startswith("macOS")
+
+
+@pytest.mark.parametrize(("said", "version"), [("slurm-wlm 22.05.8", "22.05.8"), ("slurm 23.11.4", "23.11.4")])
+def test_slurms_version_is_asked_for_in_jobs_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, version: str
+) -> None:
+    (tmp_path / "srun").write_text(f"#!/bin/sh\necho {said}\n")
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert versions()["slurm"] is None
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert versions()["slurm"] == version
