@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
@@ -103,11 +103,9 @@ def test_host_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("said", "version"), [("slurm-wlm 22.05.8", "22.05.8"), ("slurm 23.11.4", "23.11.4")])
 def test_slurms_version_is_asked_for_in_jobs_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, version: str
+    tool: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, said: str, version: str
 ) -> None:
-    (tmp_path / "srun").write_text(f"#!/bin/sh\necho {said}\n")
-    (tmp_path / "srun").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    tool("srun", f"echo {said}")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert versions()["slurm"] is None
     monkeypatch.setenv("SLURM_JOB_ID", "7")
