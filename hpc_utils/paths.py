@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -20,6 +22,20 @@ def data() -> Path:
 def results() -> Path:
     """Everything that a study makes. `HPC_RESULTS` moves it."""
     return Path(os.environ.get("HPC_RESULTS") or root() / "results").absolute()
+
+
+@contextlib.contextmanager
+def results_at(folder: Path) -> Iterator[None]:
+    """All that is read, written and started in the block has `folder` for its results."""
+    before = os.environ.get("HPC_RESULTS")
+    os.environ["HPC_RESULTS"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HPC_RESULTS"]
+        else:
+            os.environ["HPC_RESULTS"] = before
 
 
 def runs() -> Path:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,20 +53,6 @@ def study_of(run: Path) -> dict[str, Any] | None:
         if any(one.get("run_id") == run.name for one in index.get("runs", ())):
             return index
     return None
-
-
-@contextmanager
-def results_in(folder: Path) -> Iterator[None]:
-    """All that is written and started in the block has `folder` for its results."""
-    before = os.environ.get("HPC_RESULTS")
-    os.environ["HPC_RESULTS"] = str(folder)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["HPC_RESULTS"]
-        else:
-            os.environ["HPC_RESULTS"] = before
 
 
 def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
@@ -122,7 +106,7 @@ def execute(
     """
     if into.absolute() == run.parent.parent.absolute():
         raise CannotRerun(f"{into} holds the run itself, which must stay as it is: choose another folder")
-    with results_in(into):
+    with paths.results_at(into):
         requests = [again(run, repeat, notebook=notebook) for repeat in range(1, repeats + 1)]
         for number, request in enumerate(requests, 1):
             say(f"[{number}/{repeats}] {request.run_id}, into {into}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_utils import paths, provenance, records
@@ -33,24 +31,10 @@ def renew(notebook: Path, results: Path, *, study: str = "", **parameters: objec
     The executed notebook, whose path is returned, keeps no path of this machine. `study`: "" for a chapter about the whole set.
     """
     given = parameters | ({"study": study} if study else {})
-    with _reading(results):
+    with paths.results_at(results):
         output = execute(notebook, paths.results() / "notebooks" / study / notebook.name, **given)
         atomic.write_text(output, portable(output.read_text()))
     return output
-
-
-@contextlib.contextmanager
-def _reading(results: Path) -> Iterator[None]:
-    """With `HPC_RESULTS` at that set."""
-    before = os.environ.get("HPC_RESULTS")
-    os.environ["HPC_RESULTS"] = str(results)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["HPC_RESULTS"]
-        else:
-            os.environ["HPC_RESULTS"] = before
 
 
 def conclude(study_name: str, output: Path | None = None) -> Path:

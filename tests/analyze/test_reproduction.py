@@ -19,6 +19,7 @@ LOSS = {0: (2.0, 1.0), 1: (2.2, 1.1), 2: (1.9, 0.9)}  # by seed: of two epochs
 def side(seconds: list[float], seeds: list[int] | None = None, **other) -> Side:
     """Runs of those times, and two epochs each whose losses are `LOSS` of their seeds, changed by `loss` in the second."""
     loss, accuracy, steps = other.pop("loss", 0.0), other.pop("accuracy", 0.9), other.pop("steps_each", 5)
+    scale = other.pop("scale", 1.0)
     rows, epochs = [], []
     for number, taken in enumerate(seconds):
         seed = (seeds or [0] * len(seconds))[number]
@@ -27,7 +28,7 @@ def side(seconds: list[float], seeds: list[int] | None = None, **other) -> Side:
         rows.append(row)
         epochs += [
             {"run_id": row["run_id"], "epoch": epoch, "samples": 512 * steps, "steps": steps, "seconds": taken / 2,
-             "train_loss": LOSS[seed][epoch - 1] + loss * (epoch - 1), "test_loss": None, "test_accuracy": accuracy}
+             "train_loss": scale * LOSS[seed][epoch - 1] + loss * (epoch - 1), "test_loss": None, "test_accuracy": accuracy}
             for epoch in (1, 2)
         ]  # fmt: skip
     return Side.of(pd.DataFrame(rows), pd.DataFrame(epochs))
@@ -92,6 +93,8 @@ def test_a_loss_may_differ_by_what_another_seed_makes_or_the_margin_allows() -> 
     alone = side([10.0])
     assert judged(alone, side([10.0], loss=0.04))["train_loss"].verdict == AGREE, "5 % of 1 without other seeds"
     assert judged(alone, side([10.0], loss=0.06))["train_loss"].verdict == DIFFER
+    large = judged(side([10.0], scale=10.0), side([10.0], loss=0.4, scale=10.0))["train_loss"]
+    assert large.verdict == AGREE and "the margin is 0.5" in large.why, "a loss's margin is a share of it"
     assert judged(alone, side([10.0], loss=0.06), margins=Targets(loss_margin=0.1))["train_loss"].verdict == AGREE
     assert judged(THEN, side([10.0], accuracy=0.896))["test_accuracy"].verdict == AGREE, "0.5 points"
     assert judged(THEN, side([10.0], accuracy=0.89))["test_accuracy"].verdict == DIFFER

@@ -149,6 +149,6 @@ def test_the_run_itself_is_never_written_to(results: Path) -> None:
     run = committed(CORES, "none1-fp32")
     with pytest.raises(CannotRerun, match="must stay as it is"):
         rerun.execute(run, 1, CORES)
-    with rerun.results_in(results / "x"):
+    with paths.results_at(results / "x"):
         assert paths.results() == results / "x"
     assert os.environ["HPC_RESULTS"] == str(results)

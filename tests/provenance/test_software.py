@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import metadata
 
 import pytest
@@ -98,3 +99,14 @@ def test_host() -> None:
 def test_host_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert host()["os"].startswith("macOS")
+
+
+@pytest.mark.parametrize(("said", "version"), [("slurm-wlm 22.05.8", "22.05.8"), ("slurm 23.11.4", "23.11.4")])
+def test_slurms_version_is_asked_for_in_jobs_only(
+    tool: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, said: str, version: str
+) -> None:
+    tool("srun", f"echo {said}")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert versions()["slurm"] is None
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert versions()["slurm"] == version

@@ -1,4 +1,4 @@
-"""ro-crate-metadata.json: the release told to machines, as an RO-Crate 1.2 (https://w3id.org/ro/crate/1.2).
+"""ro-crate-metadata.json: the release told to machines, as an RO-Crate 1.1 (https://w3id.org/ro/crate/1.1).
 
 Each run is a folder and the action that made it, as the Process Run Crate profile 0.5 has it.
 """
@@ -21,14 +21,20 @@ if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
 
 FILE = "ro-crate-metadata.json"
-VERSION = "1.2"
+VERSION = "1.1"  # what the profile builds on
 PROCESS = "https://w3id.org/ro/wfrun/process/0.5"
 SOFTWARE = "#scaling-compendium"
+PYTHON = "https://www.python.org/"
 TYPES = {
     ".ipynb": "application/x-ipynb+json", ".md": "text/markdown", ".toml": "application/toml", ".cff": "application/yaml",
     ".py": "text/x-python", ".bib": "application/x-bibtex", ".csv": "text/csv", ".pdf": "application/pdf",
     ".png": "image/png", ".json": "application/json", ".html": "text/html", ".gz": "application/gzip", ".svg": "image/svg+xml",
 }  # fmt: skip
+KINDS = {
+    ".csv": "Table", ".json": "Record", ".pdf": "Document or figure", ".png": "Figure", ".md": "Page", ".ipynb": "Notebook",
+    ".html": "Report", ".bib": "Bibliography", ".toml": "Settings", ".cff": "How to cite this",
+}  # fmt: skip
+LICENCE = "SPDX licence; its text lies in LICENSES/, and REUSE.toml says which file stands under which"
 # What a reader finds where; files below are told one by one only where they are evidence or text.
 ROOMS = {
     "hpc_utils/": "The Python package: from a study file to jobs, records, figures and texts",
@@ -53,25 +59,34 @@ def metadata(files: Mapping[str, bytes], commit: str, when: datetime) -> bytes:
     root["license"] = [terms[name] for name in citation.licences(cited)]
     people = list(_people(crate, cited))
     root["author"] = people if len(people) > 1 else people[0]
-    root["conformsTo"] = crate.add(_entity(crate, PROCESS, "CreativeWork", name="Process Run Crate", version="0.5"))
+    root["conformsTo"] = crate.add(
+        _entity(crate, PROCESS, ["CreativeWork", "Profile"], name="Process Run Crate", version="0.5")
+    )
     if found := citation.doi(cited):
         root["identifier"] = f"https://doi.org/{found}"
     root["mainEntity"] = crate.add(
         _entity(
             crate, SOFTWARE, "SoftwareApplication", name=project["name"], description=project["description"],
-            softwareVersion=project["version"], identifier=f"git commit {commit}", license=terms[project["license"]],
+            version=project["version"], identifier=f"git commit {commit}",
+            url=cited.get("repository-code") or cited.get("url") or "README.md", license=terms[project["license"]],
             softwareRequirements=[f"Python {project['requires-python']}", *project["dependencies"]],
+        )
+    )  # fmt: skip
+    crate.add(
+        _entity(
+            crate, PYTHON, "ComputerLanguage", name="Python", url=PYTHON, identifier=PYTHON,
+            version=project["requires-python"],
         )
     )  # fmt: skip
     for room, says in ROOMS.items():
         if any(path.startswith(room) for path in files):
             crate.add_dataset(dest_path=room, properties={"name": room.rstrip("/"), "description": says})
-    _files(crate, files, licence, terms)
-    root["mentions"] = [action for folder in sets(files) for action in _runs(crate, folder, files)]
+    _files(crate, files, licence, terms, project["version"])
+    root["mentions"] = [action for folder in sets(files) for action in _runs(crate, folder, files, people[0])]
     return (json.dumps(crate.metadata.generate(), indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _entity(crate: ROCrate, own: str, kind: str, /, **told: Any) -> ContextEntity:
+def _entity(crate: ROCrate, own: str, kind: str | list[str], /, **told: Any) -> ContextEntity:
     from rocrate.model import ContextEntity
 
     return ContextEntity(crate, own, properties={"@type": kind, **told})
@@ -80,7 +95,14 @@ def _entity(crate: ROCrate, own: str, kind: str, /, **told: Any) -> ContextEntit
 def _licences(crate: ROCrate, names: list[str]) -> dict[str, ContextEntity]:
     return {
         name: crate.add(
-            _entity(crate, f"https://spdx.org/licenses/{name}", "CreativeWork", name=name, identifier=name)
+            _entity(
+                crate,
+                f"https://spdx.org/licenses/{name}",
+                "CreativeWork",
+                name=name,
+                identifier=name,
+                description=LICENCE,
+            )
         )
         for name in names
     }
@@ -95,7 +117,11 @@ def _people(crate: ROCrate, cited: Mapping[str, Any]) -> Iterator[ContextEntity]
 
 
 def _files(
-    crate: ROCrate, files: Mapping[str, bytes], licence: Mapping[str, str], terms: Mapping[str, ContextEntity]
+    crate: ROCrate,
+    files: Mapping[str, bytes],
+    licence: Mapping[str, str],
+    terms: Mapping[str, ContextEntity],
+    version: str,
 ) -> None:
     """Every file that is no part of a room or of a run's folder."""
     said = dict(_said(files))
@@ -103,13 +129,18 @@ def _files(
         if path.startswith(tuple(ROOMS)) or (path.startswith(REFERENCE) and path.split("/")[3:4] == ["runs"]):
             continue
         told = {
-            "name": said.get(path) or PurePosixPath(path).name,
+            "name": PurePosixPath(path).name,
+            "description": said.get(path) or _kind(path),
             "contentSize": str(len(files[path])),
             "sha256": hashlib.sha256(files[path]).hexdigest(),
             "encodingFormat": TYPES.get(PurePosixPath(path).suffix) or mimetypes.guess_type(path)[0] or "text/plain",
         }
         if path.startswith("notebooks/") and path.endswith(".ipynb"):
-            told["@type"] = ["File", "SoftwareSourceCode"]
+            told |= {
+                "@type": ["File", "SoftwareSourceCode"],
+                "programmingLanguage": {"@id": PYTHON},
+                "version": version,
+            }
         if path in licence:
             told["license"] = terms[licence[path]]
         crate.add_file(dest_path=path, properties=told)
@@ -128,13 +159,22 @@ def _said(files: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
                 yield from ((f"{'/'.join(part[:3])}/{own}", one["says"]) for own in one["files"])
 
 
+def _kind(path: str) -> str:
+    """What a file is that does not say it itself."""
+    suffix, of = (
+        PurePosixPath(path).suffix,
+        f" of the result set {path.split('/')[2]}" if path.startswith(REFERENCE) else "",
+    )
+    return KINDS.get(suffix, "File") + of
+
+
 def _title(notebook: bytes) -> str:
     """A notebook's first heading; empty where it has none."""
     lines = (line for cell in json.loads(notebook)["cells"] for line in "".join(cell["source"]).splitlines())
     return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), "")
 
 
-def _runs(crate: ROCrate, folder: str, files: Mapping[str, bytes]) -> Iterator[ContextEntity]:
+def _runs(crate: ROCrate, folder: str, files: Mapping[str, bytes], agent: ContextEntity) -> Iterator[ContextEntity]:
     """A folder and an action a run."""
     runs = sorted({path.split("/")[4] for path in files if path.startswith(f"{folder}/runs/")})
     for run in runs:
@@ -154,7 +194,7 @@ def _runs(crate: ROCrate, folder: str, files: Mapping[str, bytes]) -> Iterator[C
                 actionStatus="http://schema.org/CompletedActionStatus",
             )
         )  # fmt: skip
-        action["instrument"], action["result"] = notebook, data
+        action["instrument"], action["result"], action["agent"] = notebook, data, agent
         yield action
 
 

@@ -56,8 +56,8 @@ def test_the_crate_is_read_back_with_every_run_notebook_and_text(project: Path, 
         "application/pdf",
         str((folder / text.id).stat().st_size),
     )
-    assert crate.dereference(f"{SET}/figures/laptop-efficiency.pdf")["name"] == "Efficiency over ranks."
-    assert crate.dereference("notebooks/03_scaling.ipynb")["name"] not in ("", "03_scaling.ipynb")
+    assert crate.dereference(f"{SET}/figures/laptop-efficiency.pdf")["description"] == "Efficiency over ranks."
+    assert crate.dereference("notebooks/03_scaling.ipynb")["description"] not in ("", "Notebook")
     root = crate.root_dataset
     assert root["version"] == "0.1.0" and root["datePublished"] == "2026-03-01"
     assert {one["name"] for one in root["license"]} == {"BSD-3-Clause", "CC-BY-4.0"}
