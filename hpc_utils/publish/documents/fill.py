@@ -13,14 +13,18 @@ from hpc_utils.publish import amounts
 from .drawings import Drawing, drawn, table
 from .faults import Faults
 from .marks import MARK, Mark, number, restore
+from .reading import Allowed
 from .sets import Found, Sets, UnknownName
 from .sets import source as together
 from .source import Part, Source, parse
 from .tree import Node, para, plain, replaced, walk, words
-from .typed import Allowed, look
+from .typed import look
 
 _COMMENT = re.compile(r"<!--.*-->\s*$", re.S)
 _TEX = re.compile(r"\\[A-Za-z]+")
+
+
+PLAIN = ("short", "keywords", "call", "acronym", "note")  # of the front matter: text without values
 
 
 @dataclass
@@ -78,6 +82,9 @@ class _Filler:
             for one in typed:
                 advice = "cite it there: [@key]" if "cites" in one.why else _advice(one.passage, one.why)
                 self.fault(one.line, f"{one.passage!r} {one.why}: {advice}")
+        for key in PLAIN:
+            for one in look(parse(str(self.source.front.get(key) or "")))[0]:
+                self.fault(1, f"{one.passage!r} in `{key}` {one.why}: leave it out")
         for name, part in self.source.words.items():
             self.filled.words[name] = self._part(part)
         self.filled.body = self._part(self.source.body)
@@ -122,6 +129,8 @@ class _Filler:
             inlines, classes = words(said.removesuffix("{-}").strip()), [*classes, "unnumbered"]
         if plain(inlines).strip().lower() in ("references", "bibliography"):
             return []
+        if MARK.search(label) or re.search("[\ue000-\uf8ff]", label):
+            label = ""  # it was made from a heading with a value
         if label:
             self.labels.setdefault(label, block["line"])
         return [{**block, "c": [level, [label, classes, attributes], inlines]}]
@@ -201,6 +210,8 @@ class _Filler:
             self.fault(
                 node["line"], f"{tex[0]!r} looks like TeX: a source is Markdown alone; code stands in `backticks`"
             )
+        if "{{" in text or "}}" in text:
+            self.fault(node["line"], "a value's braces are open, or more than one line apart: {{its.name}}")
         if not MARK.search(text):
             return None
         nodes, at = [], 0
