@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 from hpc_utils import strict
 from hpc_utils.publish import amounts
 
 from .drawings import Drawing, drawn, table
 from .faults import Faults
+from .filled import Around, Filled
 from .marks import MARK, Mark, number, restore
-from .reading import Allowed
-from .sets import Found, Sets, UnknownName
+from .sets import UnknownName
 from .sets import source as together
 from .source import Part, Source, parse
 from .tree import Node, para, plain, replaced, walk, words
@@ -25,39 +22,6 @@ _TEX = re.compile(r"\\[A-Za-z]+")
 
 
 PLAIN = ("short", "keywords", "call", "acronym", "note")  # of the front matter: text without values
-
-
-@dataclass
-class Filled:
-    """A document ready for a writer.
-
-    Its nodes are pandoc's, and ours: Value {text, full}, Refer {key}, Quote {keys, prose}, Drawing {drawing}.
-    """
-
-    source: Source
-    words: dict[str, list[Node]] = field(default_factory=dict)
-    body: list[Node] = field(default_factory=list)
-    values: dict[str, Found] = field(default_factory=dict)  # by full name, in order of appearance
-    drawings: list[Drawing] = field(default_factory=list)
-    said: list[Allowed] = field(default_factory=list)
-    cited: set[str] = field(default_factory=set)
-    claims: set[str] = field(default_factory=set)
-
-    @property
-    def used(self) -> list[Found]:
-        """Everything from the result sets that stands in it."""
-        return [*self.values.values(), *(one.found for one in self.drawings if one.found)]
-
-
-@dataclass(frozen=True)
-class Around:
-    """What a source may refer to. `claims`: {name: its sentence and verdict in Markdown}, in their order."""
-
-    sets: Sets
-    claims: Mapping[str, str]
-    rests_on: Mapping[str, tuple[str, ...]]
-    citations: frozenset[str]
-    folder: Any  # of the source: a picture of one's own lies beside it
 
 
 def fill(source: Source, around: Around, faults: Faults) -> Filled:

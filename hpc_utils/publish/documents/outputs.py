@@ -14,7 +14,7 @@ from hpc_utils.records import atomic
 
 from . import colophon, latex, project, source, typst
 from .faults import DocumentError, Faults
-from .fill import Around, Filled
+from .filled import Around, Filled
 from .reading import SAID
 from .sets import Found
 from .tree import plain

@@ -11,7 +11,7 @@ from typing import Any
 
 from .drawings import Drawing
 from .faults import Faults
-from .fill import Filled
+from .filled import Filled
 from .reading import SAID
 from .tree import Node, classes, para, plain, raw, replaced, walk
 from .writer import around, convert
