@@ -11,16 +11,20 @@ TESTS ?=
 # Two at a time, a file's tests in one process: tests/parallel.py. Named files are run one after another.
 SHARED := $(if $(findstring .py,$(TESTS)),,-n 2 --dist loadfile --no-loadscope-reorder)
 LAB ?=
+DOCUMENTS ?=
 BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help study test lint format lab data bench soak extrap docs clean
+.PHONY: help study paper test lint format lab data bench soak extrap docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 study: $(VENV)/.installed ## Run the laptop study: real training, figures, results/report/index.html
 	$(BIN)/hpc study run laptop
+
+paper: $(VENV)/.installed-paper ## Build paper, proposal and slides into paper/build (DOCUMENTS=paper for some)
+	$(BIN)/hpc paper $(DOCUMENTS)
 
 test: $(VENV)/.installed-dev ## Check style, then run all tests but the long ones (TESTS=path for some)
 	@$(MAKE) --no-print-directory lint
@@ -76,7 +80,11 @@ $(VENV)/.installed: $(VENV)/bin/python $(INPUTS)
 	$(COMPILE)
 	@touch $@
 
+$(VENV)/.installed-paper: $(VENV)/.installed
+	$(INSTALL) --editable '.[paper]'
+	@touch $@
+
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(INSTALL) --editable '.[dev,profile]'
+	$(INSTALL) --editable '.[dev,paper,profile]'
 	$(COMPILE)
 	@touch $@

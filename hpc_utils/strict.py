@@ -29,17 +29,29 @@ def read(path: Path, model: type[Table], refuse: type[ValueError]) -> Table:
         refuse: it cannot be read, is not TOML, or not what `model` says; one line a fault.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise refuse(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise refuse(f"{path}: not TOML: {error}") from None
-    try:
-        return model(**content)
+        return model(**_content(path, refuse))
     except ValidationError as error:
         raise refuse("\n".join(_explain(path, model, item) for item in error.errors())) from None
+
+
+def tables(path: Path, model: type[Table], refuse: type[ValueError]) -> dict[str, Table]:
+    """The file at `path`, all of it tables of one kind that have names of their own: {name: table}, as they stand there.
+
+    Raises:
+        As `read`.
+    """
+    found, faults = {}, []
+    for name, content in _content(path, refuse).items():
+        if not isinstance(content, dict):
+            faults.append(f"{path}: {name}: a table is expected, [{name}] with its keys below")
+            continue
+        try:
+            found[name] = model(**content)
+        except ValidationError as error:
+            faults += [_explain(path, model, item, name) for item in error.errors()]
+    if faults:
+        raise refuse("\n".join(faults))
+    return found
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
@@ -54,19 +66,33 @@ def hint(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close}?" if close else f"known are {', '.join(known)}"
 
 
-def _explain(path: Path, model: type[Strict], item: Any) -> str:
-    """One of pydantic's errors in our words: file, place in it, and what is allowed there."""
+def _content(path: Path, refuse: type[ValueError]) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise refuse(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise refuse(f"{path}: not TOML: {error}") from None
+
+
+def _explain(path: Path, model: type[Strict], item: Any, name: str = "") -> str:
+    """One of pydantic's errors in our words: file, place in it (below the table `name`), and what is allowed there."""
     at = [part for part in item["loc"] if part != "[key]"]
+    below = [name] if name else []
     if item["type"] == "extra_forbidden":
         *table, key = at
-        where = f"{_place(table)}: " if table else ""
-        return f"{path}: {where}unknown key {str(key)!r}: {hint(str(key), _table(model, table).model_fields)}"
+        where = f"{_place([*below, *table])}: " if below or table else ""
+        names = [field.alias or own for own, field in _table(model, table).model_fields.items()]
+        return f"{path}: {where}unknown key {str(key)!r}: {hint(str(key), names)}"
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "missing":
         message = "this key is needed"
     elif item["type"] != "value_error" and not isinstance(item["input"], dict | list):
         message = f"{message[0].lower()}{message[1:]}, not {item['input']!r}"
-    return f"{path}: {_place(at)}: {message}" if at else f"{path}: {message}"
+    place = _place([*below, *at])
+    return f"{path}: {place}: {message}" if place else f"{path}: {message}"
 
 
 def _place(loc: Sequence[str | int]) -> str:

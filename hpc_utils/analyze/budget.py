@@ -33,6 +33,7 @@ BASES = {
     "model": "the performance model's seconds a step",
     "scaled": "measured on this hardware at the nearest other number of devices: from perfect scaling to none",
     "stated": "seconds an epoch on one device, as given: from perfect scaling to none",
+    "operations": "the model's operations over the peak rate of a like device, of which a step attains a stated share",
     "time limit": "nothing is known but the job's time limit, which is counted in full",
 }
 
@@ -73,6 +74,7 @@ def estimate(
     limit: float,
     predict: Predict | None = None,
     seconds_per_epoch: float | None = None,
+    roughly: Predict | None = None,
 ) -> pd.DataFrame:
     """One row a configuration of the planned `points`, whose repeats have one prediction.
 
@@ -84,7 +86,8 @@ def estimate(
         runs, epochs: as of `records.load`; emulated runs predict emulated ones only, as much dilated, and nothing else
             predicts those: they wait, and do not compute.
         limit: of a job, s. predict: seconds a step of a point, or None where the model does not know it.
-        seconds_per_epoch: of one pass over the data set on one device, measured elsewhere.
+        seconds_per_epoch: of one pass over the data set on one device, measured elsewhere. roughly: as `predict`, asked last
+            (`peak_rate.predictor`).
 
     Columns: those of `SAME`, series, world_size; runs, repeats; seconds, seconds_low, seconds_high: of one run, start and
     all; start, start_low, start_high: the start's part of it; basis (of `BASES`), source: what it comes from, alike for
@@ -101,7 +104,7 @@ def estimate(
         own = [one for one in members if shared[one["run_id"]]["series"] == point["series"]]
         if not own:
             continue
-        basis, source, seconds, notes = _predicted(point, known, predict, seconds_per_epoch)
+        basis, source, seconds, notes = _predicted(point, known, predict, seconds_per_epoch, roughly)
         start = START
         if basis == "time limit":
             seconds, start = (limit, 0.0, limit), (0.0, 0.0, 0.0)
@@ -186,7 +189,11 @@ def _measured(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _predicted(
-    point: Point, known: pd.DataFrame, predict: Predict | None, seconds_per_epoch: float | None
+    point: Point,
+    known: pd.DataFrame,
+    predict: Predict | None,
+    seconds_per_epoch: float | None,
+    roughly: Predict | None,
 ) -> tuple[str, str, Part, list[str]]:
     """(basis, source, seconds of a run without the job's start, notes) on the best basis."""
     same = _alike(known, point, SAME)
@@ -219,6 +226,10 @@ def _predicted(
         step = seconds_per_epoch / point["train_samples"] * point["global_batch"]
         shrinks = _between(1.0, 1 / point["world_size"])
         return "stated", "stated", *_from_steps(point, tuple(step * factor for factor in shrinks))
+    rough = roughly(point) if roughly else None
+    if rough is not None and point["steps"]:
+        seconds, notes = _from_steps(point, _ends(rough.seconds))
+        return "operations", "operations", seconds, notes
     notes = [] if point["steps"] else ["how many samples its data has is not known here"]
     return "time limit", "time limit", (NAN, NAN, NAN), notes
 

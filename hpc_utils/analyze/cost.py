@@ -33,7 +33,7 @@ KEYS = [
 MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "node_hours", "cost", "energy_kwh"]
 COLUMNS = [
     *KEYS, *(f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")),
-    "unit", "epoch_seconds", "efficiency", "repeats", "reached", "note",
+    "unit", "epoch_seconds", "efficiency", "repeats", "reached", "note", "runs",
 ]  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def to_finish(
 
     Columns: `KEYS`; the `MEASURES` of `per_run`, each the median over repeats with <name>_low, <name>_high, its 95 %
     interval (NaN for a single run); unit; epoch_seconds; efficiency: device-seconds of T of the configuration with the
-    fewest devices, all else equal, over this one's; repeats, reached (all); note.
+    fewest devices, all else equal, over this one's; repeats, reached (all); note; runs (ids).
     """
     runs = unwatched(runs)
     spent = per_run(runs, epochs, prices)
@@ -184,6 +184,7 @@ def _configurations(
         own = {name: every[name].to_numpy()[numbers] for name in (*MEASURES, "unit", "best")}
         there = ~np.isnan(own["wall_seconds"])
         row = dict(zip(KEYS, key, strict=True)) | {"repeats": len(numbers), "reached": int(there.sum()), "note": ""}
+        row["runs"] = tuple(every.run_id.to_numpy()[numbers])
         if not there.all():
             missed = own["best"][~there]
             known = missed[~np.isnan(missed)]

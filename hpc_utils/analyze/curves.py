@@ -55,7 +55,7 @@ def _beside_every_scheme(gathered: pd.DataFrame) -> pd.DataFrame:
 
 def against_one(found: pd.DataFrame) -> pd.DataFrame:
     """The points of `curves` once for each `baseline`, whose own runs and values stand beside them: `at_one`,
-    `<measure>_one`. "none" is one process without a group, the headline; a scheme's name, that scheme on one rank.
+    `<measure>_one`, and `runs_one`, their ids. "none" is one process without a group, the headline; a scheme's name, that scheme on one rank.
 
     The first point of each is the baseline itself; a curve without that baseline has none.
     """
@@ -64,8 +64,8 @@ def against_one(found: pd.DataFrame) -> pd.DataFrame:
         one = found[(found.world_size == 1) & (found.parallel == (found.scheme if own else "none"))]
         many = found[(found.world_size > 1) & (found.parallel != "none")]
         both = pd.concat([one[one.curve.isin(many.curve)], many[many.curve.isin(one.curve)]])
-        beside = one.set_index("curve")[["at", *(f"{name}_each" for name in MEASURES)]]
-        beside.columns = ["at_one", *(f"{name}_one" for name in MEASURES)]
+        beside = one.set_index("curve")[["at", "runs", *(f"{name}_each" for name in MEASURES)]]
+        beside.columns = ["at_one", "runs_one", *(f"{name}_one" for name in MEASURES)]
         parts.append(both.join(beside, on="curve").assign(order=int(own)))
         parts[-1]["baseline"] = parts[-1].scheme if own else "none"
     every = pd.concat(parts)

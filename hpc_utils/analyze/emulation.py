@@ -19,22 +19,31 @@ def against_computed(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataF
     """Emulated runs beside those that computed the same: one row a configuration that both have.
 
     Columns: those of `SAME` (link_gbit is NaN on one rank, which needs none); computed, emulated (s, median of a step's
-    time, undilated), computed_repeats, emulated_repeats; ratio (emulated / computed), low, high (its 95 % interval).
+    time, undilated), computed_repeats, emulated_repeats; ratio (emulated / computed), low, high (its 95 % interval);
+    runs (ids of both).
     """
     steps = [
-        _steps(undilated(unwatched(runs))).groupby(SAME, dropna=False).step.agg(list) for runs in (measured, emulated)
+        _steps(undilated(unwatched(runs)))
+        .groupby(SAME, dropna=False)
+        .agg(step=("step", list), runs=("run_id", tuple))
+        for runs in (measured, emulated)
     ]
-    both = pd.concat(steps, axis=1, keys=["computed", "emulated"]).dropna().reset_index()
+    both = steps[0].join(steps[1], how="inner", lsuffix="_computed", rsuffix="_emulated").reset_index()
     rows = []
     for row in both.itertuples():
-        ratio = stats.ratio(row.emulated, row.computed)
+        ratio = stats.ratio(row.step_emulated, row.step_computed)
         rows.append(
             {name: getattr(row, name) for name in SAME}
-            | {"computed": stats.median(row.computed).value, "computed_repeats": len(row.computed)}
-            | {"emulated": stats.median(row.emulated).value, "emulated_repeats": len(row.emulated)}
-            | {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
+            | {"computed": stats.median(row.step_computed).value, "computed_repeats": len(row.step_computed)}
+            | {"emulated": stats.median(row.step_emulated).value, "emulated_repeats": len(row.step_emulated)}
+            | {
+                "ratio": ratio.value,
+                "low": ratio.low,
+                "high": ratio.high,
+                "runs": row.runs_computed + row.runs_emulated,
+            }
         )
-    columns = [*SAME, "computed", "computed_repeats", "emulated", "emulated_repeats", "ratio", "low", "high"]
+    columns = [*SAME, "computed", "computed_repeats", "emulated", "emulated_repeats", "ratio", "low", "high", "runs"]
     return pd.DataFrame(rows, columns=columns)
 
 

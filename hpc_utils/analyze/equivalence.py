@@ -19,7 +19,7 @@ from .targets import Targets
 
 EQUAL, DIFFERS, UNKNOWN = "equal within", "differs", "not enough evidence"
 TWO_ONE_SIDED = 0.90  # confidence of the interval that must lie in the margin: each side may err in 5 %
-COLUMNS = ["step", "measure", "plain", "changed", "difference", "low", "high", "margin", "repeats", "verdict"]
+COLUMNS = ["step", "measure", "plain", "changed", "difference", "low", "high", "margin", "repeats", "verdict", "runs"]
 
 
 class Judged(NamedTuple):
@@ -67,7 +67,7 @@ def table(
 
     Columns: step; measure ("accuracy": of the test samples, at the end, a share; "loss": of the test samples, or where
     none were evaluated of the last epoch's training, differences relative to the plain loop's); plain, changed (means);
-    difference, low, high (90 % interval), margin, repeats; verdict. Empty where neither was recorded.
+    difference, low, high (90 % interval), margin, repeats; verdict; runs. Empty where neither was recorded.
     """
     targets, rungs = targets or Targets.of(study), final(runs, epochs, study)
     rows, plain = [], rungs[rungs.series == study["ladder"]["plain"]].set_index("repeat")
@@ -75,12 +75,13 @@ def table(
         own = rungs[rungs.series == series].set_index("repeat")
         for measure, margin in (("accuracy", targets.accuracy_margin), ("loss", targets.loss_margin)):
             both = pd.concat({"changed": own[measure], "plain": plain[measure]}, axis=1).astype(float).dropna()
+            behind = tuple(dict.fromkeys([*plain.run_id.reindex(both.index), *own.run_id.reindex(both.index)]))
             if len(both):
                 differences = both.changed - both.plain
                 relative = differences / both.plain if measure == "loss" else differences
                 found = judge(relative.to_numpy(), margin)._asdict()
                 means = {name: both[name].mean() for name in both}
-                rows.append({"step": step, "measure": measure, "margin": margin} | means | found)
+                rows.append({"step": step, "measure": measure, "margin": margin, "runs": behind} | means | found)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -33,7 +33,7 @@ class Design:
 
     Attributes:
         levels: {factor: its values in the study file's order}.
-        values: one row a measured point and repeat: the factors, repeat, throughput.
+        values: one row a measured point and repeat: the factors, repeat, run_id, throughput.
         reference: the first value of each factor as planned, whether it was measured or not.
         left_out: why levels, repeats or runs are not there, a line each.
     """
@@ -78,7 +78,7 @@ def design(runs: pd.DataFrame, study: Mapping[str, Any], series: str = "") -> De
     measured, left_out = of_one_state(unwatched(runs[runs.run_id.isin(index.run_id)]))
     gone = _distinct((name, point[name]) for point in barred for name in levels if name in point)
     left_out += [f"{name}={value} is not applicable there" for name, value in gone if value not in levels[name]]
-    values = index.merge(measured[["run_id", "throughput"]], on="run_id").drop(columns="run_id")
+    values = index.merge(measured[["run_id", "throughput"]], on="run_id")
     return Design(levels, values, {name: own[0] for name, own in levels.items()}, left_out)
 
 

@@ -21,18 +21,31 @@ from .work import PHASES
 FASTER, SLOWER, NOISE, SINGLE = "faster", "slower", "not told from noise", "a single run"
 GAINS = ["alone", "marginal", "together"]
 COSTS = ["memory", "warmup"]
+BEHIND = [f"{name}_runs" for name in GAINS]  # ids of the runs behind each gain
 SPEED = ["throughput", "low", "high", "repeats"]
 SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high")]
-COLUMNS = ["step", "about", "parameters", "why", "before", *SEVERAL, "repeats", *COSTS]
+COLUMNS = [
+    "step",
+    "about",
+    "parameters",
+    "why",
+    "before",
+    *SEVERAL,
+    "repeats",
+    *COSTS,
+    *BEHIND,
+]
 
 
 class Best(NamedTuple):
-    """The fastest rung: its series, its name ("up to NAME", "NAME alone") and steps, and its throughput over the plain loop's."""
+    """The fastest rung: its series, its name ("up to NAME", "NAME alone") and steps, its throughput over the plain loop's, and
+    the ids of the runs behind that."""
 
     series: str
     name: str
     steps: tuple[str, ...]
     gain: stats.Estimate
+    runs: tuple[str, ...] = ()
 
 
 def rungs(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
@@ -71,6 +84,13 @@ def paired(table: pd.DataFrame, series: str, against: str, column: str = "throug
     return (sides[0] / sides[1]).dropna().sort_index().to_numpy()
 
 
+def behind(table: pd.DataFrame, series: str, against: str) -> tuple[str, ...]:
+    """Ids of the runs that `paired` compares."""
+    own, other = (table[table.series == one] for one in (series, against))
+    both = set(own.repeat) & set(other.repeat)
+    return tuple(dict.fromkeys([*other.run_id[other.repeat.isin(both)], *own.run_id[own.repeat.isin(both)]]))
+
+
 def gain(table: pd.DataFrame, series: str, against: str, column: str = "throughput") -> stats.Estimate:
     """Median of `paired` with its 95 % interval: t on the logs up to 5 repeats, from 6 on a bootstrap; NaN without a pair."""
     ratios = paired(table, series, against, column)
@@ -91,24 +111,25 @@ def gains(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
     measured, by its step); its gain `alone` over the plain loop, `marginal` over the rung before, and of all up to it
     `together`, factors of throughput, each with `_low` and `_high`; repeats (pairs behind `together`); what it costs in
     the cumulative order: memory (factor of the peak of the rung before), warmup (s more than that before the clock starts,
-    compilation included). NaN: not measured.
+    compilation included); <gain>_runs (ids). NaN: not measured.
     """
     table, ladder = rungs(runs, study), study["ladder"]
     rows, below, before = [], ladder["plain"], ladder["plain"]
     for step in ladder["steps"]:
         row = {name: step[name] for name in ("about", "parameters", "why")}
         row |= {"step": step["name"], "before": before, "repeats": 0}
-        estimates = {"alone": gain(table, step["alone"], ladder["plain"])}
+        pairs = {"alone": (step["alone"], ladder["plain"])}
         if step["upto"]:
-            estimates["marginal"] = gain(table, step["upto"], below)
-            estimates["together"] = gain(table, step["upto"], ladder["plain"])
-            row["repeats"] = estimates["together"].repeats
+            pairs |= {"marginal": (step["upto"], below), "together": (step["upto"], ladder["plain"])}
+            row["repeats"] = len(paired(table, *pairs["together"]))
             row["memory"] = gain(table, step["upto"], below, "memory_bytes").value
             row["warmup"] = _median(table, step["upto"], "warmup_seconds") - _median(table, below, "warmup_seconds")
             if (table.series == step["upto"]).any():
                 below, before = step["upto"], step["name"]
-        for name, found in estimates.items():
+        for name, pair in pairs.items():
+            found = gain(table, *pair)
             row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            row[f"{name}_runs"] = behind(table, *pair)
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -125,14 +146,14 @@ def best(runs: pd.DataFrame, study: Mapping[str, Any]) -> Best | None:
             if step[kind]:
                 steps = _up_to(ladder, step["name"]) if kind == "upto" else (step["name"],)
                 made.append((step[kind], name.format(step["name"]), steps))
-    found = [Best(*rung, gain(table, rung[0], ladder["plain"])) for rung in made]
+    found = [Best(*rung, *(of(table, rung[0], ladder["plain"]) for of in (gain, behind))) for rung in made]
     measured = [one for one in found if one.gain.repeats]
     return max(measured, key=lambda one: one.gain.value) if measured else None
 
 
 def speeds(runs: pd.DataFrame, study: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> pd.DataFrame:
     """One row a rung of `labels` ({series: label}; default: the cumulative ones, by their step): label, series; throughput
-    (sample/s), low, high (95 %), repeats; step_ms, warmup (s) and memory_bytes, medians."""
+    (sample/s), low, high (95 %), repeats; step_ms, warmup (s) and memory_bytes, medians; runs."""
     table, rows = rungs(runs, study), []
     for series, label in (labels or {series: step for step, series in path(study)}).items():
         own = table[table.series == series]
@@ -141,13 +162,15 @@ def speeds(runs: pd.DataFrame, study: Mapping[str, Any], labels: Mapping[str, st
         row = {"label": label, "series": series, "step_ms": 1e3 * step_seconds(own).median()}
         row |= dict(zip(SPEED, stats.median(own.throughput.tolist()), strict=True))
         rows.append(
-            row | {"warmup": _median(table, series, "warmup_seconds"), "memory_bytes": own.memory_bytes.median()}
+            row
+            | {"warmup": _median(table, series, "warmup_seconds"), "memory_bytes": own.memory_bytes.median()}
+            | {"runs": tuple(own.run_id)}
         )
-    return pd.DataFrame(rows, columns=["label", "series", *SPEED, "step_ms", "warmup", "memory_bytes"])
+    return pd.DataFrame(rows, columns=["label", "series", *SPEED, "step_ms", "warmup", "memory_bytes", "runs"])
 
 
 def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
-    """Where a mean step's time goes on each cumulative rung: step, then ms of `PHASES`, medians over the repeats.
+    """Where a mean step's time goes on each cumulative rung: step, then ms of `PHASES`, medians over the repeats; runs.
 
     Each epoch's mean step is split as its sampled steps are, the epochs weighted by their steps. An epoch's first step is
     always sampled: what it alone does (a loader that starts) weighs too much in the split, but not in the sum.
@@ -160,8 +183,9 @@ def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any]) 
         weighted = sampled.mul(own.steps * whole, axis=0)
         each = weighted.groupby(own.run_id).sum(min_count=1).div(own.groupby("run_id").steps.sum(), axis=0)
         if len(each):
-            rows.append({"step": step} | {name: 1e3 * each[f"{name}_seconds"].median() for name in PHASES})
-    return pd.DataFrame(rows, columns=["step", *PHASES])
+            phases = {name: 1e3 * each[f"{name}_seconds"].median() for name in PHASES}
+            rows.append({"step": step} | phases | {"runs": tuple(each.index)})
+    return pd.DataFrame(rows, columns=["step", *PHASES, "runs"])
 
 
 def learning(

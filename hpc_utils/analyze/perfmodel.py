@@ -36,7 +36,7 @@ WIDTHS = Costs(scale=0.3, group=1.5, host=1.5, reach=0.2, latency=1.0, drag=1.5)
 
 
 def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
-    """One row a run, as `fit` takes them: `POINT`, seconds (a step's).
+    """One row a run, as `fit` takes them: `POINT`, seconds (a step's); run_id.
 
     `gbit`: the nodes' links where a run does not say that they were limited; infinite if they do not matter.
     """
@@ -49,6 +49,7 @@ def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
             "batch_per_device": runs.batch_per_device.astype(float),
             "gbit": pd.to_numeric(runs.link_gbit).astype(float).fillna(gbit),
             "seconds": step_seconds(runs).astype(float),
+            "run_id": runs.run_id,
         }
     ).reset_index(drop=True)
 
@@ -129,8 +130,8 @@ class Fitted:
     def errors(self, measured: pd.DataFrame) -> pd.DataFrame:
         """Predicted against measured, one row a configuration of `measured` (as of `points`): `predict`'s columns and
         measured (median, s) with its 95 % interval in measured_low and measured_high (NaN: a single run), repeats, error
-        (predicted / measured - 1)."""
-        groups = measured.groupby(POINT)["seconds"].agg(list).reset_index(name="each")
+        (predicted / measured - 1), runs (their ids)."""
+        groups = measured.groupby(POINT).agg(each=("seconds", list), runs=("run_id", tuple)).reset_index()
         groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.pop("each").tolist())
         found = self.predict(groups.astype({"repeats": int}))
         return found.assign(error=found.seconds / found.measured - 1)

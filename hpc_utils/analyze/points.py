@@ -20,7 +20,7 @@ STATE = ["digest", "torch", "hardware_id", "device_name"]
 
 MEASURES = ["throughput", "step_seconds", "epoch_seconds", "peak_bytes", "mean_bytes", "mode_bytes"]
 ESTIMATES = [name + end for name in MEASURES for end in ("", "_low", "_high")]
-COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats"]
+COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats", "runs"]
 
 
 def unwatched(runs: pd.DataFrame) -> pd.DataFrame:
@@ -57,7 +57,8 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
     are of: "allocated" (tensors on the accelerator) or "resident" (the rank's process, on a CPU);
     throughput (sample/s); step_seconds (T of an optimizer step), epoch_seconds (T of an epoch) (s);
     peak_bytes, mean_bytes, mode_bytes (B a device, the largest over a run's ranks; mean and mode at the ends of
-    steps); each with `<measure>_low` and `<measure>_high`; repeats. NaN: not recorded, or a single run's interval.
+    steps); each with `<measure>_low` and `<measure>_high`; repeats; runs (their ids). NaN: not recorded, or a single run's
+    interval.
     """
     return gather(runs)[COLUMNS]
 
@@ -79,6 +80,7 @@ def gather(runs: pd.DataFrame) -> pd.DataFrame:
     found["layout"] = [_layout(row) for row in found.itertuples()]
     found["memory"] = memory["of"][first]
     found["at"] = _objects(at)
+    found["runs"] = ids(runs, at)
     for name in MEASURES:
         each = [values[name][group] for group in at]
         found[[name, f"{name}_low", f"{name}_high"]] = _medians(each)
@@ -144,7 +146,13 @@ def _medians(each: list[np.ndarray]) -> np.ndarray:
     return found
 
 
-def _objects(arrays: list[np.ndarray]) -> np.ndarray:
+def ids(runs: pd.DataFrame, at: list[np.ndarray]) -> np.ndarray:
+    """The run ids at these positions, a tuple for each."""
+    names = runs.run_id.to_numpy()
+    return _objects([tuple(names[own]) for own in at])
+
+
+def _objects(arrays: list) -> np.ndarray:
     column = np.empty(len(arrays), dtype=object)
     column[:] = arrays
     return column

@@ -42,7 +42,7 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
 
     Not of emulated runs, of those that a profiler watched, nor where the operations were not counted. Columns: those of
     `ATTAINED`; flops_per_sample; flops_per_second of one device, with its interval `_low` and `_high`; peak
-    (operations/s) and mfu with its interval, NaN where `peaks` does not know the device; repeats.
+    (operations/s) and mfu with its interval, NaN where `peaks` does not know the device; repeats, runs.
     """
     import pandas as pd
 
@@ -59,7 +59,7 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
         found[f"flops_per_second{end}"] = found.flops_per_sample * found[f"throughput{end}"] / found.world_size
         found[f"mfu{end}"] = found[f"flops_per_second{end}"] / found.peak
     measures = [f"{name}{end}" for name in ("flops_per_second", "mfu") for end in ("", "_low", "_high")]
-    return pd.DataFrame(found[[*ATTAINED, "flops_per_sample", "peak", *measures, "repeats"]])
+    return pd.DataFrame(found[[*ATTAINED, "flops_per_sample", "peak", *measures, "repeats", "runs"]])
 
 
 def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:

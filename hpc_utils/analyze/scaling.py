@@ -11,6 +11,7 @@ from .points import ESTIMATES, POINT, SAME, gather, number, points, unwatched
 
 PLACE = ["parallel", "nodes", "ranks_per_node", "world_size", "layout", "global_batch", "batch_per_device"]
 LINE = [*SAME, *CURVE, "baseline"]  # what a drawn line's points share
+BEHIND = ["runs", "runs_one"]  # ids of a point's runs, and of those of the one rank it is measured against
 GAIN = ["speedup", "speedup_low", "speedup_high", "efficiency", "low", "high", "repeats"]
 
 
@@ -19,10 +20,10 @@ def throughput(runs: pd.DataFrame) -> pd.DataFrame:
     profiler watched.
 
     Columns: those of `SAME` and `POINT` (parallel, nodes, ranks_per_node, world_size, global_batch, batch_per_device,
-    steps_per_epoch), layout; throughput, low, high, repeats.
+    steps_per_epoch), layout; throughput, low, high, repeats, runs.
     """
     found = points(unwatched(runs)).rename(columns={"throughput_low": "low", "throughput_high": "high"})
-    return found[[*SAME, *POINT, "layout", "throughput", "low", "high", "repeats"]]
+    return found[[*SAME, *POINT, "layout", "throughput", "low", "high", "repeats", "runs"]]
 
 
 def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
@@ -36,9 +37,9 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
     Columns: those of `SAME`; kind, batch (the fixed one), steps_per_epoch, scheme, baseline; parallel, nodes, ranks_per_node,
     world_size, layout, global_batch, batch_per_device; memory and the measures with their intervals as of
     `points.points`; speedup, speedup_low, speedup_high; efficiency, low, high (its 95 % interval), repeats (the
-    fewest on either side).
+    fewest on either side); runs, runs_one (`BEHIND`).
     """
-    return gains(curves(runs))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN]]
+    return gains(curves(runs))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, *BEHIND]]
 
 
 def gains(points_of_curves: pd.DataFrame) -> pd.DataFrame:
@@ -57,7 +58,7 @@ def memory(runs: pd.DataFrame) -> pd.DataFrame:
     """How memory per device grows with ranks: M(N) and M(N) / M(1) of every curve, one row a point and statistic.
 
     Columns: as of `efficiency` up to batch_per_device; memory ("allocated" or "resident"); statistic ("peak", "mean",
-    "mode"), bytes, bytes_low, bytes_high (B); ratio, low, high (M(N) / M(1) with its 95 % interval), repeats.
+    "mode"), bytes, bytes_low, bytes_high (B); ratio, low, high (M(N) / M(1) with its 95 % interval), repeats; runs, runs_one.
     Points whose runs recorded none are left out.
     """
     found, parts = against_one(curves(runs)), []
@@ -67,7 +68,7 @@ def memory(runs: pd.DataFrame) -> pd.DataFrame:
             found[f"{name}_{side}"].map(lambda values: values[~np.isnan(values)]) for side in ("each", "one")
         )
         known = (many.map(len) > 0) & (one.map(len) > 0)
-        part = found.loc[known, [*LINE, *PLACE, "memory"]].assign(statistic=statistic)
+        part = found.loc[known, [*LINE, *PLACE, "memory", *BEHIND]].assign(statistic=statistic)
         part[["bytes", "bytes_low", "bytes_high"]] = found.loc[known, [name, f"{name}_low", f"{name}_high"]]
         ratios = _ratios(many[known], one[known], found.world_size[known])
         part[["ratio", "low", "high", "repeats"]] = ratios
@@ -82,35 +83,44 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
     is a single run.
 
     Columns: those of `SAME`; kind, batch, steps_per_epoch, scheme, baseline; variation, low, high, repeats (the fewest);
-    world_size and layout where it is largest; ranks, the largest N measured.
+    world_size and layout where it is largest; ranks, the largest N measured; runs.
     """
     weak = table[(table.kind == "weak") & (table.world_size > 1)].reset_index(drop=True)
     ends = (1 / weak[["low", "high"]] - 1).to_numpy()
     touches = (ends.max(axis=1) >= 0) & (ends.min(axis=1) <= 0)  # it may not stray at all
     weak["variation"] = np.abs(1 / weak.efficiency - 1)
     weak["low"], weak["high"] = np.where(touches, 0.0, np.abs(ends).min(axis=1)), np.abs(ends).max(axis=1)
+    weak["runs"] = [unique(*both) for both in zip(weak.runs, weak.runs_one, strict=True)]
     curve = weak.groupby(number(weak, LINE))
     found = weak.loc[curve.variation.idxmax(), [*LINE, "variation", "world_size", "layout"]]
     single = curve.repeats.min().to_numpy() == 1
     for end in ("low", "high"):
         found[end] = np.where(single, np.nan, curve[end].max().to_numpy())
     found["repeats"], found["ranks"] = curve.repeats.min().to_numpy(), curve.world_size.max().to_numpy()
-    columns = [*LINE, "variation", "low", "high", "repeats", "world_size", "layout", "ranks"]
+    found["runs"] = [unique(*own) for _, own in curve.runs]
+    columns = [*LINE, "variation", "low", "high", "repeats", "world_size", "layout", "ranks", "runs"]
     return found[columns].reset_index(drop=True)
 
 
 def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
     """How much faster than fp32 one process without a group trains in each other precision, all else equal.
 
-    Columns: those of `SAME`, global_batch; gain (a ratio of throughputs), low, high (its 95 % interval), repeats.
+    Columns: those of `SAME`, global_batch; gain (a ratio of throughputs), low, high (its 95 % interval), repeats, runs.
     """
     alone = gather(usable(runs)[lambda runs: runs.parallel == "none"])
     alike = [name for name in SAME if name != "precision"] + ["global_batch", "steps_per_epoch"]
     alone["like"] = number(alone, alike)
-    full = alone[alone.precision == "fp32"].set_index("like").throughput_each.rename("throughput_full")
+    full = alone[alone.precision == "fp32"].set_index("like")[["throughput_each", "runs"]]
+    full.columns = ["throughput_full", "runs_full"]
     found = alone[alone.precision != "fp32"].join(full, on="like", how="inner").reset_index(drop=True)
     found[["gain", "low", "high", "repeats"]] = _ratios(found.throughput_each, found.throughput_full)
-    return found[[*SAME, "global_batch", "gain", "low", "high", "repeats"]].astype({"repeats": int})
+    found["runs"] = [unique(*both) for both in zip(found.runs, found.runs_full, strict=True)]
+    return found[[*SAME, "global_batch", "gain", "low", "high", "repeats", "runs"]].astype({"repeats": int})
+
+
+def unique(*runs: tuple[str, ...]) -> tuple[str, ...]:
+    """Each id once, in their order."""
+    return tuple(dict.fromkeys(one for own in runs for one in own))
 
 
 def _ratios(above: pd.Series, below: pd.Series, ranks: pd.Series | None = None) -> np.ndarray:

@@ -11,11 +11,12 @@ import pandas as pd
 
 from .curves import CURVE
 from .points import SAME, number
-from .scaling import LINE, variation
+from .scaling import LINE, unique, variation
 
 MET, MISSED, UNDECIDED, NOT_MEASURED = "met", "missed", "undecided", "not measured"
 COLUMNS = [
     *LINE, "target", "required", "at_ranks", "ranks", "layout", "value", "low", "high", "repeats", "verdict", "why",
+    "runs",
 ]  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
 
     Columns: those of `SAME`; kind, batch, steps_per_epoch, scheme, baseline; target (in words), required, at_ranks (the
     target's rank count); ranks, layout, value, low, high (95 % interval), repeats: what was judged; verdict ("met",
-    "missed", "undecided": the interval straddles it or is missing, "not measured"); why (in words).
+    "missed", "undecided": the interval straddles it or is missing, "not measured"); why (in words); runs (ids, empty without a curve).
     """
     targets, table = targets or Targets(), headline(table)
     return pd.DataFrame([*_strong(table, targets), *_weak(table, targets)], columns=COLUMNS)
@@ -79,6 +80,7 @@ def _strong(table: pd.DataFrame, targets: Targets) -> Iterator[dict]:
     for point in strong[shown].to_dict("records"):
         found = {name: point[name] for name in (*LINE, "layout", "low", "high", "repeats")} | target
         found |= {"ranks": point["world_size"], "value": point["efficiency"]}
+        found["runs"] = unique(point["runs"], point["runs_one"])
         words = f"{_ranks(found)} run at {_percent(found)} efficiency"
         yield found | _judged(found, words, lacks=None if found["ranks"] == at else f"no point of {at} ranks")
 
@@ -91,7 +93,7 @@ def _weak(table: pd.DataFrame, targets: Targets) -> Iterator[dict]:
     if curves.empty:
         yield _absent(target)
     for curve in curves.to_dict("records"):
-        found = {name: curve[name] for name in (*LINE, "ranks", "layout", "low", "high", "repeats")} | target
+        found = {name: curve[name] for name in (*LINE, "ranks", "layout", "low", "high", "repeats", "runs")} | target
         found["value"] = curve["variation"]
         where = f"the most on {_ranks({'ranks': curve['world_size'], 'layout': curve['layout']})}"
         words = f"up to {curve['ranks']} ranks it varies by {_percent(found)}, {where}"
@@ -114,7 +116,7 @@ def _judged(found: dict, words: str, *, lacks: str | None) -> dict:
 
 
 def _absent(target: dict) -> dict:
-    return target | {"verdict": NOT_MEASURED, "why": f"there is no curve of {target['kind']} scaling"}
+    return target | {"runs": (), "verdict": NOT_MEASURED, "why": f"there is no curve of {target['kind']} scaling"}
 
 
 def _ranks(found: dict) -> str:

@@ -10,11 +10,11 @@ import pandas as pd
 from . import stats
 from .curves import CURVE, FIXED, curves
 from .points import ESTIMATES, SAME
-from .scaling import GAIN, PLACE
+from .scaling import BEHIND, GAIN, PLACE
 
 RANKS = (1, 2, 4, 8, 12)  # that people are asked for
 MEASURED, NOT_MEASURED, BARRED = "measured", "not measured", "barred"
-COLUMNS = [*SAME, *CURVE, *PLACE, "memory", *ESTIMATES, *GAIN, "state", "why"]
+COLUMNS = [*SAME, *CURVE, *PLACE, "memory", *ESTIMATES, *GAIN, *BEHIND, "state", "why"]
 
 
 def rows(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
@@ -25,7 +25,7 @@ def rows(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
 
     Columns: those of `SAME`; kind, batch, steps_per_epoch, scheme; parallel, nodes, ranks_per_node, world_size, layout,
     global_batch, batch_per_device; memory and the measures with their intervals as of `points.points`; speedup,
-    efficiency and their intervals, repeats as of `scaling.efficiency`; state ("measured", "not measured"; "barred":
+    efficiency and their intervals, repeats, runs, runs_one as of `scaling.efficiency`; state ("measured", "not measured"; "barred":
     more ranks than cores), why (in words, where there are no numbers).
     """
     found = curves(runs.assign(oversubscribed=False))
@@ -45,7 +45,9 @@ def _first(found: pd.DataFrame) -> pd.DataFrame:
     """Each curve's step times on one rank, and how: without a group where measured, else with the curve's scheme."""
     one = found[found.world_size == 1]
     one = one.sort_values("parallel", key=lambda names: names != "none").drop_duplicates("curve")
-    return one.set_index("curve")[["step_seconds_each", "parallel"]].set_axis(["step_seconds_one", "first"], axis=1)
+    return one.set_index("curve")[["step_seconds_each", "parallel", "runs"]].set_axis(
+        ["step_seconds_one", "first", "runs_one"], axis=1
+    )
 
 
 def _gains(found: pd.DataFrame) -> np.ndarray:

@@ -26,6 +26,7 @@ COMMANDS = {
     "study": ("study", "Studies: matrices of runs, on this machine."),
     "collect": ("study", "Join all complete runs into CSV."),
     "report": ("study", "Draw a study's figures and write its report."),
+    "chapter": ("chapter", "Execute a chapter anew on a result set: figures, tables, values."),
     "explain": ("explain", "What limits a run: from its profiles to a verdict."),
     "import": ("foreign", "Read other people's results, checked as ours are."),
     "plan": ("plan", "What a study will take on a cluster, before anything runs."),
@@ -34,6 +35,7 @@ COMMANDS = {
     "logs": ("jobs", "The logs of a run, a job, or a study's failures."),
     "cancel": ("jobs", "End jobs; their runs can be resumed."),
     "retry": ("jobs", "Submit again what failed."),
+    "paper": ("paper", "Build the paper, the proposal and the slides, every number traced."),
     "pull": ("jobs", "Fetch complete runs from a cluster."),
     "cluster": ("cluster", "A real Slurm on this machine, to rehearse; drafts of cluster files."),
 }

@@ -21,6 +21,10 @@ from .on_cluster import connect, links_now, nodes_of
     "--seconds-per-epoch", type=click.FloatRange(0, min_open=True), metavar="X",
     help="Of a pass over the study's data on one such device, measured elsewhere: for what has not run there.",
 )  # fmt: skip
+@click.option(
+    "--like", "gpu", metavar="GPU",
+    help='Where nothing ran: the operations of the model over the peak rate of this GPU, such as "A100 40GB".',
+)  # fmt: skip
 @click.option("--markdown", "as_markdown", is_flag=True, help="The resource table of a proposal.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the rows there too.")
 def plan(
@@ -28,6 +32,7 @@ def plan(
     cluster_name: str,
     node_type: str,
     seconds_per_epoch: float | None,
+    gpu: str | None,
     as_markdown: bool,
     csv_file: Path | None,
 ) -> None:
@@ -38,13 +43,16 @@ def plan(
     dilation nothing measured so far tells are left out, with the reason.
     """
     from hpc_utils import paths, records
-    from hpc_utils.analyze import budget
+    from hpc_utils.analyze import budget, peak_rate, peaks
     from hpc_utils.analyze.predictor import predictor
     from hpc_utils.launch import cluster, environment, forecast, submit
     from hpc_utils.launch import study as studies
     from hpc_utils.publish import proposal
     from hpc_utils.records import atomic, probes
 
+    peak = peaks.find(gpu) if gpu else None
+    if gpu and peak is None:
+        raise click.UsageError(f"--like {gpu}: no such GPU; known are {', '.join(peaks.table().name)}")
     found = cluster.read(cluster_name)
     node = found.node(node_type)
     connect(found.rehearsal)
@@ -65,6 +73,7 @@ def plan(
         forecast.points(planned), known.runs, known.epochs,
         limit=found.slurm.seconds, seconds_per_epoch=seconds_per_epoch,
         predict=predictor(known.runs, known.epochs, probes.read("compute"), gbit=links),
+        roughly=peak_rate.predictor(known.runs, peak) if peak else None,
     )  # fmt: skip
     prices = {planned.place.hardware: node}
     table, total = budget.table(estimates, prices), budget.total(estimates, prices)
@@ -72,10 +81,13 @@ def plan(
         atomic.write_text(csv_file, table.to_csv(index=False, lineterminator="\n"))
     draw = proposal.markdown if as_markdown else proposal.plain
     caption = f"{planned.study.title} on {found.title} ({node.name}): expected [low, high]"
-    click.echo(draw(proposal.cells(table, total), proposal.notes(table, planned.impossible), caption))
+    notes = proposal.notes(table, planned.impossible)
+    if peak and "operations" in set(estimates.basis):
+        notes.append(f"The like device is {peak.name}: {peak.source}.")
+    click.echo(draw(proposal.cells(table, total), notes, caption))
     if "time limit" in set(estimates.basis):
         click.echo(
             "hint: where only the time limit is known, measure one configuration there first, or give "
-            "--seconds-per-epoch",
+            "--seconds-per-epoch or --like",
             err=True,
         )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from hpc_utils import paths, provenance, records
+from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
+from hpc_utils.records.portable import portable
 
 
 def execute(notebook: Path, output: Path, **parameters: object) -> Path:
@@ -20,6 +25,32 @@ def execute(notebook: Path, output: Path, **parameters: object) -> Path:
         notebook, output, parameters, engine_name="hpc", kernel_name="python3", progress_bar=False
     )
     return output
+
+
+def renew(notebook: Path, results: Path, *, study: str = "", **parameters: object) -> Path:
+    """Execute a chapter on the result set `results`, where it lies: its figures, tables and values are written anew.
+
+    The executed notebook, whose path is returned, keeps no path of this machine. `study`: "" for a chapter about the whole set.
+    """
+    given = parameters | ({"study": study} if study else {})
+    with _reading(results):
+        output = execute(notebook, paths.results() / "notebooks" / study / notebook.name, **given)
+        atomic.write_text(output, portable(output.read_text()))
+    return output
+
+
+@contextlib.contextmanager
+def _reading(results: Path) -> Iterator[None]:
+    """With `HPC_RESULTS` at that set."""
+    before = os.environ.get("HPC_RESULTS")
+    os.environ["HPC_RESULTS"] = str(results)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HPC_RESULTS"]
+        else:
+            os.environ["HPC_RESULTS"] = before
 
 
 def conclude(study_name: str) -> Path:

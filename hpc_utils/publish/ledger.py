@@ -28,6 +28,7 @@ SCHEMA = 1
 SHORT = 12  # digits of a fingerprint where people read it
 PROFILE = "profile:"  # evidence that lies outside the set: somebody else's profile
 LISTS = ("runs", "files", "values", "figures", "tables")
+BEHIND = ("runs", "runs_one")  # columns of a frame that hold run ids, a tuple each
 
 
 class LedgerError(ValueError):
@@ -110,13 +111,16 @@ class Ledger:
     ) -> None:
         """Save `figure` as `figures/<name>.pdf` and `.png`, and what it shows as `.csv`.
 
-        `says`: one sentence, what there is to see. `runs`: ids; by default all that the chapter read.
+        `says`: one sentence, what there is to see. `runs`: ids; by default those in the columns `BEHIND` of `data`, or without
+        such columns all that the chapter read.
         """
+        runs = _behind(data) if runs is None else runs
         written = style.save(figure, name, self.results / "figures")
         self.figures[name] = self._drawn(self.figures, name, says, runs, [*written, self._csv("figures", name, data)])
 
     def table(self, data: pd.DataFrame, name: str, *, says: str, runs: Iterable[str] | None = None) -> None:
-        """Save a table that texts may show as `tables/<name>.csv`, without its index."""
+        """Save a table that texts may show as `tables/<name>.csv`, without its index; `runs` as of `figure`."""
+        runs = _behind(data) if runs is None else runs
         self.tables[name] = self._drawn(self.tables, name, says, runs, [self._csv("tables", name, data)])
 
     def write(self) -> str:
@@ -154,6 +158,7 @@ class Ledger:
 
     def _csv(self, folder: str, name: str, data: pd.DataFrame) -> Path:
         path = self.results / folder / f"{name}.csv"
+        data = data.assign(**{column: data[column].map(" ".join) for column in BEHIND if column in data})
         atomic.write_text(path, data.to_csv(index=False, lineterminator="\n"))
         return path
 
@@ -251,6 +256,11 @@ def _text(page: Mapping[str, Any]) -> str:
         else:
             lines.append(f" {json.dumps(name)}: {json.dumps(part, allow_nan=False)}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _behind(data: pd.DataFrame) -> list[str] | None:
+    columns = [column for column in BEHIND if column in data]
+    return list(dict.fromkeys(run for column in columns for own in data[column] for run in own)) if columns else None
 
 
 def _known(value: Any) -> str | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from hpc_utils.analyze import budget
+from hpc_utils.analyze import budget, peak_rate
+
+if TYPE_CHECKING:
+    from hpc_utils.analyze.peaks import Peak
 
 HOW = (
     "Intervals add up linearly where runs rest on the same basis, above all the repeats of a configuration, and as the "
@@ -18,6 +21,8 @@ ALLOWED = (
     "where no run was measured, {setup[0]:g} [{setup[1]:g}, {setup[2]:g}] s for data, model and first kernels, and for "
     "evaluating a sample {evaluation[0]:.2g} [{evaluation[1]:.2g}, {evaluation[2]:.2g}] of what training on it takes."
 )
+
+ATTAINED = "Of the peak rate a step is allowed {0}, between {1} and {2}: an allowance, which the first run replaces."
 
 
 def cells(table: pd.DataFrame, total: Mapping[str, Any]) -> list[list[str]]:
@@ -40,10 +45,35 @@ def notes(table: pd.DataFrame, impossible: Iterable[str]) -> list[str]:
     said = [f"{name}: {budget.BASES[name]}." for name in used]
     for row in table[table.note != ""].itertuples():
         said.append(f"{row.series}, {row.nodes} x {row.ranks_per_node}: {row.note}.")
+    if "operations" in used:
+        said.append(ATTAINED.format(*(f"{share:.0%}" for share in peak_rate.ATTAINED)))
     if set(used) - {"time limit"}:
         said.append(HOW)
         said.append(ALLOWED.format(start=budget.START, setup=budget.SETUP, evaluation=budget.EVALUATION))
     return [*said, *(f"{line}." for line in impossible)]
+
+
+def studies(table: pd.DataFrame, packages: Mapping[str, str]) -> pd.DataFrame:
+    """A row a study and the total (`table` as of `named.plan.studies`), as text; `packages`: {study: its package's id}."""
+    rows = []
+    for row in table.to_dict("records"):
+        largest = "" if row["study"] == "Total" else f"{row['nodes']} x {-(-row['devices'] // row['nodes'])}"
+        spans = {"Node-hours": "node_hours", "Device-hours": "device_hours"}
+        rows.append(
+            {"Package": packages.get(row["study"], ""), "Study": row["study"], "Runs": row["runs"]}
+            | {"Largest job (nodes x devices)": largest}
+            | {title: _span(row, name) for title, name in spans.items()}
+            | {"Basis": row["basis"]}
+        )
+    return pd.DataFrame(rows)
+
+
+def reasons(table: pd.DataFrame, peak: Peak | None = None) -> list[str]:
+    """What the reader of `studies` must know: what the bases are, the like device, how intervals add up, allowances."""
+    return [
+        *notes(table.assign(note=""), []),
+        *([f"The like device is {peak.name}: {peak.source}."] if peak else []),
+    ]
 
 
 def markdown(rows: list[list[str]], notes: Iterable[str], caption: str) -> str:

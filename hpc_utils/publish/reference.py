@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,8 @@ from hpc_utils.records import atomic, fingerprint
 from hpc_utils.records.folder import PROFILE, read_json
 from hpc_utils.records.portable import portable
 
-from .chapters import execute, write_system
+from . import ledger
+from .chapters import renew, write_system
 
 RECORDS = (
     *fingerprint.RECORDS,
@@ -23,6 +23,7 @@ RECORDS = (
     "monitor/*.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
 BENCH = "bench"  # where `make bench` leaves its tables
+HANDED = ("figures", "tables", "values")  # what a study's chapters hand on, named by the study
 TOGETHER = ("03_scaling", "04_profiling", "05_optimization")  # chapters that read whatever runs there are
 SMALL = 2**20  # bytes
 
@@ -37,8 +38,9 @@ def keep(studies: Sequence[str], name: str) -> Path:
     """Copy the complete runs of `studies` to `results/reference/<name>/`, and what was probed, and measured side
     by side (`make bench`), on the same hardware.
 
-    One study brings its figures and executed chapters. Those of the chapters `TOGETHER` that any of the studies has are
-    executed anew, on all that the set then holds. What is kept holds no path of this machine. Returns the folder.
+    One study brings its executed chapters, with the figures, tables and values that they handed on. Those of the chapters
+    `TOGETHER` that any of the studies has are executed anew, on all that the set then holds. What is kept holds no path of
+    this machine. Returns the folder.
 
     Raises:
         CannotKeep: a study is not complete, or holds runs whose records cannot be true.
@@ -60,7 +62,8 @@ def keep(studies: Sequence[str], name: str) -> Path:
     if len(found) == 1:
         _keep_chapters(*found, target, anew)
     write_system(records.collect(target), target)
-    _conclude(target, anew)
+    for chapter in anew:
+        renew(paths.notebooks() / f"{chapter}.ipynb", target)
     return target
 
 
@@ -93,7 +96,7 @@ def _is_of(own: str | None, hardware: set[str]) -> bool:
 
 
 def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:
-    """All but those that are executed `anew`; figures only if one of the others draws some."""
+    """All but those that are executed `anew`, and what they handed on, if one of them draws something."""
     source = paths.results()
     for chapter in (source / "notebooks" / study).glob("*.ipynb"):
         if chapter.stem not in anew:
@@ -101,31 +104,21 @@ def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:
     if all(chapter["run"] or chapter["notebook"] in anew for chapter in records.read_study(study)["chapters"]):
         return
     longer = [path.stem for path in (source / "studies").glob(f"{study}-*.json")]  # strong-512 is none of strong's
-    for figure in (source / "figures").glob(f"{study}-*"):
-        if not figure.name.startswith(tuple(f"{other}-" for other in longer)):
-            _copy(figure, target / "figures" / figure.name)
+    theirs = {
+        name
+        for stem, page in ledger.read(source).pages.items() if page["study"] == study and page["notebook"] in anew
+        for name in (f"values/{stem}.json", *(file for kind in HANDED[:2] for told in page[kind].values() for file in told["files"]))
+    }  # fmt: skip
+    for file in (file for part in HANDED for file in (source / part).glob(f"{study}-*")):
+        name = f"{file.parent.name}/{file.name}"
+        if name not in theirs and not file.name.startswith(tuple(f"{other}-" for other in longer)):
+            _copy(file, target / name)
 
 
 def together(studies: Iterable[str], results: Path | None = None) -> list[str]:
     """The chapters that are about all runs of these studies, whatever set they lie in."""
     named = {chapter["notebook"] for study in studies for chapter in records.read_study(study, results)["chapters"]}
     return [chapter for chapter in TOGETHER if chapter in named]
-
-
-def _conclude(target: Path, chapters: Iterable[str]) -> None:
-    """Execute the chapters on the set itself, where it lies."""
-    before = os.environ.get("HPC_RESULTS")
-    os.environ["HPC_RESULTS"] = str(target)
-    try:
-        for chapter in chapters:
-            output = target / "notebooks" / f"{chapter}.ipynb"
-            execute(paths.notebooks() / output.name, output)
-            _copy(output, output)
-    finally:
-        if before is None:
-            del os.environ["HPC_RESULTS"]
-        else:
-            os.environ["HPC_RESULTS"] = before
 
 
 def _copy(source: Path, target: Path) -> None:

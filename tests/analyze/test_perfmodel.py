@@ -128,7 +128,8 @@ def measured(gbits, *, worlds=(2,), noise=0.01, repeats=3, seed=0, truth=TRUE) -
             true = step(work(), truth, topology(world, gbit), batch, grouped=grouped, bucket_mb=25).seconds
             rows += [
                 {"nodes": world, "ranks_per_node": 1, "world_size": world, "grouped": grouped, "batch_per_device": batch,
-                 "gbit": gbit, "seconds": true * math.exp(generator.normal(0, noise)), "repeat": repeat}
+                 "gbit": gbit, "seconds": true * math.exp(generator.normal(0, noise)), "repeat": repeat,
+                 "run_id": f"{world}-{grouped:d}-{batch:g}-{gbit:g}-r{repeat}"}
                 for repeat in range(1, repeats + 1)
             ]  # fmt: skip
     return pd.DataFrame(rows)

@@ -16,7 +16,17 @@ from hpc_utils.launch import environment
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.place import Place
 
-ON_GPUS = ["baseline", "strong", "strong-512", "weak", "sensitivity", "profiling", "optimization", "cifar10-gpu"]
+ON_GPUS = [
+    "baseline",
+    "strong",
+    "strong-512",
+    "weak",
+    "sensitivity",
+    "profiling",
+    "optimization",
+    "cifar10-gpu",
+    "wide",
+]
 TYPES = [(name, node) for name in clusters.known() for node in clusters.read(name).nodes]
 ELSEWHERE = [(name, node) for name, node in TYPES if name != "rehearsal"]
 

@@ -9,12 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from hpc_utils import datasets, provenance
-from hpc_utils.analyze import budget
+from hpc_utils.analyze import budget, peaks
 from hpc_utils.cli import main
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import forecast
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.place import Place
+from hpc_utils.publish import proposal
 from hpc_utils.records import load
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results/reference/epyc-2core"
@@ -70,6 +71,29 @@ def test_without_any_basis_the_limit_bounds_and_what_to_do_is_said(study: str) -
     assert "0.5 [" not in said and "1 [0, 1]  " in said, (
         "one GCD of eight, two runs of an hour at most, 4 GPU-hours a node"
     )
+
+
+def test_a_like_gpu_stands_in_where_nothing_ran(study: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_RESULTS", str(REFERENCE.parent / "epyc-avx512"))  # where operations were counted
+    said, hint = hpc_plan(study, "--cluster", "leonardo", "--like", "A100 40GB")
+    rows = [line for line in said.splitlines() if line.startswith("strong")]
+    assert rows and all(row.endswith("operations") for row in rows)
+    assert "a step is allowed 20%, between 2% and 60%" in said and "The like device is A100 40GB: NVIDIA" in said
+    assert not hint, "nothing rests on a time limit"
+    done = CliRunner().invoke(main, ["plan", study, "--cluster", "leonardo", "--like", "A101"])
+    assert done.exit_code == 2 and "--like A101: no such GPU; known are T4" in done.stderr
+
+
+def test_a_proposals_table_has_a_row_a_study_and_the_total() -> None:
+    ends = {f"{name}{end}": value for name in ("node_hours", "device_hours") for end, value in
+            (("", 12.34), ("_low", 5.6), ("_high", 1234.5))}  # fmt: skip
+    study = {"study": "wide", "runs": 45, "nodes": 32, "devices": 128, "basis": "operations"} | ends
+    table = proposal.studies(pd.DataFrame([study, study | {"study": "Total"}]), {"wide": "WP4"})
+    first, last = table.astype(str).values.tolist()
+    assert first == ["WP4", "wide", "45", "32 x 4", "12.3 [5.6, 1,234]", "12.3 [5.6, 1,234]", "operations"]
+    assert last[:4] == ["", "Total", "45", ""]
+    said = proposal.reasons(pd.DataFrame([study]), peaks.find("A100 40GB"))
+    assert said[0].startswith("operations: ") and said[-1].startswith("The like device is A100 40GB")
 
 
 def test_a_study_of_which_nothing_can_run_says_why(study: str) -> None:

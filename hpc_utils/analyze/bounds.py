@@ -1,0 +1,100 @@
+"""One value against one bound: what its interval says, and what it cannot say."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hpc_utils import strict
+
+from . import equivalence, ladder, targets
+from .value import Value
+
+SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+TOO_FEW, NOT_MEASURED = "too few repeats", "not measured"
+
+# The words that text values are made of, family by family, and those of them that decide nothing.
+FAMILIES = [
+    (equivalence.EQUAL, equivalence.DIFFERS, equivalence.UNKNOWN),
+    (targets.MET, targets.MISSED, targets.UNDECIDED, targets.NOT_MEASURED),
+    (ladder.FASTER, ladder.SLOWER, ladder.NOISE, ladder.SINGLE),
+]
+OPEN = {
+    equivalence.UNKNOWN: UNDECIDED,
+    targets.UNDECIDED: UNDECIDED,
+    ladder.NOISE: UNDECIDED,
+    ladder.SINGLE: TOO_FEW,
+    targets.NOT_MEASURED: NOT_MEASURED,
+}
+SHARE_MOST = 2.0  # a bound above is a percentage by mistake
+
+
+class Wrong(ValueError):
+    """The bound cannot be one of that value, or the value is none."""
+
+
+class Bound(NamedTuple):
+    """`kind`: at_least, at_most (numbers in the value's unit) or is (a text)."""
+
+    kind: str
+    bound: float | str
+
+
+def decide(value: Value, bound: Bound, min_repeats: int, without_interval: bool = False) -> tuple[str, str]:
+    """(verdict, what must be said of it beside the value and the bound).
+
+    The whole 95 % interval on the right side supports, on the wrong side refutes; a bound inside it leaves undecided, and so
+    does a repeated measurement without an interval. What is no repeated measurement and has no interval (a count, a setting)
+    is compared as it is, and so is, with `without_interval`, what the claim says cannot have one.
+
+    Raises:
+        Wrong: a text against a number or the other way round, a text that this value can never be, a share's bound in
+            percent, an interval that does not hold its value.
+    """
+    verdict = _text(value, str(bound.bound)) if bound.kind == "is" else _number(value, bound, without_interval)
+    if verdict == NOT_MEASURED:
+        return verdict, ""
+    if 0 < value.repeats < min_repeats:
+        return TOO_FEW, f"{value.repeats} repeat{'s' if value.repeats > 1 else ''} of at least {min_repeats}"
+    if verdict == UNDECIDED and bound.kind != "is":
+        return verdict, "no interval" if not value.has_interval else "the bound lies in the interval"
+    said = [f"{value.repeats} repeats"] if value.repeats else []
+    return verdict, ", ".join([*said, "a number without an interval"] if without_interval else said)
+
+
+def _number(value: Value, bound: Bound, without_interval: bool) -> str:
+    if isinstance(value.value, str):
+        raise Wrong(f"{value.name} is a text ({value.value!r}): compare it with is")
+    limit = float(bound.bound)
+    if value.unit == "share" and abs(limit) > SHARE_MOST:
+        raise Wrong(f"{value.name} is a share: {limit:g} would be {100 * limit:g} %; write {limit / 100:g}")
+    low, high = value.low, value.high
+    if value.has_interval and not low <= value.value <= high:
+        raise Wrong(
+            f"{value.name} = {value.value:g} lies outside its interval, {low:g} to {high:g}: its chapter is wrong"
+        )
+    if value.has_interval and without_interval:
+        raise Wrong(f"{value.name} has an interval, which decides: remove without_interval")
+    if not value.has_interval:
+        if value.repeats and not without_interval:
+            return UNDECIDED
+        low = high = value.value
+    if bound.kind == "at_most":
+        low, high, limit = -high, -low, -limit
+    return SUPPORTED if low >= limit else REFUTED if high < limit else UNDECIDED
+
+
+def _text(value: Value, wanted: str) -> str:
+    """A verdict may say more than its word: "equal within 0.5 points" is "equal within"."""
+    said = value.value
+    if not isinstance(said, str):
+        raise Wrong(f"{value.name} is a number ({said:g}): compare it with at_least or at_most")
+    family = next((words for words in FAMILIES if any(_begins(said, word) for word in words)), None)
+    if family and not any(_begins(wanted, word) for word in family):
+        raise Wrong(f"{value.name} is never {wanted!r}: {strict.hint(wanted, family)}")
+    if _begins(said, wanted):
+        return SUPPORTED
+    return next((verdict for word, verdict in OPEN.items() if _begins(said, word)), REFUTED)
+
+
+def _begins(text: str, word: str) -> bool:
+    return text == word or text.startswith(f"{word} ")

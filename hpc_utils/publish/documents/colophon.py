@@ -1,0 +1,149 @@
+"""The end of each document: where its numbers come from, what they took, and how to build it again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from hpc_utils.analyze import spent
+from hpc_utils.publish import amounts
+
+from .sets import SHORT, Found, ResultSet, Sets
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPORT = "../../results/report/index.html"
+
+
+def rows(
+    used: list[Found], sets: Sets, *, commit: str | None, dirty: bool | None, mixed: str, command: str
+) -> list[tuple[str, str]]:
+    """(what, in words) of all that a document rests on."""
+    runs = sets.runs(used)
+    found = [("Built from", _tree(commit, dirty)), ("Build again", command)]
+    for alias, own in runs.items():
+        one = sets.by_alias[alias]
+        found.append((f"Results: {alias}", _set(one, [each for each in used if each.alias == alias], len(own))))
+        if len(own):
+            found += [
+                ("   measured on", _hardware(one, own)),
+                ("   with", _software(one, own)),
+                ("   where", _where(own)),
+            ]
+            found.append(("   took", _took(one, own)))
+    if mixed:
+        found.append(("Measuring code", mixed))
+    return found
+
+
+def _tree(commit: str | None, dirty: bool | None) -> str:
+    if commit is None:
+        return "a copy of the sources without a commit"
+    return f"commit {commit[:12]}" + (", with changes that are not committed" if dirty else "")
+
+
+def _set(one: ResultSet, used: list[Found], runs: int) -> str:
+    pages = sorted(
+        {found.page["fingerprint"][:12]: found.chapter for found in used}.items(), key=lambda pair: pair[1]
+    )
+    told = ", ".join(f"{chapter} {print_}" for print_, chapter in pages)
+    return f"{one.folder.name}, {runs} runs; values by chapter and fingerprint: {told}"
+
+
+def _hardware(one: ResultSet, runs: pd.DataFrame) -> str:
+    kinds = runs.groupby(["hardware_id", "device_name"], dropna=False).size()
+    told = "; ".join(f"{name or device}: {_said(device)} ({count} runs)" for (name, device), count in kinds.items())
+    emulated = int((runs.emulated == True).sum())  # noqa: E712 - it may be missing
+    return told + (f"; {emulated} runs on emulated devices, which wait instead of computing" if emulated else "")
+
+
+def _software(one: ResultSet, runs: pd.DataFrame) -> str:
+    from hpc_utils.records.folder import read_json
+
+    versions: dict[str, set[str]] = {}
+    for run in runs.run_id:
+        for name, version in (
+            (read_json(one.folder / "runs" / run / "provenance.json") or {}).get("versions") or {}
+        ).items():
+            if version and name in ("python", "torch", "cuda", "nccl", "numpy"):
+                versions.setdefault(name, set()).add(version)
+    names = {"python": "Python", "torch": "PyTorch", "cuda": "CUDA", "nccl": "NCCL", "numpy": "NumPy"}
+    return ", ".join(f"{names[name]} {' and '.join(sorted(versions[name]))}" for name in names if name in versions)
+
+
+def _where(runs: pd.DataFrame) -> str:
+    jobs = runs.job_id.dropna().astype(str)
+    jobs = sorted({job.removesuffix(".0") for job in jobs if job}, key=_natural)
+    days = sorted({str(day)[:10] for day in runs.started})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    if not jobs:
+        return f"directly on the machine, {when}"
+    alone = int(runs.job_id.isna().sum())
+    return f"Slurm jobs {_ranges(jobs)}, {when}" + (f"; {alone} runs directly on the machine" if alone else "")
+
+
+def _took(one: ResultSet, runs: pd.DataFrame) -> str:
+    total = spent.total(runs, one.records().epochs)
+    parts = [f"{amounts.quantity(total.device_hours, 'device-hours')}"]
+    if total.core_hours:
+        parts.append(f"{amounts.quantity(total.core_hours, 'core-hours')} of processors")
+    if total.counted:
+        share = "" if total.counted == total.runs else f" ({total.counted} of {total.runs} runs had a counter)"
+        parts.append(f"{amounts.quantity(total.energy_kwh, 'kWh')} in training{share}")
+    else:
+        parts.append("energy not known: no counter stood beside any run")
+    return ", ".join(parts)
+
+
+def numbers(values: Iterable[Found]) -> list[dict[str, Any]]:
+    """A row a value: what it is, with its interval, and where it can be followed to."""
+    return [
+        {
+            "name": one.full,
+            "full": one.full,
+            "said": amounts.text(one.what, "interval"),
+            "says": one.what.says,
+            "basis": _basis(one),
+            "report": f"{REPORT}#number-{one.what.name}",
+        }
+        for one in values
+    ]
+
+
+def _basis(one: Found) -> str:
+    value = one.what
+    parts = [one.source()]
+    parts += [f"{value.repeats} repeat{'s' * (value.repeats != 1)} at least"] if value.repeats else []
+    parts += [f"unit {value.unit}"] if value.unit not in ("text", "count") else []
+    shown = [*value.runs[:2], *value.files[:2]]
+    more = len(value.runs) + len(value.files) - len(shown)
+    parts += [", ".join(shown) + (f" and {more} more" if more else "")] if shown else []
+    return "; ".join(parts) + "."
+
+
+def commits(used: Iterable[Found]) -> str:
+    """The commits that measured, shortened."""
+    return ", ".join(sorted({commit[:SHORT] for one in used for commit in one.told("commit")}))
+
+
+def _said(device: Any) -> str:
+    return device if isinstance(device, str) else "device not known"
+
+
+def _natural(job: str) -> list[Any]:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", job)]
+
+
+def _ranges(jobs: list[str]) -> str:
+    """`16 to 38, 41`: runs of numbers joined; of names that are none, the first few."""
+    if not all(job.isdigit() for job in jobs):
+        return ", ".join(jobs[:6]) + (f" and {len(jobs) - 6} more" if len(jobs) > 6 else "")
+    spans: list[list[int]] = []
+    for job in map(int, jobs):
+        if spans and job == spans[-1][1] + 1:
+            spans[-1][1] = job
+        else:
+            spans.append([job, job])
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in spans)

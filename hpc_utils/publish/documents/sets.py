@@ -1,0 +1,156 @@
+"""What the result sets of a document handed on, found by name, and whether it is still true."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpc_utils.publish import ledger
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hpc_utils.analyze.value import Value
+
+SHORT = 7  # digits of a commit, as git shows it
+
+
+class UnknownName(LookupError):
+    """No such name, or it stands for several things; the message says which are near."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something handed on, with the set it comes from. `what` is a `Value`, or a `ledger.Drawn`."""
+
+    alias: str
+    what: Any
+    page: dict[str, Any]
+
+    @property
+    def full(self) -> str:
+        """`rehearsal:strong.efficiency.2`: its name in any document."""
+        return f"{self.alias}:{self.what.name}"
+
+    @property
+    def chapter(self) -> str:
+        """`03_scaling`."""
+        return self.page["notebook"]
+
+    def told(self, key: str) -> list[str]:
+        """What its runs' records say of `digest`, `commit` or `hardware_id`, each once."""
+        return sorted({self.page["runs"][run][key] for run in self.what.runs if self.page["runs"][run].get(key)})
+
+    def source(self) -> str:
+        """`chapter 03_scaling, 78 runs, commit 45ae163`."""
+        runs = len(self.what.runs)
+        parts = [f"chapter {self.chapter}"]
+        parts += [f"{runs} run{'s' * (runs != 1)}"] if runs else []
+        commits = [commit[:SHORT] for commit in self.told("commit")]
+        if commits:
+            shown = ", ".join(commits[:3]) + (f" and {len(commits) - 3} more" if len(commits) > 3 else "")
+            parts.append(f"commit{'s' * (len(commits) != 1)} {shown}")
+        elif digests := self.told("digest"):
+            parts.append(f"measuring code {digests[0][:SHORT]}")
+        return ", ".join(parts)
+
+
+@dataclass
+class ResultSet:
+    """One set, read once for all documents."""
+
+    alias: str
+    folder: Path
+    handed: ledger.Handed
+    faults: list[str] = field(default_factory=list)
+    _records: Any = None
+
+    def records(self) -> Any:
+        """Its runs, as `records.load`."""
+        if self._records is None:
+            from hpc_utils import records
+
+            self._records = records.load(self.folder)
+        return self._records
+
+
+def read(alias: str, folder: Path) -> ResultSet:
+    """The set in `folder`, with all that is stale or damaged in it as its `faults`."""
+    from hpc_utils.publish import freshness
+
+    if not folder.is_dir():
+        return ResultSet(
+            alias, folder, ledger.Handed(), [f"there is no folder {folder.name}: correct [sets] in paper.toml"]
+        )
+    try:
+        handed = ledger.read(folder)
+    except ledger.LedgerError as error:
+        return ResultSet(alias, folder, ledger.Handed(), [str(error)])
+    return ResultSet(alias, folder, handed, freshness.faults(folder))
+
+
+class Sets:
+    """The sets of one document; names are looked up in all of them."""
+
+    def __init__(self, sets: Iterable[ResultSet]) -> None:
+        self.by_alias = {one.alias: one for one in sets}
+
+    def value(self, name: str) -> Found:
+        """The value called `name` or `alias:name`."""
+        return self._one("values", "value", name)
+
+    def figure(self, name: str) -> Found:
+        return self._one("figures", "figure", name)
+
+    def table(self, name: str) -> Found:
+        return self._one("tables", "table", name)
+
+    def named(self) -> dict[str, Value]:
+        """Every value under `alias:name`, and under its name alone where only one set has it."""
+        found, seen = {}, {}
+        for alias, one in self.by_alias.items():
+            for name, value in one.handed.values.items():
+                found[f"{alias}:{name}"] = value
+                seen.setdefault(name, []).append(value)
+        return found | {name: values[0] for name, values in seen.items() if len(values) == 1}
+
+    def _one(self, kind: str, word: str, name: str) -> Found:
+        alias, colon, own = name.rpartition(":")
+        if colon and alias not in self.by_alias:
+            near = ", ".join(self.by_alias)
+            raise UnknownName(
+                f"no set {alias!r} in this document (it draws on {near}): correct the name, or paper.toml"
+            )
+        where = [alias] if colon else list(self.by_alias)
+        having = [one for one in where if own in getattr(self.by_alias[one].handed, kind)]
+        if len(having) == 1:
+            return self._found(having[0], kind, own)
+        if having:
+            choices = " or ".join(f"{one}:{own}" for one in having)
+            raise UnknownName(f"{word} {own} stands in several sets: write {choices}")
+        known = sorted({full for one in where for full in getattr(self.by_alias[one].handed, kind)})
+        near = difflib.get_close_matches(own, known, 3, 0.5)
+        hint = f"near are {', '.join(near)}" if near else f"`hpc paper --values` lists all {len(known)}"
+        raise UnknownName(
+            f"no {word} {name}: {hint}" + ("" if known else "; the sets hand on none (`hpc chapter` does)")
+        )
+
+    def _found(self, alias: str, kind: str, name: str) -> Found:
+        one = self.by_alias[alias]
+        what = getattr(one.handed, kind)[name]
+        stem = one.handed.of[name] if kind == "values" else what.page
+        return Found(alias, what, one.handed.pages[stem])
+
+    def runs(self, used: Iterable[Found]) -> dict[str, pd.DataFrame]:
+        """{alias: rows of the runs that what is used rests on}."""
+        wanted: dict[str, set[str]] = {}
+        for one in used:
+            wanted.setdefault(one.alias, set()).update(one.what.runs)
+        found = {}
+        for alias, names in wanted.items():
+            runs = self.by_alias[alias].records().runs
+            found[alias] = runs[runs.run_id.isin(names)]
+        return found

@@ -1,0 +1,173 @@
+"""A proposal's work plan: packages and milestones by month, from `paper/plan.toml`; as named values, and as a Gantt chart.
+
+[[package]]
+id = "WP1"
+title = "Port and verify"
+start = 1              # month, the first is 1
+months = 2
+effort_pm = 1.0        # person-months
+deliverable = "..."
+studies = ["baseline"] # of jobs/studies: what it computes
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field, model_validator
+
+from hpc_utils import strict
+from hpc_utils.analyze.value import Value
+from hpc_utils.strict import Strict
+
+from . import style
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+class PlanError(ValueError):
+    """The work plan cannot be read, or contradicts itself."""
+
+    exit_code = 2
+
+
+class Package(Strict):
+    id: str = Field(pattern=r"^WP[1-9][0-9]?$")
+    title: str = Field(min_length=1)
+    start: int = Field(ge=1)
+    months: int = Field(ge=1)
+    effort_pm: float = Field(gt=0, allow_inf_nan=False)
+    deliverable: str = Field(min_length=1)
+    studies: list[str] = Field([])
+
+    @property
+    def end(self) -> int:
+        """Its last month."""
+        return self.start + self.months - 1
+
+
+class Milestone(Strict):
+    id: str = Field(pattern=r"^M[1-9][0-9]?$")
+    title: str = Field(min_length=1)
+    month: int = Field(ge=1)
+
+
+class Plan(Strict):
+    """`months`: of the whole; `contingency`: of the computing time, asked for above the upper end of what is predicted."""
+
+    months: int = Field(ge=1)
+    contingency: float = Field(0.0, ge=0, le=1, allow_inf_nan=False)
+    package: list[Package] = Field(min_length=1)
+    milestone: list[Milestone] = Field([])
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Plan:
+        ids = [one.id for one in [*self.package, *self.milestone]]
+        if twice := sorted({one for one in ids if ids.count(one) > 1}):
+            raise ValueError(f"{', '.join(twice)}: an id is given once")
+        ends = [(one.id, one.end) for one in self.package] + [(one.id, one.month) for one in self.milestone]
+        if late := [name for name, month in ends if month > self.months]:
+            raise ValueError(f"{', '.join(late)}: later than month {self.months}, the last")
+        chosen = self.studies
+        if twice := sorted({one for one in chosen if chosen.count(one) > 1}):
+            raise ValueError(f"{', '.join(twice)}: a study belongs to one package")
+        return self
+
+    @property
+    def studies(self) -> list[str]:
+        """What is computed, in the order of the packages."""
+        return [study for one in self.package for study in one.studies]
+
+
+def read(path: Path) -> Plan:
+    """The work plan at `path`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        PlanError: it is wrong; a line a fault, with file and place.
+    """
+    return strict.read(path, Plan, PlanError)
+
+
+def values(plan: Plan) -> list[Value]:
+    """`workplan.months`, `workplan.effort`, `workplan.packages`; `workplan.wp1.start`, `.end`, `.months`, `.effort`;
+    `workplan.m1.month`."""
+    found = [
+        Value("workplan.months", plan.months, "count", "Months of the work plan."),
+        Value("workplan.packages", len(plan.package), "count", "Packages of the work plan."),
+        Value(
+            "workplan.effort", sum(one.effort_pm for one in plan.package), "person-months", "Effort of all packages."
+        ),
+    ]
+    for one in plan.package:
+        stem, whose = f"workplan.{one.id.lower()}", f"of package {one.id}, {one.title}"
+        found += [
+            Value(f"{stem}.start", one.start, "count", f"First month {whose}."),
+            Value(f"{stem}.end", one.end, "count", f"Last month {whose}."),
+            Value(f"{stem}.months", one.months, "count", f"Months {whose}."),
+            Value(f"{stem}.effort", one.effort_pm, "person-months", f"Effort {whose}."),
+        ]
+    for mark in plan.milestone:
+        found.append(
+            Value(f"workplan.{mark.id.lower()}.month", mark.month, "count", f"Month of {mark.id}, {mark.title}.")
+        )
+    return found
+
+
+def table(plan: Plan) -> pd.DataFrame:
+    """One row a package, as a proposal prints it: Package, Months, Effort, Studies, Deliverable."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [
+            {
+                "Package": f"{one.id} {one.title}",
+                "Months": f"{one.start}–{one.end}" if one.months > 1 else str(one.start),
+                "Person-months": f"{one.effort_pm:g}",
+                "Studies": ", ".join(one.studies) or "none",
+                "Deliverable": one.deliverable,
+            }
+            for one in plan.package
+        ]
+    )
+
+
+def frame(plan: Plan) -> pd.DataFrame:
+    """What the Gantt chart draws: id, title, start, end (months, both included; of a milestone the same), kind."""
+    import pandas as pd
+
+    bars = [(one.id, one.title, one.start, one.end, "package") for one in plan.package]
+    marks = [(one.id, one.title, one.month, one.month, "milestone") for one in plan.milestone]
+    return pd.DataFrame(bars + marks, columns=["id", "title", "start", "end", "kind"])
+
+
+def gantt(plan: Plan) -> Figure:
+    """A bar a package over its months; milestones as diamonds at the end of their month, named in a row below."""
+    import matplotlib.pyplot as plt
+
+    rows = len(plan.package)
+    fig, ax = plt.subplots(figsize=(style.PAGE, 0.75 + 0.3 * (rows + 1)))
+    for row, one in enumerate(plan.package):
+        ax.barh(row, one.months, left=one.start - 1, height=0.55, color=style.COLOURS["fp32"], zorder=2)
+        effort = f"{one.effort_pm:g} pm"
+        ax.text(one.start - 1 + one.months / 2, row, effort, ha="center", va="center", color="white", fontsize=7)
+    for mark in plan.milestone:
+        ax.plot(mark.month, rows, "D", color=style.COLOURS["bf16"], markersize=6, zorder=3, clip_on=False)
+        ax.axvline(mark.month, color=style.COLOURS["bf16"], linewidth=0.6, linestyle=":", zorder=1)
+        ax.annotate(
+            mark.id, (mark.month, rows), (-5, 0), textcoords="offset points", ha="right", va="center", fontsize=7
+        )  # fmt: skip
+    labels = [f"{one.id}  {one.title}" for one in plan.package]
+    ax.set_yticks(range(rows + 1), [*labels, "Milestones"], ha="right")
+    ax.set_xticks([month - 0.5 for month in range(1, plan.months + 1)], range(1, plan.months + 1))
+    ax.set_xlim(0, plan.months)
+    ax.set_ylim(rows + 0.6, -0.6)
+    ax.set_xlabel("Month")
+    ax.tick_params(axis="both", length=0)
+    ax.grid(False)
+    for month in range(1, plan.months):
+        ax.axvline(month, color="0.92", linewidth=0.6, zorder=0)
+    return fig

@@ -1,0 +1,247 @@
+"""Claims judged against hand-made values: every verdict, and everything that is refused, with file and place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.analyze import claims
+from hpc_utils.analyze.claims import ClaimError
+from hpc_utils.analyze.value import Value
+
+GAIN = "avx512:ladder.cpu.gain.bf16"
+EQUAL = "avx512:ladder.cpu.equivalence.bf16"
+
+
+def value(number: float | str, low: float = float("nan"), high: float = float("nan"), **more) -> Value:
+    unit = "text" if isinstance(number, str) else "ratio"
+    return Value(
+        "ladder.cpu.gain.bf16", number, **{"unit": unit, "says": "x", "low": low, "high": high, "repeats": 5} | more
+    )
+
+
+def read(tmp_path: Path, text: str) -> claims.Claims:
+    path = tmp_path / "claims.toml"
+    path.write_text(text)
+    return claims.read(path)
+
+
+@pytest.fixture
+def judge(tmp_path: Path):
+    """The verdict on one condition of `GAIN`, and why."""
+
+    def judge(condition: str, found: Value | None, more: str = "") -> claims.Judged:
+        text = f'[one]\nsentence = "It is so"\ntests = [{{ value = "{GAIN}", {condition} }}]\n{more}'
+        (judged,) = claims.judge(read(tmp_path, text), {GAIN: found} if found else {})
+        return judged
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("condition", "found", "verdict"),
+    [
+        ("at_least = 1.2", value(1.36, 1.25, 1.48), "supported"),
+        ("at_least = 1.25", value(1.36, 1.25, 1.48), "supported"),
+        ("at_least = 1.3", value(1.36, 1.25, 1.48), "undecided"),
+        ("at_least = 1.5", value(1.36, 1.25, 1.48), "refuted"),
+        ("at_most = 1.5", value(1.36, 1.25, 1.48), "supported"),
+        ("at_most = 1.48", value(1.36, 1.25, 1.48), "supported"),
+        ("at_most = 1.3", value(1.36, 1.25, 1.48), "undecided"),
+        ("at_most = 1.2", value(1.36, 1.25, 1.48), "refuted"),
+        ("at_least = 1.2", value(1.36), "undecided"),  # repeated, and still nobody knows how sure
+        ("at_least = 1.2, without_interval = true", value(1.36), "supported"),  # a statistic of several points
+        ("at_least = 1.4, without_interval = true", value(1.36), "refuted"),
+        ("at_least = 1.2, without_interval = true", value(1.36, repeats=2), "too few repeats"),
+        ("at_least = 1.2", value(1.36, repeats=0), "supported"),  # a count is what it is
+        ("at_most = 1.2", value(1.36, repeats=0), "refuted"),
+        ("at_least = 1.2", value(1.36, 1.1, 1.48, repeats=0), "undecided"),  # of a fit
+        ("at_least = 1.2", value(1.36, 1.3, 1.4, repeats=2), "too few repeats"),
+        ("at_least = 1.5", value(1.36, 1.3, 1.4, repeats=2), "too few repeats"),
+        ('is = "equal within"', value("equal within 0.5 points"), "supported"),
+        ('is = "equal within"', value("differs by -1.2 points"), "refuted"),
+        ('is = "equal within"', value("not enough evidence"), "undecided"),
+        ('is = "equal within"', value("equal within", repeats=2), "too few repeats"),
+        ('is = "met"', value("not measured"), "not measured"),
+        ('is = "met"', value("undecided"), "undecided"),
+        ('is = "slower"', value("not told from noise"), "undecided"),
+        ('is = "slower"', value("a single run"), "too few repeats"),
+        ('is = "compute"', value("communication", repeats=0), "refuted"),
+    ],
+)
+def test_the_whole_interval_decides(judge, condition: str, found: Value, verdict: str) -> None:
+    judged = judge(condition, found)
+    assert judged.verdict == verdict
+    assert judged.holds == (verdict == "supported") != judged.fails
+
+
+def test_too_few_repeats_says_how_many_of_how_many(judge) -> None:
+    found = value(1.36, 1.3, 1.4, repeats=5)
+    assert "5 repeats of at least 6" in judge("at_least = 1.2", found, "min_repeats = 6").why
+    assert judge("at_least = 1.2", found, "min_repeats = 5").holds
+
+
+def test_what_is_planned_is_not_measured_until_it_is(judge) -> None:
+    waiting = judge("at_least = 1.2", None, "planned = true")
+    assert (waiting.verdict, waiting.fails, waiting.holds) == ("not measured", False, False)
+    assert waiting.why == "not measured yet"
+    assert judge("at_least = 1.5", value(1.36, 1.25, 1.48), "planned = true").fails
+
+
+def test_why_shows_value_interval_and_bound(judge) -> None:
+    assert (
+        judge("at_least = 1.2", value(1.36, 1.25, 1.48)).why == "1.36 [1.25, 1.48], at least 1.2 claimed, 5 repeats"
+    )
+    share = value(0.72, 0.64, 0.81, unit="share")
+    assert judge("at_most = 0.9", share).why.startswith("72 % [64 %, 81 %], at most 90\u00a0% claimed, ")
+    assert judge("at_least = 1, without_interval = true", value(1.36)).why.endswith(
+        "5 repeats, a number without an interval"
+    )
+    said = judge('is = "equal within"', value("equal within 0.5 points")).why
+    assert said == "equal within 0.5 points, 5 repeats"
+    assert (
+        judge('is = "equal within"', value("differs by 3 points")).why
+        == 'differs by 3 points, "equal within" claimed, 5 repeats'
+    )
+
+
+BOTH = f"""
+[bf16-speed]
+sentence = "bf16 is at least {{at_least}} times as fast, and {{is}} its margin"
+tests = [
+    {{ value = "{GAIN}", at_least = 1.2, called = "gain" }},
+    {{ value = "{EQUAL}", is = "equal within" }},
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("gain", "equal", "verdict"),
+    [
+        (value(1.36, 1.25, 1.48), value("equal within"), "supported"),
+        (value(1.36, 1.15, 1.48), value("equal within"), "undecided"),
+        (value(1.36, 1.15, 1.48), value("equal within", repeats=1), "too few repeats"),
+        (value(1.36, 1.25, 1.48), value("differs"), "refuted"),
+        (value(1.36, 1.25, 1.48, repeats=1), value("differs"), "refuted"),
+    ],
+)
+def test_a_conjunction_is_as_good_as_its_worst(tmp_path: Path, gain: Value, equal: Value, verdict: str) -> None:
+    (judged,) = claims.judge(read(tmp_path, BOTH), {GAIN: gain, EQUAL: equal})
+    assert judged.verdict == verdict
+    assert judged.values == (GAIN, EQUAL)
+    first, second = judged.why.split("; " + EQUAL)
+    assert first.startswith("gain: 1.36 [") and str(equal.value) in second
+    assert judged.sentence == "bf16 is at least 1.2 times as fast, and equal within its margin"
+
+
+def test_half_of_a_planned_claim_may_be_refuted_already(tmp_path: Path) -> None:
+    planned = read(tmp_path, BOTH + "planned = true\n")
+    (waits,) = claims.judge(planned, {EQUAL: value("equal within")})
+    (wrong,) = claims.judge(planned, {EQUAL: value("differs")})
+    assert (waits.verdict, wrong.verdict) == ("not measured", "refuted")
+    assert waits.values == (EQUAL,), "on what is not measured nothing rests"
+    assert waits.sentence.startswith("bf16 is at least 1.2 times")
+
+
+def test_values_are_said_as_the_caller_says_them(tmp_path: Path) -> None:
+    values = {GAIN: value(1.36, 1.25, 1.48), EQUAL: value("equal within")}
+    (judged,) = claims.judge(read(tmp_path, BOTH), values, lambda one: f"<{one.value}>")
+    assert judged.why.startswith("gain: <1.36>")
+
+
+def test_a_bound_that_needs_a_unit_has_it(tmp_path: Path) -> None:
+    text = '[a]\nsentence = "It reaches {at_least}"\nplanned = true\ntests = [{ value = "x.y", at_least = 0.7, unit = "share" }]'
+    (judged,) = claims.judge(read(tmp_path, text), {})
+    assert judged.sentence == "It reaches 70\u00a0%"
+    with pytest.raises(ClaimError, match="is in 'ratio', not in 'share'"):
+        claims.judge(read(tmp_path, text), {"x.y": value(0.8, repeats=0)})
+
+
+def test_places_name_a_condition_where_several_have_the_bound(tmp_path: Path) -> None:
+    text = """
+    [a]
+    sentence = "Between {at_most.1} and {at_most.2}"
+    tests = [{ value = "x.y", at_most = 5 }, { value = "x.z", at_most = 10 }]
+    planned = true
+    """
+    assert claims.judge(read(tmp_path, text), {})[0].sentence == "Between 5 and 10"
+    with pytest.raises(ClaimError, match=r"a: \{at_most\} in the sentence: 2 conditions have it"):
+        read(tmp_path, text.replace("{at_most.1}", "{at_most}"))
+
+
+@pytest.mark.parametrize(
+    ("claim", "place", "said"),
+    [
+        ('sentence = "S"\ntests = []', "one.tests", "at least 1 item"),
+        ('sentence = "S"', "one.tests", "this key is needed"),
+        ('tests = [{ value = "x.y", is = "met" }]', "one.sentence", "this key is needed"),
+        ('sentence = "S"\ntests = [{ value = "x.y" }]', "one.tests.0", "here: none"),
+        ('sentence = "S"\ntests = [{ value = "x.y", at_least = 1, at_most = 2 }]', "one.tests.0", "at_least and at_most"),
+        ('sentence = "S"\ntests = [{ value = "x.y", at_leest = 1 }]', "one.tests.0", "did you mean at_least?"),
+        ('sentence = "S"\ntests = [{ value = "x.y", iss = "met" }]', "one.tests.0", "did you mean is?"),
+        ('sentence = "S"\nplaned = true\ntests = [{ value = "x.y", is = "met" }]', "one", "did you mean planned?"),
+        ('sentence = "S"\ntests = [{ value = "x.y", at_least = nan }]', "one.tests.0.at_least", "finite"),
+        ('sentence = "S"\ntests = [{ value = "x.y", at_most = inf }]', "one.tests.0.at_most", "finite"),
+        ('sentence = "S"\ntests = [{ value = "x.y", at_least = true }]', "one.tests.0.at_least", "valid number"),
+        ('sentence = "S"\ntests = [{ value = "x.y", at_least = "1.2" }]', "one.tests.0.at_least", "valid number"),
+        ('sentence = "S"\ntests = [{ value = "x.y", is = "" }]', "one.tests.0.is", "at least 1 character"),
+        ('sentence = "S"\nmin_repeats = 1\ntests = [{ value = "x.y", is = "met" }]', "one.min_repeats", "equal to 2"),
+        ('sentence = "70 % of it"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one.sentence", "typed by hand"),
+        ('sentence = "1.2 times it"\ntests = [{ value = "x.y", at_least = 1.2 }]', "one.sentence", "typed by hand"),
+        ('sentence = "{at_most}"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one", "no condition has it"),
+        ('sentence = "{at_least.2}"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one", "no condition has it"),
+        ('sentence = "{}"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one", "no condition has it"),
+    ],
+)  # fmt: skip
+def test_a_wrong_claim_is_refused_with_file_and_place(tmp_path: Path, claim: str, place: str, said: str) -> None:
+    with pytest.raises(ClaimError) as refused:
+        read(tmp_path, f"[one]\n{claim}\n")
+    assert f"{tmp_path / 'claims.toml'}: {place}: " in str(refused.value)
+    assert said in str(refused.value)
+
+
+def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ClaimError) as refused:
+        read(tmp_path, 'loose = 1\n[one]\nsentence = "S"\n[two]\nsentence = "S"\ntests = [{ value = "x.y" }]\n')
+    assert [line.split(": ")[1] for line in str(refused.value).splitlines()] == ["loose", "one.tests", "two.tests.0"]
+    with pytest.raises(ClaimError, match=r"claims\.toml: Bad_Name: a claim's name has"):
+        read(tmp_path, '[Bad_Name]\nsentence = "S"\ntests = [{ value = "x.y", is = "met" }]\n')
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClaimError, match="not TOML"):
+        read(tmp_path, "[one\n")
+    with pytest.raises(FileNotFoundError):
+        claims.read(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize(
+    ("condition", "found", "said"),
+    [
+        ("at_least = 1.2", value("equal within"), "is a text ('equal within'): compare it with is"),
+        ('is = "met"', value(1.36, 1.3, 1.4), "is a number (1.36): compare it with at_least or at_most"),
+        ('is = "equal"', value("equal within 0.5 points"), "is never 'equal': did you mean equal within?"),
+        ('is = "fast"', value("slower"), "is never 'fast': did you mean faster?"),
+        ("at_least = 70", value(0.72, 0.64, 0.81, unit="share"), "70 would be 7000 %; write 0.7"),
+        ("at_least = 1.2, without_interval = true", value(1.36, 1.3, 1.5), "has an interval, which decides"),
+        ("at_least = 1.2", value(1.36, 1.4, 1.5), "lies outside its interval"),
+    ],
+)
+def test_a_bound_that_cannot_be_one_of_the_value_is_refused(judge, condition: str, found: Value, said: str) -> None:
+    with pytest.raises(ClaimError) as refused:
+        judge(condition, found)
+    assert "claims.toml: one.tests.1: " in str(refused.value) and said in str(refused.value)
+
+
+def test_an_unknown_name_is_a_fault_with_near_ones(tmp_path: Path) -> None:
+    with pytest.raises(ClaimError) as refused:
+        claims.judge(
+            read(tmp_path, BOTH), {GAIN.replace("bf16", "bf-16"): value(1.3), "strong.efficiency.2": value(0.9)}
+        )
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 2, "both conditions at once"
+    assert (
+        f"claims.toml: bf16-speed.tests.1: no chapter hands on '{GAIN}': near are avx512:ladder.cpu.gain.bf-16"
+        in lines[0]
+    )

@@ -1,0 +1,87 @@
+"""Digits follow the interval, units are scaled, and what has no interval says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from hpc_utils.publish import amounts
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Like:
+    """What `amounts` reads of a value."""
+
+    value: float | str
+    unit: str = "ratio"
+    low: float = NAN
+    high: float = NAN
+    repeats: int = 0
+    name: str = "topic.quantity"
+
+
+def plain(value: Like, form: str = "value") -> str:
+    return amounts.text(value, form).replace(amounts.FIXED, " ").replace(amounts.NARROW, "'")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Like(0.7234, "share", 0.6391, 0.8077), "72.3 % [63.9, 80.8]"),
+        (Like(0.7234, "share", 0.5, 0.9), "72 % [50, 90]"),
+        (Like(3.1214, "ratio", 2.814, 3.461), "3.12 [2.81, 3.46]"),
+        (Like(48121.4, "samples/s", 46800, 49450), "48'100 samples/s [46'800, 49'400]"),
+        (Like(0.028583, "s", 0.0281, 0.0290), "28.58 ms [28.10, 29.00]"),
+        (Like(0.5, "share", repeats=1), "50 % (a single run)"),
+        (Like(0.5, "share", repeats=4), "50 % (4 repeats, no interval)"),
+        (Like(0.5, "share"), "50 %"),
+        (Like(1.0, "ratio", 1.0, 1.0, repeats=5), "1 [1, 1]"),
+        (Like(0.512345678, "share", 0.512343, 0.512348), "51.235 % [51.234, 51.235]"),
+        (Like("communication", "text"), "communication"),
+    ],
+)
+def test_digits_follow_the_interval(value: Like, expected: str) -> None:
+    assert plain(value, "interval") == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Like(78, "count"), "78"),
+        (Like(151306, "count"), "151'306"),
+        (Like(1437, "count"), "1437"),
+        (Like(2.5e9, "B"), "2.50 GB"),
+        (Like(1e9, "bit/s"), "1 Gbit/s"),
+        (Like(0.3e9, "bit/s"), "300 Mbit/s"),
+        (Like(3e-6, "s"), "3 µs"),
+        (Like(90.0, "s"), "90 s"),
+        (Like(9000.0, "s"), "2.50 h"),
+        (Like(-0.0421, "share"), "\u22124.21 %"),
+        (Like(0.0, "share"), "0 %"),
+        (Like(0.000123, "kWh"), "123 mWh"),
+        (Like(12, "EUR"), "12 EUR"),
+        (Like(4.25, "images/J"), "4.25 images/J"),
+        (Like(NAN, "share"), "not known"),
+    ],
+)
+def test_units_are_scaled_and_thousands_set_apart(value: Like, expected: str) -> None:
+    assert plain(value) == expected
+
+
+def test_forms() -> None:
+    value = Like(0.7234, "share", 0.6391, 0.8077, repeats=5)
+    assert [plain(value, form) for form in ("low", "high", "repeats", "bare")] == ["63.9 %", "80.8 %", "5", "72.3"]
+
+
+def test_what_a_value_cannot_say_is_refused() -> None:
+    with pytest.raises(amounts.AmountError, match="no interval"):
+        amounts.text(Like(0.5, "share"), "low")
+    with pytest.raises(amounts.AmountError, match="no such form; there are value, interval"):
+        amounts.text(Like(0.5, "share"), "percent")
+
+
+def test_number_and_unit_stay_together() -> None:
+    assert " " not in amounts.text(Like(48121.4, "samples/s", 46800, 49450), "interval")

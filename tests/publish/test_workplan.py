@@ -1,0 +1,90 @@
+"""The work plan: what is refused, what it hands on, and that ours fits the studies and the text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import paths
+from hpc_utils.publish import style, workplan
+from hpc_utils.publish.workplan import PlanError
+
+PLAN = """
+months = 6
+[[package]]
+id = "WP1"
+title = "First"
+start = 1
+months = 2
+effort_pm = 1.5
+deliverable = "D1"
+studies = ["strong"]
+[[package]]
+id = "WP2"
+title = "Second"
+start = 3
+months = 4
+effort_pm = 2
+deliverable = "D2"
+[[milestone]]
+id = "M1"
+title = "Done"
+month = 6
+"""
+
+
+def read(tmp_path: Path, text: str) -> workplan.Plan:
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    return workplan.read(path)
+
+
+def test_months_and_effort_are_handed_on(tmp_path: Path) -> None:
+    found = {one.name: one.value for one in workplan.values(read(tmp_path, PLAN))}
+    assert found["workplan.months"] == 6 and found["workplan.effort"] == 3.5
+    assert (found["workplan.wp2.start"], found["workplan.wp2.end"], found["workplan.m1.month"]) == (3, 6, 6)
+    table = workplan.table(read(tmp_path, PLAN))
+    assert table.Months.tolist() == ["1–2", "3–6"]
+    assert table.Studies.tolist() == ["strong", "none"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("months = 4", "months = 5", "WP2: later than month 6"),
+        ("month = 6", "month = 7", "M1: later than month 6"),
+        ('id = "WP2"', 'id = "WP1"', "WP1: an id is given once"),
+        ('id = "WP2"', 'id = "Two"', "package.1.id"),
+        ("start = 1", "start = 0", "package.0.start"),
+        ("effort_pm = 2", "effort_pm = nan", "package.1.effort_pm"),
+        ('deliverable = "D2"', 'deliverable = "D2"\nstudies = ["strong"]', "strong: a study belongs to one package"),
+        ('deliverable = "D2"', 'delivers = "D2"', "did you mean deliverable?"),
+    ],
+)
+def test_a_wrong_plan_is_refused_with_file_and_place(tmp_path: Path, old: str, new: str, said: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        read(tmp_path, PLAN.replace(old, new, 1))
+    assert str(tmp_path / "plan.toml") in str(refused.value) and said in str(refused.value)
+
+
+def test_the_chart_has_a_bar_a_package_and_a_mark_a_milestone(tmp_path: Path) -> None:
+    style.apply()
+    plan = read(tmp_path, PLAN)
+    ax = workplan.gantt(plan).axes[0]
+    bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches]
+    assert bars == [(0, 2), (2, 6)], "month 1 begins at 0"
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["WP1  First", "WP2  Second", "Milestones"]
+    assert workplan.frame(plan).end.tolist() == [2, 6, 6]
+
+
+def test_our_plan_computes_studies_that_there_are_and_the_text_names_what_it_has() -> None:
+    plan = workplan.read(paths.root() / "paper/plan.toml")
+    assert set(plan.studies) <= {path.stem for path in (paths.root() / "jobs/studies").glob("*.toml")}
+    known = {one.name for one in workplan.values(plan)}
+    text = (paths.root() / "paper/proposal.md").read_text()
+    used = set(re.findall(r"\{\{(?:[a-z0-9-]+:)?(workplan\.[a-z0-9.]+)", text))
+    assert used and used <= known
+    assert set(re.findall(r"\bWP[0-9]+\b", text)) == {one.id for one in plan.package}
+    assert set(re.findall(r"\bM[1-9]\b", text)) <= {one.id for one in plan.milestone}
