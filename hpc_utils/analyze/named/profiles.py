@@ -131,13 +131,16 @@ def of_configuration(
 def measured_gain(
     name: str, other: str, before: Mapping[str, float], after: Mapping[str, float], *, change: str, what: str
 ) -> list[Value]:
-    """`profile.<name>.gain.<other>`: throughput with `change` over that without, of runs that no profiler watched.
+    """`profile.<name>.gain.<other>`: throughput with `change` over that without, of runs that no profiler watched; and
+    `...told`: whether that is faster or slower, as far as the interval tells.
 
     `before`, `after`: samples/s by run id.
     """
     told = _Teller(name, what, runs=(*before, *after))
     estimate = stats.ratio(list(after.values()), list(before.values()))
     told.say(f"gain.{other}", estimate.value, "ratio", f"Measured throughput {change} over that without", estimate)
+    words = "faster" if estimate.low > 1 else "slower" if estimate.high < 1 else "not told from no change"
+    told.say(f"gain.{other}.told", words, "text", f"Whether training is faster or slower {change}")
     return told.values
 
 

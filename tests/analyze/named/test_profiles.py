@@ -111,9 +111,16 @@ def test_own_devices_are_told_by_their_profile_in_the_set(tmp_path: Path) -> Non
 
 def test_a_measured_gain_is_a_ratio_with_its_runs() -> None:
     before, after = {"a": 100.0, "b": 110.0, "c": 105.0}, {"d": 210.0, "e": 200.0, "f": 220.0}
-    (gain,) = profiles.measured_gain("items", "batches", before, after, change="with whole batches", what="items")
+    gain, words = profiles.measured_gain("items", "batches", before, after, change="with whole batches", what="items")
     assert gain.name == "profile.items.gain.batches" and gain.value == pytest.approx(2.0)
     assert gain.low < 2 < gain.high and gain.repeats == 3 and gain.runs == tuple("abcdef")
+    assert (words.name, words.value) == ("profile.items.gain.batches.told", "faster")
+    words = profiles.measured_gain("x", "y", after, before, change="with", what="x")[1]
+    assert words.value == "slower"
+    for other in ({"g": 210.0}, {"g": 90.0, "h": 130.0}):  # a single run, and repeats that disagree
+        assert profiles.measured_gain("x", "y", before, other, change="with", what="x")[1].value.startswith(
+            "not told"
+        )
 
 
 def test_a_watched_gain_is_told_by_the_mean_and_the_median_step() -> None:
