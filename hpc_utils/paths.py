@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -22,9 +24,47 @@ def results() -> Path:
     return Path(os.environ.get("HPC_RESULTS") or root() / "results").absolute()
 
 
+@contextlib.contextmanager
+def results_at(folder: Path) -> Iterator[None]:
+    """All that is read, written and started in the block has `folder` for its results."""
+    before = os.environ.get("HPC_RESULTS")
+    os.environ["HPC_RESULTS"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HPC_RESULTS"]
+        else:
+            os.environ["HPC_RESULTS"] = before
+
+
 def runs() -> Path:
     """Raw records, one folder a run."""
     return results() / "runs"
+
+
+def reference() -> Path:
+    """Committed result sets, one folder each."""
+    return root() / "results" / "reference"
+
+
+def result_set(name: str | Path) -> Path:
+    """A result set by its folder, or by its name among the committed ones.
+
+    Raises:
+        NoResultSet: there is none that holds runs.
+    """
+    for folder in (Path(name), reference() / name):
+        if (folder / "runs").is_dir():
+            return folder.absolute()
+    committed = ", ".join(sorted(path.name for path in reference().glob("*/")))
+    raise NoResultSet(f"no result set {str(name)!r}: give a folder that holds runs/, or one of {committed or 'none'}")
+
+
+class NoResultSet(LookupError):
+    """No such result set; the message says which there are."""
+
+    exit_code = 2
 
 
 def submissions() -> Path:

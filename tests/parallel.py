@@ -27,6 +27,7 @@ ONE_HEAP = (
 LONGEST = (
     *ONE_HEAP,
     "tests/test_readme.py",
+    "tests/test_reproduce.py",
     "tests/notebooks/",
     "tests/train/",
     "tests/launch/",

@@ -124,7 +124,7 @@ def test_help_names_every_command() -> None:
 
 def test_make_help_names_every_target() -> None:
     done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    for target in ("study", "test", "lint", "lab", "data", "bench", "soak", "clean"):
+    for target in ("study", "paper", "test", "lint", "lab", "data", "bench", "soak", "clean"):
         assert f"make {target} " in done.stdout
 
 

@@ -7,7 +7,7 @@ stays NaN: a price without a cluster file, energy without a counter.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,8 @@ KEYS = [
     "steps_per_epoch",
 ]
 # What a configuration takes; each has its 95 % interval in <name>_low and <name>_high.
-MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "node_hours", "cost", "energy_kwh"]
+MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "core_hours", "node_hours", "cost", "energy_kwh"]
+HOURLY = ("device_hours", "core_hours", "node_hours", "cost")  # these grow with wall_seconds
 COLUMNS = [
     *KEYS, *(f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")),
     "unit", "epoch_seconds", "efficiency", "repeats", "reached", "note", "runs",
@@ -50,7 +51,8 @@ def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billi
     """One row a run: what it took, as far as it was recorded.
 
     Columns: run_id; epochs, samples; seconds (T, training alone); wall_seconds (with set-up, warm-up, evaluation and
-    checkpoints, which a job is billed for too; not the start of its processes, which nobody records); device_hours and
+    checkpoints, which a job is billed for too; not the start of its processes, which nobody records); device_hours,
+    core_hours (of CPU devices, each `threads_per_rank` cores; NaN of GPUs and of emulated devices, which only wait) and
     node_hours (of wall_seconds; whole nodes, however few of their devices it had); cost, in `unit` ("" and NaN without
     a price); energy_kwh (of T, all devices; NaN where it was not counted).
     """
@@ -64,12 +66,63 @@ def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billi
             "seconds",
             "wall_seconds",
             "device_hours",
+            "core_hours",
             "node_hours",
             "cost",
             "unit",
             "energy_kwh",
         ]
     ]
+
+
+class Total(NamedTuple):
+    """What a set of runs took in all.
+
+    Attributes:
+        runs: how many. hours: one after another, as if nothing ran beside them. device_hours: of devices that computed,
+            CPU devices and GPUs. core_hours: of the CPU devices; gpu_hours: of the GPUs. node_hours: whole nodes.
+        energy_kwh: of `counted` runs, those with a readable counter; NaN if that is none.
+        notes: what is left out or absent, and why, a sentence each.
+    """
+
+    runs: int
+    hours: float
+    device_hours: float
+    core_hours: float
+    gpu_hours: float
+    node_hours: float
+    energy_kwh: float
+    counted: int
+    notes: tuple[str, ...]
+
+
+def total(runs: pd.DataFrame, epochs: pd.DataFrame) -> Total:
+    """All that `runs` took, profiled and emulated ones too: of the latter the time and the nodes, but no devices, for they
+    computed nothing. As of `per_run`, so without the start of processes, and without what was tried and not kept."""
+    if runs.empty:
+        return Total(0, 0.0, 0.0, 0.0, 0.0, 0.0, NAN, 0, ())
+    spent = per_run(runs, epochs[epochs.run_id.isin(runs.run_id)], {}).set_index("run_id")
+    by_id = runs.set_index("run_id")
+    waited = _waited(by_id)
+    computed = spent[~waited.reindex(spent.index)]
+    on_gpus = by_id.device.reindex(computed.index).isin(["cuda", "rocm"])
+    energy = _numbers(spent.energy_kwh)
+    counted = int(energy.notna().sum())
+    return Total(
+        len(runs), float(spent.wall_seconds.sum() / HOUR), float(computed.device_hours.sum()),
+        float(computed.core_hours.sum()), float(computed.device_hours[on_gpus].sum()), float(spent.node_hours.sum()),
+        float(energy.sum()) if counted else NAN, counted, tuple(_notes(by_id, waited, counted)),
+    )  # fmt: skip
+
+
+def _notes(runs: pd.DataFrame, waited: pd.Series, counted: int) -> Iterator[str]:
+    if waited.any():
+        yield f"Devices of emulated runs ({waited.sum()}) are left out: they waited instead of computing."
+    if runs.hardware_id.astype(str).str.startswith("rehearsal").any():
+        yield "Nodes of a rehearsal cluster share one machine: their hours are not its."
+    if counted < len(runs):
+        of = f"only in {counted} of {len(runs)} runs" if counted else "in no run"
+        yield f"Energy was counted {of}: no counter could be read (NVML of GPUs, RAPL of processors)."
 
 
 def to_finish(
@@ -96,7 +149,7 @@ def to_finish(
     start = _start(runs).reindex(spent.run_id).to_numpy()
     wall = start + (spent.wall_seconds - start) * factor
     grown = {name: spent[name] * factor for name in ("epochs", "seconds", "energy_kwh")}
-    grown |= {name: spent[name] * wall / spent.wall_seconds for name in ("device_hours", "node_hours", "cost")}
+    grown |= {name: spent[name] * wall / spent.wall_seconds for name in HOURLY}
     return _configurations(runs, spent.assign(**grown, wall_seconds=wall, samples=samples))
 
 
@@ -169,7 +222,14 @@ def _billed(spent: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFrame:
             billing = prices[hardware]
             cost[own.index] = billing.cost(own.nodes, own.ranks_per_node, hours[own.index])
             unit[own.index] = billing.unit
-    return spent.assign(device_hours=hours * spent.world_size, node_hours=hours * spent.nodes, cost=cost, unit=unit)
+    devices = hours * spent.world_size
+    cores = (devices * _numbers(spent.threads_per_rank)).where(spent.device == "cpu").mask(_waited(spent))
+    return spent.assign(device_hours=devices, core_hours=cores, node_hours=hours * spent.nodes, cost=cost, unit=unit)
+
+
+def _waited(runs: pd.DataFrame) -> pd.Series:
+    """Which runs were emulated: their devices computed nothing."""
+    return runs.emulated.fillna(False).astype(bool)
 
 
 def _configurations(
@@ -194,7 +254,7 @@ def _configurations(
         for name in ("epochs", "seconds", "wall_seconds", "energy_kwh"):
             row |= _measure(name, _median(own[name].tolist()))
         # Within a configuration these follow from the time: one estimate serves them all.
-        for name in ("device_hours", "node_hours", "cost"):
+        for name in HOURLY:
             ratio = own[name][there][0] / own["wall_seconds"][there][0] if there.any() else NAN
             row |= {f"{name}{end}": row[f"wall_seconds{end}"] * ratio for end in ("", "_low", "_high")}
         rows.append(row | {"epoch_seconds": row["seconds"] / row["epochs"]})

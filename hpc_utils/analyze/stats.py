@@ -44,6 +44,21 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
     return _estimate(ratios([numerator], [denominator])[0])
 
 
+def ratio_or_one(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
+    """`ratio`, but a single run on one side is taken to spread as the repeats on the other do.
+
+    Then the t interval of the difference of mean logs with a common variance, which one run adds nothing to the
+    knowledge of. A single run on each side has no interval.
+    """
+    found = ratio(numerator, denominator)
+    several = max(numerator, denominator, key=len)
+    if found.repeats > 1 or len(several) < 2:
+        return found
+    logs = np.log(several)
+    half = float(_t_quantile(len(logs) - 1) * logs.std(ddof=1) * np.sqrt(1 + 1 / len(logs)))
+    return found._replace(low=found.value * np.exp(-half).item(), high=found.value * np.exp(half).item())
+
+
 def medians(samples: Sequence[Sequence[float]]) -> np.ndarray:
     """`median` of each of thousands of samples at once: (samples, 4), the columns as in `Estimate`."""
     found = np.full((len(samples), 4), np.nan)

@@ -22,7 +22,8 @@ class Value:
         low, high: the 95 % interval; NaN where there is none.
         repeats: the fewest independent repeats behind it; 0 for what no repeat could change (a count, a setting, a fit).
         runs: ids of the runs that it rests on.
-        files: other evidence, relative to the result set; `profile:NAME` for somebody else's profile.
+        files: other evidence, relative to the result set; `profile:NAME` is somebody else's profile, `project:PATH` a file
+            of the clone.
 
     Raises:
         ValueError: the name cannot be one, the number is none, half an interval, or one that does not hold the value.

@@ -26,16 +26,11 @@ def chapter(notebook: str, results: str, assignments: tuple[str, ...]) -> None:
     Its figures with their data, its tables and its values are written anew. NOTEBOOK: a path, or a name such as 03_scaling.
     """
     from hpc_utils import paths
-    from hpc_utils.config import ConfigError, parse_assignments
+    from hpc_utils.config import parse_assignments
     from hpc_utils.launch.parameters import of_chapter
     from hpc_utils.publish.chapters import renew
 
     path = Path(notebook) if notebook.endswith(".ipynb") else paths.notebooks() / f"{notebook}.ipynb"
     study, given = of_chapter(path, parse_assignments(assignments))
-    folder = next(
-        (one for one in (Path(results), paths.root() / "results/reference" / results) if results and one.is_dir()),
-        None,
-    )
-    if results and folder is None:
-        raise ConfigError(f"--results {results}: neither a folder nor a set under results/reference")
-    click.echo(renew(path, (folder or paths.results()).absolute(), **given | {"study": study}))
+    folder = paths.result_set(results) if results else paths.results()
+    click.echo(renew(path, folder, **given | {"study": study}))

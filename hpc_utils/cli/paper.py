@@ -22,8 +22,9 @@ def paper(documents: tuple[str, ...], check: bool, pattern: str | None) -> None:
     """
     from hpc_utils import paths
     from hpc_utils.publish.documents import build
+    from hpc_utils.publish.documents import workshop as workshops
 
-    workshop = build.open_(paths.root())
+    workshop = workshops.open_(paths.root())
     if pattern is not None:
         _list(workshop, pattern)
         return

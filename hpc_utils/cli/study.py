@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
+
+from hpc_utils import paths
 
 
 @click.group()
@@ -58,9 +61,11 @@ def collect() -> None:
 
     Runs whose records cannot be true are left out and named; the exit code is then 1.
     """
-    from hpc_utils import paths, records
+    from hpc_utils import records
+    from hpc_utils.publish.chapters import write_system
 
     found = records.collect()
+    write_system(found, paths.results())
     for name, why in found.refused.items():
         click.secho(f"refused {name}: {why}", fg="red", err=True)
     for name, state in found.unfinished.items():
@@ -70,9 +75,26 @@ def collect() -> None:
 
 
 @click.command()
-@click.argument("name", metavar="STUDY", default="laptop")
-def report(name: str) -> None:
-    """Execute the chapters that read STUDY's records, draw its figures, write results/report/index.html."""
-    from hpc_utils.publish.chapters import conclude
+@click.argument("name", metavar="STUDY", required=False)
+@click.option(
+    "--results",
+    "kept",
+    metavar="SET",
+    help="A result set as it lies there: its folder, or a name under results/reference.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where to write the page, instead of SET/report/index.html.",
+)
+def report(name: str | None, kept: str | None, output: Path | None) -> None:
+    """Execute the chapters that read STUDY's records (by default laptop's), draw its figures, write results/report/index.html.
 
-    conclude(name)
+    With --results nothing is executed: the chapters that lie in SET are bound, those of STUDY or all. The page says what is stale.
+    """
+    from hpc_utils.publish.chapters import bind, conclude
+
+    if kept is None:
+        conclude(name or "laptop", output)
+    else:
+        click.echo(bind(kept, name, output))

@@ -29,17 +29,15 @@ def of_chapter(notebook: Path, given: Mapping[str, Any]) -> tuple[str, dict[str,
     """(the study it reads, "" for a whole result set; what to inject) of a chapter that reads results.
 
     Raises:
-        ConfigError: it reads none (it has no parameter `study`), or does not know a parameter, or its type is another.
+        ConfigError: it trains instead (a run's parameters are its own), or does not know a parameter, or its type is another.
     """
     own = defaults(notebook)
-    if "study" not in own:
-        raise ConfigError(
-            f"{notebook} is no chapter that reads results (it has no parameter `study`): `hpc run` executes it"
-        )
+    if trains := sorted(own.keys() & RunConfig.model_fields.keys()):
+        raise ConfigError(f"{notebook} reads no results, it trains (parameter {trains[0]}): `hpc run` executes it")
     if unknown := [name for name in given if name not in own]:
         raise ConfigError("\n".join(unknown_parameter(name, own) for name in unknown))
     inject = {name: _like(own[name], value, name) for name, value in given.items()}
-    return inject.get("study", own["study"]), inject
+    return inject.get("study", own.get("study", "")), inject
 
 
 def resolve(notebook: Path, given: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from .ask import attempt
 from .cpu import core_groups, emulates_bf16
+from .difference import differences
 from .digest import measuring_digest
 from .git import commit, dirty
 from .machine import hardware, hardware_id, link_gbit_in, links_in, machine_in
@@ -30,6 +31,7 @@ __all__ = [
     "collect",
     "commit",
     "core_groups",
+    "differences",
     "dirty",
     "emulates_bf16",
     "environment",

@@ -25,7 +25,8 @@ BF16 = {"avx512bw", "avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 
 
 def cpu(machine: Path = MACHINE) -> dict[str, Any]:
-    """Model, counts of sockets, cores and logical CPUs, instruction sets, NUMA nodes."""
+    """Model, counts of sockets, cores and logical CPUs, instruction sets, NUMA nodes, caches, frequency governor, and whether
+    it is a virtual machine's."""
     found = _mac() if sys.platform == "darwin" else _linux(machine)
     cores, logical = found["cores"], found["logical"]
     found["threads_per_core"] = logical // cores if cores and logical else None
@@ -66,7 +67,20 @@ def _linux(machine: Path) -> dict[str, Any]:
         "logical": len(online),
         "flags": sorted(filter(FLAGS.fullmatch, flags)),
         "numa_nodes": len(set(_nodes(machine).values())) or None,
+        "caches": _caches(machine),
+        "governor": read(machine / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "virtual": "hypervisor" in flags if flags else None,
     }
+
+
+def _caches(machine: Path) -> str | None:
+    """Those of the first core, such as `L1d 32K, L2 1024K, L3 32768K`."""
+    found = {}
+    for folder in sorted((machine / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (read(folder / name) for name in ("level", "type", "size"))
+        if level and size and kind != "Instruction":
+            found[f"L{level}{'d' if kind == 'Data' else ''}"] = size
+    return ", ".join(f"{name} {size}" for name, size in sorted(found.items())) or None
 
 
 def _cpuinfo(machine: Path) -> dict[str, str]:
@@ -103,6 +117,9 @@ def _mac() -> dict[str, Any]:
         "logical": number(about.get("hw.logicalcpu")) or os.cpu_count(),
         "flags": sorted(filter(FLAGS.fullmatch, flags)),
         "numa_nodes": None,
+        "caches": None,
+        "governor": None,
+        "virtual": None,
     }
 
 

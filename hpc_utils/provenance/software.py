@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .ask import read
+from .ask import ask, read
 from .machine import hardware
 
 PACKAGES = ("torch", "torchvision", "triton", "numpy", "pandas", "scipy", "pillow", "papermill")
@@ -37,7 +37,7 @@ def versions() -> dict[str, str | None]:
         except metadata.PackageNotFoundError:
             found[name] = None
     driver = next((gpu["driver"] for gpu in hardware()["gpus"]), None)
-    return found | _torch_build() | {"driver": driver}
+    return found | _torch_build() | {"driver": driver, "slurm": _slurm()}
 
 
 def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -51,7 +51,7 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def host() -> dict[str, str | None]:
-    """Host name, operating system and kernel."""
+    """Host name, operating system, kernel, C library, container and loaded modules."""
     release = None
     if sys.platform == "darwin":
         import platform
@@ -60,15 +60,45 @@ def host() -> dict[str, str | None]:
     elif match := re.search(r'^PRETTY_NAME="?([^"\n]*)', read(Path("/etc/os-release")) or "", re.MULTILINE):
         release = match[1]
     system = os.uname()
-    return {"hostname": system.nodename, "os": release or system.sysname, "kernel": system.release}
+    return {
+        "hostname": system.nodename,
+        "os": release or system.sysname,
+        "kernel": system.release,
+        "libc": _libc(),
+        "container": _container(),
+        "modules": " ".join(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))) or None,
+    }
+
+
+def _libc() -> str | None:
+    with suppress(OSError, ValueError, AttributeError):  # macOS and musl know no such question
+        return os.confstr("CS_GNU_LIBC_VERSION")
+    return None
+
+
+def _container() -> str | None:
+    """The image's file name, or what kind of container this is; None outside, as far as one can see."""
+    image = os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER")
+    if image:
+        return Path(image).name
+    marks = {"/.dockerenv": "docker", "/run/.containerenv": "podman"}
+    return next((kind for mark, kind in marks.items() if Path(mark).exists()), None)
+
+
+def _slurm() -> str | None:
+    """In a job, the version that its node has."""
+    told = ask("srun", "--version") if os.environ.get("SLURM_JOB_ID") else None
+    return (told or "").strip().removeprefix("slurm-wlm").removeprefix("slurm").strip() or None
 
 
 def _torch_build() -> dict[str, str | None]:
-    """CUDA, HIP, NCCL and cuDNN of the torch build: asked where torch runs, read from its text elsewhere."""
+    """CUDA, HIP, NCCL, cuDNN, BLAS and oneDNN of the torch build: asked where torch runs, read from its text elsewhere."""
     torch = sys.modules.get("torch")
     if torch is None:
-        return {**_torch_text(), "nccl": None, "cudnn": None}
-    found: dict[str, Any] = dict.fromkeys(("cuda", "hip", "nccl", "cudnn"))
+        return {**_torch_text(), "nccl": None, "cudnn": None, "blas": None, "onednn": None}
+    found: dict[str, Any] = dict.fromkeys(("cuda", "hip", "nccl", "cudnn", "blas", "onednn"))
+    with suppress(Exception):
+        found["blas"], found["onednn"] = _numerics(torch.__config__.show())
     with suppress(Exception):
         found["cuda"], found["hip"] = torch.version.cuda, torch.version.hip
     with suppress(Exception):
@@ -85,6 +115,15 @@ def _torch_text() -> dict[str, str | None]:
     text = (read(Path(spec.origin).with_name("version.py")) if spec and spec.origin else None) or ""
     match = {name: re.search(rf"^{name}\b[^=\n]*= *'([^']+)'", text, re.MULTILINE) for name in ("cuda", "hip")}
     return {name: hit[1] if hit else None for name, hit in match.items()}
+
+
+def _numerics(told: str) -> tuple[str | None, str | None]:
+    """(BLAS with its version, oneDNN's version), out of what torch says of its build."""
+    blas = re.search(r"\bBLAS_INFO=(\w+)", told)
+    mkl = re.search(r"Math Kernel Library Version ([\w.]+)", told)
+    onednn = re.search(r"MKL-DNN v([\d.]+)", told)
+    name = blas[1] if blas else None
+    return (f"{name} {mkl[1]}" if name == "mkl" and mkl else name), onednn[1] if onednn else None
 
 
 def _cudnn(version: int | None) -> str | None:

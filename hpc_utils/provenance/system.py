@@ -11,8 +11,9 @@ from typing import Any
 from .machine import fingerprint
 
 Record = Mapping[str, Any]
-UNKNOWN = "not known"
+UNKNOWN, UNRECORDED = "not known", "not recorded"
 SHOWN = 8  # distinct values in one cell
+LATER = ("blas", "onednn", "slurm")  # versions that the first runs did not record
 
 
 def write_system(provenances: Iterable[Record], path: Path) -> None:
@@ -82,10 +83,16 @@ def _processor(machines: list[Record]) -> list[str]:
         "NUMA nodes": "numa_nodes",
     }
     memory = [_gib(machine.get("memory_bytes")) for machine in machines]
+    kinds = {True: "yes", False: "no"}
+    virtual = [one | {"virtual": kinds.get(one["virtual"])} for one in processors if "virtual" in one]
     rows = [("CPU", _distinct(one.get("model") for one in processors))]
     rows += [(label, _distinct(one.get(key) for one in processors)) for label, key in counts.items()]
     rows += [("instruction sets", _distinct(" ".join(one.get("flags") or ()) or None for one in processors))]
-    return _table(("processor and memory", ""), [*rows, ("memory", _distinct(memory))])
+    rows += [
+        (label, _later(processors, key)) for label, key in (("caches of a core", "caches"), ("governor", "governor"))
+    ]
+    rows += [("virtual machine", _later(virtual, "virtual")), ("memory", _distinct(memory))]
+    return _table(("processor and memory", ""), rows)
 
 
 def _gpus(machines: list[Record]) -> list[str]:
@@ -126,9 +133,14 @@ def _software(records: list[Record]) -> list[str]:
         (label, _distinct(_get(record, "host", key) for record in records))
         for label, key in (("operating system", "os"), ("kernel", "kernel"))
     ]
+    hosts = [record.get("host") or {} for record in records]
+    rows += [("C library", _later(hosts, "libc"))]
+    rows += [
+        (label, _later(hosts, key, "none")) for label, key in (("container", "container"), ("modules", "modules"))
+    ]
     tables = [record.get("versions") or {} for record in records]
-    names = dict.fromkeys(name for table in tables for name in table)
-    rows += [(name, _distinct((table.get(name) for table in tables), "none")) for name in sorted(names)]
+    names = {*LATER, *(name for table in tables for name in table)}
+    rows += [(name, _later(tables, name, "none")) for name in sorted(names)]
     settings = [record.get("environment") or {} for record in records]
     variables = sorted({name for setting in settings for name in setting})
     set_to = [(f"`{name}`", _distinct((one.get(name) for one in settings), "unset")) for name in variables]
@@ -151,16 +163,15 @@ def _code(records: list[Record]) -> list[str]:
 def _jobs(records: list[Record]) -> list[str]:
     jobs = [record.get("job") or {} for record in records]
     alone = sum(not one.get("scheduler") for one in jobs)
-    seen = Counter(
-        (
-            f"{one['scheduler']} {_number(one)}",
-            *(_say(one.get(key)) for key in ("name", "partition", "nodes", "nodelist", "restart_count")),
-        )
-        for one in jobs
-        if one.get("scheduler")
-    )
-    header = ("job", "name", "partition", "nodes", "node list", "restarts", "runs")
-    lines = _table(header, _counted(seen)) if seen else []
+    seen: defaultdict[tuple[str, ...], list[Record]] = defaultdict(list)
+    for one in jobs:
+        if one.get("scheduler"):
+            seen[
+                tuple(_say(one.get(key)) for key in ("name", "partition", "nodes", "nodelist", "restart_count"))
+            ].append(one)
+    rows = [(_numbers(own), *kind, str(len(own))) for kind, own in sorted(seen.items())]
+    header = ("jobs", "name", "partition", "nodes", "node list", "restarts", "runs")
+    lines = _table(header, rows) if rows else []
     return [*lines, f"{_count(alone, 'run')} outside a scheduler.", ""] if alone else lines
 
 
@@ -169,10 +180,30 @@ def _faults(records: list[Record], machines: list[Record]) -> list[str]:
     return ["What could not be read:", "", *(f"- {_cell(fault)}" for fault in sorted(faults)), ""] if faults else []
 
 
-def _number(job: Record) -> str:
-    if job.get("array_job_id"):
-        return f"{job['array_job_id']}_{job.get('array_task_id')}"
-    return _say(job.get("id"))
+def _numbers(jobs: Sequence[Record]) -> str:
+    """Their numbers, an array's tasks in one: `slurm 28_[0-9], 42`."""
+    arrays: defaultdict[str, set[int]] = defaultdict(set)
+    alone = set()
+    for one in jobs:
+        if one.get("array_job_id"):
+            arrays[str(one["array_job_id"])].add(int(one.get("array_task_id") or 0))
+        else:
+            alone.add(_say(one.get("id")))
+    told = [(number, f"{number}_{_tasks(sorted(tasks))}") for number, tasks in arrays.items()]
+    told += [(number, number) for number in alone]
+    words = [text for _, text in sorted(told, key=lambda pair: (not pair[0].isdigit(), pair[0].zfill(20)))]
+    return f"{jobs[0]['scheduler']} {', '.join(words)}"
+
+
+def _tasks(numbers: Sequence[int]) -> str:
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    told = ",".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)
+    return told if len(numbers) == 1 else f"[{told}]"
 
 
 def _pcie(gpu: Record) -> str:
@@ -209,6 +240,12 @@ def _distinct(values: Iterable[Any], absent: str = UNKNOWN) -> str:
     told = sorted((one for one in seen if one is not None), key=lambda one: (isinstance(one, str), one))
     words = [str(one) for one in told[:SHOWN]] + ([absent] if None in seen else [])
     return ", ".join(words) + (f" and {len(told) - SHOWN} more" if len(told) > SHOWN else "")
+
+
+def _later(tables: Sequence[Record], key: str, absent: str = UNKNOWN) -> str:
+    """What those tables say that have the key: older runs did not record it, which is not that nothing was there."""
+    told = [table[key] for table in tables if key in table]
+    return _distinct(told, absent) if told else UNRECORDED
 
 
 def _counted(seen: Counter[tuple[str, ...]]) -> list[tuple[str, ...]]:

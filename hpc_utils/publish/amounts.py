@@ -101,7 +101,7 @@ def text(value: Value, form: str = "value") -> str:
         return written
     if known:
         ends = [_grouped(end / divisor, places) for end in (value.low, value.high)]
-        return f"{written}{FIXED}[{ends[0]},{FIXED}{ends[1]}]"
+        return f"{written} [{ends[0]},{FIXED}{ends[1]}]"  # a line may end before the interval
     return written + {0: "", 1: " (a single run)"}.get(value.repeats, f" ({value.repeats} repeats, no interval)")
 
 

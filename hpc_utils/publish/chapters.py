@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_utils import paths, provenance, records
@@ -33,45 +31,74 @@ def renew(notebook: Path, results: Path, *, study: str = "", **parameters: objec
     The executed notebook, whose path is returned, keeps no path of this machine. `study`: "" for a chapter about the whole set.
     """
     given = parameters | ({"study": study} if study else {})
-    with _reading(results):
+    with paths.results_at(results):
         output = execute(notebook, paths.results() / "notebooks" / study / notebook.name, **given)
         atomic.write_text(output, portable(output.read_text()))
     return output
 
 
-@contextlib.contextmanager
-def _reading(results: Path) -> Iterator[None]:
-    """With `HPC_RESULTS` at that set."""
-    before = os.environ.get("HPC_RESULTS")
-    os.environ["HPC_RESULTS"] = str(results)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["HPC_RESULTS"]
-        else:
-            os.environ["HPC_RESULTS"] = before
-
-
-def conclude(study_name: str) -> Path:
-    """Collect the records, write SYSTEM.md, execute the reading chapters and write `report/index.html`.
+def conclude(study_name: str, output: Path | None = None) -> Path:
+    """Collect the records, write SYSTEM.md, execute the reading chapters and write `report/index.html` (or `output`).
 
     Returns the report's path. Runs whose records cannot be true are left out and named on stderr.
     """
-    from .report import write_report
-
     study = records.read_study(study_name)
     everything = records.collect()
     for name, why in everything.refused.items():
         print(f"refused {name}: {why}", file=sys.stderr)
     write_system(everything, paths.results())
-    found = records.load(study=study_name)
-    complete = set(found.runs.run_id)
+    complete = set(everything.runs.run_id)
     chapters = [path for chapter in study["chapters"] if (path := _executed(chapter, study, complete))]
-    output = paths.results() / "report" / "index.html"
-    page = write_report(chapters, output, title=study["title"], subtitle=study["about"], facts=_facts(found))
+    page = _report(chapters, paths.results(), [study], study_name, output)
     print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")
     return page
+
+
+def bind(results: str | Path, study_name: str | None = None, output: Path | None = None) -> Path:
+    """Write the report of a result set (its folder or name) from the chapters that lie there executed; returns its path.
+
+    With `study_name` its chapters and runs alone.
+
+    Raises:
+        UnknownStudy: the study was never run with these results.
+        NoResultSet: there are no runs.
+    """
+    results = paths.result_set(results)
+    notebooks = results / "notebooks"
+    if study_name is None:
+        studies = [records.read_study(path.stem, results) for path in sorted((results / "studies").glob("*.json"))]
+        chapters = sorted(notebooks.rglob("*.ipynb"), key=lambda path: (path.name, path))
+    else:
+        studies = [records.read_study(study_name, results)]
+        names = [f"{chapter['notebook']}.ipynb" for chapter in studies[0]["chapters"]]
+        # One that was executed on all of a set's runs together lies above the studies' own.
+        places = [(notebooks / study_name / name, notebooks / name) for name in names]
+        chapters = [path for pair in places if (path := next(filter(Path.is_file, pair), None))]
+    return _report(chapters, results, studies, study_name, output)
+
+
+def _report(
+    chapters: Sequence[Path],
+    results: Path,
+    studies: Sequence[dict],
+    study_name: str | None,
+    output: Path | None,
+) -> Path:
+    from .evidence import gather
+    from .report import write_report
+
+    title = studies[0]["title"] if len(studies) == 1 else f"Results: {results.name}"
+    about = studies[0]["about"] if len(studies) == 1 else "; ".join(study["title"] for study in studies)
+    evidence = gather(results, chapters, study=study_name)
+    own = None if study_name is None else {run["run_id"] for run in studies[0]["runs"]}
+    return write_report(
+        chapters,
+        output or results / "report" / "index.html",
+        title=title,
+        subtitle=about,
+        facts=facts(evidence.found, own),
+        evidence=evidence,
+    )
 
 
 def write_system(found: records.Records, results: Path) -> None:
@@ -99,9 +126,10 @@ def _executed(chapter: dict, study: dict, complete: set[str]) -> Path | None:
     return None
 
 
-def _facts(found: records.Records) -> dict[str, str]:
-    """What the report's head says about where its numbers come from."""
-    runs = found.runs
+def facts(found: records.Records, own: set[str] | None = None) -> dict[str, str]:
+    """What the report's head says about where its numbers come from; of the runs `own`, or of all."""
+    runs = found.runs if own is None else found.runs[found.runs.run_id.isin(own)]
+    refused = found.refused.keys() if own is None else found.refused.keys() & own
     if runs.empty:
         return {"runs": "none is complete"}
     commits = sorted(
@@ -109,7 +137,7 @@ def _facts(found: records.Records) -> dict[str, str]:
     )
     return {
         "device": ", ".join(sorted(set(runs.device_name.dropna()))),
-        "runs": f"{len(runs)} complete, {len(found.refused)} refused",
+        "runs": f"{len(runs)} complete, {len(refused)} refused",
         "measured": f"{min(runs.started)[:16].replace('T', ' ')} to {max(runs.started)[:16].replace('T', ' ')} UTC",
         "commit": ", ".join(commits) or "not known",
         "code digest": ", ".join(sorted(set(runs.digest))),

@@ -46,7 +46,7 @@ def _page(results: Path, stem: str, page: Mapping[str, Any]) -> Iterator[str]:
         yield f"{page['executed']} is not the execution that wrote {where}: {anew}"
     yield from _runs(results, where, page, anew)
     for name, own in page["files"].items():
-        if not name.startswith(ledger.PROFILE) and _is_other(results / name, own):
+        if not name.startswith(ledger.PROFILE) and _is_other(ledger.place(name, results), own):
             yield f"{where} rests on {name}, which has changed since or is gone: {anew}"
     for kind in ("figures", "tables"):
         for name, told in page[kind].items():

@@ -19,6 +19,7 @@ from hpc_utils.analyze.value import Value
 from hpc_utils.records import atomic, fingerprint
 
 from . import style
+from .shown import show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 SHORT = 12  # digits of a fingerprint where people read it
-PROFILE = "profile:"  # evidence that lies outside the set: somebody else's profile
+# Evidence that lies outside the set: somebody else's profile, which need not be at hand later; a file of this project.
+PROFILE, PROJECT = "profile:", "project:"
 LISTS = ("runs", "files", "values", "figures", "tables")
 BEHIND = ("runs", "runs_one")  # columns of a frame that hold run ids, a tuple each
 
@@ -67,7 +69,8 @@ class Ledger:
     """Collects what a chapter hands on; `write()` ends it.
 
     `runs`: rows as of `records.load`, all that the chapter read. `study`: "" for a chapter about the whole set.
-    `outside`: {`profile:NAME`: its file} of evidence that does not lie in the set.
+    `outside`: {`profile:NAME`: its file} of evidence that does not lie in the set. `files`: what the whole chapter rests
+    on beside runs, as in `Value.files`.
     """
 
     def __init__(
@@ -78,7 +81,9 @@ class Ledger:
         study: str = "",
         results: Path | None = None,
         outside: Mapping[str, Path] | None = None,
+        files: Iterable[str] = (),
     ) -> None:
+        self.files = tuple(files)
         self.notebook, self.study, self.outside = notebook, study, dict(outside or {})
         self.results = Path(results or paths.results())
         self.runs = {
@@ -109,7 +114,7 @@ class Ledger:
     def figure(
         self, figure: Figure, name: str, *, data: pd.DataFrame, says: str, runs: Iterable[str] | None = None
     ) -> None:
-        """Save `figure` as `figures/<name>.pdf` and `.png`, and what it shows as `.csv`.
+        """Save `figure` as `figures/<name>.pdf` and `.png`, and what it shows as `.csv`; a notebook shows it.
 
         `says`: one sentence, what there is to see. `runs`: ids; by default those in the columns `BEHIND` of `data`, or without
         such columns all that the chapter read.
@@ -117,6 +122,7 @@ class Ledger:
         runs = _behind(data) if runs is None else runs
         written = style.save(figure, name, self.results / "figures")
         self.figures[name] = self._drawn(self.figures, name, says, runs, [*written, self._csv("figures", name, data)])
+        show(figure, name, says)
 
     def table(self, data: pd.DataFrame, name: str, *, says: str, runs: Iterable[str] | None = None) -> None:
         """Save a table that texts may show as `tables/<name>.csv`, without its index; `runs` as of `figure`."""
@@ -125,7 +131,7 @@ class Ledger:
 
     def write(self) -> str:
         """Write `values/<stem>.json`; returns a line for the chapter, by which the two are known to belong together."""
-        files = sorted({file for value in self.values.values() for file in value.files})
+        files = sorted({*self.files, *(file for value in self.values.values() for file in value.files)})
         order = {run: number for number, run in enumerate(self.runs)}
         page = {
             "schema": SCHEMA,
@@ -177,9 +183,10 @@ class Ledger:
             raise LedgerError(f"{name} rests on runs that {self.notebook} did not read: {', '.join(foreign)}")
 
     def _fingerprint(self, name: str) -> str:
-        path = self.outside.get(name) if name.startswith(PROFILE) else self.results / name
         try:
-            return fingerprint.of_file(path)
+            return fingerprint.of_file(
+                self.outside.get(name) if name.startswith(PROFILE) else place(name, self.results)
+            )
         except (OSError, AttributeError) as error:
             raise LedgerError(f"the evidence {name} cannot be read ({error or 'its file was not said'})") from error
 
@@ -210,6 +217,11 @@ def read(results: Path) -> Handed:
             ) from error
         found.pages[path.stem] = page
     return found
+
+
+def place(name: str, results: Path) -> Path:
+    """Where a piece of evidence lies: in the set, or (`project:`) in the clone."""
+    return paths.root() / name.removeprefix(PROJECT) if name.startswith(PROJECT) else Path(results) / name
 
 
 def seal(page: Mapping[str, Any]) -> str:

@@ -47,7 +47,7 @@ def keep(studies: Sequence[str], name: str) -> Path:
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise CannotKeep(f"{name!r} is no folder's name: letters, digits, dots, dashes")
-    target, hardware = paths.root() / "results" / "reference" / name, set()
+    target, hardware = paths.reference() / name, set()
     found = {study: records.load(study=study) for study in studies}
     for study, own in found.items():
         lacking = own.refused | own.unfinished

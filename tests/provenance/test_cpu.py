@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.provenance.cpu import core_groups, cpu, emulates_bf16, usable
+from hpc_utils.provenance.machine import fingerprint
 
 XEON = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -54,6 +55,28 @@ def dual_socket(root: Path) -> Path:
 def test_cores_of_one_socket_are_neighbours(tmp_path: Path) -> None:
     machine = dual_socket(tmp_path)
     assert core_groups(machine, range(8)) == [[0, 4], [2, 6], [1, 5], [3, 7]]
+
+
+@linux
+def test_caches_governor_and_virtual_machines_are_recorded_where_the_system_tells(tmp_path: Path) -> None:
+    machine = dual_socket(tmp_path)
+    bare = cpu(machine)
+    assert (bare["caches"], bare["governor"], bare["virtual"]) == (None, None, False)
+    files = {"cpufreq/scaling_governor": "powersave\n"}
+    for index, (level, kind, size) in enumerate(
+        [(1, "Data", "48K"), (1, "Instruction", "32K"), (3, "Unified", "60M")]
+    ):
+        files |= {f"cache/index{index}/{key}": f"{value}\n" for key, value in
+                  (("level", level), ("type", kind), ("size", size))}  # fmt: skip
+    for name, text in files.items():
+        path = machine / "sys/devices/system/cpu/cpu0" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    about = machine / "proc/cpuinfo"
+    about.write_text(about.read_text().replace("fpu ", "fpu hypervisor "))
+    found = cpu(machine)
+    assert (found["caches"], found["governor"], found["virtual"]) == ("L1d 48K, L3 60M", "powersave", True)
+    assert fingerprint({"cpu": found}) == fingerprint({"cpu": bare}), "none of it names other hardware"
 
 
 def test_only_usable_threads_are_given_out(tmp_path: Path) -> None:

@@ -80,10 +80,44 @@ def test_nodes_of_a_kind_share_a_section() -> None:
     assert "| mlx5_0 port 1 | InfiniBand | 200 Gb/sec (4X HDR) |" in text
     assert "| eth0 | ice | 25 Gb/s |" in text
     assert f"| `{'f' * 40}` | clean | `{'abc' * 20}` | 3 |" in text
-    assert "| slurm 42 | strong\\|x | gpu | 1 | gpu01 | 0 | 2 |" in text
-    assert "| slurm 40_3 |" in text
+    assert "| slurm 40_3, 42 | strong\\|x | gpu | 1 | gpu01 | 0 | 3 |" in text
     assert "| `OMP_NUM_THREADS` | 8 |" in text
     assert "GPU-7" not in text
+
+
+def test_what_older_runs_did_not_record_is_told_from_what_is_not_there() -> None:
+    old = system_markdown([NODE])
+    for row in (
+        "governor",
+        "caches of a core",
+        "virtual machine",
+        "C library",
+        "container",
+        "modules",
+        "blas",
+        "slurm",
+    ):
+        assert f"| {row} | not recorded |" in old
+    new = copy.deepcopy(NODE)
+    new["host"] |= {"libc": "glibc 2.36", "container": None, "modules": "cuda/12.4"}
+    new["hardware"]["cpu"] |= {"governor": None, "virtual": True, "caches": "L1d 32K"}
+    new["versions"] |= {"slurm": "23.11.4", "blas": None}
+    text = system_markdown([NODE, new])
+    for row in ("governor | not known", "virtual machine | yes", "caches of a core | L1d 32K", "container | none",
+                "modules | cuda/12.4", "C library | glibc 2.36", "slurm | 23.11.4", "blas | none"):  # fmt: skip
+        assert f"| {row} |" in text
+
+
+def test_the_tasks_of_an_array_are_one_entry() -> None:
+    def task(array: str | None, number: int) -> dict:
+        return NODE | {
+            "job": NODE["job"] | {"id": str(100 + number), "array_job_id": array, "array_task_id": str(number)}
+        }
+
+    tasks = [task("9", n) for n in (0, 1, 2, 5)] + [task("28", n) for n in (11, 3)] + [task("30", 0), task(None, 7)]
+    assert "| slurm 9_[0-2,5], 28_[3,11], 30_0, 107 | strong\\|x | gpu | 1 | gpu01 | 0 | 8 |" in system_markdown(
+        tasks
+    )
 
 
 def test_absence_is_stated() -> None:

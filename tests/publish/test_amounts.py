@@ -84,4 +84,6 @@ def test_what_a_value_cannot_say_is_refused() -> None:
 
 
 def test_number_and_unit_stay_together() -> None:
-    assert " " not in amounts.text(Like(48121.4, "samples/s", 46800, 49450), "interval")
+    number, interval = amounts.text(Like(48121.4, "samples/s", 46800, 49450), "interval").split(" ")
+    assert number == "48\u202f100\u00a0samples/s"
+    assert interval == "[46\u202f800,\u00a049\u202f400]"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpc_utils import records
+from hpc_utils import paths, records
 from hpc_utils.analyze.value import Value
 from hpc_utils.publish import freshness, ledger
 
@@ -162,3 +162,14 @@ def test_others_profiles_need_not_be_at_hand_later(result_set: Path, tmp_path: P
     (result_set / "notebooks/x.ipynb").write_text(own.write())
     (tmp_path / "theirs.json").unlink()
     assert freshness.faults(result_set) == []
+
+
+def test_a_file_of_the_project_is_evidence(result_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    (tmp_path / "plan.toml").write_text("months = 12")
+    own = ledger.Ledger("x", records.load(result_set).runs, files=["project:plan.toml"])
+    (result_set / "notebooks").mkdir()
+    (result_set / "notebooks/x.ipynb").write_text(own.write())
+    assert freshness.faults(result_set) == []
+    (tmp_path / "plan.toml").write_text("months = 6")
+    assert "project:plan.toml" in freshness.faults(result_set)[0]

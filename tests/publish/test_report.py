@@ -3,11 +3,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +13,8 @@ from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from hpc_utils.publish.report import ReportError, write_report
+
+from .browser import opened, scripted
 
 FACTS = {"device": "Xeon <1 core>", "runs": "16 complete, 0 refused", "commit": "ae1fe41c02", "digest": "2f1c9ac0"}
 INTRO = r"""# 2 Data-parallel training
@@ -372,11 +369,6 @@ def test_what_is_no_notebook_is_refused_by_name(tmp_path, content, words):
 
 # --- In a real browser ---
 
-WATCH = """<script>
-window.problems = [];
-addEventListener("error", (event) => problems.push(event.message));
-addEventListener("securitypolicyviolation", (event) => problems.push(event.blockedURI));
-</script>"""
 CLICKS = """<script>
 const table = document.querySelectorAll("tr.sorts")[1].closest("table");
 const column = (place) => [...table.tBodies[0].rows].map((row) => row.cells[place].textContent);
@@ -405,38 +397,10 @@ addEventListener("load", () => {
 </script>"""
 
 
-def browser() -> str:
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None and os.environ.get("CI") == "true" and sys.platform == "linux":
-        pytest.fail("no Chromium on PATH: the CI installs it, so that the report is tried in a real browser")
-    return found or pytest.skip("no Chromium on PATH: the report is not tried in a real browser")
-
-
-def opened(page: Path, profile: Path, size: str = "1280,900") -> tuple[BeautifulSoup, list[str]]:
-    """`page` after its scripts ran in headless Chromium, and what the console said."""
-    command = [
-        browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-        "--enable-logging=stderr", f"--user-data-dir={profile}", f"--window-size={size}", "--dump-dom", page.as_uri(),
-    ]  # fmt: skip
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        out, err = process.communicate(timeout=120)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    assert process.returncode == 0, err
-    return BeautifulSoup(out, "html.parser"), [line for line in err.splitlines() if "CONSOLE" in line]
-
-
 @pytest.mark.parametrize("size", ["1280,900", "500,900"])
 def test_in_a_browser(report, tmp_path, size):
     copy = tmp_path / "index.html"
-    copy.write_text(report.read_text().replace("<head>", "<head>" + WATCH).replace("</body>", CLICKS + "</body>"))
+    copy.write_text(scripted(report.read_text(), CLICKS))
     page, console = opened(copy, tmp_path / "profile", size)
     assert console == []
     seen = json.loads(page.title.get_text())

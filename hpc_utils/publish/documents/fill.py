@@ -14,6 +14,7 @@ from .drawings import Drawing, drawn, table
 from .faults import Faults
 from .marks import MARK, Mark, number, restore
 from .sets import Found, Sets, UnknownName
+from .sets import source as together
 from .source import Part, Source, parse
 from .tree import Node, para, plain, replaced, walk, words
 from .typed import Allowed, look
@@ -107,11 +108,23 @@ class _Filler:
                 kept += self._all_claims()
             elif kind == "Div":
                 kept.append({**block, "c": [block["c"][0], self._blocks(block["c"][1], part)]})
+            elif kind == "Header":
+                kept += self._heading(block)
             else:
-                if kind == "Header" and block["c"][1][0]:
-                    self.labels[block["c"][1][0]] = block["line"]
                 kept.append(block)
         return kept
+
+    def _heading(self, block: Node) -> list[Node]:
+        """`{-}` behind it leaves its number out; one above the references is the template's affair."""
+        level, (label, classes, attributes), inlines = block["c"]
+        said = plain(inlines).strip()
+        if said.endswith("{-}"):
+            inlines, classes = words(said.removesuffix("{-}").strip()), [*classes, "unnumbered"]
+        if plain(inlines).strip().lower() in ("references", "bibliography"):
+            return []
+        if label:
+            self.labels.setdefault(label, block["line"])
+        return [{**block, "c": [level, [label, classes, attributes], inlines]}]
 
     def _drawing(self, image: Node, part: Part) -> Node:
         drawing = drawn(image, self.around.sets, self.around.folder, self.fault)
@@ -131,6 +144,9 @@ class _Filler:
     def _placed(self, drawing: Drawing, caption: list[Node], part: Part, line: int) -> Node:
         drawing.caption = replaced(caption, lambda node: self._node(node, part))
         drawing.rows = replaced(drawing.rows, lambda node: self._node(node, part)) if drawing.typed else drawing.rows
+        if drawing.typed:
+            own = {node["c"]["full"] for node in walk(drawing.rows) if node["t"] == "Value"}
+            drawing.source = together([self.filled.values[full] for full in sorted(own)])
         if drawing.label:
             self._label(drawing.label, line)
         self.filled.drawings.append(drawing)

@@ -16,10 +16,12 @@ from .drawings import Drawing
 from .faults import Faults
 from .fill import Filled
 from .fonts import named
-from .tree import Node, para, raw, replaced
+from .tree import Node, para, plain, raw, replaced
 from .writer import around, convert
 
 TARGET = "latex"
+LETTERS = 56  # of a table's row that fit in a column
+WRAPPED = 12  # columns with longer cells wrap in a table that is too wide
 # What pdflatex has no character for, in words of its own.
 UNICODE = {
     "\u202f": r"\,", "\u2009": r"\,", "\u00a0": "~", "\u2212": r"\ensuremath{-}", "\u00d7": r"\ensuremath{\times}",
@@ -114,21 +116,29 @@ class _Writer:
         return around(TARGET, f"\\begin{{{kind}}}[tbp]\\centering\n", body, f"\\end{{{kind}}}")
 
     def _table(self, drawing: Drawing) -> list[Node]:
-        columns = "".join("l" if words else "r" for words in drawing.left)
-        width = r"\textwidth" if drawing.wide else r"\columnwidth"
-        nodes = [
-            raw(
-                TARGET,
-                rf"\footnotesize\setlength{{\tabcolsep}}{{3pt}}\fitted{{{width}}}{{\begin{{tabular}}{{@{{}}{columns}@{{}}}}\toprule"
-                + "\n",
-            )
-        ]
+        begin, end = _frame(drawing)
+        nodes = [raw(TARGET, f"\\footnotesize\\setlength{{\\tabcolsep}}{{3pt}}{begin}\\toprule\n")]
         for place, row in enumerate(drawing.rows):
             for number, cell in enumerate(row):
                 nodes += [raw(TARGET, " & ")] if number else []
                 nodes += replaced(cell, self.change)
             nodes.append(raw(TARGET, r" \\" + (r" \midrule" if not place else "") + "\n"))
-        return [*nodes, raw(TARGET, r"\bottomrule\end{tabular}}" + "\n")]
+        return [*nodes, raw(TARGET, rf"\bottomrule{end}" + "\n")]
+
+
+def _frame(drawing: Drawing) -> tuple[str, str]:
+    """What a table's rows stand in: columns as wide as they are, or, where that is too wide, long ones that wrap."""
+    widths = [max(len(plain(row[number])) for row in drawing.rows) for number in range(len(drawing.left))]
+    letters = ["l" if words else "r" for words in drawing.left]
+    if sum(widths) + 2 * len(widths) <= (LETTERS * 2 if drawing.wide else LETTERS):
+        return rf"\begin{{tabular}}{{@{{}}{''.join(letters)}@{{}}}}", r"\end{tabular}"
+    for number, width in enumerate(widths):
+        if width > WRAPPED:
+            letters[number] = rf">{{\{'raggedright' if drawing.left[number] else 'raggedleft'}\arraybackslash}}X"
+    width = r"\textwidth" if drawing.wide else r"\columnwidth"
+    if not any("X" in letter for letter in letters):
+        return rf"\fitted{{{width}}}{{\begin{{tabular}}{{@{{}}{''.join(letters)}@{{}}}}", r"\end{tabular}}"
+    return rf"\begin{{tabularx}}{{{width}}}{{@{{}}{''.join(letters)}@{{}}}}", r"\end{tabularx}"
 
 
 def _cite(keys: list[tuple[str, str]]) -> str:

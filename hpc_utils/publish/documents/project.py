@@ -63,6 +63,10 @@ class Project(Strict):
             for alias in document.sets:
                 if alias not in self.sets:
                     raise ValueError(f"document.{name}.sets: no set {alias!r}: {strict.hint(alias, self.sets)}")
+        if len(exported := [name for name, document in self.document.items() if document.tex]) > 1:
+            raise ValueError(
+                f"document: only one can be exported as TeX, not {' and '.join(exported)}: take `tex` out"
+            )
         return self
 
     def aliases(self, name: str) -> tuple[str, ...]:

@@ -46,16 +46,26 @@ class Found:
 
     def source(self) -> str:
         """`chapter 03_scaling, 78 runs, commit 45ae163`."""
-        runs = len(self.what.runs)
-        parts = [f"chapter {self.chapter}"]
-        parts += [f"{runs} run{'s' * (runs != 1)}"] if runs else []
-        commits = [commit[:SHORT] for commit in self.told("commit")]
-        if commits:
-            shown = ", ".join(commits[:3]) + (f" and {len(commits) - 3} more" if len(commits) > 3 else "")
-            parts.append(f"commit{'s' * (len(commits) != 1)} {shown}")
-        elif digests := self.told("digest"):
-            parts.append(f"measuring code {digests[0][:SHORT]}")
-        return ", ".join(parts)
+        return source([self])
+
+
+def source(found: list[Found]) -> str:
+    """Where several come from together: `chapters 03_scaling, 05_optimization, 117 runs, commits 34526e8, 45ae163`."""
+    chapters = sorted({one.chapter for one in found})
+    runs = len({(one.alias, run) for one in found for run in one.what.runs})
+    commits = sorted({commit[:SHORT] for one in found for commit in one.told("commit")})
+    parts = [f"chapter{_s(chapters)} {', '.join(chapters)}"] if chapters else []
+    parts += [f"{runs} run{'s' * (runs != 1)}"] if runs else []
+    if commits:
+        shown = ", ".join(commits[:3]) + (f" and {len(commits) - 3} more" if len(commits) > 3 else "")
+        parts.append(f"commit{_s(commits)} {shown}")
+    elif digests := sorted({digest for one in found for digest in one.told("digest")}):
+        parts.append(f"measuring code {digests[0][:SHORT]}")
+    return ", ".join(parts)
+
+
+def _s(many: list[str]) -> str:
+    return "s" * (len(many) != 1)
 
 
 @dataclass

@@ -91,7 +91,8 @@ def _without_grids(text: str, first: int) -> tuple[str, list[list[Node]]]:
         blocks = json.loads(pypandoc.convert_text(match[0], "json", format=GRID))["blocks"]
         line = first + text.count("\n", 0, match.start())
         grids.append(_clean(blocks, line, line))
-        return chr(GRIDS + len(grids) - 1) + "\n" * match[0].count("\n")
+        # As code, because a paragraph before a line with a colon would be a term that is defined.
+        return f"```\n{chr(GRIDS + len(grids) - 1)}\n```" + "\n" * (match[0].count("\n") - 2)
 
     return re.sub(r"^\+[-=:+]+\+ *\n(?:[|+].*\n?)+", read, text, flags=re.M), grids
 
@@ -99,7 +100,7 @@ def _without_grids(text: str, first: int) -> tuple[str, list[list[Node]]]:
 def _with_grids(blocks: list[Node], grids: list[list[Node]]) -> list[Node]:
     kept: list[Node] = []
     for block in blocks:
-        said = block["c"][0]["c"] if block["t"] == "Para" and block["c"] and block["c"][0]["t"] == "Str" else ""
+        said = block["c"][1] if block["t"] == "CodeBlock" else ""
         if len(said) == 1 and 0 <= ord(said) - GRIDS < len(grids):
             kept += grids[ord(said) - GRIDS]
         else:

@@ -50,8 +50,10 @@ def plain(inlines: list[Node]) -> str:
     """What the inlines say, without markup."""
     said = []
     for node in inlines:
-        if node["t"] in ("Str",):
+        if node["t"] == "Str":
             said.append(node["c"])
+        elif node["t"] == "Value":
+            said.append(node["c"]["text"])
         elif node["t"] in ("Space", "SoftBreak", "LineBreak"):
             said.append(" ")
         elif node["t"] in ("Code", "Math"):

@@ -12,11 +12,13 @@ from typing import Any
 from .drawings import Drawing
 from .faults import Faults
 from .fill import Filled
-from .tree import Node, classes, para, raw, replaced, walk
+from .tree import Node, classes, para, plain, raw, replaced, walk
+from .typed import SAID
 from .writer import around, convert
 
 TARGET = "typst"
 MAIN = "main.typ"
+SHORT = 25  # characters of a setting that stay on one line
 
 
 def write(filled: Filled, folder: Path, template: str, meta: dict[str, Any], bibliography: list[Path]) -> None:
@@ -26,7 +28,7 @@ def write(filled: Filled, folder: Path, template: str, meta: dict[str, Any], bib
             (folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
     pictures = _pictures(filled.drawings, folder)
-    writer = _Writer(pictures, floats=template == "paper")
+    writer = _Writer(pictures, columns=2 if template == "paper" else 1)
     lines = [
         f'#import "common.typ": *\n#import "{template}.typ": *',
         '#let meta = json("meta.json")',
@@ -89,8 +91,8 @@ def _pictures(drawings: list[Drawing], folder: Path) -> dict[int, str]:
 
 
 class _Writer:
-    def __init__(self, pictures: dict[int, str], *, floats: bool) -> None:
-        self.pictures, self.floats = pictures, floats
+    def __init__(self, pictures: dict[int, str], *, columns: int) -> None:
+        self.pictures, self.columns = pictures, columns
 
     def blocks(self, blocks: list[Node]) -> str:
         return convert(blocks, TARGET, self.change)
@@ -105,6 +107,8 @@ class _Writer:
             return [raw(TARGET, "".join(_cite(key, where, content["prose"]) for key, where in content["keys"]))]
         if kind == "Drawing":
             return [para(self.drawing(content))]
+        if kind == "Span" and set(SAID) & set(classes(node)) and len(plain(content[1])) < SHORT:
+            return around(TARGET, "#box[", self.inlines(content[1]), "];")
         if kind == "Div" and (named := {"columns", "column"} & set(classes(node))):
             return self._columns(node) if "columns" in named else None
         return None
@@ -114,8 +118,8 @@ class _Writer:
 
     def drawing(self, drawing: Drawing) -> list[Node]:
         options = [f"kind: {'image' if drawing.kind == 'figure' else 'table'}"]
-        if self.floats:
-            options.append("placement: auto" + (', scope: "parent"' if drawing.wide else ""))
+        if self.columns > 1 or drawing.kind == "figure":  # a table in one column may break over pages instead
+            options.append("placement: auto" + (', scope: "parent"' if drawing.wide and self.columns > 1 else ""))
         label = f" <{drawing.label}>" if re.fullmatch(r"[\w:.-]+", drawing.label) else ""
         nodes = around(
             TARGET, "#figure(caption: [", self.inlines(drawing.caption), f"#source({quoted(drawing.source)})], "

@@ -37,7 +37,7 @@
 
   // Boxes that scroll can be scrolled by keyboard.
   const reach = () => {
-    for (const box of all(".box, pre")) {
+    for (const box of all(".box:not(.tall), pre")) {
       if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight) box.tabIndex = 0;
       else box.removeAttribute("tabindex");
     }
@@ -67,18 +67,18 @@
 
   // Tables sort by a click on a header: up, down, and back to the notebook's order.
   const number = (text) => (/\d|inf/i.test(text) ? Number(text.replace(/[,%\s]/g, "").replace(/inf$/i, "Infinity")) : NaN);
-  const compare = (a, b) => {
-    const [x, y] = [number(a), number(b)];
+  const key = (cell) => ({ text: cell.dataset.sort ?? cell.textContent.trim(), unit: cell.dataset.unit ?? "" });
+  const compare = (first, second) => {
+    if (first.unit !== second.unit) return first.unit.localeCompare(second.unit);
+    const [a, b, x, y] = [first.text, second.text, number(first.text), number(second.text)];
     if (!isNaN(x) && !isNaN(y)) return x - y;
     return a.localeCompare(b, "en", { numeric: true });
   };
-  const blank = (text) => ["", "NaN", "nan", "NaT", "None", "<NA>", "..."].includes(text);
+  const blank = ({ text }) => ["", "NaN", "nan", "NaT", "None", "<NA>", "..."].includes(text);
   for (const header of all("tr.sorts > th")) {
     const table = header.closest("table");
-    const body = table.tBodies[0];
-    const original = [...body.rows];
     const column = header.cellIndex;
-    const text = (row) => row.cells[column].textContent.trim();
+    const bodies = [...table.tBodies].map((body) => [body, [...body.rows].filter((row) => !row.matches(".group"))]);
     const button = document.createElement("button");
     button.type = "button";
     if (!header.textContent.trim()) button.setAttribute("aria-label", "row");
@@ -90,8 +90,13 @@
       for (const other of all("[aria-sort]", table)) other.setAttribute("aria-sort", "none");
       header.setAttribute("aria-sort", next);
       const sign = next === "descending" ? -1 : 1;
-      const order = (a, b) => blank(text(a)) - blank(text(b)) || sign * compare(text(a), text(b));
-      body.append(...(next === "none" ? original : original.toSorted(order)));
+      const order = ([a], [b]) => blank(a) - blank(b) || sign * compare(a, b);
+      for (const [body, original] of bodies) {
+        const sorted = original.map((row) => [key(row.cells[column]), row]);
+        if (next !== "none") sorted.sort(order);
+        const below = (row) => (row.nextElementSibling?.matches(".more") ? [row.nextElementSibling] : []);
+        body.append(...sorted.flatMap(([, row]) => [row, ...below(row)]));
+      }
     });
   }
 })();

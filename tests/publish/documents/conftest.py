@@ -12,7 +12,7 @@ import pytest
 from hpc_utils import records
 from hpc_utils.analyze.value import Value
 from hpc_utils.publish import style
-from hpc_utils.publish.documents import build
+from hpc_utils.publish.documents import build, workshop
 from hpc_utils.publish.documents.faults import DocumentError
 from hpc_utils.publish.ledger import Ledger
 
@@ -110,7 +110,7 @@ class Paper:
         return PAPER.count("\n") + 2
 
     def build(self, *names: str, **options) -> list[Path]:
-        return build.build(build.open_(self.root), names, **options)
+        return build.build(workshop.open_(self.root), names, **options)
 
     def faults(self, *names: str) -> list[str]:
         """What is wrong, a line each."""

@@ -1,0 +1,238 @@
+"""Whether a run, made again, gives the numbers that it gave: agree, differ, or cannot be told.
+
+What a machine computes must be equal; how fast it computes must be shown to be equal within a tolerance that is said
+beforehand. That no difference was found shows nothing, least of all with few repeats (see `equivalence`): times agree if
+the whole 95 % interval of their ratio lies within the tolerance, differ if it lies outside, and else the interval is too
+wide to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from . import stats
+from .dilation import undilated
+from .points import POINT, SAME, STATE, memory_bytes, number
+from .targets import Targets
+
+AGREE, DIFFER, UNKNOWN, NOT_JUDGED = "agree", "differ", "cannot be told", "not judged"
+TOLERANCE = 0.1  # of times and memory: within a factor of 1.1, either way
+NAN = float("nan")
+# What a run is beside the state that measured it, its links included.
+KIND = [name for name in [*SAME, *POINT] if name not in (*STATE, "dilation")]
+
+
+class Side(NamedTuple):
+    """Runs and their epochs, as of `records.load`."""
+
+    runs: pd.DataFrame
+    epochs: pd.DataFrame
+
+    @classmethod
+    def of(cls, runs: pd.DataFrame, epochs: pd.DataFrame) -> Side:
+        """`runs` with those of `epochs` that are theirs."""
+        return cls(runs, epochs[epochs.run_id.isin(runs.run_id)])
+
+
+class Judgement(NamedTuple):
+    """One quantity then and now.
+
+    Attributes:
+        quantity, unit: what is compared. then, now: medians, or of a loss the last epoch's; NaN: not recorded.
+        ratio, low, high: now / then with its 95 % interval; NaN where none is formed.
+        then_runs, now_runs: how many runs are behind them. verdict: AGREE, DIFFER, UNKNOWN or NOT_JUDGED. why: in words.
+    """
+
+    quantity: str
+    unit: str
+    then: float
+    now: float
+    ratio: float
+    low: float
+    high: float
+    then_runs: int
+    now_runs: int
+    verdict: str
+    why: str
+
+
+def alike(runs: pd.DataFrame, run: pd.Series, *, one_state: bool) -> pd.DataFrame:
+    """The rows of `runs` that measure what `run` does: its configuration, whatever seed and repeat; with `one_state`
+    also by the same code, torch and machine."""
+    both = pd.concat([run.to_frame().T, runs]).assign(link_gbit=lambda rows: pd.to_numeric(rows.link_gbit))
+    numbers = number(both.astype(object), [*KIND, "profile", *(STATE if one_state else ())])
+    return runs[numbers[1:] == numbers[0]]
+
+
+def compare(
+    chosen: str, then: Side, now: Side, *, tolerance: float = TOLERANCE, margins: Targets | None = None
+) -> list[Judgement]:
+    """Each quantity of the run `chosen`, judged.
+
+    Counts must be equal. Losses and accuracies (of runs with the run's own seed) must be bit-equal in every epoch, or
+    differ by no more than another seed does, or than `margins` allow. Times and memory as the module says, where they
+    can be expected to agree at all.
+
+    Args:
+        then: `chosen` and its repeats. now: what was made again.
+        tolerance: 0.1 is within a factor of 1.1, either way. margins: by default as of `Targets`.
+
+    Raises:
+        ValueError: nothing was made again, or the tolerance is none.
+    """
+    if now.runs.empty:
+        raise ValueError("there is no run to compare with")
+    if not tolerance > 0:
+        raise ValueError(f"tolerance={tolerance:g}: a tolerance is positive; no two times are equal")
+    run = then.runs[then.runs.run_id == chosen].iloc[0]
+    return [
+        *_counts(run, then, now),
+        *_learning(run, then, now, margins or Targets()),
+        *_speed(run, then, now, tolerance),
+        _memory(run, then, now, tolerance),
+    ]
+
+
+def overall(judgements: Sequence[Judgement]) -> str:
+    """DIFFER if anything does; UNKNOWN if anything cannot be told; else AGREE."""
+    verdicts = {one.verdict for one in judgements}
+    return next((verdict for verdict in (DIFFER, UNKNOWN) if verdict in verdicts), AGREE)
+
+
+def within(estimate: stats.Estimate, tolerance: float) -> tuple[str, str]:
+    """(verdict, why) of a ratio that should be 1 within a factor of 1 + `tolerance`, either way."""
+    asked = f"within {tolerance:.2g} is asked" if tolerance < 0.01 else f"within {tolerance:.0%} is asked"
+    if not np.isfinite(estimate.low):
+        return UNKNOWN, f"single runs have no interval; {asked}"
+    least, most = 1 / (1 + tolerance), 1 + tolerance
+    if least <= estimate.low and estimate.high <= most:
+        return AGREE, asked
+    if estimate.high < least or estimate.low > most:
+        return DIFFER, asked
+    return UNKNOWN, f"interval too wide; {asked}"
+
+
+def _counts(run: pd.Series, then: Side, now: Side) -> Iterator[Judgement]:
+    for name, unit in (("samples", "sample"), ("steps", "step")):
+        old = _by_epoch(then.epochs, run.run_id, name)
+        new = [_by_epoch(now.epochs, one, name) for one in now.runs.run_id]
+        equal = all(one.equals(old) for one in new)
+        why = f"in each of {_count(len(old), 'epoch')}" if equal else "they must be equal in each epoch"
+        yield _exact(name, unit, old.sum(), np.median([one.sum() for one in new]), len(new), equal, why)
+    if pd.notna(run.parameters):
+        told = pd.to_numeric(now.runs.parameters)
+        equal = bool((told == run.parameters).all())
+        why = "" if equal else "it is another model"
+        yield _exact("parameters", "", run.parameters, told.median(), len(told), equal, why)
+
+
+def _exact(name: str, unit: str, old: float, new: float, runs: int, equal: bool, why: str) -> Judgement:
+    return Judgement(name, unit, float(old), float(new), NAN, NAN, NAN, 1, runs, AGREE if equal else DIFFER, why)
+
+
+def _learning(run: pd.Series, then: Side, now: Side, margins: Targets) -> Iterator[Judgement]:
+    """One a metric that the run recorded: those of training and test, a workload's own too."""
+    own = now.runs[now.runs.seed == run.seed].run_id
+    seeds = then.runs.drop_duplicates("seed").run_id
+    for name in (column for column in then.epochs if column.startswith(("train_", "test_"))):
+        old = _by_epoch(then.epochs, run.run_id, name)
+        if old.empty:
+            continue
+        new = [_by_epoch(now.epochs, one, name) for one in own]
+        last = float(np.median([one.iloc[-1] for one in new if len(one)] or [NAN]))
+        verdict, why = UNKNOWN, f"no run was made again with its seed, {run.seed}"
+        if new:
+            others = pd.DataFrame({one: _by_epoch(then.epochs, one, name) for one in seeds})
+            verdict, why = _learned(old, new, others, *_margin(name, margins))
+        yield Judgement(name, "", float(old.iloc[-1]), last, NAN, NAN, NAN, 1, len(new), verdict, why)
+
+
+def _margin(name: str, margins: Targets) -> tuple[float, bool]:
+    """(what a metric may differ by, whether that is a share of itself)."""
+    return (margins.accuracy_margin, False) if name.endswith("accuracy") else (margins.loss_margin, True)
+
+
+def _learned(
+    old: pd.Series, new: list[pd.Series], seeds: pd.DataFrame, margin: float, relative: bool
+) -> tuple[str, str]:
+    """(verdict, why); `seeds`: the metric by epoch (rows), a column a seed of the former runs."""
+    if any(not one.index.equals(old.index) for one in new):
+        return DIFFER, "it was recorded in other epochs"
+    if all(one.equals(old) for one in new):
+        return AGREE, f"bit-equal in {_count(len(old), 'epoch')} of {_count(len(new), 'run')}"
+    apart = pd.concat([(one - old).abs() for one in new], axis=1).max(axis=1)
+    spread = (seeds.max(axis=1) - seeds.min(axis=1)).reindex(old.index).fillna(0)
+    allowed = np.maximum(spread, margin * old.abs() if relative else margin)
+    epoch = (apart - allowed).idxmax()
+    bound = "another seed makes" if spread[epoch] >= allowed[epoch] else "the margin is"
+    why = f"not bit-equal; by {apart[epoch]:.2g} in epoch {epoch}, {bound} {allowed[epoch]:.2g}"
+    return (AGREE if (apart <= allowed).all() else DIFFER), why
+
+
+def _speed(run: pd.Series, then: Side, now: Side, tolerance: float) -> Iterator[Judgement]:
+    why = "; ".join(_untimed(run, now.runs))
+    old, new = undilated(then.runs), undilated(now.runs)
+    for name, unit in (("throughput", "sample/s"), ("step_p50", "s")):
+        yield _ratio(name, unit, old[name], new[name], tolerance, why)
+
+
+def _memory(run: pd.Series, then: Side, now: Side, tolerance: float) -> Judgement:
+    why = "; ".join((*_elsewhere(run, now.runs), *_other(run, now.runs, "torch")))
+    old, new = memory_bytes(then.runs), memory_bytes(now.runs)
+    if set(old["of"]) != set(new["of"]):
+        why = "resident memory of a process is not memory of an accelerator"
+    return _ratio(f"peak {old['of'][0]} memory", "B", old["peak"], new["peak"], tolerance, why)
+
+
+def _ratio(name: str, unit: str, then: Sequence, now: Sequence, tolerance: float, why: str) -> Judgement:
+    """`why`: why these are not expected to agree; then their ratio is shown and not judged."""
+    old, new = (np.asarray(pd.to_numeric(pd.Series(list(side))).dropna(), dtype=float) for side in (then, now))
+    if not len(old) or not len(new):
+        sides = float(np.median(old)) if len(old) else NAN, float(np.median(new)) if len(new) else NAN
+        why = "it was not recorded " + (
+            "either time" if not len(old) and not len(new) else "now" if len(old) else "then"
+        )
+        return Judgement(name, unit, *sides, NAN, NAN, NAN, len(old), len(new), NOT_JUDGED, why)
+    found = stats.ratio_or_one(new.tolist(), old.tolist())
+    verdict, reason = (NOT_JUDGED, why) if why else within(found, tolerance)
+    if not why and np.isfinite(found.low) and 1 in (len(old), len(new)):
+        reason += f"; one run {'then' if len(old) == 1 else 'now'}, whose spread is taken from the others"
+    sides = float(np.median(old)), float(np.median(new))
+    return Judgement(name, unit, *sides, *found[:3], len(old), len(new), verdict, reason)
+
+
+def _untimed(run: pd.Series, now: pd.DataFrame) -> Iterator[str]:
+    """Why times cannot be expected to agree, if they cannot."""
+    yield from _elsewhere(run, now)
+    if pd.notna(run.profile):
+        yield f"a profiler ({run.profile}) watched it"
+    if run.restarts or now.restarts.fillna(0).any():
+        yield "a run was continued from a checkpoint"
+    if (now.oversubscribed.fillna(False).astype(bool) != bool(run.oversubscribed)).any():
+        yield "there were more ranks than cores, but not both times"
+
+
+def _elsewhere(run: pd.Series, now: pd.DataFrame) -> Iterator[str]:
+    yield from _other(run, now, "hardware_id", "hardware")
+
+
+def _other(run: pd.Series, now: pd.DataFrame, name: str, called: str = "") -> Iterator[str]:
+    others = sorted({str(value) for value in now[name]} - {str(run[name])})
+    if others:
+        yield f"other {called or name}: {run[name]} then, {', '.join(others)} now"
+
+
+def _by_epoch(epochs: pd.DataFrame, run: str, name: str) -> pd.Series:
+    """A run's `name` by epoch, where it was recorded."""
+    if name not in epochs:
+        return pd.Series(dtype=float)
+    own = epochs[epochs.run_id == run].set_index("epoch")[name]
+    return pd.to_numeric(own).dropna().astype(float).sort_index()
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,138 @@
+"""One figure of a result set for use elsewhere: as PDF, SVG or PNG, with the data that it shows and where it comes from."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from hpc_utils import strict
+from hpc_utils.records import atomic, fingerprint
+
+from . import ledger
+from .ledger import Drawn
+
+FORMATS = ("pdf", "svg", "png")
+EMBEDDED = re.compile(r'<image[^>]*xlink:href="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"')
+START = re.compile(r"(<svg\b[^>]*>)")
+
+
+class CannotExport(ValueError):
+    """A figure cannot be given out; the message says why."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure, and the set that holds it."""
+
+    folder: Path
+    drawn: Drawn
+    page: dict
+
+
+def figures(folders: Iterable[Path]) -> list[Figure]:
+    """All figures that chapters of these sets handed on, set by set, by name."""
+    found = []
+    for folder in folders:
+        handed = ledger.read(folder)
+        found += [Figure(folder, one, handed.pages[one.page]) for _, one in sorted(handed.figures.items())]
+    return found
+
+
+def find(name: str, among: Sequence[Figure]) -> Figure:
+    """The figure `name`, or `<set>:<name>` where several sets have it.
+
+    Raises:
+        CannotExport: none, or several, have that name; near ones are named.
+    """
+    own, _, alone = name.rpartition(":")
+    having = [one for one in among if one.drawn.name == alone and own in ("", one.folder.name)]
+    if len(having) == 1:
+        return having[0]
+    if having:
+        choice = " or ".join(f"{one.folder.name}:{alone}" for one in having)
+        raise CannotExport(f"several result sets have a figure {alone}: write {choice}")
+    if not among:
+        raise CannotExport("no chapter has handed on a figure: `hpc chapter` executes one")
+    raise CannotExport(f"no figure {name!r}: {strict.hint(alone, {one.drawn.name for one in among})}")
+
+
+def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
+    """Write the figure in `formats`, its data as CSV, and its sentence and source as JSON, into `output`.
+
+    Raises:
+        CannotExport: a format that we do not write, or files that are not those that the chapter wrote.
+    """
+    formats = list(dict.fromkeys(formats))
+    if wrong := [kind for kind in formats if kind not in FORMATS]:
+        raise CannotExport(f"no format {wrong[0]!r}: {strict.hint(wrong[0], FORMATS)}")
+    drawn = figure.drawn
+    for path, digest in drawn.files.items():
+        file = figure.folder / path
+        if not file.is_file() or fingerprint.of_file(file) != digest:
+            raise CannotExport(
+                f"{path} is not as {figure.page['notebook']} wrote it: `hpc chapter {figure.page['notebook']}` draws it anew"
+            )
+    output.mkdir(parents=True, exist_ok=True)
+    written = []
+    for kind in (*formats, "csv"):
+        path = output / f"{drawn.name}.{kind}"
+        if kind == "svg":
+            atomic.write_text(path, svg(figure.folder / drawn.file("pdf"), drawn.says))
+        else:
+            shutil.copyfile(figure.folder / drawn.file(kind), path)
+        written.append(path)
+    path = output / f"{drawn.name}.json"
+    atomic.write_json(path, source(figure))
+    return [*written, path]
+
+
+def source(figure: Figure) -> dict:
+    """What the figure shows, and where it comes from."""
+    page, drawn = figure.page, figure.drawn
+    told = [page["runs"][run] for run in drawn.runs]
+    return {
+        "figure": drawn.name,
+        "says": drawn.says,
+        "set": figure.folder.name,
+        "notebook": page["notebook"],
+        "study": page["study"],
+        "drawn at commit": page["commit"],
+        "measured at commits": sorted({one["commit"] for one in told if one["commit"]}),
+        "measured by code of digest": sorted({one["digest"] for one in told}),
+        "runs": list(drawn.runs),
+        "files": dict(drawn.files),
+    }
+
+
+def svg(pdf: Path, title: str = "") -> str:
+    """The drawing in `pdf` as SVG, its letters as outlines: it looks the same where its fonts are not installed.
+
+    Raises:
+        CannotExport: typst is not installed, or cannot read the PDF.
+    """
+    try:
+        import typst
+    except ImportError:
+        raise CannotExport("SVG needs typst: `pip install typst`, or leave it out with --format pdf,png") from None
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copyfile(pdf, Path(folder) / "figure.pdf")
+        page = Path(folder) / "page.typ"
+        page.write_text('#set page(width: auto, height: auto, margin: 0pt)\n#image("figure.pdf")\n')
+        try:
+            whole = typst.compile(str(page), format="svg").decode()
+        except Exception as error:
+            raise CannotExport(f"{pdf.name} cannot be drawn as SVG: {error}") from error
+    # typst lays the drawing as one picture on a page of its own; the picture alone is simpler for other programs.
+    inner = EMBEDDED.findall(whole)
+    drawing = base64.b64decode(inner[0]).decode() if len(inner) == 1 else whole
+    return (
+        START.sub(lambda found: f"{found[1]}<title>{escape(title)}</title>", drawing, count=1) if title else drawing
+    )

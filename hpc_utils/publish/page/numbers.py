@@ -1,0 +1,107 @@
+"""The page's named values, figures and tables: by chapter, as rows, each with what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpc_utils.analyze.value import Value
+from hpc_utils.publish import amounts
+from hpc_utils.publish.ledger import Drawn, Handed
+
+from .runs import link
+
+FEW = 3  # so many runs are named where they are behind something; of more there is the way to the table of runs
+COMMIT = 10  # digits of a commit where people read it
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The chapter behind a value or picture: its name, its place in the page ("" if it is not bound), files, code."""
+
+    name: str
+    anchor: str
+    notebook: str  # link
+    values: str  # link
+    commit: str
+
+
+@dataclass(frozen=True)
+class Number:
+    """A row: a named value, or (without `text`) a figure or table."""
+
+    name: str
+    says: str
+    runs: int
+    few: list[tuple[str, str]]  # (run id, link to its folder), where they are few
+    files: list[tuple[str, str]]  # (what it is called, link); no link for what does not lie in the set
+    text: str = ""
+    repeats: str = ""
+    unit: str = ""
+    size: str = ""  # what it is sorted by
+    origin: Origin | None = None
+
+
+def origins(handed: Handed, results: Path, page: Path, chapters: Mapping[Path, str]) -> dict[str, Origin]:
+    """{page of values: its chapter}; `chapters` are the anchors of those that are bound, by their files."""
+    found = {}
+    for stem, told in handed.pages.items():
+        executed = results / told["executed"]
+        commit = told.get("commit") or ""
+        found[stem] = Origin(
+            stem,
+            chapters.get(executed.resolve(), ""),
+            link(executed, page) if executed.is_file() else "",
+            link(results / "values" / f"{stem}.json", page),
+            f"{commit[:COMMIT]}{' (modified)' if commit and told.get('dirty') else ''}" or "not known",
+        )
+    return found
+
+
+def numbers_of(
+    handed: Handed, results: Path, page: Path, by: Mapping[str, Origin]
+) -> list[tuple[Origin, list[Number]]]:
+    """The values of each chapter, in the order of the values' names."""
+    return [
+        (origin, rows)
+        for stem, origin in by.items()
+        if (
+            rows := [
+                _number(value, results, page) for name, value in handed.values.items() if handed.of[name] == stem
+            ]
+        )
+    ]
+
+
+def drawn_of(drawn: Mapping[str, Drawn], results: Path, page: Path, by: Mapping[str, Origin]) -> list[Number]:
+    """Figures or tables, with their files."""
+    return [
+        Number(
+            one.name,
+            one.says,
+            len(one.runs),
+            _few(one.runs, results, page),
+            [(Path(file).suffix[1:].upper(), link(results / file, page)) for file in one.files],
+            origin=by.get(one.page),
+        )
+        for one in drawn.values()
+    ]
+
+
+def _number(value: Value, results: Path, page: Path) -> Number:
+    return Number(
+        value.name,
+        value.says,
+        len(value.runs),
+        _few(value.runs, results, page),
+        [(file, link(results / file, page) if ":" not in file else "") for file in value.files],
+        amounts.text(value, "interval"),
+        str(value.repeats) if value.repeats else "",
+        value.unit,
+        value.value if isinstance(value.value, str) else f"{value.value!r}",
+    )
+
+
+def _few(runs: Sequence[str], results: Path, page: Path) -> list[tuple[str, str]]:
+    return [(run, link(results / "runs" / run, page) + "/") for run in runs] if len(runs) <= FEW else []

@@ -1,0 +1,58 @@
+"""The built texts: PDFs that belong to this commit's sources and result sets, as the manifest of their build says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpc_utils.publish import ledger, manifest
+
+from .tree import ReleaseRefused
+
+BUILD = "paper/build"
+MANIFEST = f"{BUILD}/{manifest.FILE}"
+AGAIN = "`make paper` builds the texts anew"
+
+
+def read(root: Path, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """{path: content} of the built PDFs and their manifest; `files`: the commit's.
+
+    Raises:
+        ReleaseRefused: nothing was built, or a text is not of these sources and sets; a line a fault.
+    """
+    try:
+        told = manifest.read(root / BUILD)
+    except manifest.NoManifest as error:
+        raise ReleaseRefused(f"the texts are not built, {BUILD}/{error}: {AGAIN}") from None
+    if not told:
+        raise ReleaseRefused(f"the texts are not built, {MANIFEST} lists none: {AGAIN}")
+    if faults := [line for name, one in told.items() for line in _faults(root, files, name, one)]:
+        raise ReleaseRefused("\n".join(faults))
+    names = [manifest.FILE, *(one["file"] for one in told.values())]
+    return {f"{BUILD}/{name}": (root / BUILD / name).read_bytes() for name in names}
+
+
+def _faults(root: Path, files: Mapping[str, bytes], name: str, one: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        if manifest.of_file((root / BUILD / one["file"]).read_bytes()) != one["sha256"]:
+            yield f"{BUILD}/{one['file']} is not the file that the build of {name} wrote: {AGAIN}"
+    except OSError:
+        yield f"{BUILD}/{one['file']} is missing: {AGAIN}"
+    for path, digest in one["sources"].items():
+        if path not in files:
+            yield f"{name} was built from {path}, which is not in this commit: commit it, or {AGAIN}"
+        elif manifest.of_file(files[path]) != digest:
+            yield f"{name} was built from another {path} than this commit's: {AGAIN}"
+    for path, fingerprint in one["sets"].items():
+        if not any(own.startswith(f"{path}/") for own in files):
+            yield f"{name} draws on {path}, which is not in this commit: commit it, or take it out of paper/paper.toml"
+        elif _of_set(root / path) != fingerprint:
+            yield f"{name} was built on another state of {path} than this commit's: {AGAIN}"
+
+
+def _of_set(folder: Path) -> str | None:
+    try:
+        return manifest.of_set(folder)
+    except ledger.LedgerError:
+        return None

@@ -1,0 +1,154 @@
+"""Runs made again, and those that cannot be: real runs, and the committed ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import paths, provenance
+from hpc_utils.launch import rerun
+from hpc_utils.launch.rerun import CannotRerun
+from hpc_utils.records.folder import read_json
+
+from .conftest import TRAIN, Bench
+
+CORES = paths.reference() / "epyc-2core"
+REHEARSAL = paths.reference() / "rehearsal"
+
+
+def committed(results: Path, part: str) -> Path:
+    return sorted(path for path in (results / "runs").iterdir() if part in path.name)[0]
+
+
+def test_a_run_made_again_is_bit_equal_and_the_run_itself_stays(bench: Bench) -> None:
+    """From `hpc run` to `hpc verify`: the same notebook and seed; then one of its numbers is changed."""
+    notebook = bench.notebook(TRAIN)
+    assert bench.hpc("run", notebook, "-p", "parallel=none", "-p", "seed=3", "-p", "repeat=2").code == 0
+    run = bench.run
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    said = bench.hpc("verify", run.name, "--repeats", 2, "--notebook", notebook, "--json")
+    assert said.code in (0, 1, 4), said.err  # times are what they are
+    account = json.loads(said.out)
+    told = {one["quantity"]: one for one in account["judgements"]}
+    assert told["train_loss"]["verdict"] == "agree" and "bit-equal in 1 epoch of 2 runs" in told["train_loss"]["why"]
+    assert told["samples"]["verdict"] == told["steps"]["verdict"] == told["parameters"]["verdict"] == "agree"
+    assert told["throughput"]["then_runs"] == 1 and told["throughput"]["now_runs"] == 2
+    assert account["differences"] == [] and account["then"]["runs"] == [run.name]
+    kept = bench.results / "verify"
+    assert read_json(kept / f"{run.name}.json") == account
+    made = kept / run.name / "runs"
+    assert run.name in account["now"]["runs"], "number 2 of the same request, on the same hardware, has the same id"
+    assert {read_json(one / "run.json")["config"]["seed"] for one in made.iterdir()} == {3}
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert bench.runs == [run], "it was trained into a set of its own"
+
+    shutil.copytree(run, copy := bench.folder / "other" / "runs" / run.name)
+    header, row = (copy / "epochs.csv").read_text().splitlines()
+    cells = row.split(",")
+    cells[header.split(",").index("train_loss")] = "0.9"
+    (copy / "epochs.csv").write_text(f"{header}\n{','.join(cells)}\n")
+    said = bench.hpc("verify", copy, "--against", made.parent)
+    assert said.code == 1, said.out + said.err
+    assert "differ (not bit-equal; by " in said.out and "differ: at least one quantity differs" in said.out
+    refused = bench.hpc("verify", run, "--against", bench.results)
+    assert refused.code == 2 and "every run agrees with itself" in refused.err
+
+
+def test_a_run_that_fails_now_cannot_be_judged(bench: Bench) -> None:
+    notebook = bench.notebook(TRAIN)
+    assert bench.hpc("run", notebook, "-p", "parallel=none").code == 0
+    said = bench.hpc("verify", bench.run, "--repeats", 1, "--notebook", notebook, FAULT="raise", FAULT_RANK=0)
+    assert said.code == 2 and "did not end well" in said.err and "step three went wrong" in said.err
+    status = bench.run / "status.json"
+    status.write_text(json.dumps(read_json(status) | {"state": "stopped"}))
+    said = bench.hpc("verify", bench.run)
+    assert said.code == 2 and "not complete (stopped)" in said.err
+
+
+def test_a_run_is_found_by_its_id_its_end_or_its_folder(results: Path) -> None:
+    run = committed(CORES, "none1-fp32-b512-r1")
+    assert rerun.find(run.name) == rerun.find(run.name[-8:]) == rerun.find(str(run)) == run
+    assert rerun.find(run.name, paths.result_set("epyc-2core")) == run
+    with pytest.raises(CannotRerun, match=rf"no run .* in .*rehearsal; is it .*{run.name}"):
+        rerun.find(run.name[:-1])
+    with pytest.raises(CannotRerun, match=f"no run '{run.name}' in results/reference/rehearsal"):
+        rerun.find(run.name, paths.result_set("rehearsal"))
+    with pytest.raises(paths.NoResultSet, match=r"one of .*epyc-2core"):
+        paths.result_set("nowhere")
+    own = results / "runs" / run.name
+    shutil.copytree(run, own)
+    assert rerun.find(run.name) == own, "one's own results come first"
+
+
+def test_every_parameter_is_asked_for_as_it_was_whatever_the_defaults_are_now(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = committed(CORES, "ddp2-fp32-b512-r2")
+    request, then = rerun.again(run, 5), read_json(run / "run.json")
+    assert {name: value for name, value in then["config"].items() if name not in ("repeat", "batch_per_device")} == {
+        name: value
+        for name, value in request.config.model_dump().items()
+        if name in then["config"] and name not in ("repeat", "batch_per_device")
+    }
+    assert (request.config.repeat, request.config.seed, request.layout.ranks) == (5, 1, 2)
+    assert request.notebook == paths.notebooks() / "02_ddp.ipynb" and request.path.is_relative_to(results)
+    asked = read_json(run / "request.json")
+    unlike = asked["config"] | {"forgotten_knob": 3, "never_set": None}
+    copy = results / "runs" / run.name
+    shutil.copytree(run, copy)
+    (copy / "request.json").write_text(json.dumps(asked | {"config": unlike}))
+    with pytest.raises(CannotRerun, match=r"made with forgotten_knob=3, which this version .*b2de18d7979b"):
+        rerun.again(copy, 1)
+    (copy / "request.json").write_text(json.dumps(asked | {"notebook": "mine.ipynb"}))
+    with pytest.raises(CannotRerun, match=r"executed mine.ipynb, .* --notebook FILE"):
+        rerun.again(copy, 1)
+    (copy / "request.json").unlink()
+    with pytest.raises(CannotRerun, match="not started by hpc"):
+        rerun.again(copy, 1)
+
+
+@pytest.mark.parametrize(
+    ("part", "needs", "instead"),
+    [
+        ("ddp2x1-fp32-b16", "needs 2 nodes", "hpc submit links --cluster rehearsal --wait"),
+        ("ddp1-fp32-emulated", "was emulated", "hpc submit emulated --cluster rehearsal --wait"),
+    ],
+)
+def test_what_this_machine_cannot_do_is_said_with_the_way_that_can(
+    results: Path, part: str, needs: str, instead: str
+) -> None:
+    run = committed(REHEARSAL, part)
+    with pytest.raises(CannotRerun, match=needs) as refused:
+        rerun.again(run, 1)
+    assert f"HPC_RESULTS=again {instead}" in str(refused.value)
+    assert f"hpc verify {run.name} --against again" in str(refused.value)
+
+
+def test_a_gpus_run_needs_a_gpu_and_a_data_set_its_fetch(
+    results: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = results / "runs" / committed(CORES, "none1-fp32").name
+    shutil.copytree(committed(CORES, "none1-fp32"), run)
+    made = read_json(run / "run.json")
+    (run / "run.json").write_text(json.dumps(made | {"device": "cuda"}))
+    machine = provenance.hardware() | {"gpus": []}
+    monkeypatch.setattr(provenance, "hardware", lambda: machine)
+    with pytest.raises(CannotRerun, match=r"needs 1 GPU, and here is none; .*hpc submit STUDY --cluster NAME"):
+        rerun.again(run, 1)
+    monkeypatch.setenv("HPC_DATA", str(tmp_path / "nothing"))
+    with pytest.raises(Exception, match="hpc data fetch cifar10") as missing:
+        rerun.again(committed(REHEARSAL, "resnet18-cifar10-none1-fp32-b8"), 1)
+    assert missing.value.exit_code == 2
+
+
+def test_the_run_itself_is_never_written_to(results: Path) -> None:
+    run = committed(CORES, "none1-fp32")
+    with pytest.raises(CannotRerun, match="must stay as it is"):
+        rerun.execute(run, 1, CORES)
+    with paths.results_at(results / "x"):
+        assert paths.results() == results / "x"
+    assert os.environ["HPC_RESULTS"] == str(results)

@@ -1,0 +1,197 @@
+"""PDFs say what the result sets hand on, everywhere, and the same sources give the same bytes."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pypdf
+import pytest
+
+from .conftest import BIB, PAPER, ROOT, Paper
+
+
+def text(path: Path) -> str:
+    """What a PDF says, on one line."""
+    said = " ".join(page.extract_text() for page in pypdf.PdfReader(path).pages)
+    return re.sub(r"\s+", " ", said.replace("\u00a0", " ").replace("\u202f", " "))
+
+
+def test_text_has_values_in_every_form_and_place(paper: Paper) -> None:
+    paper.build()
+    said = text(paper.folder / "build/paper.pdf")
+    for part in (
+        "72.3 % [64.1, 80.7] of the ideal", "Two ranks reach 72.3 %, between 64.1 % and 80.7 %, in 3 repeats",
+        "A link gives 9.40 Gbit/s. What limits is communication", "9.40 Gbit/s (a single run)", "How efficient 4 runs are",
+        "efficiency 72.3 % [64.1, 80.7]", "{{this.is.code}}", "[1], [2, p. 3]", "Figure 1, Table 1, Section 1", "Table 2 shows",
+    ):  # fmt: skip
+        assert part in said
+
+
+def test_each_figure_and_table_says_its_source(paper: Paper) -> None:
+    paper.build()
+    said = text(paper.folder / "build/paper.pdf")
+    assert (
+        len(re.findall(r"Source: chapter 03_scaling, 4 runs, commit [0-9a-f]{7}\.", said)) == 3
+    )  # and of the typed table
+    assert "Source: chapter 03_scaling" in text(paper.folder / "build/slides.pdf")
+
+
+def test_the_colophon_says_what_it_took(paper: Paper) -> None:
+    paper.say("Elsewhere: {{rehearsal:strong.efficiency.2}}.")
+    paper.build("paper")
+    said = text(paper.folder / "build/paper.pdf")
+    for part in (
+        "Colophon", "Results: laptop", "Results: rehearsal", "PyTorch 2.13.0", "AMD EPYC (4 runs)", "Slurm jobs 7, 17, 19, 21",
+        "directly on the machine", "device-hours", "core-hours of processors", "energy not known: no counter",
+        "make paper", "Nothing is compared between the two sets.",
+    ):  # fmt: skip
+        assert part in said
+    for page in (paper.root / "sets").glob("*/values/*.json"):
+        fingerprint = re.search(r'"fingerprint": "([0-9a-f]{64})"\n}', page.read_text())
+        assert fingerprint[1][:12] in said
+
+
+def test_one_changed_value_changes_every_place(paper: Paper) -> None:
+    paper.hand_on(efficiency=0.712)
+    paper.build()
+    for name in ("paper", "slides", "numbers"):
+        said = text(paper.folder / f"build/{name}.pdf")
+        assert "71.2 %" in said
+        assert "72.3" not in said
+    for style in ("ieee", "acm"):
+        assert "72.3" not in (paper.folder / f"build/tex/{style}/paper.tex").read_text()
+
+
+def test_each_number_leads_to_its_row(paper: Paper) -> None:
+    paper.build()
+    rows = pypdf.PdfReader(paper.folder / "build/numbers.pdf").named_destinations
+    links = [
+        note.get_object()["/A"]["/URI"]
+        for page in pypdf.PdfReader(paper.folder / "build/paper.pdf").pages
+        for note in page.get("/Annots", [])
+        if "/A" in note.get_object()
+    ]
+    led = {link.partition("nameddest=")[2] for link in links if link.startswith("numbers.pdf#")}
+    assert led == {"number:laptop:strong.efficiency.2", "number:laptop:strong.runs", "number:laptop:link.bandwidth", "number:laptop:limits.what"}  # fmt: skip
+    assert led <= rows.keys()
+    said = text(paper.folder / "build/numbers.pdf")
+    assert "laptop:strong.efficiency.2 72.3 % [64.1, 80.7] Strong-scaling efficiency on two ranks." in said
+    assert "10 Gbit/s a setting of the experiments; paper/paper.md:" in said
+
+
+def test_the_list_of_numbers_may_end_a_document(paper: Paper) -> None:
+    toml = (paper.folder / "paper.toml").read_text()
+    paper.put(toml.replace('template = "paper"\n', 'template = "paper"\nnumbers = "within"\n'), "paper.toml")
+    paper.build("paper")
+    assert "Every number of this document" in text(paper.folder / "build/paper.pdf")
+
+
+def test_same_sources_same_bytes(paper: Paper, tmp_path: Path) -> None:
+    first = {path.name: path.read_bytes() for path in paper.build()}
+    shutil.copytree(paper.root, tmp_path / "elsewhere")
+    again = {path.name: path.read_bytes() for path in Paper(tmp_path / "elsewhere").build()}
+    assert first == again
+
+
+def test_slides_are_wide_and_one_for_each_heading(paper: Paper) -> None:
+    paper.build("slides")
+    pages = pypdf.PdfReader(paper.folder / "build/slides.pdf").pages
+    assert len(pages) == 3  # title, the slide, colophon
+    assert pages[1].mediabox.width / pages[1].mediabox.height == pytest.approx(16 / 9, rel=0.01)
+    assert "What limits" in pages[1].extract_text()
+
+
+@pytest.mark.parametrize("template", ["report", "proposal"])
+def test_one_column_templates(paper: Paper, template: str) -> None:
+    toml = (paper.folder / "paper.toml").read_text().replace('template = "paper"\n', f'template = "{template}"\n')
+    paper.put(toml, "paper.toml")
+    paper.build("paper")
+    assert "72.3 % [64.1, 80.7]" in text(paper.folder / "build/paper.pdf")
+
+
+def test_a_grid_table_and_a_picture_of_ones_own(paper: Paper) -> None:
+    shutil.copy(paper.root / "sets/laptop/figures/efficiency.png", paper.folder / "mine.png")
+    grid = "+-----------+------------------------------------+\n| a         | b                                  |\n"
+    grid += "+===========+====================================+\n| what      | {{laptop:strong.efficiency.2|low}} |\n"
+    grid += "+-----------+------------------------------------+\n\n: A grid. {#tbl:grid}\n"
+    paper.put(f'{PAPER}\n{grid}\nTable @tbl:grid.\n\n![Mine.](mine.png){{#fig:mine source="drawn by us"}}\n')
+    paper.build("paper")
+    said = text(paper.folder / "build/paper.pdf")
+    assert "what 64.1 %" in said
+    assert "Source: drawn by us." in said
+
+
+def test_claims_print_their_verdicts(paper: Paper) -> None:
+    paper.put(
+        '[efficient]\nsentence = "Two ranks reach at least {at_least}"\n'
+        'tests = [{ value = "laptop:strong.efficiency.2", at_least = 0.5 }]\n\n'
+        '[perfect]\nsentence = "Two ranks reach at least {at_least} of the ideal"\n'
+        'tests = [{ value = "laptop:strong.efficiency.2", at_least = 0.95 }]\n',
+        "claims.toml",
+    )
+    paper.put(f"{PAPER}\nWe say: {{{{claim:efficient}}}}.\n\n{{{{claims}}}}\n")
+    heard: list[str] = []
+    paper.build("paper", say=heard.append)
+    said = text(paper.folder / "build/paper.pdf")
+    assert "We say: Two ranks reach at least 50 % (the data support it: 72.3 % [64.1, 80.7]" in said
+    assert "the data refute it" in said
+    assert [line for line in heard if line.startswith("  does not hold: perfect: ")]
+
+
+def test_claims_that_name_nothing_are_faults(paper: Paper) -> None:
+    paper.put(
+        '[efficient]\nsentence = "It is"\ntests = [{ value = "strong.eficiency", at_least = 1.2 }]\n', "claims.toml"
+    )
+    paper.say("{{claim:efficient}}")
+    (fault,) = paper.faults()
+    assert fault.startswith("paper/claims.toml:1: efficient.tests.1: no chapter hands on 'strong.eficiency'")
+
+
+def test_the_command_says_faults_and_exits_with_two(paper: Paper) -> None:
+    """In a checkout that is not this one: `hpc paper` asks the working tree of the package."""
+    code = (
+        "import pathlib, sys; from hpc_utils import paths; from hpc_utils.cli import main; "
+        f"paths.root = lambda: pathlib.Path({str(paper.root)!r}); main(sys.argv[1:])"
+    )
+
+    def hpc(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code, "paper", *arguments], capture_output=True, text=True, timeout=120,
+            cwd=ROOT, env={**os.environ, "COLUMNS": "200"},
+        )  # fmt: skip
+
+    listed = hpc("--values", "strong.*")
+    assert "laptop:strong.efficiency.2 = 72.3 % [64.1, 80.7]" in listed.stdout.replace("\u00a0", " ")
+    assert "Strong-scaling efficiency on two ranks." in listed.stdout
+    done = hpc("--check")
+    assert (done.returncode, "nothing wrong" in done.stdout) == (0, True), done.stderr
+    assert not (paper.folder / "build").exists()
+    line = paper.say("72 %")
+    failed = hpc("paper")
+    assert failed.returncode == 2
+    assert f"paper/paper.md:{line}: '72 %' is typed by hand" in failed.stderr
+
+
+def test_what_the_bibliography_says_wrong_is_a_fault(paper: Paper) -> None:
+    paper.put(BIB + BIB, "references.bib")
+    assert any("stands twice in the bibliography" in fault for fault in paper.faults())
+
+
+def test_the_committed_sources_are_packed_with_their_templates() -> None:
+    from importlib import resources
+
+    names = {file.name for file in resources.files("hpc_utils.publish.documents").joinpath("templates").iterdir()}
+    assert {"paper.typ", "proposal.typ", "slides.typ", "report.typ", "common.typ", "ieee.tex", "acm.tex"} <= names
+
+
+def test_pictures_of_pages_have_ink(paper: Paper) -> None:
+    """A figure that was not found would leave its frame empty."""
+    paper.build("slides")
+    page = pypdf.PdfReader(io.BytesIO((paper.folder / "build/slides.pdf").read_bytes())).pages[1]
+    assert page["/Resources"].get("/XObject")

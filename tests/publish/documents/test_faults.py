@@ -1,0 +1,146 @@
+"""Everything wrong is said at once, each with its place, and a document with a fault leaves no PDF."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.publish.documents import project
+from hpc_utils.publish.documents.faults import DocumentError
+
+from .conftest import PAPER, TOML, Paper
+
+WRONG = [
+    ("{{strong.eficiency.2}}", "no value strong.eficiency.2: near are strong.efficiency.2"),
+    ("{{strong.efficiency.2}}", "value strong.efficiency.2 stands in several sets: write laptop:strong.efficiency.2 or "),
+    ("{{cloud:strong.efficiency.2}}", "no set 'cloud' in this document (it draws on laptop, rehearsal)"),
+    ("{{link.bandwidth|low}}", "it has no interval"),
+    ("{{link.bandwidth|percent}}", "no such form; there are value, interval"),
+    ("{{claim:bf16-speed}}", "no claim 'bf16-speed'"),
+    ("![A caption.](figure:eficiency)", "no figure eficiency: near are efficiency"),
+    ("![A caption.](table:rums)", "no table rums: near are runs"),
+    ('![A caption.](table:runs){columns="run_ids"}', "no column 'run_ids': did you mean run_id?"),
+    ("![](figure:efficiency)", "needs a caption"),
+    ("![A caption.](photo.png)", "no picture photo.png"),
+    ("![A caption.](figure:efficiency){#fig:eff}", "#fig:eff is given twice"),
+    ("text ![A caption.](figure:efficiency) text", "a figure stands in a paragraph of its own"),
+    ("Figure @fig:ef", "nothing is called #fig:ef: did you mean fig:eff?"),
+    ("As known [@amdal1967].", "no entry 'amdal1967' in the bibliography: did you mean amdahl1967?"),
+    ("It is 72 % faster.", "'72 %' is typed by hand"),
+    ("It is twice as fast.", "'twice as' is a quantity in words"),
+    ("Others reach [94 %]{.cited}.", "its sentence cites nothing"),
+    ("A <b>bold</b> word.", "raw html '</b>'"),
+    ("`#set text()`{=typst}", "raw typst"),
+    ("See \\cite{x}.", "'\\\\cite' looks like TeX"),
+    ("$x_{{link.bandwidth}}$", "stands in a formula"),
+    ("A rocket: \U0001f680", "no font at hand has U+1F680 ROCKET"),
+    ("A private \ue123 letter", "private character U+E123"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wrong(_made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """{line: its first fault} of a paper that says all of `WRONG`, each in a paragraph of its own; checked once."""
+    root = Path(shutil.copytree(_made, tmp_path_factory.mktemp("wrong") / "project"))
+    paper = Paper(root)
+    paper.put(PAPER + "".join(f"\n{sentence}\n" for sentence, _ in WRONG))
+    found: dict[int, str] = {}
+    for fault in paper.faults():
+        file, line, said = fault.split(":", 2)
+        assert file == "paper/paper.md"
+        found[int(line)] = found.get(int(line), "") + said
+    return found
+
+
+@pytest.mark.parametrize("place", range(len(WRONG)), ids=[message for _, message in WRONG])
+def test_a_fault_is_named_with_its_line(wrong: dict[int, str], place: int) -> None:
+    assert WRONG[place][1] in wrong[PAPER.count("\n") + 2 + 2 * place]
+
+
+def test_no_other_line_has_a_fault(wrong: dict[int, str]) -> None:
+    assert len(wrong) == len(WRONG)
+
+
+def test_the_usual_paper_has_none(paper: Paper) -> None:
+    assert paper.faults() == []
+
+
+def test_the_abstract_has_lines_too(paper: Paper) -> None:
+    paper.put(PAPER.replace("  ideal.\n", "  ideal, 72 % of it.\n"))
+    assert [fault.split(": ")[0] for fault in paper.faults()] == ["paper/paper.md:10"]
+
+
+def test_all_faults_come_at_once_and_the_other_document_is_built(paper: Paper) -> None:
+    paper.build()
+    paper.say("{{no.such}} and 72 %.")
+    with pytest.raises(DocumentError, match="2 faults in the documents") as raised:
+        paper.build()
+    assert len(raised.value.faults) == 2
+    assert raised.value.exit_code == 2
+    target = paper.folder / "build"
+    assert not (target / "paper.pdf").exists()
+    assert not (target / "tex/ieee/paper.tex").exists()
+    assert (target / "slides.pdf").exists()
+
+
+def test_a_changed_record_stops_the_build(paper: Paper) -> None:
+    records = next((paper.root / "sets/laptop/runs").glob("*/epochs.csv"))
+    records.write_text(records.read_text().replace("1", "2", 1))
+    assert any(
+        fault.startswith("paper/paper.toml:2: results laptop: ") and "hpc chapter" in fault
+        for fault in paper.faults()
+    )
+
+
+def test_a_figure_older_than_its_data_stops_the_build(paper: Paper) -> None:
+    (paper.root / "sets/laptop/figures/efficiency.csv").write_text("devices,efficiency\n1,1\n2,0.9\n")
+    assert any("efficiency.csv" in fault and "has changed" in fault for fault in paper.faults())
+
+
+def test_a_value_changed_by_hand_stops_the_build(paper: Paper) -> None:
+    page = paper.root / "sets/laptop/values/03_scaling.json"
+    page.write_text(page.read_text().replace("0.723", "0.923"))
+    assert any("was changed after its chapter wrote it" in fault for fault in paper.faults())
+
+
+def test_measuring_code_is_mixed_only_with_a_reason(paper: Paper) -> None:
+    digests = {
+        told["digest"]
+        for page in paper.root.glob("sets/*/values/*.json")
+        for told in json.loads(page.read_text())["runs"].values()
+    }
+    assert len(digests) > 1
+    paper.say("Elsewhere: {{rehearsal:strong.efficiency.2}}.")
+    paper.put(TOML.replace('mixed_digests = "Nothing', '# "Nothing'), "paper.toml")
+    (fault,) = paper.faults()
+    assert fault.startswith("paper/paper.toml:5: paper draws on runs of ")
+    assert "mixed_digests" in fault
+
+
+def test_front_matter_is_read_strictly(paper: Paper) -> None:
+    paper.put(PAPER.replace("keywords:", "keyword:"))
+    assert paper.faults() == ["paper/paper.md:7: unknown key 'keyword' in the front matter: did you mean keywords?"]
+    paper.put(PAPER.replace("title: A small study", "title: [unclosed"))
+    assert "the front matter is not YAML" in paper.faults()[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('template = "paper"', 'template = "poster"'), "template"),
+        (('sets = ["laptop"]', 'sets = ["labtop"]'), "no set 'labtop': did you mean laptop?"),
+        (('laptop = "sets', 'claim = "sets'), "cannot be an alias"),
+    ],
+)
+def test_paper_toml_is_read_strictly(paper: Paper, change: tuple[str, str], message: str) -> None:
+    paper.put(TOML.replace(*change), "paper.toml")
+    with pytest.raises(project.ProjectError, match=message):
+        paper.build()
+
+
+def test_an_unknown_document_is_named(paper: Paper) -> None:
+    with pytest.raises(project.ProjectError, match=r"no document .papers. in paper.toml: did you mean paper"):
+        paper.build("papers")

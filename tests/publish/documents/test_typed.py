@@ -1,0 +1,48 @@
+"""Numbers typed by hand are found in any disguise, and what is no result may stand."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpc_utils.publish.documents import source, typed
+
+REFUSED = [
+    "It is 72 % faster.", "It is 72% faster.", "It is 72&nbsp;&#37; more.", "It is &#55;2 percent more.",
+    "seventy-two percent of it", "two thirds of the time", "a third of the time", "twice as fast", "half the time",
+    "three times faster", "a tenfold gain", "72-fold", "an order of magnitude", "it halves the time", "two seconds later",
+    "３.５ s", "٧٢ %", "① %", "½ of it", "72\u200b%", "7**2** s", "10^5^ steps", "1e5 samples", "x8 faster", "3 × faster",
+    "a speed-up of 3.4", "reached 4812", "on 2 nodes", "12 of 16", "~5 ms", "8-bit", "5 h", "`72 %`", "in 2024 s",
+    "under-72 % load", "95 % of runs", "Section 3 %", "$72\\%$", "$x = 72$", "$0.72$", "$1{,}2\\times$", "$\\frac{72}{100}$",
+    "$72\\,\\mathrm{ms}$", "$\\approx 3$", "[a link of 72 %](https://example.org)", "**Bold 72 %**", "\"72 %\"",
+]  # fmt: skip
+MAY_STAND = [
+    "ResNet-18 on CIFAR-10 with bf16 on an H200.", "on 2026-11-22 and 22 November 2026, in 2024", "Sections 3 and 4",
+    "chapters 03 to 06; Figure 2a", "a 95 % interval and 90 % intervals", "[10 Gbit/s]{.setting}", "[94 %]{.cited} was found [@a].",
+    "{{a.b|interval}} faster", "$2(n-1)$, $N=1$, $E = T_1/(N T_N)$, $1 + d$", "PyTorch 2.13, CC BY 4.0 and CUDA 12.4",
+    "rank 0 and rank 1", "the `02_ddp` notebook with `p=8`", "run twice, on two nodes, in three repeats", "TRL 6, month 3 to 5",
+    "<https://doi.org/10.1145/12.5>", "the first (1) and the second (2)", "the 1st and 3D",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_refused(text: str) -> None:
+    assert typed.look(source.parse(text))[0]
+
+
+@pytest.mark.parametrize("text", MAY_STAND)
+def test_may_stand(text: str) -> None:
+    assert typed.look(source.parse(text))[0] == []
+
+
+def test_places_are_everywhere_that_text_is() -> None:
+    text = "# 1.5 s\n\n- 2.5 s\n\n> 3.5 s\n\n| 4.5 s | b |\n|---|---|\n| a | 5.5 s |\n\n![6.5 s](figure:a)\n\nx[^n]\n\n[^n]: 7.5 s\n"
+    found = {one.line: one.passage for one in typed.look(source.parse(text, first=10))[0]}
+    assert found == {10: "1.5 s", 12: "2.5 s", 14: "3.5 s", 16: "4.5 s", 18: "5.5 s", 20: "6.5 s", 24: "7.5 s"}
+
+
+def test_what_is_cited_needs_a_citation_in_its_sentence() -> None:
+    refused, said = typed.look(source.parse("Others reach [94 %]{.cited}. That is from elsewhere [@a]."))
+    assert [(one.passage, one.why) for one in refused] == [
+        ("94 %", "is called .cited, but its sentence cites nothing")
+    ]
+    assert [(one.passage, one.kind) for one in said] == [("94 %", "cited")]

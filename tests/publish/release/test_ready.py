@@ -1,0 +1,140 @@
+"""The checklist says of each item whether it holds, and what to do where it does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hpc_utils import paths
+from hpc_utils.cli import main
+from hpc_utils.publish.release import ReleaseRefused, ready
+from hpc_utils.publish.release.ready import FAILS, HOLDS, UNKNOWN, Item
+
+from .conftest import SET, build, commit
+
+
+def states(project: Path) -> dict[str, str]:
+    return {item.name: item.state for item in ready.items(project)}
+
+
+def test_a_small_project_may_be_released_but_is_no_version_1(project: Path) -> None:
+    found = ready.items(project)
+    assert [item.name for item in found if item.always and item.state != HOLDS] == []
+    assert ready.refused(found, "0.1.0") == []
+    assert len(ready.refused(found, "1.0.0")) == sum(item.state != HOLDS for item in found) > 3
+
+
+def test_unknown_counts_as_not_held() -> None:
+    found = [Item("tests pass", UNKNOWN, "nobody ran them"), Item("sizes", HOLDS, "", True)]
+    assert ready.refused(found, "0.9") == []
+    assert ready.refused(found, "1.0rc1") == ["tests pass (unknown), which 1.0rc1 needs: nobody ran them"]
+    assert ready.refused([Item("sizes", FAILS, "x", True)], "0.9") == ["sizes: x"]
+    with pytest.raises(ReleaseRefused, match="'one' is no version"):
+        ready.refused(found, "one")
+
+
+def test_tests_hold_for_the_commit_at_which_they_passed(project: Path) -> None:
+    assert states(project)["tests pass"] == UNKNOWN
+    passed = project / ready.PASSED
+    passed.write_text(json.dumps({"commit": commit_of(project)}))
+    assert states(project)["tests pass"] == HOLDS
+    (project / "README.md").write_text("another")
+    commit(project)
+    assert states(project)["tests pass"] == UNKNOWN
+
+
+def commit_of(project: Path) -> str:
+    from hpc_utils.publish.release.tree import head
+
+    return head(project).commit
+
+
+def test_a_study_counts_as_measured_on_gpus_if_all_its_runs_were(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready, "AIMS", ("laptop",))
+    assert states(project)["measured on GPUs"] == FAILS
+    runs = sorted((project / SET / "runs").glob("*/run.json"))
+    for path in runs[1:]:
+        path.write_text(path.read_text().replace('"device": "cpu"', '"device": "cuda"'))
+    commit(project)
+    assert states(project)["measured on GPUs"] == FAILS
+    runs[0].write_text(runs[0].read_text().replace('"device": "cpu"', '"device": "cuda"'))
+    commit(project)
+    assert states(project)["measured on GPUs"] == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("verdict", "now", "state"), [("agree", "b", HOLDS), ("agree", "a", FAILS), ("differ", "b", FAILS)]
+)
+def test_a_run_is_reproduced_if_it_agrees_on_other_hardware(
+    project: Path, verdict: str, now: str, state: str
+) -> None:
+    account = {"verdict": verdict} | {
+        side: {"provenance": {"hardware_id": own}} for side, own in (("then", "a"), ("now", now))
+    }
+    (project / SET / "verify").mkdir()
+    (project / SET / "verify/run.json").write_text(json.dumps(account))
+    commit(project)
+    assert states(project)["reproduced elsewhere"] == state
+
+
+def test_commands_are_tested_if_a_test_reads_their_page(project: Path) -> None:
+    (project / "REPRODUCE.md").write_text("x")
+    (project / "tests").mkdir()
+    (project / "tests/test_pages.py").write_text('PAGES = ("README.md",)\n')
+    commit(project)
+    told = {item.name: item for item in ready.items(project)}["commands are tested"]
+    assert told.why == "no test reads REPRODUCE.md: its commands may not work"
+    (project / "tests/test_pages.py").write_text('PAGES = ("README.md", "REPRODUCE.md")\n')
+    commit(project)
+    assert states(project)["commands are tested"] == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("bound", "state"), [("at_least = 0.5", HOLDS), ("at_least = 0.95", HOLDS), ("at_least = 0.72", FAILS)]
+)
+def test_claims_are_judged_when_the_data_decide_them_either_way(project: Path, bound: str, state: str) -> None:
+    (project / "paper/paper.toml").write_text(f'claims = "claims.toml"\n[sets]\nhere = "{SET}"\n')
+    (project / "paper/claims.toml").write_text(
+        f'[efficiency]\nsentence = "Two ranks are efficient."\ntests = [{{ value = "here:strong.efficiency.2", {bound} }}]\n'
+    )
+    commit(project)
+    assert states(project)["claims are judged"] == state
+
+
+def test_the_command_prints_the_list_and_what_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "root", lambda: project)
+    done = CliRunner().invoke(main, ["release", "--check"])
+    assert done.exit_code == 0, done.output
+    assert "  fails   measured on GPUs: no committed result set has" in done.output
+    assert "0.1.0 can be released\n1.0.0 is refused: " in done.output
+    (project / "README.md").write_text("changed")
+    done = CliRunner().invoke(main, ["release", "--check"])
+    assert done.exit_code == 1 and "0.1.0 is refused: 1 to mend" in done.output
+
+
+def test_the_command_packs_or_says_why_not(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "root", lambda: project)
+    done = CliRunner().invoke(main, ["release", "--output", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out/scaling-compendium-0.1.0.zip").exists()
+    build(project, b"%PDF-1.7 another")
+    (project / "paper/build/paper.pdf").unlink()
+    done = CliRunner().invoke(main, ["release", "--output", str(tmp_path / "out")])
+    assert done.exit_code == 2 and "paper/build/paper.pdf is missing" in done.output
+
+
+def test_the_page_names_every_item() -> None:
+    page = (paths.root() / "RELEASING.md").read_text()
+    source = (paths.root() / "hpc_utils/publish/release/ready.py").read_text()
+    import re
+
+    names = re.findall(r'\("([^"]+)", look\.', source)
+    assert len(names) == 14
+    assert [name for name in names if f"| {name} |" not in page] == []
+    assert [aim for aim in ready.AIMS if f"`{aim}`" not in page] == []
+    assert all((paths.studies() / f"{aim}.toml").exists() for aim in ready.AIMS)

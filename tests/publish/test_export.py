@@ -1,0 +1,92 @@
+"""One figure is given out with its data and source, in each format, and never when it is not what its chapter drew."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from hpc_utils import paths
+from hpc_utils.cli import main
+from hpc_utils.publish import export
+
+NAME = "laptop-efficiency"
+ELEMENT = "{http://www.w3.org/2000/svg}"
+
+
+def test_a_figure_comes_in_each_format_with_its_data_and_source(handed: Path, tmp_path: Path) -> None:
+    written = export.write(export.find(NAME, export.figures([handed])), tmp_path / "out")
+    assert [path.name for path in written] == [f"{NAME}.{kind}" for kind in ("pdf", "svg", "png", "csv", "json")]
+    pdf, svg, png, csv, source = written
+    assert pdf.read_bytes() == (handed / f"figures/{NAME}.pdf").read_bytes()
+    with Image.open(png) as image:
+        assert image.format == "PNG"
+    assert pd.read_csv(csv).efficiency.tolist() == [1, 0.7231]
+    told = json.loads(source.read_text())
+    assert (told["says"], told["notebook"]) == ("Efficiency over ranks.", "06_paper_figures")
+    assert set(told["runs"]) < {path.name for path in (handed / "runs").iterdir()}
+    assert told["measured at commits"] and told["files"].keys() == {
+        f"figures/{NAME}.{kind}" for kind in ("pdf", "png", "csv")
+    }
+    drawing = xml.etree.ElementTree.parse(svg).getroot()
+    assert drawing.tag == f"{ELEMENT}svg"
+    assert drawing.findtext(f"{ELEMENT}title") == "Efficiency over ranks."
+    assert len(drawing.findall(f".//{ELEMENT}path")) > 20, "lines and letters are drawn, not one picture"
+    assert not drawing.findall(f".//{ELEMENT}image")
+
+
+def test_only_what_is_asked_for_is_written_beside_data_and_source(handed: Path, tmp_path: Path) -> None:
+    written = export.write(export.find(NAME, export.figures([handed])), tmp_path, ["png", "png"])
+    assert (
+        sorted(path.suffix for path in written)
+        == [".csv", ".json", ".png"]
+        == sorted(p.suffix for p in tmp_path.iterdir() if p.is_file())
+    )
+
+
+def test_an_unknown_figure_names_near_ones(handed: Path) -> None:
+    with pytest.raises(export.CannotExport, match=f"'laptop-eficiency': did you mean {NAME}"):
+        export.find("laptop-eficiency", export.figures([handed]))
+
+
+def test_of_two_sets_with_one_name_the_set_is_asked_for(handed: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.symlink_to(handed)
+    both = export.figures([handed, other])
+    with pytest.raises(export.CannotExport, match=f"write results:{NAME} or other:{NAME}"):
+        export.find(NAME, both)
+    assert export.find(f"other:{NAME}", both).folder == other
+
+
+def test_a_figure_that_was_changed_since_is_not_given_out(handed: Path, tmp_path: Path) -> None:
+    figure = export.find(NAME, export.figures([handed]))
+    csv = handed / f"figures/{NAME}.csv"
+    csv.write_text(csv.read_text().replace("0.7231", "0.9"))
+    with pytest.raises(
+        export.CannotExport, match=r"figures/laptop-efficiency\.csv is not as 06_paper_figures wrote it"
+    ):
+        export.write(figure, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_format_is_refused(handed: Path, tmp_path: Path) -> None:
+    with pytest.raises(export.CannotExport, match=r"no format 'jpeg': .*png"):
+        export.write(export.find(NAME, export.figures([handed])), tmp_path, ["jpeg"])
+
+
+def test_the_command_lists_and_writes(handed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "root", lambda: tmp_path / "clone")
+    listed = CliRunner().invoke(main, ["export", "--list"])
+    assert re.search(rf"^results:{NAME}  Efficiency over ranks\.$", listed.output, re.M)
+    done = CliRunner().invoke(main, ["export", NAME, "--format", "pdf", "--output", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / f"out/{NAME}.pdf").exists() and not (tmp_path / f"out/{NAME}.png").exists()
+    assert CliRunner().invoke(main, ["export", "nothing"]).exit_code == 2
+    assert CliRunner().invoke(main, ["export"]).exit_code == 2
+    assert "one of" in CliRunner().invoke(main, ["export", NAME, "--results", "nowhere"]).output

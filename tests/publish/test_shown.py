@@ -1,0 +1,43 @@
+"""A figure that is handed on stands in the notebook once, by its name and with words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from matplotlib import pyplot as plt
+from nbformat.v4 import new_code_cell, new_notebook
+
+from hpc_utils.publish import chapters, shown
+
+CELL = """
+import pandas as pd
+from matplotlib import pyplot as plt
+from hpc_utils import records
+from hpc_utils.publish.ledger import Ledger
+
+ledger = Ledger("figures", records.load().runs)
+for name in ("first", "second"):
+    figure, axes = plt.subplots(figsize=(1, 1))
+    ledger.figure(figure, name, data=pd.DataFrame(), says=f"The {name} one.")
+"""
+
+
+def test_each_figure_is_shown_once_by_its_name(result_set: Path, tmp_path: Path) -> None:
+    notebook = new_notebook(cells=[new_code_cell(CELL)])
+    notebook.metadata.kernelspec = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    nbformat.write(notebook, tmp_path / "figures.ipynb")
+    executed = nbformat.read(chapters.execute(tmp_path / "figures.ipynb", tmp_path / "out.ipynb"), as_version=4)
+    outputs = executed.cells[0].outputs
+    assert [output.metadata["image/png"] for output in outputs] == [
+        {"alt": f"The {name} one.", "figure": name} for name in ("first", "second")
+    ]
+    assert all("image/png" in output.data for output in outputs)
+
+
+def test_outside_a_notebook_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    figure = plt.figure()
+    shown.show(figure, "first", "The first one.")
+    assert capsys.readouterr().out == "" and plt.fignum_exists(figure.number)
+    plt.close(figure)

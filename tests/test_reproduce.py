@@ -1,0 +1,138 @@
+"""Every command of REPRODUCE.md is executed, in a folder of its own: the long ones in `make soak`, on one repeat."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import paths, records
+
+from . import test_readme
+from .test_readme import HPC, ROOT, make, need_mirror
+
+TEXT = (ROOT / "REPRODUCE.md").read_text()
+BLOCKS = re.findall(r"^```([^\n]*)\n(.*?)^```$", TEXT, re.M | re.S)
+FETCH = "hpc data fetch cifar10"
+EXECUTED_THERE = {"make study", "make test"}  # by tests/test_readme.py, as they stand
+
+
+def commands(fence: str) -> list[str]:
+    lines = [line.partition("#")[0].strip() for kind, block in BLOCKS if kind == fence for line in block.splitlines()]
+    return [line for line in lines if line and line not in EXECUTED_THERE]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where a reader works, in place of the clone: the committed sets beside results that are empty."""
+    folder = tmp_path_factory.mktemp("desk")
+    (folder / "results").mkdir()
+    (folder / "results/reference").symlink_to(paths.reference())
+    with tempfile.TemporaryDirectory(prefix="hpc-") as clusters:  # short: sockets lie in it
+        (folder / "clusters").symlink_to(clusters)
+        yield folder
+        subprocess.run([*HPC, "cluster", "down"], env=test_readme.environment(folder), check=False, timeout=60)
+
+
+def execute(desk: Path, command: str, timeout: float) -> subprocess.CompletedProcess:
+    environment = test_readme.environment(desk)
+    done = subprocess.run(command.split(), cwd=desk, env=environment, capture_output=True, text=True, timeout=timeout)
+    if not command.startswith("hpc verify"):
+        assert done.returncode == 0, done.stdout + done.stderr
+    else:
+        require_learned(desk, command.split()[2], done)
+    return done
+
+
+def require_learned(desk: Path, run: str, done: subprocess.CompletedProcess) -> None:
+    """What was verified was computed and learned as before; times are the machine's, here and now."""
+    assert done.returncode in (0, 1, 4), done.stdout + done.stderr
+    (path,) = (desk / "results/verify").glob(f"*{run}*.json")
+    account = json.loads(path.read_text())
+    times = ("throughput", "step_p50")
+    told = {one["quantity"]: one for one in account["judgements"] if one["quantity"] not in times}
+    told = {name: one["verdict"] for name, one in told.items() if not name.startswith("peak ")}
+    assert {"samples", "steps", "parameters", "train_loss"} <= set(told)
+    assert set(told.values()) == {"agree"}, account["judgements"]
+
+
+@pytest.mark.parametrize("command", commands("sh"))
+def test_the_command_works(command: str, desk: Path) -> None:
+    if command == FETCH:
+        need_mirror("CIFAR-10")
+    if command.startswith("make "):
+        done = make(desk, *command.split()[1:])
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Nothing to be done" not in done.stdout and "up to date" not in done.stdout, "no such target"
+    else:
+        execute(desk, command, 280)
+
+
+def test_chapters_on_committed_records_give_the_committed_values(desk: Path) -> None:
+    """After the commands above: nothing was measured, so nothing may differ but who analysed it."""
+    (again,) = re.findall(r"cp -r results/reference/(\S+) again", TEXT)
+    (chapter,) = re.findall(r"hpc chapter (\S+) --results again", TEXT)
+    if not (desk / "again/values").exists():
+        pytest.skip("the commands were not run (selected by hand?)")
+    ours, theirs = (
+        json.loads((folder / "values" / f"{chapter}.json").read_text())
+        for folder in (desk / "again", paths.reference() / again)
+    )
+    for part in ("values", "runs", "files"):
+        assert ours[part] == theirs[part], part
+
+
+@pytest.fixture(scope="module")
+def cifar10(desk: Path) -> None:
+    need_mirror("CIFAR-10")
+    execute(desk, FETCH, 280)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("command", commands("sh long"))
+def test_the_long_command_works(command: str, desk: Path, cifar10: None, request: pytest.FixtureRequest) -> None:
+    if "cluster" in command or "--against" in command:
+        request.getfixturevalue("slurm_installed")
+        if os.geteuid():
+            pytest.skip("links can be limited with root only")
+    execute(desk, once(command, desk), 3500)
+
+
+def once(command: str, desk: Path) -> str:
+    """The command with its study's file made one of a single repeat, as the page says."""
+    match = re.match(r"hpc (?:study run|submit) (\S+)", command)
+    if not match:
+        return command
+    copy = desk / f"{match[1]}.toml"
+    text, changed = re.subn(r"^repeats = \d+", "repeats = 1", (paths.studies() / copy.name).read_text(), flags=re.M)
+    assert changed == 1, copy.name
+    copy.write_text(text)
+    return command.replace(f" {match[1]}", f" {copy.name}", 1)
+
+
+@pytest.mark.soak
+def test_the_long_commands_leave_complete_runs(desk: Path) -> None:
+    found = records.load(desk / "results")
+    if found.runs.empty:
+        pytest.skip("the commands were not run (selected by hand?)")
+    assert not found.refused and not found.unfinished
+    assert {"optimization-cpu", "optimization-resnet-cpu", "sensitivity-cpu"} <= {
+        path.stem for path in (desk / "results/studies").glob("*.json")
+    }
+
+
+def test_nothing_on_the_page_is_left_out() -> None:
+    assert {kind for kind, _ in BLOCKS} == {"sh", "sh long", ""}
+    assert {line.split()[1] for line in EXECUTED_THERE} <= set(test_readme.MAKE)
+    apart = [line for kind, block in BLOCKS if not kind for line in block.splitlines()]
+    assert all(line.startswith("git ") or " NAME" in line for line in apart), "what could be executed must be"
+    inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", TEXT, flags=re.M | re.S))
+    sets = {path.name for path in paths.reference().iterdir()}
+    assert sets <= set(inline), "each committed set has its section"
