@@ -22,13 +22,14 @@ class Configuration:
     Attributes:
         name: of its series, and of what else tells it from the series' others, in small letters, digits and dashes.
         what: it in words.
-        runs: ids of its profiled runs, a repeat each. plain: throughput (samples/s) of the same without profile, by run id.
+        runs: ids of its profiled runs, a repeat each.
+        plain: of the same without profile, by repeat, the run's id and its throughput (samples/s).
     """
 
     name: str
     what: str
     runs: tuple[str, ...]
-    plain: Mapping[str, float]
+    plain: Mapping[int, tuple[str, float]]
 
 
 def configurations(runs: pd.DataFrame, asked: Iterable[Mapping[str, Any]]) -> list[Configuration]:
@@ -45,10 +46,11 @@ def configurations(runs: pd.DataFrame, asked: Iterable[Mapping[str, Any]]) -> li
     for run, one in asked.items():
         if pd.notna(known.profile[run]):
             watched.setdefault(_key(one, REPEATS), []).append(run)
-    plain: dict[str, dict[str, float]] = {}
+    plain: dict[str, dict[int, tuple[str, float]]] = {}
     for run, one in asked.items():
         if pd.isna(known.profile[run]):
-            plain.setdefault(_key(one, REPEATS + WATCHING), {})[run] = float(known.throughput[run])
+            own = plain.setdefault(_key(one, REPEATS + WATCHING), {})
+            own[int(known["repeat"][run])] = run, float(known.throughput[run])
     first = {key: asked[own[0]] for key, own in watched.items()}
     names = _names(list(first.values()))
     return [

@@ -12,8 +12,8 @@ def asked(run: str, series: str, ranks: int = 1, **parameters: object) -> dict:
 
 
 def runs(*studied: dict, also: tuple[str, ...] = ()) -> pd.DataFrame:
-    rows = [{"run_id": one["run_id"], "profile": one["parameters"]["profile"]} for one in studied]
-    rows += [{"run_id": run, "profile": "torch"} for run in also]
+    told = [(one["run_id"], one["parameters"]) for one in studied] + [(run, {"profile": "torch"}) for run in also]
+    rows = [{"run_id": run, "profile": one["profile"], "repeat": one.get("repeat", 1)} for run, one in told]
     same = {"workload": "cnn", "dataset": "digits", "precision": "fp32", "world_size": 1, "global_batch": 8}
     return pd.DataFrame(rows).assign(**same, throughput=[100.0 + number for number in range(len(rows))])
 
@@ -28,7 +28,7 @@ def test_repeats_belong_together_and_to_their_plain_runs() -> None:
     ]
     (one,) = configurations(runs(*studied), studied)
     assert (one.name, one.runs) == ("slow", ("a1", "a2"))
-    assert dict(one.plain) == {"b1": 102.0, "b2": 103.0}, "another loader is another configuration"
+    assert dict(one.plain) == {1: ("b1", 102.0), 2: ("b2", 103.0)}, "another loader is another configuration"
     assert one.what == "slow: cnn on digits, fp32, 1 rank, 8 samples a step"
 
 

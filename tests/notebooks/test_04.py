@@ -39,7 +39,7 @@ def test_real_profiles_come_to_their_verdicts(executed, tmp_path):  # noqa: F811
 
 
 def test_our_own_runs_come_to_verdicts_and_say_whether_their_advice_helped(executed, tmp_path):  # noqa: F811
-    text, figures = executed(OWN, CHAPTER, examples=str(tmp_path / "none"))
+    _, figures = executed(OWN, CHAPTER, examples=str(tmp_path / "none"))
     assert {"profiling-items", "profiling-small-steps", "profiling-steps", "profiling-promises"} <= figures
     assert not {"profiling-eight", "profiling-roofline"} & figures, (
         "of others' profiles nothing is drawn without them"
@@ -51,4 +51,5 @@ def test_our_own_runs_come_to_verdicts_and_say_whether_their_advice_helped(execu
     assert values["profile.resnet.verdict"].value == "compute-bound"
     gain = values["profile.items.gain.batches"]
     assert gain.repeats == 5 and len(gain.runs) == 10 and gain.low > 1
+    assert values["profile.items.gain.batches.told"].value == "faster"
     assert freshness.faults(OWN) == []

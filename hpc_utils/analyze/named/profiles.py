@@ -129,15 +129,28 @@ def of_configuration(
 
 
 def measured_gain(
-    name: str, other: str, before: Mapping[str, float], after: Mapping[str, float], *, change: str, what: str
+    name: str,
+    other: str,
+    before: Mapping[int, tuple[str, float]],
+    after: Mapping[int, tuple[str, float]],
+    *,
+    change: str,
+    what: str,
 ) -> list[Value]:
-    """`profile.<name>.gain.<other>`: throughput with `change` over that without, of runs that no profiler watched.
+    """`profile.<name>.gain.<other>`: throughput with `change` over that without, of runs that no profiler watched; and
+    `...told`: whether that is faster or slower, as far as the interval tells. Nothing without a repeat of both.
 
-    `before`, `after`: samples/s by run id.
+    `before`, `after`: run id and samples/s by repeat. Ratios are formed within a repeat, whose runs lie closest in time, and
+    the median of them is told.
     """
-    told = _Teller(name, what, runs=(*before, *after))
-    estimate = stats.ratio(list(after.values()), list(before.values()))
-    told.say(f"gain.{other}", estimate.value, "ratio", f"Measured throughput {change} over that without", estimate)
+    pairs = [(before[repeat], after[repeat]) for repeat in sorted(before.keys() & after.keys())]
+    if not pairs:
+        return []
+    told = _Teller(name, what, runs=tuple(run for pair in pairs for run, _ in pair))
+    found = stats.median([faster / slower for (_, slower), (_, faster) in pairs])
+    told.say(f"gain.{other}", found.value, "ratio", f"Measured throughput {change} over that without", found)
+    words = "faster" if found.low > 1 else "slower" if found.high < 1 else "not told from no change"
+    told.say(f"gain.{other}.told", words, "text", f"Whether training is faster or slower {change}")
     return told.values
 
 

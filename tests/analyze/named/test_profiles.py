@@ -109,11 +109,30 @@ def test_own_devices_are_told_by_their_profile_in_the_set(tmp_path: Path) -> Non
     assert values[0].files == ("runs/a/profile/rank0.trace.json.gz", "runs/a/profile/rank1.trace.json.gz")
 
 
-def test_a_measured_gain_is_a_ratio_with_its_runs() -> None:
-    before, after = {"a": 100.0, "b": 110.0, "c": 105.0}, {"d": 210.0, "e": 200.0, "f": 220.0}
-    (gain,) = profiles.measured_gain("items", "batches", before, after, change="with whole batches", what="items")
-    assert gain.name == "profile.items.gain.batches" and gain.value == pytest.approx(2.0)
-    assert gain.low < 2 < gain.high and gain.repeats == 3 and gain.runs == tuple("abcdef")
+def side(word: str, *throughputs: float) -> dict[int, tuple[str, float]]:
+    return {repeat: (f"{word}{repeat}", one) for repeat, one in enumerate(throughputs, 1)}
+
+
+def gained(before: dict, after: dict) -> list:
+    return profiles.measured_gain("items", "batches", before, after, change="with whole batches", what="items")
+
+
+def test_a_measured_gain_is_told_within_repeats_with_its_runs() -> None:
+    # The machine is three times as slow in the second repeat, and the change gives a factor of two in each.
+    before, after = side("a", 100, 33, 104, 97), side("b", 202, 66, 207, 195)
+    gain, words = gained(before, after)
+    assert gain.name == "profile.items.gain.batches" and gain.value == pytest.approx(2.0, abs=0.02)
+    assert 1.9 < gain.low < 2 < gain.high < 2.1 and gain.repeats == 4
+    assert gain.runs == ("a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4")
+    assert (words.name, words.value) == ("profile.items.gain.batches.told", "faster")
+    assert gained(after, before)[1].value == "slower"
+
+
+def test_what_repeats_do_not_tell_is_said() -> None:
+    before = side("a", 100, 100, 100)
+    assert gained(before, side("b", 210))[1].value == "not told from no change", "a single repeat of both"
+    assert gained(before, side("b", 210, 60, 150))[1].value == "not told from no change"
+    assert gained(before, {4: ("b4", 210.0)}) == []
 
 
 def test_a_watched_gain_is_told_by_the_mean_and_the_median_step() -> None:
