@@ -55,10 +55,11 @@ def decide(value: Value, bound: Bound, min_repeats: int, without_interval: bool 
         return verdict, ""
     if 0 < value.repeats < min_repeats:
         return TOO_FEW, f"{value.repeats} repeat{'s' if value.repeats > 1 else ''} of at least {min_repeats}"
+    if bound.kind != "is" and not value.has_interval:
+        return verdict, ""  # whoever says the value says that
     if verdict == UNDECIDED and bound.kind != "is":
-        return verdict, "no interval" if not value.has_interval else "the bound lies in the interval"
-    said = [f"{value.repeats} repeats"] if value.repeats else []
-    return verdict, ", ".join([*said, "a number without an interval"] if without_interval else said)
+        return verdict, "the bound lies in the interval"
+    return verdict, f"{value.repeats} repeats" if value.repeats else ""
 
 
 def _number(value: Value, bound: Bound, without_interval: bool) -> str:

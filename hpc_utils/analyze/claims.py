@@ -212,14 +212,16 @@ def judge(
 
 
 def plain(value: Value) -> str:
-    """`1.36 [1.25, 1.48]`, `72 % [64 %, 81 %]`, or a text as it is."""
+    """`1.36 [1.25, 1.48]`, `72 % [64 %, 81 %]`, `4.6 % (5 repeats, no interval)`, or a text as it is."""
 
     def amount(number: float) -> str:
         return f"{100 * number:.3g} %" if value.unit == "share" else f"{number:.3g}"
 
     if isinstance(value.value, str):
         return value.value
-    ends = f" [{amount(value.low)}, {amount(value.high)}]" if value.has_interval else ""
+    ends = f" ({value.repeats} repeats, no interval)" if value.repeats else ""
+    if value.has_interval:
+        ends = f" [{amount(value.low)}, {amount(value.high)}]"
     unit = "" if value.unit in ("share", "ratio", "count", "") else f" {value.unit}"
     return amount(value.value) + unit + ends
 

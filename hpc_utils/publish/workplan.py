@@ -149,7 +149,7 @@ def gantt(plan: Plan) -> Figure:
     import matplotlib.pyplot as plt
 
     rows = len(plan.package)
-    fig, ax = plt.subplots(figsize=(style.PAGE, 0.75 + 0.3 * (rows + 1)))
+    fig, ax = plt.subplots(figsize=(style.PAGE, 0.6 + 0.24 * (rows + 1)))
     for row, one in enumerate(plan.package):
         ax.barh(row, one.months, left=one.start - 1, height=0.55, color=style.COLOURS["fp32"], zorder=2)
         effort = f"{one.effort_pm:g} pm"

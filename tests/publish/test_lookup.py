@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import nbformat
 import pytest
@@ -195,6 +195,16 @@ def test_a_run_s_address_opens_it(bound: Path, tmp_path: Path) -> None:
     assert seen["open"] == f"run-{run}" and seen["focus"] == f"More about {run}"
     assert seen["closed"] and seen["number"] == "number-study.runs"
     assert seen["again"] == [24, f"run-{run}"]  # what hid it is taken back
+
+
+def test_a_run_s_name_breaks_neither_page_nor_address(handed: Path, tmp_path: Path) -> None:
+    run = 'a "b" <i>#c?d%41</script>'.replace("/", "")
+    (handed / "runs" / run).mkdir()
+    page = chapters.bind(handed)
+    row = BeautifulSoup(page.read_text(), "html.parser").find(id=f"run-{run}")
+    assert (page.parent / unquote(row.a["href"])).samefile(handed / "runs" / run)
+    script = 'seen.open = document.querySelector("#runs tr.more").previousElementSibling.id'
+    assert tried(page, tmp_path / "profile", script, f"#run-{quote(run)}") == {"open": f"run-{run}"}
 
 
 def test_numbers_sort_within_their_chapters_by_what_they_are(handed: Path, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from . import fonts, outputs, project, sets, source, typst
 from .faults import DocumentError, Fault, Faults
-from .fill import Around, Filled, fill
+from .fill import fill
+from .filled import Around, Filled
 from .project import DocumentEntry
 from .workshop import Workshop
 

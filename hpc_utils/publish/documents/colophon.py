@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_utils.analyze import spent
@@ -14,7 +16,7 @@ from .sets import SHORT, Found, ResultSet, Sets
 if TYPE_CHECKING:
     import pandas as pd
 
-REPORT = "../../results/report/index.html"
+REPORT = "report/index.html"  # of a result set
 
 
 def rows(
@@ -97,8 +99,11 @@ def _took(one: ResultSet, runs: pd.DataFrame) -> str:
     return ", ".join(parts)
 
 
-def numbers(values: Iterable[Found]) -> list[dict[str, Any]]:
-    """A row a value: what it is, with its interval, and where it can be followed to."""
+def numbers(values: Iterable[Found], folders: Mapping[str, Path], target: Path) -> list[dict[str, Any]]:
+    """A row a value: what it is, with its interval, and where it can be followed to, from a PDF in `target`.
+
+    `folders`: of the result sets, by alias.
+    """
     return [
         {
             "name": one.full,
@@ -106,10 +111,18 @@ def numbers(values: Iterable[Found]) -> list[dict[str, Any]]:
             "said": amounts.text(one.what, "interval"),
             "says": one.what.says,
             "basis": _basis(one),
-            "report": f"{REPORT}#number-{one.what.name}",
+            "links": [
+                ["executed chapter", _link(folders[one.alias] / one.page["executed"], target)],
+                ["report", _link(folders[one.alias] / REPORT, target) + f"#number-{one.what.name}"],
+            ],
         }
         for one in values
     ]
+
+
+def _link(file: Path, target: Path) -> str:
+    """Its address from `target`."""
+    return Path(os.path.relpath(file, target)).as_posix()
 
 
 def _basis(one: Found) -> str:

@@ -3,57 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 from hpc_utils import strict
 from hpc_utils.publish import amounts
 
 from .drawings import Drawing, drawn, table
 from .faults import Faults
+from .filled import Around, Filled
 from .marks import MARK, Mark, number, restore
-from .sets import Found, Sets, UnknownName
+from .sets import UnknownName
 from .sets import source as together
 from .source import Part, Source, parse
 from .tree import Node, para, plain, replaced, walk, words
-from .typed import Allowed, look
+from .typed import look
 
 _COMMENT = re.compile(r"<!--.*-->\s*$", re.S)
 _TEX = re.compile(r"\\[A-Za-z]+")
 
 
-@dataclass
-class Filled:
-    """A document ready for a writer.
-
-    Its nodes are pandoc's, and ours: Value {text, full}, Refer {key}, Quote {keys, prose}, Drawing {drawing}.
-    """
-
-    source: Source
-    words: dict[str, list[Node]] = field(default_factory=dict)
-    body: list[Node] = field(default_factory=list)
-    values: dict[str, Found] = field(default_factory=dict)  # by full name, in order of appearance
-    drawings: list[Drawing] = field(default_factory=list)
-    said: list[Allowed] = field(default_factory=list)
-    cited: set[str] = field(default_factory=set)
-    claims: set[str] = field(default_factory=set)
-
-    @property
-    def used(self) -> list[Found]:
-        """Everything from the result sets that stands in it."""
-        return [*self.values.values(), *(one.found for one in self.drawings if one.found)]
-
-
-@dataclass(frozen=True)
-class Around:
-    """What a source may refer to. `claims`: {name: its sentence and verdict in Markdown}, in their order."""
-
-    sets: Sets
-    claims: Mapping[str, str]
-    rests_on: Mapping[str, tuple[str, ...]]
-    citations: frozenset[str]
-    folder: Any  # of the source: a picture of one's own lies beside it
+PLAIN = ("short", "keywords", "call", "acronym", "note")  # of the front matter: text without values
 
 
 def fill(source: Source, around: Around, faults: Faults) -> Filled:
@@ -78,6 +46,9 @@ class _Filler:
             for one in typed:
                 advice = "cite it there: [@key]" if "cites" in one.why else _advice(one.passage, one.why)
                 self.fault(one.line, f"{one.passage!r} {one.why}: {advice}")
+        for key in PLAIN:
+            for one in look(parse(str(self.source.front.get(key) or "")))[0]:
+                self.fault(1, f"{one.passage!r} in `{key}` {one.why}: leave it out")
         for name, part in self.source.words.items():
             self.filled.words[name] = self._part(part)
         self.filled.body = self._part(self.source.body)
@@ -122,6 +93,8 @@ class _Filler:
             inlines, classes = words(said.removesuffix("{-}").strip()), [*classes, "unnumbered"]
         if plain(inlines).strip().lower() in ("references", "bibliography"):
             return []
+        if MARK.search(label) or re.search("[\ue000-\uf8ff]", label):
+            label = ""  # it was made from a heading with a value
         if label:
             self.labels.setdefault(label, block["line"])
         return [{**block, "c": [level, [label, classes, attributes], inlines]}]
@@ -201,6 +174,8 @@ class _Filler:
             self.fault(
                 node["line"], f"{tex[0]!r} looks like TeX: a source is Markdown alone; code stands in `backticks`"
             )
+        if "{{" in text or "}}" in text:
+            self.fault(node["line"], "a value's braces are open, or more than one line apart: {{its.name}}")
         if not MARK.search(text):
             return None
         nodes, at = [], 0

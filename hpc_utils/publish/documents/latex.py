@@ -14,7 +14,7 @@ from hpc_utils.records import atomic
 
 from .drawings import Drawing
 from .faults import Faults
-from .fill import Filled
+from .filled import Filled
 from .fonts import named
 from .tree import Node, para, plain, raw, replaced
 from .writer import around, convert

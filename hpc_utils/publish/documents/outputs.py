@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from hpc_utils.records import atomic
 
 from . import colophon, latex, project, source, typst
 from .faults import DocumentError, Faults
-from .fill import Around, Filled
+from .filled import Around, Filled
+from .reading import SAID
+from .sets import Found
 from .tree import plain
-from .typed import SAID
 from .workshop import Workshop
 
 NUMBERS = "numbers"
@@ -54,7 +56,7 @@ def _meta(workshop: Workshop, name: str, filled: Filled, around: Around) -> dict
         "keywords": [str(word) for word in (keywords if isinstance(keywords, list) else [keywords])],
         "facts": [str(front[key]) for key in ("call", "acronym", "version", "date", "note") if front.get(key)],
         "colophon": rows,
-        "numbers": colophon.numbers(filled.values.values()) if entry.numbers == "within" else [],
+        "numbers": _rows(workshop, filled.values.values()) if entry.numbers == "within" else [],
     }
 
 
@@ -74,11 +76,9 @@ def numbers(workshop: Workshop, done: dict[str, Filled]) -> list[Path]:
     for name, filled in done.items():
         new = [one for full, one in filled.values.items() if full not in seen]
         seen.update(filled.values)
-        said = sorted(
-            {(f"{one.passage}", f"{SAID[one.kind]}; {filled.source.file}:{one.line}") for one in filled.said}
-        )
+        said = _said(filled)
         if new or said:
-            parts.append({"title": name, "numbers": colophon.numbers(new), "said": said})
+            parts.append({"title": name, "numbers": _rows(workshop, new), "said": said})
     lead = "Each number of the documents: its name, value with 95 % interval, what it is, and what it rests on. A number stands "
     lead += "with the first document that uses it."
     meta = {"title": "Every number, and where it comes from", "short": "Every number", "authors": [], "keywords": [],
@@ -91,6 +91,22 @@ def numbers(workshop: Workshop, done: dict[str, Filled]) -> list[Path]:
     if pdf is None:
         raise DocumentError(faults.found)
     return [_placed(workshop, NUMBERS, pdf, done)]
+
+
+def _rows(workshop: Workshop, values: Iterable[Found]) -> list[dict[str, Any]]:
+    folders = {alias: one.folder for alias, one in workshop.known.items()}
+    return colophon.numbers(values, folders, workshop.target)
+
+
+def _said(filled: Filled) -> list[tuple[str, str]]:
+    """(what stands in the source, what it says it is and in which lines)."""
+    lines: dict[tuple[str, str], list[int]] = {}
+    for one in filled.said:
+        lines.setdefault((one.passage, one.kind), []).append(one.line)
+    return [
+        (passage, f"{SAID[kind]}; {filled.source.file}:{', '.join(map(str, sorted(set(own))))}")
+        for (passage, kind), own in sorted(lines.items())
+    ]
 
 
 def _placed(workshop: Workshop, name: str, pdf: bytes, done: dict[str, Filled]) -> Path:

@@ -11,9 +11,9 @@ from typing import Any
 
 from .drawings import Drawing
 from .faults import Faults
-from .fill import Filled
+from .filled import Filled
+from .reading import SAID
 from .tree import Node, classes, para, plain, raw, replaced, walk
-from .typed import SAID
 from .writer import around, convert
 
 TARGET = "typst"

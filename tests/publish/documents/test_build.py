@@ -115,6 +115,28 @@ def test_one_column_templates(paper: Paper, template: str) -> None:
     assert "72.3 % [64.1, 80.7]" in text(paper.folder / "build/paper.pdf")
 
 
+def test_headings_titles_and_links_hold_values(paper: Paper) -> None:
+    said = PAPER.replace("title: A small study", 'title: "Reaching {{laptop:strong.efficiency.2}}"')
+    paper.put(
+        f"{said}\n# At {{{{laptop:strong.efficiency.2|low}}}}\n\n[See {{{{link.bandwidth}}}}](https://example.org).\n"
+    )
+    paper.build("paper")
+    pdf = pypdf.PdfReader(paper.folder / "build/paper.pdf")
+    assert pdf.metadata.title.replace("\u00a0", " ") == "Reaching 72.3 %"
+    assert "2 At 64.1 %" in text(paper.folder / "build/paper.pdf")
+    assert "See 9.40 Gbit/s." in text(paper.folder / "build/paper.pdf")
+
+
+def test_rows_lead_to_the_executed_chapter(paper: Paper) -> None:
+    paper.build()
+    path = paper.folder / "build/numbers.pdf"
+    links = {note.get_object()["/A"]["/URI"] for page in pypdf.PdfReader(path).pages for note in page["/Annots"]}
+    chapters = [link for link in links if link.endswith(".ipynb")]
+    assert chapters
+    assert all((path.parent / link).is_file() for link in chapters)
+    assert "../../sets/laptop/report/index.html#number-link.bandwidth" in links
+
+
 def test_a_grid_table_and_a_picture_of_ones_own(paper: Paper) -> None:
     shutil.copy(paper.root / "sets/laptop/figures/efficiency.png", paper.folder / "mine.png")
     grid = "+-----------+------------------------------------+\n| a         | b                                  |\n"

@@ -37,6 +37,7 @@ WRONG = [
     ("See \\cite{x}.", "'\\\\cite' looks like TeX"),
     ("$x_{{link.bandwidth}}$", "stands in a formula"),
     ("A rocket: \U0001f680", "no font at hand has U+1F680 ROCKET"),
+    ("{{strong.efficiency.2} is open", "a value's braces are open"),
     ("A private \ue123 letter", "private character U+E123"),
 ]  # fmt: skip
 

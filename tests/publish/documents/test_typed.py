@@ -14,6 +14,8 @@ REFUSED = [
     "a speed-up of 3.4", "reached 4812", "on 2 nodes", "12 of 16", "~5 ms", "8-bit", "5 h", "`72 %`", "in 2024 s",
     "under-72 % load", "95 % of runs", "Section 3 %", "$72\\%$", "$x = 72$", "$0.72$", "$1{,}2\\times$", "$\\frac{72}{100}$",
     "$72\\,\\mathrm{ms}$", "$\\approx 3$", "[a link of 72 %](https://example.org)", "**Bold 72 %**", "\"72 %\"",
+    "a factor of three", "one in five", "two out of three", "it fell by half", "$\\frac{7}{10}$", "$\\text{seventy percent}$",
+    "in 2000 samples", "efficiency:0.72", "gain-3.4", "rank 3.14", "[It was 72 % faster than the other one, which says all that is to be said of it.]{.setting}",
 ]  # fmt: skip
 MAY_STAND = [
     "ResNet-18 on CIFAR-10 with bf16 on an H200.", "on 2026-11-22 and 22 November 2026, in 2024", "Sections 3 and 4",
@@ -21,6 +23,7 @@ MAY_STAND = [
     "{{a.b|interval}} faster", "$2(n-1)$, $N=1$, $E = T_1/(N T_N)$, $1 + d$", "PyTorch 2.13, CC BY 4.0 and CUDA 12.4",
     "rank 0 and rank 1", "the `02_ddp` notebook with `p=8`", "run twice, on two nodes, in three repeats", "TRL 6, month 3 to 5",
     "<https://doi.org/10.1145/12.5>", "the first (1) and the second (2)", "the 1st and 3D",
+    "$2\\lambda$, $\\frac{1}{2} m v^2$, $0$", "GPT-3.5", "in 2024 the systems", "a gain of {{a.b}} times",
 ]  # fmt: skip
 
 

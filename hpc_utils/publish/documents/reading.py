@@ -1,0 +1,133 @@
+"""Text as a reader would say it: digits of every script as ours, code, formulas and values as what they stand for."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .marks import CLOSE, MARK, OPEN, number
+from .source import Part
+from .tree import classes, inner
+
+SAID = {
+    "setting": "a setting of the experiments",
+    "cited": "from the source cited in its sentence",
+    "plan": "decided in a plan, not measured",
+    "definition": "follows from a definition",
+    "name": "part of a name or a standard",
+}
+
+LONGEST = 60  # characters of a passage that says what it is
+NEUTRAL, QUOTED, CITED = "\ue100", "\ue101", "\ue102"  # a value or name; a span that says what it is; a citation
+_SCALES = "nano|micro|milli|centi|kilo|mega|giga|tera|peta|exa|kibi|mebi|gibi"
+WORDS = (
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen"
+)
+WORDS += (
+    "|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|billion|dozen"
+)
+_SPELLED = rf"\b(?:{WORDS}|half)(?:(?:[\s-]+(?:and[\s-]+|a[\s-]+)?|\s+point\s+)(?:{WORDS}|half))*"
+UNITS = (
+    rf"%|‰|per\s?cent\b|percent\w*|times\b|x\b|×|-?fold\b|(?:{_SCALES})?(?:seconds?|minutes?|hours?|watts?|joules?|bits?|bytes?|hertz|"
+    r"flops?)\b|gigabit|megabit|watt-hours?\b|kilowatt-hours?\b|euros?\b|dollars?\b"
+)
+SYMBOLS = r"%|‰|€|\$|×|x\b|[kMGTPEµunm]?(?:i?B|bit|b|s|W|Wh|J|Hz|FLOPS?|flops?|flop|V|A)(?:/\w+)?\b|ms\b|min\b|h\b|EUR\b|USD\b|fold\b"
+SPELLED = re.compile(
+    rf"{_SPELLED}[\s-]*(?:{UNITS})"
+    rf"|\b(?:{WORDS})fold\b|\b(?:twice|thrice|half|double|triple|quadruple|treble)\s+(?:as|the|that|of)\b"
+    r"|\b(?:doubl|tripl|trebl|quadrupl|quintupl)(?:es|ed)\b|\bhal(?:ves|ved)\b"
+    rf"|\b(?:an?|{WORDS})[\s-]+(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth)s?\s+(?:of|the|as)\b"
+    r"|\b(?:an?|one|two|three|several)\s+orders?\s+of\s+magnitude\b"
+    rf"|\bfactors?\s+of\s+(?:about\s+|almost\s+|nearly\s+|some\s+|over\s+)?(?:{WORDS})\b|\bby\s+half\b"
+    rf"|\b(?:{WORDS})\s+out\s+of\s+(?:every\s+)?(?:{WORDS})\b|\bone\s+in\s+(?:every\s+)?(?:{WORDS})\b",
+    re.I,
+)
+NUMBER = re.compile(r"\d+(?:[.,:]\d+)*(?:[ '’_]\d{3}(?!\d))*(?:[.,]\d+)?(?:e[+-]?\d+)?(?:/\d+)?", re.I)
+_MATHS_UNIT = re.compile(
+    r"\\(?:text|mathrm|mathsf|operatorname|unit)\s*\{[^}]*\}|\\times\s*$|\\(?:SI|si|qty|num|percent)\b|\\?%"
+)
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A passage that says what it is: listed beside the values."""
+
+    line: int
+    passage: str
+    kind: str
+
+
+def letters_of(inlines: list[Any], part: Part, allowed: list[Allowed]) -> Iterator[tuple[str, int]]:
+    """Characters as they are read, digits of every script as ours, each with its line."""
+    for node in inlines:
+        kind, line = node["t"], node.get("line", 0)
+        if kind == "Str":
+            yield from ((letter, line) for letter in _read(node["c"], part))
+        elif kind in ("Space", "SoftBreak", "LineBreak"):
+            yield " ", line
+        elif kind == "Code":
+            code = _read(node["c"][1], part)
+            alone = re.fullmatch(rf"\W*{NUMBER.pattern}\s*(?:{SYMBOLS}|{UNITS})?\W*", code, re.I)
+            yield from ((letter, line) for letter in (code if alone else NEUTRAL))
+        elif kind == "Math":
+            yield from ((letter, line) for letter in _maths(node["c"][1]))
+        elif kind == "Span" and (said := next((name for name in classes(node) if name in SAID), None)):
+            passage = "".join(letter for letter, _ in letters_of(node["c"][1], part, []))
+            allowed.append(Allowed(line, passage, said))
+            if len(passage) > LONGEST:
+                yield from ((letter, line) for letter in passage)  # not a way round the rule
+            yield QUOTED if said == "cited" else NEUTRAL, line
+        elif kind == "Image":
+            yield NEUTRAL, line
+        elif kind == "Link" and _read(node["c"][2][0], part) == "".join(
+            one for one, _ in letters_of(node["c"][1], part, [])
+        ):
+            yield NEUTRAL, line  # an address
+        else:
+            yield from letters_of(inner(node), part, allowed)
+
+
+def _read(text: str, part: Part) -> str:
+    def stand_in(match: re.Match[str]) -> str:
+        return CITED if part.marks[number(match[1])].kind in ("cite", "prose") else NEUTRAL
+
+    said = []
+    for letter in MARK.sub(stand_in, text):
+        if unicodedata.category(letter) == "Cf" or letter in (OPEN, CLOSE):
+            continue  # invisible
+        digit = unicodedata.decimal(letter, None)
+        said.append(str(digit) if digit is not None else unicodedata.normalize("NFKC", letter).replace("⁄", "/"))
+    return "".join(said)
+
+
+def _maths(formula: str) -> str:
+    """A formula as what it would say as a number: `72\\%` is 72 %, `2(n-1)` nothing."""
+    read = unicodedata.normalize("NFKC", formula)
+    read = re.sub(r"\{\s*([.,\d%\\]*)\s*\}", r"\1", read)
+    flat = re.sub(r"\\(?:[,;:! ]|quad|qquad|mathbf|mathrm|text|approx|sim|geq?|leq?|pm|displaystyle)|~|\s", "", read)
+    flat = flat.replace("\\%", "%").replace("\\times", "×")
+    decimal = re.search(r"\d[.,]\d", flat)
+    unit = re.search(rf"\d\s*(?:{SYMBOLS}|{UNITS})(?![A-Za-z(])", flat.replace("{", "").replace("}", "")) or (
+        re.search(r"\d", read) and _MATHS_UNIT.search(read) and not re.search(r"\\(?:text|mathrm)\s*\{[^}]*\}", read)
+    )
+    variables = re.search(r"[A-Za-z]", _words_out(read))
+    alone = re.search(r"\d", flat) and not variables and flat not in ("0", "1")
+    equals = re.search(
+        r"(?:[=≈<>≤≥∼]|\\(?:approx|sim|geq?|leq?)\s*)\s*[-+]?\s*(?:[2-9]|\d\d+)(?![\w(\\])", read.replace(" ", "")
+    )
+    fraction = re.search(r"\\frac(?:\{\d{2,}\}|\{?\d+\}?\{\d{2,}\})", formula)
+    if spelled := SPELLED.search(re.sub(r"\\[A-Za-z]+|[{}~]|\\.", " ", read)):
+        return f" {spelled[0]} "
+    if decimal or unit or alone or equals or fraction:
+        return " " + re.sub(r"\\[A-Za-z]+|[A-Za-z_^]", " ", flat) + " "
+    return NEUTRAL
+
+
+def _words_out(formula: str) -> str:
+    """Without the commands that are no quantities, so that what is left of letters is a variable."""
+    return re.sub(
+        r"\\(?:frac|cdot|times|approx|sim|pm|left|right|geq?|leq?|quad|text|math[a-z]+)(?![A-Za-z])", " ", formula
+    )
