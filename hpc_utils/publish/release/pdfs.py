@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from .tree import ReleaseRefused
 
 BUILD = "paper/build"
 MANIFEST = f"{BUILD}/{manifest.FILE}"
+LIST = "paper/paper.toml"
 AGAIN = "`make paper` builds the texts anew"
 
 
@@ -25,12 +27,22 @@ def read(root: Path, files: Mapping[str, bytes]) -> dict[str, bytes]:
         told = manifest.read(root / BUILD)
     except manifest.NoManifest as error:
         raise ReleaseRefused(f"the texts are not built, {BUILD}/{error}: {AGAIN}") from None
-    if not told:
-        raise ReleaseRefused(f"the texts are not built, {MANIFEST} lists none: {AGAIN}")
-    if faults := [line for name, one in told.items() for line in _faults(root, files, name, one)]:
+    faults = [f"{name} of {LIST} is not built: {AGAIN}" for name in _wanted(files) if name not in told]
+    faults += [line for name, one in told.items() for line in _faults(root, files, name, one)]
+    if faults:
         raise ReleaseRefused("\n".join(faults))
     names = [manifest.FILE, *(one["file"] for one in told.values())]
     return {f"{BUILD}/{name}": (root / BUILD / name).read_bytes() for name in names}
+
+
+def _wanted(files: Mapping[str, bytes]) -> list[str]:
+    """The documents that there should be."""
+    try:
+        return list(tomllib.loads(files[LIST].decode())["document"])
+    except (KeyError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ReleaseRefused(
+            f"{LIST} is missing or lists no documents ({error}): paper/README.md says what it holds"
+        ) from None
 
 
 def _faults(root: Path, files: Mapping[str, bytes], name: str, one: Mapping[str, Any]) -> Iterator[str]:

@@ -105,6 +105,13 @@ def test_no_built_text_no_release(project: Path, tmp_path: Path) -> None:
     assert "the texts are not built" in refusal(project, tmp_path)
 
 
+def test_every_text_has_to_be_built(project: Path, tmp_path: Path) -> None:
+    with (project / "paper/paper.toml").open("a") as file:
+        file.write('[document.slides]\nsource = "slides.md"\ntemplate = "slides"\n')
+    commit(project)
+    assert "slides of paper/paper.toml is not built: `make paper`" in refusal(project, tmp_path)
+
+
 def test_a_text_that_nobody_built_here_is_refused(project: Path, tmp_path: Path) -> None:
     (project / "paper/build/paper.pdf").write_bytes(pdf(Title="Another"))
     assert "paper/build/paper.pdf is not the file that the build of paper wrote" in refusal(project, tmp_path)
