@@ -17,18 +17,19 @@ LIST = "paper/paper.toml"
 AGAIN = "`make paper` builds the texts anew"
 
 
-def read(root: Path, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """{path: content} of the built PDFs and their manifest; `files`: the commit's.
+def read(root: Path, commit: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """{path: content} of the built PDFs and their manifest; `files`: the commit's. The texts say in their
+    colophon which commit they are of, so it has to be this one.
 
     Raises:
-        ReleaseRefused: nothing was built, or a text is not of these sources and sets; a line a fault.
+        ReleaseRefused: nothing was built, or a text is not of this commit, its sources and sets; a line a fault.
     """
     try:
         told = manifest.read(root / BUILD)
     except manifest.NoManifest as error:
         raise ReleaseRefused(f"the texts are not built, {BUILD}/{error}: {AGAIN}") from None
     faults = [f"{name} of {LIST} is not built: {AGAIN}" for name in _wanted(files) if name not in told]
-    faults += [line for name, one in told.items() for line in _faults(root, files, name, one)]
+    faults += [line for name, one in told.items() for line in _faults(root, commit, files, name, one)]
     if faults:
         raise ReleaseRefused("\n".join(faults))
     names = [manifest.FILE, *(one["file"] for one in told.values())]
@@ -45,7 +46,10 @@ def _wanted(files: Mapping[str, bytes]) -> list[str]:
         ) from None
 
 
-def _faults(root: Path, files: Mapping[str, bytes], name: str, one: Mapping[str, Any]) -> Iterator[str]:
+def _faults(root: Path, commit: str, files: Mapping[str, bytes], name: str, one: Mapping[str, Any]) -> Iterator[str]:
+    if one["commit"] != commit:
+        at = f"at commit {one['commit'][:10]}" if one["commit"] else "from files that were not committed"
+        yield f"{name} was built {at}, and says so: {AGAIN} at {commit[:10]}"
     try:
         if manifest.of_file((root / BUILD / one["file"]).read_bytes()) != one["sha256"]:
             yield f"{BUILD}/{one['file']} is not the file that the build of {name} wrote: {AGAIN}"

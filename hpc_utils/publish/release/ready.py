@@ -116,7 +116,7 @@ class Look:
 
     def texts(self) -> list[str]:
         try:
-            pdfs.read(self.root, self.files)
+            pdfs.read(self.root, self.commit, self.files)
         except ReleaseRefused as error:
             return str(error).splitlines()
         return []

@@ -119,7 +119,10 @@ def test_a_text_that_nobody_built_here_is_refused(project: Path, tmp_path: Path)
 
 def test_a_text_of_an_older_source_is_refused(project: Path, tmp_path: Path) -> None:
     (project / "paper/paper.md").write_text("# Another paper\n")
-    commit(project)
+    before = commit(project)
+    told = refusal(project, tmp_path)
+    assert f"paper was built at commit {git(project, 'rev-parse', 'HEAD~1')[:10]}, and says so: `make paper`" in told
+    assert f"anew at {before[:10]}" in told
     assert "paper was built from another paper/paper.md than this commit's: `make paper`" in refusal(
         project, tmp_path
     )
