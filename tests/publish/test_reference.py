@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import measure
 from hpc_utils import paths, records
-from hpc_utils.publish import reference
+from hpc_utils.publish import freshness, ledger, reference
 
 SETS = sorted(path for path in (paths.root() / "results/reference").glob("*") if path.is_dir())
 
@@ -39,6 +39,12 @@ def test_every_committed_set_can_be_true(folder: Path) -> None:
         executed = json.loads((folder / f"notebooks/{chapter}.ipynb").read_text())
         assert any(cell.get("outputs") for cell in executed["cells"]), "chapters are kept with their pictures"
     assert (folder / "SYSTEM.md").exists()
+    assert freshness.faults(folder) == []
+    stems = {f"{studies[0]['name']}-{chapter.split('/')[1]}" if "/" in chapter else chapter for chapter in chapters}
+    measuring = {
+        f"{studies[0]['name']}-{chapter['notebook']}" for chapter in studies[0]["chapters"] if chapter["run"]
+    }
+    assert stems - measuring <= set(ledger.read(folder).pages), "what reads results hands on values"
 
 
 def test_an_unfinished_study_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
