@@ -23,6 +23,7 @@ from hpc_utils.publish.chapters import execute
 execute(Path(sys.argv[1]), Path(sys.argv[2]), **json.loads(sys.argv[3]))
 """
 HANG = 240  # s; it takes some 20 s
+MADE = ("figures", "notebooks", "tables", "values")  # what chapters made of a set
 REHEARSAL = paths.root() / "results/reference/rehearsal"
 LAPTOP = paths.root() / "results/reference/epyc-2core"
 
@@ -39,7 +40,7 @@ def said(notebook: Path) -> str:
 def executed(tmp_path: Path):
     def execute_on(results: Path, chapter: str = CHAPTER, **parameters: object) -> tuple[str, set[str]]:
         """What the chapter says of a copy of `results`, and which figures it draws."""
-        shutil.copytree(results, tmp_path / "results", ignore=shutil.ignore_patterns("figures", "notebooks"))
+        shutil.copytree(results, tmp_path / "results", ignore=shutil.ignore_patterns(*MADE))
         output = tmp_path / "out.ipynb"
         notebook = paths.notebooks() / f"{chapter}.ipynb"
         command = [sys.executable, "-c", EXECUTE, notebook, output, json.dumps(parameters)]

@@ -40,11 +40,8 @@ def test_every_committed_set_can_be_true(folder: Path) -> None:
         assert any(cell.get("outputs") for cell in executed["cells"]), "chapters are kept with their pictures"
     assert (folder / "SYSTEM.md").exists()
     assert freshness.faults(folder) == []
-    stems = {f"{studies[0]['name']}-{chapter.split('/')[1]}" if "/" in chapter else chapter for chapter in chapters}
-    measuring = {
-        f"{studies[0]['name']}-{chapter['notebook']}" for chapter in studies[0]["chapters"] if chapter["run"]
-    }
-    assert stems - measuring <= set(ledger.read(folder).pages), "what reads results hands on values"
+    drawn = {path.stem for path in (folder / "figures").glob("*.pdf")}
+    assert drawn == set(ledger.read(folder).figures), "every figure is handed on, with its data and its runs"
 
 
 def test_an_unfinished_study_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
