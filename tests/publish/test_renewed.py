@@ -75,9 +75,9 @@ def test_what_a_longer_named_study_hands_on_is_not_kept_with_this_one(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["01_baseline"], "no chapter that reads results"),
+        (["01_baseline"], "reads no results"),
         ([CHAPTER, "-p", "studdy=laptop"], "studdy"),
-        ([CHAPTER, "--results", "no-such-set"], "neither a folder nor a set"),
+        ([CHAPTER, "--results", "no-such-set"], "no result set"),
         (["99_none"], "no notebook"),
     ],
 )
