@@ -79,4 +79,4 @@ def test_a_study_of_one_machine_says_what_is_not_there(executed):
     for missing in ("No link was measured", "No storage was measured", "No emulated runs", "No links were limited"):
         assert missing in text
     assert "not measured" in text  # the target on 8 devices
-    assert {"laptop-efficiency", "laptop-times", "laptop-reach"} <= figures
+    assert {"laptop-scaling-efficiency", "laptop-scaling-times", "laptop-scaling-reach"} <= figures
