@@ -28,7 +28,7 @@ def against_computed(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataF
         .agg(step=("step", list), runs=("run_id", tuple))
         for runs in (measured, emulated)
     ]
-    both = steps[0].join(steps[1], how="inner", lsuffix="_computed", rsuffix="_emulated").reset_index()
+    both = steps[0].add_suffix("_computed").join(steps[1].add_suffix("_emulated"), how="inner").reset_index()
     rows = []
     for row in both.itertuples():
         ratio = stats.ratio(row.step_emulated, row.step_computed)

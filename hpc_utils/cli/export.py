@@ -42,7 +42,7 @@ def export(figure: str | None, as_list: bool, results: str | None, formats: str,
 def _folders(results: str | None) -> list[Path]:
     from hpc_utils import paths
 
-    if results is None:
-        kept = sorted(path for path in paths.reference().glob("*") if path.is_dir())
-        return [*({paths.results()} - {*kept}), *kept]
-    return [paths.result_set(results).resolve()]
+    if results is not None:
+        return [paths.result_set(results)]
+    kept = sorted(path for path in paths.reference().glob("*") if path.is_dir())
+    return [*({paths.results()} - {*kept}), *kept]

@@ -26,10 +26,13 @@ def release(check: bool, output: Path | None) -> None:
     from hpc_utils import paths
     from hpc_utils.publish.release import release as make
 
-    if check:
-        _print_checklist(paths.root())
-        return
-    path = make(paths.root(), output or paths.results() / "release")
+    try:
+        if check:
+            _print_checklist(paths.root())
+            return
+        path = make(paths.root(), output or paths.results() / "release")
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} is not installed: `pip install -e '.[paper]'`") from None
     click.echo(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
     click.echo("Upload it to Zenodo; .zenodo.json inside holds what its form asks for.", err=True)
 

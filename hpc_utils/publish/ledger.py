@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,10 @@ class Ledger:
         self.values: dict[str, Value] = {}
         self.figures: dict[str, Drawn] = {}
         self.tables: dict[str, Drawn] = {}
+        from hpc_utils.analyze.named.naming import slug  # with pandas, which readers of a ledger do not need
+
+        several = len(list((self.results / "studies").glob("*.json"))) > 1
+        self._of = f".{slug(study)}" if study and several else ""
 
     @property
     def stem(self) -> str:
@@ -100,12 +104,13 @@ class Ledger:
         return f"{self.study}-{self.notebook}" if self.study else self.notebook
 
     def add(self, values: Iterable[Value]) -> None:
-        """Hand on `values`.
+        """Hand on `values`; where the set holds several studies, those of one study's chapter end in its name.
 
         Raises:
             LedgerError: a name stands there already, or a run was not read.
         """
         for value in values:
+            value = replace(value, name=value.name + self._of)
             if value.name in self.values:
                 raise LedgerError(f"{self.notebook} hands on two values of the name {value.name}")
             self._check_runs(value.name, value.runs)

@@ -1,7 +1,9 @@
 """What each built text was built from: `manifest.json` beside the PDFs, by which a release knows that they belong to it.
 
-{"schema": 1, "documents": {name: {"file": "paper.pdf", "sha256": of the file, "commit": SHA or null,
+{"schema": 1, "documents": {name: {"file": "paper.pdf", "sha256": of the file, "commit": SHA,
  "sources": {path in the clone: SHA-256}, "sets": {path in the clone: fingerprint of what the set hands on}}}}
+
+The commit is null where there was none, or the tree was not as committed.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ def note(pdf: Path, root: Path, sources: Iterable[Path], sets: Iterable[Path]) -
         {
             "file": pdf.name,
             "sha256": of_file(pdf.read_bytes()),
-            "commit": provenance.commit(root),
+            "commit": None if provenance.dirty(root) else provenance.commit(root),
             "sources": {_called(path, root): of_file(path.read_bytes()) for path in sorted(sources)},
             "sets": {_called(folder, root): of_set(folder) for folder in sorted(sets)},
         },
@@ -95,7 +97,13 @@ def _change(pdf: Path, entry: dict[str, Any] | None) -> None:
 def _checked(entry: dict[str, Any]) -> dict[str, Any]:
     if Path(entry["file"]).name != entry["file"]:
         raise ValueError(f"{entry['file']} is no file beside it")
-    return {**entry, "sha256": entry["sha256"], "sources": dict(entry["sources"]), "sets": dict(entry["sets"])}
+    return {
+        **entry,
+        "sha256": entry["sha256"],
+        "commit": entry["commit"],
+        "sources": dict(entry["sources"]),
+        "sets": dict(entry["sets"]),
+    }
 
 
 def _called(path: Path, root: Path) -> str:

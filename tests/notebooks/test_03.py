@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths
+from hpc_utils.publish import ledger
 
 CHAPTER = "03_scaling"
 EXECUTE = """
@@ -22,6 +23,7 @@ from hpc_utils.publish.chapters import execute
 execute(Path(sys.argv[1]), Path(sys.argv[2]), **json.loads(sys.argv[3]))
 """
 HANG = 240  # s; it takes some 20 s
+MADE = ("figures", "notebooks", "tables", "values")  # what chapters made of a set
 REHEARSAL = paths.root() / "results/reference/rehearsal"
 LAPTOP = paths.root() / "results/reference/epyc-2core"
 
@@ -38,7 +40,7 @@ def said(notebook: Path) -> str:
 def executed(tmp_path: Path):
     def execute_on(results: Path, chapter: str = CHAPTER, **parameters: object) -> tuple[str, set[str]]:
         """What the chapter says of a copy of `results`, and which figures it draws."""
-        shutil.copytree(results, tmp_path / "results", ignore=shutil.ignore_patterns("figures", "notebooks"))
+        shutil.copytree(results, tmp_path / "results", ignore=shutil.ignore_patterns(*MADE))
         output = tmp_path / "out.ipynb"
         notebook = paths.notebooks() / f"{chapter}.ipynb"
         command = [sys.executable, "-c", EXECUTE, notebook, output, json.dumps(parameters)]
@@ -50,12 +52,25 @@ def executed(tmp_path: Path):
     return execute_on
 
 
-def test_the_rehearsal_predicts_links_that_the_model_has_not_seen(executed):
+def test_the_rehearsal_predicts_links_that_the_model_has_not_seen(executed, tmp_path):
     text, figures = executed(REHEARSAL)
     median, worst = map(float, re.search(r"median error ([\d.]+)%, worst ([\d.]+)%", text).groups())
     assert median < 5 and worst < 10
     assert {"scaling-model", "scaling-reach", "scaling-parts", "scaling-allreduce", "scaling-emulated"} <= figures
     assert "extrapolation" in text
+    handed = ledger.read(tmp_path / "results")
+    assert figures == set(handed.figures) and all(one.file("csv") for one in handed.figures.values())
+    assert f"{handed.values['model.held-out.median-error'].value:.1%}" == f"{median}%"
+    assert f"{handed.values['model.held-out.worst-error'].value:.1%}" == f"{worst}%"
+    # What the paper and the README quote: renamed or dropped, they fail here before they fail there.
+    quoted = {
+        "strong.efficiency.2", "weak.efficiency.2.resnet18.batch-8", "weak.target.verdict.resnet18.batch-8", "study.runs",
+        "study.core-hours", "link.bandwidth.2x1.1gbit", "storage.rate.shared.batch-32", "emulated.weak.efficiency.8.1gbit",
+        "emulated.over-computed.2.1gbit", "model.laws.this-model.worst", "model.laws.gustafson.least", "model.measured.runs",
+        "model.weak.1gbit.efficiency.1024", "model.strong.1gbit.below-at", "cost.node-hours.2.resnet18.ddp.global-batch-64",
+        "memory.peak.2.resnet18.global-batch-16", "model.bottleneck.2.device-batch-8.1gbit",
+    }  # fmt: skip
+    assert quoted <= set(handed.values), quoted - set(handed.values)
 
 
 @pytest.mark.soak
@@ -64,4 +79,4 @@ def test_a_study_of_one_machine_says_what_is_not_there(executed):
     for missing in ("No link was measured", "No storage was measured", "No emulated runs", "No links were limited"):
         assert missing in text
     assert "not measured" in text  # the target on 8 devices
-    assert {"laptop-efficiency", "laptop-times", "laptop-reach"} <= figures
+    assert {"laptop-scaling-efficiency", "laptop-scaling-times", "laptop-scaling-reach"} <= figures

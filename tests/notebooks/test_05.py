@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths
+from hpc_utils.publish import ledger
 
-from .test_03 import executed  # noqa: F401
+from .test_03 import MADE, executed  # noqa: F401
 
 CHAPTER = "05_optimization"
 LAPTOP = paths.root() / "results/reference/epyc-2core"
@@ -20,7 +21,7 @@ LAPTOP = paths.root() / "results/reference/epyc-2core"
 def as_ladder(tmp_path: Path) -> Path:
     """The committed laptop study's runs on one rank, as a ladder of one step (bf16) and as a factorial of two knobs."""
     results = tmp_path / "kept"
-    shutil.copytree(LAPTOP, results, ignore=shutil.ignore_patterns("figures", "notebooks"))
+    shutil.copytree(LAPTOP, results, ignore=shutil.ignore_patterns(*MADE))
     index = json.loads((LAPTOP / "studies/laptop.json").read_text())
     alone = [run for run in index["runs"] if run["ranks"] == 1 and run["series"] in ("baseline", "strong")]
     bf16 = {"name": "bf16", "about": "half the bits", "parameters": {"precision": "bf16"}}
@@ -52,7 +53,7 @@ def test_without_a_ladder_it_says_what_is_missing(executed):  # noqa: F811
     assert not figures
 
 
-def test_a_ladder_and_a_factorial_are_told(executed, as_ladder):  # noqa: F811
+def test_a_ladder_and_a_factorial_are_told(executed, as_ladder, tmp_path):  # noqa: F811
     text, figures = executed(as_ladder, CHAPTER, gpu_set="no-such-gpu")
     kinds = {
         "before-after",
@@ -69,3 +70,17 @@ def test_a_ladder_and_a_factorial_are_told(executed, as_ladder):  # noqa: F811
     assert "**Not applicable here:** no CUDA graphs on a CPU." in text
     assert "times** the plain loop's throughput" in text or "No rung was measured to be faster" in text
     assert "Target, at least 1.20 times: **" in text
+    handed = ledger.read(tmp_path / "results")
+    assert figures == set(handed.figures)
+    assert {"speed-mine-rungs", "speed-mine-steps", "speed-mine-learnt", "speed-mine-combined-effects"} <= set(
+        handed.tables
+    )
+    quoted = {
+        "ladder.mine.best.gain", "ladder.mine.gain.bf16", "ladder.mine.alone.bf16", "ladder.mine.throughput.plain",
+        "ladder.mine.accuracy.bf16", "ladder.mine.phase.data.plain", "factorial.mine.best.gain",
+        "factorial.mine.share.noise", "study.runs",
+    }  # fmt: skip
+    assert quoted <= set(handed.values), quoted - set(handed.values)
+    assert (
+        handed.values["ladder.mine.gain.bf16"].repeats == 3 and len(handed.values["ladder.mine.gain.bf16"].runs) == 6
+    )

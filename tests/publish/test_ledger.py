@@ -46,6 +46,36 @@ def test_numbers_of_numpy_are_numbers(result_set: Path) -> None:
     assert (found["a.b"].value, found["a.b"].low, found["a.c"].value) == (0.5, 0.4, 4)
 
 
+def test_runs_in_the_data_are_those_that_a_table_rests_on(result_set: Path) -> None:
+    runs = records.load(result_set).runs
+    own, other, third = runs.run_id[:3]
+    ledger_of_all = ledger.Ledger("x", runs)
+    data = pd.DataFrame({"a": [1, 2], "runs": [(own, other), (other,)], "runs_one": [(third,), ()]})
+    ledger_of_all.table(data, "t", says="")
+    ledger_of_all.table(data.drop(columns=["runs", "runs_one"]), "u", says="")
+    ledger_of_all.table(data, "v", says="", runs=[own])
+    ledger_of_all.write()
+    tables = ledger.read(result_set).tables
+    assert set(tables["t"].runs) == {own, other, third}
+    assert set(tables["u"].runs) == set(runs.run_id)
+    assert set(tables["v"].runs) == {own}
+    assert pd.read_csv(result_set / "tables/t.csv").runs.tolist() == [f"{own} {other}", other]
+
+
+def test_of_several_studies_each_one_s_values_end_in_its_name(handed: Path) -> None:
+    index = (handed / "studies/laptop.json").read_text()
+    (handed / "studies/other.json").write_text(index)
+    own = ledger.Ledger("06_paper_figures", records.load(handed).runs, study="other")
+    whole = ledger.Ledger("03_scaling", records.load(handed).runs)
+    for one, count in ((own, 3), (whole, ledger.read(handed).values["study.runs"].value)):
+        one.add([Value("study.runs", count, "count", "")])
+        path = handed / "notebooks" / one.study / f"{one.notebook}.ipynb"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(one.write())
+    assert ledger.read(handed).values["study.runs.other"].value == 3
+    assert freshness.faults(handed) == [], "two chapters may tell the same by one name"
+
+
 def test_one_name_stands_for_one_thing(result_set: Path) -> None:
     own = ledger.Ledger("x", records.load(result_set).runs)
     own.add([Value("a.b", 1.0, "s", "")])

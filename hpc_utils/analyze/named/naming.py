@@ -61,6 +61,7 @@ DIMENSIONS: Mapping[str, Callable[[Any], str]] = {
     "gbit": rate,
     "link_gbit": rate,
     "precision": slug,
+    "device": slug,
     "device_name": slug,
     "hardware_id": _after("on"),
     "threads_per_rank": _after("threads"),
@@ -69,7 +70,7 @@ DIMENSIONS: Mapping[str, Callable[[Any], str]] = {
     "dilation": _after("dilated"),
     "settings": _after("settings"),
     "torch": _after("torch"),
-    "digest": lambda value: f"code-{slug(str(value)[:8])}",
+    "digest": lambda value: f"code-{slug(value)}",
 }
 
 

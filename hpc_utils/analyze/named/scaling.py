@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from hpc_utils.analyze.points import SAME
+from hpc_utils.analyze.scaling import PLACE
 from hpc_utils.analyze.targets import headline
 from hpc_utils.analyze.value import Value
 
@@ -101,9 +103,8 @@ def memory(table: pd.DataFrame) -> list[Value]:
     peak = headline(table)
     peak = peak[peak.statistic == "peak"]
     of = {"allocated": "memory in tensors on a device", "resident": "resident memory of a rank's process"}
-    both = peak.drop_duplicates(
-        ["parallel", "world_size", "layout", "global_batch", *_same(peak)]
-    )  # a point of two kinds
+    # A point may lie on a curve of each kind: its own memory is told once, by its own batch.
+    both = peak.drop_duplicates([*SAME, *PLACE, "steps_per_epoch"]).drop(columns=["kind", "batch"])
     return [
         *values(
             both, "memory.peak", "bytes", "B", lambda row: f"Peak {of[row.memory]} on {words.ranks(row)}: {words.of(row)}.",
@@ -149,14 +150,6 @@ def _kinds(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     for kind in KINDS:
         if len(own := frame[frame.kind == kind]):
             yield kind, own
-
-
-def _same(frame: pd.DataFrame) -> list[str]:
-    return [
-        name
-        for name in ("workload", "dataset", "precision", "emulated", "link_gbit", "settings", "digest")
-        if name in frame
-    ]
 
 
 def _against(row, name: str) -> str:

@@ -32,7 +32,7 @@ def gather(root: Path, tree: Tree) -> Contents:
         ReleaseRefused: the texts are not built, or of something else; CITATION.cff or pyproject.toml lack something.
     """
     project, cited = citation.project(tree.files), citation.read(tree.files)
-    files = tree.files | pdfs.read(root, tree.files) | reports.write(tree.files)
+    files = tree.files | pdfs.read(root, tree.commit, tree.files) | reports.write(tree.files)
     files[ZENODO] = (
         json.dumps(citation.zenodo(cited, tree.when.date()), indent=2, ensure_ascii=False) + "\n"
     ).encode()

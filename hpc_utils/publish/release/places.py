@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from hpc_utils import paths
 
 # Where people's and jobs' files lie on machines that we know.
 GENERIC = re.compile(
-    r"/(?:home|Users|root|work|tmp|var/tmp|scratch\w*|lustre|gpfs|project|projappl|p/project\w*|private/var)"
+    r"/(?:home|Users|root|work|tmp|var/tmp|scratch\w*|lustre|gpfs|project|projappl|p/project\w*|private/var|var/folders)"
     r"(?:/[^\s\"'`<>|,;:()\[\]\\*?#&!]+)+"
 )
 WINDOWS = re.compile(r"[A-Z]:\\{1,2}Users(?:\\{1,2}[^\s\"'\\]+)+")
@@ -21,15 +20,16 @@ INSIDE = re.compile(r"[\w.~$}\]-]")  # stands before what is but a part of a lon
 
 
 def own() -> tuple[str, ...]:
-    """What of this machine must stand in no file: the clone's, the results', the home and the environment's folder,
-    the folder for temporary files where it is not /tmp, and the host's name where it says a domain."""
-    places = {paths.root(), paths.results(), Path.home(), Path(sys.prefix)}
-    places |= {Path(tempfile.gettempdir())} - {Path("/tmp")}
-    kept = {str(place) for place in places if len(place.parts) > 2} | {
-        f"{place}/" for place in places if len(place.parts) == 2
-    }
+    """What of this machine must stand in no file: the clone's, the results', the home and a virtual environment's folder,
+    and the host's name where it says a domain. Folders right below / count only as a home: others' names are everybody's."""
+    places = {paths.root(), paths.results(), *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else ())}
+    kept = {str(place) for place in {*places, Path.home()} if len(place.parts) > 2}
+    if len(Path.home().parts) == 2:
+        kept.add(f"{Path.home()}/")
     host = socket.getfqdn()
-    return tuple(sorted(kept | ({host} if "." in host.strip(".") and not host.startswith("localhost") else set())))
+    if "." in host.strip(".") and not host.startswith("localhost"):
+        kept.add(host)
+    return tuple(sorted(kept))
 
 
 def find(text: str, own: Sequence[str] = ()) -> Iterator[tuple[int, str, bool]]:

@@ -116,7 +116,7 @@ class Look:
 
     def texts(self) -> list[str]:
         try:
-            pdfs.read(self.root, self.files)
+            pdfs.read(self.root, self.commit, self.files)
         except ReleaseRefused as error:
             return str(error).splitlines()
         return []
@@ -144,11 +144,12 @@ class Look:
         try:
             project = tomllib.loads(self.files["paper/paper.toml"].decode())
             path = self.root / "paper" / project.get("claims", "claims.toml")
-        except KeyError:
-            return FAILS, "paper/paper.toml is missing: it names result sets and claims"
+            folders = {alias: self.root / folder for alias, folder in project["sets"].items()}
+        except (KeyError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            return FAILS, "paper/paper.toml is missing or names no sets: it says what the claims rest on"
         if not path.is_file():
             return FAILS, f"{path.relative_to(self.root)} is missing: it states what the texts claim"
-        return judged(path, {alias: self.root / folder for alias, folder in project["sets"].items()})
+        return judged(path, folders)
 
     def gpus(self) -> Iterator[str]:
         measured = {study for folder in sets(self.files) for study in self._on_gpus(folder)}
@@ -190,7 +191,8 @@ class Look:
 
 
 def judged(path: Path, folders: Mapping[str, Path]) -> tuple[str, str]:
-    """Whether the data decide each claim of the file at `path`, for or against it."""
+    """Whether the data give each claim of the file at `path` a verdict; that they cannot tell is one, if there are enough
+    of them."""
     from hpc_utils.analyze import claims
 
     handed = {alias: ledger.read(folder).values for alias, folder in folders.items()}
@@ -201,12 +203,12 @@ def judged(path: Path, folders: Mapping[str, Path]) -> tuple[str, str]:
         verdicts = claims.judge(claims.read(path), values)
     except claims.ClaimError as error:
         return FAILS, str(error)
-    undecided = [
-        f"{one.name} ({one.verdict})" for one in verdicts if one.verdict not in (claims.SUPPORTED, claims.REFUTED)
+    lacking = [
+        f"{one.name} ({one.verdict})" for one in verdicts if one.verdict in (claims.NOT_MEASURED, claims.TOO_FEW)
     ]
     if not verdicts:
         return FAILS, f"{path.name} states no claim"
-    return (FAILS, f"not decided: {', '.join(undecided)}") if undecided else (HOLDS, f"{len(verdicts)} claims")
+    return (FAILS, f"without data: {named(lacking)}") if lacking else (HOLDS, f"{len(verdicts)} claims")
 
 
 def _machine(account: Mapping[str, Any], side: str) -> str | None:

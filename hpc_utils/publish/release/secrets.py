@@ -23,7 +23,7 @@ FORMS = {
     "a PyPI token": r"\bpypi-[A-Za-z0-9_-]{50,}",
     "an API key (sk-...)": r"\bsk-[A-Za-z0-9_-]{32,}",
     "a signed web token (Slurm's SLURM_JWT is one)": r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
-    "a password in an address": r"\b[a-z][a-z0-9+.-]*://[^\s/:@\"'<>{}$]+:[^\s/:@\"'<>{}$*]{3,}@[\w.-]+",
+    "a password in an address": r"://[^\s/:@\"'<>{}$]+:[^\s/:@\"'<>{}$*]{3,}@[\w.-]+",
     "a password of .netrc": r"\bmachine\s+\S+\s+login\s+\S+\s+password\s+\S+",
     "an authorisation header": r"(?i:authorization)[\"']?\s*[:=]\s*[\"']?(?i:bearer|basic|token)\s+[A-Za-z0-9+/_.=-]{12,}",
 }
@@ -71,7 +71,8 @@ def find(text: str) -> Iterator[tuple[int, str]]:
     for kind, form in FORM.items():
         if any(mark in text for mark in MARKS[kind].split("|")):
             yield from ((found.start(), kind) for found in form.finditer(text))
-    for promise in PROMISE.finditer(text.upper() if text.isascii() else text.translate(UPPER)):
+    upper = text.upper()
+    for promise in PROMISE.finditer(upper if len(upper) == len(text) else text.translate(UPPER)):
         if found := GIVEN.match(text, promise.end()):
             begin = text[max(0, promise.start() - WIDE) : promise.start()]
             name = BEFORE.search(begin)[0] + text[promise.start() : promise.end()] + found["rest"]

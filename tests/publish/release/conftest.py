@@ -16,6 +16,12 @@ from hpc_utils.publish import manifest
 from hpc_utils.publish.release import pdfs
 
 SET = "results/reference/here"
+PAPER = f'''[sets]
+here = "{SET}"
+[document.paper]
+source = "paper.md"
+template = "paper"
+'''
 
 
 @pytest.fixture
@@ -29,6 +35,7 @@ def project(tmp_path: Path, handed: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         shutil.copytree(paths.root() / name, root / name, ignore=shutil.ignore_patterns(".*"))
     (root / "paper").mkdir()
     (root / "paper/paper.md").write_text("# A paper\n\nEfficiency is {{strong.efficiency.2}}.\n")
+    (root / "paper/paper.toml").write_text(PAPER)
     (root / "run.sh").write_text("#!/bin/sh\n")
     (root / "run.sh").chmod(0o755)
     with (root / ".gitignore").open("a") as file:

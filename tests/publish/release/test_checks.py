@@ -7,7 +7,10 @@ import io
 import json
 import zipfile
 
+import pypdf
 import pytest
+import typst
+from pypdf.generic import DecodedStreamObject, NameObject
 
 from hpc_utils import paths
 from hpc_utils.publish.release import ReleaseRefused, checks, licences, tree
@@ -36,6 +39,21 @@ def notebook(text: str) -> bytes:
     return json.dumps({"cells": [{"cell_type": "code", "source": [], "outputs": [output]}]}, indent=1).encode()
 
 
+def drawn(text: str) -> bytes:
+    """A page that shows it: compressed, letter by letter in glyphs of a font."""
+    return typst.compile(f"#set page(width: 60cm)\n#raw({json.dumps(text)})".encode())
+
+
+def described(text: str) -> bytes:
+    """A PDF with it in compressed XMP metadata."""
+    writer, told, buffer = pypdf.PdfWriter(), DecodedStreamObject(), io.BytesIO()
+    writer.add_blank_page(100, 100)
+    told.set_data(f"<x>{text}</x>".encode())
+    writer.root_object[NameObject("/Metadata")] = writer._add_object(told.flate_encode())
+    writer.write(buffer)
+    return buffer.getvalue()
+
+
 HIDDEN = {
     "plain.txt": lambda text: text.encode(),
     "records.json": lambda text: json.dumps({"environment": {"X": text}}).encode(),
@@ -45,6 +63,8 @@ HIDDEN = {
     "some.zip": zipped,
     "binary.bin": lambda text: b"\xff\xfe\x00" + text.encode() + b"\x00\xff",
     "paper.pdf": lambda text: pdf(Title="A paper", Author=text),
+    "drawn.pdf": drawn,
+    "described.pdf": described,
 }
 
 

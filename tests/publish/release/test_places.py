@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from hpc_utils import paths
 from hpc_utils.publish.release import places
 
 # Slashes are put in here, so that this file holds no such path.
@@ -54,7 +58,23 @@ def test_this_machine_s_own_places_count_whole() -> None:
 
 
 def test_the_clone_and_the_home_are_this_machine_s(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr("sys.prefix", sys.base_prefix)
+    monkeypatch.setattr("socket.getfqdn", lambda: "login1.cluster.example.org")
+    monkeypatch.setattr(paths, "root", lambda: tmp_path / "clone")
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("HOME", str(tmp_path / "anna"))
-    assert str(tmp_path / "anna") in places.own()
+    assert set(places.own()) == {
+        *(str(tmp_path / name) for name in ("clone", "results", "anna")),
+        "login1.cluster.example.org",
+    }
+
+
+def test_folders_that_everybody_has_are_nobody_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.prefix", sys.base_prefix)
+    monkeypatch.setattr("socket.getfqdn", lambda: "localhost.localdomain")
+    monkeypatch.setattr(paths, "root", lambda: Path("/data"))
+    monkeypatch.setenv("HPC_RESULTS", "/results")
+    monkeypatch.setenv("HOME", "/anna")
+    assert places.own() == ("/anna/",)
     monkeypatch.setenv("HOME", "/")
-    assert not {"/", "//", "/tmp", "/tmp/"} & {*places.own()}
+    assert places.own() == ()

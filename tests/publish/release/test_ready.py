@@ -95,15 +95,22 @@ def test_commands_are_tested_if_a_test_reads_their_page(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "state"), [("at_least = 0.5", HOLDS), ("at_least = 0.95", HOLDS), ("at_least = 0.72", FAILS)]
+    ("condition", "state"),
+    [
+        ('value = "here:strong.efficiency.2", at_least = 0.5', HOLDS),
+        ('value = "here:strong.efficiency.2", at_least = 0.95', HOLDS),
+        ('value = "here:strong.efficiency.2", at_least = 0.72', HOLDS),
+        ('value = "here:strong.efficiency.8", at_least = 0.72', FAILS),
+    ],
+    ids=["supported", "refuted", "cannot be told", "not measured"],
 )
-def test_claims_are_judged_when_the_data_decide_them_either_way(project: Path, bound: str, state: str) -> None:
-    (project / "paper/paper.toml").write_text(f'claims = "claims.toml"\n[sets]\nhere = "{SET}"\n')
+def test_claims_are_judged_when_none_lacks_its_measurement(project: Path, condition: str, state: str) -> None:
     (project / "paper/claims.toml").write_text(
-        f'[efficiency]\nsentence = "Two ranks are efficient."\ntests = [{{ value = "here:strong.efficiency.2", {bound} }}]\n'
+        f'[efficiency]\nsentence = "They are efficient."\nplanned = true\ntests = [{{ {condition} }}]\n'
     )
     commit(project)
-    assert states(project)["claims are judged"] == state
+    told = {item.name: item for item in ready.items(project)}["claims are judged"]
+    assert told.state == state, told.why
 
 
 def test_the_command_prints_the_list_and_what_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,13 @@ def test_no_built_text_no_release(project: Path, tmp_path: Path) -> None:
     assert "the texts are not built" in refusal(project, tmp_path)
 
 
+def test_every_text_has_to_be_built(project: Path, tmp_path: Path) -> None:
+    with (project / "paper/paper.toml").open("a") as file:
+        file.write('[document.slides]\nsource = "slides.md"\ntemplate = "slides"\n')
+    commit(project)
+    assert "slides of paper/paper.toml is not built: `make paper`" in refusal(project, tmp_path)
+
+
 def test_a_text_that_nobody_built_here_is_refused(project: Path, tmp_path: Path) -> None:
     (project / "paper/build/paper.pdf").write_bytes(pdf(Title="Another"))
     assert "paper/build/paper.pdf is not the file that the build of paper wrote" in refusal(project, tmp_path)
@@ -112,7 +119,10 @@ def test_a_text_that_nobody_built_here_is_refused(project: Path, tmp_path: Path)
 
 def test_a_text_of_an_older_source_is_refused(project: Path, tmp_path: Path) -> None:
     (project / "paper/paper.md").write_text("# Another paper\n")
-    commit(project)
+    before = commit(project)
+    told = refusal(project, tmp_path)
+    assert f"paper was built at commit {git(project, 'rev-parse', 'HEAD~1')[:10]}, and says so: `make paper`" in told
+    assert f"anew at {before[:10]}" in told
     assert "paper was built from another paper/paper.md than this commit's: `make paper`" in refusal(
         project, tmp_path
     )

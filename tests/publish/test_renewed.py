@@ -1,0 +1,87 @@
+"""Chapters executed anew on a result set: what they hand on is fresh, and leaves no path of this machine; a kept study brings it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hpc_utils import paths, records
+from hpc_utils.analyze import scaling
+from hpc_utils.cli import main
+from hpc_utils.publish import freshness, ledger, reference
+
+CHAPTER = "06_paper_figures"
+HANG = 240  # s; it takes some 8 s
+
+
+@pytest.fixture
+def renewed(result_set: Path) -> Path:
+    """The laptop study's set after `hpc chapter`, called where the set is not."""
+    environment = {name: value for name, value in os.environ.items() if name != "HPC_RESULTS"}
+    command = [sys.executable, "-m", "hpc_utils.cli", "chapter", CHAPTER, "--results", str(result_set)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1] == str(result_set / f"notebooks/laptop/{CHAPTER}.ipynb")
+    return result_set
+
+
+def test_a_chapter_hands_on_what_is_fresh_and_can_be_kept(
+    renewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert freshness.faults(renewed) == []
+    handed = ledger.read(renewed)
+    assert {"laptop-efficiency", "laptop-throughput", "laptop-accuracy"} == set(handed.figures)
+    assert all(one.file("csv") for one in (*handed.figures.values(), *handed.tables.values()))
+    curves = scaling.efficiency(records.load(renewed, study="laptop").runs)
+    row = curves[(curves.kind == "strong") & (curves.baseline == "none") & (curves.precision == "fp32")].iloc[-1]
+    assert handed.values["strong.efficiency.2.fp32"].value == row.efficiency
+    for path in (
+        *renewed.glob("values/*"),
+        *renewed.glob("tables/*"),
+        *renewed.glob("figures/*.csv"),
+        *renewed.rglob("*.ipynb"),
+    ):
+        if "runs" not in path.relative_to(renewed).parts:
+            text = path.read_text()
+            assert str(renewed) not in text and str(paths.root()) not in text, path
+
+    clone = tmp_path / "clone"  # where `keep` writes
+    monkeypatch.setattr(paths, "root", lambda: clone)
+    kept = reference.keep(["laptop"], "here")
+    assert freshness.faults(kept) == []
+    assert ledger.read(kept).values == handed.values
+    longer = [path.name for part in reference.HANDED for path in (kept / part).iterdir()]
+    assert f"laptop-{CHAPTER}.json" in longer and "laptop-efficiency.csv" in longer
+
+
+def test_what_a_longer_named_study_hands_on_is_not_kept_with_this_one(
+    handed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = json.loads((handed / "studies/laptop.json").read_text())
+    (handed / "studies/laptop-long.json").write_text(json.dumps(index | {"name": "laptop-long"}))
+    (handed / "tables/laptop-long-points.csv").write_text("a\n1\n")
+    monkeypatch.setattr(paths, "root", lambda: tmp_path / "clone")
+    kept = reference.keep(["laptop"], "here")
+    assert [path.name for path in (kept / "tables").iterdir()] == ["laptop-points.csv"]
+    assert freshness.faults(kept) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["01_baseline"], "reads no results"),
+        ([CHAPTER, "-p", "studdy=laptop"], "studdy"),
+        ([CHAPTER, "--results", "no-such-set"], "no result set"),
+        (["99_none"], "no notebook"),
+    ],
+)
+def test_what_cannot_be_executed_is_said(arguments: list[str], said: str, result_set: Path) -> None:
+    done = CliRunner().invoke(main, ["chapter", *arguments])
+    assert done.exit_code == 2 and said in done.output
+    assert not (result_set / "values").exists()
