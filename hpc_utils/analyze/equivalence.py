@@ -100,7 +100,7 @@ def words(row: Mapping[str, Any]) -> str:
     unit = (
         (lambda value: f"{100 * value:.2g} points")
         if row["measure"] == "accuracy"
-        else (lambda value: f"{value:.2%}")
+        else (lambda value: f"{100 * value:.2g} %")
     )
     if row["verdict"] == EQUAL:
         return f"{EQUAL} {unit(row['margin'])}"

@@ -102,9 +102,9 @@ def test_same_sources_same_bytes(paper: Paper, tmp_path: Path) -> None:
 def test_slides_are_wide_and_one_for_each_heading(paper: Paper) -> None:
     paper.build("slides")
     pages = pypdf.PdfReader(paper.folder / "build/slides.pdf").pages
-    assert len(pages) == 3  # title, the slide, colophon
-    assert pages[1].mediabox.width / pages[1].mediabox.height == pytest.approx(16 / 9, rel=0.01)
-    assert "What limits" in pages[1].extract_text()
+    assert len(pages) == 2  # the slide, with title and authors above, and the colophon
+    assert pages[0].mediabox.width / pages[0].mediabox.height == pytest.approx(16 / 9, rel=0.01)
+    assert "What limits" in pages[0].extract_text()
 
 
 @pytest.mark.parametrize("template", ["report", "proposal"])
