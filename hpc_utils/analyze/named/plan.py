@@ -91,6 +91,10 @@ def values(
                 Value("plan.contingency", contingency, "share", "Asked for above the upper end: runs that fail, and development."),
                 Value("plan.request.node-hours", asked, "node-hours", says, runs=evidence),
             ]  # fmt: skip
+            if row["unit"]:
+                billed = _up(row["cost_high"] * (1 + contingency))
+                says = f"The request on {where} as the site bills it: the upper end of what is predicted, and a contingency upon it."
+                found.append(Value("plan.request.cost", billed, row["unit"], says, runs=evidence))
     return found
 
 
