@@ -51,8 +51,8 @@ def values(
     table: pd.DataFrame, where: str, *, contingency: float, like: str = "", runs: Iterable[str] = ()
 ) -> list[Value]:
     """`plan.machine`, `plan.runs`, `plan.nodes`, `plan.devices`, `plan.node-hours`, `plan.device-hours`, `plan.cost`; each again for every study,
-    `plan.<study>.runs` and so on; `plan.contingency`, and `plan.request.node-hours`: the upper end and the contingency upon
-    it, rounded up. With `like`: `plan.like`, and `plan.attained`, the share of its peak that a step is allowed.
+    `plan.<study>.runs` and so on; `plan.contingency`, `plan.request.node-hours` and, as the site bills it, `plan.request.cost`:
+    the upper end and the contingency upon it, rounded up. With `like`: `plan.like`, and `plan.attained`, the share of its peak that a step is allowed.
 
     Args:
         table: as of `studies`. where: the machine in words. like: the GPU whose peak rate stands in for the machine's. runs: ids
