@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import fonts, outputs, project, sets, source, typst
+from . import claims, fonts, outputs, project, source, typst
 from .faults import DocumentError, Fault, Faults
 from .fill import fill
 from .filled import Around, Filled
@@ -82,42 +82,14 @@ def _filled(
     if read is None:
         return None, None
     says = any(mark.kind == "value" and mark.text.startswith("claim") for part in read.parts for mark in part.marks)
-    claims, rests_on = _claims(workshop, found, faults, say) if says else ({}, {})
+    said, rests_on = claims.said(workshop, found, faults, say) if says else ({}, {})
     around = Around(
-        found, claims, rests_on, _citations(workshop, entry, faults), (workshop.folder / entry.source).parent
+        found, said, rests_on, _citations(workshop, entry, faults), (workshop.folder / entry.source).parent
     )
     filled = fill(read, around, faults)
     _check_digests(filled, entry, name, here, workshop, faults)
     _check_letters(filled, faults)
     return filled, around
-
-
-def _claims(
-    workshop: Workshop, found: sets.Sets, faults: Faults, say: Callable[[str], None]
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    path = workshop.folder / workshop.project.claims
-    if not path.is_file():
-        return {}, {}
-    from hpc_utils.analyze import claims
-    from hpc_utils.publish import amounts
-    from hpc_utils.publish import claims as wording
-
-    here = workshop.called(workshop.project.claims)
-    known: Iterable[str] = ()
-    try:
-        known = claims.read(path)
-        judged = claims.judge(known, found.named(), lambda value: amounts.text(value, "interval"))
-    except claims.ClaimError as error:
-        for line in str(error).splitlines():
-            told = line.removeprefix(f"{path}: ")
-            faults.add(here, project.line_of(path, told.partition(".")[0]), told)
-        return dict.fromkeys(known, ""), {}
-    for line in wording.failing(judged):
-        if line not in workshop.failing:
-            workshop.failing.append(line)
-            say(f"  does not hold: {line}")
-    measured = {one.name: tuple(test.name for test in one.tests if test.found is not None) for one in judged}
-    return {one.name: wording.statement(one) for one in judged}, measured
 
 
 def _citations(workshop: Workshop, entry: DocumentEntry, faults: Faults) -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 
 from hpc_utils import strict
 from hpc_utils.publish import amounts
@@ -64,7 +65,7 @@ class _Filler:
     def _blocks(self, blocks: list[Node], part: Part) -> list[Node]:
         kept: list[Node] = []
         skip = False
-        for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+        for block, after in zip_longest(blocks, blocks[1:]):
             if skip:
                 skip = False
                 continue
@@ -139,8 +140,8 @@ class _Filler:
         for value in self.around.rests_on.get(name, ()):
             found = self.around.sets.value(value)
             self.filled.values.setdefault(found.full, found)
-        blocks = parse(self.around.claims[name]).blocks
-        return blocks[0]["c"] if blocks else []
+        part = parse(self.around.claims[name])
+        return replaced(part.blocks[0]["c"], lambda node: self._node(node, part)) if part.blocks else []
 
     # Inlines: marks, and what a source may not hold.
 
