@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import zip_longest
 
 from hpc_utils import strict
 from hpc_utils.publish import amounts
 
+from . import frontmatter
 from .drawings import Drawing, drawn, table
 from .faults import Faults
 from .filled import Around, Filled
@@ -16,13 +18,17 @@ from .sets import UnknownName
 from .sets import source as together
 from .source import Part, Source, parse
 from .tree import Node, para, plain, replaced, walk, words
-from .typed import look
+from .typed import look, look_at
 
+PARA = para([])
+_LOCATOR = re.compile(
+    r"(?:\b(?:pp?|pages?|ch|chaps?|chapters?|secs?|sections?|figs?|figures?|tables?|tbl|eqs?|equations?|vols?|no|app|appendix|art|"
+    r"lines?|col|columns?|thm|alg|part)\b\.?|§)\s*\d+(?:\.\d+)*(?:\s*[-–]\s*\d+(?:\.\d+)*)?\b(?!\s*%)", re.I,
+)  # fmt: skip
 _COMMENT = re.compile(r"<!--.*-->\s*$", re.S)
+_VERSION = re.compile(r"v?\d+(\.\d+)*([-+. ]?[a-z]+\d*)?")
 _TEX = re.compile(r"\\[A-Za-z]+")
 
-
-PLAIN = ("short", "keywords", "call", "acronym", "note")  # of the front matter: text without values
 
 
 def fill(source: Source, around: Around, faults: Faults) -> Filled:
@@ -47,14 +53,26 @@ class _Filler:
             for one in typed:
                 advice = "cite it there: [@key]" if "cites" in one.why else _advice(one.passage, one.why)
                 self.fault(one.line, f"{one.passage!r} {one.why}: {advice}")
-        for key in PLAIN:
-            for one in look(parse(str(self.source.front.get(key) or "")))[0]:
-                self.fault(1, f"{one.passage!r} in `{key}` {one.why}: leave it out")
+        for key, text in frontmatter.plain(self.source.front):
+            line = self.source.starts[key]
+            if "{{" in text:
+                self.fault(line, f"no value can stand in `{key}`: it is printed as it is")
+            if not (key == "version" and _VERSION.fullmatch(text)):
+                self._no_number(text, line, f"`{key}`")
         for name, part in self.source.words.items():
             self.filled.words[name] = self._part(part)
         self.filled.body = self._part(self.source.body)
+        if not self.filled.body:
+            self.fault(0, "there is no text below the front matter: write some")
+        for name in ("title", "subtitle"):
+            if [block["t"] for block in self.filled.words.get(name, [PARA])] != ["Para"]:
+                self.fault(self.source.starts.get(name, 1), f"`{name}` is more than a line of text for Markdown: start with a word")
         self._check_references()
         return self.filled
+
+    def _no_number(self, text: str, line: int, where: str) -> None:
+        for one in look_at(text, line):
+            self.fault(line, f"{one.passage!r} in {where} {one.why}: leave it out")
 
     def _part(self, part: Part) -> list[Node]:
         blocks = self._blocks(part.blocks, part)
@@ -101,6 +119,8 @@ class _Filler:
         return [{**block, "c": [level, [label, classes, attributes], inlines]}]
 
     def _drawing(self, image: Node, part: Part) -> Node:
+        if MARK.search(json.dumps([image["c"][0], image["c"][2]], ensure_ascii=False)):
+            self.fault(image["line"], "what stands behind a figure's caption cannot hold a value: write it in the caption")
         drawing = drawn(image, self.around.sets, self.around.folder, self.fault)
         return self._placed(drawing, image["c"][1], part, image["line"])
 
@@ -158,8 +178,8 @@ class _Filler:
         if kind == "Image":
             self.fault(line, "a figure stands in a paragraph of its own: blank lines before and after it")
             return []
-        if kind == "Link" and MARK.search(node["c"][2][0]):
-            self.fault(line, "an address cannot hold a value: write it out")
+        if kind == "Link" and MARK.search("".join(node["c"][2])):
+            self.fault(line, "an address or its title cannot hold a value: write it beside the link")
         return None
 
     def _verbatim(self, node: Node, part: Part) -> Node:
@@ -198,6 +218,8 @@ class _Filler:
                 self.fault(
                     mark.line, f"no entry {key!r} in the bibliography" + (f": did you mean {near}?" if near else "")
                 )
+        for _, locator in mark.keys:
+            self._no_number(_LOCATOR.sub("", locator), mark.line, "a citation")
         known = [(key, locator) for key, locator in mark.keys if key in self.around.citations]
         self.filled.cited.update(key for key, _ in known)
         return [{"t": "Quote", "c": {"keys": known, "prose": mark.kind == "prose"}}] if known else []

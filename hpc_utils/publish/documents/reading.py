@@ -65,11 +65,11 @@ def letters_of(inlines: list[Any], part: Part, allowed: list[Allowed]) -> Iterat
     for node in inlines:
         kind, line = node["t"], node.get("line", 0)
         if kind == "Str":
-            yield from ((letter, line) for letter in _read(node["c"], part))
+            yield from ((letter, line) for letter in read(node["c"], part))
         elif kind in ("Space", "SoftBreak", "LineBreak"):
             yield " ", line
         elif kind == "Code":
-            code = _read(node["c"][1], part)
+            code = read(node["c"][1], part)
             alone = re.fullmatch(rf"\W*{NUMBER.pattern}\s*(?:{SYMBOLS}|{UNITS})?\W*", code, re.I)
             yield from ((letter, line) for letter in (code if alone else NEUTRAL))
         elif kind == "Math":
@@ -82,7 +82,7 @@ def letters_of(inlines: list[Any], part: Part, allowed: list[Allowed]) -> Iterat
             yield QUOTED if said == "cited" else NEUTRAL, line
         elif kind == "Image":
             yield NEUTRAL, line
-        elif kind == "Link" and _read(node["c"][2][0], part) == "".join(
+        elif kind == "Link" and read(node["c"][2][0], part) == "".join(
             one for one, _ in letters_of(node["c"][1], part, [])
         ):
             yield NEUTRAL, line  # an address
@@ -90,7 +90,8 @@ def letters_of(inlines: list[Any], part: Part, allowed: list[Allowed]) -> Iterat
             yield from letters_of(inner(node), part, allowed)
 
 
-def _read(text: str, part: Part) -> str:
+def read(text: str, part: Part) -> str:
+    """Text with our digits for those of every script, and without what is invisible."""
     def stand_in(match: re.Match[str]) -> str:
         return CITED if part.marks[number(match[1])].kind in ("cite", "prose") else NEUTRAL
 

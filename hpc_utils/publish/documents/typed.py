@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .reading import CITED, NEUTRAL, NUMBER, QUOTED, SPELLED, SYMBOLS, UNITS, Allowed, letters_of
+from .reading import CITED, NEUTRAL, NUMBER, QUOTED, SPELLED, SYMBOLS, UNITS, Allowed, letters_of, read
 from .source import Part
 from .tree import texts, walk
 
@@ -63,7 +63,16 @@ def look(part: Part) -> tuple[list[Typed], list[Allowed]]:
         if node["t"] == "Image":
             letters = list(letters_of(node["c"][1], part, allowed))
             refused += _scan(letters)
+        if node["t"] in ("Link", "Image"):
+            refused += look_at(node["c"][2][1], node.get("line", 0))
+        if node["t"] == "Image":
+            refused += look_at(dict(node["c"][0][2]).get("source", ""), node.get("line", 0))
     return list(dict.fromkeys(refused)), list(dict.fromkeys(allowed))
+
+
+def look_at(text: str, line: int) -> list[Typed]:
+    """What is refused in text that is printed as it stands: of the front matter, in a citation's brackets, a picture's source."""
+    return _scan([(letter, line) for letter in read(text, Part([], []))])
 
 
 def _scan(letters: list[tuple[str, int]]) -> list[Typed]:

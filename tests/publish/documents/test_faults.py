@@ -38,6 +38,12 @@ WRONG = [
     ("$x_{{link.bandwidth}}$", "stands in a formula"),
     ("A rocket: \U0001f680", "no font at hand has U+1F680 ROCKET"),
     ("{{strong.efficiency.2} is open", "a value's braces are open"),
+    ("As known [@amdahl1967, 72 percent efficient].", "'72 percent' in a citation is typed by hand"),
+    ("As known [@amdahl1967, p. 3, twice as fast].", "'twice as' in a citation is a quantity in words"),
+    ('![A caption.](own.png){source="we measured 72.3 % here"}', "'72.3 %' is typed by hand"),
+    ('![A caption.](own.png){source="{{no.such}}"}', "behind a figure's caption cannot hold a value"),
+    ('A [link](https://example.org "72 percent").', "'72 percent' is typed by hand"),
+    ('A [link](https://example.org "{{no.such}}").', "cannot hold a value"),
     ("A private \ue123 letter", "private character U+E123"),
 ]  # fmt: skip
 
