@@ -30,7 +30,6 @@ _VERSION = re.compile(r"v?\d+(\.\d+)*([-+. ]?[a-z]+\d*)?")
 _TEX = re.compile(r"\\[A-Za-z]+")
 
 
-
 def fill(source: Source, around: Around, faults: Faults) -> Filled:
     """Everything filled in; what cannot be is a fault with its line, and a gap."""
     return _Filler(source, around, faults).run()
@@ -66,7 +65,10 @@ class _Filler:
             self.fault(0, "there is no text below the front matter: write some")
         for name in ("title", "subtitle"):
             if [block["t"] for block in self.filled.words.get(name, [PARA])] != ["Para"]:
-                self.fault(self.source.starts.get(name, 1), f"`{name}` is more than a line of text for Markdown: start with a word")
+                self.fault(
+                    self.source.starts.get(name, 1),
+                    f"`{name}` is more than a line of text for Markdown: start with a word",
+                )
         self._check_references()
         return self.filled
 
@@ -120,7 +122,9 @@ class _Filler:
 
     def _drawing(self, image: Node, part: Part) -> Node:
         if MARK.search(json.dumps([image["c"][0], image["c"][2]], ensure_ascii=False)):
-            self.fault(image["line"], "what stands behind a figure's caption cannot hold a value: write it in the caption")
+            self.fault(
+                image["line"], "what stands behind a figure's caption cannot hold a value: write it in the caption"
+            )
         drawing = drawn(image, self.around.sets, self.around.folder, self.fault)
         return self._placed(drawing, image["c"][1], part, image["line"])
 

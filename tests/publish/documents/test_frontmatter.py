@@ -35,13 +35,22 @@ def test_refused_with_its_line(paper: Paper, old: str, new: str) -> None:
     changed = PAPER.replace(old, new, 1)
     line = next(number for number, text in enumerate(changed.split("\n"), 1) if text.startswith(f"{key}:"))
     paper.put(changed)
-    assert paper.faults()[0].startswith(f"paper/paper.md:{line}: ") or 'title' in new
+    assert paper.faults()[0].startswith(f"paper/paper.md:{line}: ") or "title" in new
     assert paper.faults()
 
 
 @pytest.mark.parametrize(
     "front",
-    ["author: 3", "author: Bob", "author: [Bob]", 'abstract: ""', "abstract: [1, 2]", "abstract: 72.3", "date: 2026-02-31", "short:"],
+    [
+        "author: 3",
+        "author: Bob",
+        "author: [Bob]",
+        'abstract: ""',
+        "abstract: [1, 2]",
+        "abstract: 72.3",
+        "date: 2026-02-31",
+        "short:",
+    ],
 )
 def test_wrong_kinds_are_faults(paper: Paper, front: str) -> None:
     paper.put(f"---\ntitle: A study\n{front}\n---\n\n# A head\n\nText.\n")
@@ -49,7 +58,9 @@ def test_wrong_kinds_are_faults(paper: Paper, front: str) -> None:
 
 
 def test_versions_and_dates_may_stand(paper: Paper) -> None:
-    paper.put("---\ntitle: A study\nversion: 1.2.0\ndate: 2026-11-22\nnote: Draft of November 2026\n---\n\n# A head\n\nText.\n")
+    paper.put(
+        "---\ntitle: A study\nversion: 1.2.0\ndate: 2026-11-22\nnote: Draft of November 2026\n---\n\n# A head\n\nText.\n"
+    )
     assert paper.faults() == []
 
 
