@@ -46,6 +46,8 @@ def build(
         elif check:
             continue  # others are read for the list of all numbers only
         filled, around = _filled(workshop, name, own, say if asked else _silent)
+        if asked and (workshop.target / f"{name}.pdf").is_dir():
+            own.add(workshop.called(f"build/{name}.pdf"), 0, "is a folder, where the PDF is to stand: remove it")
         if asked and not check and not own:
             files = outputs.write(workshop, name, filled, around, own)
             for path in files if not own else []:
@@ -95,8 +97,18 @@ def _filled(
 def _citations(workshop: Workshop, entry: DocumentEntry, faults: Faults) -> frozenset[str]:
     """Keys of the document's bibliographies."""
     keys: list[str] = []
+    for name in entry.bibliography:
+        if not (workshop.folder / name).is_file() and (name,) != entry.bibliography:
+            line = project.line_of(workshop.folder / "paper.toml", "bibliography")
+            faults.add(
+                workshop.called("paper.toml"), line, f"there is no bibliography {name}: write it, or correct the name"
+            )
     for file in workshop.bibliography(entry):
-        text = file.read_text(encoding="utf-8")
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            faults.add(workshop.called(file.name), 0, f"cannot be read as UTF-8: {error}")
+            continue
         own = re.findall(r"^\s*@(?!comment|string|preamble)\w+\s*\{\s*([^,\s]+)\s*,", text, re.M | re.I)
         for key in {key for key in own if own.count(key) > 1 or key in keys}:
             faults.add(workshop.called(file.name), 0, f"{key} stands twice in the bibliography: remove one")

@@ -26,6 +26,11 @@ def said(
     """{name: sentence and verdict in Markdown}, {name: the values it rests on}; what is wrong is a fault of claims.toml."""
     path = workshop.folder / workshop.project.claims
     if not path.is_file():
+        if "claims" in workshop.project.model_fields_set:
+            line = project.line_of(workshop.folder / "paper.toml", "claims")
+            faults.add(
+                workshop.called("paper.toml"), line, f"there is no file {workshop.project.claims}: correct `claims`"
+            )
         return {}, {}
     here = workshop.called(workshop.project.claims)
     known = claims.Claims()

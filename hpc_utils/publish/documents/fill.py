@@ -9,7 +9,7 @@ from itertools import zip_longest
 from hpc_utils import strict
 from hpc_utils.publish import amounts
 
-from . import frontmatter
+from . import frontmatter, units
 from .drawings import Drawing, drawn, table
 from .faults import Faults
 from .filled import Around, Filled
@@ -70,6 +70,9 @@ class _Filler:
                     f"`{name}` is more than a line of text for Markdown: start with a word",
                 )
         self._check_references()
+        drawn = [[one.caption, one.rows if one.typed else []] for one in self.filled.drawings]
+        for line, message in units.twice([*self.filled.words.values(), self.filled.body, drawn]):
+            self.fault(line, message)
         return self.filled
 
     def _no_number(self, text: str, line: int, where: str) -> None:
@@ -242,11 +245,17 @@ class _Filler:
             self.fault(mark.line, str(error))
             return []
         self.filled.values.setdefault(found.full, found)
-        return [{"t": "Value", "c": {"text": text, "full": found.full}}]
+        said = {"text": text, "full": found.full, **units.of(found, form or "value")}
+        return [{"t": "Value", "c": said, "line": mark.line}]
 
     def _known_claim(self, name: str) -> list[Node]:
         if name not in self.around.claims:
-            raise UnknownName(f"no claim {name!r}: {strict.hint(name, self.around.claims)}")
+            known = (
+                strict.hint(name, self.around.claims)
+                if self.around.claims
+                else "there are none, `claims` in paper.toml names their file"
+            )
+            raise UnknownName(f"no claim {name!r}: {known}")
         return self._claim(name)
 
     def _check_references(self) -> None:

@@ -125,7 +125,8 @@ def _placed(workshop: Workshop, name: str, pdf: bytes, done: dict[str, Filled]) 
 def discard(workshop: Workshop, name: str) -> None:
     """Nothing of a former build is left where the sources say something else by now."""
     path = workshop.target / f"{name}.pdf"
-    path.unlink(missing_ok=True)
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
     manifest.forget(path)
     for style in project.CLASSES:
         if (workshop.target / "tex" / style / f"{name}.tex").is_file():

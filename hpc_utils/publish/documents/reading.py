@@ -48,6 +48,7 @@ SPELLED = re.compile(
     rf"|\bfactors?\s+of\s+(?:about\s+|almost\s+|nearly\s+|some\s+|over\s+)?(?:{WORDS})\b|\bby\s+half\b"
     rf"|\b(?:{WORDS})\s+out\s+of\s+(?:every\s+)?(?:{WORDS})\b|\bone\s+in\s+(?:every\s+)?(?:{WORDS})\b"
     rf"|\b(?:{WORDS})\s+(?:in|of)\s+(?:every\s+)?(?:ten|twenty|(?:an?\s+|one\s+)?(?:hundred|thousand))\b"
+    rf"|\b(?:gain|speed-?up|efficiency)s?\s+(?:is|was|of|are|were)\s+(?!one\b)(?:{WORDS})\b"
     rf"|\b(?:{WORDS})\s+point\s+(?:{WORDS})\b|\bpoint\s+(?:{WORDS})\s+(?:{WORDS})\b"
     r"|\b(?:a\s+couple|a\s+handful|tens|dozens|hundreds|thousands|millions)\s+of\s+times\b",
     re.I,
@@ -138,7 +139,9 @@ def _maths(formula: str) -> str:
     equals = re.search(
         r"(?:[=≈<>≤≥∼]|\\(?:approx|sim|geq?|leq?)\s*)\s*[-+]?\s*(?:[2-9]|\d\d+)(?![\w(\\])", read.replace(" ", "")
     )
-    fraction = re.search(r"\\frac(?:\{\d{2,}\}|\{?\d+\}?\{\d{2,}\})", formula)
+    fraction = re.search(
+        r"\\frac(?:\{\d{2,}\}|\{?\d+\}?\{\d{2,}\})|=\s*\\[dt]?frac\s*\{?\d+\}?\s*\{?\d+\}?\s*$", formula
+    )
     if spelled := SPELLED.search(re.sub(r"\\[A-Za-z]+|[{}~]|\\.", " ", read)):
         return f" {spelled[0]} "
     if decimal or unit or alone or equals or fraction:

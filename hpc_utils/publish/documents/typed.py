@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from datetime import date
 
+from .marks import MARK
 from .reading import (
     CITED,
     NEUTRAL,
@@ -66,7 +67,7 @@ _FORMATS = re.compile(
 _NAMED = ("Llama", "Qwen", "Xeon", "Titan", "Wikitext", "Horizon")  # names with one capital; with more, any stands
 _PER = re.compile(r"\s*(?:per\b|[a-z]+/|samples\b|images\b|tokens\b)", re.I)
 _LINKED = re.compile(r"\s*(?:,|and|or|to|–|-|,\s*and)\s*$")
-_ENUMERATED = re.compile(r"\((?:\d)\)")
+_ENUMERATED = re.compile(r"\(\d\)(?!\s*(?:%|per\s?cent|times|×))")
 _UNIT_NEXT = re.compile(rf"[\s\u00a0-]*(?:{SYMBOLS}|{UNITS})")
 
 
@@ -101,7 +102,7 @@ def look(part: Part) -> tuple[list[Typed], list[Allowed]]:
 
 def look_at(text: str, line: int) -> list[Typed]:
     """What is refused in text that is printed as it stands: of the front matter, in a citation's brackets, a picture's source."""
-    return _scan([(letter, line) for letter in read(text, Part([], []))])
+    return _scan([(letter, line) for letter in read(MARK.sub(NEUTRAL, text), Part([], []))])
 
 
 def _scan(letters: list[tuple[str, int]]) -> list[Typed]:

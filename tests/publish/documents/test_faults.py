@@ -44,6 +44,11 @@ WRONG = [
     ('![A caption.](own.png){source="{{no.such}}"}', "behind a figure's caption cannot hold a value"),
     ('A [link](https://example.org "72 percent").', "'72 percent' is typed by hand"),
     ('A [link](https://example.org "{{no.such}}").', "cannot hold a value"),
+    ("It is {{laptop:strong.efficiency.2}} % of it.", "'%' behind laptop:strong.efficiency.2, which prints % itself"),
+    ("It is {{laptop:strong.efficiency.2|interval}} percent of it.", "which prints % itself"),
+    ("It is {{laptop:strong.efficiency.2|bare}} ms.", "'ms' behind laptop:strong.efficiency.2|bare, which has %"),
+    ("It is {{link.bandwidth}} GB.", "which prints Gbit/s itself"),
+    ("There are {{strong.runs}}% of it.", "which has no unit"),
     ("A private \ue123 letter", "private character U+E123"),
 ]  # fmt: skip
 
@@ -69,6 +74,33 @@ def test_a_fault_is_named_with_its_line(wrong: dict[int, str], place: int) -> No
 
 def test_no_other_line_has_a_fault(wrong: dict[int, str]) -> None:
     assert len(wrong) == len(WRONG)
+
+
+def test_the_own_unit_behind_a_bare_value_may_stand(paper: Paper) -> None:
+    paper.say(
+        "It is {{laptop:strong.efficiency.2|bare}} % and {{link.bandwidth|bare}} Gbit/s; {{limits.what}} s, {{strong.runs}} runs."
+    )
+    assert paper.faults() == []
+
+
+def test_files_that_cannot_be_read_are_faults(paper: Paper) -> None:
+    paper.put(
+        TOML.replace('template = "paper"', 'template = "paper"\nbibliography = ["references.bib", "no.bib"]'),
+        "paper.toml",
+    )
+    assert paper.faults() == ["paper/paper.toml:8: there is no bibliography no.bib: write it, or correct the name"]
+    paper.put('claims = "no.toml"\n' + TOML, "paper.toml")
+    paper.say("{{claims}}")
+    assert paper.faults() == ["paper/paper.toml:1: there is no file no.toml: correct `claims`"]
+    paper.put(TOML, "paper.toml")
+    (paper.folder / "references.bib").write_bytes(b"\xff")
+    assert any("references.bib: cannot be read as UTF-8" in fault for fault in paper.faults())
+
+
+def test_a_folder_in_the_place_of_a_pdf_is_a_fault(paper: Paper) -> None:
+    (paper.folder / "build/paper.pdf").mkdir(parents=True)
+    with pytest.raises(DocumentError, match="is a folder"):
+        paper.build()
 
 
 def test_the_usual_paper_has_none(paper: Paper) -> None:

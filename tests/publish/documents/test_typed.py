@@ -23,7 +23,7 @@ REFUSED = [
     "a third faster", "by a third", "zero point seven", "point seven two", "a couple of times faster", "hundreds of times",
     "VIII times", "two times faster", "a hundred-fold gain", "one and a half times", "$\\frac{3}{4}$", "$E = 3/4$",
     "`throughput=1.36x`", "`gain = 72 %`", "the year 1850", "an efficiency was 1999", "a gain of 2001", "1.36 faster on torch",
-    "E_8=0.72", "bf16-1.36x", "thrice faster", "ninety-five out of one hundred", "it quadrupled", "x2 faster", "item 72 percent",
+    "E_8=0.72", "bf16-1.36x", "thrice faster", "ninety-five out of one hundred", "it quadrupled", "x2 faster", "item 72 percent", "The speedup is five.", "$E=\\frac{3}{4}$", "it is (7) percent",
 ]  # fmt: skip
 MAY_STAND = [
     "ResNet-18 on CIFAR-10 with bf16 on an H200.", "on 2026-11-22 and 22 November 2026, in 2024", "Sections 3 and 4",
