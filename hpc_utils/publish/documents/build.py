@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import claims, fonts, outputs, project, source, typst
+from .drawings import too_wide
 from .faults import DocumentError, Fault, Faults
 from .fill import fill
 from .filled import Around, Filled
 from .project import DocumentEntry
 from .workshop import Workshop
+
+LETTERS = {"column": 72, "wide": 150}  # of a table's row, side by side, that a page has room for
 
 
 def build(
@@ -90,6 +93,10 @@ def _filled(
     )
     filled = fill(read, around, faults)
     _check_digests(filled, entry, name, here, workshop, faults)
+    for drawing in filled.drawings:
+        letters = LETTERS["wide" if drawing.wide or entry.template != "paper" else "column"]
+        if said := too_wide(drawing, letters):
+            faults.add(filled.source.file, drawing.line, said)
     _check_letters(filled, faults)
     return filled, around
 

@@ -16,8 +16,6 @@ from .sets import SHORT, Found, ResultSet, Sets
 if TYPE_CHECKING:
     import pandas as pd
 
-REPORT = "report/index.html"  # of a result set
-
 
 def rows(
     used: list[Found], sets: Sets, *, commit: str | None, dirty: bool | None, mixed: str, command: str
@@ -111,10 +109,7 @@ def numbers(values: Iterable[Found], folders: Mapping[str, Path], target: Path) 
             "said": amounts.text(one.what, "interval"),
             "says": one.what.says,
             "basis": _basis(one),
-            "links": [
-                ["executed chapter", _link(folders[one.alias] / one.page["executed"], target)],
-                ["report", _link(folders[one.alias] / REPORT, target) + f"#number-{one.what.name}"],
-            ],
+            "links": [["executed chapter", _link(folders[one.alias] / one.page["executed"], target)]],
         }
         for one in values
     ]

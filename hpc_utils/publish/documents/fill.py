@@ -10,7 +10,7 @@ from hpc_utils import strict
 from hpc_utils.publish import amounts
 
 from . import frontmatter, units
-from .drawings import Drawing, drawn, table
+from .drawings import TYPED, Drawing, check, drawn, table
 from .faults import Faults
 from .filled import Around, Filled
 from .marks import MARK, Mark, number, restore
@@ -138,6 +138,7 @@ class _Filler:
             for node in said:
                 if "label" in node:
                     drawing.label, drawing.wide = node["label"][0], node["label"][1].get("wide") == "true"
+                    check(node["label"][1], TYPED, node.get("line", block["line"]), self.fault)
             while said and said[-1]["t"] in ("Space", "SoftBreak"):
                 said.pop()
         return self._placed(drawing, said, part, block["line"])
@@ -150,6 +151,7 @@ class _Filler:
             drawing.source = together([self.filled.values[full] for full in sorted(own)])
         if drawing.label:
             self._label(drawing.label, line)
+        drawing.line = line
         self.filled.drawings.append(drawing)
         return {"t": "Drawing", "c": drawing, "line": line}
 

@@ -133,7 +133,8 @@ def _clean(nodes: list[Any], line: int, first: int) -> list[Any]:
         if node.get("t") in ("Span", "Div") and _has(node, "wrapper"):
             inner = _clean(node["c"][1], here, first)
             if node["c"][0][0] and inner:  # `: A table's caption. {#tbl:its-label}`
-                inner[-1]["label"] = [node["c"][0][0], dict(node["c"][0][2])]
+                own = {key: said for key, said in node["c"][0][2] if key not in ("data-pos", "wrapper")}
+                inner[-1]["label"] = [node["c"][0][0], own]
         else:
             inner = [_inside(node, here, first)]
         for one in inner:

@@ -49,6 +49,13 @@ WRONG = [
     ("It is {{laptop:strong.efficiency.2|bare}} ms.", "'ms' behind laptop:strong.efficiency.2|bare, which has %"),
     ("It is {{link.bandwidth}} GB.", "which prints Gbit/s itself"),
     ("There are {{strong.runs}}% of it.", "which has no unit"),
+    ("![A caption.](table:runs){rows=0}", "rows='0'"),
+    ('![A caption.](table:runs){columns=","}', "names none"),
+    ("![A caption.](figure:efficiency){wide=True}", "wide='True'"),
+    ("![A caption.](figure:efficiency){height=5cm}", "unknown attribute 'height'"),
+    ("![A caption.](figure:efficiency){width=0%}", "width='0%'"),
+    ("![A caption.](figure:efficiency){width=9999%}", "width='9999%'"),
+    ("![A caption.](table:strong)", "no table strong: there is runs"),
     ("A private \ue123 letter", "private character U+E123"),
 ]  # fmt: skip
 
@@ -81,6 +88,24 @@ def test_the_own_unit_behind_a_bare_value_may_stand(paper: Paper) -> None:
         "It is {{laptop:strong.efficiency.2|bare}} % and {{link.bandwidth|bare}} Gbit/s; {{limits.what}} s, {{strong.runs}} runs."
     )
     assert paper.faults() == []
+
+
+def test_a_table_that_is_too_wide_is_a_fault(paper: Paper) -> None:
+    table = "| " + "incomprehensible | " * 9 + "\n|" + "---|" * 9 + "\n| " + "b | " * 9
+    line = paper.say(table)
+    assert paper.faults() == [
+        f'paper/paper.md:{line}: 9 columns do not fit one column: columns="..." shows some of them, wide=true takes both columns'
+    ]
+    paper.say(table.replace("incomprehensible", "word"))
+    assert paper.faults() == []
+
+
+def test_a_set_that_hands_on_nothing_is_mentioned(paper: Paper) -> None:
+    shutil.rmtree(paper.root / "sets/rehearsal/values")
+    paper.say("{{no.such}}")
+    assert any(
+        "rehearsal hands on nothing: `hpc chapter NOTEBOOK --results rehearsal`" in fault for fault in paper.faults()
+    )
 
 
 def test_files_that_cannot_be_read_are_faults(paper: Paper) -> None:
