@@ -27,6 +27,7 @@ _LOCATOR = re.compile(
 )  # fmt: skip
 _COMMENT = re.compile(r"<!--.*-->\s*$", re.S)
 _VERSION = re.compile(r"v?\d+(\.\d+)*([-+. ]?[a-z]+\d*)?")
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 _TEX = re.compile(r"\\[A-Za-z]+")
 
 
@@ -199,7 +200,7 @@ class _Filler:
         return {**node, "c": [node["c"][0], restore(node["c"][1], part.marks)]}
 
     def _str(self, node: Node, part: Part) -> list[Node] | None:
-        text = node["c"]
+        text = _APOSTROPHE.sub("\u2019", node["c"])  # after a digit Typst would set a prime
         if tex := _TEX.search(text):
             self.fault(
                 node["line"], f"{tex[0]!r} looks like TeX: a source is Markdown alone; code stands in `backticks`"
@@ -207,7 +208,7 @@ class _Filler:
         if "{{" in text or "}}" in text:
             self.fault(node["line"], "a value's braces are open, or more than one line apart: {{its.name}}")
         if not MARK.search(text):
-            return None
+            return [{**node, "c": text}] if text != node["c"] else None
         nodes, at = [], 0
         for match in MARK.finditer(text):
             nodes += words(text[at : match.start()]) if match.start() > at else []

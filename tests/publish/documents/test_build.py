@@ -102,6 +102,14 @@ def test_each_number_leads_to_its_row(paper: Paper) -> None:
     assert "10 Gbit/s a setting of the experiments; paper/paper.md:" in said
 
 
+def test_apostrophes_are_printed_as_such(paper: Paper) -> None:
+    paper.put(PAPER.replace("name: Ada Example", "name: The study's authors") + "\nHorizon 2020's Annex.\n")
+    paper.build("paper")
+    said = text(paper.folder / "build/paper.pdf")
+    assert "The study\u2019s authors" in said
+    assert "2020\u2019s Annex" in said
+
+
 def test_the_list_of_numbers_may_end_a_document(paper: Paper) -> None:
     toml = (paper.folder / "paper.toml").read_text()
     paper.put(toml.replace('template = "paper"\n', 'template = "paper"\nnumbers = "within"\n'), "paper.toml")
