@@ -26,7 +26,7 @@ PARTS = {
 
 
 def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
-    """Left: step times against the link's rate, measured on top of what the model says; right: its error.
+    """Left: step times against the link's rate, measured on top of what the model says; right: its error, of one rank too.
 
     Args:
         errors: as of `Fitted.errors`, of one layout and of one rank, with `held_out` (bool): not fitted on. Measured points
@@ -34,7 +34,8 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
         curve: as of `Fitted.predict` over rates, for the same batches.
     """
     figure, (times, off) = plt.subplots(1, 2, figsize=(style.PAGE, 2.8), width_ratios=(3, 2))
-    many = errors[errors.world_size > 1]
+    many, alone = errors[errors.world_size > 1], errors[errors.world_size == 1]
+    left = many.gbit.min() / 4  # a place of its own: one rank has no link
     for (colour, line, marker), batch in zip(
         itertools.cycle(style.SERIES), sorted(set(many.batch_per_device)), strict=False
     ):
@@ -49,6 +50,8 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
             bars = labels.bars(chosen, "measured", "measured_low", "measured_high")
             times.errorbar(places, chosen.measured, yerr=bars, fmt=marker, color=colour, markerfacecolor=face)
             off.plot(places, 100 * chosen.error, marker, color=colour, markerfacecolor=face)
+        lonely = alone[alone.batch_per_device == batch]
+        off.plot([left] * len(lonely), 100 * lonely.error, marker, color=colour)
     rates = sorted(set(many.gbit.replace(np.inf, curve.gbit.max())))
     unlimited = np.isinf(many.gbit).any()
     for axes in (times, off):
@@ -56,6 +59,8 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
         names = [f"{rate:g}" for rate in rates]
         axes.set_xticks(rates, [*names[:-1], "un-\nlimited"] if unlimited else names)
         axes.set_xlabel("link of each node (Gbit/s)")
+    if len(alone):
+        off.set_xticks([left, *off.get_xticks()], ["1\nrank", *(tick.get_text() for tick in off.get_xticklabels())])
     times.plot([], [], "o", color="0.25", label="measured, fitted on")
     times.plot([], [], "o", color="0.25", markerfacecolor="white", label="measured, held out")
     times.set_ylim(bottom=0)
