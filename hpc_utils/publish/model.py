@@ -114,7 +114,10 @@ def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
     known: dict[str, Artist] = {}
     for axes, kind in zip(panels, ("strong", "weak"), strict=True):
         own = {label: frame for label, frame in predicted.items() if frame.kind.iloc[0] == kind}
-        for (colour, line, marker), (label, frame) in zip(itertools.cycle(style.SERIES), own.items(), strict=False):
+        for below, ((colour, line, marker), (label, frame)) in enumerate(
+            zip(itertools.cycle(style.SERIES), own.items(), strict=False), 1
+        ):
+            wider = len(own) - below  # what coincides shows from under the next
             axes.fill_between(
                 frame.world_size, frame.efficiency_low, frame.efficiency_high, color=colour, alpha=0.13, linewidth=0
             )
@@ -124,7 +127,8 @@ def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
                 color=colour,
                 linestyle=line,
                 marker=marker,
-                markersize=3,
+                markersize=3 + 1.5 * wider,
+                linewidth=1.2 + wider,
                 label=label,
             )
         axes.axvline(measured_to, color="0.3", linewidth=0.8, linestyle=":")
@@ -142,7 +146,8 @@ def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
         known |= {label.strip(): line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(known.values(), known, loc="outside upper center", ncols=4)
     panels[0].set_ylabel("efficiency")
-    panels[0].set_ylim(0, 1.12)
+    highest = max((frame.efficiency_high.max() for frame in predicted.values()), default=1.0)
+    panels[0].set_ylim(0, 1.06 * max(1.06, highest))  # T(1) is not sure either: the band may pass 100 %
     panels[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return figure
 
