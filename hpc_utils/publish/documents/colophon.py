@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_utils.analyze import spent
+from hpc_utils.analyze import cost
 from hpc_utils.publish import amounts
 
 from .sets import SHORT, Found, ResultSet, Sets
@@ -86,7 +86,7 @@ def _where(runs: pd.DataFrame) -> str:
 
 
 def _took(one: ResultSet, runs: pd.DataFrame) -> str:
-    total = spent.total(runs, one.records().epochs)
+    total = cost.total(runs, one.records().epochs)
     parts = [f"{amounts.quantity(total.device_hours, 'device-hours')}"]
     if total.core_hours:
         parts.append(f"{amounts.quantity(total.core_hours, 'core-hours')} of processors")
