@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_utils.analyze import spent
 from hpc_utils.publish import amounts
+from hpc_utils.publish.address import relative
 
 from .sets import SHORT, Found, ResultSet, Sets
 
@@ -112,17 +112,12 @@ def numbers(values: Iterable[Found], folders: Mapping[str, Path], target: Path) 
             "says": one.what.says,
             "basis": _basis(one),
             "links": [
-                ["executed chapter", _link(folders[one.alias] / one.page["executed"], target)],
-                ["report", _link(folders[one.alias] / REPORT, target) + f"#number-{one.what.name}"],
+                ["executed chapter", relative(folders[one.alias] / one.page["executed"], target)],
+                ["report", relative(folders[one.alias] / REPORT, target) + f"#number-{one.what.name}"],
             ],
         }
         for one in values
     ]
-
-
-def _link(file: Path, target: Path) -> str:
-    """Its address from `target`."""
-    return Path(os.path.relpath(file, target)).as_posix()
 
 
 def _basis(one: Found) -> str:
