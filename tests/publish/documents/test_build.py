@@ -215,5 +215,5 @@ def test_the_committed_sources_are_packed_with_their_templates() -> None:
 def test_pictures_of_pages_have_ink(paper: Paper) -> None:
     """A figure that was not found would leave its frame empty."""
     paper.build("slides")
-    page = pypdf.PdfReader(io.BytesIO((paper.folder / "build/slides.pdf").read_bytes())).pages[1]
+    page = pypdf.PdfReader(io.BytesIO((paper.folder / "build/slides.pdf").read_bytes())).pages[0]
     assert page["/Resources"].get("/XObject")
