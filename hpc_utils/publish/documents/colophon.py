@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_utils.analyze import spent
+from hpc_utils.analyze import cost
 from hpc_utils.publish import amounts
+from hpc_utils.publish.address import relative
 
 from .sets import SHORT, Found, ResultSet, Sets
 
@@ -86,7 +86,7 @@ def _where(runs: pd.DataFrame) -> str:
 
 
 def _took(one: ResultSet, runs: pd.DataFrame) -> str:
-    total = spent.total(runs, one.records().epochs)
+    total = cost.total(runs, one.records().epochs)
     parts = [f"{amounts.quantity(total.device_hours, 'device-hours')}"]
     if total.core_hours:
         parts.append(f"{amounts.quantity(total.core_hours, 'core-hours')} of processors")
@@ -110,15 +110,10 @@ def numbers(values: Iterable[Found], folders: Mapping[str, Path], target: Path) 
             "said": amounts.text(one.what, "interval"),
             "says": one.what.says,
             "basis": _basis(one),
-            "links": [["executed chapter", _link(folders[one.alias] / one.page["executed"], target)]],
+            "links": [["executed chapter", relative(folders[one.alias] / one.page["executed"], target)]],
         }
         for one in values
     ]
-
-
-def _link(file: Path, target: Path) -> str:
-    """Its address from `target`."""
-    return Path(os.path.relpath(file, target)).as_posix()
 
 
 def _basis(one: Found) -> str:

@@ -11,7 +11,6 @@ from pydantic import Field, field_validator, model_validator
 from hpc_utils import strict
 from hpc_utils.strict import Strict
 
-TEMPLATES = ("paper", "proposal", "report", "slides")
 CLASSES = ("ieee", "acm")
 
 

@@ -106,7 +106,7 @@ def read(alias: str, folder: Path) -> ResultSet:
         handed = ledger.read(folder)
     except ledger.LedgerError as error:
         return ResultSet(alias, folder, ledger.Handed(), [str(error)])
-    return ResultSet(alias, folder, handed, freshness.faults(folder))
+    return ResultSet(alias, folder, handed, freshness.faults(folder, handed=handed))
 
 
 class Sets:
