@@ -99,6 +99,11 @@ class _Writer:
 
     def change(self, node: Node) -> list[Node] | None:
         kind, content = node["t"], node.get("c")
+        if kind == "Str" and (
+            after := re.search("(?<=[0-9])\u2019", content)
+        ):  # pandoc would write ', and Typst set a prime
+            rest = {"t": "Str", "c": content[after.end() :]}
+            return [{"t": "Str", "c": content[: after.start()]}, raw(TARGET, "\\u{2019}"), *self.inlines([rest])]
         if kind == "Value":
             return [raw(TARGET, f"#number({quoted(content['full'])}, {quoted(content['text'])});")]
         if kind == "Refer":
