@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
+from .sets import SETS, result_set
+
 
 @click.command()
 @click.argument("notebook")
-@click.option(
-    "--results", metavar="SET", default="", help="A result set's folder, or its name under results/reference."
-)
+@click.option("--results", metavar="SET", default="", help=SETS)
 @click.option(
     "-p",
     "--parameter",
@@ -30,7 +30,17 @@ def chapter(notebook: str, results: str, assignments: tuple[str, ...]) -> None:
     from hpc_utils.launch.parameters import of_chapter
     from hpc_utils.publish.chapters import renew
 
-    path = Path(notebook) if notebook.endswith(".ipynb") else paths.notebooks() / f"{notebook}.ipynb"
+    path = _path(notebook)
     study, given = of_chapter(path, parse_assignments(assignments))
-    folder = paths.result_set(results) if results else paths.results()
+    folder = result_set(results) if results else paths.results()
     click.echo(renew(path, folder, **given | {"study": study}))
+
+
+def _path(notebook: str) -> Path:
+    from hpc_utils import paths, strict
+
+    path = Path(notebook) if notebook.endswith(".ipynb") else paths.notebooks() / f"{notebook}.ipynb"
+    if not path.is_file():
+        hint = strict.hint(Path(notebook).stem, (chapter.stem for chapter in paths.notebooks().glob("*.ipynb")))
+        raise click.BadParameter(f"there is no chapter {notebook}: {hint}", param_hint="NOTEBOOK")
+    return path

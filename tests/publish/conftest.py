@@ -30,9 +30,7 @@ def styled() -> Iterator[None]:
 @pytest.fixture
 def result_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the committed laptop study, without what its chapters made of it; `HPC_RESULTS` names it."""
-    folder = tmp_path / "results"
-    for part in ("runs", "studies", "csv"):
-        shutil.copytree(paths.root() / "results/reference/epyc-2core" / part, folder / part)
+    folder = copied(tmp_path / "results")
     monkeypatch.setenv("HPC_RESULTS", str(folder))
     return folder
 
@@ -40,9 +38,21 @@ def result_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def handed(result_set: Path) -> Path:
     """The same, after a chapter handed on a value with an interval, a count, a word, a figure and a table."""
+    return hand_on(result_set)
+
+
+def copied(folder: Path) -> Path:
+    """`result_set` in `folder`, for fixtures of a whole module."""
+    for part in ("runs", "studies", "csv"):
+        shutil.copytree(paths.root() / "results/reference/epyc-2core" / part, folder / part)
+    return folder
+
+
+def hand_on(result_set: Path) -> Path:
+    """`handed`, likewise."""
     runs = records.load(result_set, study="laptop").runs
     one = tuple(runs[runs.world_size == 1].run_id)
-    ledger = Ledger("06_paper_figures", runs, study="laptop")
+    ledger = Ledger("06_paper_figures", runs, study="laptop", results=result_set)
     ledger.add(
         [
             Value(
