@@ -65,7 +65,7 @@ def values(
         allowed = "Of a GPU's peak rate that a step is allowed where nothing was measured."
         found += [
             Value("plan.like", like, "text", "The GPU whose peak rate stands in for that of the machine's."),
-            Value("plan.attained", expected, "share", allowed, low, high),
+            Value("plan.attained", expected, "share", allowed, low, high, span="allowance"),
         ]
     for row in table.to_dict("records"):
         all_of_them = row["study"] == "Total"
@@ -96,7 +96,7 @@ def values(
 
 def _predicted(name: str, row: Mapping[str, Any], column: str, unit: str, says: str, runs: tuple[str, ...]) -> Value:
     value, low, high = (float(row[f"{column}{end}"]) for end in ("", "_low", "_high"))
-    return Value(name, value, unit, says, low, high, runs=runs)
+    return Value(name, value, unit, says, low, high, runs=runs, span="allowance")
 
 
 def _up(amount: float) -> float:
