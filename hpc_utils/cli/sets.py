@@ -21,8 +21,13 @@ def result_set(name: str | Path) -> Path:
         named = aliases()
         if (folder := named.get(str(name))) and (folder / "runs").is_dir():
             return folder
-        known = {path.name for path in paths.reference().glob("*/")} | set(named)
-        hint = strict.hint(str(name), known) if known else "none is committed"
+        folders = sorted(path for path in paths.reference().glob("*/"))
+        near = strict.nearest(str(name), [*named, *(path.name for path in folders)])
+        hint = (
+            f"did you mean {near}?"
+            if near
+            else f"or one of {', '.join(called(path, named) for path in folders) or 'none'}"
+        )
         raise paths.NoResultSet(f"no result set {str(name)!r}: give a folder that holds runs/; {hint}") from None
 
 

@@ -38,7 +38,7 @@ def test_without_a_readable_paper_toml_committed_names_still_work(
     (tmp_path / "paper").mkdir()
     (tmp_path / "paper/paper.toml").write_text("[sets")
     assert sets.result_set("mine") == tmp_path / "results/reference/mine" and sets.aliases() == {}
-    with pytest.raises(paths.NoResultSet, match="known are mine"):
+    with pytest.raises(paths.NoResultSet, match="or one of mine"):
         sets.result_set("laptop")
 
 
