@@ -28,6 +28,19 @@ def faults(results: Path) -> list[str]:
             *_csv(results, found)]  # fmt: skip
 
 
+def uncommitted(results: Path) -> list[str]:
+    """The pages that were written by code which no commit holds; nobody could compute their values again."""
+    try:
+        pages = ledger.read(Path(results)).pages
+    except ledger.LedgerError:  # `faults` says so
+        return []
+    return [
+        f"values/{stem}.json was written by code that was not committed: commit, then {_anew(page)}"
+        for stem, page in pages.items()
+        if page.get("dirty")
+    ]
+
+
 def _twice(handed: ledger.Handed) -> Iterator[str]:
     """Two chapters may tell the same (how many runs there are), but not by one name different things."""
     for kind in ("values", "figures", "tables"):
