@@ -8,7 +8,6 @@ what was asked for is what is recorded.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from . import strict
 from .combinations import contradictions, uneven
 
 Scalar = str | int | float | bool | None
@@ -216,7 +216,7 @@ class RunConfig(BaseModel):
             for name, value in namespace.items()
             if not name.startswith("_") and isinstance(value, Scalar | dict | list | tuple)
         }
-        misspelt = [n for n in plain if n not in known and difflib.get_close_matches(n, known, 1, 0.8)]
+        misspelt = [n for n in plain if n not in known and strict.nearest(n, known, cutoff=0.8)]
         if misspelt:
             raise ConfigError("\n".join(unknown_parameter(name, known) for name in misspelt))
         return cls(**{name: value for name, value in namespace.items() if name in known})
@@ -260,7 +260,7 @@ def _json_or_text(value: str) -> Any:
 def unknown_parameter(name: str, known: Iterable[str]) -> str:
     """One line that refuses `name` and points at the nearest known names."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, 2, 0.5)
+    close = strict.near(name, known)
     hint = f"did you mean {' or '.join(close)}?" if close else "`hpc params` lists them all"
     return f"unknown parameter {name!r}: {hint}"
 

@@ -54,16 +54,26 @@ def tables(path: Path, model: type[Table], refuse: type[ValueError]) -> dict[str
     return found
 
 
+SHOWN = 6  # of the names that a message lists
+
+
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
     """The known name that `name` was probably meant to be; empty if none is near."""
-    return next(iter(difflib.get_close_matches(name, list(known), 1, cutoff)), "")
+    return next(iter(near(name, known, most=1, cutoff=cutoff)), "")
+
+
+def near(name: str, known: Iterable[str], *, most: int = 2, cutoff: float = 0.5) -> list[str]:
+    """The known names that `name` was probably meant to be, the nearest first."""
+    return difflib.get_close_matches(name, list(known), most, cutoff)
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """What to say to somebody who wrote `name`: the nearest known name, or all of them."""
+    """What to say to somebody who wrote `name`: the nearest known name, or all of them, the first `SHOWN` if many."""
     known = sorted(known)
-    close = nearest(name, known)
-    return f"did you mean {close}?" if close else f"known are {', '.join(known)}"
+    if close := nearest(name, known):
+        return f"did you mean {close}?"
+    more = f", and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return f"known are {', '.join(known[:SHOWN])}{more}"
 
 
 def _content(path: Path, refuse: type[ValueError]) -> dict[str, Any]:

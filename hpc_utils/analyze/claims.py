@@ -33,6 +33,8 @@ REPEATS = 3  # fewer say nothing of how much a measurement varies
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _TYPED = re.compile(r"[0-9][0-9.,]*\s*(%|percent\b|times\b|x\b|-fold\b)")
+_ELSEWHERE = re.compile(r"(?<![\w\\])\[?@\w[\w:-]*|\{\{|!\[|\[\^")  # what only a document's own text can resolve
+_BLOCK = re.compile(r"\s|#|[-+*]\s|>|\(?(?:\d+|[A-Za-z]|[ivxIVX]+)[.)]\s|\||:::|```|~~~|\$\$|<")
 
 
 class ClaimError(ValueError):
@@ -57,6 +59,11 @@ class Condition(Strict):
     called: str = ""
     unit: str = ""
     without_interval: bool = Field(False, strict=True)
+
+    @field_validator("called")
+    @classmethod
+    def _words_alone(cls, called: str) -> str:
+        return _in_a_sentence(called)
 
     @model_validator(mode="after")
     def _one_bound(self) -> Condition:
@@ -86,7 +93,11 @@ class Claim(Strict):
     @field_validator("sentence")
     @classmethod
     def _no_number_by_hand(cls, sentence: str) -> str:
-        if typed := _TYPED.search(sentence):
+        if block := _BLOCK.match(sentence):
+            raise ValueError(
+                f"it starts with {block[0]!r}, which Markdown takes for more than a sentence: start with a word"
+            )
+        if typed := _TYPED.search(_in_a_sentence(sentence)):
             raise ValueError(
                 f"{typed[0]!r} is typed by hand: write {{at_least}} or {{at_most}}, and it is the test's bound"
             )
@@ -117,6 +128,21 @@ class Claim(Strict):
             )
             raise ValueError(f"{{{place}}} in the sentence: {many}")
         return having[0]
+
+
+def _in_a_sentence(text: str) -> str:
+    """The text, if it can stand within any other.
+
+    Raises:
+        ValueError: it has several lines, or cites, refers or draws.
+    """
+    if "\n" in text.strip("\n"):
+        raise ValueError("it has several lines: a claim is one sentence on one line")
+    if found := _ELSEWHERE.search(text):
+        raise ValueError(
+            f"{found[0]!r} cannot stand in a claim: cite and refer in the text around {{{{claim:its-name}}}}"
+        )
+    return text
 
 
 @dataclass(frozen=True)

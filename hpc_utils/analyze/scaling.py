@@ -118,6 +118,30 @@ def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
     return found[[*SAME, "global_batch", "gain", "low", "high", "repeats", "runs"]].astype({"repeats": int})
 
 
+def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
+    """Efficiency in each other precision over that in fp32, against one rank without a group, all else equal.
+
+    Columns: those of `LINE` and `PLACE`; ratio, low, high (its 95 % interval, over the repeats of all four), repeats; runs.
+    """
+    found = against_one(curves(runs))
+    found = found[(found.world_size > 1) & (found.baseline == "none")]
+    alike = [name for name in [*LINE, *PLACE] if name != "precision"]
+    found = found.assign(like=number(found, alike) if len(found) else [])
+    full = found[found.precision == "fp32"].set_index("like")
+    rows = []
+    for row in found[(found.precision != "fp32") & found.like.isin(full.index)].itertuples():
+        base = full.loc[row.like]
+        sides = [(one.step_seconds_one, one.step_seconds_each) for one in (row, base)]
+        told = stats.ratio_of_ratios(*sides)
+        behind = unique(row.runs, row.runs_one, base.runs, base.runs_one)
+        rows.append(
+            {name: getattr(row, name) for name in [*LINE, *PLACE]}
+            | dict(zip(("ratio", "low", "high", "repeats"), told, strict=True))
+            | {"runs": behind}
+        )
+    return pd.DataFrame(rows, columns=[*LINE, *PLACE, "ratio", "low", "high", "repeats", "runs"])
+
+
 def unique(*runs: tuple[str, ...]) -> tuple[str, ...]:
     """Each id once, in their order."""
     return tuple(dict.fromkeys(one for own in runs for one in own))

@@ -59,6 +59,20 @@ def ratio_or_one(numerator: Sequence[float], denominator: Sequence[float]) -> Es
     return found._replace(low=found.value * np.exp(-half).item(), high=found.value * np.exp(half).item())
 
 
+def ratio_of_ratios(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Estimate:
+    """(a / b) / (c / d) of medians, `first` = (a, b), `second` = (c, d), with a 95 % interval.
+
+    Welch's t interval of the sum of four mean logs, recentred on the ratio of medians; none if any is a single run.
+    """
+    blocks = [_positive([own]) for own in (*first, *second)]
+    one, another, third, fourth = (float(np.median(block)) for block in blocks)
+    value, fewest = (one / another) / (third / fourth), min(block.shape[1] for block in blocks)
+    if fewest < 2:
+        return Estimate(value, float("nan"), float("nan"), fewest)
+    half = _welch_half_width(*(np.log(block) for block in blocks)).item()
+    return Estimate(value, value * float(np.exp(-half)), value * float(np.exp(half)), fewest)
+
+
 def medians(samples: Sequence[Sequence[float]]) -> np.ndarray:
     """`median` of each of thousands of samples at once: (samples, 4), the columns as in `Estimate`."""
     found = np.full((len(samples), 4), np.nan)
@@ -125,10 +139,10 @@ def _t_quantile(freedom: float | np.ndarray) -> np.ndarray:
     return stdtrit(freedom, _tails()[1])
 
 
-def _welch_half_width(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Of each row's difference of means."""
-    sizes = np.array([first.shape[1], second.shape[1]])
-    parts = np.stack([first.var(axis=1, ddof=1), second.var(axis=1, ddof=1)], axis=1) / sizes
+def _welch_half_width(*blocks: np.ndarray) -> np.ndarray:
+    """Of each row's difference (or sum) of the blocks' means."""
+    sizes = np.array([block.shape[1] for block in blocks])
+    parts = np.stack([block.var(axis=1, ddof=1) for block in blocks], axis=1) / sizes
     total = parts.sum(axis=1)
     spread = np.where(total == 0, 1, total)  # without any there is no freedom either, and no width
     freedom = spread**2 / np.where(total == 0, 1, (parts**2 / (sizes - 1)).sum(axis=1))

@@ -19,11 +19,12 @@ class Value:
         value: in base units (a share of 1, seconds, bytes, samples per second), or a word.
         unit: as `publish.amounts` prints it: share, ratio, count, text, s, B, ...
         says: one sentence, without the number: what this is, of what.
-        low, high: the 95 % interval; NaN where there is none.
+        low, high: the 95 % interval (or `span`); NaN where there is none.
         repeats: the fewest independent repeats behind it; 0 for what no repeat could change (a count, a setting, a fit).
         runs: ids of the runs that it rests on.
         files: other evidence, relative to the result set; `profile:NAME` is somebody else's profile, `project:PATH` a file
             of the clone.
+        span: what low and high are where they are no 95 % interval, such as "allowance".
 
     Raises:
         ValueError: the name cannot be one, the number is none, half an interval, or one that does not hold the value.
@@ -38,6 +39,7 @@ class Value:
     repeats: int = 0
     runs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    span: str = ""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

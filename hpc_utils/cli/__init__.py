@@ -15,33 +15,42 @@ from hpc_utils import signals
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-# Where each command lives, and the line that `hpc --help` says about it, without reading its file.
-COMMANDS = {
-    "run": ("run", "Execute a notebook on every rank."),
-    "point": ("run", "Execute one point of a submission (array jobs call it)."),
-    "doctor": ("doctor", "Is this machine, or this cluster, ready to measure?"),
-    "bench": ("bench", "How fast are the links, the storage, and a model's computing?"),
-    "params": ("run", "List every parameter of a run."),
-    "data": ("data", "Data sets: fetch once, train from everywhere."),
-    "study": ("study", "Studies: matrices of runs, on this machine."),
-    "collect": ("study", "Join all complete runs into CSV."),
-    "report": ("study", "Draw a study's figures and write its report."),
-    "chapter": ("chapter", "Execute a chapter anew on a result set: figures, tables, values."),
-    "verify": ("verify", "Make a run again: do its numbers agree?"),
-    "explain": ("explain", "What limits a run: from its profiles to a verdict."),
-    "export": ("export", "One figure as PDF, SVG, PNG and its data."),
-    "release": ("release", "Pack this commit, its results and its texts for an archive."),
-    "import": ("foreign", "Read other people's results, checked as ours are."),
-    "plan": ("plan", "What a study will take on a cluster, before anything runs."),
-    "submit": ("jobs", "Hand what is missing of a study to Slurm."),
-    "status": ("jobs", "How submitted runs stand, and what to do about those that failed."),
-    "logs": ("jobs", "The logs of a run, a job, or a study's failures."),
-    "cancel": ("jobs", "End jobs; their runs can be resumed."),
-    "retry": ("jobs", "Submit again what failed."),
-    "paper": ("paper", "Build the paper, the proposal and the slides, every number traced."),
-    "pull": ("jobs", "Fetch complete runs from a cluster."),
-    "cluster": ("cluster", "A real Slurm on this machine, to rehearse; drafts of cluster files."),
+# {section: {command: (its file, the line that `hpc --help` says about it without reading that file)}}
+SECTIONS = {
+    "Run": {
+        "run": ("run", "Execute a notebook on every rank."),
+        "params": ("run", "List every parameter of a run."),
+        "doctor": ("doctor", "Is this machine, or this cluster, ready to measure?"),
+        "bench": ("bench", "How fast are the links, the storage, and a model's computing?"),
+        "data": ("data", "Data sets: fetch once, train from everywhere."),
+    },
+    "Study": {
+        "study": ("study", "Studies: matrices of runs, on this machine."),
+        "collect": ("study", "Join all complete runs into CSV."),
+        "report": ("study", "Chapters, numbers and runs as one page that opens from disk."),
+        "explain": ("explain", "What limits a run: from its profiles to a verdict."),
+        "import": ("foreign", "Read other people's results, checked as ours are."),
+    },
+    "Cluster": {
+        "cluster": ("cluster", "A real Slurm on this machine, to rehearse; drafts of cluster files."),
+        "plan": ("plan", "What a study will take on a cluster, before anything runs."),
+        "submit": ("jobs", "Hand what is missing of a study to Slurm."),
+        "status": ("jobs", "How submitted runs stand, and what to do about those that failed."),
+        "logs": ("jobs", "The logs of a run, a job, or a study's failures."),
+        "cancel": ("jobs", "End jobs; their runs can be resumed."),
+        "retry": ("jobs", "Submit again what failed."),
+        "pull": ("jobs", "Fetch complete runs from a cluster."),
+    },
+    "Publish": {
+        "chapter": ("chapter", "Execute a chapter anew on a result set: figures, tables, values."),
+        "paper": ("paper", "Build the paper, the proposal and the slides, every number traced."),
+        "verify": ("verify", "Make a run again: do its numbers agree?"),
+        "export": ("export", "One figure as PDF, SVG, PNG and its data."),
+        "release": ("release", "Pack this commit, its results and its texts for an archive."),
+    },
 }
+HIDDEN = {"point": ("run", "Execute one point of a submission (array jobs call it).")}
+COMMANDS = {name: told for section in (*SECTIONS.values(), HIDDEN) for name, told in section.items()}
 
 
 class Rooms(click.Group):
@@ -61,8 +70,10 @@ class Rooms(click.Group):
         return getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))  # the same column in all sections
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, (_, line) in commands.items()])
 
     def invoke(self, context: click.Context):
         try:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
+from .sets import SETS, result_set
+
 
 @click.command()
 @click.argument("notebook")
-@click.option(
-    "--results", metavar="SET", default="", help="A result set's folder, or its name under results/reference."
-)
+@click.option("--results", metavar="SET", default="", help=SETS)
 @click.option(
     "-p",
     "--parameter",
@@ -32,9 +32,9 @@ def chapter(notebook: str, results: str, assignments: tuple[str, ...], drop: boo
     from hpc_utils.launch.parameters import of_chapter
     from hpc_utils.publish.chapters import renew
 
-    path = Path(notebook) if notebook.endswith(".ipynb") else paths.notebooks() / f"{notebook}.ipynb"
+    path = _path(notebook)
     study, given = of_chapter(path, parse_assignments(assignments))
-    folder = paths.result_set(results) if results else paths.results()
+    folder = result_set(results) if results else paths.results()
     if provenance.dirty():
         click.secho(
             "the tree is not as committed (results aside): what this chapter hands on cannot be released; commit, then execute",
@@ -42,3 +42,13 @@ def chapter(notebook: str, results: str, assignments: tuple[str, ...], drop: boo
             err=True,
         )
     click.echo(renew(path, folder, drop=drop, **given | {"study": study}))
+
+
+def _path(notebook: str) -> Path:
+    from hpc_utils import paths, strict
+
+    path = Path(notebook) if notebook.endswith(".ipynb") else paths.notebooks() / f"{notebook}.ipynb"
+    if not path.is_file():
+        hint = strict.hint(Path(notebook).stem, (chapter.stem for chapter in paths.notebooks().glob("*.ipynb")))
+        raise click.BadParameter(f"there is no chapter {notebook}: {hint}", param_hint="NOTEBOOK")
+    return path

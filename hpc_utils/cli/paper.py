@@ -35,6 +35,8 @@ def paper(documents: tuple[str, ...], check: bool, pattern: str | None) -> None:
 def _list(workshop, pattern: str) -> None:
     from hpc_utils.publish import amounts
 
+    from .sets import called
+
     pattern = pattern if set(pattern) & set("*?[") else f"*{pattern}*"
     shown = 0
     found = workshop.sets(workshop.project.sets, lambda line: None)
@@ -44,8 +46,12 @@ def _list(workshop, pattern: str) -> None:
         listed = [(name, amounts.text(value, "interval"), value.says) for name, value in one.handed.values.items()]
         listed += [(f"figure:{name}", "", drawn.says) for name, drawn in one.handed.figures.items()]
         listed += [(f"table:{name}", "", drawn.says) for name, drawn in one.handed.tables.items()]
+        heading = called(one.folder, {alias: one.folder})
         for name, said, says in listed:
             if fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(f"{alias}:{name}", pattern):
+                if heading:
+                    click.secho(heading, bold=True)
+                    heading = ""
                 shown += 1
                 click.echo(f"{alias}:{name}" + (f" = {said}" if said else ""))
                 click.echo(f"    {says}")

@@ -9,6 +9,8 @@ import click
 
 from hpc_utils import paths
 
+from .sets import SETS
+
 
 @click.group()
 def study() -> None:
@@ -48,7 +50,7 @@ def study_run(name: str, redo: bool) -> None:
 def study_keep(names: tuple[str, ...], hardware: str) -> None:
     """Copy a complete study's runs, figures and chapters to results/reference/HARDWARE, to be committed.
 
-    Of several studies the runs, and chapters 03 and 05, where they have them, are executed on all of them together.
+    Of several studies the runs. Chapters that are about all runs of a set, such as 03, are executed on all that it then holds.
     """
     from hpc_utils.publish.reference import keep
 
@@ -67,7 +69,9 @@ def collect(kept: str | None) -> None:
     from hpc_utils import records
     from hpc_utils.publish.chapters import write_system
 
-    folder = paths.result_set(kept) if kept else paths.results()
+    from .sets import result_set
+
+    folder = result_set(kept) if kept else paths.results()
     found = records.collect(folder)
     write_system(found, folder)
     for name, why in found.refused.items():
@@ -79,12 +83,12 @@ def collect(kept: str | None) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="STUDY", required=False)
+@click.argument("name", metavar="[STUDY]", required=False)
 @click.option(
     "--results",
     "kept",
     metavar="SET",
-    help="A result set as it lies there: its folder, or a name under results/reference.",
+    help=f"Execute nothing: bind the set as it lies there. {SETS}",
 )
 @click.option(
     "--output",
@@ -94,11 +98,14 @@ def collect(kept: str | None) -> None:
 def report(name: str | None, kept: str | None, output: Path | None) -> None:
     """Execute the chapters that read STUDY's records (by default laptop's), draw its figures, write results/report/index.html.
 
-    With --results nothing is executed: the chapters that lie in SET are bound, those of STUDY or all. The page says what is stale.
+    With --results nothing is executed: the chapters that lie in SET are bound as they are, those of STUDY or all. The page
+    says on top what is stale.
     """
     from hpc_utils.publish.chapters import bind, conclude
+
+    from .sets import result_set
 
     if kept is None:
         conclude(name or "laptop", output)
     else:
-        click.echo(bind(kept, name, output))
+        click.echo(bind(result_set(kept), name, output))

@@ -9,13 +9,18 @@ from pathlib import Path
 
 import click
 
+from .sets import SETS, result_set
+
 CODES = {"agree": 0, "differ": 1, "cannot be told": 4}
 
 
 @click.command()
 @click.argument("run")
 @click.option(
-    "--results", "origin", metavar="SET", help="Where RUN lies: a folder, or a name under results/reference."
+    "--results",
+    "origin",
+    metavar="SET",
+    help=f"Where RUN lies; by default in your results or any committed set. {SETS}",
 )
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(1), help="How often it is made again.")
 @click.option(
@@ -55,7 +60,7 @@ def verify(
 
     if not reproduction.is_tolerance(tolerance):
         raise click.BadParameter(f"{tolerance:g} is no positive number", param_hint="--tolerance")
-    folder = rerun.find(run, paths.result_set(origin) if origin else None)
+    folder = rerun.find(run, result_set(origin) if origin else None)
     own, kept = folder.parent.parent, paths.results() / "verify"
     then = records.load(own)
     if folder.name not in set(then.runs.run_id):
@@ -64,7 +69,7 @@ def verify(
     rerun.unchanged(folder)
     chosen = then.runs[then.runs.run_id == folder.name].iloc[0]
     if against:
-        new = paths.result_set(against)
+        new = result_set(against)
         if new.samefile(own):
             raise rerun.CannotRerun(f"{against} is the set of the run itself: every run agrees with itself")
         now = records.load(new)

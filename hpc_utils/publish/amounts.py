@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ FIXED = "\u00a0"  # unbreakable, between number and unit
 MINUS = "\u2212"
 FORMS = ("value", "interval", "low", "high", "repeats", "bare")
 SIGNIFICANT = 3  # digits of a value without interval
+TINY, POWER_DIGITS = 1e-3, 2  # what is smaller in its unit gets a power of ten, and so many digits
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 CERTAIN = 2  # digits of an interval's half width: more would be noise
 
 
@@ -45,12 +48,16 @@ def _scaled(symbol: str, says: str, first: str = "k") -> Unit:
 
 UNITS: dict[str, Unit] = {
     "share": Unit(((0, 0.01, "%"),), says="a part of one, printed in percent"),
+    "points": Unit(((0, 0.01, "points"),), says="percentage points: a difference of two shares"),
     "ratio": Unit(((0, 1, ""),), says="how many times as much; the sentence says `times` or `a factor of`"),
     "count": Unit(((0, 1, ""),), whole=True, says="a number of things"),
     "text": _plain("", "words, printed as they are"),
     "s": Unit(
         ((7200, 3600, "h"), (120, 60, "min"), (1, 1, "s"), (1e-3, 1e-3, "ms"), (1e-6, 1e-6, "µs"), (0, 1e-9, "ns")),
         says="seconds",
+    ),
+    "s/B": Unit(
+        ((1, 1, "s/B"), (1e-3, 1e-3, "ms/B"), (1e-6, 1e-6, "µs/B"), (0, 1e-9, "ns/B")), says="seconds a byte"
     ),
     "B": _scaled("B", "bytes, in powers of 1000"),
     "B/s": _scaled("B/s", "bytes a second"),
@@ -63,8 +70,17 @@ UNITS: dict[str, Unit] = {
     "core-hours": _plain("core-hours", "processor cores times hours"),
     "kWh": Unit(((1, 1, "kWh"), (1e-3, 1e-3, "Wh"), (0, 1e-6, "mWh")), says="kilowatt-hours"),
     "W": _plain("W", "watts"),
+    "person-months": _plain("person-months", "work of one person in a month"),
     "EUR": _plain("EUR", "euros"),
 }
+BILLED = re.compile(
+    r"[A-Za-z]+-hours|[A-Z]{2,4}"
+)  # what a site bills in: hours of something, a currency, its own units
+
+
+def is_known(unit: str) -> bool:
+    """Whether `unit` is declared here, or one that sites bill in."""
+    return unit in UNITS or BILLED.fullmatch(unit) is not None
 
 
 def text(value: Value, form: str = "value") -> str:
@@ -86,22 +102,25 @@ def text(value: Value, form: str = "value") -> str:
         return value.value
     if not math.isfinite(value.value):
         return "not known" if math.isnan(value.value) else "unlimited"
-    divisor, symbol = _unit(value.unit).step(abs(value.value))
+    divisor, times, symbol = _scale(value)
     places = decimals(value)
-    known = has_interval(value)
+    known = value.has_interval
+    symbol = f"{times}{FIXED}{symbol}" if times and symbol else times or symbol
     if form in ("low", "high"):
         if not known:
             raise AmountError(f"{value.name}|{form}: it has no interval; use {{{{{value.name}|interval}}}}")
         return _joined(_grouped((value.low if form == "low" else value.high) / divisor, places), symbol)
     number = _grouped(value.value / divisor, places)
     if form == "bare":
-        return number
+        return number + times
     written = _joined(number, symbol)
     if form == "value":
         return written
     if known:
         ends = [_grouped(end / divisor, places) for end in (value.low, value.high)]
-        return f"{written} [{ends[0]},{FIXED}{ends[1]}]"  # a line may end before the interval
+        told = f" [{ends[0]},{FIXED}{ends[1]}]" + (f" ({value.span})" if value.span else "")
+        # A line may end before the interval.
+        return f"({number}{told})" + symbol if times else written + told
     return written + {0: "", 1: " (a single run)"}.get(value.repeats, f" ({value.repeats} repeats, no interval)")
 
 
@@ -112,26 +131,30 @@ def quantity(number: float, unit: str) -> str:
     return text(Value("a.total", number, unit, ""))
 
 
-def has_interval(value: Value) -> bool:
-    """Whether both ends are known."""
-    return not isinstance(value.value, str) and math.isfinite(value.low) and math.isfinite(value.high)
-
-
 def decimals(value: Value) -> int:
     """Digits after the point as printed, in the unit printed; negative rounds to tens, hundreds, ..."""
-    unit = _unit(value.unit)
-    divisor, _ = unit.step(abs(value.value))
+    divisor, times, _ = _scale(value)
     size = abs(value.value) / divisor
-    if unit.whole and not has_interval(value):
+    if _unit(value.unit).whole:
         return 0
-    half = (value.high - value.low) / 2 / divisor if has_interval(value) else 0.0
+    half = (value.high - value.low) / 2 / divisor if value.has_interval else 0.0
     if half > 0 and math.isfinite(half):
         places = _last(half, CERTAIN)
         # A measurement that repeats to the sixth digit is still printed with no more than five.
         return min(places, max(_last(size, 5), 0)) if size > 0 else places
     if size == 0 or not math.isfinite(size) or float(size).is_integer():
         return 0
-    return max(_last(size, SIGNIFICANT), 0)
+    return max(_last(size, POWER_DIGITS if times else SIGNIFICANT), 0)
+
+
+def _scale(value: Value) -> tuple[float, str, str]:
+    """(divisor, power of ten as written behind the number, symbol): `6.9 × 10⁻⁵` rather than `0.000069`."""
+    divisor, symbol = _unit(value.unit).step(abs(value.value))
+    size = abs(value.value) / divisor
+    if not 0 < size < TINY or (value.has_interval and max(abs(value.low), abs(value.high)) >= TINY * divisor):
+        return divisor, "", symbol
+    power = int(f"{size:.1e}".split("e")[1])
+    return divisor * 10.0**power, f"{FIXED}×{FIXED}10{str(power).translate(RAISED)}", symbol
 
 
 def _last(size: float, digits: int) -> int:
@@ -145,7 +168,7 @@ def _unit(name: str) -> Unit:
 
 
 def _joined(number: str, symbol: str) -> str:
-    return number + (FIXED + symbol if symbol else "")
+    return number + (symbol if symbol.startswith(FIXED) else FIXED + symbol if symbol else "")
 
 
 def _grouped(number: float, places: int) -> str:

@@ -36,11 +36,13 @@ def gather(results: Path, chapters: Sequence[Path] = (), *, study: str | None = 
         UnknownStudy: the study was never run with these results.
     """
     results = Path(results)
-    found, faults = records.load(results), freshness.faults(results)
+    found = records.load(results)
     try:
         handed = ledger.read(results)
-    except ledger.LedgerError:
-        handed = ledger.Handed()
+    except ledger.LedgerError as error:
+        handed, faults = ledger.Handed(), [str(error)]
+    else:
+        faults = freshness.faults(results, handed=handed, found=found)
     if study is None:
         return Evidence(results, found, handed, faults)
     own = {path.resolve() for path in chapters}

@@ -13,18 +13,19 @@ from hpc_utils.records import fingerprint
 from . import ledger
 
 
-def faults(results: Path) -> list[str]:
+def faults(results: Path, *, handed: ledger.Handed | None = None, found: records.Records | None = None) -> list[str]:
     """What is stale, changed by hand, missing or ambiguous in the set; a sentence each, with what to do.
 
     Read are `values/`, the records of the runs, probes and benches that they rest on, figures, tables, and `csv/`.
+    `handed`, `found`: what `ledger.read` and `records.load` say of the whole set, where somebody has read it already.
     """
     results = Path(results)
     try:
-        handed = ledger.read(results)
+        handed = ledger.read(results) if handed is None else handed
     except ledger.LedgerError as error:
         return [str(error)]
-    found = records.load(results)
-    return [*_twice(handed), *(line for stem, page in handed.pages.items() for line in _page(results, stem, page)),
+    found = records.load(results) if found is None else found
+    return [*_twice(handed), *(line for stem, page in handed.pages.items() for line in _page(results, stem, page, found)),
             *_csv(results, found)]  # fmt: skip
 
 
@@ -56,7 +57,7 @@ def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one[part] == other[part] for part in ("value", "low", "high", "unit", "repeats"))
 
 
-def _page(results: Path, stem: str, page: Mapping[str, Any]) -> Iterator[str]:
+def _page(results: Path, stem: str, page: Mapping[str, Any], found: records.Records) -> Iterator[str]:
     where, anew = f"values/{stem}.json", _anew(page)
     if ledger.seal(page) != page.get("fingerprint"):
         yield f"{where} was changed after its chapter wrote it: {anew}"
@@ -68,7 +69,7 @@ def _page(results: Path, stem: str, page: Mapping[str, Any]) -> Iterator[str]:
     for name in ledger.indices(results, page["study"]):
         if name not in page["files"]:
             yield f"{where} does not know of {name}, which its chapter would read: {anew}"
-    yield from _runs(results, where, page, anew)
+    yield from _runs(results, where, page, anew, found)
     for name, own in page["files"].items():
         if not name.startswith(ledger.PROFILE) and _is_other(ledger.place(name, results), own):
             yield f"{where} rests on {name}, which has changed since or is gone: {anew}"
@@ -79,14 +80,14 @@ def _page(results: Path, stem: str, page: Mapping[str, Any]) -> Iterator[str]:
                     yield f"{file}, a file of the {kind[:-1]} {name}, has changed since its chapter wrote it, or is gone: {anew}"
 
 
-def _runs(results: Path, where: str, page: Mapping[str, Any], anew: str) -> Iterator[str]:
+def _runs(results: Path, where: str, page: Mapping[str, Any], anew: str, found: records.Records) -> Iterator[str]:
     for run, told in page["runs"].items():
         if not (results / "runs" / run).is_dir():
             yield f"{where} rests on the run {run}, which is gone: {anew}"
         elif fingerprint.of_run(results / "runs" / run) != told["fingerprint"]:
             yield f"the records of the run {run} have changed since {where} was written: {anew}"
     try:
-        now = records.load(results, study=page["study"] or None)
+        now = records.load(results, study=page["study"]) if page["study"] else found
     except records.UnknownStudy as error:
         yield f"{where}: {error}"
         return

@@ -18,7 +18,7 @@ from hpc_utils import paths, provenance
 from hpc_utils.analyze.value import Value
 from hpc_utils.records import atomic, fingerprint
 
-from . import style
+from . import amounts, style
 from .shown import show
 
 if TYPE_CHECKING:
@@ -109,12 +109,17 @@ class Ledger:
         """Hand on `values`; where the set holds several studies, those of one study's chapter end in its name.
 
         Raises:
-            LedgerError: a name stands there already, or a run was not read.
+            LedgerError: a name stands there already, its unit is not declared, or a run was not read.
         """
         for value in values:
             value = replace(value, name=value.name + self._of)
             if value.name in self.values:
                 raise LedgerError(f"{self.notebook} hands on two values of the name {value.name}")
+            if not amounts.is_known(value.unit):
+                raise LedgerError(
+                    f"{value.name} has the unit {value.unit!r}, which nobody can print: declare it in publish/amounts.py, one of "
+                    f"{', '.join(amounts.UNITS)}"
+                )
             self._check_runs(value.name, value.runs)
             self.values[value.name] = value
 
@@ -265,7 +270,7 @@ def _checked(page: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Value, order: Mapping[str, int]) -> dict[str, Any]:
-    told = {name: part for name, part in asdict(value).items() if name != "name"}
+    told = {name: part for name, part in asdict(value).items() if name != "name" and (part or name != "span")}
     told |= {end: told[end] if value.has_interval else None for end in ("low", "high")}
     if not isinstance(value.value, str):  # NumPy's numbers are none to JSON
         told["value"] = value.value if isinstance(value.value, int) else float(value.value)
@@ -288,6 +293,7 @@ def _value(name: str, told: Mapping[str, Any], runs: list[str]) -> Value:
         repeats=told["repeats"],
         runs=own,
         files=tuple(told["files"]),
+        span=told.get("span", ""),
         **ends,
     )
 

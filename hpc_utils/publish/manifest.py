@@ -37,9 +37,9 @@ def note(pdf: Path, root: Path, sources: Iterable[Path], sets: Iterable[Path]) -
         pdf,
         {
             "file": pdf.name,
-            "sha256": of_file(pdf.read_bytes()),
+            "sha256": of_bytes(pdf.read_bytes()),
             "commit": None if provenance.dirty(root) else provenance.commit(root),
-            "sources": {_called(path, root): of_file(path.read_bytes()) for path in sorted(sources)},
+            "sources": {_called(path, root): of_bytes(path.read_bytes()) for path in sorted(sources)},
             "sets": {_called(folder, root): of_set(folder) for folder in sorted(sets)},
         },
     )
@@ -76,10 +76,10 @@ def of_set(folder: Path) -> str:
         LedgerError: a page cannot be read.
     """
     pages = ledger.read(folder).pages
-    return of_file("".join(f"{stem} {page['fingerprint']}\n" for stem, page in sorted(pages.items())).encode())
+    return of_bytes("".join(f"{stem} {page['fingerprint']}\n" for stem, page in sorted(pages.items())).encode())
 
 
-def of_file(content: bytes) -> str:
+def of_bytes(content: bytes) -> str:
     """SHA-256."""
     return hashlib.sha256(content).hexdigest()
 

@@ -26,7 +26,7 @@ PARTS = {
 
 
 def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
-    """Left: step times against the link's rate, measured on top of what the model says; right: its error.
+    """Left: step times against the link's rate, measured on top of what the model says; right: its error, of one rank too.
 
     Args:
         errors: as of `Fitted.errors`, of one layout and of one rank, with `held_out` (bool): not fitted on. Measured points
@@ -34,7 +34,8 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
         curve: as of `Fitted.predict` over rates, for the same batches.
     """
     figure, (times, off) = plt.subplots(1, 2, figsize=(style.PAGE, 2.8), width_ratios=(3, 2))
-    many = errors[errors.world_size > 1]
+    many, alone = errors[errors.world_size > 1], errors[errors.world_size == 1]
+    left = many.gbit.min() / 4  # a place of its own: one rank has no link
     for (colour, line, marker), batch in zip(
         itertools.cycle(style.SERIES), sorted(set(many.batch_per_device)), strict=False
     ):
@@ -49,6 +50,8 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
             bars = labels.bars(chosen, "measured", "measured_low", "measured_high")
             times.errorbar(places, chosen.measured, yerr=bars, fmt=marker, color=colour, markerfacecolor=face)
             off.plot(places, 100 * chosen.error, marker, color=colour, markerfacecolor=face)
+        lonely = alone[alone.batch_per_device == batch]
+        off.plot([left] * len(lonely), 100 * lonely.error, marker, color=colour)
     rates = sorted(set(many.gbit.replace(np.inf, curve.gbit.max())))
     unlimited = np.isinf(many.gbit).any()
     for axes in (times, off):
@@ -56,6 +59,8 @@ def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
         names = [f"{rate:g}" for rate in rates]
         axes.set_xticks(rates, [*names[:-1], "un-\nlimited"] if unlimited else names)
         axes.set_xlabel("link of each node (Gbit/s)")
+    if len(alone):
+        off.set_xticks([left, *off.get_xticks()], ["1\nrank", *(tick.get_text() for tick in off.get_xticklabels())])
     times.plot([], [], "o", color="0.25", label="measured, fitted on")
     times.plot([], [], "o", color="0.25", markerfacecolor="white", label="measured, held out")
     times.set_ylim(bottom=0)
@@ -109,7 +114,10 @@ def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
     known: dict[str, Artist] = {}
     for axes, kind in zip(panels, ("strong", "weak"), strict=True):
         own = {label: frame for label, frame in predicted.items() if frame.kind.iloc[0] == kind}
-        for (colour, line, marker), (label, frame) in zip(itertools.cycle(style.SERIES), own.items(), strict=False):
+        for below, ((colour, line, marker), (label, frame)) in enumerate(
+            zip(itertools.cycle(style.SERIES), own.items(), strict=False), 1
+        ):
+            wider = len(own) - below  # what coincides shows from under the next
             axes.fill_between(
                 frame.world_size, frame.efficiency_low, frame.efficiency_high, color=colour, alpha=0.13, linewidth=0
             )
@@ -119,7 +127,8 @@ def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
                 color=colour,
                 linestyle=line,
                 marker=marker,
-                markersize=3,
+                markersize=3 + 1.5 * wider,
+                linewidth=1.2 + wider,
                 label=label,
             )
         axes.axvline(measured_to, color="0.3", linewidth=0.8, linestyle=":")
@@ -137,7 +146,8 @@ def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
         known |= {label.strip(): line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(known.values(), known, loc="outside upper center", ncols=4)
     panels[0].set_ylabel("efficiency")
-    panels[0].set_ylim(0, 1.12)
+    highest = max((frame.efficiency_high.max() for frame in predicted.values()), default=1.0)
+    panels[0].set_ylim(0, 1.06 * max(1.06, highest))  # T(1) is not sure either: the band may pass 100 %
     panels[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return figure
 

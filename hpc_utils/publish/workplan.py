@@ -35,6 +35,8 @@ class PlanError(ValueError):
 
 
 class Package(Strict):
+    """A work package. `start`: its first month, the project's first is 1; `effort_pm`: person-months; `studies`: of jobs/studies."""
+
     id: str = Field(pattern=r"^WP[1-9][0-9]?$")
     title: str = Field(min_length=1)
     start: int = Field(ge=1)
@@ -50,6 +52,8 @@ class Package(Strict):
 
 
 class Milestone(Strict):
+    """What is reached by the end of `month`."""
+
     id: str = Field(pattern=r"^M[1-9][0-9]?$")
     title: str = Field(min_length=1)
     month: int = Field(ge=1)

@@ -54,7 +54,7 @@ def test_rungs_are_compared_with_the_plain_loop_seed_by_seed() -> None:
     assert verdicts["a", "accuracy"] == verdicts["b", "accuracy"] == verdicts["a", "loss"] == equivalence.EQUAL
     assert verdicts["b", "loss"] == equivalence.DIFFERS
     assert [equivalence.words(row) for row in table.to_dict("records")] == [
-        "equal within 0.5 points", "equal within 5.00%", "equal within 0.5 points", "differs by 20.00%",
+        "equal within 0.5 points", "equal within 5 %", "equal within 0.5 points", "differs by 20 %",
     ]  # fmt: skip
 
 

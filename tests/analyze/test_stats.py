@@ -104,3 +104,13 @@ def test_thousands_at_once_are_what_they_are_one_by_one() -> None:
 
 def test_equal_repeats_have_an_interval_without_width() -> None:
     assert stats.ratio([2.0, 2.0], [1.0, 1.0, 1.0])[:3] == (2.0, 2.0, 2.0)
+
+
+def test_a_ratio_of_ratios_is_as_sure_as_all_four() -> None:
+    a, b, c, d = [1.0, 1.1, 1.2], [2.0, 2.0, 2.0], [3.0, 3.0, 3.0], [1.0, 1.0, 1.0]
+    both, one = stats.ratio_of_ratios((a, b), (c, d)), stats.ratio(a, b)
+    assert both.value == pytest.approx(1.1 / 2 / 3) and both.repeats == 3
+    assert both.high / both.value == pytest.approx(one.high / one.value), "what does not scatter adds nothing"
+    wider = stats.ratio_of_ratios((a, b), (c, [1.0, 1.2, 0.9]))
+    assert wider.high / wider.value > both.high / both.value
+    assert np.isnan(stats.ratio_of_ratios((a, b), (c, [1.0])).low)

@@ -30,19 +30,29 @@ def styled() -> Iterator[None]:
 @pytest.fixture
 def result_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the committed laptop study, without what its chapters made of it; `HPC_RESULTS` names it."""
-    folder = tmp_path / "results"
-    for part in ("runs", "studies", "csv"):
-        shutil.copytree(paths.root() / "results/reference/epyc-2core" / part, folder / part)
+    folder = copied(tmp_path / "results")
     monkeypatch.setenv("HPC_RESULTS", str(folder))
     return folder
 
 
 @pytest.fixture
-def handed(result_set: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def handed(result_set: Path) -> Path:
     """The same, after a chapter handed on a value with an interval, a count, a word, a figure and a table."""
+    return hand_on(result_set)
+
+
+def copied(folder: Path) -> Path:
+    """`result_set` in `folder`, for fixtures of a whole module."""
+    for part in ("runs", "studies", "csv"):
+        shutil.copytree(paths.root() / "results/reference/epyc-2core" / part, folder / part)
+    return folder
+
+
+def hand_on(result_set: Path) -> Path:
+    """`handed`, likewise."""
     runs = records.load(result_set, study="laptop").runs
     one = tuple(runs[runs.world_size == 1].run_id)
-    ledger = Ledger("06_paper_figures", runs, study="laptop")
+    ledger = Ledger("06_paper_figures", runs, study="laptop", results=result_set)
     ledger.add(
         [
             Value(
@@ -67,7 +77,7 @@ def handed(result_set: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ledger.table(points, "laptop-points", says="The points.")
     executed = result_set / "notebooks/laptop/06_paper_figures.ipynb"
     executed.parent.mkdir(parents=True)
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "dirty", lambda: False)  # whatever the tree is that these tests are of
         told = ledger.write()
     executed.write_text(json.dumps({"cells": [], "metadata": {"told": told}, "nbformat": 4, "nbformat_minor": 5}))

@@ -21,6 +21,11 @@ class Like:
     high: float = NAN
     repeats: int = 0
     name: str = "topic.quantity"
+    span: str = ""
+
+    @property
+    def has_interval(self) -> bool:
+        return self.low == self.low
 
 
 def plain(value: Like, form: str = "value") -> str:
@@ -41,6 +46,10 @@ def plain(value: Like, form: str = "value") -> str:
         (Like(1.0, "ratio", 1.0, 1.0, repeats=5), "1 [1, 1]"),
         (Like(0.512345678, "share", 0.512343, 0.512348), "51.235 % [51.234, 51.235]"),
         (Like("communication", "text"), "communication"),
+        (Like(0.2, "share", 0.02, 0.6, span="allowance"), "20 % [2, 60] (allowance)"),
+        (Like(6.94e-5, "kWh", 5e-5, 9e-5), "69 mWh [50, 90]"),
+        (Like(6.94e-5, "ratio", 5e-5, 9e-5), "(6.9 [5.0, 9.0]) × 10⁻⁵"),
+        (Like(1e-4, "ratio", -0.2, 0.2), "0.00 [\u22120.20, 0.20]"),
     ],
 )
 def test_digits_follow_the_interval(value: Like, expected: str) -> None:
@@ -64,6 +73,12 @@ def test_digits_follow_the_interval(value: Like, expected: str) -> None:
         (Like(0.000123, "kWh"), "123 mWh"),
         (Like(12, "EUR"), "12 EUR"),
         (Like(4.25, "images/J"), "4.25 images/J"),
+        (Like(0.02, "points"), "2 points"),
+        (Like(3.017e-9, "s/B"), "3.02 ns/B"),
+        (Like(6.94e-5, "device-hours"), "6.9 × 10⁻⁵ device-hours"),
+        (Like(2.92e-19, "ratio"), "2.9 × 10⁻¹⁹"),
+        (Like(-9.99e-5, "ratio"), "\u22121.0 × 10⁻⁴"),
+        (Like(512, "count", 64, 1024), "512"),
         (Like(NAN, "share"), "not known"),
     ],
 )
@@ -87,3 +102,8 @@ def test_number_and_unit_stay_together() -> None:
     number, interval = amounts.text(Like(48121.4, "samples/s", 46800, 49450), "interval").split(" ")
     assert number == "48\u202f100\u00a0samples/s"
     assert interval == "[46\u202f800,\u00a049\u202f400]"
+
+
+def test_which_units_can_be_printed() -> None:
+    assert all(amounts.is_known(unit) for unit in ("share", "points", "s/B", "person-months", "GPU-hours", "CHF"))
+    assert not any(amounts.is_known(unit) for unit in ("h", "of 1", "GFLOP/s", ""))

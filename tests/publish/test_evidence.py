@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import records
-from hpc_utils.publish import evidence
+from hpc_utils.publish import evidence, ledger
 
 
 def test_a_whole_set_hands_over_everything(handed: Path) -> None:
@@ -45,3 +45,12 @@ def test_values_that_cannot_be_read_are_none_and_a_fault(handed: Path) -> None:
 def test_an_unknown_study_is_refused(handed: Path) -> None:
     with pytest.raises(records.UnknownStudy, match="'none'"):
         evidence.gather(handed, study="none")
+
+
+def test_what_was_read_is_not_read_again_to_find_what_is_stale(handed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    load, own = records.load, ledger.read
+    monkeypatch.setattr(records, "load", lambda *a, **k: read.append(("records", k.get("study"))) or load(*a, **k))
+    monkeypatch.setattr(ledger, "read", lambda folder: read.append(("values", None)) or own(folder))
+    evidence.gather(handed)
+    assert sorted(read, key=str) == [("records", "laptop"), ("records", None), ("values", None)]

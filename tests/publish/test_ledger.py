@@ -271,3 +271,18 @@ def test_a_file_of_the_project_is_evidence(result_set: Path, tmp_path: Path, mon
     assert freshness.faults(result_set) == []
     (tmp_path / "plan.toml").write_text("months = 6")
     assert "project:plan.toml" in freshness.faults(result_set)[0]
+
+
+def test_a_unit_that_nobody_can_print_is_refused(result_set: Path) -> None:
+    own = ledger.Ledger("x", records.load(result_set).runs)
+    with pytest.raises(ledger.LedgerError, match="'of 1', which nobody can print"):
+        own.add([Value("a.b", 0.5, "of 1", "")])
+
+
+def test_what_an_interval_is_else_is_read_back(result_set: Path) -> None:
+    own = ledger.Ledger("x", records.load(result_set).runs)
+    own.add([Value("a.b", 0.5, "share", "", 0.1, 0.9, span="allowance"), Value("a.c", 0.5, "share", "", 0.1, 0.9)])
+    own.write()
+    found = ledger.read(result_set)
+    assert found.values["a.b"].span == "allowance" and found.values["a.c"].span == ""
+    assert "span" not in found.pages["x"]["values"]["a.c"], "told only where it differs"

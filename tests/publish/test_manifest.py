@@ -26,8 +26,8 @@ def test_each_text_is_noted_with_sources_and_sets(built: Path, handed: Path) -> 
     found = manifest.read(built)
     assert list(found) == ["paper", "slides"]
     assert found["paper"]["file"] == "paper.pdf"
-    assert found["paper"]["sha256"] == manifest.of_file(b"paper")
-    assert found["paper"]["sources"] == {"paper.md": manifest.of_file(b"words")}
+    assert found["paper"]["sha256"] == manifest.of_bytes(b"paper")
+    assert found["paper"]["sources"] == {"paper.md": manifest.of_bytes(b"words")}
     assert found["paper"]["sets"] == {"results": manifest.of_set(handed)}
 
 
@@ -37,7 +37,7 @@ def test_what_is_built_again_is_noted_anew_and_what_is_gone_forgotten(built: Pat
     manifest.forget(built / "slides.pdf")
     manifest.forget(tmp_path / "elsewhere.pdf")
     assert {name: entry["sha256"] for name, entry in manifest.read(built).items()} == {
-        "paper": manifest.of_file(b"another")
+        "paper": manifest.of_bytes(b"another")
     }
 
 

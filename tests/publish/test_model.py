@@ -69,6 +69,30 @@ def test_reach_draws_strong_and_weak_apart(held_out):
     assert [axes.get_title() for axes in figure.axes] == ["strong scaling", "weak scaling"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["at 1 Gbit/s"], "one for both"
     assert not any(axes.get_legend() for axes in figure.axes), "none covers a curve"
+    highest = max(frame.efficiency_high.max() for frame in frames.values())
+    assert figure.axes[0].get_ylim()[1] > highest, "no band is cut"
+
+
+def test_curves_that_coincide_are_both_seen(held_out):
+    frames = {f"at {gbit} Gbit/s": held_out[0].scaling("strong", 32, WORLDS, gbit=1.0) for gbit in (100, 10)}
+    under, over = model.reach(frames, measured_to=2).axes[0].get_lines()[:2]
+    assert under.get_linewidth() > over.get_linewidth() and under.get_markersize() > over.get_markersize()
+
+
+def test_the_error_on_one_rank_is_drawn_in_its_own_place(held_out):
+    fitted, errors = held_out
+    batch = errors.batch_per_device.iloc[0]
+    grid = errors[(errors.world_size > 1) & (errors.batch_per_device == batch) & (errors.gbit < math.inf)]
+    _, off = model.validation(errors, fitted.predict(grid[perfmodel.POINT])).axes
+    assert off.get_xticklabels()[0].get_text() == "1\nrank"
+    drawn = {
+        float(y)
+        for line in off.get_lines()
+        for x, y in zip(*line.get_data(), strict=True)
+        if x == off.get_xticks()[0]
+    }
+    alone = errors[(errors.world_size == 1)].error
+    assert drawn and drawn == {100 * one for one in alone}
 
 
 def test_laws_and_stragglers_show_each_curve(held_out):

@@ -1,4 +1,4 @@
-"""What `make bench` left as named values: `bench.loaders.digits-batch-128.ours-loader-device`, with `.ratio`, `.least`, `.most`."""
+"""What `make bench` left as named values: `bench.loaders.digits-batch-128.ours-loader-device`, with `.ratio`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ UNITS = {
 
 
 def table(bench: pd.DataFrame, file: str) -> list[Value]:
-    """Each row's median, and over its reference `.ratio`; smallest and largest repeat as `.least`, `.most` (no 95 % interval stands in
-    these tables). `file`: the table's name in `bench/`."""
+    """Each row's median, and over its reference `.ratio` (no 95 % interval stands in these tables; their CSV has the extremes). `file`: the table's name in `bench/`."""
     stem, found, seen = slug(file.removesuffix(".csv")), [], set()
     for row in bench.to_dict("records"):
         name = ".".join(["bench", stem, *filter(None, (slug(row[part]) for part in ("case", "variant")))])
@@ -29,11 +28,7 @@ def table(bench: pd.DataFrame, file: str) -> list[Value]:
         ours = {"repeats": int(row["repeats"]), "files": (f"bench/{file}",)}
         for end, column, own, factor, says in (
             ("", "median", unit, scale, f"{what}, median."),
-            (".least", "min", unit, scale, f"{what}, least of the repeats."),
-            (".most", "max", unit, scale, f"{what}, most of the repeats."),
             (".ratio", "ratio", "ratio", 1.0, f"{what} {against}, median of the repeats' ratios."),
-            (".ratio-least", "ratio_min", "ratio", 1.0, f"{what} {against}, least of the repeats' ratios."),
-            (".ratio-most", "ratio_max", "ratio", 1.0, f"{what} {against}, most of the repeats' ratios."),
         ):
             if pd.notna(row[column]):
                 found.append(Value(name + end, float(row[column]) * factor, own, says, **ours))

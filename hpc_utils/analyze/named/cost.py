@@ -30,7 +30,9 @@ def spent(table: pd.DataFrame) -> list[Value]:
         *(unit for _, _, unit, _ in MEASURES),
     }  # a price in node-hours stands there already
     priced = (("price", "cost", unit, "Price of equal work") for unit in sorted(units) if len(units) == 1)
-    for name, column, unit, what in (*MEASURES, *priced):
+    # Of nodes of one device, hours of nodes are those of devices: told once.
+    alike = bool((table.node_hours == table.device_hours).all())
+    for name, column, unit, what in (*(one for one in MEASURES if not (alike and one[0] == "node-hours")), *priced):
         found += values(
             table, f"cost.{name}", column, unit, lambda row, what=what: f"{what} on {_of(row)}.", point=["world_size"],
             ends=(f"{column}_low", f"{column}_high"),

@@ -108,6 +108,7 @@ def learnt(table: pd.DataFrame, study: str) -> list[Value]:
         stem, rows = f"ladder.{slug(study)}.{measure}", rows.drop_duplicates("step")
         rows = rows.assign(said=[equivalence.words(row) for row in rows.to_dict("records")])
         unit = "share" if measure == "accuracy" else "ratio"
+        apart = "points" if measure == "accuracy" else "share"
         relative = "" if measure == "accuracy" else ", relative to the plain loop's"
 
         def of(row, measure=measure) -> str:
@@ -115,9 +116,9 @@ def learnt(table: pd.DataFrame, study: str) -> list[Value]:
 
         for name, column, own, says, repeats in (
             ("", "said", "text", "Whether {} are equal within the margin.", None),
-            ("-difference", "difference", "share", "Mean difference between {}" + relative + ".", "repeats"),
-            ("-difference-from", "low", "share", "Lower end of the 90 % interval of the difference between {}" + relative + ".", "repeats"),
-            ("-difference-to", "high", "share", "Upper end of the 90 % interval of the difference between {}" + relative + ".", "repeats"),
+            ("-difference", "difference", apart, "Mean difference between {}" + relative + ".", "repeats"),
+            ("-difference-from", "low", apart, "Lower end of the 90 % interval of the difference between {}" + relative + ".", "repeats"),
+            ("-difference-to", "high", apart, "Upper end of the 90 % interval of the difference between {}" + relative + ".", "repeats"),
             ("-reached", "changed", unit, "Mean at the end, of the first of {}.", "repeats"),
         ):  # fmt: skip
             found += values(
@@ -128,7 +129,7 @@ def learnt(table: pd.DataFrame, study: str) -> list[Value]:
         found += [
             counted(f"{stem}-reached.plain", first.plain, unit, f"Mean {measure} of the plain loop at the end, in the study {study}.",
                     first.runs, repeats=int(first.repeats)),
-            counted(f"{stem}-margin", first.margin, "share", f"Margin{relative} within which the {measure} counts as equal, said beforehand "
+            counted(f"{stem}-margin", first.margin, apart, f"Margin{relative} within which the {measure} counts as equal, said beforehand "
                     f"in the study {study}.", first.runs),
         ]  # fmt: skip
     return found

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
+from hpc_utils.analyze.points import gather
 from hpc_utils.analyze.value import Value
 
 from . import words
-from .naming import values
+from .naming import counted, values
 
 
 def links(table: pd.DataFrame) -> list[Value]:
     """`link.latency`, `link.bandwidth` (bit/s), `link.misfit`, `link.worst-misfit`, of each layout and rate; `table` as of
-    `link.table`. Of several measurements of one link the newest, which stands first."""
+    `link.table`. Of several measurements of one link the newest, which stands first; the one before it ends in `.second`."""
     known = table[table.latency.notna()]
     layout = [f"{nodes}x{each}" for nodes, each in zip(known.nodes, known.ranks_per_node, strict=True)]
-    known = known.assign(layout=layout).drop_duplicates(["layout", "group", "link_gbit", "hardware_id"])
+    known = known.assign(layout=layout)
+    again = known.groupby(["layout", "group", "link_gbit", "hardware_id"], dropna=False).cumcount()
+    second = [
+        replace(
+            value,
+            name=f"{value.name}.second",
+            says=f"{value.says.removesuffix('.')}, the measurement before the newest.",
+        )
+        for value in _fits(known[again == 1])
+    ]
+    return _fits(known[again == 0]) + second
+
+
+def _fits(known: pd.DataFrame) -> list[Value]:
 
     def of(row) -> str:
         links = words.link(row.link_gbit) or "links as they are"
@@ -63,3 +79,23 @@ def beside(table: pd.DataFrame) -> list[Value]:
         f"rank: {words.of(row)}.",
         point=["world_size"],
     )  # fmt: skip
+
+
+def emulated(runs: pd.DataFrame) -> list[Value]:
+    """`emulated.dilation.8.1gbit`: how many times slower emulated runs were played, by ranks and rate; `emulated.repeats`, the fewest of
+    a configuration; `runs`: emulated ones as they were recorded, not undilated."""
+    each = runs.assign(ranks=runs.world_size.astype(int)).groupby(
+        ["ranks", "link_gbit", "dilation", "batch_per_device"], dropna=False
+    ).run_id.agg(tuple).reset_index(name="runs")  # fmt: skip
+    slowed = each[pd.to_numeric(each.dilation).notna() & (each.ranks > 1)]
+    found = values(
+        slowed, "emulated.dilation", "dilation", "ratio",
+        lambda row: f"How many times slower the emulated runs on {row.ranks} ranks were played, {words.link(row.link_gbit)}.",
+        point=["ranks"], ends=None, repeats=None,
+    )  # fmt: skip
+    if len(runs):
+        fewest = int(gather(runs).repeats.min())
+        found.append(
+            counted("emulated.repeats", fewest, "count", "Fewest repeats of an emulated configuration.", runs.run_id)
+        )
+    return found

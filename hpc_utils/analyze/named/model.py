@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pandas as pd
 
+from hpc_utils.analyze import misfit
 from hpc_utils.analyze.comparison import Comparison, Curve
 from hpc_utils.analyze.perfmodel import POINT, Fitted
 from hpc_utils.analyze.value import Value
@@ -38,10 +40,11 @@ def fitted(model: Fitted, name: str, runs: Iterable[str]) -> list[Value]:
     ]  # fmt: skip
 
 
-def held_out(errors: pd.DataFrame) -> list[Value]:
-    """`model.measured.runs`, `.configurations`, `.repeats`; `model.held-out.count`, `.runs`, `.rates`, `.median-error`, `.worst-error`, `.inside`, `.inside-share`; and of every configuration on
-    several ranks `model.step-seconds.2...`, `model.measured-seconds.2...`, `model.error.2...`, `model.bottleneck.2...`; `errors` as of
-    `perfmodel.held_out`."""
+def held_out(errors: pd.DataFrame, measured: pd.DataFrame) -> list[Value]:
+    """`model.measured.runs`, `.configurations`, `.repeats`; `model.held-out.count`, `.runs`, `.rates`, `.median-error`, `.worst-error`,
+    `.inside`, `.inside-share`; `model.fitted.count`, `.median-error`, `.worst-error`; of every configuration `model.error.2...` (one
+    rank: without a group), of those on several ranks `model.step-seconds.2...`, `model.measured-seconds.2...`, `model.bottleneck.2...`; `errors` as of
+    `perfmodel.held_out`, of the runs `measured`."""
     many, away = errors[errors.world_size > 1], errors[errors.held_out]
     every = tuple(one for own in errors.runs for one in own)
     found: list[Value] = [
@@ -51,27 +54,34 @@ def held_out(errors: pd.DataFrame) -> list[Value]:
                 "compared with.", every),
     ]  # fmt: skip
     if len(away):
-        off, inside = away.error.abs(), away.measured.between(away.low, away.high)
+        inside = away.measured.between(away.low, away.high)
         runs = tuple(one for own in away.runs for one in own)
         what = "configurations on links that the model had not seen"
-        fewest = {"repeats": int(away.repeats.min())}
         found += [
             counted("model.held-out.count", len(away), "count", f"The number of {what}.", runs),
             counted("model.held-out.runs", len(runs), "count", f"Runs of the {what}.", runs),
             counted("model.held-out.rates", ", ".join(f"{gbit:g}" for gbit in sorted(set(away.gbit))), "text",
                     "Link rates (Gbit/s) that the model had to predict without having seen them.", runs),
-            counted("model.held-out.median-error", off.median(), "share", f"Median error of predicted step times, of {what}.", runs, **fewest),
-            counted("model.held-out.worst-error", off.max(), "share", f"Largest error of predicted step times, of {what}.", runs, **fewest),
+            *_errors("held-out", away, measured, what, runs),
             counted("model.held-out.inside", int(inside.sum()), "count", f"How many of the {what} lie in the model's 95 % interval.", runs),
             counted("model.held-out.inside-share", inside.mean(), "share", f"Share of the {what} that lie in the model's 95 % interval.", runs),
         ]  # fmt: skip
 
+    if len(seen := errors[~errors.held_out]):
+        runs = tuple(one for own in seen.runs for one in own)
+        what = "configurations that the model was fitted on, those of one rank too"
+        found += [
+            counted("model.fitted.count", len(seen), "count", f"The number of {what}.", runs),
+            *_errors("fitted", seen, measured, what, runs),
+        ]
+
     def of(row) -> str:
         seen = "had not seen" if row.held_out else "was fitted on"
-        links = "unlimited links" if row.gbit == float("inf") else f"links of {row.gbit:g} Gbit/s"
-        return (
-            f"{row.world_size} ranks, {row.batch_per_device:g} samples a rank, over {links}, which the model {seen}"
-        )
+        links = "over unlimited links" if row.gbit == float("inf") else f"over links of {row.gbit:g} Gbit/s"
+        ranks = f"{row.world_size} ranks" if row.world_size > 1 else "1 rank"
+        if row.world_size == 1:
+            links = "without a process group"
+        return f"{ranks}, {row.batch_per_device:g} samples a rank, {links}, which the model {seen}"
 
     ends = {"measured": ("measured_low", "measured_high"), "seconds": ("low", "high")}
     for name, column, says in (
@@ -82,9 +92,14 @@ def held_out(errors: pd.DataFrame) -> list[Value]:
             many, f"model.{name}", column, "s", lambda row, says=says: f"{says}, {of(row)}.", point=["world_size"],
             ends=ends[column], repeats="repeats" if column == "measured" else None,
         )  # fmt: skip
+    ends_of_error = {
+        "low": errors.seconds / errors.measured_high - 1,
+        "high": errors.seconds / errors.measured_low - 1,
+    }
     found += values(
-        many, "model.error", "error", "share", lambda row: f"Predicted over measured time of a step, less one, {of(row)}.",
-        point=["world_size"], ends=None,
+        errors.assign(**ends_of_error)[(errors.world_size > 1) | ~errors.grouped], "model.error", "error", "share",
+        lambda row: f"Predicted over measured time of a step, less one, {of(row)}; the interval is the measurement's, the fit held fixed.",
+        point=["world_size"],
     )  # fmt: skip
     return found + values(
         many, "model.bottleneck", "bottleneck", "text", lambda row: f"What limits a step, by the model, {of(row)}.",
@@ -92,9 +107,30 @@ def held_out(errors: pd.DataFrame) -> list[Value]:
     )  # fmt: skip
 
 
+def efficiency(model: Fitted, measured: pd.DataFrame) -> list[Value]:
+    """`model.efficiency.2.batch-8`: weak scaling by the model over links as they are, of every layout and batch that `measured` (as of
+    `perfmodel.points`) has so; to lie beside what was measured."""
+    own = measured[(measured.world_size > 1) & (measured.gbit == float("inf"))]
+    rows = []
+    for batch, nodes, each in sorted(set(zip(own.batch_per_device, own.nodes, own.ranks_per_node, strict=True))):
+        row = model.scaling("weak", batch, [nodes * each], ranks_per_node=each).iloc[-1]
+        rows.append(
+            row.to_dict() | {"batch": batch, "layout": f"{nodes}x{each}", "runs": tuple(model.measured.run_id)}
+        )
+    if not rows:
+        return []
+    return values(
+        pd.DataFrame(rows)[["world_size", "layout", "batch", "efficiency", "efficiency_low", "efficiency_high", "runs"]],
+        "model.efficiency", "efficiency", "share",
+        lambda row: f"Weak scaling efficiency that the model predicts on {row.world_size} ranks ({row.layout}), {row.batch:g} samples a "
+        "step on each rank, over unlimited links.",
+        point=["world_size"], ends=("efficiency_low", "efficiency_high"), repeats=None,
+    )  # fmt: skip
+
+
 def ahead(predicted: Mapping[tuple[str, float], pd.DataFrame], runs: Iterable[str]) -> list[Value]:
     """What the model says of more ranks: `model.strong.1gbit.efficiency.16`, `.bottleneck.16`, and of each curve `.batch`,
-    `.efficient-up-to` (the most ranks asked about that are at least 70 % efficient, fewer ones too) and `.limited-by`, `.below-at`;
+    `.efficient-up-to` (the most ranks asked about that are at least 70 % efficient, fewer ones too) and `.limited-by`, `.below-at`, `.below-from` and `.below-to` (the same of the interval's ends);
     `predicted`: (kind, Gbit/s) -> as of `Fitted.scaling`."""
     found, runs = [], tuple(runs)
     for (kind, gbit), frame in predicted.items():
@@ -124,6 +160,12 @@ def ahead(predicted: Mapping[tuple[str, float], pd.DataFrame], runs: Iterable[st
         row = (below if len(below) else many.tail(1)).iloc[0]
         if len(below):
             at = int(row.world_size)
+            for end, column, which in (("from", "efficiency_low", "lower"), ("to", "efficiency_high", "upper")):
+                if len(ends_below := many[many[column] < EFFICIENT]):
+                    says = f"The fewest ranks asked about where the {which} end of the model's interval is below 70 % efficiency: {curve}."
+                    found.append(
+                        counted(f"{stem}.below-{end}", int(ends_below.world_size.iloc[0]), "count", says, runs)
+                    )
             found.append(counted(f"{stem}.below-at", at, "count", f"The fewest ranks asked about with less than 70 % efficiency by the model: {curve}.", runs))  # fmt: skip
         found.append(counted(f"{stem}.limited-by", row.bottleneck, "text", f"What limits by the model {'where efficiency falls below 70 %' if len(below) else 'on the most ranks asked about'}: {curve}.", runs))  # fmt: skip
     return found
@@ -152,20 +194,42 @@ def slow_rank(table: pd.DataFrame, replayed: pd.DataFrame, runs: Iterable[str]) 
 
 def laws(compared: Iterable[tuple[str, Curve, Comparison]]) -> list[Value]:
     """`model.law.weak.1gbit.gustafson`: how far each law misses a curve's largest number of ranks; over all curves, without the sign,
-    `model.laws.gustafson.worst` and `.least`; `compared`: (family's label, curve, its comparison) of each."""
-    found, compared, errors = [], list(compared), {}
+    `model.laws.gustafson.worst` and `.least`; `model.laws.largest.1gbit`, the ranks that were left out; `compared`: (family's label,
+    curve, its comparison) of each."""
+    found, compared, predicted = [], list(compared), {}
     frame = pd.DataFrame([(curve.kind, float(curve.size), curve.gbit, own) for own, curve, _ in compared],
                          columns=["kind", "batch", "gbit", "workload"])  # fmt: skip
     every: list[str] = []
+    largest: dict[str, int] = {}
     for stem, (_, curve, beside) in zip(names(frame, "model.law", ["kind"]), compared, strict=True):
-        runs = tuple(curve.runs.run_id)
-        every += runs
+        runs, most = curve.runs, int(curve.runs.world_size.max())
+        every += runs.run_id.tolist()
+        largest[rate(curve.gbit)] = max(most, largest.get(rate(curve.gbit), 0))
+        repeats = runs.seconds[runs.world_size == most].tolist()
         for law, row in beside.table.iterrows():
-            errors.setdefault(law, []).append(abs(row.error))
+            predicted.setdefault(law, []).append((row.predicted, repeats))
             says = f"Predicted over measured time of a step on {row.ranks} ranks, less one, by {law}, fitted to fewer ranks."
-            found.append(counted(f"{stem}.{slug(law)}", row.error, "share", says, runs))
-    for law, own in errors.items():
-        for end, value in (("worst", max(own)), ("least", min(own))):
-            says = f"The {end} error of {law} over all curves, each predicting its largest number of ranks from the smaller ones."
-            found.append(counted(f"model.laws.{slug(law)}.{end}", value, "share", says, dict.fromkeys(every)))
+            found.append(counted(f"{stem}.{slug(law)}", row.error, "share", says, runs.run_id))
+    for law, own in predicted.items():
+        for end, statistic in (("worst", np.max), ("least", np.min)):
+            off = misfit.estimate(*zip(*own, strict=True), statistic)
+            says = (
+                f"The {end} error of {law} over all curves, each predicting its largest number of ranks from the smaller ones; "
+                "interval over the repeats of those, the fits held fixed."
+            )
+            found.append(
+                Value(f"model.laws.{slug(law)}.{end}", *off[:1], "share", says, *off[1:], tuple(dict.fromkeys(every)))
+            )
+    for at, ranks in largest.items():
+        says = f"The most ranks of a curve over links of this rate ({at}), which the laws were to predict."
+        found.append(counted(f"model.laws.largest.{at}", ranks, "count", says, dict.fromkeys(every)))
     return found
+
+
+def _errors(name: str, errors: pd.DataFrame, measured: pd.DataFrame, what: str, runs: tuple[str, ...]) -> list[Value]:
+    """`model.<name>.median-error`, `.worst-error`."""
+    return [
+        Value(f"model.{name}.{which}-error", off.value, "share", f"{said} error of predicted step times, of {what}; interval over the "
+              "repeats of the points, the fit held fixed.", off.low, off.high, off.repeats, runs)
+        for which, said, off in zip(("median", "worst"), ("Median", "Largest"), misfit.of(errors, measured), strict=True)
+    ]  # fmt: skip

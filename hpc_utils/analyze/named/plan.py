@@ -51,8 +51,8 @@ def values(
     table: pd.DataFrame, where: str, *, contingency: float, like: str = "", runs: Iterable[str] = ()
 ) -> list[Value]:
     """`plan.machine`, `plan.runs`, `plan.nodes`, `plan.devices`, `plan.node-hours`, `plan.device-hours`, `plan.cost`; each again for every study,
-    `plan.<study>.runs` and so on; `plan.contingency`, and `plan.request.node-hours`: the upper end and the contingency upon
-    it, rounded up. With `like`: `plan.like`, and `plan.attained`, the share of its peak that a step is allowed.
+    `plan.<study>.runs` and so on; `plan.contingency`, `plan.request.node-hours` and, as the site bills it, `plan.request.cost`:
+    the upper end and the contingency upon it, rounded up. With `like`: `plan.like`, and `plan.attained`, the share of its peak that a step is allowed.
 
     Args:
         table: as of `studies`. where: the machine in words. like: the GPU whose peak rate stands in for the machine's. runs: ids
@@ -65,7 +65,7 @@ def values(
         allowed = "Of a GPU's peak rate that a step is allowed where nothing was measured."
         found += [
             Value("plan.like", like, "text", "The GPU whose peak rate stands in for that of the machine's."),
-            Value("plan.attained", expected, "share", allowed, low, high),
+            Value("plan.attained", expected, "share", allowed, low, high, span="allowance"),
         ]
     for row in table.to_dict("records"):
         all_of_them = row["study"] == "Total"
@@ -91,12 +91,16 @@ def values(
                 Value("plan.contingency", contingency, "share", "Asked for above the upper end: runs that fail, and development."),
                 Value("plan.request.node-hours", asked, "node-hours", says, runs=evidence),
             ]  # fmt: skip
+            if row["unit"]:
+                billed = _up(row["cost_high"] * (1 + contingency))
+                says = f"The request on {where} as the site bills it: the upper end of what is predicted, and a contingency upon it."
+                found.append(Value("plan.request.cost", billed, row["unit"], says, runs=evidence))
     return found
 
 
 def _predicted(name: str, row: Mapping[str, Any], column: str, unit: str, says: str, runs: tuple[str, ...]) -> Value:
     value, low, high = (float(row[f"{column}{end}"]) for end in ("", "_low", "_high"))
-    return Value(name, value, unit, says, low, high, runs=runs)
+    return Value(name, value, unit, says, low, high, runs=runs, span="allowance")
 
 
 def _up(amount: float) -> float:

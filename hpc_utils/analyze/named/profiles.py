@@ -204,7 +204,7 @@ class _Teller:
         least = min(chosen, key=lambda one: one.confidence)
         self.say("verdict", bound, "text", "What limits")
         self.say("certainty", least.certainty, "text", "How sure the verdict is, in a word")
-        self.add("confidence", least.confidence, "of 1", "How sure the verdict is, by the least sure repeat")
+        self.add("confidence", least.confidence, "share", "How sure the verdict is, by the least sure repeat")
         self.add("agreeing", times, "count", "Profiled repeats that come to this verdict")
         self.add("judged", len(found), "count", "Profiled repeats")
         for number, (place, advice) in enumerate(zip(PLACES, least.advice, strict=False)):

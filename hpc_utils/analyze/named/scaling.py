@@ -137,6 +137,20 @@ def precision(gains: pd.DataFrame) -> list[Value]:
     )  # fmt: skip
 
 
+def precision_efficiency(ratios: pd.DataFrame) -> list[Value]:
+    """`strong.efficiency-ratio.2.bf16`: an efficiency over that in fp32; `ratios` as of `scaling.efficiency_ratio`."""
+    return [
+        value
+        for kind, own in _kinds(ratios)
+        for value in values(
+            own, f"{kind}.efficiency-ratio", "ratio", "ratio",
+            lambda row: f"{row.kind.capitalize()} scaling efficiency of {words.ranks(row)} in {row.precision} over that in fp32, "
+            f"{words.batch(row)}: {words.of(row)}.",
+            point=["world_size", "precision"],
+        )
+    ]  # fmt: skip
+
+
 def wrong(findings: pd.DataFrame) -> list[Value]:
     """`findings.count`, and of each kind `findings.repeats-spread`; `findings` as of `findings.findings`."""
     found = [counted("findings.count", len(findings), "count", "Points that are too good, too bad or too uncertain.")]

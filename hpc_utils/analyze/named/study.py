@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pandas as pd
 
 from hpc_utils.analyze import cost
@@ -75,25 +73,20 @@ def _repeats(runs: pd.DataFrame, told) -> list[Value]:
 
 
 def _spent(found: Records, told) -> list[Value]:
-    """What all runs together took, as far as it was recorded."""
-    spent = cost.per_run(found.runs, found.epochs, {})
-    sizes: Mapping[str, pd.Series] = found.runs.set_index("run_id")
-    cores = sizes.world_size * pd.to_numeric(sizes.threads_per_rank)
-    hours = spent.set_index("run_id").wall_seconds / 3600
+    """What all runs together took, as `cost.total` counts it: of emulated runs the time and nodes, but no devices nor cores."""
+    took, each = cost.total(found.runs, found.epochs), cost.per_run(found.runs, found.epochs, {})
     given = [
-        told("wall-hours", hours.sum(), "h", "Wall time of all runs, with set-up, warm-up, evaluation and checkpoints,"),
-        told("training-hours", spent.seconds.sum() / 3600, "h", "Training time alone (T) of all runs"),
-        told("device-hours", spent.device_hours.sum(), "device-hours", "Device-hours of all runs"),
-        told("samples", int(spent.samples.sum()), "count", "Samples trained on by all runs"),
+        told("wall-seconds", took.hours * 3600, "s", "Wall time of all runs, with set-up, warm-up, evaluation and checkpoints,"),
+        told("training-seconds", each.seconds.sum(), "s", "Training time alone (T) of all runs"),
+        told("device-hours", took.device_hours, "device-hours", "Device-hours of all runs that computed"),
+        told("core-hours", took.core_hours, "core-hours", "Hours of processor cores of all runs that computed on them"),
+        told("samples", int(each.samples.sum()), "count", "Samples trained on by all runs"),
+        told("energy-runs", took.counted, "count", "Runs whose energy a counter told"),
     ]  # fmt: skip
-    if spent.node_hours.notna().all():
-        given.append(told("node-hours", spent.node_hours.sum(), "node-hours", "Node-hours of all runs"))
-    if cores.notna().all():
-        given.append(told("core-hours", (hours * cores).sum(), "core-hours", "Hours of pinned cores of all runs"))
-    counted_energy = spent.energy_kwh.notna()
-    given.append(told("energy-runs", int(counted_energy.sum()), "count", "Runs whose energy a counter told"))
-    if counted_energy.any():
-        given.append(told("energy", spent.energy_kwh.sum(), "kWh", "Energy of the runs whose devices have a counter"))
+    if each.node_hours.notna().all():
+        given.append(told("node-hours", took.node_hours, "node-hours", "Node-hours of all runs"))
+    if took.counted:
+        given.append(told("energy", took.energy_kwh, "kWh", "Energy of the runs whose devices have a counter"))
     return given
 
 

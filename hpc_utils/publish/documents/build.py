@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import fonts, outputs, project, sets, source, typst
+from . import claims, fonts, outputs, project, source, typst
+from .drawings import too_wide
 from .faults import DocumentError, Fault, Faults
 from .fill import fill
 from .filled import Around, Filled
 from .project import DocumentEntry
 from .workshop import Workshop
+
+LETTERS = {"column": 72, "wide": 150}  # of a table's row, side by side, that a page has room for
 
 
 def build(
@@ -46,6 +49,8 @@ def build(
         elif check:
             continue  # others are read for the list of all numbers only
         filled, around = _filled(workshop, name, own, say if asked else _silent)
+        if asked and (workshop.target / f"{name}.pdf").is_dir():
+            own.add(workshop.called(f"build/{name}.pdf"), 0, "is a folder, where the PDF is to stand: remove it")
         if asked and not check and not own:
             files = outputs.write(workshop, name, filled, around, own)
             for path in files if not own else []:
@@ -82,49 +87,35 @@ def _filled(
     if read is None:
         return None, None
     says = any(mark.kind == "value" and mark.text.startswith("claim") for part in read.parts for mark in part.marks)
-    claims, rests_on = _claims(workshop, found, faults, say) if says else ({}, {})
+    said, rests_on = claims.said(workshop, found, faults, say) if says else ({}, {})
     around = Around(
-        found, claims, rests_on, _citations(workshop, entry, faults), (workshop.folder / entry.source).parent
+        found, said, rests_on, _citations(workshop, entry, faults), (workshop.folder / entry.source).parent
     )
     filled = fill(read, around, faults)
     _check_digests(filled, entry, name, here, workshop, faults)
+    for drawing in filled.drawings:
+        letters = LETTERS["wide" if drawing.wide or entry.template != "paper" else "column"]
+        if said := too_wide(drawing, letters):
+            faults.add(filled.source.file, drawing.line, said)
     _check_letters(filled, faults)
     return filled, around
-
-
-def _claims(
-    workshop: Workshop, found: sets.Sets, faults: Faults, say: Callable[[str], None]
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    path = workshop.folder / workshop.project.claims
-    if not path.is_file():
-        return {}, {}
-    from hpc_utils.analyze import claims
-    from hpc_utils.publish import amounts
-    from hpc_utils.publish import claims as wording
-
-    here = workshop.called(workshop.project.claims)
-    known: Iterable[str] = ()
-    try:
-        known = claims.read(path)
-        judged = claims.judge(known, found.named(), lambda value: amounts.text(value, "interval"))
-    except claims.ClaimError as error:
-        for line in str(error).splitlines():
-            told = line.removeprefix(f"{path}: ")
-            faults.add(here, project.line_of(path, told.partition(".")[0]), told)
-        return dict.fromkeys(known, ""), {}
-    for line in wording.failing(judged):
-        if line not in workshop.failing:
-            workshop.failing.append(line)
-            say(f"  does not hold: {line}")
-    measured = {one.name: tuple(test.name for test in one.tests if test.found is not None) for one in judged}
-    return {one.name: wording.statement(one) for one in judged}, measured
 
 
 def _citations(workshop: Workshop, entry: DocumentEntry, faults: Faults) -> frozenset[str]:
     """Keys of the document's bibliographies."""
     keys: list[str] = []
+    for name in entry.bibliography:
+        if not (workshop.folder / name).is_file() and (name,) != entry.bibliography:
+            line = project.line_of(workshop.folder / "paper.toml", "bibliography")
+            faults.add(
+                workshop.called("paper.toml"), line, f"there is no bibliography {name}: write it, or correct the name"
+            )
     for file in workshop.bibliography(entry):
-        text = file.read_text(encoding="utf-8")
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            faults.add(workshop.called(file.name), 0, f"cannot be read as UTF-8: {error}")
+            continue
         own = re.findall(r"^\s*@(?!comment|string|preamble)\w+\s*\{\s*([^,\s]+)\s*,", text, re.M | re.I)
         for key in {key for key in own if own.count(key) > 1 or key in keys}:
             faults.add(workshop.called(file.name), 0, f"{key} stands twice in the bibliography: remove one")

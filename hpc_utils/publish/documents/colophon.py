@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_utils.analyze import spent
+from hpc_utils.analyze import cost
 from hpc_utils.publish import amounts
+from hpc_utils.publish.address import relative
 
 from .sets import SHORT, Found, ResultSet, Sets
 
 if TYPE_CHECKING:
     import pandas as pd
-
-REPORT = "report/index.html"  # of a result set
 
 
 def rows(
@@ -51,12 +49,13 @@ def _set(one: ResultSet, used: list[Found], runs: int) -> str:
         {found.page["fingerprint"][:12]: found.chapter for found in used}.items(), key=lambda pair: pair[1]
     )
     told = ", ".join(f"{chapter} {print_}" for print_, chapter in pages)
-    return f"{one.folder.name}, {runs} runs; values by chapter and fingerprint: {told}"
+    folder = "" if one.folder.name == one.alias else f"{one.folder.name}, "
+    return f"{folder}{runs} runs; values by chapter and fingerprint: {told}"
 
 
 def _hardware(one: ResultSet, runs: pd.DataFrame) -> str:
     kinds = runs.groupby(["hardware_id", "device_name"], dropna=False).size()
-    told = "; ".join(f"{name or device}: {_said(device)} ({count} runs)" for (name, device), count in kinds.items())
+    told = "; ".join(f"{_once(name, _said(device))} ({count} runs)" for (name, device), count in kinds.items())
     emulated = int((runs.emulated == True).sum())  # noqa: E712 - it may be missing
     return told + (f"; {emulated} runs on emulated devices, which wait instead of computing" if emulated else "")
 
@@ -87,7 +86,7 @@ def _where(runs: pd.DataFrame) -> str:
 
 
 def _took(one: ResultSet, runs: pd.DataFrame) -> str:
-    total = spent.total(runs, one.records().epochs)
+    total = cost.total(runs, one.records().epochs)
     parts = [f"{amounts.quantity(total.device_hours, 'device-hours')}"]
     if total.core_hours:
         parts.append(f"{amounts.quantity(total.core_hours, 'core-hours')} of processors")
@@ -111,18 +110,10 @@ def numbers(values: Iterable[Found], folders: Mapping[str, Path], target: Path) 
             "said": amounts.text(one.what, "interval"),
             "says": one.what.says,
             "basis": _basis(one),
-            "links": [
-                ["executed chapter", _link(folders[one.alias] / one.page["executed"], target)],
-                ["report", _link(folders[one.alias] / REPORT, target) + f"#number-{one.what.name}"],
-            ],
+            "links": [["executed chapter", relative(folders[one.alias] / one.page["executed"], target)]],
         }
         for one in values
     ]
-
-
-def _link(file: Path, target: Path) -> str:
-    """Its address from `target`."""
-    return Path(os.path.relpath(file, target)).as_posix()
 
 
 def _basis(one: Found) -> str:
@@ -143,6 +134,10 @@ def commits(used: Iterable[Found]) -> str:
 
 def _said(device: Any) -> str:
     return device if isinstance(device, str) else "device not known"
+
+
+def _once(name: Any, device: str) -> str:
+    return f"{name}: {device}" if isinstance(name, str) and name and name not in device else device
 
 
 def _natural(job: str) -> list[Any]:

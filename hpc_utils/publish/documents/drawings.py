@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from hpc_utils import strict
 from .sets import Found, Sets, UnknownName
 from .tree import Node, pairs, plain, words
 
-ATTRIBUTES = ("wide", "width", "columns", "rows", "source", "height")
+ATTRIBUTES = {"figure": ("wide", "width"), "table": ("wide", "columns", "rows"), "own": ("wide", "width", "source")}
+TYPED = ("wide",)  # of a table that stands in the source
 PICTURES = (".pdf", ".png", ".jpg", ".jpeg")
 
 
@@ -36,22 +38,21 @@ class Drawing:
     caption: list[Node] = field(default_factory=list)
     source: str = ""
     typed: bool = False
+    line: int = 0
 
 
 def drawn(image: Node, sets: Sets, folder: Path, fault: Callable[[int, str], None]) -> Drawing:
     """`![Caption.](figure:NAME)`, `(table:NAME)`, or a picture of one's own with `source="..."`; what is wrong is a fault."""
     kind, colon, name = image["c"][2][0].partition(":")
     said, line = pairs(image), image["line"]
-    for key in said:
-        if key not in ATTRIBUTES:
-            fault(line, f"unknown attribute {key!r}: {strict.hint(key, ATTRIBUTES)}")
+    check(said, ATTRIBUTES.get(kind if colon else "own", ()), line, fault)
     drawing = Drawing("table" if colon and kind == "table" else "figure", name)
     drawing.label = image["c"][0][0]
     drawing.wide = said.get("wide") == "true"
     drawing.width = said.get("width", "100%")
     if not plain(image["c"][1]).strip():
         fault(line, "a figure or table needs a caption: write it between the brackets")
-    if not drawing.width.removesuffix("%").isdigit():
+    if not re.fullmatch(r"([1-9]\d?|100)%", drawing.width):
         fault(line, f"width={drawing.width!r}: a share of the column, such as 80%")
         drawing.width = "100%"
     try:
@@ -66,6 +67,30 @@ def drawn(image: Node, sets: Sets, folder: Path, fault: Callable[[int, str], Non
     except UnknownName as error:
         fault(line, str(error))
     return drawing
+
+
+def check(said: dict[str, str], known: Iterable[str], line: int, fault: Callable[[int, str], None]) -> None:
+    """Attributes that are unknown, or have a value that means nothing, are faults."""
+    for key in said:
+        if known and key not in known:
+            fault(line, f"unknown attribute {key!r}: {strict.hint(key, known)}")
+    if said.get("wide", "true") not in ("true", "false"):
+        fault(line, f"wide={said['wide']!r}: write wide=true, or leave it out")
+
+
+def too_wide(drawing: Drawing, letters: int) -> str:
+    """What is wrong with a table whose longest words, side by side, are wider than so many letters; empty if nothing is."""
+    if drawing.kind != "table" or not drawing.rows:
+        return ""
+    longest = [0] * max(map(len, drawing.rows))
+    for row in drawing.rows:
+        for place, cell in enumerate(row):
+            longest[place] = max([longest[place], *(len(word) for word in re.split(r"[ \n/-]", plain(cell)))])
+    if sum(longest) + len(longest) <= letters:
+        return ""
+    where = "the page" if drawing.wide else "one column"
+    advice = 'columns="..." shows some of them' + ("" if drawing.wide else ", wide=true takes both columns")
+    return f"{len(longest)} columns do not fit {where}: {advice}"
 
 
 def table(block: Node, caption: Node | None) -> Drawing:
@@ -117,6 +142,8 @@ def _table(
         fault(line, f"the table {found.what.name} has no CSV: execute its chapter anew (`hpc chapter`)")
         return
     frame = pd.read_csv(sets.by_alias[found.alias].folder / file)
+    if "columns" in said and not said["columns"].strip(" ,"):
+        fault(line, f"columns={said['columns']!r} names none: write names with commas between them")
     if wanted := [name.strip() for name in said.get("columns", "").split(",") if name.strip()]:
         for name in wanted:
             if name not in frame:
@@ -125,8 +152,8 @@ def _table(
                 )
         frame = frame[[name for name in wanted if name in frame]]
     rows = said.get("rows", "")
-    if rows and not rows.isdigit():
-        fault(line, f"rows={rows!r}: the number of rows to show, from the first")
+    if "rows" in said and not re.fullmatch("[1-9][0-9]*", rows):
+        fault(line, f"rows={rows!r}: the number of rows to show, from the first, is 1 or more")
     elif rows:
         frame = frame.head(int(rows))
     drawing.found, drawing.source = found, found.source()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from itertools import zip_longest
 
 from hpc_utils import strict
 from hpc_utils.publish import amounts
 
-from .drawings import Drawing, drawn, table
+from . import frontmatter, units
+from .drawings import TYPED, Drawing, check, drawn, table
 from .faults import Faults
 from .filled import Around, Filled
 from .marks import MARK, Mark, number, restore
@@ -15,13 +18,17 @@ from .sets import UnknownName
 from .sets import source as together
 from .source import Part, Source, parse
 from .tree import Node, para, plain, replaced, walk, words
-from .typed import look
+from .typed import look, look_at
 
+PARA = para([])
+_LOCATOR = re.compile(
+    r"(?:\b(?:pp?|pages?|ch|chaps?|chapters?|secs?|sections?|figs?|figures?|tables?|tbl|eqs?|equations?|vols?|no|app|appendix|art|"
+    r"lines?|col|columns?|thm|alg|part)\b\.?|§)\s*\d+(?:\.\d+)*(?:\s*[-–]\s*\d+(?:\.\d+)*)?\b(?!\s*%)", re.I,
+)  # fmt: skip
 _COMMENT = re.compile(r"<!--.*-->\s*$", re.S)
+_VERSION = re.compile(r"v?\d+(\.\d+)*([-+. ]?[a-z]+\d*)?")
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 _TEX = re.compile(r"\\[A-Za-z]+")
-
-
-PLAIN = ("short", "keywords", "call", "acronym", "note")  # of the front matter: text without values
 
 
 def fill(source: Source, around: Around, faults: Faults) -> Filled:
@@ -46,14 +53,32 @@ class _Filler:
             for one in typed:
                 advice = "cite it there: [@key]" if "cites" in one.why else _advice(one.passage, one.why)
                 self.fault(one.line, f"{one.passage!r} {one.why}: {advice}")
-        for key in PLAIN:
-            for one in look(parse(str(self.source.front.get(key) or "")))[0]:
-                self.fault(1, f"{one.passage!r} in `{key}` {one.why}: leave it out")
+        for key, text in frontmatter.plain(self.source.front):
+            line = self.source.starts[key]
+            if "{{" in text:
+                self.fault(line, f"no value can stand in `{key}`: it is printed as it is")
+            if not (key == "version" and _VERSION.fullmatch(text)):
+                self._no_number(text, line, f"`{key}`")
         for name, part in self.source.words.items():
             self.filled.words[name] = self._part(part)
         self.filled.body = self._part(self.source.body)
+        if not self.filled.body:
+            self.fault(0, "there is no text below the front matter: write some")
+        for name in ("title", "subtitle"):
+            if [block["t"] for block in self.filled.words.get(name, [PARA])] != ["Para"]:
+                self.fault(
+                    self.source.starts.get(name, 1),
+                    f"`{name}` is more than a line of text for Markdown: start with a word",
+                )
         self._check_references()
+        drawn = [[one.caption, one.rows if one.typed else []] for one in self.filled.drawings]
+        for line, message in units.twice([*self.filled.words.values(), self.filled.body, drawn]):
+            self.fault(line, message)
         return self.filled
+
+    def _no_number(self, text: str, line: int, where: str) -> None:
+        for one in look_at(text, line):
+            self.fault(line, f"{one.passage!r} in {where} {one.why}: leave it out")
 
     def _part(self, part: Part) -> list[Node]:
         blocks = self._blocks(part.blocks, part)
@@ -64,7 +89,7 @@ class _Filler:
     def _blocks(self, blocks: list[Node], part: Part) -> list[Node]:
         kept: list[Node] = []
         skip = False
-        for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+        for block, after in zip_longest(blocks, blocks[1:]):
             if skip:
                 skip = False
                 continue
@@ -100,6 +125,10 @@ class _Filler:
         return [{**block, "c": [level, [label, classes, attributes], inlines]}]
 
     def _drawing(self, image: Node, part: Part) -> Node:
+        if MARK.search(json.dumps([image["c"][0], image["c"][2]], ensure_ascii=False)):
+            self.fault(
+                image["line"], "what stands behind a figure's caption cannot hold a value: write it in the caption"
+            )
         drawing = drawn(image, self.around.sets, self.around.folder, self.fault)
         return self._placed(drawing, image["c"][1], part, image["line"])
 
@@ -110,6 +139,7 @@ class _Filler:
             for node in said:
                 if "label" in node:
                     drawing.label, drawing.wide = node["label"][0], node["label"][1].get("wide") == "true"
+                    check(node["label"][1], TYPED, node.get("line", block["line"]), self.fault)
             while said and said[-1]["t"] in ("Space", "SoftBreak"):
                 said.pop()
         return self._placed(drawing, said, part, block["line"])
@@ -122,6 +152,7 @@ class _Filler:
             drawing.source = together([self.filled.values[full] for full in sorted(own)])
         if drawing.label:
             self._label(drawing.label, line)
+        drawing.line = line
         self.filled.drawings.append(drawing)
         return {"t": "Drawing", "c": drawing, "line": line}
 
@@ -139,8 +170,8 @@ class _Filler:
         for value in self.around.rests_on.get(name, ()):
             found = self.around.sets.value(value)
             self.filled.values.setdefault(found.full, found)
-        blocks = parse(self.around.claims[name]).blocks
-        return blocks[0]["c"] if blocks else []
+        part = parse(self.around.claims[name])
+        return replaced(part.blocks[0]["c"], lambda node: self._node(node, part)) if part.blocks else []
 
     # Inlines: marks, and what a source may not hold.
 
@@ -157,8 +188,8 @@ class _Filler:
         if kind == "Image":
             self.fault(line, "a figure stands in a paragraph of its own: blank lines before and after it")
             return []
-        if kind == "Link" and MARK.search(node["c"][2][0]):
-            self.fault(line, "an address cannot hold a value: write it out")
+        if kind == "Link" and MARK.search("".join(node["c"][2])):
+            self.fault(line, "an address or its title cannot hold a value: write it beside the link")
         return None
 
     def _verbatim(self, node: Node, part: Part) -> Node:
@@ -169,7 +200,7 @@ class _Filler:
         return {**node, "c": [node["c"][0], restore(node["c"][1], part.marks)]}
 
     def _str(self, node: Node, part: Part) -> list[Node] | None:
-        text = node["c"]
+        text = _APOSTROPHE.sub("\u2019", node["c"])  # after a digit Typst would set a prime
         if tex := _TEX.search(text):
             self.fault(
                 node["line"], f"{tex[0]!r} looks like TeX: a source is Markdown alone; code stands in `backticks`"
@@ -177,7 +208,7 @@ class _Filler:
         if "{{" in text or "}}" in text:
             self.fault(node["line"], "a value's braces are open, or more than one line apart: {{its.name}}")
         if not MARK.search(text):
-            return None
+            return [{**node, "c": text}] if text != node["c"] else None
         nodes, at = [], 0
         for match in MARK.finditer(text):
             nodes += words(text[at : match.start()]) if match.start() > at else []
@@ -197,6 +228,8 @@ class _Filler:
                 self.fault(
                     mark.line, f"no entry {key!r} in the bibliography" + (f": did you mean {near}?" if near else "")
                 )
+        for _, locator in mark.keys:
+            self._no_number(_LOCATOR.sub("", locator), mark.line, "a citation")
         known = [(key, locator) for key, locator in mark.keys if key in self.around.citations]
         self.filled.cited.update(key for key, _ in known)
         return [{"t": "Quote", "c": {"keys": known, "prose": mark.kind == "prose"}}] if known else []
@@ -215,11 +248,17 @@ class _Filler:
             self.fault(mark.line, str(error))
             return []
         self.filled.values.setdefault(found.full, found)
-        return [{"t": "Value", "c": {"text": text, "full": found.full}}]
+        said = {"text": text, "full": found.full, **units.of(found, form or "value")}
+        return [{"t": "Value", "c": said, "line": mark.line}]
 
     def _known_claim(self, name: str) -> list[Node]:
         if name not in self.around.claims:
-            raise UnknownName(f"no claim {name!r}: {strict.hint(name, self.around.claims)}")
+            known = (
+                strict.hint(name, self.around.claims)
+                if self.around.claims
+                else "there are none, `claims` in paper.toml names their file"
+            )
+            raise UnknownName(f"no claim {name!r}: {known}")
         return self._claim(name)
 
     def _check_references(self) -> None:

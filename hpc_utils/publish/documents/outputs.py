@@ -51,7 +51,7 @@ def _meta(workshop: Workshop, name: str, filled: Filled, around: Around) -> dict
     )  # fmt: skip
     return {
         "title": title,
-        "short": str(front.get("short") or title),
+        "short": _curled(str(front.get("short") or title)),
         "authors": [_author(one) for one in front.get("author") or []],
         "keywords": [str(word) for word in (keywords if isinstance(keywords, list) else [keywords])],
         "facts": [str(front[key]) for key in ("call", "acronym", "version", "date", "note") if front.get(key)],
@@ -62,7 +62,12 @@ def _meta(workshop: Workshop, name: str, filled: Filled, around: Around) -> dict
 
 def _author(one: dict[str, Any]) -> dict[str, Any]:
     more = [str(one[key]) for key in ("affiliation", "email", "orcid") if one.get(key)]
-    return {"name": one["name"], "more": more}
+    return {"name": _curled(one["name"]), "more": [_curled(said) for said in more]}
+
+
+def _curled(text: str) -> str:
+    """With apostrophes as they are printed: this text does not go through Markdown."""
+    return text.replace("'", "\u2019")
 
 
 def numbers(workshop: Workshop, done: dict[str, Filled]) -> list[Path]:
@@ -125,7 +130,8 @@ def _placed(workshop: Workshop, name: str, pdf: bytes, done: dict[str, Filled]) 
 def discard(workshop: Workshop, name: str) -> None:
     """Nothing of a former build is left where the sources say something else by now."""
     path = workshop.target / f"{name}.pdf"
-    path.unlink(missing_ok=True)
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
     manifest.forget(path)
     for style in project.CLASSES:
         if (workshop.target / "tex" / style / f"{name}.tex").is_file():

@@ -11,7 +11,6 @@ from pydantic import Field, field_validator, model_validator
 from hpc_utils import strict
 from hpc_utils.strict import Strict
 
-TEMPLATES = ("paper", "proposal", "report", "slides")
 CLASSES = ("ieee", "acm")
 
 
@@ -89,5 +88,5 @@ def read(path: Path) -> Project:
 def line_of(path: Path, key: str) -> int:
     """The line at which a key or table of the file starts; 0 if none does."""
     pattern = re.compile(rf"\s*\[?(?:document\.)?{re.escape(key)}\]?\s*(?:=|$)")
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((number for number, line in enumerate(lines, 1) if pattern.match(line)), 0)

@@ -35,17 +35,30 @@ UNITS = (
     r"flops?)\b|gigabit|megabit|watt-hours?\b|kilowatt-hours?\b|euros?\b|dollars?\b"
 )
 SYMBOLS = r"%|‰|€|\$|×|x\b|[kMGTPEµunm]?(?:i?B|bit|b|s|W|Wh|J|Hz|FLOPS?|flops?|flop|V|A)(?:/\w+)?\b|ms\b|min\b|h\b|EUR\b|USD\b|fold\b"
+_ORDINAL = "third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|twentieth|hundredth|thousandth"
+_MORE = r"faster|slower|quicker|more|less|longer|shorter|larger|smaller|higher|lower|cheaper|dearer|better|worse"
+_QUANTITY = r"speed|time|throughput|rate|bandwidth|efficiency|performance|cost|memory|energy|gain"
 SPELLED = re.compile(
     rf"{_SPELLED}[\s-]*(?:{UNITS})"
-    rf"|\b(?:{WORDS})fold\b|\b(?:twice|thrice|half|double|triple|quadruple|treble)\s+(?:as|the|that|of)\b"
+    rf"|\b(?:{WORDS})fold\b|\b(?:twice|thrice|half|double|triple|quadruple|treble)\s+(?:as|the|that|of|{_MORE}|{_QUANTITY})\b"
     r"|\b(?:doubl|tripl|trebl|quadrupl|quintupl)(?:es|ed)\b|\bhal(?:ves|ved)\b"
-    rf"|\b(?:an?|{WORDS})[\s-]+(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth)s?\s+(?:of|the|as)\b"
+    rf"|\b(?:an?|{WORDS})[\s-]+(?:{_ORDINAL})s?\s+(?:of|the|as|{_MORE})\b|\b(?:{WORDS})[\s-]+(?:{_ORDINAL})s\b"
+    rf"|\b(?:by|to)\s+(?:an?|one)[\s-]+(?:{_ORDINAL})\b"
     r"|\b(?:an?|one|two|three|several)\s+orders?\s+of\s+magnitude\b"
     rf"|\bfactors?\s+of\s+(?:about\s+|almost\s+|nearly\s+|some\s+|over\s+)?(?:{WORDS})\b|\bby\s+half\b"
-    rf"|\b(?:{WORDS})\s+out\s+of\s+(?:every\s+)?(?:{WORDS})\b|\bone\s+in\s+(?:every\s+)?(?:{WORDS})\b",
+    rf"|\b(?:{WORDS})\s+out\s+of\s+(?:every\s+)?(?:{WORDS})\b|\bone\s+in\s+(?:every\s+)?(?:{WORDS})\b"
+    rf"|\b(?:{WORDS})\s+(?:in|of)\s+(?:every\s+)?(?:ten|twenty|(?:an?\s+|one\s+)?(?:hundred|thousand))\b"
+    rf"|\b(?:gain|speed-?up|efficiency)s?\s+(?:is|was|of|are|were)\s+(?!one\b)(?:{WORDS})\b"
+    rf"|\b(?:{WORDS})\s+point\s+(?:{WORDS})\b|\bpoint\s+(?:{WORDS})\s+(?:{WORDS})\b"
+    r"|\b(?:a\s+couple|a\s+handful|tens|dozens|hundreds|thousands|millions)\s+of\s+times\b",
     re.I,
 )
+ROMAN = re.compile(r"\b[IVXLC]{2,}\s*(?:times|percent|per cent|%|x\b|-?fold)")
 NUMBER = re.compile(r"\d+(?:[.,:]\d+)*(?:[ '’_]\d{3}(?!\d))*(?:[.,]\d+)?(?:e[+-]?\d+)?(?:/\d+)?", re.I)
+_RESULT = re.compile(
+    r"(?<![\w.%])\d+(?:[.,]\d+)?\s*(?:[%‰](?![\w(])|×(?!\s*\d)|x\b|percent\b|times\b|-?fold\b)"
+    r"|\b(?:gain|speed-?up|throughput|efficiency|factor)\s*[=:]+\s*\d[\d.,]*", re.I,
+)  # fmt: skip
 _MATHS_UNIT = re.compile(
     r"\\(?:text|mathrm|mathsf|operatorname|unit)\s*\{[^}]*\}|\\times\s*$|\\(?:SI|si|qty|num|percent)\b|\\?%"
 )
@@ -65,13 +78,13 @@ def letters_of(inlines: list[Any], part: Part, allowed: list[Allowed]) -> Iterat
     for node in inlines:
         kind, line = node["t"], node.get("line", 0)
         if kind == "Str":
-            yield from ((letter, line) for letter in _read(node["c"], part))
+            yield from ((letter, line) for letter in read(node["c"], part))
         elif kind in ("Space", "SoftBreak", "LineBreak"):
             yield " ", line
         elif kind == "Code":
-            code = _read(node["c"][1], part)
+            code = read(node["c"][1], part)
             alone = re.fullmatch(rf"\W*{NUMBER.pattern}\s*(?:{SYMBOLS}|{UNITS})?\W*", code, re.I)
-            yield from ((letter, line) for letter in (code if alone else NEUTRAL))
+            yield from ((letter, line) for letter in (code if alone else result_in(code) or NEUTRAL))
         elif kind == "Math":
             yield from ((letter, line) for letter in _maths(node["c"][1]))
         elif kind == "Span" and (said := next((name for name in classes(node) if name in SAID), None)):
@@ -82,7 +95,7 @@ def letters_of(inlines: list[Any], part: Part, allowed: list[Allowed]) -> Iterat
             yield QUOTED if said == "cited" else NEUTRAL, line
         elif kind == "Image":
             yield NEUTRAL, line
-        elif kind == "Link" and _read(node["c"][2][0], part) == "".join(
+        elif kind == "Link" and read(node["c"][2][0], part) == "".join(
             one for one, _ in letters_of(node["c"][1], part, [])
         ):
             yield NEUTRAL, line  # an address
@@ -90,7 +103,15 @@ def letters_of(inlines: list[Any], part: Part, allowed: list[Allowed]) -> Iterat
             yield from letters_of(inner(node), part, allowed)
 
 
-def _read(text: str, part: Part) -> str:
+def result_in(code: str) -> str:
+    """What code says as a result: it may hold commands and names, but `gain = 72 %` is none of them."""
+    found = _RESULT.search(code)
+    return f" {found[0].split('=')[-1].split(':')[-1].strip()} " if found else ""
+
+
+def read(text: str, part: Part) -> str:
+    """Text with our digits for those of every script, and without what is invisible."""
+
     def stand_in(match: re.Match[str]) -> str:
         return CITED if part.marks[number(match[1])].kind in ("cite", "prose") else NEUTRAL
 
@@ -118,7 +139,9 @@ def _maths(formula: str) -> str:
     equals = re.search(
         r"(?:[=≈<>≤≥∼]|\\(?:approx|sim|geq?|leq?)\s*)\s*[-+]?\s*(?:[2-9]|\d\d+)(?![\w(\\])", read.replace(" ", "")
     )
-    fraction = re.search(r"\\frac(?:\{\d{2,}\}|\{?\d+\}?\{\d{2,}\})", formula)
+    fraction = re.search(
+        r"\\frac(?:\{\d{2,}\}|\{?\d+\}?\{\d{2,}\})|=\s*\\[dt]?frac\s*\{?\d+\}?\s*\{?\d+\}?\s*$", formula
+    )
     if spelled := SPELLED.search(re.sub(r"\\[A-Za-z]+|[{}~]|\\.", " ", read)):
         return f" {spelled[0]} "
     if decimal or unit or alone or equals or fraction:

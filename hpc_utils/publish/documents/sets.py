@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from hpc_utils.analyze.value import Value
 
+EVIDENCE = {"profile": "profiles of others", "project": "files of the project"}  # where no run is behind it
+FEW = 8  # names that are all listed
 SHORT = 7  # digits of a commit, as git shows it
 
 
@@ -59,6 +61,11 @@ def source(found: list[Found]) -> str:
     if commits:
         shown = ", ".join(commits[:3]) + (f" and {len(commits) - 3} more" if len(commits) > 3 else "")
         parts.append(f"commit{_s(commits)} {shown}")
+    elif not runs and chapters:
+        files = {name.partition(":")[0] for one in found for name in one.page["files"]}
+        parts += [said for kind, said in EVIDENCE.items() if kind in files]
+        drawn = sorted({one.page["commit"][:SHORT] for one in found if one.page.get("commit")})
+        parts += [f"no run, drawn at {', '.join(drawn)}"] if drawn else ["no run"]
     elif digests := sorted({digest for one in found for digest in one.told("digest")}):
         parts.append(f"measuring code {digests[0][:SHORT]}")
     return ", ".join(parts)
@@ -99,7 +106,7 @@ def read(alias: str, folder: Path) -> ResultSet:
         handed = ledger.read(folder)
     except ledger.LedgerError as error:
         return ResultSet(alias, folder, ledger.Handed(), [str(error)])
-    return ResultSet(alias, folder, handed, freshness.faults(folder))
+    return ResultSet(alias, folder, handed, freshness.faults(folder, handed=handed))
 
 
 class Sets:
@@ -144,8 +151,16 @@ class Sets:
         known = sorted({full for one in where for full in getattr(self.by_alias[one].handed, kind)})
         near = difflib.get_close_matches(own, known, 3, 0.5)
         hint = f"near are {', '.join(near)}" if near else f"`hpc paper --values` lists all {len(known)}"
+        if not near and 0 < len(known) <= FEW:
+            hint = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
+        empty = [one for one in where if not self.by_alias[one].handed.pages]
+        if empty:
+            hint += (
+                f"; {' and '.join(empty)} hand{'s' * (len(empty) == 1)} on nothing: `hpc chapter NOTEBOOK --results "
+            )
+            hint += f"{self.by_alias[empty[0]].folder.name}` does"
         raise UnknownName(
-            f"no {word} {name}: {hint}" + ("" if known else "; the sets hand on none (`hpc chapter` does)")
+            f"no {word} {name}: {hint if known or empty else 'the sets hand on none (`hpc chapter` does)'}"
         )
 
     def _found(self, alias: str, kind: str, name: str) -> Found:

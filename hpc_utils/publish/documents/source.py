@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import frontmatter
 from .faults import Faults
+from .frontmatter import WORDS
 from .marks import Mark, put
 
 # CommonMark with what papers need. Raw passages are parsed as such, so that they can be refused.
 READER = "commonmark_x-emoji-alerts-task_lists-yaml_metadata_block+sourcepos"
 GRID = "markdown-raw_html-raw_tex-citations-yaml_metadata_block-tex_math_single_backslash"
 GRIDS = 0xE200  # the first of the private characters that stand for grid tables
-WORDS = ("title", "subtitle", "abstract")  # of the front matter: text, held to the same rules as the rest
-KNOWN = (*WORDS, "short", "author", "keywords", "date", "version", "language", "call", "acronym", "note")
 _PLACE = re.compile(r"(\d+):\d+-")
 
 Node = dict[str, Any]
@@ -39,6 +39,7 @@ class Source:
     front: dict[str, Any] = field(default_factory=dict)
     words: dict[str, Part] = field(default_factory=dict)
     body: Part = field(default_factory=lambda: Part([], []))
+    starts: dict[str, int] = field(default_factory=dict)  # {key of the front matter: its line}
 
     @property
     def parts(self) -> Iterator[Part]:
@@ -61,11 +62,11 @@ def read(path: Path, file: str, faults: Faults) -> Source | None:
             )
     text = re.sub("[\ue000-\uf8ff]", "", text.replace("\r\n", "\n"))
     head, body, first = _cut(text)
-    front = _front(head, file, faults)
-    source = Source(file, front)
+    front = frontmatter.read(head, file, faults)
+    source = Source(file, front, starts={key: frontmatter.line_of(key, head) for key in front})
     for name in WORDS:
         if isinstance(front.get(name), str):
-            said, line = _lines_of(name, front[name], head)
+            said, line = frontmatter.lines_of(name, front[name], head)
             source.words[name] = parse(said, line)
     source.body = parse(body, first)
     return source
@@ -118,48 +119,6 @@ def _cut(text: str) -> tuple[str, str, int]:
     return "", text, 1
 
 
-def _front(head: str, file: str, faults: Faults) -> dict[str, Any]:
-    import yaml
-
-    try:
-        front = yaml.safe_load(head) or {}
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        faults.add(
-            file, mark.line + 2 if mark else 1, f"the front matter is not YAML: {getattr(error, 'problem', error)}"
-        )
-        return {}
-    if not isinstance(front, dict):
-        faults.add(file, 1, "the front matter must be keys with values, such as `title: ...`")
-        return {}
-    from hpc_utils import strict
-
-    for key in front:
-        if key not in KNOWN:
-            line = next((n for n, text in enumerate(head.split("\n"), 2) if text.startswith(f"{key}:")), 1)
-            faults.add(file, line, f"unknown key {str(key)!r} in the front matter: {strict.hint(str(key), KNOWN)}")
-    if not isinstance(front.get("title"), str):
-        faults.add(file, 1, "the front matter has no title: write `title: ...` between two lines of ---")
-    for author in front.get("author") or []:
-        if not isinstance(author, dict) or not isinstance(author.get("name"), str):
-            faults.add(file, 1, "each author needs a name: `author:` and below it `  - name: ...`")
-    return front
-
-
-def _lines_of(key: str, value: str, head: str) -> tuple[str, int]:
-    """A key's text with its line. A block scalar is taken from the source, so that its lines stay the file's."""
-    lines = head.split("\n")
-    at = next((n for n, line in enumerate(lines) if line.startswith(f"{key}:")), 0)
-    if re.match(rf"{key}:\s*[|>][+-]?\s*$", lines[at]):
-        block = []
-        for line in lines[at + 1 :]:
-            if line.strip() and not line.startswith((" ", "\t")):
-                break
-            block.append(line.strip())
-        return "\n".join(block), at + 3
-    return value, at + 2
-
-
 def _clean(nodes: list[Any], line: int, first: int) -> list[Any]:
     """Without pandoc's wrappers: the line that they tell goes to what they wrap; touching words are joined."""
     kept: list[Any] = []
@@ -174,7 +133,8 @@ def _clean(nodes: list[Any], line: int, first: int) -> list[Any]:
         if node.get("t") in ("Span", "Div") and _has(node, "wrapper"):
             inner = _clean(node["c"][1], here, first)
             if node["c"][0][0] and inner:  # `: A table's caption. {#tbl:its-label}`
-                inner[-1]["label"] = [node["c"][0][0], dict(node["c"][0][2])]
+                own = {key: said for key, said in node["c"][0][2] if key not in ("data-pos", "wrapper")}
+                inner[-1]["label"] = [node["c"][0][0], own]
         else:
             inner = [_inside(node, here, first)]
         for one in inner:

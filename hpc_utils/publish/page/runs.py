@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from hpc_utils import records
 from hpc_utils.publish import style
+from hpc_utils.publish.address import relative
 from hpc_utils.records.folder import read_json
 
 ABSENT = "absent"  # the state of a run that its study asks for, and nobody measured
@@ -130,7 +129,7 @@ def runs_of(results: Path, page: Path, found: records.Records, wanted: Collectio
 
 def link(target: Path, page: Path) -> str:
     """The way from the folder of the file `page` to `target`, as a link that works from disk."""
-    return quote(os.path.relpath(target, page.parent).replace(os.sep, "/"))
+    return relative(target, page.parent)
 
 
 def said(value: Any) -> str:

@@ -51,14 +51,14 @@ def _faults(root: Path, commit: str, files: Mapping[str, bytes], name: str, one:
         at = f"at commit {one['commit'][:10]}" if one["commit"] else "from files that were not committed"
         yield f"{name} was built {at}, and says so: {AGAIN} at {commit[:10]}"
     try:
-        if manifest.of_file((root / BUILD / one["file"]).read_bytes()) != one["sha256"]:
+        if manifest.of_bytes((root / BUILD / one["file"]).read_bytes()) != one["sha256"]:
             yield f"{BUILD}/{one['file']} is not the file that the build of {name} wrote: {AGAIN}"
     except OSError:
         yield f"{BUILD}/{one['file']} is missing: {AGAIN}"
     for path, digest in one["sources"].items():
         if path not in files:
             yield f"{name} was built from {path}, which is not in this commit: commit it, or {AGAIN}"
-        elif manifest.of_file(files[path]) != digest:
+        elif manifest.of_bytes(files[path]) != digest:
             yield f"{name} was built from another {path} than this commit's: {AGAIN}"
     for path, fingerprint in one["sets"].items():
         if not any(own.startswith(f"{path}/") for own in files):

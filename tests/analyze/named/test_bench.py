@@ -16,9 +16,7 @@ def test_every_row_has_a_name_of_its_own(path):
     table = pd.read_csv(path)
     values = bench.table(table, path.name)
     assert len({value.name for value in values}) == len(values)
-    assert len(values) == sum(
-        table[name].notna().sum() for name in ("median", "min", "max", "ratio", "ratio_min", "ratio_max")
-    )
+    assert len(values) == sum(table[name].notna().sum() for name in ("median", "ratio"))
     assert all(value.files == (f"bench/{path.name}",) and not value.has_interval for value in values)
 
 
@@ -29,4 +27,4 @@ def test_units_are_base_units():
     found = {value.name: value for value in bench.table(pd.DataFrame([row]), "overhead.csv")}
     value = found["bench.overhead.ddp-cnn.no-process-group"]
     assert value.value == pytest.approx(9.5e-3) and value.unit == "s" and value.repeats == 3
-    assert found["bench.overhead.ddp-cnn.no-process-group.ratio-most"].value == 1.2
+    assert found["bench.overhead.ddp-cnn.no-process-group.ratio"].value == 1.1

@@ -28,6 +28,16 @@ def test_links_are_those_of_the_newest_record():
     assert value.files == (f"probes/allreduce/{row['name']}.json",) and (REHEARSAL / value.files[0]).is_file()
     unlimited = table[(table.nodes == 2) & table.link_gbit.isna()]
     assert len(unlimited) == 2 and found["link.latency.2x1"].value == unlimited.latency.iloc[0]
+    assert found["link.latency.2x1.second"].value == unlimited.latency.iloc[1]
+
+
+def test_emulated_runs_tell_how_slow_they_were_played():
+    runs = records.load(REHEARSAL).runs
+    found = by_name(named.emulated(runs[runs.emulated.astype(bool)]))
+    assert found["emulated.dilation.8.1gbit"].value == 8 and found["emulated.dilation.4.300mbit"].value == 1
+    behind = runs[runs.run_id.isin(found["emulated.dilation.8.1gbit"].runs)]
+    assert set(behind.world_size) == {8} and len(behind) == found["emulated.repeats"].value == 3
+    assert named.emulated(runs[:0]) == []
 
 
 def test_storage_by_place_and_batch():

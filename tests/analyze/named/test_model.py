@@ -12,10 +12,12 @@ from hpc_utils.analyze.named import model as named
 
 from ..test_perfmodel import measured, work
 
+RUNS = measured([math.inf, 10.0, 3.0, 1.0, 0.3])
+
 
 @pytest.fixture(scope="module")
 def held_out():
-    return perfmodel.held_out(measured([math.inf, 10.0, 3.0, 1.0, 0.3]), work(), [3.0, 0.3])
+    return perfmodel.held_out(RUNS, work(), [3.0, 0.3])
 
 
 def by_name(values):
@@ -26,7 +28,7 @@ def by_name(values):
 
 def test_held_out_errors_are_those_of_the_frame(held_out):
     _, errors = held_out
-    found, away = by_name(named.held_out(errors)), errors[errors.held_out]
+    found, away = by_name(named.held_out(errors, RUNS)), errors[errors.held_out]
     assert found["model.held-out.count"].value == len(away) == 4
     assert found["model.held-out.median-error"].value == away.error.abs().median()
     assert found["model.held-out.worst-error"].value == away.error.abs().max()
@@ -41,13 +43,52 @@ def test_held_out_errors_are_those_of_the_frame(held_out):
 
 def test_each_configuration_has_its_error_and_bottleneck(held_out):
     _, errors = held_out
-    found = by_name(named.held_out(errors))
+    found = by_name(named.held_out(errors, RUNS))
     row = errors[(errors.gbit == 0.3) & (errors.batch_per_device == 8)].iloc[0]
     assert found["model.error.2.device-batch-8.300mbit"].value == row.error
     assert found["model.bottleneck.2.device-batch-8.300mbit"].value == row.bottleneck
     assert found["model.measured-seconds.2.device-batch-8.300mbit"].low == row.measured_low
     assert "had not seen" in found["model.error.2.device-batch-8.300mbit"].says
     assert "was fitted on" in found["model.error.2.device-batch-8.1gbit"].says
+
+
+def test_summaries_of_errors_have_the_repeats_interval(held_out):
+    _, errors = held_out
+    found = by_name(named.held_out(errors, RUNS))
+    for name, own in (("held-out", errors[errors.held_out]), ("fitted", errors[~errors.held_out])):
+        for which, value in (("median", own.error.abs().median()), ("worst", own.error.abs().max())):
+            told = found[f"model.{name}.{which}-error"]
+            assert told.value == pytest.approx(value) and told.low < told.value < told.high
+            assert told.repeats == own.repeats.min() and "held fixed" in told.says
+
+
+def test_one_rank_s_error_is_told_with_its_sign(held_out):
+    _, errors = held_out
+    found = by_name(named.held_out(errors, RUNS))
+    row = errors[(errors.world_size == 1) & (errors.batch_per_device == 8)].iloc[0]
+    told = found["model.error.1.device-batch-8.unlimited"]
+    assert told.value == row.error and told.low < row.error < told.high
+    assert "without a process group" in told.says
+
+
+def test_the_model_s_efficiency_stands_beside_the_measured(held_out):
+    fitted, _ = held_out
+    found = by_name(named.efficiency(fitted, RUNS))
+    row = fitted.scaling("weak", 8.0, [2]).iloc[-1]
+    told = found["model.efficiency.2.batch-8"]
+    assert (told.value, told.low, told.high) == (row.efficiency, row.efficiency_low, row.efficiency_high)
+
+
+def test_the_interval_s_ends_cross_where_they_do(held_out):
+    fitted, _ = held_out
+    frame = fitted.scaling("weak", 8, [2, 8, 64, 1024], gbit=0.3)
+    frame = frame.assign(
+        efficiency=[1, 0.9, 0.6, 0.4, 0.1],
+        efficiency_low=[1, 0.6, 0.4, 0.3, 0],
+        efficiency_high=[1, 0.95, 0.9, 0.6, 0.2],
+    )
+    found = by_name(named.ahead({("weak", 0.3): frame}, ["a"]))
+    assert [found[f"model.weak.300mbit.below-{end}"].value for end in ("from", "at", "to")] == [2, 8, 64]
 
 
 def test_costs_and_work_are_the_fit_s(held_out):
@@ -87,7 +128,9 @@ def test_laws_beside_the_model():
         max(errors),
         min(errors),
     )
-    assert set(found["model.laws.this-model.worst"].runs) <= set(runs.run_id)
+    worst = found["model.laws.this-model.worst"]
+    assert set(worst.runs) <= set(runs.run_id) and worst.low <= worst.value <= worst.high
+    assert found["model.laws.largest.1gbit"].value == 8
 
 
 def test_one_slow_rank(held_out):

@@ -48,6 +48,10 @@ def test_values_of_each_study_and_of_all_with_what_is_asked_for() -> None:
     asked, needed = found["plan.request.node-hours"].value, total.high * 1.25
     assert needed <= asked <= 1.1 * needed
     assert "Machine" in found["plan.request.node-hours"].says and found["plan.machine"].value == "Machine"
+    billed, needed = found["plan.request.cost"], found["plan.cost"].high * 1.25
+    assert needed <= billed.value <= 1.1 * needed and billed.unit == "GPU-hours", (
+        "asked for in what the site bills, too"
+    )
     assert "plan.attained" not in found
     like = {one.name: one for one in plan.values(table, "Machine", contingency=0, like="X1")}
     assert (like["plan.like"].value, like["plan.attained"].value) == ("X1", peak_rate.ATTAINED[0])

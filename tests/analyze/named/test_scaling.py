@@ -111,3 +111,14 @@ def test_findings_are_counted():
     found = by_name(named.wrong(wrong))
     assert found["findings.count"].value == len(wrong) > 0
     assert found["findings.repeats-spread"].value == (wrong.finding == "repeats spread").sum()
+
+
+def test_efficiencies_of_two_precisions_are_compared_with_an_interval(laptop):
+    efficiencies = by_name(named.efficiency(scaling.efficiency(laptop)))
+    found = by_name(named.precision_efficiency(scaling.efficiency_ratio(laptop)))
+    value = found["strong.efficiency-ratio.2.bf16"]
+    bf16, fp32 = (efficiencies[f"strong.efficiency.2.{name}"] for name in ("bf16", "fp32"))
+    assert value.value == pytest.approx(bf16.value / fp32.value) and value.low < value.value < value.high
+    assert value.high / value.value > max(bf16.high / bf16.value, fp32.high / fp32.value) ** 0.5
+    assert set(value.runs) == {*bf16.runs, *fp32.runs} and value.repeats == 3
+    assert named.precision_efficiency(scaling.efficiency_ratio(study(strong={"1x2": 0.9}))) == []

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hpc_utils import paths, records
-from hpc_utils.analyze import accuracy
+from hpc_utils.analyze import accuracy, cost
 from hpc_utils.analyze.named import study as named
+from hpc_utils.publish import amounts, ledger, style
+from hpc_utils.publish.documents import colophon
+from hpc_utils.publish.documents.sets import ResultSet
 
 REFERENCE = paths.root() / "results/reference"
 
@@ -21,11 +24,11 @@ def test_counts_and_hours_are_the_records(found):
     assert values["study.runs"].value == len(found.runs) and len(values["study.runs"].runs) == len(found.runs)
     assert values["study.repeats"].value == 3 and values["study.configurations"].value * 3 == len(found.runs)
     assert values["study.samples"].value == found.epochs.samples.sum()
-    training = values["study.training-hours"].value
-    assert training == pytest.approx(found.epochs.seconds.sum() / 3600)
-    wall, device = values["study.wall-hours"].value, values["study.device-hours"].value
+    training = values["study.training-seconds"].value
+    assert training == pytest.approx(found.epochs.seconds.sum())
+    wall, device = values["study.wall-seconds"].value, 3600 * values["study.device-hours"].value
     assert training < wall < device <= 2 * wall
-    assert values["study.core-hours"].value == pytest.approx(device), "a device of this study is one core"
+    assert 3600 * values["study.core-hours"].value == pytest.approx(device), "a device of this study is one core"
     assert values["study.energy-runs"].value == 0 and "study.energy" not in values
     assert values["study.device"].value == "AMD EPYC"
 
@@ -57,3 +60,19 @@ def test_accuracies_are_those_of_the_last_epoch(found):
     behind = found.runs[found.runs.run_id.isin(value.runs)]
     assert value.value == behind.test_accuracy.astype(float).median() and value.repeats == len(behind) == 3
     assert (table.high <= 1).all() and (table.low <= table.accuracy).all()
+
+
+def test_the_chapter_the_colophon_and_the_system_s_page_count_alike():
+    folder = REFERENCE / "rehearsal"
+    found = records.load(folder)
+    values = {value.name: value for value in named.whole(found)}
+    took = cost.total(found.runs, found.epochs)
+    emulated = found.runs.emulated.fillna(False).astype(bool)
+    alone = cost.total(found.runs[~emulated], found.epochs)
+    assert values["study.device-hours"].value == took.device_hours == pytest.approx(alone.device_hours)
+    assert values["study.core-hours"].value == took.core_hours == pytest.approx(alone.core_hours)
+    said = colophon._took(ResultSet("rehearsal", folder, ledger.read(folder)), found.runs)
+    assert amounts.quantity(took.device_hours, "device-hours") in said
+    assert amounts.quantity(took.core_hours, "core-hours") in said
+    page = (paths.root() / "SYSTEM.md").read_text()
+    assert f"{style.number(took.core_hours)} core-hours" in page

@@ -38,6 +38,24 @@ WRONG = [
     ("$x_{{link.bandwidth}}$", "stands in a formula"),
     ("A rocket: \U0001f680", "no font at hand has U+1F680 ROCKET"),
     ("{{strong.efficiency.2} is open", "a value's braces are open"),
+    ("As known [@amdahl1967, 72 percent efficient].", "'72 percent' in a citation is typed by hand"),
+    ("As known [@amdahl1967, p. 3, twice as fast].", "'twice as' in a citation is a quantity in words"),
+    ('![A caption.](own.png){source="we measured 72.3 % here"}', "'72.3 %' is typed by hand"),
+    ('![A caption.](own.png){source="{{no.such}}"}', "behind a figure's caption cannot hold a value"),
+    ('A [link](https://example.org "72 percent").', "'72 percent' is typed by hand"),
+    ('A [link](https://example.org "{{no.such}}").', "cannot hold a value"),
+    ("It is {{laptop:strong.efficiency.2}} % of it.", "'%' behind laptop:strong.efficiency.2, which prints % itself"),
+    ("It is {{laptop:strong.efficiency.2|interval}} percent of it.", "which prints % itself"),
+    ("It is {{laptop:strong.efficiency.2|bare}} ms.", "'ms' behind laptop:strong.efficiency.2|bare, which has %"),
+    ("It is {{link.bandwidth}} GB.", "which prints Gbit/s itself"),
+    ("There are {{strong.runs}}% of it.", "which has no unit"),
+    ("![A caption.](table:runs){rows=0}", "rows='0'"),
+    ('![A caption.](table:runs){columns=","}', "names none"),
+    ("![A caption.](figure:efficiency){wide=True}", "wide='True'"),
+    ("![A caption.](figure:efficiency){height=5cm}", "unknown attribute 'height'"),
+    ("![A caption.](figure:efficiency){width=0%}", "width='0%'"),
+    ("![A caption.](figure:efficiency){width=9999%}", "width='9999%'"),
+    ("![A caption.](table:strong)", "no table strong: there is runs"),
     ("A private \ue123 letter", "private character U+E123"),
 ]  # fmt: skip
 
@@ -63,6 +81,51 @@ def test_a_fault_is_named_with_its_line(wrong: dict[int, str], place: int) -> No
 
 def test_no_other_line_has_a_fault(wrong: dict[int, str]) -> None:
     assert len(wrong) == len(WRONG)
+
+
+def test_the_own_unit_behind_a_bare_value_may_stand(paper: Paper) -> None:
+    paper.say(
+        "It is {{laptop:strong.efficiency.2|bare}} % and {{link.bandwidth|bare}} Gbit/s; {{limits.what}} s, {{strong.runs}} runs."
+    )
+    assert paper.faults() == []
+
+
+def test_a_table_that_is_too_wide_is_a_fault(paper: Paper) -> None:
+    table = "| " + "incomprehensible | " * 9 + "\n|" + "---|" * 9 + "\n| " + "b | " * 9
+    line = paper.say(table)
+    assert paper.faults() == [
+        f'paper/paper.md:{line}: 9 columns do not fit one column: columns="..." shows some of them, wide=true takes both columns'
+    ]
+    paper.say(table.replace("incomprehensible", "word"))
+    assert paper.faults() == []
+
+
+def test_a_set_that_hands_on_nothing_is_mentioned(paper: Paper) -> None:
+    shutil.rmtree(paper.root / "sets/rehearsal/values")
+    paper.say("{{no.such}}")
+    assert any(
+        "rehearsal hands on nothing: `hpc chapter NOTEBOOK --results rehearsal`" in fault for fault in paper.faults()
+    )
+
+
+def test_files_that_cannot_be_read_are_faults(paper: Paper) -> None:
+    paper.put(
+        TOML.replace('template = "paper"', 'template = "paper"\nbibliography = ["references.bib", "no.bib"]'),
+        "paper.toml",
+    )
+    assert paper.faults() == ["paper/paper.toml:8: there is no bibliography no.bib: write it, or correct the name"]
+    paper.put('claims = "no.toml"\n' + TOML, "paper.toml")
+    paper.say("{{claims}}")
+    assert paper.faults() == ["paper/paper.toml:1: there is no file no.toml: correct `claims`"]
+    paper.put(TOML, "paper.toml")
+    (paper.folder / "references.bib").write_bytes(b"\xff")
+    assert any("references.bib: cannot be read as UTF-8" in fault for fault in paper.faults())
+
+
+def test_a_folder_in_the_place_of_a_pdf_is_a_fault(paper: Paper) -> None:
+    (paper.folder / "build/paper.pdf").mkdir(parents=True)
+    with pytest.raises(DocumentError, match="is a folder"):
+        paper.build()
 
 
 def test_the_usual_paper_has_none(paper: Paper) -> None:

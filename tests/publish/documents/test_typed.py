@@ -16,6 +16,14 @@ REFUSED = [
     "$72\\,\\mathrm{ms}$", "$\\approx 3$", "[a link of 72 %](https://example.org)", "**Bold 72 %**", "\"72 %\"",
     "a factor of three", "one in five", "two out of three", "it fell by half", "$\\frac{7}{10}$", "$\\text{seventy percent}$",
     "in 2000 samples", "efficiency:0.72", "gain-3.4", "rank 3.14", "[It was 72 % faster than the other one, which says all that is to be said of it.]{.setting}",
+    "Gain1.4 measured", "Gain-1.4 measured", "gain-14 measured", "a72", "GPU72", "gains72", "step 72 and 1.4", "Figure 1.36 is our gain",
+    "Section 3, 72 and 88 in throughput", "step 3500 samples/s", "We measured 2024 samples/s.", "Throughput of 2050 per second",
+    "an efficiency of 95 % limits", "the 95 % level of it", "March 72 percent", "May 72", "12 of March 72", "twice faster",
+    "double speed", "three quarters of", "is three quarters.", "Two thirds", "nine tenths", "nine in ten", "nine of ten",
+    "a third faster", "by a third", "zero point seven", "point seven two", "a couple of times faster", "hundreds of times",
+    "VIII times", "two times faster", "a hundred-fold gain", "one and a half times", "$\\frac{3}{4}$", "$E = 3/4$",
+    "`throughput=1.36x`", "`gain = 72 %`", "the year 1850", "an efficiency was 1999", "a gain of 2001", "1.36 faster on torch",
+    "E_8=0.72", "bf16-1.36x", "thrice faster", "ninety-five out of one hundred", "it quadrupled", "x2 faster", "item 72 percent", "The speedup is five.", "$E=\\frac{3}{4}$", "it is (7) percent",
 ]  # fmt: skip
 MAY_STAND = [
     "ResNet-18 on CIFAR-10 with bf16 on an H200.", "on 2026-11-22 and 22 November 2026, in 2024", "Sections 3 and 4",
@@ -23,7 +31,10 @@ MAY_STAND = [
     "{{a.b|interval}} faster", "$2(n-1)$, $N=1$, $E = T_1/(N T_N)$, $1 + d$", "PyTorch 2.13, CC BY 4.0 and CUDA 12.4",
     "rank 0 and rank 1", "the `02_ddp` notebook with `p=8`", "run twice, on two nodes, in three repeats", "TRL 6, month 3 to 5",
     "<https://doi.org/10.1145/12.5>", "the first (1) and the second (2)", "the 1st and 3D",
-    "$2\\lambda$, $\\frac{1}{2} m v^2$, $0$", "GPT-3.5", "in 2024 the systems", "a gain of {{a.b}} times",
+    "$2\\lambda$, $\\frac{1}{2} m v^2$, $0$", "in 2024 the systems", "a gain of {{a.b}} times",
+    "ResNet-18, CIFAR-10, H100, V100-SXM2, WP1 and M2, D1-D5", "GPT-4 and Llama-3", "of 2024, in May 2025", "Figures 1, 2 and 3",
+    "fp16, bf16, fp32, int8, tf32, x86, ddp2x1", "`hpc run --devices 8`", "`batch_size=512`", "`p=0.9`", "`torch==2.13.0`", "steps 1 to 4",
+    "on 12 March", "22 November 2026", "the third run", "Slurm 24.11", "page 72", "a quarter",
 ]  # fmt: skip
 
 

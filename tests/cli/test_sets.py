@@ -1,0 +1,70 @@
+"""A result set by its folder, its committed name, or the name that texts call it by: the same for all commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hpc_utils import paths
+from hpc_utils.cli import main, sets
+
+LAPTOP = paths.reference() / "epyc-2core"
+FIGURE = "laptop-efficiency"
+
+
+@pytest.mark.parametrize("name", ["laptop", "epyc-2core", str(LAPTOP)])
+def test_all_names_lead_to_one_folder(name: str) -> None:
+    assert sets.result_set(name) == LAPTOP
+
+
+def test_a_folder_here_stands_before_an_alias(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "laptop/runs").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert sets.result_set("laptop") == tmp_path / "laptop"
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(paths.NoResultSet, match=r"no result set 'lapto': .*; did you mean laptop\?"):
+        sets.result_set("lapto")
+
+
+def test_without_a_readable_paper_toml_committed_names_still_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    (tmp_path / "results/reference/mine/runs").mkdir(parents=True)
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper/paper.toml").write_text("[sets")
+    assert sets.result_set("mine") == tmp_path / "results/reference/mine" and sets.aliases() == {}
+    with pytest.raises(paths.NoResultSet, match="known are mine"):
+        sets.result_set("laptop")
+
+
+def test_lists_say_both_names() -> None:
+    listed = CliRunner().invoke(main, ["export", "--list"]).output
+    assert f"laptop = epyc-2core\nlaptop:{FIGURE.split('-')[0]}-accuracy" in listed and "\nrehearsal\n" in listed
+    values = CliRunner().invoke(main, ["paper", "--values", "laptop:study.*"]).output
+    assert values.startswith("laptop = epyc-2core\nlaptop:study.") and values.count("epyc-2core\n") == 1
+
+
+def test_commands_take_an_alias(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    run = next((LAPTOP / "runs").iterdir()).name
+    for asked, said in (
+        (["export", f"laptop:{FIGURE}", "--format", "pdf", "--output", str(tmp_path)], ""),
+        (["export", FIGURE, "--results", "laptop", "--format", "pdf", "--output", str(tmp_path)], ""),
+        (["report", "--results", "laptop", "--output", str(page)], ""),
+        (["chapter", "03_scaling", "--results", "laptop", "-p", "no=1"], "unknown parameter 'no'"),
+        (["verify", run, "--results", "laptop", "--against", "epyc-2core"], "is the set of the run itself"),
+    ):
+        done = CliRunner().invoke(main, asked)
+        assert (done.exit_code == 2) == bool(said) and said in done.output, done.output
+    assert page.stat().st_size and (tmp_path / f"{FIGURE}.pdf").stat().st_size
+
+
+def test_a_chapter_that_is_none_is_refused_with_the_nearest() -> None:
+    done = CliRunner().invoke(main, ["chapter", "3_scaling"])
+    assert done.exit_code == 2 and "there is no chapter 3_scaling: did you mean 03_scaling?" in done.output
+    assert str(paths.root()) not in done.output
