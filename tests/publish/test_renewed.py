@@ -79,7 +79,7 @@ def test_what_a_longer_named_study_hands_on_is_not_kept_with_this_one(
         (["01_baseline"], "reads no results"),
         ([CHAPTER, "-p", "studdy=laptop"], "studdy"),
         ([CHAPTER, "--results", "no-such-set"], "no result set"),
-        (["99_none"], "no notebook"),
+        (["99_none"], "no chapter 99_none"),
     ],
 )
 def test_what_cannot_be_executed_is_said(arguments: list[str], said: str, result_set: Path) -> None:
