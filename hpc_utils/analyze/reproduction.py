@@ -86,8 +86,8 @@ def compare(
     """
     if now.runs.empty:
         raise ValueError("there is no run to compare with")
-    if not tolerance > 0:
-        raise ValueError(f"tolerance={tolerance:g}: a tolerance is positive; no two times are equal")
+    if not is_tolerance(tolerance):
+        raise ValueError(f"tolerance={tolerance:g}: a tolerance is a positive number; no two times are equal")
     run = then.runs[then.runs.run_id == chosen].iloc[0]
     return [
         *_counts(run, then, now),
@@ -95,6 +95,11 @@ def compare(
         *_speed(run, then, now, tolerance),
         _memory(run, then, now, tolerance),
     ]
+
+
+def is_tolerance(tolerance: object) -> bool:
+    """Whether times can be judged by it: a positive, finite number."""
+    return isinstance(tolerance, int | float) and 0 < tolerance < float("inf")
 
 
 def overall(judgements: Sequence[Judgement]) -> str:

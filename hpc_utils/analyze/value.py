@@ -56,6 +56,13 @@ class Value:
             raise ValueError(f"{self.name} is {self.value}: what is not known gets no value")
         if math.isnan(self.low) != math.isnan(self.high) or self.low > self.high:
             raise ValueError(f"{self.name}: [{self.low}, {self.high}] is no interval")
+        if self.has_interval and not self.low - self._rounding <= self.value <= self.high + self._rounding:
+            raise ValueError(f"{self.name}: {self.value} lies outside its own interval, [{self.low}, {self.high}]")
+
+    @property
+    def _rounding(self) -> float:
+        """By so much two ways to compute one number may differ."""
+        return 1e-9 * max(abs(self.low), abs(self.high))
 
     @property
     def has_interval(self) -> bool:

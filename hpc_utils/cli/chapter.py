@@ -20,12 +20,14 @@ from .sets import SETS, result_set
     metavar="NAME=VALUE",
     help="As the chapter's first cell names them.",
 )
-def chapter(notebook: str, results: str, assignments: tuple[str, ...]) -> None:
+@click.option("--drop", is_flag=True, help="Names that it handed on before may go.")
+def chapter(notebook: str, results: str, assignments: tuple[str, ...], drop: bool) -> None:
     """Execute NOTEBOOK, a chapter that reads results, on the set where it lies (default: results/).
 
-    Its figures with their data, its tables and its values are written anew. NOTEBOOK: a path, or a name such as 03_scaling.
+    Its figures with their data, its tables and its values are written anew; if names would go that it handed on before,
+    nothing is changed and they are listed (exit code 2). NOTEBOOK: a path, or a name such as 03_scaling.
     """
-    from hpc_utils import paths
+    from hpc_utils import paths, provenance
     from hpc_utils.config import parse_assignments
     from hpc_utils.launch.parameters import of_chapter
     from hpc_utils.publish.chapters import renew
@@ -33,7 +35,13 @@ def chapter(notebook: str, results: str, assignments: tuple[str, ...]) -> None:
     path = _path(notebook)
     study, given = of_chapter(path, parse_assignments(assignments))
     folder = result_set(results) if results else paths.results()
-    click.echo(renew(path, folder, **given | {"study": study}))
+    if provenance.dirty():
+        click.secho(
+            "the tree is not as committed (results aside): what this chapter hands on cannot be released; commit, then execute",
+            fg="yellow",
+            err=True,
+        )
+    click.echo(renew(path, folder, drop=drop, **given | {"study": study}))
 
 
 def _path(notebook: str) -> Path:

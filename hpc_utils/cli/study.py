@@ -58,7 +58,10 @@ def study_keep(names: tuple[str, ...], hardware: str) -> None:
 
 
 @click.command()
-def collect() -> None:
+@click.option(
+    "--results", "kept", metavar="SET", help="Another set than results/: a folder, or a name under results/reference."
+)
+def collect(kept: str | None) -> None:
     """Join all complete runs into results/csv/runs.csv and epochs.csv, and write results/SYSTEM.md.
 
     Runs whose records cannot be true are left out and named; the exit code is then 1.
@@ -66,13 +69,16 @@ def collect() -> None:
     from hpc_utils import records
     from hpc_utils.publish.chapters import write_system
 
-    found = records.collect()
-    write_system(found, paths.results())
+    from .sets import result_set
+
+    folder = result_set(kept) if kept else paths.results()
+    found = records.collect(folder)
+    write_system(found, folder)
     for name, why in found.refused.items():
         click.secho(f"refused {name}: {why}", fg="red", err=True)
     for name, state in found.unfinished.items():
         click.secho(f"not complete ({state}): {name}", fg="yellow", err=True)
-    click.echo(f"{len(found.runs)} runs, {len(found.epochs)} epochs: {paths.results() / 'csv'}")
+    click.echo(f"{len(found.runs)} runs, {len(found.epochs)} epochs: {folder / 'csv'}")
     sys.exit(1 if found.refused else 0)
 
 

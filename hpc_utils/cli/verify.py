@@ -58,12 +58,15 @@ def verify(
     from hpc_utils.records import atomic
     from hpc_utils.records.folder import read_json
 
+    if not reproduction.is_tolerance(tolerance):
+        raise click.BadParameter(f"{tolerance:g} is no positive number", param_hint="--tolerance")
     folder = rerun.find(run, result_set(origin) if origin else None)
     own, kept = folder.parent.parent, paths.results() / "verify"
     then = records.load(own)
     if folder.name not in set(then.runs.run_id):
         why = then.refused.get(folder.name) or f"not complete ({then.unfinished.get(folder.name, 'absent')})"
         raise rerun.CannotRerun(f"{folder.name}: {why}")
+    rerun.unchanged(folder)
     chosen = then.runs[then.runs.run_id == folder.name].iloc[0]
     if against:
         new = result_set(against)
@@ -71,6 +74,11 @@ def verify(
             raise rerun.CannotRerun(f"{against} is the set of the run itself: every run agrees with itself")
         now = records.load(new)
         made = reproduction.alike(now.runs, chosen, one_state=False)
+        if copied := rerun.copies(own, then.runs, new, made):
+            raise rerun.CannotRerun(
+                f"{against} holds copies of runs of {rerun.shown(own)} ({copied[0]} for one), which agree with themselves: "
+                "compare with runs that were made again"
+            )
         if made.empty:
             raise rerun.CannotRerun(f"{new} holds no complete run of {folder.name}'s configuration")
     else:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpc_utils import paths, provenance, strict
 from hpc_utils.config import RunConfig
+from hpc_utils.records import fingerprint
 from hpc_utils.records.folder import read_json, state
 from hpc_utils.records.load import Refused, verify
 
 from . import local, parameters
 from .request import Layout, Request, prepare
 from .watch import follow
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class CannotRerun(ValueError):
@@ -86,6 +90,32 @@ def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
     if made["device"] == "cpu" and provenance.hardware()["gpus"]:  # "auto" would now take them
         given["device"] = "cpu"
     return prepare(path, given | {"repeat": repeat}, Layout(made["nodes"], made["ranks_per_node"]))
+
+
+def unchanged(run: Path) -> None:
+    """Check the run against what chapters of its set noted of its records when they read them.
+
+    Raises:
+        CannotRerun: its records have changed since.
+    """
+    for path in sorted((run.parent.parent / "values").glob("*.json")):
+        noted = ((read_json(path) or {}).get("runs") or {}).get(run.name)
+        if noted and noted.get("fingerprint") != fingerprint.of_run(run):
+            raise CannotRerun(
+                f"the records of {run.name} have changed since values/{path.name} was written: restore them, or take the run "
+                "from where it was measured"
+            )
+
+
+def copies(own: Path, runs: pd.DataFrame, other: Path, others: pd.DataFrame) -> list[str]:
+    """The ids of `others` (rows, of the set `other`) that are `runs` of the set `own`: by their records, or id and start."""
+    begun = set(zip(runs.run_id, runs.started, strict=True))
+    alike = {fingerprint.of_run(own / "runs" / run) for run in runs.run_id}
+    return [
+        row.run_id
+        for row in others.itertuples()
+        if (row.run_id, row.started) in begun or fingerprint.of_run(other / "runs" / row.run_id) in alike
+    ]
 
 
 def execute(

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hpc_utils import paths, provenance, records
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
 from hpc_utils.records.portable import portable
+
+from . import ledger
+
+WRITTEN = ("notebooks", *ledger.KINDS)  # what executing a chapter changes in its set
 
 
 def execute(notebook: Path, output: Path, **parameters: object) -> Path:
@@ -25,16 +31,70 @@ def execute(notebook: Path, output: Path, **parameters: object) -> Path:
     return output
 
 
-def renew(notebook: Path, results: Path, *, study: str = "", **parameters: object) -> Path:
+class NamesLost(ValueError):
+    """A chapter, executed anew, no longer hands on what it did; the message lists it."""
+
+    exit_code = 2
+
+
+def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False, **parameters: object) -> Path:
     """Execute a chapter on the result set `results`, where it lies: its figures, tables and values are written anew.
 
     The executed notebook, whose path is returned, keeps no path of this machine. `study`: "" for a chapter about the whole set.
+    `drop`: names may go that it handed on before.
+
+    Raises:
+        UnknownStudy: the set has no such study.
+        NamesLost: names would go. Then, and if the chapter fails, the set is left as it was.
     """
     given = parameters | ({"study": study} if study else {})
     with paths.results_at(results):
-        output = execute(notebook, paths.results() / "notebooks" / study / notebook.name, **given)
-        atomic.write_text(output, portable(output.read_text()))
+        folder = paths.results()
+        if study:
+            records.read_study(study)
+        output = folder / "notebooks" / study / notebook.name
+        stem = f"{study}-{notebook.stem}" if study else notebook.stem
+        before = _names(folder, stem)
+        with _kept_if_it_fails(folder) if before else contextlib.nullcontext():
+            _hand_on(notebook, output, given)
+            if (lost := sorted(before - _names(folder, stem))) and not drop:
+                listed = "".join(f"\n  {kind[:-1]} {name}" for kind, name in lost)
+                raise NamesLost(
+                    f"{notebook.stem} would no longer hand on {len(lost)} of {len(before)}, and the set was left as it was. "
+                    "Something that the chapter reads may not be here: measurements, Extra-P (`make extrap`), the example "
+                    f"profiles (HPC_DATA_MIRROR). If these are to go, `--drop`:{listed}"
+                )
     return output
+
+
+def _hand_on(notebook: Path, output: Path, parameters: Mapping[str, object]) -> None:
+    execute(notebook, output, **parameters)
+    atomic.write_text(output, portable(output.read_text()))
+    ledger.executed(paths.results(), output)
+
+
+def _names(results: Path, stem: str) -> set[tuple[str, str]]:
+    """(kind, name) of all that the page `stem` hands on; none if there is no such page that can be read."""
+    page = read_json(results / "values" / f"{stem}.json")
+    parts = {kind: page.get(kind) for kind in ledger.KINDS} if isinstance(page, dict) else {}
+    return {(kind, name) for kind, own in parts.items() if isinstance(own, dict) for name in own}
+
+
+@contextlib.contextmanager
+def _kept_if_it_fails(results: Path) -> Iterator[None]:
+    """Whatever goes wrong in the block, `WRITTEN` is then as it was."""
+    with tempfile.TemporaryDirectory(dir=results, prefix=".before-") as aside:
+        for name in WRITTEN:
+            if (results / name).is_dir():
+                shutil.copytree(results / name, Path(aside, name))
+        try:
+            yield
+        except BaseException:
+            for name in WRITTEN:
+                shutil.rmtree(results / name, ignore_errors=True)
+                if Path(aside, name).is_dir():
+                    Path(aside, name).rename(results / name)
+            raise
 
 
 def conclude(study_name: str, output: Path | None = None) -> Path:
@@ -115,7 +175,8 @@ def _executed(chapter: dict, study: dict, complete: set[str]) -> Path | None:
     output = paths.results() / "notebooks" / study["name"] / f"{chapter['notebook']}.ipynb"
     if chapter["run"] is None:
         print(f"executing {output.name}", file=sys.stderr, flush=True)
-        return execute(paths.notebooks() / output.name, output, study=study["name"])
+        _hand_on(paths.notebooks() / output.name, output, {"study": study["name"]})
+        return output
     for run in study["runs"]:
         has = run["parameters"] | {"series": run["series"], "ranks": run["ranks"]}
         kept = paths.runs() / run["run_id"] / "notebook.ipynb"

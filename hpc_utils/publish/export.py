@@ -71,6 +71,8 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
         CannotExport: a format that we do not write, or files that are not those that the chapter wrote.
     """
     formats = list(dict.fromkeys(formats))
+    if not formats:
+        raise CannotExport(f"no format is named: {', '.join(FORMATS)} are there")
     if wrong := [kind for kind in formats if kind not in FORMATS]:
         raise CannotExport(f"no format {wrong[0]!r}: {strict.hint(wrong[0], FORMATS)}")
     drawn = figure.drawn

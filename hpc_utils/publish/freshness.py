@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import records
+from hpc_utils import paths, records
 from hpc_utils.records import fingerprint
 
 from . import ledger
@@ -27,6 +27,19 @@ def faults(results: Path, *, handed: ledger.Handed | None = None, found: records
     found = records.load(results) if found is None else found
     return [*_twice(handed), *(line for stem, page in handed.pages.items() for line in _page(results, stem, page, found)),
             *_csv(results, found)]  # fmt: skip
+
+
+def uncommitted(results: Path) -> list[str]:
+    """The pages that were written by code which no commit holds; nobody could compute their values again."""
+    try:
+        pages = ledger.read(Path(results)).pages
+    except ledger.LedgerError:  # `faults` says so
+        return []
+    return [
+        f"values/{stem}.json was written by code that was not committed: commit, then {_anew(page)}"
+        for stem, page in pages.items()
+        if page.get("dirty")
+    ]
 
 
 def _twice(handed: ledger.Handed) -> Iterator[str]:
@@ -49,8 +62,13 @@ def _page(results: Path, stem: str, page: Mapping[str, Any], found: records.Reco
     if ledger.seal(page) != page.get("fingerprint"):
         yield f"{where} was changed after its chapter wrote it: {anew}"
     executed = results / page["executed"]
-    if not executed.is_file() or page["fingerprint"][: ledger.SHORT] not in executed.read_text():
+    if not executed.is_file() or page["fingerprint"][: ledger.SHORT] not in executed.read_text(errors="replace"):
         yield f"{page['executed']} is not the execution that wrote {where}: {anew}"
+    elif page.get(ledger.EXECUTED, own := fingerprint.of_file(executed)) != own:
+        yield f"{page['executed']} was changed after it was executed: {anew}"
+    for name in ledger.indices(results, page["study"]):
+        if name not in page["files"]:
+            yield f"{where} does not know of {name}, which its chapter would read: {anew}"
     yield from _runs(results, where, page, anew, found)
     for name, own in page["files"].items():
         if not name.startswith(ledger.PROFILE) and _is_other(ledger.place(name, results), own):
@@ -75,6 +93,9 @@ def _runs(results: Path, where: str, page: Mapping[str, Any], anew: str, found: 
         return
     if added := sorted(set(now.runs.run_id) - set(page["runs"])):
         yield f"{where} does not know of {len(added)} complete runs that its chapter would read, {added[0]} for one: {anew}"
+    left = {run for run in page["runs"] if (results / "runs" / run).is_dir()} - set(now.runs.run_id)
+    if left := sorted(left - now.refused.keys() - now.unfinished.keys()):
+        yield f"{where} rests on {len(left)} runs that its chapter would no longer read, {left[0]} for one: {anew}"
     for run in sorted(set(page["runs"]) & (now.refused.keys() | now.unfinished.keys())):
         why = now.refused.get(run) or f"it is {now.unfinished[run]}"
         yield f"{where} rests on the run {run}, which is not to be believed any more: {why}"
@@ -87,6 +108,11 @@ def _is_other(path: Path, own: str) -> bool:
         return True
 
 
+def called(results: Path) -> str:
+    """A set as commands take it: the name of a committed one, or its folder."""
+    return results.name if results.absolute().parent == paths.reference() else str(results)
+
+
 def _anew(page: Mapping[str, Any]) -> str:
     study = f" -p study={page['study']}" if page["study"] else ""
     return f"`hpc chapter {page['notebook']} --results SET{study}` executes it anew"
@@ -96,19 +122,23 @@ def _csv(results: Path, found: records.Records) -> Iterator[str]:
     """What `hpc collect` joined must be what the runs' folders say, in all columns that both know."""
     import pandas as pd
 
+    joined = f"`hpc collect --results {called(results)}` joins them anew"
     for name, frame in (("runs", found.runs), ("epochs", found.epochs)):
         path = results / "csv" / f"{name}.csv"
         if not path.is_file():
             continue
-        there = pd.read_csv(path, dtype=str, keep_default_na=False)
+        try:
+            there = pd.read_csv(path, dtype=str, keep_default_na=False)
+        except (OSError, ValueError) as error:  # pandas' own are ValueErrors, as a wrong encoding is
+            yield f"csv/{name}.csv cannot be read ({type(error).__name__}): {joined}"
+            continue
         now = pd.read_csv(io.StringIO(frame.to_csv(index=False)), dtype=str, keep_default_na=False)
         both = [column for column in now.columns if column in there.columns]
         if "run_id" not in both or len(now) != len(there):
-            yield f"csv/{name}.csv holds {len(there)} rows and the runs' folders {len(now)}: `hpc collect` joins them anew"
+            yield f"csv/{name}.csv holds {len(there)} rows and the runs' folders {len(now)}: {joined}"
             continue
         differs = (now[both].to_numpy() != there[both].to_numpy()).any(axis=1)
         if differs.any():
             yield (
-                f"csv/{name}.csv says something else of {now.run_id[differs].iloc[0]} than the run's folder: "
-                "`hpc collect` joins them anew"
+                f"csv/{name}.csv says something else of {now.run_id[differs].iloc[0]} than the run's folder: {joined}"
             )

@@ -29,7 +29,9 @@ SCHEMA = 1
 SHORT = 12  # digits of a fingerprint where people read it
 # Evidence that lies outside the set: somebody else's profile, which need not be at hand later; a file of this project.
 PROFILE, PROJECT = "profile:", "project:"
+EXECUTED = "executed_sha256"  # of the notebook, which quotes the seal and so cannot be under it
 LISTS = ("runs", "files", "values", "figures", "tables")
+KINDS = ("values", "figures", "tables")  # what a chapter hands on; folders of the set, too
 BEHIND = ("runs", "runs_one")  # columns of a frame that hold run ids, a tuple each
 
 
@@ -141,7 +143,8 @@ class Ledger:
 
     def write(self) -> str:
         """Write `values/<stem>.json`; returns a line for the chapter, by which the two are known to belong together."""
-        files = sorted({*self.files, *(file for value in self.values.values() for file in value.files)})
+        own = (file for value in self.values.values() for file in value.files)
+        files = sorted({*self.files, *own, *indices(self.results, self.study)})
         order = {run: number for number, run in enumerate(self.runs)}
         page = {
             "schema": SCHEMA,
@@ -210,9 +213,7 @@ def read(results: Path) -> Handed:
     found = Handed()
     for path in sorted((Path(results) / "values").glob("*.json")):
         try:
-            page = json.loads(path.read_text())
-            if page["schema"] != SCHEMA:
-                raise ValueError(f"its version is {page['schema']}, ours {SCHEMA}")
+            page = _checked(json.loads(path.read_text()))
             runs = list(page["runs"])
             for name, told in page["values"].items():
                 found.values.setdefault(name, _value(name, told, runs))
@@ -229,15 +230,43 @@ def read(results: Path) -> Handed:
     return found
 
 
+def indices(results: Path, study: str) -> list[str]:
+    """The indices that say which runs a chapter reads and what they are asked: its study's, or all of the set."""
+    found = sorted((Path(results) / "studies").glob("*.json"))
+    return [f"studies/{path.name}" for path in found if study in ("", path.stem)]
+
+
+def executed(results: Path, notebook: Path) -> None:
+    """Note in the page that `notebook`, just executed, wrote, what the notebook then said."""
+    name = notebook.relative_to(results).as_posix()
+    for path in sorted((results / "values").glob("*.json")):
+        page = json.loads(path.read_text())
+        if page["executed"] == name:
+            atomic.write_text(path, _text(page | {EXECUTED: fingerprint.of_file(notebook)}))
+
+
 def place(name: str, results: Path) -> Path:
     """Where a piece of evidence lies: in the set, or (`project:`) in the clone."""
     return paths.root() / name.removeprefix(PROJECT) if name.startswith(PROJECT) else Path(results) / name
 
 
 def seal(page: Mapping[str, Any]) -> str:
-    """SHA-256 over a page without its own fingerprint: what was changed by hand does not fit it."""
-    told = {name: part for name, part in page.items() if name != "fingerprint"}
+    """SHA-256 over a page without its own fingerprint, and its execution's: what was changed by hand does not fit it."""
+    told = {name: part for name, part in page.items() if name not in ("fingerprint", EXECUTED)}
     return hashlib.sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _checked(page: dict[str, Any]) -> dict[str, Any]:
+    if page["schema"] != SCHEMA:
+        raise ValueError(f"its version is {page['schema']}, ours {SCHEMA}")
+    if wrong := [
+        name for name in ("notebook", "study", "executed", "fingerprint") if not isinstance(page[name], str)
+    ]:
+        raise TypeError(f"{wrong[0]} is no text")
+    prints = [page["files"], *(told["files"] for kind in ("figures", "tables") for told in page[kind].values())]
+    if not all(isinstance(own, str) for files in prints for own in files.values()):
+        raise TypeError("the fingerprint of a file is no text")
+    return page
 
 
 def _plain(value: Value, order: Mapping[str, int]) -> dict[str, Any]:

@@ -88,12 +88,15 @@ def read_study(name: str, results: Path | None = None) -> dict[str, Any]:
     (`run_id`, series, ...).
 
     Raises:
-        UnknownStudy: the study was never run with these results.
+        UnknownStudy: the study was never run with these results, or its index is damaged.
     """
     path = study_index(name, results)
     index = read_json(path)
     if index is None:
         raise UnknownStudy(f"no study {name!r} in {path.parent}: `hpc study run {name}` makes it")
+    runs = index.get("runs") if isinstance(index, dict) else None
+    if not isinstance(runs, list) or not all(isinstance(run, dict) and "run_id" in run for run in runs):
+        raise UnknownStudy(f"{path} does not say which runs the study has: `hpc study run {name}` writes it anew")
     return index
 
 

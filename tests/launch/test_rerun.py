@@ -8,8 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from hpc_utils import paths, provenance
+from hpc_utils.cli import main
 from hpc_utils.launch import rerun
 from hpc_utils.launch.rerun import CannotRerun
 from hpc_utils.records.folder import read_json
@@ -152,3 +154,29 @@ def test_the_run_itself_is_never_written_to(results: Path) -> None:
     with paths.results_at(results / "x"):
         assert paths.results() == results / "x"
     assert os.environ["HPC_RESULTS"] == str(results)
+
+
+def verify(*words: object):
+    return CliRunner().invoke(main, ["verify", *map(str, words)])
+
+
+def test_a_copy_of_the_set_and_a_changed_run_are_no_evidence(results: Path, tmp_path: Path) -> None:
+    for part in ("runs", "values", "studies"):
+        shutil.copytree(CORES / part, tmp_path / "copy" / part)
+    run = committed(tmp_path / "copy", "none1-fp32-b512-r1")
+    said = verify(CORES / "runs" / run.name, "--against", tmp_path / "copy")
+    assert said.exit_code == 2 and "holds copies of runs" in said.output
+    epochs = run / "epochs.csv"
+    epochs.write_text(epochs.read_text()[:-2] + "9\n")
+    said = verify(run, "--against", "rehearsal")
+    assert said.exit_code == 2 and ("have changed since" in said.output or "cannot be true" in said.output), (
+        said.output
+    )
+    with pytest.raises(CannotRerun, match="have changed since values/laptop-06"):
+        rerun.unchanged(run)
+
+
+@pytest.mark.parametrize("tolerance", ["nan", "inf", "-1", "0"])
+def test_a_tolerance_that_is_none_is_refused_first(tolerance: str, results: Path) -> None:
+    said = verify(committed(CORES, "none1-fp32-b512-r1"), "--tolerance", tolerance)
+    assert said.exit_code == 2 and "--tolerance" in said.output

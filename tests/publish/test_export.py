@@ -90,3 +90,10 @@ def test_the_command_lists_and_writes(handed: Path, tmp_path: Path, monkeypatch:
     assert CliRunner().invoke(main, ["export", "nothing"]).exit_code == 2
     assert CliRunner().invoke(main, ["export"]).exit_code == 2
     assert CliRunner().invoke(main, ["export", NAME, "--results", "nowhere"]).exit_code == 2
+
+
+def test_no_format_is_none(handed: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        main, ["export", NAME, "--results", str(handed), "--format", "", "--output", str(tmp_path)]
+    )
+    assert done.exit_code == 2 and "no format is named" in done.output

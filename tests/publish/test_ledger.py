@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -122,7 +123,7 @@ def samples_of_an_epoch(handed: Path) -> None:
 
 
 def a_value(handed: Path) -> None:
-    edit(handed / PAGE, lambda text: text.replace("0.7231", "0.9231"))
+    edit(handed / PAGE, lambda text: text.replace("0.7231", "0.7931"))
 
 
 def a_run_s_number_in_the_joined_table(handed: Path) -> None:
@@ -156,9 +157,62 @@ def the_execution(handed: Path) -> None:
     (handed / "notebooks/laptop/06_paper_figures.ipynb").write_text("{}")
 
 
+def the_index_s_series(handed: Path) -> None:
+    edit(handed / "studies/laptop.json", lambda text: text.replace('"series": "', '"series": "other ', 1))
+
+
+def a_run_of_the_index(handed: Path) -> None:
+    index = json.loads((handed / "studies/laptop.json").read_text())
+    (handed / "studies/laptop.json").write_text(json.dumps(index | {"runs": index["runs"][1:]}))
+
+
+def an_index_without_ids(handed: Path) -> None:
+    (handed / "studies/laptop.json").write_text('{"runs": [{}]}')
+
+
+def a_number_in_the_execution(handed: Path) -> None:
+    path = handed / "notebooks/laptop/06_paper_figures.ipynb"
+    path.write_text(path.read_text() + "0.7")
+    ledger.executed(handed, path)
+    assert freshness.faults(handed) == []
+    edit(path, lambda text: text.replace("0.7", "0.9"))
+
+
+def bytes_in_the_execution(handed: Path) -> None:
+    (handed / "notebooks/laptop/06_paper_figures.ipynb").write_bytes(b"\xff\xfe")
+
+
+def bytes_in_the_joined_table(handed: Path) -> None:
+    (handed / "csv/runs.csv").write_bytes(b"\xff\xfe\n")
+
+
+def nothing_in_the_joined_table(handed: Path) -> None:
+    (handed / "csv/runs.csv").write_text("")
+
+
+def a_page_s_fingerprint(handed: Path) -> None:
+    page = json.loads((handed / PAGE).read_text())
+    (handed / PAGE).write_text(json.dumps(page | {"fingerprint": 7}))
+
+
+def no_fingerprint(handed: Path) -> None:
+    page = json.loads((handed / PAGE).read_text())
+    del page["fingerprint"]
+    (handed / PAGE).write_text(json.dumps(page))
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
+        (the_index_s_series, r"rests on studies/laptop\.json, which has changed"),
+        (a_run_of_the_index, "rests on 1 runs that its chapter would no longer read"),
+        (an_index_without_ids, "does not say which runs"),
+        (a_number_in_the_execution, "was changed after it was executed"),
+        (bytes_in_the_execution, "is not the execution"),
+        (bytes_in_the_joined_table, r"csv/runs\.csv cannot be read \(UnicodeDecodeError\): `hpc collect --results /"),
+        (nothing_in_the_joined_table, r"csv/runs\.csv cannot be read"),
+        (a_page_s_fingerprint, "fingerprint is no text"),
+        (no_fingerprint, "KeyError: 'fingerprint'"),
         (samples_of_an_epoch, "records of the run"),
         (a_value, "was changed after its chapter wrote it"),
         (a_run_s_number_in_the_joined_table, r"csv/runs\.csv says something else"),
@@ -174,6 +228,20 @@ def test_whatever_changes_is_found(handed: Path, change: Callable[[Path], None],
     change(handed)
     found = freshness.faults(handed)
     assert any(pd.Series([line]).str.contains(named).all() for line in found), found
+
+
+def test_a_chapter_about_the_set_rests_on_all_indices(handed: Path) -> None:
+    own = ledger.Ledger("03_scaling", records.load(handed).runs)
+    path = handed / "notebooks/03_scaling.ipynb"
+    path.write_text(own.write())
+    ledger.executed(handed, path)
+    assert freshness.faults(handed) == []
+    (handed / "studies/other.json").write_text('{"runs": []}')
+    assert [
+        line
+        for line in freshness.faults(handed)
+        if "03_scaling" in line and "does not know of studies/other.json" in line
+    ]
 
 
 def test_a_name_that_two_chapters_use_is_named(handed: Path) -> None:

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from hpc_utils import paths, records
 from hpc_utils.analyze import scaling
+from hpc_utils.analyze.value import Value
 from hpc_utils.cli import main
-from hpc_utils.publish import freshness, ledger, reference
+from hpc_utils.publish import chapters, freshness, ledger, reference
 
 CHAPTER = "06_paper_figures"
 HANG = 240  # s; it takes some 8 s
@@ -78,10 +79,40 @@ def test_what_a_longer_named_study_hands_on_is_not_kept_with_this_one(
         (["01_baseline"], "reads no results"),
         ([CHAPTER, "-p", "studdy=laptop"], "studdy"),
         ([CHAPTER, "--results", "no-such-set"], "no result set"),
-        (["99_none"], "no notebook"),
+        (["99_none"], "no chapter 99_none"),
     ],
 )
 def test_what_cannot_be_executed_is_said(arguments: list[str], said: str, result_set: Path) -> None:
     done = CliRunner().invoke(main, ["chapter", *arguments])
     assert done.exit_code == 2 and said in done.output
     assert not (result_set / "values").exists()
+
+
+def test_names_that_would_go_leave_the_set_as_it_was(handed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fixture hands on what the chapter does not; what stands for its execution writes another page."""
+
+    def execute(notebook: Path, output: Path, **parameters: object) -> Path:
+        own = ledger.Ledger(CHAPTER, records.load(handed, study="laptop").runs, study="laptop")
+        own.add([Value("study.runs", 24, "count", "Complete runs.")])
+        output.write_text(own.write())
+        return output
+
+    monkeypatch.setattr(chapters, "execute", execute)
+    parts = [path for part in chapters.WRITTEN for path in (handed / part).rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in parts}
+    words = ["chapter", CHAPTER, "--results", str(handed)]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2 and "4 of 5" in done.output and "figure laptop-efficiency" in done.output, done.output
+    assert {path: path.read_bytes() for path in parts} == before and freshness.faults(handed) == []
+    assert CliRunner().invoke(main, [*words, "--drop"]).exit_code == 0
+    assert set(ledger.read(handed).values) == {"study.runs"}
+    said = CliRunner().invoke(main, ["chapter", CHAPTER, "-p", "study=none"])
+    assert said.exit_code == 2 and "no study 'none'" in said.output
+
+
+def test_a_set_is_joined_where_it_lies(handed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HPC_RESULTS")
+    (handed / "csv/runs.csv").write_text("")
+    done = CliRunner().invoke(main, ["collect", "--results", str(handed)])
+    assert done.exit_code == 0 and str(handed / "csv") in done.output
+    assert freshness.faults(handed) == []

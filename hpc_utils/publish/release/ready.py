@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpc_utils.analyze import reproduction
 from hpc_utils.publish import freshness, ledger
 
 from . import checks, citation, licences, pdfs
@@ -113,6 +114,7 @@ class Look:
     def fresh(self) -> Iterator[str]:
         for folder in sets(self.files):
             yield from (f"{folder}: {fault}" for fault in freshness.faults(self.root / folder))
+            yield from (f"{folder}: {fault}" for fault in freshness.uncommitted(self.root / folder))
 
     def texts(self) -> list[str]:
         try:
@@ -172,7 +174,10 @@ class Look:
             if path.startswith(f"{folder}/verify/")
         ]
         if not any(
-            one.get("verdict") == "agree" and _machine(one, "then") != _machine(one, "now") for one in accounts
+            one.get("verdict") == "agree"
+            and reproduction.is_tolerance(one.get("tolerance"))
+            and _machine(one, "then") != _machine(one, "now")
+            for one in accounts
         ):
             yield (
                 "no committed account of `hpc verify` says that a run agrees on another machine: run it there, and commit "

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from hpc_utils import paths
 from hpc_utils.cli import main
+from hpc_utils.publish import ledger
 from hpc_utils.publish.release import ReleaseRefused, ready
 from hpc_utils.publish.release.ready import FAILS, HOLDS, UNKNOWN, Item
 
@@ -73,7 +74,7 @@ def test_a_study_counts_as_measured_on_gpus_if_all_its_runs_were(
 def test_a_run_is_reproduced_if_it_agrees_on_other_hardware(
     project: Path, verdict: str, now: str, state: str
 ) -> None:
-    account = {"verdict": verdict} | {
+    account = {"verdict": verdict, "tolerance": 0.1} | {
         side: {"provenance": {"hardware_id": own}} for side, own in (("then", "a"), ("now", now))
     }
     (project / SET / "verify").mkdir()
@@ -145,3 +146,16 @@ def test_the_page_names_every_item() -> None:
     assert [name for name in names if f"| {name} |" not in page] == []
     assert [aim for aim in ready.AIMS if f"`{aim}`" not in page] == []
     assert all((paths.studies() / f"{aim}.toml").exists() for aim in ready.AIMS)
+
+
+def test_values_of_code_that_was_not_committed_are_named(project: Path) -> None:
+    page = project / SET / "values/laptop-06_paper_figures.json"
+    for dirty in (False, True):
+        told = json.loads(page.read_text()) | {"dirty": dirty}
+        (page).write_text(json.dumps(told | {"fingerprint": ledger.seal(told)}))
+        execution = page.parents[1] / told["executed"]
+        execution.write_text(ledger.seal(told))
+        commit(project)
+        fresh = {item.name: item for item in ready.items(project)}["values are fresh"]
+        assert fresh.state == (FAILS if dirty else HOLDS), fresh.why
+    assert "values/laptop-06_paper_figures.json was written by code that was not committed" in fresh.why
