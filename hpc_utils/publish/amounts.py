@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 NARROW = "\u202f"  # unbreakable, between groups of thousands
 FIXED = "\u00a0"  # unbreakable, between number and unit
 MINUS = "\u2212"
-FORMS = ("value", "interval", "low", "high", "repeats", "bare")
+FORMS = ("value", "interval", "low", "high", "repeats", "bare", "cell")
 SIGNIFICANT = 3  # digits of a value without interval
 TINY, POWER_DIGITS = 1e-3, 2  # what is smaller in its unit gets a power of ten, and so many digits
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -84,7 +84,8 @@ def is_known(unit: str) -> bool:
 
 
 def text(value: Value, form: str = "value") -> str:
-    """`72.3 %`; as "interval" `72.3 % [63.9, 80.8]`; "low", "high"; "repeats"; "bare" is without the unit.
+    """`72.3 %`; as "interval" `72.3 % [63.9, 80.8]`; "low", "high"; "repeats"; "bare" is without the unit;
+    "cell" is the number with its interval alone, for a table whose heading says the rest.
 
     Digits follow the interval: two significant digits of its half width. A value without one has three, and one that
     rests on a single run says so in the interval form.
@@ -118,7 +119,10 @@ def text(value: Value, form: str = "value") -> str:
         return written
     if known:
         ends = [_grouped(end / divisor, places) for end in (value.low, value.high)]
-        told = f" [{ends[0]},{FIXED}{ends[1]}]" + (f" ({value.span})" if value.span else "")
+        told = f" [{ends[0]},{FIXED}{ends[1]}]"
+        if form == "cell":
+            return number + told + times
+        told += f" ({value.span})" if value.span else ""
         # A line may end before the interval.
         return f"({number}{told})" + symbol if times else written + told
     return written + {0: "", 1: " (a single run)"}.get(value.repeats, f" ({value.repeats} repeats, no interval)")

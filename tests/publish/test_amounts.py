@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from hpc_utils.analyze.value import Value
 from hpc_utils.publish import amounts
 
 NAN = float("nan")
@@ -84,6 +85,12 @@ def test_digits_follow_the_interval(value: Like, expected: str) -> None:
 )
 def test_units_are_scaled_and_thousands_set_apart(value: Like, expected: str) -> None:
     assert plain(value) == expected
+
+
+def test_a_cell_has_neither_unit_nor_kind_of_interval() -> None:
+    value = Value("plan.node-hours", 22.7, "node-hours", "", 9.9, 153, span="allowance")
+    assert plain(value, "interval") == "23 node-hours [10, 153] (allowance)"
+    assert plain(value, "cell") == "23 [10, 153]"
 
 
 def test_forms() -> None:

@@ -18,6 +18,7 @@ from .writer import around, convert
 
 TARGET = "typst"
 MAIN = "main.typ"
+LONG = 18  # rows of a table that may break over pages, with its heading repeated
 SHORT = 25  # characters of a setting that stay on one line
 
 
@@ -123,7 +124,8 @@ class _Writer:
 
     def drawing(self, drawing: Drawing) -> list[Node]:
         options = [f"kind: {'image' if drawing.kind == 'figure' else 'table'}"]
-        if self.columns > 1 or drawing.kind == "figure":  # a table in one column may break over pages instead
+        long = self.columns == 1 and drawing.kind == "table" and len(drawing.rows) > LONG
+        if self.columns > 1 or drawing.kind == "figure":
             options.append("placement: auto" + (', scope: "parent"' if drawing.wide and self.columns > 1 else ""))
         label = f" <{drawing.label}>" if re.fullmatch(r"[\w:.-]+", drawing.label) else ""
         nodes = around(
@@ -135,7 +137,8 @@ class _Writer:
             nodes.append(raw(TARGET, f"image({quoted(file)}, width: {drawing.width}, alt: {quoted(drawing.name)})"))
         else:
             nodes += self._table(drawing)
-        return [*nodes, raw(TARGET, f"){label}")]
+        nodes.append(raw(TARGET, f"){label}"))
+        return around(TARGET, "#[#show figure: set block(breakable: true)\n", nodes, "]") if long else nodes
 
     def _table(self, drawing: Drawing) -> list[Node]:
         heads, *rows = drawing.rows or [[]]
