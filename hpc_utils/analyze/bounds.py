@@ -69,10 +69,6 @@ def _number(value: Value, bound: Bound, without_interval: bool) -> str:
     if value.unit == "share" and abs(limit) > SHARE_MOST:
         raise Wrong(f"{value.name} is a share: {limit:g} would be {100 * limit:g} %; write {limit / 100:g}")
     low, high = value.low, value.high
-    if value.has_interval and not low <= value.value <= high:
-        raise Wrong(
-            f"{value.name} = {value.value:g} lies outside its interval, {low:g} to {high:g}: its chapter is wrong"
-        )
     if value.has_interval and without_interval:
         raise Wrong(f"{value.name} has an interval, which decides: remove without_interval")
     if not value.has_interval:

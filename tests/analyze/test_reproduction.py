@@ -73,7 +73,7 @@ def test_noise_is_not_agreement_and_a_slower_machine_differs() -> None:
     assert slower["throughput"].ratio == pytest.approx(2 / 3) and slower["train_loss"].verdict == AGREE
     assert reproduction.overall(list(slower.values())) == DIFFER
     assert judged(THEN, side([15.0, 15.1, 14.9]), tolerance=0.6)["throughput"].verdict == AGREE
-    with pytest.raises(ValueError, match="a tolerance is positive"):
+    with pytest.raises(ValueError, match="a tolerance is a positive number"):
         judged(THEN, THEN, tolerance=0)
 
 

@@ -67,7 +67,7 @@ def test_the_rehearsal_predicts_links_that_the_model_has_not_seen(executed, tmp_
         "strong.efficiency.2", "weak.efficiency.2.resnet18.batch-8", "weak.target.verdict.resnet18.batch-8", "study.runs",
         "study.core-hours", "link.bandwidth.2x1.1gbit", "storage.rate.shared.batch-32", "emulated.weak.efficiency.8.1gbit",
         "emulated.over-computed.2.1gbit", "model.laws.this-model.worst", "model.laws.gustafson.least", "model.measured.runs",
-        "model.weak.1gbit.efficiency.1024", "model.strong.1gbit.below-at", "cost.node-hours.2.resnet18.ddp.global-batch-64",
+        "model.weak.1gbit.efficiency.1024", "model.strong.1gbit.below-at", "cost.device-hours.2.resnet18.ddp.global-batch-64",
         "memory.peak.2.resnet18.global-batch-16", "model.bottleneck.2.device-batch-8.1gbit",
     }  # fmt: skip
     assert quoted <= set(handed.values), quoted - set(handed.values)
