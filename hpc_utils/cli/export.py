@@ -25,6 +25,7 @@ def export(figure: str | None, as_list: bool, results: str | None, formats: str,
     """
     from hpc_utils import paths
     from hpc_utils.publish import export as exports
+    from hpc_utils.publish import freshness
 
     if bool(figure) == as_list:
         raise click.UsageError("name a figure, or ask for the --list")
@@ -40,8 +41,11 @@ def export(figure: str | None, as_list: bool, results: str | None, formats: str,
             click.echo("none: no chapter has handed on a figure (`hpc chapter` executes one)", err=True)
         return
     kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]
-    for path in exports.write(exports.find(_own(figure), found), output or paths.results() / "export", kinds):
+    chosen = exports.find(_own(figure), found)
+    for path in exports.write(chosen, output or paths.results() / "export", kinds):
         click.echo(path)
+    for fault in freshness.faults_of(chosen.folder, chosen.drawn.page):
+        click.secho(f"beware: {fault}", fg="yellow", err=True)
 
 
 def _folders(results: str | None) -> list[Path]:

@@ -19,7 +19,7 @@ from typing import Any
 from .ask import attempt
 from .cpu import core_groups, emulates_bf16
 from .difference import differences
-from .digest import measuring_digest
+from .digest import analysis_digest, measuring_digest
 from .git import commit, dirty
 from .machine import hardware, hardware_id, link_gbit_in, links_in, machine_in
 from .scheduler import job
@@ -28,6 +28,7 @@ from .system import system_markdown, write_system
 
 __all__ = [
     "ProvenanceError",
+    "analysis_digest",
     "collect",
     "commit",
     "core_groups",

@@ -1,11 +1,11 @@
-"""A digest of the code that measures: equal for equal code, wherever and however it was copied."""
+"""Digests of the code that measures, and of that which analyses: equal for equal code, wherever and however it was copied."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -23,6 +23,22 @@ def measuring_digest(extra_files: Iterable[Path] = (), root: Path | None = None)
     files = _measuring((root or PACKAGE.parent).resolve())
     for path in extra_files:
         files = dict(_extra(Path(path).resolve())) | files
+    return _digest(files)
+
+
+def analysis_digest(notebook: str, root: Path | None = None) -> str:
+    """SHA-256 of what computes a chapter's values from records: `analyze/`, `records/`, and its own code cells, if it is there.
+
+    `notebook`: its name, such as `03_scaling`. Raises OSError if something cannot be read.
+    """
+    home = (root or PACKAGE.parent).resolve()
+    files = [path for room in ("analyze", "records") for path in _walk(home / "hpc_utils" / room)]
+    own = home / "notebooks" / f"{notebook}.ipynb"
+    return _digest({path: path.relative_to(home).as_posix() for path in [*files, *filter(Path.is_file, [own])]})
+
+
+def _digest(files: Mapping[Path, str]) -> str:
+    """Over the files' names, which are not their places on this machine, and contents."""
     digest = hashlib.sha256()
     for name, content in sorted((name, _content(path)) for path, name in files.items()):
         digest.update(f"{name}\0{len(content)}\0".encode())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import paths, records
+from hpc_utils import paths, provenance, records
 from hpc_utils.records import fingerprint
 
 from . import ledger
@@ -29,6 +29,11 @@ def faults(results: Path, *, handed: ledger.Handed | None = None, found: records
             *_csv(results, found)]  # fmt: skip
 
 
+def faults_of(results: Path, stem: str) -> list[str]:
+    """`faults` of one page alone, `values/<stem>.json`."""
+    return list(_page(results, stem, ledger.read(results).pages[stem], records.load(results)))
+
+
 def uncommitted(results: Path) -> list[str]:
     """The pages that were written by code which no commit holds; nobody could compute their values again."""
     try:
@@ -39,6 +44,23 @@ def uncommitted(results: Path) -> list[str]:
         f"values/{stem}.json was written by code that was not committed: commit, then {_anew(page)}"
         for stem, page in pages.items()
         if page.get("dirty")
+    ]
+
+
+def computed_otherwise(results: Path) -> list[str]:
+    """The pages that other code computed than would now: analysis, readers of records or the chapter itself were edited.
+
+    Their values may still be the same; only executing the chapter anew can tell.
+    """
+    try:
+        pages = ledger.read(Path(results)).pages
+    except ledger.LedgerError:  # `faults` says so
+        return []
+    return [
+        f"values/{stem}.json was computed by other code than is here now (analyze/, records/ or the chapter changed): "
+        f"{_anew(page)}"
+        for stem, page in pages.items()
+        if page.get("analysis") != provenance.analysis_digest(page["notebook"])[: ledger.SHORT]
     ]
 
 

@@ -153,7 +153,7 @@ class Ledger:
             "executed": "/".join(filter(None, ("notebooks", self.study, f"{self.notebook}.ipynb"))),
             "commit": provenance.commit(),
             "dirty": provenance.dirty(),
-            "digest": provenance.measuring_digest()[:SHORT],
+            "analysis": provenance.analysis_digest(self.notebook)[:SHORT],
             "runs": {
                 run: told | {"fingerprint": fingerprint.of_run(self.results / "runs" / run)}
                 for run, told in self.runs.items()

@@ -50,7 +50,7 @@ def steps(gains: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
                 "alone": numbers["alone"],
                 "after those above": numbers["marginal"],
                 "all up to it": numbers["together"],
-                "memory": ABSENT if pd.isna(row["memory"]) else f"{row['memory'] - 1:+.1%}",
+                "memory": ABSENT if pd.isna(row["memory"]) else f"{100 * (row['memory'] - 1):+.1f} %",
                 "start (s)": ABSENT if pd.isna(row["warmup"]) else f"{row['warmup']:+.2f}",
                 "accuracy": verdicts.get((row["step"], "accuracy"), ABSENT),
                 "loss": verdicts.get((row["step"], "loss"), ABSENT),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hpc_utils
-from hpc_utils.provenance import measuring_digest
+from hpc_utils.provenance import analysis_digest, measuring_digest
 
 from .conftest import NOTEBOOK
 
@@ -96,6 +96,24 @@ def test_a_changed_cell_changes_it(tree: Path) -> None:
     changed = json.dumps(NOTEBOOK).replace("train()", "train(2)")
     (tree / "notebooks/01_baseline.ipynb").write_text(changed)
     assert measuring_digest(root=tree) != digest
+
+
+def test_what_computes_a_chapter_s_values_is_its_own_cells_and_the_analysis(tree: Path) -> None:
+    for room in ("analyze", "records"):
+        (tree / "hpc_utils" / room).mkdir()
+        (tree / "hpc_utils" / room / "stats.py").write_text("def median(): ...\n")
+    own, other = (analysis_digest(notebook, tree) for notebook in ("01_baseline", "02_ddp"))
+    assert own != other, "a chapter that is not there has no cells"
+    for name in ("hpc_utils/train/loop.py", "hpc_utils/publish/page.j2", "README.md"):
+        (tree / name).write_text("changed")
+    (tree / "notebooks/01_baseline.ipynb").write_text(json.dumps(NOTEBOOK).replace("One device.", "A device."))
+    assert analysis_digest("01_baseline", tree) == own
+    (tree / "notebooks/01_baseline.ipynb").write_text(json.dumps(NOTEBOOK).replace("train()", "train(2)"))
+    assert analysis_digest("01_baseline", tree) != own and analysis_digest("02_ddp", tree) == other
+    for room in ("analyze", "records"):
+        before = analysis_digest("02_ddp", tree)
+        (tree / "hpc_utils" / room / "stats.py").write_text("def mean(): ...\n")
+        assert analysis_digest("02_ddp", tree) != before
 
 
 def test_renaming_and_moving_code_between_files_changes_it(tree: Path) -> None:

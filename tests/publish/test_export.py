@@ -75,6 +75,15 @@ def test_a_figure_that_was_changed_since_is_not_given_out(handed: Path, tmp_path
     assert not (tmp_path / "out").exists()
 
 
+def test_the_command_warns_of_a_figure_whose_runs_have_changed(handed: Path, tmp_path: Path) -> None:
+    asked = ["export", NAME, "--results", str(handed), "--format", "png", "--output", str(tmp_path / "out")]
+    assert "beware" not in CliRunner().invoke(main, asked, catch_exceptions=False).output
+    epochs = sorted((handed / "runs").glob("*/epochs.csv"))[0]
+    epochs.write_text(epochs.read_text() + "\n")
+    said = CliRunner().invoke(main, asked, catch_exceptions=False)
+    assert said.exit_code == 0 and "beware: the records of the run " in said.output
+
+
 def test_an_unknown_format_is_refused(handed: Path, tmp_path: Path) -> None:
     with pytest.raises(export.CannotExport, match=r"no format 'jpeg': .*png"):
         export.write(export.find(NAME, export.figures([handed])), tmp_path, ["jpeg"])

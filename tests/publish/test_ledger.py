@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpc_utils import paths, records
+from hpc_utils import paths, provenance, records
 from hpc_utils.analyze.value import Value
 from hpc_utils.publish import freshness, ledger
 
@@ -242,6 +242,14 @@ def test_a_chapter_about_the_set_rests_on_all_indices(handed: Path) -> None:
         for line in freshness.faults(handed)
         if "03_scaling" in line and "does not know of studies/other.json" in line
     ]
+
+
+def test_what_other_code_computed_is_doubted(handed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert freshness.computed_otherwise(handed) == []
+    monkeypatch.setattr(provenance, "analysis_digest", lambda notebook: f"of {notebook}, edited")
+    (said,) = freshness.computed_otherwise(handed)
+    assert PAGE in said and "`hpc chapter 06_paper_figures --results SET -p study=laptop`" in said
+    assert freshness.faults(handed) == [], "a doubt: the values may be the same"
 
 
 def test_a_name_that_two_chapters_use_is_named(handed: Path) -> None:

@@ -83,6 +83,7 @@ class ResultSet:
     folder: Path
     handed: ledger.Handed
     faults: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
     _records: Any = None
 
     def records(self) -> Any:
@@ -95,7 +96,7 @@ class ResultSet:
 
 
 def read(alias: str, folder: Path) -> ResultSet:
-    """The set in `folder`, with all that is stale or damaged in it as its `faults`."""
+    """The set in `folder`, with all that is stale or damaged in it as its `faults`, and what may be as its `doubts`."""
     from hpc_utils.publish import freshness
 
     if not folder.is_dir():
@@ -106,7 +107,9 @@ def read(alias: str, folder: Path) -> ResultSet:
         handed = ledger.read(folder)
     except ledger.LedgerError as error:
         return ResultSet(alias, folder, ledger.Handed(), [str(error)])
-    return ResultSet(alias, folder, handed, freshness.faults(folder, handed=handed))
+    return ResultSet(
+        alias, folder, handed, freshness.faults(folder, handed=handed), freshness.computed_otherwise(folder)
+    )
 
 
 class Sets:

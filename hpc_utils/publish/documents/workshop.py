@@ -35,6 +35,8 @@ class Workshop:
             if alias not in self.known:
                 say(f"checking the results {alias} ({self.project.sets[alias]})")
                 self.known[alias] = sets.read(alias, self.root / self.project.sets[alias])
+                for doubt in self.known[alias].doubts:
+                    say(f"  {doubt}")
         return sets.Sets(self.known[alias] for alias in aliases)
 
     def bibliography(self, entry: DocumentEntry) -> list[Path]:

@@ -113,8 +113,8 @@ class Look:
 
     def fresh(self) -> Iterator[str]:
         for folder in sets(self.files):
-            yield from (f"{folder}: {fault}" for fault in freshness.faults(self.root / folder))
-            yield from (f"{folder}: {fault}" for fault in freshness.uncommitted(self.root / folder))
+            for ask in (freshness.faults, freshness.uncommitted, freshness.computed_otherwise):
+                yield from (f"{folder}: {fault}" for fault in ask(self.root / folder))
 
     def texts(self) -> list[str]:
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pypdf
 import pytest
 
+from hpc_utils import provenance
 from hpc_utils.analyze.value import Value
 from hpc_utils.publish.documents import sets
 
@@ -189,6 +190,13 @@ def test_claims_print_their_verdicts(paper: Paper) -> None:
     assert "We say: Two ranks reach at least 50 % (the data support it: 72.3 % [64.1, 80.7]" in said
     assert "the data refute it" in said
     assert [line for line in heard if line.startswith("  does not hold: perfect: ")]
+
+
+def test_what_other_analysis_computed_is_said_and_built(paper: Paper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "analysis_digest", lambda notebook: "edited since")
+    heard: list[str] = []
+    assert paper.build("paper", say=heard.append)
+    assert [line for line in heard if "was computed by other code than is here now" in line]
 
 
 def test_claims_that_name_nothing_are_faults(paper: Paper) -> None:

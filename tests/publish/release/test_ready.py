@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hpc_utils import paths
+from hpc_utils import paths, provenance
 from hpc_utils.cli import main
 from hpc_utils.publish import ledger
 from hpc_utils.publish.release import ReleaseRefused, ready
@@ -159,3 +159,9 @@ def test_values_of_code_that_was_not_committed_are_named(project: Path) -> None:
         fresh = {item.name: item for item in ready.items(project)}["values are fresh"]
         assert fresh.state == (FAILS if dirty else HOLDS), fresh.why
     assert "values/laptop-06_paper_figures.json was written by code that was not committed" in fresh.why
+
+
+def test_values_of_other_analysis_than_the_commit_s_are_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "analysis_digest", lambda notebook: "edited since")
+    fresh = {item.name: item for item in ready.items(project)}["values are fresh"]
+    assert fresh.state == FAILS and "was computed by other code than is here now" in fresh.why
