@@ -16,14 +16,14 @@ MACHINE = ["hardware_id", "digest", "load", "date"]  # of a table that `make ben
 
 
 def factor(value: float, low: float, high: float) -> str:
-    """`1.34 (1.30 to 1.38)`, or without an interval `1.34`."""
+    """`1.34 [1.30, 1.38]`, or without an interval `1.34`."""
     if pd.isna(value):
         return ABSENT
-    return f"{value:.2f}" + (f" ({low:.2f} to {high:.2f})" if pd.notna(low) else "")
+    return f"{value:.2f}" + (f" [{low:.2f}, {high:.2f}]" if pd.notna(low) else "")
 
 
 def judged_factor(value: float, low: float, high: float) -> str:
-    """`1.34 (1.30 to 1.38), faster`; without an interval `1.34, a single run`."""
+    """`1.34 [1.30, 1.38], faster`; without an interval `1.34, a single run`."""
     return ABSENT if pd.isna(value) else f"{factor(value, low, high)}, {ladder.verdict(low, high)}"
 
 

@@ -72,7 +72,7 @@ def test_a_rung_that_is_missing_and_a_fastest_that_is_none_of_the_path_are_shown
     judged = equivalence.table(runs, epochs, study, labels={best.series: best.name})
     head = speed_tables.headline(best, judged)
     assert (
-        "2.00 (2.00 to 2.00) times** the plain loop's throughput (faster; pairs of runs: 3), by fast." in head
+        "2.00 [2.00, 2.00] times** the plain loop's throughput (faster; pairs of runs: 3), by fast." in head
         and "accuracy equal within 0.5 points" in head
     )
     told = speed_tables.story(gains.iloc[2].to_dict(), ladder.profile(runs, epochs, study), judged)
@@ -110,12 +110,12 @@ def test_a_step_is_told_with_profile_gain_cost_and_verdict() -> None:
     parts = ladder.profile(runs, epochs, study)
     told = speed_tables.story(gains.iloc[0].to_dict(), parts, judged)
     assert "about whole-batches (`whole-batches=true`)" in told
-    assert "data 1 → 0.435" in told and told.count("times that of the plain loop: 2.30 (2.30 to 2.30), faster") == 1
+    assert "data 1 → 0.435" in told and told.count("times that of the plain loop: 2.30 [2.30, 2.30], faster") == 1
     assert "against plain: memory +10.0%, start +1.00 s" in told
     assert "equal within 0.5 points" in told
     assert "**Not applicable here:** no GPU." in speed_tables.story(gains.iloc[3].to_dict(), parts, judged)
     table = speed_tables.steps(gains, judged)
-    assert table.loc["cuda-graphs", "not applicable"] == "no GPU" and table.loc["bf16", "alone"].startswith("1.30 (")
+    assert table.loc["cuda-graphs", "not applicable"] == "no GPU" and table.loc["bf16", "alone"].startswith("1.30 [")
     none = runs[~runs.run_id.str.contains("whole-batches")]
     missing = ladder.gains(none, study).iloc[0].to_dict()
     told = speed_tables.story(missing, ladder.profile(none, epochs, study), equivalence.table(none, epochs, study))
