@@ -67,7 +67,7 @@ def promises(frame: pd.DataFrame) -> Figure:
     axes.errorbar(frame.gain, places, xerr=reach, fmt="o", color=blue, label="measured, 95 %", zorder=3)
     axes.set_yticks(places, frame.change)
     axes.set_ylim(len(frame) - 0.5, -0.5)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.08 * np.nanmax([frame.at_most, frame.gain, frame.high]))
     axes.set_xlabel("throughput with / without")
     axes.grid(axis="y", visible=False)
     figure.legend(loc="outside upper right", ncols=2, fontsize=7)

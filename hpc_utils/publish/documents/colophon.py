@@ -50,7 +50,7 @@ def _set(one: ResultSet, used: list[Found], runs: int) -> str:
     )
     told = ", ".join(f"{chapter} {print_}" for print_, chapter in pages)
     folder = "" if one.folder.name == one.alias else f"{one.folder.name}, "
-    return f"{folder}{runs} runs; values by chapter and fingerprint: {told}"
+    return f"{folder}{f'{runs} runs' if runs else 'no run'}; values by chapter and fingerprint: {told}"
 
 
 def _hardware(one: ResultSet, runs: pd.DataFrame) -> str:
