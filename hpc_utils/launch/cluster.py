@@ -187,6 +187,11 @@ def link_gbits(hardware_ids: Iterable[str] | None = None) -> dict[str, float]:
     return {hardware: gbit for hardware, gbit in [*nominal.items(), *limited.items()] if gbit}
 
 
+def files(hardware_ids: Iterable[str]) -> list[Path]:
+    """The files that tell what these nodes cost and how they are linked."""
+    return sorted({paths.clusters() / f"{one.name}.toml" for one, _ in _described(hardware_ids).values()})
+
+
 def _described(hardware_ids: Iterable[str] | None) -> dict[str, tuple[Cluster, str]]:
     """{hardware_id: the cluster whose file tells of it, and the node type there}."""
     described: dict[str, tuple[Cluster, str]] = {}

@@ -37,6 +37,8 @@ def of_chapter(notebook: Path, given: Mapping[str, Any]) -> tuple[str, dict[str,
     if unknown := [name for name in given if name not in own]:
         raise ConfigError("\n".join(unknown_parameter(name, own) for name in unknown))
     inject = {name: _like(own[name], value, name) for name, value in given.items()}
+    if own.get("study") and not inject.get("study", own["study"]):
+        raise ConfigError(f"{notebook} is about one study: leave `study` out ({own['study']}), or name another")
     return inject.get("study", own.get("study", "")), inject
 
 

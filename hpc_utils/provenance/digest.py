@@ -11,6 +11,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 # What running the code leaves beside it (byte code, Slurm's output files, the environment that `hpc cluster use` wrote)
 # does not change what it measures.
+# The code between a record and a value or figure: analysis, what it rests on, plans and prices, and drawing.
+READING = ("", "analyze/**/", "records/**/", "launch/", "publish/")
 LEFTOVERS = (".pyc", ".pyo", ".out", ".err", ".log", "~", "environment.sh")
 
 
@@ -27,12 +29,17 @@ def measuring_digest(extra_files: Iterable[Path] = (), root: Path | None = None)
 
 
 def analysis_digest(notebook: str, root: Path | None = None) -> str:
-    """SHA-256 of what computes a chapter's values from records: `analyze/`, `records/`, and its own code cells, if it is there.
+    """SHA-256 of what computes a chapter's values from records: the rooms `READING`, and its own code cells, if it is there.
 
     `notebook`: its name, such as `03_scaling`. Raises OSError if something cannot be read.
     """
     home = (root or PACKAGE.parent).resolve()
-    files = [path for room in ("analyze", "records") for path in _walk(home / "hpc_utils" / room)]
+    files = [
+        path
+        for room in READING
+        for path in (home / "hpc_utils").glob(f"{room}*")
+        if path.suffix in (".py", ".toml") and _counts(path.name)
+    ]
     own = home / "notebooks" / f"{notebook}.ipynb"
     return _digest({path: path.relative_to(home).as_posix() for path in [*files, *filter(Path.is_file, [own])]})
 

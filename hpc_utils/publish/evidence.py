@@ -42,7 +42,10 @@ def gather(results: Path, chapters: Sequence[Path] = (), *, study: str | None = 
     except ledger.LedgerError as error:
         handed, faults = ledger.Handed(), [str(error)]
     else:
-        faults = freshness.faults(results, handed=handed, found=found)
+        faults = [
+            *freshness.faults(results, handed=handed, found=found),
+            *freshness.computed_otherwise(results, handed),
+        ]
     if study is None:
         return Evidence(results, found, handed, faults)
     own = {path.resolve() for path in chapters}

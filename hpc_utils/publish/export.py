@@ -14,7 +14,7 @@ from pathlib import Path
 from hpc_utils import strict
 from hpc_utils.records import atomic, fingerprint
 
-from . import ledger
+from . import freshness, ledger
 from .ledger import Drawn
 
 FORMATS = ("pdf", "svg", "png")
@@ -80,7 +80,7 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
         file = figure.folder / path
         if not file.is_file() or fingerprint.of_file(file) != digest:
             raise CannotExport(
-                f"{path} is not as {figure.page['notebook']} wrote it: `hpc chapter {figure.page['notebook']}` draws it anew"
+                f"{path} is not as {figure.page['notebook']} wrote it: {freshness.remedy(figure.folder, figure.page)}"
             )
     output.mkdir(parents=True, exist_ok=True)
     written = []

@@ -41,24 +41,24 @@ def uncommitted(results: Path) -> list[str]:
     except ledger.LedgerError:  # `faults` says so
         return []
     return [
-        f"values/{stem}.json was written by code that was not committed: commit, then {_anew(page)}"
+        f"values/{stem}.json was written by code that was not committed: commit, then {remedy(results, page)}"
         for stem, page in pages.items()
-        if page.get("dirty")
+        if page.get("dirty") is not False
     ]
 
 
-def computed_otherwise(results: Path) -> list[str]:
+def computed_otherwise(results: Path, handed: ledger.Handed | None = None) -> list[str]:
     """The pages that other code computed than would now: analysis, readers of records or the chapter itself were edited.
 
     Their values may still be the same; only executing the chapter anew can tell.
     """
     try:
-        pages = ledger.read(Path(results)).pages
+        pages = (ledger.read(Path(results)) if handed is None else handed).pages
     except ledger.LedgerError:  # `faults` says so
         return []
     return [
         f"values/{stem}.json was computed by other code than is here now (analyze/, records/ or the chapter changed): "
-        f"{_anew(page)}"
+        f"{remedy(results, page)}"
         for stem, page in pages.items()
         if page.get("analysis") != provenance.analysis_digest(page["notebook"])[: ledger.SHORT]
     ]
@@ -80,7 +80,7 @@ def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _page(results: Path, stem: str, page: Mapping[str, Any], found: records.Records) -> Iterator[str]:
-    where, anew = f"values/{stem}.json", _anew(page)
+    where, anew = f"values/{stem}.json", remedy(results, page)
     if ledger.seal(page) != page.get("fingerprint"):
         yield f"{where} was changed after its chapter wrote it: {anew}"
     executed = results / page["executed"]
@@ -88,7 +88,7 @@ def _page(results: Path, stem: str, page: Mapping[str, Any], found: records.Reco
         yield f"{page['executed']} is not the execution that wrote {where}: {anew}"
     elif page.get(ledger.EXECUTED, own := fingerprint.of_file(executed)) != own:
         yield f"{page['executed']} was changed after it was executed: {anew}"
-    for name in ledger.indices(results, page["study"]):
+    for name in ledger.beside_runs(results, page["study"]):
         if name not in page["files"]:
             yield f"{where} does not know of {name}, which its chapter would read: {anew}"
     yield from _runs(results, where, page, anew, found)
@@ -135,9 +135,10 @@ def called(results: Path) -> str:
     return results.name if results.absolute().parent == paths.reference() else str(results)
 
 
-def _anew(page: Mapping[str, Any]) -> str:
+def remedy(results: Path, page: Mapping[str, Any]) -> str:
+    """The command that executes the page's chapter once more, in words."""
     study = f" -p study={page['study']}" if page["study"] else ""
-    return f"`hpc chapter {page['notebook']} --results SET{study}` executes it anew"
+    return f"`hpc chapter {page['notebook']} --results {called(results)}{study}` executes it anew"
 
 
 def _csv(results: Path, found: records.Records) -> Iterator[str]:
@@ -156,6 +157,8 @@ def _csv(results: Path, found: records.Records) -> Iterator[str]:
             continue
         now = pd.read_csv(io.StringIO(frame.to_csv(index=False)), dtype=str, keep_default_na=False)
         both = [column for column in now.columns if column in there.columns]
+        if foreign := [column for column in there.columns if column not in now.columns]:
+            yield f"csv/{name}.csv has a column {foreign[0]!r}, which no run's folder fills: {joined}"
         if "run_id" not in both or len(now) != len(there):
             yield f"csv/{name}.csv holds {len(there)} rows and the runs' folders {len(now)}: {joined}"
             continue

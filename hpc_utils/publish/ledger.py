@@ -144,7 +144,7 @@ class Ledger:
     def write(self) -> str:
         """Write `values/<stem>.json`; returns a line for the chapter, by which the two are known to belong together."""
         own = (file for value in self.values.values() for file in value.files)
-        files = sorted({*self.files, *own, *indices(self.results, self.study)})
+        files = sorted({*self.files, *own, *beside_runs(self.results, self.study)})
         order = {run: number for number, run in enumerate(self.runs)}
         page = {
             "schema": SCHEMA,
@@ -230,10 +230,13 @@ def read(results: Path) -> Handed:
     return found
 
 
-def indices(results: Path, study: str) -> list[str]:
-    """The indices that say which runs a chapter reads and what they are asked: its study's, or all of the set."""
-    found = sorted((Path(results) / "studies").glob("*.json"))
-    return [f"studies/{path.name}" for path in found if study in ("", path.stem)]
+def beside_runs(results: Path, study: str) -> list[str]:
+    """What a chapter reads beside runs: its study's index, which says what they are asked; or of the set all indices, and all that
+    was probed and measured side by side."""
+    if study:
+        return [f"studies/{study}.json"] if (Path(results) / f"studies/{study}.json").is_file() else []
+    places = ("studies/*.json", "probes/*/*.json", "bench/*.csv")
+    return sorted(path.relative_to(results).as_posix() for place in places for path in Path(results).glob(place))
 
 
 def executed(results: Path, notebook: Path) -> None:
@@ -263,6 +266,11 @@ def _checked(page: dict[str, Any]) -> dict[str, Any]:
         name for name in ("notebook", "study", "executed", "fingerprint") if not isinstance(page[name], str)
     ]:
         raise TypeError(f"{wrong[0]} is no text")
+    for run, told in page["runs"].items():
+        if not isinstance(told, dict) or not isinstance(told.get("fingerprint"), str):
+            raise TypeError(f"what it tells of the run {run} is no table with a fingerprint")
+    if not isinstance(page.get("commit"), str | None):
+        raise TypeError("commit is no text")
     prints = [page["files"], *(told["files"] for kind in ("figures", "tables") for told in page[kind].values())]
     if not all(isinstance(own, str) for files in prints for own in files.values()):
         raise TypeError("the fingerprint of a file is no text")

@@ -24,6 +24,12 @@ def of_run(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def watched(runs: Path) -> list[str]:
+    """What profilers and monitors left in the runs' folders below `runs`, relative to their result set."""
+    found = (path for place in ("*/profile/*", "*/monitor/*") for path in runs.glob(place) if path.is_file())
+    return sorted(path.relative_to(runs.parent).as_posix() for path in found)
+
+
 def of_file(path: Path) -> str:
     """SHA-256 of what the file says: unpacked, and JSON without this machine's folders, as a kept copy has it.
 

@@ -104,16 +104,26 @@ def test_what_computes_a_chapter_s_values_is_its_own_cells_and_the_analysis(tree
         (tree / "hpc_utils" / room / "stats.py").write_text("def median(): ...\n")
     own, other = (analysis_digest(notebook, tree) for notebook in ("01_baseline", "02_ddp"))
     assert own != other, "a chapter that is not there has no cells"
-    for name in ("hpc_utils/train/loop.py", "hpc_utils/publish/page.j2", "README.md"):
+    left = ("hpc_utils/analyze/stats.py.orig", "hpc_utils/analyze/#stats.py#", "hpc_utils/publish/page/parts.py")
+    for name in ("hpc_utils/train/loop.py", "hpc_utils/publish/page.j2", "README.md", *left):
+        (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).write_text("changed")
     (tree / "notebooks/01_baseline.ipynb").write_text(json.dumps(NOTEBOOK).replace("One device.", "A device."))
     assert analysis_digest("01_baseline", tree) == own
     (tree / "notebooks/01_baseline.ipynb").write_text(json.dumps(NOTEBOOK).replace("train()", "train(2)"))
     assert analysis_digest("01_baseline", tree) != own and analysis_digest("02_ddp", tree) == other
-    for room in ("analyze", "records"):
+    for name in (
+        "collective.py",
+        "analyze/stats.py",
+        "analyze/nsys/read.py",
+        "records/stats.py",
+        "launch/prices.py",
+        "publish/tables.py",
+    ):
         before = analysis_digest("02_ddp", tree)
-        (tree / "hpc_utils" / room / "stats.py").write_text("def mean(): ...\n")
-        assert analysis_digest("02_ddp", tree) != before
+        (tree / "hpc_utils" / name).parent.mkdir(exist_ok=True)
+        (tree / "hpc_utils" / name).write_text("def mean(): ...\n")
+        assert analysis_digest("02_ddp", tree) != before, name
 
 
 def test_renaming_and_moving_code_between_files_changes_it(tree: Path) -> None:

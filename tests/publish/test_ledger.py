@@ -236,20 +236,38 @@ def test_a_chapter_about_the_set_rests_on_all_indices(handed: Path) -> None:
     path.write_text(own.write())
     ledger.executed(handed, path)
     assert freshness.faults(handed) == []
-    (handed / "studies/other.json").write_text('{"runs": []}')
-    assert [
-        line
-        for line in freshness.faults(handed)
-        if "03_scaling" in line and "does not know of studies/other.json" in line
-    ]
+    for name in ("studies/other.json", "probes/compute/a.json", "bench/loaders.csv"):
+        (handed / name).parent.mkdir(exist_ok=True, parents=True)
+        (handed / name).write_text('{"runs": []}')
+        (said,) = [line for line in freshness.faults(handed) if f"does not know of {name}" in line]
+        assert "values/03_scaling.json" in said, "a chapter about one study reads none of these"
+        (handed / name).unlink()
 
 
 def test_what_other_code_computed_is_doubted(handed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert freshness.computed_otherwise(handed) == []
     monkeypatch.setattr(provenance, "analysis_digest", lambda notebook: f"of {notebook}, edited")
     (said,) = freshness.computed_otherwise(handed)
-    assert PAGE in said and "`hpc chapter 06_paper_figures --results SET -p study=laptop`" in said
+    assert PAGE in said and f"`hpc chapter 06_paper_figures --results {handed} -p study=laptop`" in said
     assert freshness.faults(handed) == [], "a doubt: the values may be the same"
+
+
+def test_a_column_that_no_record_fills_is_found(handed: Path) -> None:
+    edit(handed / "csv/runs.csv", lambda text: text.replace(",throughput", ",throughput ", 1))
+    assert [line for line in freshness.faults(handed) if "has a column 'throughput '" in line]
+
+
+def test_a_page_that_tells_nothing_of_a_run_is_not_whole(handed: Path) -> None:
+    page = json.loads((handed / PAGE).read_text())
+    page["runs"][next(iter(page["runs"]))] = None
+    (handed / PAGE).write_text(json.dumps(page))
+    with pytest.raises(ledger.LedgerError, match="no table with a fingerprint"):
+        ledger.read(handed)
+
+
+def test_a_page_of_unknown_code_counts_as_not_committed(handed: Path) -> None:
+    edit(handed / PAGE, lambda text: text.replace('"dirty": false', '"dirty": null'))
+    assert [line for line in freshness.uncommitted(handed) if PAGE in line]
 
 
 def test_a_name_that_two_chapters_use_is_named(handed: Path) -> None:

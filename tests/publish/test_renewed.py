@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,27 @@ def test_names_that_would_go_leave_the_set_as_it_was(handed: Path, monkeypatch: 
     assert set(ledger.read(handed).values) == {"study.runs"}
     said = CliRunner().invoke(main, ["chapter", CHAPTER, "-p", "study=none"])
     assert said.exit_code == 2 and "no study 'none'" in said.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_ended_from_outside_it_leaves_the_set_as_it_was(
+    handed: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def execute(notebook: Path, output: Path, **parameters: object) -> Path:
+        (handed / "figures/laptop-efficiency.csv").write_text("half")
+        os.kill(os.getpid(), number)
+        raise AssertionError("the signal came to nobody")
+
+    monkeypatch.setattr(chapters, "execute", execute)
+    former = signal.getsignal(number)
+    done = CliRunner().invoke(main, ["chapter", CHAPTER, "--results", str(handed)])
+    assert done.exit_code == 130 and freshness.faults(handed) == [] and not list(handed.glob(".before-*"))
+    assert signal.getsignal(number) is former
+
+
+def test_a_chapter_about_one_study_is_not_executed_about_none(handed: Path) -> None:
+    done = CliRunner().invoke(main, ["chapter", CHAPTER, "--results", str(handed), "-p", "study="])
+    assert done.exit_code == 2 and "leave `study` out" in done.output and freshness.faults(handed) == []
 
 
 def test_a_set_is_joined_where_it_lies(handed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

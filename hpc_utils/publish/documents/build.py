@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import claims, fonts, outputs, project, source, typst
+from . import claims, fonts, outputs, project, source, typed, typst
 from .drawings import too_wide
 from .faults import DocumentError, Fault, Faults
 from .fill import fill
@@ -127,6 +127,9 @@ def _check_digests(
     filled: Filled, entry: DocumentEntry, name: str, here: str, workshop: Workshop, faults: Faults
 ) -> None:
     """Values of different measuring code may stand in one document only if it says why that does no harm."""
+    for one in typed.look_at(entry.mixed_digests, 0):
+        line = project.line_of(workshop.folder / "paper.toml", "mixed_digests")
+        faults.add(here, line, f"mixed_digests of {name}: {one.passage!r} {one.why}, and the colophon would print it")
     by: dict[str, list[str]] = defaultdict(list)
     for one in filled.used:
         for digest in one.told("digest"):

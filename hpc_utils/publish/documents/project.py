@@ -87,6 +87,6 @@ def read(path: Path) -> Project:
 
 def line_of(path: Path, key: str) -> int:
     """The line at which a key or table of the file starts; 0 if none does."""
-    pattern = re.compile(rf"\s*\[?(?:document\.)?{re.escape(key)}\]?\s*(?:=|$)")
+    pattern = re.compile(rf"\s*\[?(?:document\.)?{re.escape(key)}\]?\s*(?:=|#|$)")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((number for number, line in enumerate(lines, 1) if pattern.match(line)), 0)

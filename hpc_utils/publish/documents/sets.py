@@ -108,7 +108,7 @@ def read(alias: str, folder: Path) -> ResultSet:
     except ledger.LedgerError as error:
         return ResultSet(alias, folder, ledger.Handed(), [str(error)])
     return ResultSet(
-        alias, folder, handed, freshness.faults(folder, handed=handed), freshness.computed_otherwise(folder)
+        alias, folder, handed, freshness.faults(folder, handed=handed), freshness.computed_otherwise(folder, handed)
     )
 
 

@@ -200,7 +200,10 @@ def judged(path: Path, folders: Mapping[str, Path]) -> tuple[str, str]:
     of them."""
     from hpc_utils.analyze import claims
 
-    handed = {alias: ledger.read(folder).values for alias, folder in folders.items()}
+    try:
+        handed = {alias: ledger.read(folder).values for alias, folder in folders.items()}
+    except ledger.LedgerError as error:
+        return FAILS, str(error)
     values = {f"{alias}:{name}": value for alias, own in handed.items() for name, value in own.items()}
     alone = [name for own in handed.values() for name in own]
     values |= {name: value for own in handed.values() for name, value in own.items() if alone.count(name) == 1}

@@ -192,6 +192,12 @@ def test_claims_print_their_verdicts(paper: Paper) -> None:
     assert [line for line in heard if line.startswith("  does not hold: perfect: ")]
 
 
+def test_a_number_typed_into_mixed_digests_is_a_fault(paper: Paper) -> None:
+    settings = paper.folder / "paper.toml"
+    settings.write_text(settings.read_text().replace("Nothing is compared", "It is 72 % faster: nothing is compared"))
+    assert [one for one in paper.faults() if "mixed_digests of paper: '72 %' is typed by hand" in one]
+
+
 def test_what_other_analysis_computed_is_said_and_built(paper: Paper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "analysis_digest", lambda notebook: "edited since")
     heard: list[str] = []
