@@ -86,9 +86,10 @@ def remove(folder: Path) -> None:
 def delete(folder: Path) -> None:
     """Delete `folder`; ending processes may still write for a moment, so it is tried again until nothing is left.
 
-    Where every process of a flat cluster's head and nodes was killed, its jobs' slurmstepd live on: they write its logs.
+    Where every process of a flat cluster's head and nodes was killed, its jobs' slurmstepd live on: they write its logs. If
+    these were killed too, the jobs' scripts do.
     """
-    for pid in process.writers(folder) if folder.exists() else ():
+    for pid in (*process.writers(folder), *process.scripts(folder)) if folder.exists() else ():
         process.kill_descendants(pid)
         with contextlib.suppress(OSError):  # it is gone, or on its way
             os.kill(pid, signal.SIGKILL)

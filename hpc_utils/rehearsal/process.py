@@ -79,6 +79,17 @@ def writers(folder: Path) -> list[int]:
     return [pid for pid in found if pid != os.getpid()]
 
 
+def scripts(folder: Path) -> list[int]:
+    """Every batch script that a node whose spool lies in `folder` started."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")[:2]  # the shell, and its script
+            if any(word.startswith(f"{folder}/".encode()) and word.endswith(b"/slurm_script") for word in words):
+                found.append(int(process.name))
+    return found
+
+
 def _is_written(fdinfo: Path) -> bool:
     flags = next(line.split()[1] for line in fdinfo.read_text().splitlines() if line.startswith("flags:"))
     return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY

@@ -112,8 +112,11 @@ def test_a_half_dead_cluster_is_told_apart_and_cleared(name: str, flat: bool) ->
     assert left_of(cluster.folder) == []
 
 
+@pytest.mark.parametrize("stepd", ["spared", "killed"])
 @pytest.mark.parametrize("flat", FLAT)
-def test_a_cluster_starts_where_one_was_killed_process_by_process(name: str, flat: bool, tmp_path: Path) -> None:
+def test_a_cluster_starts_where_one_was_killed_process_by_process(
+    name: str, flat: bool, stepd: str, tmp_path: Path
+) -> None:
     """As a test run's is with its machine: the same process id, and so the same name, comes again."""
     cluster = rehearsal.up(name, nodes=1, flat=kinds(flat))
     marker = f"97{os.getpid()}"
@@ -121,7 +124,7 @@ def test_a_cluster_starts_where_one_was_killed_process_by_process(name: str, fla
     slurm(cluster, "sbatch", "--output=/dev/null", "--wrap", script, cwd=tmp_path)
     wait_for((tmp_path / "running").exists, "the job runs")
     keeper = folders.living_owner(cluster.folder)
-    doomed = [keeper.pid, *(one for one in process.descendants(keeper.pid) if not of_a_job(one))]
+    doomed = [keeper.pid, *(one for one in process.descendants(keeper.pid) if not of_a_job(one, stepd))]
     for one in doomed:
         with suppress(ProcessLookupError):  # the kernel was quicker
             os.kill(one, signal.SIGKILL)
@@ -133,13 +136,13 @@ def test_a_cluster_starts_where_one_was_killed_process_by_process(name: str, fla
     assert left_of(cluster.folder, marker) == []
 
 
-def of_a_job(pid: int) -> bool:
-    """What outlives its node's slurmd where that is killed alone."""
+def of_a_job(pid: int, stepd: str) -> bool:
+    """What outlives its node's slurmd where that is killed alone, or with its slurmstepd."""
     try:
         told = Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return False
-    return any(word in told for word in ("slurmstepd", "slurm_script", "sleep"))
+    return any(word in told for word in ("slurm_script", "sleep", *["slurmstepd"] * (stepd == "spared")))
 
 
 def test_a_daemon_that_cannot_start_says_why(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
