@@ -10,8 +10,8 @@ import atexit
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from signal import SIGTERM, SIGUSR1, Signals
+from collections.abc import Callable, Iterator, Sequence
+from signal import SIGHUP, SIGTERM, SIGUSR1, Signals
 
 HEEDED = (SIGUSR1, SIGTERM)  # the latter outranks the former: whoever cancels does not want it run again
 AGAIN = 75  # exit code: EX_TEMPFAIL of sysexits.h
@@ -63,14 +63,40 @@ def listen() -> Iterator[list[Signals]]:
         yield []
         return
     heard, _early[:] = list(_early), []
-    before = {number: signal.signal(number, lambda number, _: heard.append(Signals(number))) for number in HEEDED}
-    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
+    with _handled(HEEDED, lambda number, _: heard.append(Signals(number))):
+        mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
+        try:
+            yield heard
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextlib.contextmanager
+def interrupting() -> Iterator[None]:
+    """In the block SIGTERM and SIGHUP do what Ctrl-C does: raise KeyboardInterrupt, after which one can tidy up.
+
+    In a thread other than the main one nothing changes.
+    """
+
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt(Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with _handled((SIGTERM, SIGHUP), interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(numbers: Sequence[Signals], handler: Callable[[int, object], None]) -> Iterator[None]:
+    """`handler` handles these in the block; what did before does again after it."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
-        yield heard
+        yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number, former in before.items():
+            signal.signal(number, signal.SIG_DFL if former is None else former)
 
 
 def remember() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 # What running the code leaves beside it (byte code, Slurm's output files, the environment that `hpc cluster use` wrote)
 # does not change what it measures.
+LEFTOVERS = (".pyc", ".pyo", ".out", ".err", ".log", "~", "environment.sh")
 # The code between a record and a value or figure: analysis, what it rests on, plans and prices, and drawing.
 READING = ("", "analyze/**/", "records/**/", "launch/", "publish/")
-LEFTOVERS = (".pyc", ".pyo", ".out", ".err", ".log", "~", "environment.sh")
 
 
 def measuring_digest(extra_files: Iterable[Path] = (), root: Path | None = None) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hpc_utils import paths, provenance, records
+from hpc_utils import paths, provenance, records, signals
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
 from hpc_utils.records.portable import portable
@@ -90,7 +88,7 @@ def _kept_if_it_fails(results: Path) -> Iterator[None]:
             if (results / name).is_dir():
                 shutil.copytree(results / name, Path(aside, name))
         try:
-            with _signals_raise():
+            with signals.interrupting():
                 yield
         except BaseException:
             for name in WRITTEN:
@@ -98,24 +96,6 @@ def _kept_if_it_fails(results: Path) -> Iterator[None]:
                 if Path(aside, name).is_dir():
                     Path(aside, name).rename(results / name)
             raise
-
-
-@contextlib.contextmanager
-def _signals_raise() -> Iterator[None]:
-    """In the block TERM and HUP end it as Ctrl-C does: by an exception, after which one can tidy up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only that one may say what signals do
-        return
-
-    def end(number: int, frame: object) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    former = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
 
 
 def conclude(study_name: str, output: Path | None = None) -> Path:

@@ -36,13 +36,9 @@ def faults_of(results: Path, stem: str) -> list[str]:
 
 def uncommitted(results: Path) -> list[str]:
     """The pages that were written by code which no commit holds; nobody could compute their values again."""
-    try:
-        pages = ledger.read(Path(results)).pages
-    except ledger.LedgerError:  # `faults` says so
-        return []
     return [
         f"values/{stem}.json was written by code that was not committed: commit, then {remedy(results, page)}"
-        for stem, page in pages.items()
+        for stem, page in _pages(results).items()
         if page.get("dirty") is not False
     ]
 
@@ -52,16 +48,20 @@ def computed_otherwise(results: Path, handed: ledger.Handed | None = None) -> li
 
     Their values may still be the same; only executing the chapter anew can tell.
     """
-    try:
-        pages = (ledger.read(Path(results)) if handed is None else handed).pages
-    except ledger.LedgerError:  # `faults` says so
-        return []
     return [
         f"values/{stem}.json was computed by other code than is here now (analyze/, records/ or the chapter changed): "
         f"{remedy(results, page)}"
-        for stem, page in pages.items()
+        for stem, page in _pages(results, handed).items()
         if page.get("analysis") != provenance.analysis_digest(page["notebook"])[: ledger.SHORT]
     ]
+
+
+def _pages(results: Path, handed: ledger.Handed | None = None) -> dict[str, dict[str, Any]]:
+    """The pages of the set; none if one cannot be read, which `faults` says."""
+    try:
+        return (ledger.read(Path(results)) if handed is None else handed).pages
+    except ledger.LedgerError:
+        return {}
 
 
 def _twice(handed: ledger.Handed) -> Iterator[str]:

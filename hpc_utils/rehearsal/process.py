@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -69,23 +70,32 @@ def kill_descendants(pid: int) -> None:
 
 def writers(folder: Path) -> list[int]:
     """Every process that this one may look into and that has a file of `folder` open for writing; without itself."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            for opened in (process / "fd").iterdir():
-                if os.readlink(opened).startswith(f"{folder}/") and _is_written(process / "fdinfo" / opened.name):
-                    found.append(int(process.name))
-                    break
-    return [pid for pid in found if pid != os.getpid()]
+
+    def writes(process: Path) -> bool:
+        return any(
+            os.readlink(opened).startswith(f"{folder}/") and _is_written(process / "fdinfo" / opened.name)
+            for opened in (process / "fd").iterdir()
+        )
+
+    return [pid for pid in _those(writes) if pid != os.getpid()]
 
 
 def scripts(folder: Path) -> list[int]:
     """Every batch script that a node whose spool lies in `folder` started."""
+
+    def is_script(process: Path) -> bool:
+        words = (process / "cmdline").read_bytes().split(b"\0")[:2]  # the shell, and its script
+        return any(word.startswith(f"{folder}/".encode()) and word.endswith(b"/slurm_script") for word in words)
+
+    return _those(is_script)
+
+
+def _those(are: Callable[[Path], bool]) -> list[int]:
+    """Every process, as its folder in /proc, that is such; what ends or hides meanwhile is none."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            words = (process / "cmdline").read_bytes().split(b"\0")[:2]  # the shell, and its script
-            if any(word.startswith(f"{folder}/".encode()) and word.endswith(b"/slurm_script") for word in words):
+            if are(process):
                 found.append(int(process.name))
     return found
 
