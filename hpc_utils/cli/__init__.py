@@ -13,6 +13,8 @@ import click
 
 from hpc_utils import signals
 
+from . import disk
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 # {section: {command: (its file, the line that `hpc --help` says about it without reading that file)}}
@@ -85,10 +87,13 @@ class Rooms(click.Group):
             context.exit(130)
         except Exception as error:
             code = 1 if type(error).__name__ == "PapermillExecutionError" else getattr(error, "exit_code", None)
+            told = str(error)
+            if code is None and isinstance(error, OSError) and (mendable := disk.said(error)):
+                code, told = 1, mendable
             if code is None:
                 raise
             click.secho(f"{getattr(error, 'label', 'error')}: ", fg="red", bold=True, nl=False, err=True)
-            click.echo(str(error), err=True)
+            click.echo(told, err=True)
             context.exit(code)
 
 

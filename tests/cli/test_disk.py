@@ -1,0 +1,55 @@
+"""What the file system refuses is told with the file and what to do; only errors of ours have a traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hpc_utils import cli
+
+
+def _failing(error: OSError) -> click.Group:
+    @click.group(cls=cli.Rooms)
+    def group() -> None:
+        pass
+
+    group.get_command = lambda context, name: click.Command(name, callback=lambda: (_ for _ in ()).throw(error))
+    return group
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EACCES, "choose another place"),
+        (errno.EROFS, "choose another place"),
+        (errno.ENOSPC, "make room there"),
+        (errno.EDQUOT, "make room there"),
+        (errno.EISDIR, "remove it or rename it"),
+    ],
+)
+def test_file_reason_and_remedy_are_said(number: int, advice: str) -> None:
+    done = CliRunner().invoke(_failing(OSError(number, os.strerror(number), "/some/where")), ["any"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"error: /some/where: {os.strerror(number)}: ") and advice in done.stderr
+
+
+def test_without_a_file_the_reason_stands_alone() -> None:
+    done = CliRunner().invoke(_failing(OSError(errno.ENOSPC, "No space left on device")), ["any"])
+    assert done.stderr.startswith("error: No space left on device: make room")
+
+
+def test_a_file_that_we_lost_keeps_its_traceback() -> None:
+    done = CliRunner().invoke(_failing(FileNotFoundError(errno.ENOENT, "No such file", "lost")), ["any"])
+    assert isinstance(done.exception, FileNotFoundError)
+
+
+def test_an_output_below_a_file_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here is a file")
+    words = ["export", "laptop-efficiency", "--results", "epyc-2core", "--output", str(tmp_path / "file/figures")]
+    done = CliRunner().invoke(cli.main, words)
+    assert done.exit_code == 1 and f"error: {tmp_path / 'file'}" in done.stderr
