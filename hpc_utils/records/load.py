@@ -92,7 +92,7 @@ def read_study(name: str, results: Path | None = None) -> dict[str, Any]:
     """
     path = study_index(name, results)
     index = read_json(path)
-    if index is None:
+    if index is None and not path.is_file():
         raise UnknownStudy(f"no study {name!r} in {path.parent}: `hpc study run {name}` makes it")
     runs = index.get("runs") if isinstance(index, dict) else None
     if not isinstance(runs, list) or not all(isinstance(run, dict) and "run_id" in run for run in runs):

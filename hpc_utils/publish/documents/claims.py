@@ -37,6 +37,8 @@ def said(
     try:
         known = claims.read(path)
         _check_wording(known, here, faults)
+        if not found.readable:
+            return dict.fromkeys(known, ""), {}
         judged = claims.judge(known, found.named(), lambda value: amounts.text(value, "interval"))
     except claims.ClaimError as error:
         for line in str(error).splitlines():

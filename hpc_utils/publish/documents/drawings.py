@@ -10,7 +10,7 @@ from typing import Any
 
 from hpc_utils import strict
 
-from .sets import Found, Sets, UnknownName
+from .sets import Found, Sets, UnknownName, UnreadableSet
 from .tree import Node, pairs, plain, words
 
 ATTRIBUTES = {"figure": ("wide", "width"), "table": ("wide", "columns", "rows"), "own": ("wide", "width", "source")}
@@ -64,6 +64,8 @@ def drawn(image: Node, sets: Sets, folder: Path, fault: Callable[[int, str], Non
             _table(drawing, sets.table(_unquoted(name)), sets, said, line, fault)
         else:
             fault(line, f"{kind}:{name}: write figure:NAME or table:NAME; `hpc paper --values` lists them")
+    except UnreadableSet:
+        pass  # the set's own fault is told
     except UnknownName as error:
         fault(line, str(error))
     return drawing

@@ -14,7 +14,7 @@ from .drawings import TYPED, Drawing, check, drawn, table
 from .faults import Faults
 from .filled import Around, Filled
 from .marks import MARK, Mark, number, restore
-from .sets import UnknownName
+from .sets import UnknownName, UnreadableSet
 from .sets import source as together
 from .source import Part, Source, parse
 from .tree import Node, para, plain, replaced, walk, words
@@ -244,6 +244,8 @@ class _Filler:
                 return self._known_claim(name.removeprefix("claim:"))
             found = self.around.sets.value(name)
             text = amounts.text(found.what, form or "value")
+        except UnreadableSet:
+            return []
         except (UnknownName, amounts.AmountError) as error:
             self.fault(mark.line, str(error))
             return []

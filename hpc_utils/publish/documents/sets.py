@@ -24,6 +24,10 @@ class UnknownName(LookupError):
     """No such name, or it stands for several things; the message says which are near."""
 
 
+class UnreadableSet(LookupError):
+    """The name may be one of a set that cannot be read, which is a fault by itself: of the name nothing is known."""
+
+
 @dataclass(frozen=True)
 class Found:
     """Something handed on, with the set it comes from. `what` is a `Value`, or a `ledger.Drawn`."""
@@ -84,6 +88,7 @@ class ResultSet:
     handed: ledger.Handed
     faults: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    readable: bool = True
     _records: Any = None
 
     def records(self) -> Any:
@@ -100,13 +105,12 @@ def read(alias: str, folder: Path) -> ResultSet:
     from hpc_utils.publish import freshness
 
     if not folder.is_dir():
-        return ResultSet(
-            alias, folder, ledger.Handed(), [f"there is no folder {folder.name}: correct [sets] in paper.toml"]
-        )
+        missing = f"there is no folder {folder.name}: correct [sets] in paper.toml"
+        return ResultSet(alias, folder, ledger.Handed(), [missing], readable=False)
     try:
         handed = ledger.read(folder)
     except ledger.LedgerError as error:
-        return ResultSet(alias, folder, ledger.Handed(), [str(error)])
+        return ResultSet(alias, folder, ledger.Handed(), [str(error)], readable=False)
     return ResultSet(
         alias, folder, handed, freshness.faults(folder, handed=handed), freshness.computed_otherwise(folder, handed)
     )
@@ -117,6 +121,11 @@ class Sets:
 
     def __init__(self, sets: Iterable[ResultSet]) -> None:
         self.by_alias = {one.alias: one for one in sets}
+
+    @property
+    def readable(self) -> bool:
+        """Whether all of them could be read."""
+        return all(one.readable for one in self.by_alias.values())
 
     def value(self, name: str) -> Found:
         """The value called `name` or `alias:name`."""
@@ -148,6 +157,8 @@ class Sets:
         having = [one for one in where if own in getattr(self.by_alias[one].handed, kind)]
         if len(having) == 1:
             return self._found(having[0], kind, own)
+        if not having and not all(self.by_alias[one].readable for one in where):
+            raise UnreadableSet(name)
         if having:
             choices = " or ".join(f"{one}:{own}" for one in having)
             raise UnknownName(f"{word} {own} stands in several sets: write {choices}")

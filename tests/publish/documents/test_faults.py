@@ -108,6 +108,24 @@ def test_a_set_that_hands_on_nothing_is_mentioned(paper: Paper) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (shutil.rmtree, "there is no folder rehearsal"),
+        (lambda folder: next(folder.glob("values/*.json")).write_text("{"), "cannot be read (JSONDecodeError"),
+    ],
+    ids=["gone", "damaged"],
+)
+def test_a_set_that_cannot_be_read_is_one_fault_and_no_value_is_called_unknown(paper: Paper, harm, said: str) -> None:
+    paper.say("{{rehearsal:strong.efficiency.2}}, and {{no.such}} may be one of it.")
+    paper.say("![A caption.](figure:nowhere)")
+    line = paper.say("{{laptop:no.such}} is none of the set that can be read.")
+    harm(paper.root / "sets/rehearsal")
+    own, of_set = paper.faults()
+    assert of_set.startswith("paper/paper.toml:") and said in of_set
+    assert own.startswith(f"paper/paper.md:{line}: no value laptop:no.such")
+
+
 def test_files_that_cannot_be_read_are_faults(paper: Paper) -> None:
     paper.put(
         TOML.replace('template = "paper"', 'template = "paper"\nbibliography = ["references.bib", "no.bib"]'),
