@@ -195,7 +195,11 @@ def facts(found: records.Records, own: set[str] | None = None) -> dict[str, str]
     if runs.empty:
         return {"runs": "none is complete"}
     commits = sorted(
-        {f"{c[:10]}{' (modified)' if d else ''}" for c, d in zip(runs.commit, runs.dirty, strict=True) if c}
+        {
+            f"{c[: ledger.SHORT]}{' (modified)' if d else ''}"
+            for c, d in zip(runs.commit, runs.dirty, strict=True)
+            if c
+        }
     )
     return {
         "device": ", ".join(sorted(set(runs.device_name.dropna()))),

@@ -34,13 +34,17 @@ def faults_of(results: Path, stem: str) -> list[str]:
     return list(_page(results, stem, ledger.read(results).pages[stem], records.load(results)))
 
 
-def uncommitted(results: Path) -> list[str]:
-    """The pages that were written by code which no commit holds; nobody could compute their values again."""
-    return [
-        f"values/{stem}.json was written by code that was not committed: commit, then {remedy(results, page)}"
-        for stem, page in _pages(results).items()
-        if page.get("dirty") is not False
-    ]
+def untraceable(results: Path) -> list[str]:
+    """The pages that code wrote which no commit holds, or that do not say what the notebook that wrote them was."""
+    found = []
+    for stem, page in _pages(results).items():
+        if page.get("dirty") is not False:
+            found.append(
+                f"values/{stem}.json was written by code that was not committed: commit, then {remedy(results, page)}"
+            )
+        elif not page.get(ledger.EXECUTED):
+            found.append(f"values/{stem}.json holds no digest of the notebook that wrote it: {remedy(results, page)}")
+    return found
 
 
 def computed_otherwise(results: Path, handed: ledger.Handed | None = None) -> list[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCHEMA = 1
-SHORT = 12  # digits of a fingerprint where people read it
+SHORT = 12  # digits of a fingerprint, a digest or a commit where people read it
 # Evidence that lies outside the set: somebody else's profile, which need not be at hand later; a file of this project.
 PROFILE, PROJECT = "profile:", "project:"
 EXECUTED = "executed_sha256"  # of the notebook, which quotes the seal and so cannot be under it

@@ -16,6 +16,7 @@ from hpc_utils import paths, provenance, records
 from hpc_utils.analyze.value import Value
 from hpc_utils.publish import style
 from hpc_utils.publish.ledger import Ledger
+from hpc_utils.publish.ledger import executed as note_execution
 
 
 @pytest.fixture
@@ -81,4 +82,5 @@ def hand_on(result_set: Path) -> Path:
         patch.setattr(provenance, "dirty", lambda: False)  # whatever the tree is that these tests are of
         told = ledger.write()
     executed.write_text(json.dumps({"cells": [], "metadata": {"told": told}, "nbformat": 4, "nbformat_minor": 5}))
+    note_execution(result_set, executed)
     return result_set

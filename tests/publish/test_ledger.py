@@ -267,7 +267,16 @@ def test_a_page_that_tells_nothing_of_a_run_is_not_whole(handed: Path) -> None:
 
 def test_a_page_of_unknown_code_counts_as_not_committed(handed: Path) -> None:
     edit(handed / PAGE, lambda text: text.replace('"dirty": false', '"dirty": null'))
-    assert [line for line in freshness.uncommitted(handed) if PAGE in line]
+    assert [
+        line for line in freshness.untraceable(handed) if f"{PAGE} was written by code that was not committed" in line
+    ]
+
+
+def test_a_page_that_does_not_hold_its_notebook_s_digest_is_not_traceable(handed: Path) -> None:
+    assert freshness.untraceable(handed) == []
+    edit(handed / PAGE, lambda text: json.dumps({**json.loads(text), ledger.EXECUTED: None}))
+    (said,) = freshness.untraceable(handed)
+    assert said.startswith(f"{PAGE} holds no digest of the notebook")
 
 
 def test_a_name_that_two_chapters_use_is_named(handed: Path) -> None:

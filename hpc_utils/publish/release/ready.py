@@ -113,7 +113,7 @@ class Look:
 
     def fresh(self) -> Iterator[str]:
         for folder in sets(self.files):
-            for ask in (freshness.faults, freshness.uncommitted, freshness.computed_otherwise):
+            for ask in (freshness.faults, freshness.untraceable, freshness.computed_otherwise):
                 yield from (f"{folder}: {fault}" for fault in ask(self.root / folder))
 
     def texts(self) -> list[str]:
@@ -129,8 +129,11 @@ class Look:
         except (OSError, ValueError, KeyError, TypeError):
             return UNKNOWN, f"{PASSED} is not there: `.ci/run` writes it when all tests passed"
         if passed != self.commit:
-            return UNKNOWN, f"all tests passed at {passed[:10]}, not yet at {self.commit[:10]}: run `.ci/run`"
-        return HOLDS, f"all, at {passed[:10]}"
+            return (
+                UNKNOWN,
+                f"all tests passed at {passed[: ledger.SHORT]}, not yet at {self.commit[: ledger.SHORT]}: run `.ci/run`",
+            )
+        return HOLDS, f"all, at {passed[: ledger.SHORT]}"
 
     def commands(self) -> Iterator[str]:
         tests = [

@@ -155,6 +155,7 @@ def test_values_of_code_that_was_not_committed_are_named(project: Path) -> None:
         (page).write_text(json.dumps(told | {"fingerprint": ledger.seal(told)}))
         execution = page.parents[1] / told["executed"]
         execution.write_text(ledger.seal(told))
+        ledger.executed(page.parents[1], execution)
         commit(project)
         fresh = {item.name: item for item in ready.items(project)}["values are fresh"]
         assert fresh.state == (FAILS if dirty else HOLDS), fresh.why

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rocrate.rocrate import ROCrate
 
+from hpc_utils.publish import ledger
 from hpc_utils.publish.release import ReleaseRefused, checksums, pdfs, release
 
 from .conftest import SET, build, commit, git, pdf
@@ -121,8 +122,11 @@ def test_a_text_of_an_older_source_is_refused(project: Path, tmp_path: Path) -> 
     (project / "paper/paper.md").write_text("# Another paper\n")
     before = commit(project)
     told = refusal(project, tmp_path)
-    assert f"paper was built at commit {git(project, 'rev-parse', 'HEAD~1')[:10]}, and says so: `make paper`" in told
-    assert f"anew at {before[:10]}" in told
+    assert (
+        f"paper was built at commit {git(project, 'rev-parse', 'HEAD~1')[: ledger.SHORT]}, and says so: `make paper`"
+        in told
+    )
+    assert f"anew at {before[: ledger.SHORT]}" in told
     assert "paper was built from another paper/paper.md than this commit's: `make paper`" in refusal(
         project, tmp_path
     )
