@@ -17,6 +17,7 @@ FORMS = ("value", "interval", "low", "high", "repeats", "bare", "cell")
 SIGNIFICANT = 3  # digits of a value without interval
 TINY, POWER_DIGITS = 1e-3, 2  # what is smaller in its unit gets a power of ten, and so many digits
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+NEGLIGIBLE = 1e-3  # a share below it is printed as that, if no interval says how sure it is
 CERTAIN = 2  # digits of an interval's half width: more would be noise
 
 
@@ -88,7 +89,7 @@ def text(value: Value, form: str = "value") -> str:
     "cell" is the number with its interval alone, for a table whose heading says the rest.
 
     Digits follow the interval: two significant digits of its half width. A value without one has three, and one that
-    rests on a single run says so in the interval form.
+    rests on a single run says so in the interval form. A share without one below 0.1 % is `< 0.1 %`.
 
     Raises:
         AmountError: no such form, or an end of an interval that the value does not have.
@@ -112,6 +113,8 @@ def text(value: Value, form: str = "value") -> str:
             raise AmountError(f"{value.name}|{form}: it has no interval; use {{{{{value.name}|interval}}}}")
         return _joined(_grouped((value.low if form == "low" else value.high) / divisor, places), symbol)
     number = _grouped(value.value / divisor, places)
+    if value.unit == "share" and not known and 0 < value.value < NEGLIGIBLE:
+        number, times, symbol = f"< {_grouped(NEGLIGIBLE / 0.01, 1)}", "", "%"
     if form == "bare":
         return number + times
     written = _joined(number, symbol)

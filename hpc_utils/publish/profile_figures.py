@@ -103,7 +103,7 @@ def overlap(frame: pd.DataFrame) -> Figure:
     known = frame[frame.communication_ns.notna()]
     split = "wire_ns" in known and known.wire_ns.notna().any()
     figure, panels = plt.subplots(
-        1, 1 + split, figsize=(style.PAGE, 0.9 + 0.25 * len(known)), sharey=True, squeeze=False
+        1, 1 + split, figsize=(style.PAGE, 0.9 + 0.25 * len(known)), sharex=True, sharey=True, squeeze=False
     )
     ranks = np.arange(len(known))
     blue, (orange, hatch) = PARTS["compute"][0], PARTS["communication, exposed"]

@@ -103,7 +103,7 @@ def waterfall(gains: pd.DataFrame, best: ladder.Best) -> Figure:
     _beside(axes, f"×{whole.value:.2f}, fastest", _end(shown.together, max(whole.value, 1), whole.high), foot)
     _rows(axes, ["plain loop", *gains.step, best.name])
     _factors(axes, shown, ["together"], beyond=1.75)
-    axes.set_xlabel(f"throughput over the plain loop's\n{_pairs(gains)}")
+    axes.set_xlabel(f"throughput over the plain loop's\n({_pairs(gains)})")
     looks = [
         Patch(facecolor=TOLD[one][0], hatch=TOLD[one][1], edgecolor="white", label=one) for one in TOLD if one in seen
     ]
@@ -127,7 +127,7 @@ def alone_and_after(gains: pd.DataFrame) -> Figure:
     _rows(axes, gains.step)
     axes.set_ylim(len(gains) - 0.5, -0.5)
     _factors(axes, gains, list(looks))
-    axes.set_xlabel(f"throughput with it over without\n{_pairs(gains)}")
+    axes.set_xlabel(f"throughput with it over without\n({_pairs(gains)})")
     figure.legend(loc="outside upper center", ncols=2, handletextpad=0.3, columnspacing=1)
     return figure
 
@@ -161,7 +161,7 @@ def costs(gains: pd.DataFrame) -> Figure:
         own.marginal, own.index, xerr=labels.bars(own, "marginal", "marginal_low", "marginal_high"), **looks
     )
     _factors(speed, own, ["marginal"])
-    speed.set_xlabel(f"throughput with it over without\n{_pairs(own)}")
+    speed.set_xlabel(f"throughput with it over without\n({_pairs(own)})")
     for axes, values, form, label in (
         (memory, own.memory - 1, "{:+.1%}", "cost: peak memory"),
         (start, own.warmup, "{:+.2f} s", "cost: seconds before the clock"),
