@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import errno
 
-_FORBIDDEN = "it may not be read or written by you: choose another place, or mend its permissions"
+_FORBIDDEN = (
+    "it, or the folder it lies in, may not be read or written by you: choose another place, or mend its permissions"
+)
 _FULL = "make room there (`df -h`, `quota -s`), and give the command again"
-_OTHER = "remove it or rename it, or choose another place"
+_TAKEN = "remove it or rename it, or choose another place"
 REMEDIES = {
     errno.EACCES: _FORBIDDEN,
     errno.EPERM: _FORBIDDEN,
     errno.EROFS: _FORBIDDEN,
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
-    errno.EEXIST: _OTHER,
-    errno.ENOTDIR: _OTHER,
-    errno.EISDIR: _OTHER,
+    errno.EEXIST: _TAKEN,
+    errno.EISDIR: _TAKEN,
+    errno.ENOTDIR: "something above it is a file: remove or rename that, or choose another place",
 }
 
 
 def said(error: OSError) -> str | None:
     """What happened to which file, and what to do; None for errors that are no user's fault (a file that we lost)."""
-    if error.errno not in REMEDIES:
+    remedy = REMEDIES.get(error.errno)
+    file = error.filename if error.filename2 is None else error.filename2  # of a copy, where it was to go
+    if remedy is None or (
+        file is None and remedy is not _FULL
+    ):  # without a file it may be about a process or a socket
         return None
-    where = f"{error.filename}: " if error.filename is not None else ""
-    return f"{where}{error.strerror}: {REMEDIES[error.errno]}"
+    return f"{'' if file is None else f'{file}: '}{error.strerror}: {remedy}"

@@ -114,7 +114,7 @@ def text(value: Value, form: str = "value") -> str:
         return _joined(_grouped((value.low if form == "low" else value.high) / divisor, places), symbol)
     number = _grouped(value.value / divisor, places)
     if value.unit == "share" and not known and 0 < value.value < NEGLIGIBLE:
-        number, times, symbol = f"< {_grouped(NEGLIGIBLE / 0.01, 1)}", "", "%"
+        number, times, symbol = f"<{FIXED}{_grouped(NEGLIGIBLE / 0.01, 1)}", "", "%"
     if form == "bare":
         return number + times
     written = _joined(number, symbol)

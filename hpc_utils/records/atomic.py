@@ -11,18 +11,25 @@ from typing import IO, Any
 
 
 def write(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
-    """Let `fill(file)` write beside `path`, then rename over it; on any error `path` stays as it was."""
+    """Let `fill(file)` write beside `path`, then rename over it; on any error `path` stays as it was.
+
+    Errors of the file system name `path`, not what stands in for it meanwhile.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    beside, temporary = f".{path.name}.", None
     try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=beside)
         with os.fdopen(handle, "wb") as file:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+    except BaseException as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and Path(str(error.filename or beside)).name.startswith(beside):
+            error.filename, error.filename2 = str(path), None
         raise
 
 

@@ -30,12 +30,23 @@ def _failing(error: OSError) -> click.Group:
         (errno.ENOSPC, "make room there"),
         (errno.EDQUOT, "make room there"),
         (errno.EISDIR, "remove it or rename it"),
+        (errno.ENOTDIR, "something above it is a file"),
     ],
 )
 def test_file_reason_and_remedy_are_said(number: int, advice: str) -> None:
     done = CliRunner().invoke(_failing(OSError(number, os.strerror(number), "/some/where")), ["any"])
     assert done.exit_code == 1
     assert done.stderr.startswith(f"error: /some/where: {os.strerror(number)}: ") and advice in done.stderr
+
+
+def test_of_a_copy_the_target_is_named() -> None:
+    done = CliRunner().invoke(_failing(OSError(errno.EACCES, "Permission denied", "/from", None, "/to")), ["any"])
+    assert done.stderr.startswith("error: /to: Permission denied")
+
+
+def test_what_names_no_file_may_be_about_a_process() -> None:
+    done = CliRunner().invoke(_failing(PermissionError(errno.EPERM, "Operation not permitted")), ["any"])
+    assert isinstance(done.exception, PermissionError)
 
 
 def test_without_a_file_the_reason_stands_alone() -> None:
@@ -52,4 +63,5 @@ def test_an_output_below_a_file_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here is a file")
     words = ["export", "laptop-efficiency", "--results", "epyc-2core", "--output", str(tmp_path / "file/figures")]
     done = CliRunner().invoke(cli.main, words)
-    assert done.exit_code == 1 and f"error: {tmp_path / 'file'}" in done.stderr
+    assert done.exit_code == 1 and f"error: {tmp_path / 'file/figures'}" in done.stderr
+    assert "something above it is a file" in done.stderr

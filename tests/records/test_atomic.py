@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -20,6 +21,30 @@ def test_an_error_midway_leaves_the_old_file_and_nothing_beside_it(tmp_path: Pat
         atomic.write(path, fill)
     assert path.read_text() == "old\n"
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path: Path, number: int) -> None:
+    def fill(file) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(OSError) as caught:
+        atomic.write(tmp_path / "run.json", fill)
+    assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "run.json"))
+
+
+def test_a_folder_in_its_place_is_named_and_not_the_temporary(tmp_path: Path) -> None:
+    (tmp_path / "run.json").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        atomic.write_text(tmp_path / "run.json", "{}")
+    assert (caught.value.filename, caught.value.filename2) == (str(tmp_path / "run.json"), None)
+    assert list(tmp_path.iterdir()) == [tmp_path / "run.json"]
+
+
+def test_an_error_about_another_file_keeps_its_name(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        atomic.write(tmp_path / "copy", lambda file: file.write((tmp_path / "none").read_bytes()))
+    assert caught.value.filename == str(tmp_path / "none")
 
 
 def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:

@@ -117,9 +117,12 @@ def test_a_set_that_hands_on_nothing_is_mentioned(paper: Paper) -> None:
     ids=["gone", "damaged"],
 )
 def test_a_set_that_cannot_be_read_is_one_fault_and_no_value_is_called_unknown(paper: Paper, harm, said: str) -> None:
-    paper.say("{{rehearsal:strong.efficiency.2}}, and {{no.such}} may be one of it.")
-    paper.say("![A caption.](figure:nowhere)")
-    line = paper.say("{{laptop:no.such}} is none of the set that can be read.")
+    test = '{ value = "rehearsal:strong.efficiency.2", at_least = 0.5 }'
+    paper.put(f'[two]\nsentence = "It is at least {{at_least}}"\ntests = [{test}]\n', "claims.toml")
+    line = paper.say(
+        "{{laptop:no.such}} is none of the set that can be read.\n\n{{rehearsal:strong.efficiency.2}} is one of the other, "
+        "and {{no.such}} may be.\n\n![A caption.](figure:nowhere)\n\n{{claim:two}}."
+    )
     harm(paper.root / "sets/rehearsal")
     own, of_set = paper.faults()
     assert of_set.startswith("paper/paper.toml:") and said in of_set
