@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths
-from hpc_utils.publish import style, workplan
+from hpc_utils.publish import workplan
 from hpc_utils.publish.workplan import PlanError
 
 PLAN = """
@@ -69,8 +69,8 @@ def test_a_wrong_plan_is_refused_with_file_and_place(tmp_path: Path, old: str, n
     assert str(tmp_path / "plan.toml") in str(refused.value) and said in str(refused.value)
 
 
+@pytest.mark.usefixtures("styled")
 def test_the_chart_has_a_bar_a_package_and_a_mark_a_milestone(tmp_path: Path) -> None:
-    style.apply()
     plan = read(tmp_path, PLAN)
     ax = workplan.gantt(plan).axes[0]
     bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches]
