@@ -107,9 +107,11 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
     everything = records.collect()
     for name, why in everything.refused.items():
         print(f"refused {name}: {why}", file=sys.stderr)
-    write_system(everything, paths.results())
-    complete = set(everything.runs.run_id)
+    complete, folders = set(everything.runs.run_id), _run_folders()
     chapters = [path for chapter in study["chapters"] if (path := _executed(chapter, study, complete))]
+    if _run_folders() != folders:  # 00_start_here makes a run
+        everything = records.collect()
+    write_system(everything, paths.results())
     page = _report(chapters, paths.results(), [study], study_name, output)
     print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")
     return page
@@ -160,6 +162,10 @@ def _report(
         facts=facts(evidence.found, own),
         evidence=evidence,
     )
+
+
+def _run_folders() -> set[str]:
+    return {path.name for path in paths.runs().glob("*")}
 
 
 def write_system(found: records.Records, results: Path) -> None:
