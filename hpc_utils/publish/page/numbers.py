@@ -8,12 +8,11 @@ from pathlib import Path
 
 from hpc_utils.analyze.value import Value
 from hpc_utils.publish import amounts
-from hpc_utils.publish.ledger import Drawn, Handed
+from hpc_utils.publish.ledger import SHORT, Drawn, Handed
 
 from .runs import link
 
 FEW = 3  # so many runs are named where they are behind something; of more there is the way to the table of runs
-COMMIT = 10  # digits of a commit where people read it
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def origins(handed: Handed, results: Path, page: Path, chapters: Mapping[Path, s
             chapters.get(executed.resolve(), ""),
             link(executed, page) if executed.is_file() else "",
             link(results / "values" / f"{stem}.json", page),
-            f"{commit[:COMMIT]}{' (modified)' if commit and told.get('dirty') else ''}" or "not known",
+            f"{commit[:SHORT]}{' (modified)' if commit and told.get('dirty') else ''}" or "not known",
         )
     return found
 
