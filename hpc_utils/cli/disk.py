@@ -25,8 +25,7 @@ def said(error: OSError) -> str | None:
     """What happened to which file, and what to do; None for errors that are no user's fault (a file that we lost)."""
     remedy = REMEDIES.get(error.errno)
     file = error.filename if error.filename2 is None else error.filename2  # of a copy, where it was to go
-    if remedy is None or (
-        file is None and remedy is not _FULL
-    ):  # without a file it may be about a process or a socket
+    if file is None and remedy is not _FULL:  # it may be about a process or a socket
         return None
-    return f"{'' if file is None else f'{file}: '}{error.strerror}: {remedy}"
+    where = "" if file is None else f"{file}: "
+    return remedy and f"{where}{error.strerror}: {remedy}"

@@ -18,7 +18,7 @@ from typing import Any
 
 from .ask import attempt
 from .cpu import core_groups, emulates_bf16
-from .difference import differences
+from .difference import SHORT, differences
 from .digest import analysis_digest, measuring_digest
 from .git import commit, dirty
 from .machine import hardware, hardware_id, link_gbit_in, links_in, machine_in
@@ -27,6 +27,7 @@ from .software import environment, host, versions
 from .system import system_markdown, write_system
 
 __all__ = [
+    "SHORT",
     "ProvenanceError",
     "analysis_digest",
     "collect",

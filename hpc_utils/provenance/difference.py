@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-SHORT = 12  # digits of a digest or a commit, as people quote them
+SHORT = 12  # digits of a digest, a fingerprint or a commit, as people quote them
 ABSENT = "none"
 MACHINE = {
     "model": "processor", "sockets": "sockets", "cores": "physical cores", "usable": "usable CPUs",

@@ -107,12 +107,11 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
     everything = records.collect()
     for name, why in everything.refused.items():
         print(f"refused {name}: {why}", file=sys.stderr)
-    complete, folders = set(everything.runs.run_id), _run_folders()
+    complete = set(everything.runs.run_id)
     chapters = [path for chapter in study["chapters"] if (path := _executed(chapter, study, complete))]
-    if _run_folders() != folders:  # 00_start_here makes a run
-        everything = records.collect()
+    everything = records.collect()  # a chapter may make runs, as 00_start_here does
     write_system(everything, paths.results())
-    page = _report(chapters, paths.results(), [study], study_name, output)
+    page = _report(chapters, paths.results(), [study], study_name, output, everything)
     print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")
     return page
 
@@ -146,13 +145,14 @@ def _report(
     studies: Sequence[dict],
     study_name: str | None,
     output: Path | None,
+    found: records.Records | None = None,
 ) -> Path:
     from .evidence import gather
     from .report import write_report
 
     title = studies[0]["title"] if len(studies) == 1 else f"Results: {results.name}"
     about = studies[0]["about"] if len(studies) == 1 else "; ".join(study["title"] for study in studies)
-    evidence = gather(results, chapters, study=study_name)
+    evidence = gather(results, chapters, study=study_name, found=found)
     own = None if study_name is None else {run["run_id"] for run in studies[0]["runs"]}
     return write_report(
         chapters,
@@ -162,10 +162,6 @@ def _report(
         facts=facts(evidence.found, own),
         evidence=evidence,
     )
-
-
-def _run_folders() -> set[str]:
-    return {path.name for path in paths.runs().glob("*")}
 
 
 def write_system(found: records.Records, results: Path) -> None:
@@ -202,7 +198,7 @@ def facts(found: records.Records, own: set[str] | None = None) -> dict[str, str]
         return {"runs": "none is complete"}
     commits = sorted(
         {
-            f"{c[: ledger.SHORT]}{' (modified)' if d else ''}"
+            f"{c[: provenance.SHORT]}{' (modified)' if d else ''}"
             for c, d in zip(runs.commit, runs.dirty, strict=True)
             if c
         }

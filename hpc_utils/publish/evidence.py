@@ -27,16 +27,19 @@ class Evidence:
     wanted: frozenset[str] | None = None
 
 
-def gather(results: Path, chapters: Sequence[Path] = (), *, study: str | None = None) -> Evidence:
+def gather(
+    results: Path, chapters: Sequence[Path] = (), *, study: str | None = None, found: records.Records | None = None
+) -> Evidence:
     """The evidence in the set; of a study its runs, what `chapters` (executed notebooks) handed on, and the runs behind that.
 
-    Values that cannot be read are none, and `faults` says why.
+    Values that cannot be read are none, and `faults` says why. `found`: what `records.load` says of the whole set, where
+    somebody has read it already.
 
     Raises:
         UnknownStudy: the study was never run with these results.
     """
     results = Path(results)
-    found = records.load(results)
+    found = records.load(results) if found is None else found
     try:
         handed = ledger.read(results)
     except ledger.LedgerError as error:

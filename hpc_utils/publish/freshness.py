@@ -48,15 +48,15 @@ def untraceable(results: Path) -> list[str]:
 
 
 def computed_otherwise(results: Path, handed: ledger.Handed | None = None) -> list[str]:
-    """The pages that other code computed than would now: analysis, readers of records or the chapter itself were edited.
+    """The pages that other code computed than would now: what reads, analyses and draws, or the chapter itself was edited.
 
     Their values may still be the same; only executing the chapter anew can tell.
     """
     return [
-        f"values/{stem}.json was computed by other code than is here now (analyze/, records/ or the chapter changed): "
+        f"values/{stem}.json was computed by other code than is here now (reading, analysis, drawing or the chapter changed): "
         f"{remedy(results, page)}"
         for stem, page in _pages(results, handed).items()
-        if page.get("analysis") != provenance.analysis_digest(page["notebook"])[: ledger.SHORT]
+        if page.get("analysis") != provenance.analysis_digest(page["notebook"])[: provenance.SHORT]
     ]
 
 
@@ -88,7 +88,7 @@ def _page(results: Path, stem: str, page: Mapping[str, Any], found: records.Reco
     if ledger.seal(page) != page.get("fingerprint"):
         yield f"{where} was changed after its chapter wrote it: {anew}"
     executed = results / page["executed"]
-    if not executed.is_file() or page["fingerprint"][: ledger.SHORT] not in executed.read_text(errors="replace"):
+    if not executed.is_file() or page["fingerprint"][: provenance.SHORT] not in executed.read_text(errors="replace"):
         yield f"{page['executed']} is not the execution that wrote {where}: {anew}"
     elif page.get(ledger.EXECUTED, own := fingerprint.of_file(executed)) != own:
         yield f"{page['executed']} was changed after it was executed: {anew}"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCHEMA = 1
-SHORT = 12  # digits of a fingerprint, a digest or a commit where people read it
 # Evidence that lies outside the set: somebody else's profile, which need not be at hand later; a file of this project.
 PROFILE, PROJECT = "profile:", "project:"
 EXECUTED = "executed_sha256"  # of the notebook, which quotes the seal and so cannot be under it
@@ -153,7 +152,7 @@ class Ledger:
             "executed": "/".join(filter(None, ("notebooks", self.study, f"{self.notebook}.ipynb"))),
             "commit": provenance.commit(),
             "dirty": provenance.dirty(),
-            "analysis": provenance.analysis_digest(self.notebook)[:SHORT],
+            "analysis": provenance.analysis_digest(self.notebook)[: provenance.SHORT],
             "runs": {
                 run: told | {"fingerprint": fingerprint.of_run(self.results / "runs" / run)}
                 for run, told in self.runs.items()
@@ -172,7 +171,7 @@ class Ledger:
         atomic.write_text(self.results / "values" / f"{self.stem}.json", _text(page))
         return (
             f"Handed on: {len(self.values)} values, {len(self.figures)} figures, {len(self.tables)} tables "
-            f"(values/{self.stem}.json, {page['fingerprint'][:SHORT]})."
+            f"(values/{self.stem}.json, {page['fingerprint'][: provenance.SHORT]})."
         )
 
     def _csv(self, folder: str, name: str, data: pd.DataFrame) -> Path:
@@ -246,6 +245,11 @@ def executed(results: Path, notebook: Path) -> None:
         page = json.loads(path.read_text())
         if page["executed"] == name:
             atomic.write_text(path, _text(page | {EXECUTED: fingerprint.of_file(notebook)}))
+
+
+def of_project(path: str | Path) -> str:
+    """How a file of the clone is called as evidence; `path`: whole, or from the clone's root."""
+    return f"{PROJECT}{(paths.root() / path).relative_to(paths.root()).as_posix()}"
 
 
 def place(name: str, results: Path) -> Path:

@@ -14,7 +14,7 @@ from hpc_utils import paths, provenance, records
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
 
-from . import ledger, style, tables
+from . import style, tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +109,7 @@ def _answers(folder: Path, own: records.Records, origins: Sequence[Record], tota
         "Slurm": _recorded(versions, "slurm", absent="none"),
         "jobs": _jobs(jobs),
         "measured": days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else UNKNOWN,
-        "commit": _each((f"`{c[: ledger.SHORT]}`{' (modified)' if d else ''}" if c else None) for c, d in zip(runs.commit, runs.dirty, strict=True)),
+        "commit": _each((f"`{c[: provenance.SHORT]}`{' (modified)' if d else ''}" if c else None) for c, d in zip(runs.commit, runs.dirty, strict=True)),
         "digest of the measuring code": _each(f"`{one}`" for one in runs.digest),
         "studies": _each(f"`{path.stem.removesuffix(_suffix(runs))}`" for path in sorted((folder / "studies").glob("*.json"))),
         "runs": f"{len(runs)}" + (f", {len(own.refused)} refused" if own.refused else ""),

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import hashlib
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from .portable import portable
@@ -24,10 +25,11 @@ def of_run(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def watched(runs: Path) -> list[str]:
-    """What profilers and monitors left in the runs' folders below `runs`, relative to their result set."""
-    found = (path for place in ("*/profile/*", "*/monitor/*") for path in runs.glob(place) if path.is_file())
-    return sorted(path.relative_to(runs.parent).as_posix() for path in found)
+def watched(results: Path, runs: Iterable[str]) -> list[str]:
+    """What profilers and monitors left in the folders of these runs, relative to their result set."""
+    places = (results / "runs" / run / place for run in runs for place in ("profile", "monitor"))
+    found = (path for place in places for path in place.glob("*") if path.is_file())
+    return sorted(path.relative_to(results).as_posix() for path in found)
 
 
 def of_file(path: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hpc_utils import paths
+from hpc_utils import paths, provenance
 from hpc_utils.publish import ledger, workplan
 
 from .test_03 import executed  # noqa: F401
@@ -23,7 +23,7 @@ def test_the_plan_is_predicted_and_handed_on(executed, tmp_path: Path) -> None: 
     assert "The like device is A100 40GB" in text
     results = tmp_path / "results"
     page = ledger.read(results).pages[CHAPTER]
-    assert page["fingerprint"][: ledger.SHORT] in text
+    assert page["fingerprint"][: provenance.SHORT] in text
     values = ledger.read(results).values
     plan = workplan.read(paths.root() / "paper/plan.toml")
     table = pd.read_csv(results / "tables/plan-resources.csv")

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpc_utils import provenance
 from hpc_utils.analyze import cost
-from hpc_utils.publish import amounts, ledger
+from hpc_utils.publish import amounts
 from hpc_utils.publish.address import relative
 
 from .sets import SHORT, Found, ResultSet, Sets
@@ -41,12 +42,13 @@ def rows(
 def _tree(commit: str | None, dirty: bool | None) -> str:
     if commit is None:
         return "a copy of the sources without a commit"
-    return f"commit {commit[: ledger.SHORT]}" + (", with changes that are not committed" if dirty else "")
+    return f"commit {commit[: provenance.SHORT]}" + (", with changes that are not committed" if dirty else "")
 
 
 def _set(one: ResultSet, used: list[Found], runs: int) -> str:
     pages = sorted(
-        {found.page["fingerprint"][: ledger.SHORT]: found.chapter for found in used}.items(), key=lambda pair: pair[1]
+        {found.page["fingerprint"][: provenance.SHORT]: found.chapter for found in used}.items(),
+        key=lambda pair: pair[1],
     )
     told = ", ".join(f"{chapter} {print_}" for print_, chapter in pages)
     folder = "" if one.folder.name == one.alias else f"{one.folder.name}, "

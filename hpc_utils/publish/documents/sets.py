@@ -157,11 +157,11 @@ class Sets:
         having = [one for one in where if own in getattr(self.by_alias[one].handed, kind)]
         if len(having) == 1:
             return self._found(having[0], kind, own)
-        if not having and not all(self.by_alias[one].readable for one in where):
-            raise UnreadableSet(name)
         if having:
             choices = " or ".join(f"{one}:{own}" for one in having)
             raise UnknownName(f"{word} {own} stands in several sets: write {choices}")
+        if not all(self.by_alias[one].readable for one in where):
+            raise UnreadableSet(name)
         known = sorted({full for one in where for full in getattr(self.by_alias[one].handed, kind)})
         near = difflib.get_close_matches(own, known, 3, 0.5)
         hint = f"near are {', '.join(near)}" if near else f"`hpc paper --values` lists all {len(known)}"

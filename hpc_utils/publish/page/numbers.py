@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpc_utils.analyze.value import Value
+from hpc_utils.provenance import SHORT
 from hpc_utils.publish import amounts
-from hpc_utils.publish.ledger import SHORT, Drawn, Handed
+from hpc_utils.publish.ledger import Drawn, Handed
 
 from .runs import link
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hpc_utils import provenance
 from hpc_utils.publish import ledger, manifest
 
 from .tree import ReleaseRefused
@@ -48,8 +49,12 @@ def _wanted(files: Mapping[str, bytes]) -> list[str]:
 
 def _faults(root: Path, commit: str, files: Mapping[str, bytes], name: str, one: Mapping[str, Any]) -> Iterator[str]:
     if one["commit"] != commit:
-        at = f"at commit {one['commit'][: ledger.SHORT]}" if one["commit"] else "from files that were not committed"
-        yield f"{name} was built {at}, and says so: {AGAIN} at {commit[: ledger.SHORT]}"
+        at = (
+            f"at commit {one['commit'][: provenance.SHORT]}"
+            if one["commit"]
+            else "from files that were not committed"
+        )
+        yield f"{name} was built {at}, and says so: {AGAIN} at {commit[: provenance.SHORT]}"
     try:
         if manifest.of_bytes((root / BUILD / one["file"]).read_bytes()) != one["sha256"]:
             yield f"{BUILD}/{one['file']} is not the file that the build of {name} wrote: {AGAIN}"

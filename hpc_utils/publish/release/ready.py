@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils.analyze import reproduction
+from hpc_utils.provenance import SHORT
 from hpc_utils.publish import freshness, ledger
+from hpc_utils.publish.documents.sets import ResultSet, Sets
 
 from . import checks, citation, licences, pdfs
 from .allowed import allowed
@@ -129,11 +131,8 @@ class Look:
         except (OSError, ValueError, KeyError, TypeError):
             return UNKNOWN, f"{PASSED} is not there: `.ci/run` writes it when all tests passed"
         if passed != self.commit:
-            return (
-                UNKNOWN,
-                f"all tests passed at {passed[: ledger.SHORT]}, not yet at {self.commit[: ledger.SHORT]}: run `.ci/run`",
-            )
-        return HOLDS, f"all, at {passed[: ledger.SHORT]}"
+            return UNKNOWN, f"all tests passed at {passed[:SHORT]}, not yet at {self.commit[:SHORT]}: run `.ci/run`"
+        return HOLDS, f"all, at {passed[:SHORT]}"
 
     def commands(self) -> Iterator[str]:
         tests = [
@@ -204,15 +203,9 @@ def judged(path: Path, folders: Mapping[str, Path]) -> tuple[str, str]:
     from hpc_utils.analyze import claims
 
     try:
-        handed = {alias: ledger.read(folder).values for alias, folder in folders.items()}
-    except ledger.LedgerError as error:
-        return FAILS, str(error)
-    values = {f"{alias}:{name}": value for alias, own in handed.items() for name, value in own.items()}
-    alone = [name for own in handed.values() for name in own]
-    values |= {name: value for own in handed.values() for name, value in own.items() if alone.count(name) == 1}
-    try:
-        verdicts = claims.judge(claims.read(path), values)
-    except claims.ClaimError as error:
+        found = Sets(ResultSet(alias, folder, ledger.read(folder)) for alias, folder in folders.items())
+        verdicts = claims.judge(claims.read(path), found.named())
+    except (ledger.LedgerError, claims.ClaimError) as error:
         return FAILS, str(error)
     lacking = [
         f"{one.name} ({one.verdict})" for one in verdicts if one.verdict in (claims.NOT_MEASURED, claims.TOO_FEW)

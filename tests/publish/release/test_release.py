@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rocrate.rocrate import ROCrate
 
-from hpc_utils.publish import ledger
+from hpc_utils import provenance
 from hpc_utils.publish.release import ReleaseRefused, checksums, pdfs, release
 
 from .conftest import SET, build, commit, git, pdf
@@ -123,10 +123,10 @@ def test_a_text_of_an_older_source_is_refused(project: Path, tmp_path: Path) -> 
     before = commit(project)
     told = refusal(project, tmp_path)
     assert (
-        f"paper was built at commit {git(project, 'rev-parse', 'HEAD~1')[: ledger.SHORT]}, and says so: `make paper`"
+        f"paper was built at commit {git(project, 'rev-parse', 'HEAD~1')[: provenance.SHORT]}, and says so: `make paper`"
         in told
     )
-    assert f"anew at {before[: ledger.SHORT]}" in told
+    assert f"anew at {before[: provenance.SHORT]}" in told
     assert "paper was built from another paper/paper.md than this commit's: `make paper`" in refusal(
         project, tmp_path
     )
