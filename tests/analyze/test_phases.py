@@ -114,8 +114,6 @@ def test_a_step_inside_a_step_is_the_same_one() -> None:
 def test_a_step_without_work_has_no_time_on_the_device() -> None:
     found = phases.steps(timeline([(5, 8, COMPUTE, {"launched": 1})], [(0, 4, "step"), (4, 8, "step")]))
     assert found.device_ns.tolist() == [3, -1]
-    frame = phases.step_table([timeline([(5, 8, COMPUTE, {"launched": 1})], [(0, 4, "step"), (4, 8, "step")])])
-    assert frame.set_index("side")["count"].to_dict() == {"host": 2, "device": 1}
 
 
 def test_distribution() -> None:

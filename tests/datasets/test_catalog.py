@@ -7,7 +7,7 @@ import pytest
 
 from hpc_utils import paths
 from hpc_utils.datasets import DATASETS, DataError, info, load
-from hpc_utils.datasets.catalog import markdown_table
+from hpc_utils.datasets.catalog import SPLITS
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,52 @@ def test_an_unknown_name_is_answered_with_the_nearest(wrong, nearest):
 def test_an_unknown_split_is_refused():
     with pytest.raises(DataError, match="'train' or 'test', found 'val'"):
         load("digits", "val")
+
+
+def markdown_table() -> str:
+    """The catalogue as three Markdown tables: sets, archives, checksums."""
+    sets = [
+        (
+            f"`{d.name}`",
+            d.title,
+            f"{d.class_count}",
+            f"{d.train.count:,} / {d.test.count:,}",
+            " x ".join(map(str, d.shape)),
+            f"{(d.train.count + d.test.count) * d.shape[0] * d.shape[1] * d.shape[2] / 1e6:,.1f} MB",
+            d.licence,
+            f"[{d.citation}]({d.homepage})",
+        )
+        for d in DATASETS.values()
+    ]
+    archives = [
+        (f"`{d.name}`", f"[{a.file}]({a.urls[0]})", f"{a.size:,}", f"`{a.md5}`")
+        for d in DATASETS.values()
+        for source in d.sources
+        for a in source
+    ]
+    checksums = [
+        (f"`{d.name}`", f"{split} {part}", f"`{digest}`")
+        for d in DATASETS.values()
+        for split in SPLITS
+        for part, digest in (
+            ("images", d.split(split).images_sha256),
+            ("labels", d.split(split).labels_sha256),
+        )
+        if digest
+    ]
+    return "\n\n".join(
+        (
+            _table("name|what|classes|train / test|H x W x C|decoded|terms|please cite", sets),
+            _table("name|archive|bytes|md5", archives),
+            _table("name|decoded|sha256", checksums),
+        )
+    )
+
+
+def _table(header: str, rows: list[tuple[str, ...]]) -> str:
+    columns = header.split("|")
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def test_the_readme_repeats_the_catalogue():

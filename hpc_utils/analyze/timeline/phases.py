@@ -131,25 +131,6 @@ def table(timelines: Iterable[Timeline]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).astype({name: "Int64" for name in columns if name != "phase"})
 
 
-def step_table(timelines: Iterable[Timeline]) -> pd.DataFrame:
-    """A row a rank, device and side (host, device): rank, device, side, and the `distribution` of its steps, in ns."""
-    import pandas as pd
-
-    rows = []
-    for one in timelines:
-        found = steps(one)
-        sides = {"host": found.host_ns}
-        if found.device_ns is not None:
-            sides["device"] = found.device_ns[found.device_ns >= 0]
-        rows += [
-            {"rank": one.rank, "device": one.device, "side": side} | distribution(ns)
-            for side, ns in sides.items()
-            if len(ns)
-        ]
-    columns = ["rank", "device", "side", "count", "median", "p95", "p99", "max"]
-    return pd.DataFrame(rows, columns=columns).astype({"rank": "Int64", "device": "Int64"})
-
-
 @functools.lru_cache(maxsize=65536)
 def _phase_of(name: str) -> str | None:
     if len(name) > _LONGEST:
