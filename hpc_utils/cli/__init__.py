@@ -6,6 +6,7 @@ it needs when it runs, so that `hpc --help` stays quick.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import keyword
 
@@ -107,4 +108,7 @@ def main() -> None:
     hpc run notebooks/02_ddp.ipynb --nproc 2 -p epochs=1      one run, on two ranks
     hpc params                                                what -p can say
     """
+    gc.set_threshold(
+        100_000
+    )  # most objects here are made by imports and stay: collecting often costs a fifth of the time
     signals.remember()  # a run that begins shortly shall hear of it

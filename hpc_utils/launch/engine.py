@@ -147,6 +147,10 @@ def _shell(shown: _Shown) -> Iterator[InteractiveShell]:
     without_database = Config({"HistoryManager": {"enabled": False}})  # all ranks would share it
     shell = _Shell.instance(config=without_database, displayhook_class=Hook, display_pub_class=Publisher)
     if "matplotlib" in sys.modules:  # it sets up by itself only the shell that first imports it
+        from matplotlib_inline.backend_inline import flush_figures
+
+        # Before pyplot's hook, which draws every open figure once more.
+        shell.events.register("post_execute", flush_figures)
         shell.enable_matplotlib("inline")
         select_figure_formats(shell, {"png"})
     sys.stdin = io.StringIO()  # `input()` fails instead of waiting for nobody

@@ -38,7 +38,8 @@ def _set(matmul: bool, convolution: bool, benchmark: bool, deterministic: bool) 
     torch.backends.cuda.matmul.allow_tf32 = matmul
     torch.backends.cudnn.allow_tf32 = convolution
     torch.backends.cudnn.benchmark = benchmark
-    torch.use_deterministic_algorithms(deterministic)
+    if deterministic != torch.are_deterministic_algorithms_enabled():  # it imports the compiler, for a second
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def default_precision(device: torch.device) -> str:
