@@ -73,6 +73,24 @@ def test_the_rehearsal_predicts_links_that_the_model_has_not_seen(executed, tmp_
     assert quoted <= set(handed.values), quoted - set(handed.values)
 
 
+def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
+    """A laptop's study, and a cluster's of the same model, in one folder of results."""
+    both = tmp_path / "both"
+    for run in sorted((LAPTOP / "runs").iterdir()):
+        for machine in ("", "-elsewhere"):
+            copy = Path(shutil.copytree(run, both / "runs" / f"{run.name}{machine}"))
+            for path in copy.glob("*.json"):
+                content = json.loads(path.read_text())
+                for key in ("hardware_id", "run_id"):
+                    if isinstance(content, dict) and key in content:
+                        content[key] += machine
+                path.write_text(json.dumps(content))
+    _, figures = executed(both)
+    assert len([name for name in figures if "pareto" in name]) == 2
+    handed = ledger.read(tmp_path / "results")
+    assert len([name for name in handed.values if name.startswith("cost.recommended.production")]) == 2
+
+
 @pytest.mark.soak
 def test_a_study_of_one_machine_says_what_is_not_there(executed):
     text, figures = executed(LAPTOP, study="laptop")
