@@ -18,7 +18,7 @@ from hpc_utils.records import atomic
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, require_same_request
 from hpc_utils.records.identity import measured
 
-from . import activation_checkpointing, compilation, memory, operations, optim, precision, randomness
+from . import activation_checkpointing, compilation, memory, operations, optim, precision, randomness, vision
 from .agreement import Wish
 from .checkpoint import CheckpointError, on_host
 from .keeper import Keeper
@@ -140,6 +140,10 @@ class Trainer:
         recorder.expect(config.epochs, len(self.sampler))
         if self.workload.learns and (slow := precision.emulated(config.precision, device)):
             recorder.remark(slow)
+        if vision.is_demo(config) and device.type == "cuda":
+            recorder.remark(
+                "NOTE: this is the demo, 8x8 pixels, which keeps no GPU busy: -p workload=resnet18 -p dataset=cifar10 does"
+            )
         recorder.facts |= {
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
             "train_samples": len(self.workload.train),

@@ -50,7 +50,7 @@ def small_cnn(channels: int, classes: int, stem: str = "cifar", height: int = 8)
 
 def _resnet(name: str, channels: int, classes: int, stem: str = "cifar", height: int = 32) -> nn.Module:
     """torchvision's ResNet; the CIFAR stem (He et al. 2016, section 4.2) keeps 32x32 images at full size."""
-    model = getattr(_torchvision_models(), name)(num_classes=classes)
+    model = getattr(torchvision_models(), name)(num_classes=classes)
     if stem == "cifar":
         model.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
         model.maxpool = nn.Identity()
@@ -68,7 +68,12 @@ MODELS: dict[str, Callable[[int, int, str, int], nn.Module]] = {  # channels, cl
 _operators: list[torch.library.Library] = []
 
 
-def _torchvision_models():
+def is_demo(config: RunConfig) -> bool:
+    """Whether it trains on the embedded digits, which are there to rehearse with."""
+    return config.dataset == "digits" and ":" not in config.workload
+
+
+def torchvision_models():
     """torchvision.models, also where torch is a CPU build and torchvision's wheel was linked to CUDA.
 
     There its operators do not load and `import torchvision` fails on registering `nms`, unless the schemas

@@ -42,6 +42,11 @@ def test_events_add_up_to_the_time_and_phases_to_the_step(results, parallel: str
     assert tables["run"]["backend"] in (("nccl", "rccl") if parallel == "ddp" else (None,))
 
 
+def test_a_run_of_the_demo_says_so(results) -> None:
+    result, _ = fit(**RUN)
+    assert any("demo" in remark for remark in json.loads((result.path / "run.json").read_text())["remarks"])
+
+
 def test_memory_of_the_device_is_recorded(results) -> None:
     result, weights = fit(**RUN)
     (rank,) = result.tables()["ranks"].to_dict("records")

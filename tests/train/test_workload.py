@@ -44,6 +44,12 @@ def test_what_is_no_workload_is_refused(module: Callable, name: str, why: str) -
         train(RunConfig(workload=name))
 
 
+def test_the_demo_is_known_as_such() -> None:
+    assert vision.is_demo(RunConfig(workload="cnn", dataset="digits"))
+    assert not vision.is_demo(RunConfig(workload="outside:make", dataset="digits"))
+    assert not vision.is_demo(RunConfig(workload="cnn", dataset="mnist"))
+
+
 def test_arguments_that_the_function_does_not_take_are_refused(module: Callable) -> None:
     module("outside", OUTSIDE)
     with pytest.raises(WorkloadError, match=r"outside:make\(.*does not take these workload_args.*'depht'"):
