@@ -1,7 +1,7 @@
-"""How `make test` shares the tests out between two processes (pytest-xdist).
+"""How `make test` shares the tests out between processes (pytest-xdist).
 
 A file stays whole. All files that talk to the shared rehearsal cluster, or profile with nsys, are one heap, so that one
-process has one cluster and nobody waits for another's profiler. The longest come first, so that both processes end
+process has one cluster and nobody waits for another's profiler. The longest come first, so that all processes end
 together.
 """
 
