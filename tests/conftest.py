@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from hpc_utils import rehearsal
+from hpc_utils.launch import local, warm
 from hpc_utils.rehearsal import programs
 
 from . import parallel
@@ -47,6 +48,17 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "results"
     monkeypatch.setenv("HPC_RESULTS", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def warm_process() -> Iterator[str]:
+    """What commands are forked from (`launch.warm`), where a test is not about how they start."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name in LAUNCHED:
+            patched.delenv(name, raising=False)
+        environment = local.environment()
+    with warm.started(environment) as name:
+        yield name
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ COMMANDS = [
     for block in BLOCKS["sh"]
     for line in block.splitlines()
     if (command := line.partition("#")[0].strip())
-    and not command.startswith("make ")
+    and not command.startswith(("make ", "source "))
     and command not in (SUBMIT, STATUS)
 ]
 INLINE = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", README, flags=re.M | re.S))

@@ -20,9 +20,16 @@ if TYPE_CHECKING:
 @click.option("--nodes", default=1, show_default=True, help="Nodes; more than one need a LAUNCHER that reaches them.")
 @click.option("-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help="See `hpc params`.")
 @click.option("--redo", is_flag=True, help="Measure again although the run is complete.")
+@click.option("--cold", is_flag=True, help="Start each rank as a new process, instead of forking them from one.")
 @click.argument("launcher", nargs=-1, type=click.UNPROCESSED)
 def run(
-    notebook: Path, nproc: int, nodes: int, assignments: tuple[str, ...], redo: bool, launcher: tuple[str, ...]
+    notebook: Path,
+    nproc: int,
+    nodes: int,
+    assignments: tuple[str, ...],
+    redo: bool,
+    cold: bool,
+    launcher: tuple[str, ...],
 ) -> None:
     """Execute NOTEBOOK on every rank: under torchrun, or in one plain process if parallel=none.
 
@@ -33,7 +40,6 @@ def run(
     which `-m hpc_utils.launch.rank ...` is appended (jobs/train.sbatch does so).
     """
     from hpc_utils.config import ConfigError, parse_assignments
-    from hpc_utils.launch.request import Layout, prepare
 
     if launcher and not shutil.which(launcher[0]):
         raise ConfigError(
@@ -41,7 +47,17 @@ def run(
         )
     if nodes > 1 and not launcher:
         raise ConfigError(f"--nodes {nodes}: several nodes need a launcher that reaches them (see jobs/train.sbatch)")
-    _execute(prepare(notebook, parse_assignments(assignments), Layout(nodes, nproc)), redo, launcher)
+    given = parse_assignments(assignments)
+    from hpc_utils.launch import local, warm
+    from hpc_utils.profilers import tools
+
+    # It imports while the request is prepared. Other nodes start their own.
+    needless = cold or bool(launcher) or given.get("profile") in tools.PROGRAMS
+    with warm.started(local.environment(), cold=needless) as warm_process:
+        from hpc_utils.launch.request import Layout, prepare
+
+        request = prepare(notebook, given, Layout(nodes, nproc))
+        _execute(request, redo, launcher, "" if launcher and not cold else warm_process)
 
 
 @click.command()
@@ -56,7 +72,7 @@ def point(points: Path, number: int, launcher: tuple[str, ...]) -> None:
     _execute(request, redo, launcher)
 
 
-def _execute(request: Request, redo: bool, launcher: tuple[str, ...]) -> None:
+def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_process: str = "") -> None:
     from hpc_utils.launch import local, slurm
     from hpc_utils.launch.watch import follow
 
@@ -67,7 +83,9 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...]) -> None:
 
     try:
         with follow(request.run_id) as watch, links.held_for(request, on_nodes=bool(launcher)):
-            path = local.run(request, redo=redo, launcher=launcher, watch=watch, is_gone=is_gone)
+            path = local.run(
+                request, redo=redo, launcher=launcher, warm_process=warm_process, watch=watch, is_gone=is_gone
+            )
     except local.AlreadyComplete as done:
         click.echo(f"{done}: nothing to do (--redo measures it again, after a change of code too)", err=True)
         path = done.path

@@ -36,12 +36,13 @@ def study_plan(name: str) -> None:
 @study.command("run")
 @click.argument("name")
 @click.option("--redo", is_flag=True, help="Measure again what is complete.")
-def study_run(name: str, redo: bool) -> None:
+@click.option("--cold", is_flag=True, help="Start each rank as a new process, instead of forking all from one.")
+def study_run(name: str, redo: bool, cold: bool) -> None:
     """Run what is missing of a study, one run after another, then draw its figures and write its report."""
     from hpc_utils.launch.study import execute
     from hpc_utils.publish.chapters import conclude
 
-    conclude(execute(name, redo=redo))
+    conclude(execute(name, redo=redo, cold=cold))
 
 
 @study.command("keep")

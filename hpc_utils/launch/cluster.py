@@ -42,7 +42,7 @@ class Software(Strict):
     `module_use`, `modules`: given to `module use` and `module load`, in order. `environment`: a virtual environment
     (relative to the clone); "" takes the `python` that is there then. `container`: an Apptainer image in which the
     ranks run, with Python and torch in it, and `bind`: more paths to see there. `torch`: the build that fits the
-    driver, such as cu126 or rocm6.2.
+    driver, such as cu126 or rocm6.2. `warm_start`: ranks are forked from one process a node (`launch.warm`).
     """
 
     module_use: list[Text] = Field([])
@@ -51,6 +51,7 @@ class Software(Strict):
     container: Text = ""
     bind: list[Text] = Field([])
     torch: Word = ""
+    warm_start: bool = True
 
 
 class Network(Strict):

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from . import warm
 from .cluster import Cluster, ClusterError
 from .resources import NodeType
 
@@ -59,6 +60,8 @@ def _head(cluster: Cluster, node: NodeType) -> Iterator[str]:
     yield "    exit 2"
     yield "}"
     yield f"export HPC_CLUSTER={shlex.quote(cluster.hardware_id(node.name))}"
+    if not cluster.software.warm_start:
+        yield f"export {warm.SERVER}={warm.OFF}"
 
 
 def _modules(cluster: Cluster) -> Iterator[str]:

@@ -6,21 +6,20 @@ import json
 import math
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Any
 
-from hpc_utils import datasets, signals
+from hpc_utils import datasets, provenance, signals
 from hpc_utils.config import ConfigError
 from hpc_utils.profilers import tools
 from hpc_utils.records.claim import nobody_is_gone
 from hpc_utils.records.folder import RUN_DIR, AlreadyComplete, RunFolder, read_json
 from hpc_utils.records.load import Refused, verify
 
-from . import exports, failure
+from . import exports, failure, warm
 from .lifeline import GRACE, PARENT, end_tree
 from .rank import PARTIAL
 from .request import Request
@@ -53,6 +52,7 @@ def run(
     *,
     redo: bool = False,
     launcher: Sequence[str] = (),
+    warm_process: str = "",
     watch: Callable[[dict, str], None] | None = None,
     is_gone: Callable[[Mapping[str, Any]], bool] = nobody_is_gone,
 ) -> Path:
@@ -65,6 +65,8 @@ def run(
         redo: measure again although it is complete, and from the beginning.
         launcher: the command that starts every rank, to which the module that a rank runs is appended; by default
             torchrun on this machine, or one plain process.
+        warm_process: what the ranks are forked from, as `warm.started` names it; by default torchrun starts one on each
+            node, and `warm.OFF` starts every rank cold. A rank under nsys, ncu or py-spy always starts cold.
         watch: called now and then with (progress.json's content, new lines of rank 0's log).
         is_gone: whether the claimant of this run, on another machine, no longer works (see `records.claim`).
 
@@ -92,7 +94,7 @@ def run(
     state, reason = "failed", "the launcher was ended"
     with signals.listen() as heard:  # to the very end: whoever is told again still writes down how it ended
         try:
-            returncode = _launch(request, folder.path, launcher, watch, heard)
+            returncode = _launch(request, folder.path, launcher, warm_process, watch, heard)
             state, reason = _outcome(folder.path, returncode, heard)
             if state == "complete":
                 exports.finish(
@@ -136,14 +138,23 @@ def _launch(
     request: Request,
     folder: Path,
     launcher: Sequence[str],
+    warm_process: str,
     watch: Callable[[dict, str], None] | None,
     heard: Sequence[Signals],
 ) -> int:
     """Start the ranks and wait for their end; the launcher's exit code."""
+    surroundings = environment()
+    if launcher and surroundings.get(warm.SERVER) != warm.OFF:
+        surroundings.pop(warm.SERVER, None)  # it is this node's
+    if request.config.profile in tools.PROGRAMS:
+        warm_process = warm.OFF
+    ours = {RUN_DIR: str(folder), "PYTHONUNBUFFERED": "1"}
+    ours |= {warm.SERVER: warm_process} if warm_process else {}
+    ours |= {} if launcher else {PARENT: str(os.getpid())}  # ranks elsewhere are their own launcher's to end
     with (folder / "logs" / "launcher.log").open("wb") as log, signals.waiting():
         process = subprocess.Popen(
             _command(request, folder, launcher),
-            env=_environment(folder, here=not launcher),
+            env=surroundings | ours,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -161,25 +172,23 @@ def _command(request: Request, folder: Path, launcher: Sequence[str]) -> list[st
     if launcher:
         return [*launcher, *rank]
     if request.config.parallel == "none":
-        return [sys.executable, *rank]
-    torchrun = ["-m", "hpc_utils.launch.torchrun", "--standalone"]
-    return [sys.executable, *torchrun, f"--nproc-per-node={request.layout.ranks_per_node}", *rank]
+        return warm.python(*rank)
+    torchrun = ["-m", "hpc_utils.launch.torchrun", "--rdzv-backend=one-node", "--rdzv-endpoint=127.0.0.1:0"]
+    return warm.python(*torchrun, f"--nproc-per-node={request.layout.ranks_per_node}", *rank)
 
 
-def _environment(folder: Path, *, here: bool) -> dict[str, str]:
-    """The ranks' environment: the run's folder, and no trace of a launcher or profiler that we may run under.
-
-    Ranks on this machine (`here`) end with us; those that another launcher starts are its own to end.
-    """
+def environment() -> dict[str, str]:
+    """What the ranks inherit: no trace of a launcher or profiler that this process may run under."""
     inherited = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR")
     clean = {
         name: value
         for name, value in os.environ.items()
-        if name not in (*inherited, "MASTER_PORT", tools.UNDER) and not name.startswith("TORCHELASTIC_")
+        if name not in (*inherited, "MASTER_PORT", tools.UNDER, provenance.REFUSED)
+        and not name.startswith("TORCHELASTIC_")
     }
-    # torchrun would set 1 and warn; every rank sets its own number of threads anyway (threads_per_rank).
-    ours = {RUN_DIR: str(folder), "PYTHONUNBUFFERED": "1"} | ({PARENT: str(os.getpid())} if here else {})
-    return {"OMP_NUM_THREADS": "1"} | clean | ours
+    # torchrun would set 1 and warn; every rank sets its own number of threads anyway (threads_per_rank). NumPy starts its
+    # own, which no rank needs, when it is imported: then nothing could be forked.
+    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} | clean
 
 
 def _wait(

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hpc_utils import signals
-from hpc_utils.launch import profiler
+from hpc_utils.launch import profiler, warm
 from hpc_utils.launch.lifeline import die_with_parent
 from hpc_utils.profilers import tools
 
@@ -35,6 +35,7 @@ def main(notebook: Path, folder: Path) -> None:
     """Execute `notebook` with the parameters in `folder/request.json`; never returns."""
     rank = int(os.environ.get("RANK", 0))
     profiler.settle() if tools.UNDER in os.environ else die_with_parent()
+    os.environ.pop(warm.SERVER, None)  # a run that a cell starts has a warm process of its own
     request = json.loads((folder / "request.json").read_text())
     if profiler.is_wanted(request["config"]):
         _end(_under_profiler(request["config"], notebook, folder, rank))

@@ -12,7 +12,7 @@ from hpc_utils.records import fingerprint
 from hpc_utils.records.folder import read_json, state
 from hpc_utils.records.load import Refused, verify
 
-from . import local, parameters
+from . import local, parameters, warm
 from .request import Layout, Request, prepare
 from .watch import follow
 
@@ -137,15 +137,16 @@ def execute(
         raise CannotRerun(f"{into} holds the run itself, which must stay as it is: choose another folder")
     with paths.results_at(into):
         requests = [again(run, repeat, notebook=notebook) for repeat in range(1, repeats + 1)]
-        for number, request in enumerate(requests, 1):
-            say(f"[{number}/{repeats}] {request.run_id}, into {into}")
-            try:
-                with follow(request.run_id, lines=False) as watch:
-                    local.run(request, redo=request.state == "complete", watch=watch)
-            except local.RunStopped:
-                raise
-            except local.RunFailed as error:
-                raise CannotRerun(f"made again, it did not end well: {error}") from error
+        with warm.started(local.environment()) as warm_process:
+            for number, request in enumerate(requests, 1):
+                say(f"[{number}/{repeats}] {request.run_id}, into {into}")
+                try:
+                    with follow(request.run_id, lines=False) as watch:
+                        local.run(request, redo=request.state == "complete", warm_process=warm_process, watch=watch)
+                except local.RunStopped:
+                    raise
+                except local.RunFailed as error:
+                    raise CannotRerun(f"made again, it did not end well: {error}") from error
     return [request.run_id for request in requests]
 
 

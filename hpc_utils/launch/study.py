@@ -25,7 +25,7 @@ from hpc_utils.records import ClaimedElsewhere, atomic, study_index
 from hpc_utils.records.load import Refused, verify
 from hpc_utils.strict import Strict
 
-from . import local
+from . import local, warm
 from .emulated import Unsettled
 from .ladder import Ladder
 from .place import Place
@@ -274,10 +274,11 @@ def write_index(found: Plan, name: str) -> None:
     atomic.write_json(study_index(name), about | {"name": name, "runs": runs})
 
 
-def execute(name: str, *, redo: bool = False) -> str:
+def execute(name: str, *, redo: bool = False, cold: bool = False) -> str:
     """Run what is missing, one run after another, with a line for each and the time left; the study's name.
 
-    A run that fails does not take the others with it: overnight, one point of 24 must not cost 23.
+    A run that fails does not take the others with it: overnight, one point of 24 must not cost 23. All ranks are forked from
+    one warm process, unless `cold`.
 
     Raises:
         RunsFailed: after all others are complete.
@@ -293,21 +294,22 @@ def execute(name: str, *, redo: bool = False) -> str:
     for line in found.impossible:
         print(line, file=show)
     begun, failed = time.monotonic(), []
-    for number, request in enumerate(todo, 1):
-        took = time.monotonic() - begun
-        left = took / (number - 1) * (len(todo) - number + 1) if number > 1 else None
-        remaining = f", about {_duration(left)} left" if left is not None else ""
-        print(f"[{number}/{len(todo)}{remaining}] {request.run_id}", file=show, flush=True)
-        try:
-            with follow(request.run_id, lines=False) as watch:
-                local.run(request, redo=redo or request.run_id in damaged, watch=watch)
-        except local.AlreadyComplete:
-            continue
-        except local.RunStopped:
-            raise
-        except (local.RunFailed, ClaimedElsewhere) as error:
-            failed.append(request.run_id)
-            print(f"not complete: {error}", file=show, flush=True)
+    with warm.started(local.environment(), cold=cold or not todo) as warm_process:
+        for number, request in enumerate(todo, 1):
+            took = time.monotonic() - begun
+            left = took / (number - 1) * (len(todo) - number + 1) if number > 1 else None
+            remaining = f", about {_duration(left)} left" if left is not None else ""
+            print(f"[{number}/{len(todo)}{remaining}] {request.run_id}", file=show, flush=True)
+            try:
+                with follow(request.run_id, lines=False) as watch:
+                    local.run(request, redo=redo or request.run_id in damaged, warm_process=warm_process, watch=watch)
+            except local.AlreadyComplete:
+                continue
+            except local.RunStopped:
+                raise
+            except (local.RunFailed, ClaimedElsewhere) as error:
+                failed.append(request.run_id)
+                print(f"not complete: {error}", file=show, flush=True)
     if todo:
         print(f"{len(todo)} runs in {_duration(time.monotonic() - begun)}", file=show)
     if failed:

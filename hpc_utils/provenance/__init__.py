@@ -52,6 +52,10 @@ __all__ = [
 ]
 
 
+start = "cold"  # "warm" in a process that was forked from one which had imported everything (`launch.warm`)
+REFUSED = "HPC_COLD"  # the variable that says why a rank was not forked, but started cold
+
+
 class ProvenanceError(ValueError):
     """Nobody could tell which code made this run."""
 
@@ -64,10 +68,11 @@ def collect(extra_files: Iterable[Path] = (), root: Path | None = None) -> dict[
         "digest": attempt(lambda: measuring_digest(extra_files, root), faults),
         "commit": attempt(lambda: commit(root), faults),
         "dirty": attempt(lambda: dirty(root), faults),
-        "collected_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "collected_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "versions": attempt(versions, faults),
         "hardware_id": attempt(hardware_id, faults),
         "hardware": attempt(hardware, faults),
+        "start": start,
         "job": attempt(job, faults),
         "host": attempt(host, faults),
         "environment": attempt(environment, faults),

@@ -54,6 +54,7 @@ def _pairs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Differen
     yield Difference("GPUs", *(_gpus(one) for one in machines))
     yield from _table([one.get("versions") or {} for one in (then, now)])
     yield from _table([one.get("host") or {} for one in (then, now)], HOST)
+    yield from _table([then, now], {"start": "start of the ranks"})
     yield from _table([one.get("job") or {} for one in (then, now)], JOB)
     settings = [one.get("environment") or {} for one in (then, now)]
     for name in sorted({*settings[0], *settings[1]}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -43,6 +44,8 @@ class Journal:
         self._former: list[dict[str, Any]] = []  # attempts that this one continues
         self._origin = provenance.collect(sources)
         self._write_origin()
+        if refused := os.environ.get(provenance.REFUSED):
+            self.remark(f"cold start: {refused}")
 
     def remark(self, text: str) -> None:
         """Tell whoever watches, and keep in `run.json`, what happened beside the plan."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -15,8 +14,10 @@ import psutil
 import pytest
 
 from hpc_utils import provenance
+from hpc_utils.launch import local, warm
 from hpc_utils.records.folder import RUN_DIR, read_json
 
+HPC = warm.python("-m", "hpc_utils.cli")
 HANG = 150  # s after which a run that should have ended counts as hung
 
 PARAMETERS = """
@@ -103,10 +104,11 @@ class Bench:
 
     Attributes:
         folder: where notebooks lie and commands run. results: what HPC_RESULTS says.
+        warm: the warm process that commands, and their ranks, are forked from; "": commands start as a user's do.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.results = folder, folder / "results"
+    def __init__(self, folder: Path, warm_process: str = "") -> None:
+        self.folder, self.results, self.warm = folder, folder / "results", warm_process
         (folder / "faulty.py").write_text(FAULTY)
 
     def notebook(self, *cells: str | tuple[str, str], name: str = "nb", parameters: str | None = PARAMETERS) -> Path:
@@ -118,12 +120,15 @@ class Bench:
 
     def start(self, *arguments: object, **env: object) -> Started:
         """Start `hpc` with `arguments`."""
-        command = [sys.executable, "-m", "hpc_utils.cli", *map(str, arguments)]
-        ours = {"HPC_RESULTS": self.results, "IPYTHONDIR": self.folder / "ipython", "PYTHONPATH": self.folder}
+        command = HPC if self.warm else [sys.executable, *HPC[HPC.index("-m") :]]
+        command = [*command, *map(str, arguments)]
+        ours = {"HPC_RESULTS": self.results, "IPYTHONDIR": self.folder / "ipython"}
         process = subprocess.Popen(
             command,
             cwd=self.folder,
-            env=os.environ | {name: str(value) for name, value in (ours | env).items()},
+            env=local.environment()
+            | {warm.SERVER: self.warm}
+            | {name: str(value) for name, value in (ours | env).items()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -169,12 +174,19 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path) -> Iterator[Bench]:
+def bench(tmp_path: Path, warm_process: str) -> Iterator[Bench]:
     """A fresh bench; whatever a test left running is ended."""
-    bench = Bench(tmp_path)
+    bench = Bench(tmp_path, warm_process)
     yield bench
     for process in bench.left():
         process.kill()
+    bench.wait_for(lambda: not forks(), 20)
+
+
+def forks() -> list[psutil.Process]:
+    """What was forked from this process's warm process, and is still there."""
+    servers = [one for one in psutil.Process().children() if "hpc_utils.launch.warm.server" in one.cmdline()]
+    return [fork for one in servers for fork in one.children(recursive=True)]
 
 
 def notebook(cells: Sequence[str | tuple[str, str]]) -> nbformat.NotebookNode:

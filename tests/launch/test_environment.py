@@ -68,6 +68,11 @@ def test_a_simple_cluster_needs_nothing(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+def test_a_cluster_file_can_have_every_rank_start_cold(tmp_path: Path) -> None:
+    for text, said in (("", "none"), ("[software]\nwarm_start = false\n", "off")):
+        assert _source(_render(SIMPLE + text, tmp_path), 'echo "${HPC_WARM-none}"').stdout.strip() == said
+
+
 def test_what_is_set_already_stays(tmp_path: Path) -> None:
     done = _source(_render(SIMPLE, tmp_path), 'echo "$HPC_RESULTS"', HPC_RESULTS="/elsewhere")
     assert done.stdout.strip() == "/elsewhere"

@@ -64,10 +64,10 @@ def test_a_rank_whose_profiler_does_not_start_says_why(bench: Bench, tmp_path: P
     assert bench.left() == []
 
 
-def test_ranks_do_not_take_the_shell_s_profiler_for_theirs(tmp_path: Path, monkeypatch) -> None:
+def test_ranks_do_not_take_the_shell_s_profiler_for_theirs(monkeypatch) -> None:
     """Whoever starts ranks under nsys by hand exports it; `hpc run` from the same shell starts its own."""
     monkeypatch.setenv(tools.UNDER, "nsys:cuda")
-    assert tools.UNDER not in local._environment(tmp_path, here=True)
+    assert tools.UNDER not in local.environment()
 
 
 def test_the_rank_is_found_although_it_was_another_program_when_it_was_first_seen() -> None:

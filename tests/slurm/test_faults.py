@@ -74,8 +74,7 @@ def halted(desk: Desk) -> Iterator[None]:
     ranks = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            of_the_run = process.environ().get("HPC_RUN_DIR", "").startswith(str(desk.results))
-            if of_the_run and "RANK" in process.environ() and "hpc_utils.launch.rank" in process.cmdline():
+            if process.environ().get("HPC_RUN_DIR", "").startswith(str(desk.results)) and process.name() == "rank":
                 ranks.append(process)
     assert len(ranks) == 2
     for rank in ranks:

@@ -1,0 +1,94 @@
+"""Stands in for `python -m MODULE ...`: the server that `$HPC_WARM` names runs it in a fork with this process's
+environment, folder, streams, umask and signal mask.
+
+A signal sent here reaches the fork; the fork's end is this process's end; killed, this process takes the fork with it. The
+standard library alone, and little of it: it is up in hundredths of a second.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from contextlib import suppress
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+MOST = 1 << 20  # bytes of a message: one packet
+PR_SET_PDEATHSIG = 1
+
+fork = 0  # its pid
+early: list[int] = []
+
+
+def is_own(connection: socket.socket) -> bool:
+    """Whether the process at the other end is this user's: anybody may take a name that is free, and ask by it."""
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return uid == os.getuid()
+
+
+def pass_on(number: int, _: object) -> None:
+    if fork:
+        with suppress(ProcessLookupError):  # its end is about to be read
+            os.kill(fork, number)
+    elif number == signal.SIGUSR1:  # kept until there is somebody to hear it
+        early.append(number)
+    else:
+        end(-number)
+
+
+def end(status: int) -> None:
+    """End as a process with this status does; one below 0 is the signal that ended it."""
+    if status < 0:
+        with suppress(OSError):  # SIGKILL's cannot be changed
+            signal.signal(-status, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {-status})
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+def ask(server: str) -> str:
+    """Return why the server refuses; otherwise end with the fork."""
+    global fork
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    umask = os.umask(0o077)
+    os.umask(umask)
+    request = {"arguments": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}
+    request |= {"umask": umask, "mask": sorted(mask)}
+    former = {number: signal.signal(number, pass_on) for number in PASSED_ON}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.connect(f"\0{server}")
+        if not is_own(connection):
+            raise OSError(0, "its name belongs to another user")
+        socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
+        fork, why = json.loads(connection.recv(MOST) or '[0, "the warm process has ended"]')
+    except OSError as error:
+        why = f"no warm process: {error.strerror}"
+    if not fork:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        for number in early:
+            os.kill(os.getpid(), number)
+        return why
+    for number in early:
+        pass_on(number, None)
+    if not (status := connection.recv(MOST)):
+        print("the warm process was killed, and this process with it", file=sys.stderr, flush=True)
+    end(int(status or -signal.SIGKILL))
+
+
+if __name__ == "__main__":
+    if sys.platform == "linux":  # as hpc_utils.launch.lifeline
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != int(os.environ.get("HPC_PARENT", os.getppid())):
+            os._exit(1)
+    server = os.environ.get("HPC_WARM", "off")
+    if server != "off":
+        reason = ask(server)
+        print(f"cold start: {reason}", file=sys.stderr, flush=True)
+        os.environ |= {"HPC_WARM": "off", "HPC_COLD": reason}
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])

@@ -1,0 +1,248 @@
+"""The warm process: imports what ranks and torchrun need, then forks one of them for each client that asks.
+
+    python -m hpc_utils.launch.warm.server LISTENER          (a listening socket, inherited)
+
+It has one thread, no GPU and no state that a run changes: whatever a run does happens in its fork.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import importlib.util
+import inspect
+import io
+import json
+import os
+import re
+import selectors
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psutil
+
+from hpc_utils import provenance
+from hpc_utils.launch.lifeline import PARENT, die_with_parent
+
+from .client import MOST, PASSED_ON, end, is_own
+
+# torch._dynamo: DDP imports it. What only rank 0's cells need is imported once here too, and by no rank.
+MODULES = (
+    "torch", "torch._dynamo", "torch.distributed.run", "torch.distributed.optim", "torch.distributed.fsdp",
+    "hpc_utils.train", "hpc_utils.launch.profiler", "papermill", "pandas", "seaborn", "hpc_utils.publish.figures",
+)  # fmt: skip
+# Variables that the interpreter and libraries read when they are loaded: a fork cannot have others.
+READ_AT_START = re.compile(
+    r"LD_|LANG$|LC_|MALLOC_|GLIBC_|PYTHON(?!UNBUFFERED$)|(OMP|GOMP|KMP|MKL|OPENBLAS|NUMEXPR)_"
+    r"|TORCH_(LOGS|CPP_|SHOW_)|TORCH(DYNAMO|INDUCTOR)_|PYTORCH_|MPL(?!BACKEND$)"
+)
+PATIENCE = 10.0  # s for a client to say what it wants
+
+
+class Server:
+    """Answers clients one after another; one thread, so that a fork is a whole process."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._forks: dict[int, socket.socket] = {}  # pid: the connection of the client that stands in for it
+        self.broken = ""  # what could not be imported
+        # Before anything is imported: importing torch._dynamo adds variables.
+        self._state, self._environment = _state_of_code(), dict(os.environ)
+        self._ended, self._wakeup = socket.socketpair()
+        self._wakeup.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        for readable in (listener, self._ended):
+            self._selector.register(readable, selectors.EVENT_READ)
+        self._listener = listener
+
+    def serve(self) -> dict[str, Any]:
+        """Fork for every client; returns in the forks alone: what the fork is to run."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._ended:
+                    self._ended.recv(4096)
+                    self._reap()
+                elif key.fileobj is self._listener:
+                    if request := self._answer(self._listener.accept()[0]):
+                        return request
+                elif key.fileobj.fileno() >= 0:  # else closed just now; a client says nothing more: it is gone
+                    self._selector.unregister(key.fileobj)
+                    (pid,) = (pid for pid, connection in self._forks.items() if connection is key.fileobj)
+                    os.kill(pid, signal.SIGKILL)
+
+    def _answer(self, connection: socket.socket) -> dict[str, Any] | None:
+        """Fork, if that is safe; the request in the fork, None in the server."""
+        server, pid, streams = os.getpid(), None, []
+        try:
+            connection.settimeout(PATIENCE)
+            request, streams = _received(connection)
+            if why := self._refusal(request):
+                connection.send(json.dumps([0, why]).encode())
+            else:
+                pid = os.fork()
+        except (OSError, ValueError):  # the client has gone, or is another user's
+            pass
+        if pid == 0:
+            connection.close()
+            self._leave()
+            _become(request, streams, server)
+            return request
+        for stream in streams:
+            os.close(stream)
+        if pid is None:
+            connection.close()
+            return None
+        self._forks[pid] = connection
+        self._selector.register(connection, selectors.EVENT_READ)
+        with suppress(OSError):  # if the client is gone, that is read next
+            connection.send(json.dumps([pid, ""]).encode())
+        return None
+
+    def _refusal(self, request: dict[str, Any]) -> str:
+        """Why a fork would differ from a new process; "" if it would not."""
+        if self.broken:
+            return self.broken
+        import torch
+
+        if (threads := len(os.listdir("/proc/self/task"))) > 1:
+            return f"{threads} threads run after the imports (OPENBLAS_NUM_THREADS other than 1? a sitecustomize?)"
+        if torch.version.hip:
+            return "HIP cannot be used after a fork"
+        if torch.cuda.is_initialized():
+            return "CUDA was initialised when Python started, and cannot be used after a fork"
+        if "mpi4py.MPI" in sys.modules:
+            return "MPI was initialised when Python started, and cannot be used after a fork"
+        asked = request["environment"]
+        for name in sorted({*asked, *self._environment}):
+            if READ_AT_START.match(name) and asked.get(name) != self._environment.get(name):
+                return f"{name} is {asked.get(name)!r}, but the warm process started with {self._environment.get(name)!r}"
+        if _state_of_code() != self._state:
+            return "the code of hpc_utils changed since the warm process started"
+        return ""
+
+    def _reap(self) -> None:
+        """Report the end of each fork to its client; end what the forks left behind."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            connection = self._forks.pop(pid, None)
+            if not self._forks:  # what is left are orphans, whose subreaper this process is
+                for orphan in psutil.Process().children(recursive=True):
+                    with suppress(psutil.Error):
+                        orphan.kill()
+            if connection:
+                with suppress(KeyError):
+                    self._selector.unregister(connection)
+                with suppress(OSError):
+                    connection.send(b"%d" % os.waitstatus_to_exitcode(status))
+                connection.close()
+
+    def _leave(self) -> None:
+        """In a fork: nothing of the server's stays."""
+        signal.set_wakeup_fd(-1)
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()
+        self._wakeup.close()
+        self._selector.close()
+
+
+def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """(request, its three streams) of a client of the same user; ValueError or OSError if there is none."""
+    if not is_own(connection):
+        raise ValueError
+    message, streams, *_ = socket.recv_fds(connection, MOST, 3)
+    return json.loads(message), streams
+
+
+def _become(request: dict[str, Any], streams: list[int], server: int) -> None:
+    """In a fork: be as a process that the client has started."""
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    for number, name in ((1, "stdout"), (2, "stderr")):  # unbuffered: what a killed process has printed is not lost
+        former = getattr(sys, name)
+        raw = io.FileIO(number, "w", closefd=False)
+        setattr(sys, name, io.TextIOWrapper(raw, former.encoding, former.errors, write_through=True))
+    os.chdir(request["folder"])
+    os.umask(request["umask"])
+    os.environ.clear()
+    os.environ.update(request["environment"] | {PARENT: str(server)})
+    die_with_parent()
+    sys.path[0] = os.getcwd()  # as `python -m` has it
+    importlib.invalidate_caches()
+    _, module, *rest = request["arguments"]
+    sys.argv[:] = [module, *rest]
+    pr_set_name = 15  # for `top`: rank, torchrun
+    ctypes.CDLL(None).prctl(pr_set_name, module.rpartition(".")[2].encode())
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.modules["numpy"].random.seed()  # Python's own does so by itself; torch's is the same in every process
+    provenance.start = "warm"
+    signal.pthread_sigmask(signal.SIG_SETMASK, request["mask"])
+
+
+def _run(module: str) -> NoReturn:
+    """As `python -m` runs it, but for the end: freeing every module's objects would take longer than most runs."""
+    spec = importlib.util.find_spec(module)
+    if spec.submodule_search_locations:  # a package
+        spec = importlib.util.find_spec(f"{module}.__main__")
+    main = importlib.util.module_from_spec(
+        spec
+    )  # not runpy, whose frames torchrun would look up in every module, often
+    main.__name__ = "__main__"
+    sys.modules["__main__"] = main
+    status: object = 0
+    try:
+        exec(spec.loader.get_code(spec.name), vars(main))
+    except SystemExit as asked:
+        status = 0 if asked.code is None else asked.code
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        status = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    if not isinstance(status, int):
+        print(status, file=sys.stderr)
+        status = 1
+    threading._shutdown()  # these two as multiprocessing does in its forks
+    atexit._run_exitfuncs()
+    end(status)
+
+
+def _state_of_code() -> set[tuple[Path, int]]:
+    """Changes whenever a module of this package does."""
+    return {(path, path.stat().st_mtime_ns) for path in Path(provenance.__file__).parents[1].rglob("*.py")}
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # `_become` unblocks them at its end
+    pr_set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)
+    server = Server(socket.socket(fileno=int(sys.argv[1])))
+    sys.modules.setdefault("rfc3987_syntax", None)  # see launch.rank
+    # It would look again and again at what stays: a quarter of the time, and a copy of each page in each fork.
+    gc.disable()
+    try:
+        for name in MODULES:
+            importlib.import_module(name)
+        sys.modules["hpc_utils.train.vision"].torchvision_models()
+    except Exception as error:
+        server.broken = f"the warm process could not import {name}: {error}"
+    inspect.stack()  # torchrun asks for it, and the first time it looks up every module's file
+    gc.freeze()
+    gc.enable()
+    _run(server.serve()["arguments"][1])
