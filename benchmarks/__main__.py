@@ -16,7 +16,7 @@ NAMES = (
     "traces",
     "records",
     "nsys",
-    "notebook",
+    "start",
     "loaders",
     "overhead",
     "optimizations",

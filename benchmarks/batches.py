@@ -199,9 +199,9 @@ def _padding(split: datasets.Images) -> int:
 
 
 def _torchvision():
-    from hpc_utils.train.vision import _torchvision_models
+    from hpc_utils.train.vision import torchvision_models
 
-    _torchvision_models()  # a CPU build of torch needs the operators' schemas before torchvision
+    torchvision_models()  # a CPU build of torch needs the operators' schemas before torchvision
     import torchvision.transforms.v2
 
     return torchvision
