@@ -8,9 +8,8 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no
 COMPILE := @$(BIN)/python -m compileall -q -j 0 $(VENV)/lib hpc_utils >/dev/null || true
 INPUTS := pyproject.toml env/constraints.txt
 TESTS ?=
-# Three at a time, as many of them wait for others; a file's tests in one process: tests/parallel.py. Named files are run
-# one after another.
-SHARED := $(if $(findstring .py,$(TESTS)),,-n 3 --dist loadfile --no-loadscope-reorder)
+# Two at a time, a file's tests in one process: tests/parallel.py. Named files are run one after another.
+SHARED := $(if $(findstring .py,$(TESTS)),,-n 2 --dist loadfile --no-loadscope-reorder)
 LAB ?=
 DOCUMENTS ?=
 BENCH ?=
@@ -85,7 +84,7 @@ $(VENV)/.installed-paper: $(VENV)/.installed
 	$(INSTALL) --editable '.[paper]'
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
+$(VENV)/.installed-dev: $(VENV)/bin/python $(INPUTS)
 	$(INSTALL) --editable '.[dev,paper,profile]'
 	$(COMPILE)
-	@touch $@
+	@touch $(VENV)/.installed $(VENV)/.installed-paper $@
