@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint env/constraints.txt
 # pip compiles one file after another: more than half of its time. Some test data of packages does not compile on purpose.
 COMPILE := @$(BIN)/python -m compileall -q -j 0 $(VENV)/lib hpc_utils >/dev/null || true
+ANNOUNCE := @echo "Installing into $(VENV) (about a minute; the CUDA build of torch on Linux is some GB) ..."
 INPUTS := pyproject.toml env/constraints.txt
 TESTS ?=
 # Two at a time, a file's tests in one process: tests/parallel.py. Named files are run one after another.
@@ -75,7 +76,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python $(INPUTS)
-	@echo "Installing into $(VENV) (about a minute; the CUDA build of torch on Linux is some GB) ..."
+	$(ANNOUNCE)
 	$(INSTALL) --editable .
 	$(COMPILE)
 	@touch $@
@@ -85,6 +86,7 @@ $(VENV)/.installed-paper: $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python $(INPUTS)
+	$(ANNOUNCE)
 	$(INSTALL) --editable '.[dev,paper,profile]'
 	$(COMPILE)
 	@touch $(VENV)/.installed $(VENV)/.installed-paper $@
