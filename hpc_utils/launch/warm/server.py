@@ -136,19 +136,18 @@ class Server:
                 return
             if not pid:
                 return
+            if (connection := self._forks.pop(pid, None)) is None:  # an orphan: this process is the forks' subreaper
+                continue
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-            connection = self._forks.pop(pid, None)
-            if not self._forks:  # what is left are orphans, whose subreaper this process is
-                for orphan in psutil.Process().children(recursive=True):
-                    with suppress(psutil.Error):
-                        orphan.kill()
-            if connection:
-                with suppress(KeyError):
-                    self._selector.unregister(connection)
-                with suppress(OSError):
-                    connection.send(b"%d" % os.waitstatus_to_exitcode(status))
-                connection.close()
+            for orphan in psutil.Process().children(recursive=True) if not self._forks else ():
+                with suppress(psutil.Error):
+                    orphan.kill()
+            with suppress(KeyError):
+                self._selector.unregister(connection)
+            with suppress(OSError):
+                connection.send(b"%d" % os.waitstatus_to_exitcode(status))
+            connection.close()
 
     def _leave(self) -> None:
         """In a fork: nothing of the server's stays."""
@@ -201,9 +200,8 @@ def _run(module: str) -> NoReturn:
     spec = importlib.util.find_spec(module)
     if spec.submodule_search_locations:  # a package
         spec = importlib.util.find_spec(f"{module}.__main__")
-    main = importlib.util.module_from_spec(
-        spec
-    )  # not runpy, whose frames torchrun would look up in every module, often
+    # Not by runpy: torchrun inspects its stack, and looks for the module of each of runpy's frames among all that are loaded.
+    main = importlib.util.module_from_spec(spec)
     main.__name__ = "__main__"
     sys.modules["__main__"] = main
     status: object = 0
@@ -234,8 +232,7 @@ if __name__ == "__main__":
     ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)
     server = Server(socket.socket(fileno=int(sys.argv[1])))
     sys.modules.setdefault("rfc3987_syntax", None)  # see launch.rank
-    # It would look again and again at what stays: a quarter of the time, and a copy of each page in each fork.
-    gc.disable()
+    gc.disable()  # collecting what the imports make, and keep, is a quarter of their time
     try:
         for name in MODULES:
             importlib.import_module(name)
@@ -243,6 +240,6 @@ if __name__ == "__main__":
     except Exception as error:
         server.broken = f"the warm process could not import {name}: {error}"
     inspect.stack()  # torchrun asks for it, and the first time it looks up every module's file
-    gc.freeze()
+    gc.freeze()  # or a collection in a fork would touch, and so copy, every page of it
     gc.enable()
     _run(server.serve()["arguments"][1])
