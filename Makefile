@@ -9,8 +9,9 @@ COMPILE := @$(BIN)/python -m compileall -q -j 0 $(VENV)/lib hpc_utils >/dev/null
 ANNOUNCE := @echo "Installing into $(VENV) (about a minute; the CUDA build of torch on Linux is some GB) ..."
 INPUTS := pyproject.toml env/constraints.txt
 TESTS ?=
-# Two at a time, a file's tests in one process: tests/parallel.py. Named files are run one after another.
-SHARED := $(if $(findstring .py,$(TESTS)),,-n 2 --dist loadfile --no-loadscope-reorder)
+# Three at a time, as many of them wait for others; a file's tests in one process: tests/parallel.py. Named files are run
+# one after another.
+SHARED := $(if $(findstring .py,$(TESTS)),,-n 3 --dist loadfile --no-loadscope-reorder)
 LAB ?=
 DOCUMENTS ?=
 BENCH ?=
