@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hpc_utils import paths
 
 from .sets import SETS
+
+if TYPE_CHECKING:
+    from hpc_utils.launch.place import Place
+
+
+def _overrides(command: Callable) -> Callable:
+    """The options that change a study for one machine."""
+    command = click.option("--repeats", type=click.IntRange(1), help="Instead of the study file's.")(command)
+    text = "In every run, instead of what the study file says; a matrix and a ladder keep their own values."
+    return click.option("-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help=text)(command)
+
+
+def _here(assignments: tuple[str, ...], repeats: int | None) -> Place:
+    from hpc_utils.config import parse_assignments
+    from hpc_utils.launch.place import Place
+
+    return Place.here(parse_assignments(assignments), repeats)
 
 
 @click.group()
@@ -19,11 +38,12 @@ def study() -> None:
 
 @study.command("plan")
 @click.argument("name")
-def study_plan(name: str) -> None:
+@_overrides
+def study_plan(name: str, assignments: tuple[str, ...], repeats: int | None) -> None:
     """Show which runs a study consists of, and what is done already."""
     from hpc_utils.launch import study as studies
 
-    plan = studies.plan(name)
+    plan = studies.plan(name, _here(assignments, repeats))
     runs = plan.requests
     for line in plan.impossible:
         click.secho(line, dim=True)
@@ -37,12 +57,18 @@ def study_plan(name: str) -> None:
 @click.argument("name")
 @click.option("--redo", is_flag=True, help="Measure again what is complete.")
 @click.option("--cold", is_flag=True, help="Start each rank as a new process, instead of forking all from one.")
-def study_run(name: str, redo: bool, cold: bool) -> None:
+@click.option("--no-report", is_flag=True, help="Only the runs; `hpc report NAME` draws them later.")
+@_overrides
+def study_run(
+    name: str, redo: bool, cold: bool, no_report: bool, assignments: tuple[str, ...], repeats: int | None
+) -> None:
     """Run what is missing of a study, one run after another, then draw its figures and write its report."""
     from hpc_utils.launch.study import execute
     from hpc_utils.publish.chapters import conclude
 
-    conclude(execute(name, redo=redo, cold=cold))
+    name = execute(name, _here(assignments, repeats), redo=redo, cold=cold)
+    if not no_report:
+        conclude(name)
 
 
 @study.command("keep")

@@ -40,9 +40,9 @@ class Place:
     matrix: Mapping[str, list[Any]] = field(default_factory=dict)
 
     @classmethod
-    def here(cls) -> Place:
+    def here(cls, parameters: Mapping[str, Any] | None = None, repeats: int | None = None) -> Place:
         """This machine, on which the launcher runs."""
-        return cls(provenance.hardware_id(), is_here=True)
+        return cls(provenance.hardware_id(), is_here=True, parameters=parameters or {}, repeats=repeats)
 
     def layout(self, ranks: int, most: int | None = None) -> Layout:
         """`ranks` on as few nodes as hold them evenly, at most `most` on each even where more would fit."""

@@ -2,7 +2,8 @@
 
 A study file (`jobs/studies/<name>.toml`) has `[parameters]` shared by all runs and `[[series]]`, each with a
 notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to combine; `[ladder]` is a plain loop and the
-changes that make it fast (`launch.ladder`); `[targets]` says what it wants to reach.
+changes that make it fast (`launch.ladder`), `ladder_of` the study whose ladder it takes; `[targets]` says what it wants to
+reach.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import collections
 import itertools
 import random
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from hpc_utils import paths, strict
+from hpc_utils import paths, signals, strict
 from hpc_utils.config import ConfigError, plain
 from hpc_utils.records import ClaimedElsewhere, atomic, study_index
 from hpc_utils.records.load import Refused, verify
@@ -84,13 +86,16 @@ class Study(Strict):
     parameters: dict[str, Any] = Field({})
     series: list[Series] = Field([])
     ladder: Ladder | None = None
+    ladder_of: str = ""
     chapters: list[Chapter] = Field([])
     targets: Targets = Field(Targets())
 
     @model_validator(mode="after")
     def _runs_something(self) -> Study:
-        if not self.series and self.ladder is None:
-            raise ValueError("nothing to run: a study has [[series]] or a [ladder]")
+        if self.ladder and self.ladder_of:
+            raise ValueError("a study has a [ladder] or a `ladder_of`, not both")
+        if not (self.series or self.ladder or self.ladder_of):
+            raise ValueError("nothing to run: a study has [[series]], a [ladder] or a `ladder_of`")
         return self
 
 
@@ -150,6 +155,15 @@ def read(name: str) -> Study:
     Raises:
         StudyError: no such study, or a wrong file.
     """
+    study = _file(name)
+    if not study.ladder_of:
+        return study
+    if not (ladder := _file(study.ladder_of).ladder):
+        raise StudyError(f"{name}: ladder_of: the study {study.ladder_of!r} has no [ladder]")
+    return study.model_copy(update={"ladder": ladder})
+
+
+def _file(name: str) -> Study:
     path = Path(name) if name.endswith(".toml") else paths.studies() / f"{name}.toml"
     try:
         return strict.read(path, Study, StudyError)
@@ -274,18 +288,21 @@ def write_index(found: Plan, name: str) -> None:
     atomic.write_json(study_index(name), about | {"name": name, "runs": runs})
 
 
-def execute(name: str, *, redo: bool = False, cold: bool = False) -> str:
-    """Run what is missing, one run after another, with a line for each and the time left; the study's name.
+def execute(name: str, place: Place | None = None, *, redo: bool = False, cold: bool = False) -> str:
+    """Run what is missing on this machine, one run after another, with a line for each and the time left; the study's name.
 
     A run that fails does not take the others with it: overnight, one point of 24 must not cost 23. All ranks are forked from
     one warm process, unless `cold`.
 
     Raises:
+        StudyError: as `plan`, or nothing of it can be run here.
         RunsFailed: after all others are complete.
         RunStopped: somebody asked this process to stop; the rest waits.
     """
-    found = plan(name)
+    found = plan(name, place)
     name, study, requests = found.name, found.study, found.requests
+    if not requests:
+        raise StudyError("\n".join([f"{name}: nothing of it can be measured here", *found.impossible]))
     write_index(found, name)
     damaged = {request.run_id for request in requests if _refused(request)}
     todo = [r for r in requests if redo or r.state != "complete" or r.run_id in damaged]
@@ -308,6 +325,10 @@ def execute(name: str, *, redo: bool = False, cold: bool = False) -> str:
             except local.RunStopped:
                 raise
             except (local.RunFailed, ClaimedElsewhere) as error:
+                if error.exit_code == signals.exit_code(
+                    signal.SIGTERM
+                ):  # it came before the run could be stopped in order
+                    raise
                 failed.append(request.run_id)
                 print(f"not complete: {error}", file=show, flush=True)
     if todo:

@@ -128,7 +128,9 @@ def test_what_cannot_be_compiled_here_is_not_applicable(write, monkeypatch: pyte
         (LADDER.replace('"half the bits"', '""'), r"ladder\.steps\.1\.about: "),
         (LADDER.replace("about =", "abuot ="), r"unknown key 'abuot': did you mean about"),
         (LADDER.replace('loader = "device"', 'loader = "devise"'), r"series 'alone-loader': loader='devise'"),
-        ('title = "T"', r"nothing to run: a study has \[\[series\]\] or a \[ladder\]"),
+        ('title = "T"', r"nothing to run: a study has \[\[series\]\], a \[ladder\] or a `ladder_of`"),
+        ('title = "T"\nladder_of = "baseline"', r"mine\.toml: ladder_of: the study 'baseline' has no \[ladder\]"),
+        ('ladder_of = "optimization"\n' + LADDER, r"not both"),
     ],
 )  # fmt: skip
 def test_a_wrong_ladder_is_refused(write, wrong: str, message: str) -> None:
@@ -153,6 +155,11 @@ def test_shipped_ladders_start_from_the_textbook_and_change_one_thing_at_a_time(
 
 def test_a_ladder_is_shipped_for_a_gpu_and_for_a_cpu() -> None:
     assert {"optimization", "optimization-cpu", "optimization-resnet-cpu"} <= set(SHIPPED)
+
+
+def test_a_study_takes_the_ladder_of_another() -> None:
+    short, whole = studies.read("gpu-speed"), studies.read("optimization")
+    assert short.ladder == whole.ladder and short.parameters != whole.parameters
 
 
 def test_any_two_cores_can_measure_the_sensitivity_to_27_points(write) -> None:

@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from hpc_utils import provenance
 from hpc_utils.analyze.targets import Targets
+from hpc_utils.cli import main
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.place import Place
 from hpc_utils.records import read_study
@@ -125,6 +127,28 @@ def test_a_place_overrides_parameters_matrix_and_repeats(write) -> None:
     assert {p.request.config.steps_per_epoch for p in plan.points} == {5}
     assert {p.request.config.precision for p in plan.points if p.series == "strong"} == {"bf16"}
     assert max(p.repeat for p in plan.points) == 3
+
+
+def test_a_command_overrides_parameters_and_repeats(write) -> None:
+    study = write(GOOD)
+    overrides = ["-p", "steps_per_epoch=5", "-p", "precision=bf16", "--repeats", "1"]
+    done = CliRunner().invoke(main, ["study", "plan", study, *overrides])
+    own = {
+        request.run_id
+        for request in studies.plan(study, Place.here({"steps_per_epoch": 5, "precision": "bf16"}, 1)).requests
+    }
+    assert done.exit_code == 0 and {line.split()[1] for line in done.output.splitlines()[:-1]} == own
+    assert len(own) == 6 - 1, (
+        "the matrix keeps its values; of the weak ones with 64 images on one rank is a strong one"
+    )
+    refused = CliRunner().invoke(main, ["study", "plan", study, "-p", "steps_per_epok=5"])
+    assert refused.exit_code == 2 and "did you mean steps_per_epoch" in refused.output
+
+
+def test_a_study_of_which_nothing_can_be_measured_here_is_refused(write) -> None:
+    study = write(GOOD.replace('["fp32", "bf16"]', '["tf32"]').partition('[[series]]\nname = "weak"')[0])
+    done = CliRunner().invoke(main, ["study", "run", study, "-p", "device=cpu"])
+    assert done.exit_code == 2 and "tensor cores" in done.output
 
 
 def test_the_reading_side_knows_the_study_by_its_index(write, tmp_path: Path) -> None:
