@@ -43,6 +43,7 @@ SECTIONS = {
         "cancel": ("jobs", "End jobs; their runs can be resumed."),
         "retry": ("jobs", "Submit again what failed."),
         "pull": ("jobs", "Fetch complete runs from a cluster."),
+        "bundle": ("bundle", "Pack code, wheels and data for a machine without network."),
     },
     "Publish": {
         "chapter": ("chapter", "Execute a chapter anew on a result set: figures, tables, values."),

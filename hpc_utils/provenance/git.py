@@ -7,15 +7,20 @@ from pathlib import Path
 
 from hpc_utils import paths
 
-from .ask import ask
+from .ask import ask, read
 
 # Set while a git hook runs, these would answer for the hook's repository instead of ours.
 ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE")
 
+EXPORTED = "COMMIT"  # a bundle's file that names its commit
+
 
 def commit(root: Path | None = None) -> str | None:
-    """The full SHA of HEAD; None for a copied tree, also one that lies inside somebody else's repository."""
+    """The full SHA of HEAD, or of what a bundle was made of; None for another copied tree, also one that lies inside
+    somebody else's repository."""
     root = root or paths.root()
+    if exported := read(root / EXPORTED):
+        return exported
     answer = (_git(root, "rev-parse", "--show-toplevel", "HEAD") or "").splitlines()
     if len(answer) != 2 or not Path(answer[0]).samefile(root):
         return None
@@ -23,9 +28,9 @@ def commit(root: Path | None = None) -> str | None:
 
 
 def dirty(root: Path | None = None) -> bool | None:
-    """Whether the tree differs from its commit, results aside; None where there is no commit."""
+    """Whether the tree differs from its commit, results aside; None where git does not know."""
     root = root or paths.root()
-    if commit(root) is None:
+    if commit(root) is None or (root / EXPORTED).exists():
         return None
     ours = [":(top,exclude,literal)results"]
     moved = paths.results().resolve()

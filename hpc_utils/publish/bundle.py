@@ -1,0 +1,171 @@
+"""A machine without network: this commit, the packages it lacks and data sets as archives in pieces, with a script that starts.
+
+What is packed is HEAD without the committed results. torch and torchvision are taken as they are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from io import BytesIO
+from pathlib import Path
+
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from hpc_utils import datasets, paths
+from hpc_utils.provenance.git import EXPORTED
+
+from .release import tree
+
+PROJECT = "scaling-compendium"
+THERE = {"torch", "torchvision", "jupyterlab", "ipyparallel", "nbconvert"}  # torch is; the others no run needs
+TESTS = ("pytest", "pytest-timeout", "hypothesis")
+
+
+class BundleError(RuntimeError):
+    """A bundle cannot be made; the message says why."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a bundle goes: Python's and the C library's versions, as "3.12" and "2.28", and the processor, as "x86_64".
+
+    `packages`: {name: version} of what is installed there, "" for any version.
+    """
+
+    python: str
+    glibc: str
+    processor: str
+    packages: Mapping[str, str]
+
+    @property
+    def tags(self) -> list[str]:
+        """Platforms whose wheels work there; pip compares them as text."""
+        major, minor = self.glibc.split(".")
+        names = [f"manylinux_{major}_{number}" for number in range(int(minor), 4, -1)]
+        return [f"{name}_{self.processor}" for name in (*names, "manylinux2014", "manylinux2010", "manylinux1")]
+
+    @property
+    def markers(self) -> dict[str, str]:
+        """What requirements' markers are compared with there."""
+        return default_environment() | {
+            "python_version": self.python, "python_full_version": f"{self.python}.0", "sys_platform": "linux",
+            "platform_system": "Linux", "os_name": "posix", "platform_machine": self.processor,
+        }  # fmt: skip
+
+
+def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Callable[[str], None]) -> None:
+    """Write the bundle into the new folder `out`.
+
+    Args:
+        names: data sets, decoded here. piece: size of a file at most, bytes.
+
+    Raises:
+        BundleError: `out` holds something, or pip finds no wheel.
+        ReleaseRefused: this is no clone.
+        DataError: a data set is not here.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise BundleError(f"{out} is not empty: name a new folder")
+    head = tree.head(paths.root())
+    if changed := tree.changed(paths.root()):
+        say(f"packing {head.commit[:12]}, without what is not committed: {tree.named(changed)}")
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        wheels = Path(scratch)
+        lacking = missing(there)
+        say(f"wheels: {', '.join(lacking) or 'none is missing'}")
+        download(lacking, wheels, there)
+        archive = out / "bundle.tar.gz"
+        with tarfile.open(archive, "w:gz", compresslevel=3) as packed:
+            _add_code(packed, head)
+            packed.add(wheels, "wheels")
+            for name in names:
+                datasets.verify(name)
+                if (folder := paths.data() / name).is_dir():  # digits come with scikit-learn
+                    packed.add(folder, f"data/{name}")
+    pieces = _cut(archive, piece)
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in pieces]
+    (out / "SHA256SUMS").write_text("".join(sums))
+    (out / "start.sh").write_bytes(head.files["jobs/bundle-start.sh"])
+
+
+def missing(there: Machine) -> list[str]:
+    """NAME==VERSION, as installed here, of what runs and their tests need on that machine and it lacks."""
+    packages = {canonicalize_name(name): version for name, version in there.packages.items()} | dict.fromkeys(
+        THERE, ""
+    )
+    found: dict[str, str] = {}
+    todo = [(Requirement(name), "") for name in (*TESTS, *(metadata.requires(PROJECT) or ()))]
+    while todo:
+        requirement, extra = todo.pop()
+        name = canonicalize_name(requirement.name)
+        if requirement.marker and not requirement.marker.evaluate(there.markers | {"extra": extra}):
+            continue
+        version = packages.get(name)
+        if name in found or version == "" or (version and requirement.specifier.contains(version, prereleases=True)):
+            continue
+        try:
+            found[name] = f"=={metadata.version(name).partition('+')[0]}"
+        except metadata.PackageNotFoundError:  # that Python's alone
+            found[name] = str(requirement.specifier)
+            continue
+        own = [Requirement(line) for line in metadata.requires(name) or ()]
+        todo += [(line, wanted) for line in own for wanted in ("", *requirement.extras)]
+    return sorted(f"{name}{version}" for name, version in found.items())
+
+
+def download(requirements: list[str], folder: Path, there: Machine) -> None:
+    """Fetch a wheel of each into `folder`."""
+    if not requirements:
+        return
+    tags = [part for tag in there.tags for part in ("--platform", tag)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps",
+         "--only-binary=:all:", "--implementation", "cp", "--python-version", there.python, *tags, "--dest", folder,
+         *requirements],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        raise BundleError(
+            f"pip finds no wheels for Python {there.python} and {there.tags[0]}:\n{done.stderr.strip()}"
+        )
+
+
+def _add_code(packed: tarfile.TarFile, head: tree.Tree) -> None:
+    """HEAD's files, the name of the commit, and what tells papermill of our engine."""
+    files = {name: content for name, content in head.files.items() if not name.startswith("results/reference/")}
+    installed = metadata.distribution(PROJECT)
+    about = {
+        "METADATA": installed.read_text("METADATA") or installed.read_text("PKG-INFO"),  # an egg-info's
+        "entry_points.txt": installed.read_text("entry_points.txt"),
+    }
+    folder = f"{PROJECT.replace('-', '_')}-{installed.version}.dist-info"
+    files |= {f"{folder}/{name}": text.encode() for name, text in about.items()}
+    files[EXPORTED] = head.commit.encode()
+    for name, content in files.items():
+        member = tarfile.TarInfo(f"code/{name}")
+        member.size, member.mtime = len(content), int(head.when.timestamp())
+        member.mode = 0o755 if name in head.executable else 0o644
+        packed.addfile(member, BytesIO(content))
+
+
+def _cut(archive: Path, size: int) -> list[Path]:
+    """The archive's pieces, <archive>.00, .01 and so on; it itself is gone."""
+    pieces = []
+    with archive.open("rb") as whole:
+        while part := whole.read(size):
+            pieces.append(archive.with_name(f"{archive.name}.{len(pieces):02}"))
+            pieces[-1].write_bytes(part)
+    archive.unlink()
+    return pieces
