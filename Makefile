@@ -15,12 +15,13 @@ SHARED := $(if $(findstring .py,$(TESTS)),,-n 3 --dist loadfile --no-loadscope-r
 LAB ?=
 DOCUMENTS ?=
 BENCH ?=
+GPU_DAY ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help study paper test lint format lab data bench soak extrap docs clean
+.PHONY: help study paper test lint format lab data bench gpu-day soak extrap docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 study: $(VENV)/.installed ## Run the laptop study: real training, figures, results/report/index.html
 	$(BIN)/hpc study run laptop
@@ -51,6 +52,9 @@ data: $(VENV)/.installed ## Fetch CIFAR-10 and MNIST (HPC_DATA_MIRROR=folder tak
 
 bench: $(VENV)/.installed-dev ## Measure side by side; writes results/bench/*.csv
 	$(BIN)/python -m benchmarks $(BENCH)
+
+gpu-day: $(VENV)/.installed-dev ## Measure one GPU, in an order of worth (GPU_DAY=--rehearse on a CPU); docs/gpu-day.md
+	PYTHON=$(abspath $(BIN))/python jobs/gpu-day.sh $(GPU_DAY)
 
 soak: $(VENV)/.installed-dev ## The long fault tests
 	$(BIN)/python -m pytest -m soak $(TESTS)

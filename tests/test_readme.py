@@ -128,7 +128,7 @@ def test_make_data(desk: Path) -> None:
 
 @pytest.mark.soak
 def test_make_bench(desk: Path) -> None:
-    done = make(desk, "bench", "BENCH=--quick")
+    done = make(desk, "bench", "BENCH=--quick startup traces records nsys start")  # the others: tests/test_gpu_day.py
     assert done.returncode == 0, done.stderr
     assert list((desk / "results/bench").rglob("*.csv"))
 
