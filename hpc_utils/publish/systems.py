@@ -1,4 +1,5 @@
-"""SYSTEM.md of the clone: every committed result set, and what it was measured on, with what, when and by which jobs.
+"""SYSTEM.md of the clone: every committed result set, and what it was measured on, with what, when and by which jobs; and
+the README's table of how fast each is.
 
 Each set has a SYSTEM.md of its own with all that was recorded; this page answers what one asks first, side by side.
 """
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from hpc_utils.analyze.cost import Total
 
 WRITTEN = "<!-- written by `make docs` from the provenance of the committed runs -->"
+FASTEST, END = "<!-- written by make docs from the committed runs -->", "<!-- end -->"
+GOALS = (0.94, 0.96)  # shares of CIFAR-10's test images
 NOT_RECORDED, UNKNOWN = "not recorded", "not known"
 GIB = 2**30
 
@@ -29,7 +32,8 @@ Record = Mapping[str, Any]
 
 
 def renew(sets: Sequence[Path] | None = None) -> Path:
-    """Write SYSTEM.md of each set (by default the committed ones) and the clone's own; the path of that."""
+    """Write SYSTEM.md of each set (by default the committed ones), the README's table and the clone's SYSTEM.md; the path of
+    that."""
     written = pages(sets)
     for path, text in written.items():
         atomic.write_text(path, text)
@@ -37,12 +41,48 @@ def renew(sets: Sequence[Path] | None = None) -> Path:
 
 
 def pages(sets: Sequence[Path] | None = None) -> dict[Path, str]:
-    """{path: what should stand there}: each set's page, the clone's last."""
+    """{path: what should stand there}: each set's page, the README, the clone's page last."""
     sets = sorted(paths.reference().glob("*/")) if sets is None else sets
     found = {folder: records.load(folder) for folder in sets}
     each = {folder: _origins(folder, own.runs) for folder, own in found.items()}
     written = {folder / "SYSTEM.md": provenance.system_markdown(each[folder]) for folder in sets}
+    readme = paths.root() / "README.md"
+    before, _, rest = readme.read_text().partition(FASTEST)
+    written[readme] = f"{before}{FASTEST}\n\n{fastest(found)}\n\n{END}{rest.partition(END)[2]}"
     return written | {paths.root() / "SYSTEM.md": overview(found, each)}
+
+
+def fastest(found: Mapping[Path, records.Records]) -> str:
+    """A row a set, model and data set: the fastest configuration of one device, and how soon any reaches `GOALS`."""
+    import pandas as pd
+
+    from hpc_utils.analyze import cost, points
+
+    parts = []
+    for folder, own in found.items():
+        runs = points.computed(points.unwatched(own.runs))
+        runs = runs[runs.world_size == 1]
+        best = points.points(runs).sort_values("throughput", ascending=False).groupby(["workload", "dataset"]).head(1)
+        part = pd.DataFrame(
+            {
+                "set": f"[`{folder.name}`]({_link(folder)})",
+                "one device": best.device_name,
+                "model on data set": best.workload + " on " + best.dataset,
+                "precision": best.precision,
+                "images/s": tables.measured(best, "throughput", best.repeats == 1),
+                "repeats": best.repeats,
+            }
+        )
+        for goal in GOALS:
+            reached = cost.to_accuracy(runs[runs.dataset == "cifar10"], own.epochs, goal, {})
+            soonest = reached.dropna(subset="seconds").sort_values("seconds").groupby("workload").head(1)
+            seconds = dict(
+                zip(soonest.workload, tables.measured(soonest, "seconds", soonest.repeats == 1), strict=True)
+            )
+            own_name = best.workload.where(best.dataset == "cifar10")
+            part[f"to {goal:.0%} (s)"] = [seconds.get(name, tables.ABSENT) for name in own_name]
+        parts.append(part)
+    return tables.markdown(pd.concat(parts)) if parts else "No result set is committed."
 
 
 def overview(found: Mapping[Path, records.Records], origins: Mapping[Path, Sequence[Record]]) -> str:
