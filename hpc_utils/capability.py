@@ -8,6 +8,7 @@ import sysconfig
 from pathlib import Path
 
 CUDA_GRAPHS = ("reduce-overhead", "max-autotune")  # the modes of torch.compile that replay them on a GPU
+QUOTA_AT_LEAST = 0.001  # s: the kernel grants no smaller share of a period
 
 
 def of_device(precision: object, compile: object, *, gpu: bool) -> str:
@@ -19,6 +20,11 @@ def of_device(precision: object, compile: object, *, gpu: bool) -> str:
     if compile == "reduce-overhead":
         return "compile='reduce-overhead' replays CUDA graphs, which a CPU has not: use compile='default'"
     return ""
+
+
+def busy_cores(cores: int, *, shares: bool) -> float:
+    """How many of `cores` devices may use in sum: of shares 90 %, for they are to leave launchers and the kernel some."""
+    return 0.9 * cores if shares else cores
 
 
 def of_compiler(compile: object) -> str:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .capability import CUDA_GRAPHS
+from .capability import CUDA_GRAPHS, QUOTA_AT_LEAST
 
 if TYPE_CHECKING:
     from .config import RunConfig
@@ -21,6 +21,7 @@ def contradictions(config: RunConfig) -> Iterator[str]:
     yield from _strategy(config)
     yield from _compilation(config)
     yield from _emulation(config)
+    yield from _share(config)
     yield from _profile(config)
 
 
@@ -137,6 +138,23 @@ def _emulation(config: RunConfig) -> Iterator[str]:
         yield "device='emulated' waits instead of loading and updating: loader=host, fused_optimizer=false, cutout=0"
     if config.accumulate > 1:
         yield f"accumulate={config.accumulate}: device='emulated' waits for whole batches, as its profile was measured"
+
+
+def _share(config: RunConfig) -> Iterator[str]:
+    cores, period = config.cores_per_rank, config.share_period
+    if cores is None:
+        if period != type(config).model_fields["share_period"].default:
+            yield f"share_period={period:g} without cores_per_rank: a whole core has no period"
+        return
+    if config.device in ("cuda", "emulated"):
+        yield f"cores_per_rank={cores:g} makes devices of a CPU's cores, and device={config.device!r}"
+    if config.threads_per_rank is not None:
+        yield f"cores_per_rank={cores:g} is a share of one core, threads_per_rank={config.threads_per_rank} whole ones: give one"
+    if cores * period < QUOTA_AT_LEAST:
+        yield (
+            f"cores_per_rank={cores:g} with share_period={period:g} s: the kernel grants {QUOTA_AT_LEAST * 1e3:g} ms at least; "
+            f"give share_period={QUOTA_AT_LEAST / cores:.2g} or more"
+        )
 
 
 def _profile(config: RunConfig) -> Iterator[str]:

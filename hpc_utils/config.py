@@ -113,6 +113,13 @@ class RunConfig(BaseModel):
         None, "cores that make one CPU device, pinned; 1 if not given (a GPU's host threads: its share)",
         unit="core",
     )  # fmt: skip
+    cores_per_rank: Annotated[float, Field(gt=0, lt=1)] | None = knob(
+        None, "a CPU device is this share of a core, which the kernel enforces; none: `threads_per_rank` whole cores",
+        unit="core",
+    )  # fmt: skip
+    share_period: Annotated[float, Field(gt=0, le=1)] = knob(
+        0.01, "how often a device of `cores_per_rank` is given its share anew", unit="s"
+    )
     loader: Literal["host", "device", "workers"] = knob(
         "host", "where our images are: `host`: whole batches are gathered in memory and moved; `device`: all of them are "
         "on the device from the start; `workers`: sample by sample through a DataLoader, as other data sets always are"

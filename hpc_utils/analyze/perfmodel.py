@@ -259,13 +259,17 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def held_out(
-    measured: pd.DataFrame, work: Work, gbits: Sequence[float], **options: Any
+    measured: pd.DataFrame, work: Work, gbits: Sequence[float] = (), *, most_ranks: float = math.inf, **options: Any
 ) -> tuple[Fitted, pd.DataFrame]:
-    """Fit without the runs at these link rates, then predict them too: (the model, its `errors` with held_out)."""
-    away = measured.gbit.isin(gbits) & (measured.world_size > 1)
-    fitted = fit(measured[~away], work, **options)
+    """Fit without the runs at these link rates and without those on more than `most_ranks` ranks, then predict them too:
+    (the model, its `errors` with held_out)."""
+
+    def away(rows: pd.DataFrame) -> pd.Series:
+        return (rows.gbit.isin(gbits) & (rows.world_size > 1)) | (rows.world_size > most_ranks)
+
+    fitted = fit(measured[~away(measured)], work, **options)
     errors = fitted.errors(measured)
-    return fitted, errors.assign(held_out=errors.gbit.isin(gbits) & (errors.world_size > 1))
+    return fitted, errors.assign(held_out=away(errors))
 
 
 def bottlenecks(predicted: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .on_cluster import links_now, nodes_of
+from .on_cluster import as_it_is, nodes_of
 
 if TYPE_CHECKING:
     from hpc_utils.rehearsal import Cluster
@@ -26,6 +26,7 @@ def cluster() -> None:
     hpc cluster up                                 munge, Slurm, accounting; two nodes with four stand-ins for GPUs
     eval "$(hpc cluster env)"                      then sbatch, srun, squeue, sacct as everywhere
     hpc cluster shape --rate 1gbit                 slower links between the nodes
+    hpc cluster up --nodes 12 --cores-per-node 0.14    twelve devices on two cores
     hpc cluster down                               nothing is left
     """
 
@@ -33,25 +34,36 @@ def cluster() -> None:
 @cluster.command("up")
 @named
 @click.option("--nodes", default=2, show_default=True, help="Nodes; each gets its share of this machine's cores.")
+@click.option(
+    "--cores-per-node", type=float, metavar="SHARE",
+    help="Each node is one device of this share of a core, such as 0.14, which the kernel enforces for ranks.",
+)  # fmt: skip
 @click.option("--cpus", default=8, show_default=True, help="CPUs that each node claims to Slurm.")
 @click.option("--gpus", default=4, show_default=True, help="Stand-ins for GPUs that each node claims.")
 @click.option("--flat", is_flag=True, help="All nodes on this host, as is the case without root.")
-def cluster_up(name: str, nodes: int, cpus: int, gpus: int, flat: bool) -> None:
+def cluster_up(name: str, nodes: int, cores_per_node: float | None, cpus: int, gpus: int, flat: bool) -> None:
     """Start a cluster: munged, MariaDB, slurmdbd, slurmctld, and a slurmd on every node.
 
     With root each node has a host name, an address, processes and a link of its own. Jobs on a node keep to its share
-    of the cores; where nodes have to share cores, every job sees HPC_SHARED_CORES=1 and its timings mean nothing.
+    of the cores. More nodes than cores are honest devices with --cores-per-node, if the shares add up to at most 90 % of
+    the cores; what else is measured on them is recorded as oversubscribed, and stands in no scaling figure.
     """
-    from hpc_utils import rehearsal
+    from hpc_utils import device_share, rehearsal
+
+    if cores_per_node and (why := device_share.unavailable()):
+        raise click.UsageError(f"--cores-per-node {cores_per_node:g}: {why}")
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` cleans up as Ctrl-C does
     started = rehearsal.up(
-        name, nodes=nodes, cpus=cpus, gpus=gpus, flat=flat or None,
+        name, nodes=nodes, cpus=cpus, gpus=gpus, share=cores_per_node, flat=flat or None,
         progress=lambda step, seconds: click.echo(f"{seconds:6.1f} s  {step}"),
     )  # fmt: skip
     click.echo(f"{name} is up: {', '.join(started.nodes)}{' on this host (flat)' if started.flat else ''}")
-    if started.shared_cores:
-        click.secho("More nodes than cores: nodes share them, and timings mean nothing.", fg="yellow")
+    if started.oversubscribed:
+        click.secho(
+            "The nodes want more of the cores than there is: timings mean nothing. --cores-per-node gives each a share.",
+            fg="yellow",
+        )
     which = _option(name)
     click.echo(f'\n  eval "$(hpc cluster env{which})"             then sbatch, squeue, sacct as usual')
     if not which:
@@ -131,7 +143,7 @@ def cluster_use(cluster_name: str, node_type: str) -> None:
 
     found = clusters.read(cluster_name)
     if found.rehearsal:
-        found = found.linked(links_now())
+        found = as_it_is(found)
     node = found.node(node_type)
     place = paths.jobs() / "environment.sh"
     atomic.write_text(place, environment.render(found, node, root=paths.root()))

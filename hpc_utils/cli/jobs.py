@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .on_cluster import arrive, connect, connect_to_submissions, links_now, nodes_of
+from .on_cluster import arrive, as_it_is, connect, connect_to_submissions, nodes_of
 
 if TYPE_CHECKING:
     from hpc_utils.launch.status import Entry
@@ -54,7 +54,7 @@ def submit(
         for line in submitting.commands(planned):
             click.echo(line)
         return
-    planned, made = submitting.submit(study, cluster_name, node_type, redo=redo, links=found.links)
+    planned, made = submitting.submit(study, found, node_type, redo=redo)
     _show(planned)
     if made is None:
         click.echo(f"nothing to submit: `hpc report {planned.index}` draws the figures", err=True)
@@ -139,6 +139,7 @@ def cancel(what: tuple[str, ...]) -> None:
 @click.argument("study", required=False)
 def retry(study: str | None) -> None:
     """Submit again what failed, timed out or was cancelled, on the cluster where it was; checkpoints are used."""
+    from hpc_utils.launch import cluster
     from hpc_utils.launch import submit as submitting
     from hpc_utils.launch.submission import submissions
 
@@ -147,7 +148,7 @@ def retry(study: str | None) -> None:
     if not newest:
         raise click.UsageError("nothing was submitted yet" + (f" of {study!r}" if study else ""))
     for one in newest.values():
-        planned, made = submitting.submit(one.source, one.cluster, one.node_type, links=links_now())
+        planned, made = submitting.submit(one.source, as_it_is(cluster.read(one.cluster)), one.node_type)
         again = f"{planned.runs} submitted again: {', '.join(made.job_ids)}" if made else "nothing to submit again"
         click.echo(f"{one.index}: {again}")
 

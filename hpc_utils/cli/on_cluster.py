@@ -31,16 +31,16 @@ def arrive(cluster_name: str) -> tuple[Cluster, dict[str, str]]:
     connect(found.rehearsal)
     moved = environment.folders(found, paths.root(), os.environ)
     os.environ.update(moved)
-    return found.linked(links_now() if found.rehearsal else None), moved
+    return as_it_is(found), moved
 
 
-def links_now() -> str | None:
-    """What the links of the rehearsal cluster that Slurm's commands find are limited to by hand; see
-    `launch.cluster.Cluster`."""
+def as_it_is(cluster: Cluster) -> Cluster:
+    """`cluster`; a rehearsal with the links and devices of the one that Slurm's commands find."""
     from hpc_utils import rehearsal
 
-    found = rehearsal.around()
-    return None if found is None or found.flat else found.by_hand or ""
+    if not cluster.rehearsal or (found := rehearsal.around()) is None:
+        return cluster
+    return cluster.rehearsed(links=None if found.flat else found.by_hand or "", share=found.share)
 
 
 def connect(to_rehearsal: bool) -> None:

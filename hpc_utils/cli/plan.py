@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from .on_cluster import connect, links_now, nodes_of
+from .on_cluster import as_it_is, connect, nodes_of
 
 
 @click.command()
@@ -56,8 +56,7 @@ def plan(
     found = cluster.read(cluster_name)
     node = found.node(node_type)
     connect(found.rehearsal)
-    if found.rehearsal:
-        found = found.linked(links_now())
+    found = as_it_is(found)
     try:
         os.environ.update(environment.folders(found, paths.root(), os.environ))
     except cluster.ClusterError as elsewhere:  # its folders are named by variables that only the cluster has

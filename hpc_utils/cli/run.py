@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,7 +75,8 @@ def point(points: Path, number: int, launcher: tuple[str, ...]) -> None:
 
 
 def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_process: str = "") -> None:
-    from hpc_utils.launch import local, slurm
+    from hpc_utils import provenance
+    from hpc_utils.launch import local, slurm, warm
     from hpc_utils.launch.watch import follow
 
     from . import links
@@ -81,8 +84,17 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_proce
     def is_gone(owner: Mapping[str, Any]) -> bool:
         return bool(owner["job"]) and slurm.is_over(owner["job"])
 
+    one_machine = bool(launcher) and not warm_process and provenance.NODE_CORES in os.environ
+    if one_machine and os.environ.get(warm.SERVER) != warm.OFF:
+        serving = warm.started(local.environment(), across_nodes=True)
+    else:
+        serving = contextlib.nullcontext(warm_process)
     try:
-        with follow(request.run_id) as watch, links.held_for(request, on_nodes=bool(launcher)):
+        with (
+            serving as warm_process,
+            follow(request.run_id) as watch,
+            links.held_for(request, on_nodes=bool(launcher)),
+        ):
             path = local.run(
                 request, redo=redo, launcher=launcher, warm_process=warm_process, watch=watch, is_gone=is_gone
             )

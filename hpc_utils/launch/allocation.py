@@ -16,6 +16,8 @@ from .resources import NodeType
 
 def ranks_per_node(cluster: Cluster, node: NodeType) -> int:
     """The most ranks that a node holds, one a device."""
+    if cluster.share:
+        return 1
     if cluster.rehearsal:  # its nodes share this machine: what they claim to Slurm is not what they have
         return max(1, len(provenance.core_groups()) // len(slurm.nodes(node.partition)))
     return max(1, node.ranks)

@@ -105,7 +105,9 @@ class Cluster(Strict):
     storage: Storage = Storage()
     studies: dict[str, Overrides] = Field({})
     _name: str = PrivateAttr("")
+    _source: str = PrivateAttr("")
     _links: str | None = PrivateAttr(None)
+    _share: float | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
@@ -125,6 +127,11 @@ class Cluster(Strict):
         """The file's name without .toml."""
         return self._name
 
+    @property
+    def source(self) -> str:
+        """What it was read by: a name, or a path to a file."""
+        return self._source
+
     def node(self, name: str = "") -> NodeType:
         """The node type of that name; without one the default, which is the first if the file names none.
 
@@ -142,10 +149,15 @@ class Cluster(Strict):
         they cannot be limited."""
         return self._links
 
-    def linked(self, links: str | None) -> Cluster:
-        """The same cluster with such links."""
+    @property
+    def share(self) -> float | None:
+        """Of a core, that a rehearsal's node has for its one rank; None: whole cores."""
+        return self._share
+
+    def rehearsed(self, *, links: str | None, share: float | None = None) -> Cluster:
+        """The same rehearsal with such links, and with nodes whose device is that share of a core (None: whole cores)."""
         other = self.model_copy()
-        other._links = links
+        other._links, other._share = links, share
         return other
 
     def hardware_id(self, node_type: str = "") -> str:
@@ -165,6 +177,8 @@ class Cluster(Strict):
         for layer in layers:
             parameters |= layer.parameters
             matrix |= layer.matrix
+        if self._share:
+            parameters |= {"cores_per_rank": self._share, "threads_per_rank": None}
         last = {name: getattr(layer, name) for layer in layers for name in layer.model_fields_set}
         kept = {name: last[name] for name in ("ranks", "repeats") if name in last}
         return Overrides(**kept, parameters=parameters, matrix=matrix)
@@ -241,5 +255,5 @@ def read(name: str | Path) -> Cluster:
         ) from None
     if not re.fullmatch(NAME, path.stem):
         raise ClusterError(f"{path}: a cluster's name is {NAME_ALLOWED}")
-    cluster._name = path.stem
+    cluster._name, cluster._source = path.stem, str(name)
     return cluster

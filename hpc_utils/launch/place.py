@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpc_utils import capability, provenance
+from hpc_utils import capability, device_share, provenance
 from hpc_utils.config import ConfigError
 from hpc_utils.profilers import tools
 
@@ -67,6 +67,8 @@ class Place:
                 return f"{limited}: {ranks} ranks of one node have no link between them (ranks_per_node = 1 lays them out)"
         if why := self._blind(given.get("profile")):
             return f"profile={given['profile']} on {self.hardware}: {why}"
+        if given.get("cores_per_rank") and self.is_here and (why := device_share.unavailable()):
+            return f"cores_per_rank={given['cores_per_rank']} on {self.hardware}: {why}"
         if device == "emulated":  # its profile says what it can
             return ""
         if why := self.unfit(precision) or self._emulated(precision, device):

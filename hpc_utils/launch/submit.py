@@ -10,7 +10,7 @@ from pathlib import Path
 from hpc_utils import paths
 
 from . import allocation, slurm, study
-from .cluster import Cluster, read
+from .cluster import Cluster
 from .place import Place
 from .request import Layout, Request
 from .resources import NodeType
@@ -109,25 +109,21 @@ def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = Fals
 
 
 def submit(
-    name: str, cluster_name: str, node_type: str = "", *, redo: bool = False, links: str | None = None
+    name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False
 ) -> tuple[Draft, Submission | None]:
     """Submit what is missing: an array for each group, then the report behind them all.
-
-    Args:
-        links: of a rehearsal, see `Cluster.links`.
 
     Returns what was planned, and the submission (None if nothing was missing).
 
     Raises:
         as `draft`; SlurmError: Slurm refused a job. What was submitted before it stands, and is known.
     """
-    cluster = read(cluster_name).linked(links)
     with one_at_a_time():
         planned = draft(name, cluster, node_type, redo=redo)
         study.write_index(planned.plan, planned.index)
         if not planned.groups:
             return planned, None
-        made = Submission.begin(name, planned.index, cluster_name, planned.node.name)
+        made = Submission.begin(name, planned.index, cluster.source, planned.node.name)
         made.save()
         allocation.write_environment(made.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):

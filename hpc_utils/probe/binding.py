@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_utils.provenance.ask import number, read
+from hpc_utils.provenance.cgroup import files
 from hpc_utils.provenance.cpu import MACHINE
 
 from .bench import Bench
-from .cgroup import files
 from .check import Check, Facts, Seen, count, each, failed, hosts, not_applicable, passed, places, unknown, worst
 
 EXPECTED = "each rank on cores of its own"

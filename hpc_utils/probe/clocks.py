@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_utils.provenance.ask import ask, number, read
+from hpc_utils.provenance.cgroup import files
 from hpc_utils.provenance.cpu import MACHINE, usable
 
-from .cgroup import files
 from .check import Check, Facts, count, failed, passed, unknown
 
 if TYPE_CHECKING:

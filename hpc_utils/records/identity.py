@@ -21,6 +21,7 @@ LATER = {
     *("link_gbit", "compute_profile", "dilation", "profile", "profile_steps", "monitor_seconds"),
     *("cutout", "compile", "activation_checkpointing", "accumulate", "fused_optimizer", "gradient_as_bucket_view"),
     *("static_graph", "comm_hook", "loader", "prefetch_factor", "persistent_workers", "pin_memory"),
+    *("cores_per_rank", "share_period"),
 }
 
 
@@ -62,7 +63,8 @@ def settings(parameters: Mapping[str, Any]) -> str:
     which have a column of their own and which one rank does without, nor an emulated device's dilation: it follows from
     the layout, and `analyze.dilation` takes it out of times.
     """
-    apart = {"parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat", "threads_per_rank"}
+    apart = {"parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat"}
+    apart |= {"threads_per_rank", "cores_per_rank"}  # a column of their own
     apart |= {"link_gbit"} | ({"dilation"} if parameters.get("device") == "emulated" else set())
     what = {name: value for name, value in parameters.items() if name not in apart}
     return short_hash(what)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Of a run's ranks the largest value stands in its row; runs of former versions lack some of them.
 LARGEST = (
     "peak_allocated_bytes", "peak_rss_bytes", "mean_allocated_bytes", "mode_allocated_bytes", "mean_rss_bytes",
-    "mode_rss_bytes", "page_faults",
+    "mode_rss_bytes", "page_faults", "cpu_seconds", "throttled_seconds",
 )  # fmt: skip
 
 # Only the emulated device has these; a loop of somebody's own may have parameters of the same names.

@@ -76,6 +76,12 @@ RANKS = (
     Column("samples", "sample", "trained on by this rank over all epochs"),
     Column("seconds", "s", "this rank's wall time of all training parts"),
     Column("page_faults", "1/step", "pages that the kernel had to find in memory during training, by its own count"),
+    Column("cpu_seconds", "s", "during training: processor time of the rank's process; loader workers not counted"),
+    Column(
+        "throttled_seconds",
+        "s",
+        "during training: had work, but had used up its share of a core (the kernel's count)",
+    ),
     Column(
         "energy_joules",
         "J",
@@ -121,9 +127,14 @@ RUNS = (
     Column("device", "", "cpu, cuda, rocm or emulated"),
     Column("device_name", "", "the device's model"),
     Column("backend", "", "gloo, nccl or rccl; empty without a process group"),
-    Column("threads_per_rank", "core", "cores that make one CPU device; a GPU's host threads"),
+    Column("threads_per_rank", "core", "cores, or the share of one, that make one CPU device; a GPU's host threads"),
+    Column("share_period", "s", "how often a share of a core is given anew; empty: whole cores"),
     Column("pinned", "", "whether ranks were pinned to their cores"),
-    Column("oversubscribed", "", "more ranks than cores: barred from scaling figures"),
+    Column(
+        "oversubscribed",
+        "",
+        "more ranks than cores, or shares of more than 90 % of them: barred from scaling figures",
+    ),
     Column(
         "profile",
         "",
@@ -162,6 +173,8 @@ RUNS = (
     Column("mean_rss_bytes", "B", "mean at the ends of sampled steps, largest over ranks"),
     Column("mode_rss_bytes", "B", "commonest at the ends of sampled steps, largest over ranks"),
     Column("page_faults", "1/step", "pages that the kernel had to find in memory, largest over ranks"),
+    Column("cpu_seconds", "s", "processor time during training, largest over ranks"),
+    Column("throttled_seconds", "s", "had work, but had used up its share of a core, largest over ranks"),
     Column("hardware_id", "", "hash of the hardware, or the cluster's name"),
     Column("host", "", "rank 0's node"),
     Column("job_id", "", "scheduler's job, if any"),

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from . import folder as folders
 from . import namespaces, network, programs
@@ -29,17 +30,20 @@ class _Failed(ClusterError):
     """The keeper says why it cannot; its logs stay for the reader."""
 
 
-def boot(folder: Path, *, nodes: int, cpus: int, gpus: int, flat: bool, lasting: bool, progress: Progress) -> Plan:
-    """Start the cluster in `folder`; on any error, and on any end of this process, nothing of it is left."""
+def boot(folder: Path, *, flat: bool, lasting: bool, progress: Progress, **size: Any) -> Plan:
+    """Start the cluster in `folder`; on any error, and on any end of this process, nothing of it is left.
+
+    `size`: `plan.draw`'s nodes, cpus, gpus and share.
+    """
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
-            return _attempt(folder, nodes, cpus, gpus, flat, lasting, progress)
+            return _attempt(folder, flat, lasting, progress, size)
         except _Failed as error:
             if not (flat and TAKEN in str(error) and attempts_left):
                 raise ClusterError(str(error)) from None
 
 
-def _attempt(folder: Path, nodes: int, cpus: int, gpus: int, flat: bool, lasting: bool, progress: Progress) -> Plan:
+def _attempt(folder: Path, flat: bool, lasting: bool, progress: Progress, size: dict[str, Any]) -> Plan:
     folders.claim(folder)
     collect(folder)  # one that somebody else ended since
     network.unplug(folder)  # of one that was killed
@@ -49,7 +53,7 @@ def _attempt(folder: Path, nodes: int, cpus: int, gpus: int, flat: bool, lasting
         folders.give(folder, keeper.pid)
         _hear(keeper, folder, "born", progress)
         subnet = None if flat else network.claim(folder, keeper.pid)
-        plan = draw(folder, nodes=nodes, cpus=cpus, gpus=gpus, subnet=subnet)
+        plan = draw(folder, subnet=subnet, **size)
         plan.save()
         _tell(keeper, "planned")
         _hear(keeper, folder, "up", progress)

@@ -38,7 +38,8 @@ class Cluster:
     Attributes:
         name, folder: what it is called and where it keeps its state. conf: its slurm.conf.
         nodes: their names. flat: they share this host's name and address.
-        shared_cores: they share processor cores; their jobs see HPC_SHARED_CORES=1.
+        share: of a core, that each node's device is; None: whole cores. oversubscribed: they want more cores than there
+            are, so that timings mean nothing.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -48,7 +49,8 @@ class Cluster:
         self.conf = plan.conf
         self.nodes = [node.name for node in plan.nodes]
         self.flat = plan.flat
-        self.shared_cores = plan.shared_cores
+        self.share = plan.share
+        self.oversubscribed = plan.oversubscribed
 
     def environment(self) -> dict[str, str]:
         """All that a process needs to talk to it: `os.environ | cluster.environment()`."""
@@ -146,6 +148,7 @@ def up(
     nodes: int = 2,
     cpus: int = 8,
     gpus: int = 4,
+    share: float | None = None,
     flat: bool | None = None,
     lasting: bool = True,
     progress: boot.Progress = lambda step, seconds: None,
@@ -155,6 +158,8 @@ def up(
     Args:
         nodes: how many, each with an equal share of this machine's physical cores.
         cpus, gpus: what each node claims to Slurm; the GPUs are stand-ins.
+        share: of a core, that each node's one device is; None: whole cores, one rank each. Ranks are held to it, Slurm's
+            daemons and the ranks' imports are not.
         flat: all nodes on this host, without namespaces. None: only where those cannot be had (they need root).
         lasting: it outlives this process. If not, it ends with it, however that ends.
         progress: called after each step with its name and the seconds since the start.
@@ -162,6 +167,8 @@ def up(
     for what, value, low, high in (("nodes", nodes, 1, 64), ("cpus", cpus, 1, 256), ("gpus", gpus, 0, 16)):
         if not low <= value <= high:
             raise ClusterError(f"{what}={value}: from {low} to {high} are possible")
+    if share is not None and not 0.01 <= share < 1:
+        raise ClusterError(f"share={share:g}: from 0.01 to less than 1 core a node are possible")
     folder = folders.of(name)
     if flat is not True and not namespaces.work():
         if flat is False:
@@ -173,7 +180,8 @@ def up(
         running = find(name)
     if running is not None:
         raise ClusterError(f"cluster {name} is up already, with {len(running.nodes)} nodes; {_end_it(name)} ends it")
-    plan = boot.boot(folder, nodes=nodes, cpus=cpus, gpus=gpus, flat=bool(flat), lasting=lasting, progress=progress)
+    size = {"nodes": nodes, "cpus": cpus, "gpus": gpus, "share": share}
+    plan = boot.boot(folder, flat=bool(flat), lasting=lasting, progress=progress, **size)
     return Cluster(plan)
 
 

@@ -32,7 +32,7 @@ def write(plan: Plan) -> None:
         "database_socket": plan.database_socket,
         "memory_per_cpu": MEMORY_PER_CPU,
         "communication": _communication(plan),
-        "prolog": f"TaskProlog={etc}/task_prolog" if plan.shared_cores else "",
+        "prolog": f"TaskProlog={etc}/task_prolog" if plan.node_cores else "",
         "nodes": "\n".join(_nodes(plan)),
     }
     for name in ("slurm.conf", "slurmdbd.conf", "mariadb.conf"):
@@ -41,7 +41,8 @@ def write(plan: Plan) -> None:
     _private(etc / "gres.conf", "".join(f"{line}\n" for line in _gpus(plan)).encode())
     _private(etc / "hosts", "".join(f"{line}\n" for line in _hosts(plan)).encode())
     _private(plan.folder / "munge" / "key", os.urandom(128))
-    _private(etc / "task_prolog", files(__package__).joinpath("task_prolog.sh").read_bytes(), mode=0o700)
+    prolog = Template(files(__package__).joinpath("task_prolog.sh").read_text(encoding="utf-8"))
+    _private(etc / "task_prolog", prolog.substitute(node_cores=plan.node_cores).encode(), mode=0o700)
 
 
 def _communication(plan: Plan) -> str:

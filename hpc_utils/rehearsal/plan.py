@@ -12,6 +12,8 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hpc_utils import capability
+
 from . import cores, network
 
 CONTROLLER, SLURMD, ACCOUNTING = 6817, 6818, 6819  # Slurm's own ports, where a cluster has its own network
@@ -33,9 +35,10 @@ class Plan:
 
     Attributes:
         cpus, gpus: what each node claims to Slurm, not what it has.
+        share: of a core, that a node's device is; None: whole cores.
         subnet: number of its network; None in flat mode, where everything listens on 127.0.0.1.
         head: host name and address of slurmctld and slurmdbd.
-        shared_cores: more nodes than physical cores, so that nodes share them and timings mean nothing.
+        node_cores: how much of a core each node may use where nodes share cores; None: whole ones of its own.
     """
 
     name: str
@@ -43,15 +46,21 @@ class Plan:
     nodes: tuple[Node, ...]
     cpus: int
     gpus: int
+    share: float | None
     subnet: int | None
     head: tuple[str, str]
     controller_port: int
     accounting_port: int
-    shared_cores: bool
+    node_cores: float | None
 
     @property
     def flat(self) -> bool:
         return self.subnet is None
+
+    @property
+    def oversubscribed(self) -> bool:
+        """Whether its nodes want more of the cores than there is."""
+        return self.node_cores is not None and self.node_cores < (self.share or 1)
 
     @property
     def conf(self) -> Path:
@@ -86,10 +95,11 @@ class Plan:
         return cls(**kept | {"folder": folder, "nodes": nodes, "head": tuple(kept["head"])})
 
 
-def draw(folder: Path, *, nodes: int, cpus: int, gpus: int, subnet: int | None) -> Plan:
+def draw(folder: Path, *, nodes: int, cpus: int, gpus: int, share: float | None, subnet: int | None) -> Plan:
     """The plan of a cluster with its own network `subnet`, or of a flat one on free ports."""
     found = cores.physical()
     processors = [tuple(share) for share in cores.shares(nodes, found)]
+    each = capability.busy_cores(len(found), shares=True) / nodes
     names = [f"node{number}" for number in range(1, nodes + 1)]
     if subnet is None:
         head = (socket.gethostname().partition(".")[0], "127.0.0.1")
@@ -105,11 +115,12 @@ def draw(folder: Path, *, nodes: int, cpus: int, gpus: int, subnet: int | None) 
         nodes=tuple(Node(*one) for one in zip(names, addresses, ports, processors, strict=True)),
         cpus=cpus,
         gpus=gpus,
+        share=share,
         subnet=subnet,
         head=head,
         controller_port=controller,
         accounting_port=accounting,
-        shared_cores=nodes > len(found),
+        node_cores=min(each, share or each) if nodes > len(found) or share else None,
     )
 
 

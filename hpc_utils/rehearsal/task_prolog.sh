@@ -1,4 +1,4 @@
 #!/bin/sh
 # slurmd runs this before every task, batch scripts included, and takes `export` lines into the task's environment.
-# More nodes than cores: timings of jobs on this cluster mean nothing, and those who record must know.
-echo "export HPC_SHARED_CORES=1"
+# Nodes share cores: those who record must know how much of a core is this node's.
+echo "export HPC_NODE_CORES=${node_cores}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ from .workload import Workload, batch_size
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Fewer periods of a share of a core than this, and a step takes what the period left of it, not what it costs: study `shares`.
+PERIODS_OF_A_STEP = 5
 
 __all__ = ["NonFiniteLoss", "Result", "train"]
 
@@ -289,15 +293,30 @@ class Trainer:
             kept, before = self.strategy.keep(), randomness.take(self.ranks.device)
             self.strategy.wrapped.train()
             batches = self.loader.batches(list(_first(self.sampler.epoch(1), steps)), epoch=0)
+            shortest = math.inf
             for number, (inputs, targets) in enumerate(batches):
+                started = time.perf_counter()
                 if not number and self.ranks.is_main and self.workload.learns:
                     self._count_operations(inputs, targets)
                 self._learn(inputs, targets)
+                shortest = min(shortest, time.perf_counter() - started)
+            self._require_periods(shortest)
             self.strategy.put_back(kept)
             randomness.put(before, self.ranks.device)
             self._fresh_optimizer()
         self.ranks.barrier()
         self.recorder.facts["warmup_seconds"] = time.perf_counter() - begun
+
+    def _require_periods(self, step: float) -> None:
+        """ConfigError on all ranks if their `step` (s) is over before a share of a core has become one."""
+        if (share := self.ranks.share) is None:
+            return
+        step = float(self.ranks.max(torch.tensor([step])))
+        if step < PERIODS_OF_A_STEP * share.period:
+            raise ConfigError(
+                f"cores_per_rank={share.cores:g}: a step takes {step * 1e3:.1f} ms, and the share holds only over "
+                f"{PERIODS_OF_A_STEP} periods of {share.period * 1e3:g} ms: give each device a larger batch or a smaller share"
+            )
 
     def _count_operations(self, inputs: Any, targets: Any) -> None:
         try:

@@ -16,8 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hpc_utils import provenance
+from hpc_utils import capability, provenance
 from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.device_share import NoShare, Share
 from hpc_utils.records.compute_profile import required
 
 from . import memory
@@ -35,7 +36,7 @@ class Ranks:
         backend: "nccl", "rccl" or "gloo"; None without a process group.
         group: what host tensors travel over, where that is not the default group.
         threads: torch's intra-op threads here. cores: logical CPUs pinned to, or () where not pinned.
-        oversubscribed: the node's ranks want more cores than it has.
+        share: of a core, if that is the device. oversubscribed: the node's ranks want more cores than it has.
         emulates: the name of the device that is emulated on this one; "" if it computes itself.
     """
 
@@ -48,6 +49,7 @@ class Ranks:
     group: Any = None
     threads: int = 1
     cores: tuple[int, ...] = ()
+    share: Share | None = None
     oversubscribed: bool = False
     emulates: str = ""
 
@@ -173,9 +175,9 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
     device = _device(config, local)
     grouped = config.parallel != "none"
     emulated = required(config) if config.device == "emulated" else None
-    with _host_threads(config, device, local, per_node) as (threads, cores, oversubscribed):
+    with _host_threads(config, device, local, per_node) as host:
         backend = _join(config, device, rank, world) if grouped else None
-        ranks = Ranks(rank, world, local, per_node, device, backend, None, threads, cores, oversubscribed)
+        ranks = Ranks(rank, world, local, per_node, device, backend, **host)
         if emulated:
             ranks = replace(ranks, emulates=emulated.device_name, threads=emulated.record["threads_per_rank"])
         try:
@@ -243,25 +245,32 @@ def _meeting_point(timeout: timedelta) -> dist.Store:
 @contextlib.contextmanager
 def _host_threads(
     config: RunConfig, device: torch.device, local_rank: int, per_node: int
-) -> Iterator[tuple[int, tuple[int, ...], bool]]:
-    """Give this rank its own cores: (threads, pinned logical CPUs, oversubscribed)."""
+) -> Iterator[dict[str, Any]]:
+    """Give this rank its own cores, or its share of one: `Ranks`' threads, cores, share, oversubscribed."""
     provenance.hardware()  # counts this process's cores: look before they are pinned
     cores = provenance.core_groups()
     on_gpu, waits = device.type == "cuda", config.device == "emulated"
     share = max(1, len(cores) // torch.cuda.device_count()) if on_gpu else 1  # equal at every number of ranks
     threads = 1 if waits else config.threads_per_rank or share
-    # A rehearsal's nodes that share cores say so: each alone cannot see it.
-    oversubscribed = per_node * threads > len(cores) or bool(os.environ.get("HPC_SHARED_CORES"))
-    oversubscribed = oversubscribed and not waits  # who waits needs no core
+    part = None
+    if config.cores_per_rank is not None and not on_gpu:
+        part = Share(config.cores_per_rank, config.share_period)
+    # A rehearsal's nodes that share cores say how much each has of them, which it cannot see itself.
+    most = float(os.environ.get(provenance.NODE_CORES) or capability.busy_cores(len(cores), shares=bool(part)))
+    oversubscribed = not waits and per_node * (part.cores if part else threads) > most
     mine: tuple[int, ...] = ()
     # A GPU's host threads stay free unless asked for: which cores are near it, local ranks do not tell.
     if hasattr(os, "sched_setaffinity") and not (oversubscribed or waits) and (not on_gpu or config.threads_per_rank):
-        mine = tuple(cpu for core in cores[local_rank * threads : (local_rank + 1) * threads] for cpu in core)
+        first = local_rank % len(cores) if part else local_rank * threads
+        mine = tuple(cpu for core in cores[first : first + threads] for cpu in core)
     before = torch.get_num_threads(), os.sched_getaffinity(0) if mine else None
     _pin(mine)
     torch.set_num_threads(threads)
     try:
-        yield threads, mine, oversubscribed
+        with part.held() if part else contextlib.nullcontext():
+            yield {"threads": threads, "cores": mine, "share": part, "oversubscribed": oversubscribed}
+    except NoShare as error:
+        raise ConfigError(f"cores_per_rank={config.cores_per_rank:g}: {error}") from None
     finally:
         torch.set_num_threads(before[0])
         _pin(before[1] or ())

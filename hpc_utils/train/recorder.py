@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from hpc_utils import paths, provenance
+from hpc_utils import device_share, paths, provenance
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, profiled_files
 from hpc_utils.records.identity import run_id
 from hpc_utils.records.load import verify
@@ -101,7 +101,15 @@ class Recorder:
         self._window = window(self.parameters, self.ranks, self.paused)
         self._monitor = Monitor(self.parameters, self.ranks)
         self._expected: int | None = None  # steps of an epoch
-        self._total = {"steps": 0, "samples": 0, "seconds": 0.0, "faults": 0, "joules": 0.0}
+        self._total = {
+            "steps": 0,
+            "samples": 0,
+            "seconds": 0.0,
+            "faults": 0,
+            "cpu": 0.0,
+            "throttled": 0.0,
+            "joules": 0.0,
+        }
         # Energy and memory of a machine that waits say nothing about the device that it stands for.
         self._meter = energy.Meter(None if self.ranks.emulates else energy.find(self.ranks.device))
         self._peaks: dict[str, int | None] = {}  # of former attempts
@@ -192,6 +200,8 @@ class Recorder:
             "samples": total["samples"],
             "seconds": total["seconds"],
             "page_faults": total["faults"] / total["steps"] if total["steps"] else None,
+            "cpu_seconds": total["cpu"],
+            "throttled_seconds": total["throttled"] if ranks.share else None,
             **({} if ranks.emulates else self._peak() | self._level.summary()),
         }
         everyone = ranks.gather((mine, self._meter.source, self._meter.name, total["joules"]))
@@ -260,12 +270,16 @@ class Recorder:
 
     def _go(self) -> None:
         self._meter.start()
-        self._since = time.perf_counter(), memory.minor_faults()
+        throttled = device_share.throttled() if self.ranks.share else 0.0
+        self._since = time.perf_counter(), memory.minor_faults(), time.process_time(), throttled
 
     def _stand(self) -> None:
-        begun, faults = self._since
+        begun, faults, cpu, throttled = self._since
         self._tally.seconds += time.perf_counter() - begun
         self._tally.faults += memory.minor_faults() - faults
+        self._tally.cpu += time.process_time() - cpu
+        if self.ranks.share:
+            self._tally.throttled += device_share.throttled() - throttled
         self._tally.joules = energy.added(self._tally.joules, self._meter.stop())
 
     def lap(self, phase: str) -> None:
@@ -324,7 +338,7 @@ class Recorder:
         if "loss" in tally.sums:
             self._require_finite()
         counted = {"steps": len(times), "samples": tally.samples, "seconds": tally.seconds, "faults": tally.faults}
-        counted["joules"] = tally.joules
+        counted |= {"cpu": tally.cpu, "throttled": tally.throttled, "joules": tally.joules}
         self._total = {name: energy.added(value, counted[name]) for name, value in self._total.items()}
         names = sorted(tally.sums)
         totals = torch.tensor([tally.samples, *(float(tally.sums[n]) for n in names)], dtype=torch.float64)

@@ -179,4 +179,6 @@ def test_a_users_own_study_is_rehearsed_as_it_is() -> None:
     own = clusters.read("rehearsal").overrides("my-own-study")
     assert set(own.parameters) == {"device", "threads_per_rank"}
     assert not own.ranks
+    shared = clusters.read("rehearsal").rehearsed(links=None, share=0.14).overrides("my-own-study")
+    assert (shared.parameters["cores_per_rank"], shared.parameters["threads_per_rank"]) == (0.14, None)
     assert clusters.read("rehearsal").overrides("strong").parameters["workload"] == "cnn"

@@ -85,13 +85,14 @@ def test_the_shipped_studies_of_links_measure_links(name: str) -> None:
 
 
 def test_links_limited_by_hand_are_part_of_the_hardwares_name() -> None:
-    rehearsal = cluster.read("rehearsal").linked("")
+    rehearsal = cluster.read("rehearsal").rehearsed(links="")
     plain = rehearsal.hardware_id()
-    by_hand = rehearsal.linked("2.5gbit")
+    by_hand = rehearsal.rehearsed(links="2.5gbit")
     assert by_hand.hardware_id() == f"{plain}-2.5gbit"
     assert (provenance.links_in(plain), provenance.links_in(by_hand.hardware_id())) == ("", "2.5gbit")
     reasons = [
-        submit._fixed_links(one) for one in (rehearsal, by_hand, rehearsal.linked(None), cluster.read("lumi-g"))
+        submit._fixed_links(one)
+        for one in (rehearsal, by_hand, rehearsal.rehearsed(links=None), cluster.read("lumi-g"))
     ]
     assert [bool(why) for why in reasons] == [False, True, True, True]
     assert "2.5gbit by hand" in reasons[1]

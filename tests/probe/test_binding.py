@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hpc_utils.probe import binding
-from hpc_utils.probe.cgroup import files
 from hpc_utils.probe.check import Verdict
+from hpc_utils.provenance.cgroup import files
 
 from .conftest import seen, tree
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
+from hpc_utils.rehearsal import plan
 from hpc_utils.rehearsal.cores import physical, shares
 
 TWO_THREADED = [(0, 4), (1, 5), (2, 6), (3, 7)]
@@ -23,7 +27,23 @@ def test_nodes_get_equally_many_whole_cores(nodes: int, expected: list[list[int]
 
 
 def test_cores_of_this_machine_are_disjoint_and_usable() -> None:
-    import os
-
     found = [cpu for core in physical() for cpu in core]
     assert sorted(found) == sorted(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "share", "node_cores", "oversubscribed"),
+    [
+        (2, None, None, False),
+        (3, None, 0.6, True),
+        (12, 0.14, 0.14, False),  # 1.68 of 1.8 cores
+        (12, 0.16, 0.15, True),
+        (1, 0.5, 0.5, False),
+    ],
+)
+def test_a_node_knows_how_much_of_a_core_is_its_own(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, share: float | None, node_cores: float | None, oversubscribed: bool
+) -> None:
+    monkeypatch.setattr(plan.cores, "physical", lambda: [(0,), (1,)])
+    drawn = plan.draw(Path("/of/cluster"), nodes=nodes, cpus=8, gpus=0, share=share, subnet=1)
+    assert (drawn.node_cores, drawn.oversubscribed) == (pytest.approx(node_cores), oversubscribed)

@@ -40,11 +40,11 @@ def test_nodes_that_share_a_core_say_so_and_lose_power_alone() -> None:
     finally:
         os.sched_setaffinity(0, usable)
     try:
-        assert cluster.shared_cores
+        assert cluster.oversubscribed
         with tempfile.TemporaryDirectory() as folder:
-            slurm(cluster, "sbatch", "--wait", "--output=out", "--wrap", "echo $HPC_SHARED_CORES", cwd=Path(folder))
-            assert (Path(folder) / "out").read_text() == "1\n", "a batch script is not told"
-        assert slurm(cluster, "srun", "-N2", "bash", "-c", "echo $HPC_SHARED_CORES") == "1\n1"
+            slurm(cluster, "sbatch", "--wait", "--output=out", "--wrap", "echo $HPC_NODE_CORES", cwd=Path(folder))
+            assert (Path(folder) / "out").read_text() == "0.45\n", "a batch script is not told"
+        assert slurm(cluster, "srun", "-N2", "bash", "-c", "echo $HPC_NODE_CORES") == "0.45\n0.45"
         with pytest.raises(ClusterError, match="no links"):
             cluster.shape("1gbit")
         cluster.kill_node("node2")

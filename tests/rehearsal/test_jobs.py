@@ -96,4 +96,4 @@ def test_a_job_requeues_itself_within_seconds(cluster: Cluster, tmp_path: Path) 
 def test_time_on_own_cores_is_not_called_shared(cluster: Cluster) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two nodes have to share the only core")
-    assert slurm(cluster, "srun", "bash", "-c", "echo ${HPC_SHARED_CORES:-own}") == "own"
+    assert slurm(cluster, "srun", "bash", "-c", "echo ${HPC_NODE_CORES:-own}") == "own"

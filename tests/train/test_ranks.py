@@ -9,6 +9,7 @@ import time
 import pytest
 import torch
 
+from hpc_utils import device_share
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.provenance import core_groups
 from hpc_utils.train import memory, train
@@ -17,6 +18,7 @@ from hpc_utils.train.ranks import present, setup
 from .support import BRIEF
 
 pins = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins nothing")
+shares = pytest.mark.skipif(bool(device_share.unavailable()), reason=device_share.unavailable())
 CPU = {"device": "cpu"}
 
 
@@ -73,6 +75,35 @@ def test_more_threads_than_cores_is_recorded_as_such() -> None:
     threads = len(core_groups()) + 1
     run = train(RunConfig(**BRIEF, threads_per_rank=threads)).tables()["run"]
     assert (run["oversubscribed"], run["pinned"], run["threads_per_rank"]) == (True, False, threads)
+
+
+@shares
+def test_shares_go_round_the_cores_and_leave_a_tenth_of_them(monkeypatch) -> None:
+    cores, taken = core_groups(), []
+    for ranks_here, share in ((2 * len(cores), 0.4), (2 * len(cores), 0.46), (1, 0.9)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks_here))
+        monkeypatch.setenv("LOCAL_RANK", str(ranks_here - 1))
+        with setup(RunConfig(parallel="none", cores_per_rank=share, **CPU)) as ranks:
+            taken.append((list(ranks.cores), ranks.oversubscribed, ranks.share.cores, ranks.threads))
+    assert taken == [(cores[-1], False, 0.4, 1), ([], True, 0.46, 1), (cores[0], False, 0.9, 1)]
+
+
+def test_a_node_of_a_rehearsal_has_no_more_than_its_own(monkeypatch) -> None:
+    monkeypatch.setenv("HPC_NODE_CORES", "0.14")
+    with setup(RunConfig(parallel="none", **CPU)) as ranks:
+        assert ranks.oversubscribed
+
+
+@shares
+def test_a_share_is_recorded_and_a_step_of_few_periods_refused() -> None:
+    long = {"global_batch": 512, "steps_per_epoch": 3, "warmup_steps": 2, "parallel": "none", "device": "cpu"}
+    tables = train(RunConfig(**BRIEF | long, cores_per_rank=0.3, share_period=0.02)).tables()
+    run, rank = tables["run"], tables["ranks"].iloc[0]
+    assert (run["threads_per_rank"], run["share_period"], run["oversubscribed"]) == (0.3, 0.02, False)
+    assert rank.cpu_seconds == pytest.approx(0.3 * rank.seconds, rel=0.3)
+    assert 0 < run["throttled_seconds"] == rank.throttled_seconds < rank.seconds
+    with pytest.raises(ConfigError, match=r"cores_per_rank=0\.3: a step takes"):
+        train(RunConfig(**BRIEF | long | {"global_batch": 2}, cores_per_rank=0.3, share_period=0.02))
 
 
 def test_no_process_group_on_several_processes_is_refused(monkeypatch) -> None:

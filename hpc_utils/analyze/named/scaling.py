@@ -174,3 +174,25 @@ def _against(row, name: str) -> str:
 
 def _of(row, what: str) -> str:
     return f"{what} of {words.ranks(row)}, {row.kind} scaling, {words.batch(row)}: {words.of(row)}."
+
+
+def shares(table: pd.DataFrame) -> list[Value]:
+    """`share.deviation.0-2.device-batch-512`: by how much a step on a share of a core is longer than 1/share says; of one
+    rank without a group. `table` as of `shares.against_whole_cores`."""
+    alone = table[(table.parallel == "none") & (table.cores < 1)]
+
+    def says(row) -> str:
+        return (
+            f"Step of {row.batch_per_device:g} samples on {row.cores:g} of a core, given every {1e3 * row.period:g} ms: how "
+            f"much longer than 1/share of the whole core's step, {words.of(row)}."
+        )
+
+    return values(
+        alone,
+        "share.deviation",
+        "deviation",
+        "share",
+        says,
+        point=["cores"],
+        ends=("deviation_low", "deviation_high"),
+    )

@@ -6,7 +6,8 @@
 
 `client.py` takes the arguments of `python -m` and stands in for that process; what starts a rank need not know that it is a
 fork. Where a fork is not safe, the server refuses, and the client becomes `python -m ...` itself: a cold start.
-`$HPC_WARM` names the server, or says `off`.
+`$HPC_WARM` names the server, or says `off`. A name that is a path serves all nodes of a rehearsal, which are one machine: it
+imports once for all of them, and its forks move to the node of the client that asked.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -31,15 +33,17 @@ def python(*arguments: str) -> list[str]:
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("client.py")), *arguments]
 
 
-def start(environment: Mapping[str, str]) -> tuple[str, subprocess.Popen | None]:
+def start(environment: Mapping[str, str], folder: str = "") -> tuple[str, subprocess.Popen | None]:
     """(the value of `$HPC_WARM` for what asks it, the process): start a server with `environment`, or name the one that it
     names. Clients may ask at once: they are answered when the imports are done. The server ends with this process.
+
+    With a `folder` its name is a path in there, by which clients on other nodes of this machine reach it.
     """
     if environment.get(SERVER) or sys.platform != "linux":
         return environment.get(SERVER, OFF), None
-    name = f"hpc-warm-{secrets.token_hex(16)}"
+    name = os.path.join(folder, f"hpc-warm-{secrets.token_hex(16)}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(f"\0{name}")  # abstract: it is gone with the last process that has it
+        listener.bind(name if folder else f"\0{name}")  # abstract: it is gone with the last process that has it
         listener.listen(1024)
         process = subprocess.Popen(
             [sys.executable, "-m", "hpc_utils.launch.warm.server", str(listener.fileno())],
@@ -54,12 +58,13 @@ def start(environment: Mapping[str, str]) -> tuple[str, subprocess.Popen | None]
 
 
 @contextlib.contextmanager
-def started(environment: Mapping[str, str], *, cold: bool = False) -> Iterator[str]:
+def started(environment: Mapping[str, str], *, cold: bool = False, across_nodes: bool = False) -> Iterator[str]:
     """`start`, unless `cold`; at the end of the block the server ends, with all that was forked from it."""
-    name, process = (OFF, None) if cold else start(environment)
-    try:
-        yield name
-    finally:
-        if process:
-            process.kill()
-            process.wait()
+    with tempfile.TemporaryDirectory(prefix="hpc-") if across_nodes else contextlib.nullcontext("") as folder:
+        name, process = (OFF, None) if cold else start(environment, folder)
+        try:
+            yield name
+        finally:
+            if process:
+                process.kill()
+                process.wait()

@@ -1,5 +1,6 @@
 """Stands in for `python -m MODULE ...`: the server that `$HPC_WARM` names runs it in a fork with this process's
-environment, folder, streams, umask and signal mask.
+environment, folder, streams, umask, signal mask and processors; of a server that is a path also on this process's node,
+if that is one of several on this machine.
 
 A signal sent here reaches the fork; the fork's end is this process's end; killed, this process takes the fork with it. The
 standard library alone, and little of it: it is up in hundredths of a second.
@@ -18,7 +19,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 MOST = 1 << 20  # bytes of a message: one packet
 PR_SET_PDEATHSIG = 1
 
-fork = 0  # its pid
+fork: socket.socket | None = None  # the server's ear for what it shall hear
 early: list[int] = []
 
 
@@ -30,8 +31,8 @@ def is_own(connection: socket.socket) -> bool:
 
 def pass_on(number: int, _: object) -> None:
     if fork:
-        with suppress(ProcessLookupError):  # its end is about to be read
-            os.kill(fork, number)
+        with suppress(OSError):  # its end is about to be read
+            fork.send(b"%d" % number)
     elif number == signal.SIGUSR1:  # kept until there is somebody to hear it
         early.append(number)
     else:
@@ -55,25 +56,30 @@ def ask(server: str) -> str:
     umask = os.umask(0o077)
     os.umask(umask)
     request = {"arguments": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}
-    request |= {"umask": umask, "mask": sorted(mask)}
+    request |= {"umask": umask, "mask": sorted(mask), "processors": sorted(os.sched_getaffinity(0))}
+    across_nodes = server.startswith("/")
+    node = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in (("net", "uts") if across_nodes else ())]
     former = {number: signal.signal(number, pass_on) for number in PASSED_ON}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        connection.connect(f"\0{server}")
+        connection.connect(server if across_nodes else f"\0{server}")
         if not is_own(connection):
             raise OSError(0, "its name belongs to another user")
-        socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
-        fork, why = json.loads(connection.recv(MOST) or '[0, "the warm process has ended"]')
+        socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2, *node])
+        pid, why = json.loads(connection.recv(MOST) or '[0, "the warm process has ended"]')
     except OSError as error:
-        why = f"no warm process: {error.strerror}"
-    if not fork:
+        pid, why = 0, f"no warm process: {error.strerror}"
+    for space in node:
+        os.close(space)
+    if not pid:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in former.items():
             signal.signal(number, handler)
         for number in early:
             os.kill(os.getpid(), number)
         return why
+    fork = connection
     for number in early:
         pass_on(number, None)
     if not (status := connection.recv(MOST)):

@@ -72,10 +72,14 @@ class Server:
                 elif key.fileobj is self._listener:
                     if request := self._answer(self._listener.accept()[0]):
                         return request
-                elif key.fileobj.fileno() >= 0:  # else closed just now; a client says nothing more: it is gone
-                    self._selector.unregister(key.fileobj)
+                elif key.fileobj.fileno() >= 0:  # else closed just now
                     (pid,) = (pid for pid, connection in self._forks.items() if connection is key.fileobj)
-                    os.kill(pid, signal.SIGKILL)
+                    with suppress(OSError):
+                        number = int(key.fileobj.recv(64) or signal.SIGKILL)
+                        os.kill(pid, number)
+                        if number != signal.SIGKILL:
+                            continue
+                    self._selector.unregister(key.fileobj)  # the client is gone
 
     def _answer(self, connection: socket.socket) -> dict[str, Any] | None:
         """Fork, if that is safe; the request in the fork, None in the server."""
@@ -159,19 +163,25 @@ class Server:
 
 
 def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """(request, its three streams) of a client of the same user; ValueError or OSError if there is none."""
+    """(request, its three streams, and of a client on another node of this machine its namespaces) of a client of the same user; ValueError or OSError if there is none."""
     if not is_own(connection):
         raise ValueError
-    message, streams, *_ = socket.recv_fds(connection, MOST, 3)
+    message, streams, *_ = socket.recv_fds(connection, MOST, 5)
     return json.loads(message), streams
 
 
 def _become(request: dict[str, Any], streams: list[int], server: int) -> None:
     """In a fork: be as a process that the client has started."""
     os.setsid()
-    for number, stream in enumerate(streams):
+    for number, stream in enumerate(streams[:3]):
         os.dup2(stream, number)
         os.close(stream)
+    for space in streams[3:]:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(space, 0):
+            raise OSError(ctypes.get_errno(), "setns")
+        os.close(space)
+    os.sched_setaffinity(0, request["processors"])
     for number, name in ((1, "stdout"), (2, "stderr")):  # unbuffered: what a killed process has printed is not lost
         former = getattr(sys, name)
         raw = io.FileIO(number, "w", closefd=False)

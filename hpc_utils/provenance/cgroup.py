@@ -1,16 +1,16 @@
-"""Where this process's control group keeps its files: version 2's tree, or version 1's of the CPU controller."""
+"""This process's control groups: version 2's tree, or version 1's of the CPU controller."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpc_utils.provenance.ask import read
-from hpc_utils.provenance.cpu import MACHINE
+from .ask import read
+from .cpu import MACHINE
 
 
-def files(name: str, machine: Path = MACHINE) -> Iterator[Path]:
-    """The files of that name that count for this process: its own group's first, then those above it.
+def groups(machine: Path = MACHINE) -> Iterator[Path]:
+    """The groups' folders that limit this process's CPU time: its own group first, then those above it.
 
     In a container /proc may tell the host's path, of which the container sees the end or nothing: what does not
     exist is left out.
@@ -22,7 +22,12 @@ def files(name: str, machine: Path = MACHINE) -> Iterator[Path]:
         top = machine / "sys/fs/cgroup" / controllers
         group = top / path.lstrip("/")
         for folder in (group, *group.parents):
-            if (folder / name).is_file():
-                yield folder / name
+            if folder.is_dir():
+                yield folder
             if folder == top:
                 break
+
+
+def files(name: str, machine: Path = MACHINE) -> Iterator[Path]:
+    """The files of that name in these groups."""
+    return (folder / name for folder in groups(machine) if (folder / name).is_file())

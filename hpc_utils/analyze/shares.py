@@ -1,0 +1,53 @@
+"""Whether a share of a core is a fair device: its steps beside those of a whole core."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from . import stats
+from .curves import usable
+
+# Equal on a share and on the whole core that it is compared with.
+SAME = [
+    "workload", "dataset", "precision", "device_name", "hardware_id", "digest", "torch", "parallel", "nodes", "world_size",
+    "batch_per_device", "epochs", "steps_per_epoch",
+]  # fmt: skip
+COLUMNS = [
+    *SAME, "cores", "period", "step_seconds", "low", "high", "spread", "sample_seconds", "periods", "deviation",
+    "deviation_low", "deviation_high", "repeats", "runs",
+]  # fmt: skip
+
+
+def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """One row a configuration that ran on shares of a core and on whole ones, by each run's last epoch.
+
+    Columns: those of `SAME`; cores (of a device, 1 for whole ones), period (s, of the share; NaN: whole); step_seconds (mean
+    step of a run, median over repeats) with its 95 % interval in low, high; spread (95th percentile of steps over their
+    median, median over repeats); sample_seconds (processor time that a sample may take: step_seconds x cores / batch);
+    periods (of the share in a step); deviation (step_seconds x cores over the whole core's step, less 1) with its interval;
+    repeats; runs (ids).
+    """
+    own = usable(runs[(runs.device == "cpu") & (pd.to_numeric(runs.threads_per_rank) <= 1)])
+    last = epochs.sort_values("epoch").groupby("run_id").last()
+    own = own.join(last[["seconds", "steps", "step_p95", "step_p50"]].add_suffix("_last"), on="run_id")
+    own = own.assign(
+        cores=own.threads_per_rank.astype(float), period=pd.to_numeric(own.share_period),
+        step=own.seconds_last / own.steps_last, spread=own.step_p95_last / own.step_p50_last,
+    )  # fmt: skip
+    rows = []
+    for _, alike in own.groupby(SAME, dropna=False):
+        whole = alike[alike.cores == 1]
+        if whole.empty or len(whole) == len(alike):
+            continue
+        for (cores, period), group in alike.groupby(["cores", "period"], dropna=False):
+            step, ratio = stats.median(group.step), stats.ratio(group.step, whole.step)
+            rows.append(
+                {name: group[name].iloc[0] for name in SAME}
+                | {"cores": cores, "period": period, "spread": group.spread.median(), "periods": step.value / period}
+                | {"step_seconds": step.value, "low": step.low, "high": step.high, "repeats": step.repeats}
+                | {"sample_seconds": step.value * cores / group.batch_per_device.iloc[0], "runs": tuple(group.run_id)}
+                | dict(zip(
+                    ("deviation", "deviation_low", "deviation_high"), (cores * one - 1 for one in ratio[:3]), strict=True
+                ))
+            )  # fmt: skip
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"cores": float, "period": float})
