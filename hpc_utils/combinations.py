@@ -20,7 +20,6 @@ def contradictions(config: RunConfig) -> Iterator[str]:
     yield from _loading(config)
     yield from _strategy(config)
     yield from _compilation(config)
-    yield from _emulation(config)
     yield from _share(config)
     yield from _profile(config)
 
@@ -123,31 +122,14 @@ def _compilation(config: RunConfig) -> Iterator[str]:
         yield "compile='max-autotune' with deterministic=true: it picks kernels by their time, others in each run"
 
 
-def _emulation(config: RunConfig) -> Iterator[str]:
-    if config.device != "emulated":
-        if not config.compute_profile == config.dilation is None:
-            yield f"compute_profile and dilation are of device='emulated', not of {config.device!r}"
-        return
-    if config.evaluate_every or config.save_weights:
-        yield "device='emulated' learns nothing to evaluate or keep: evaluate_every=0, save_weights=false"
-    if config.profile:
-        yield f"profile={config.profile!r}: device='emulated' waits instead of computing, a profile shows that"
-    if config.compile != "off" or config.activation_checkpointing or config.parallel in ("zero1", "fsdp"):
-        yield "device='emulated' waits instead of computing: no compile, activation_checkpointing, zero1 or fsdp"
-    if config.loader != "host" or config.fused_optimizer or config.cutout:
-        yield "device='emulated' waits instead of loading and updating: loader=host, fused_optimizer=false, cutout=0"
-    if config.accumulate > 1:
-        yield f"accumulate={config.accumulate}: device='emulated' waits for whole batches, as its profile was measured"
-
-
 def _share(config: RunConfig) -> Iterator[str]:
     cores, period = config.cores_per_rank, config.share_period
     if cores is None:
         if period != type(config).model_fields["share_period"].default:
             yield f"share_period={period:g} without cores_per_rank: a whole core has no period"
         return
-    if config.device in ("cuda", "emulated"):
-        yield f"cores_per_rank={cores:g} makes devices of a CPU's cores, and device={config.device!r}"
+    if config.device == "cuda":
+        yield f"cores_per_rank={cores:g} makes devices of a CPU's cores, and device='cuda'"
     if config.threads_per_rank is not None:
         yield f"cores_per_rank={cores:g} is a share of one core, threads_per_rank={config.threads_per_rank} whole ones: give one"
     if cores * period < QUOTA_AT_LEAST:

@@ -86,9 +86,7 @@ class RunConfig(BaseModel):
         "ddp", "`none`: one process and no process group, the true baseline; `ddp`: a copy of the model on every rank; "
         "`zero1`: DDP with the optimizer's state sharded; `fsdp`: weights and gradients sharded too (FSDP2)"
     )  # fmt: skip
-    device: Literal["auto", "cuda", "cpu", "emulated"] = knob(
-        "auto", "`cuda` stands for ROCm too; `emulated` computes nothing and waits by a compute profile"
-    )
+    device: Literal["auto", "cuda", "cpu"] = knob("auto", "`cuda` stands for ROCm too")
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = knob("fp32", "fp32 is IEEE; bf16 and fp16 are autocast")
     channels_last: bool = knob(True, "NHWC memory layout for convolutions")
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = knob(
@@ -142,14 +140,6 @@ class RunConfig(BaseModel):
     link_gbit: Annotated[float, Field(gt=0, lt=9999)] | None = knob(
         None, "rehearsal cluster only: the nodes' links are limited to this, in each direction, while the run is "
         "measured; none: as they are", unit="Gbit/s",
-    )  # fmt: skip
-    compute_profile: str | None = knob(
-        None, "emulated device: the compute profile it waits by, a file of results/probes/compute; none: the newest "
-        "that fits",
-    )  # fmt: skip
-    dilation: Annotated[float, Field(ge=1)] | None = knob(
-        None, "emulated device: how much slower compute and links are than what they stand for; none: as little as is "
-        "honest (see hpc_utils/launch/emulated.py)",
     )  # fmt: skip
     profile: Literal["torch", "nsys", "ncu", "cpu"] | None = knob(
         None, "what watches a few steps: `torch` (PyTorch's profiler), `nsys` (Nsight Systems), `ncu` (Nsight Compute, "

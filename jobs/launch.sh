@@ -36,7 +36,7 @@ launcher=(
     --kill-on-bad-exit=1
     "${in_container[@]}" python -m hpc_utils.launch.torchrun
     --nnodes="$nodes" --nproc-per-node="$ranks"
-    --rdzv-backend=c10d --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID"
+    --rdzv-backend=static --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID"
 )
 
 # Copies the data sets to a disk of each node, where the cluster file names one (node_local): small files read again

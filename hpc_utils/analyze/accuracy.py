@@ -6,16 +6,15 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .points import POINT, SAME, computed, gather
+from .points import POINT, SAME, gather
 
 
 def final(runs: pd.DataFrame) -> pd.DataFrame:
     """One row a configuration whose runs were evaluated: columns of `SAME` and `POINT`, layout; epochs; accuracy (a share,
     the median of the runs' last evaluations), low, high (95 %; at most 1), repeats, runs.
 
-    Not of emulated runs, which learn nothing. Profiled ones learn as others do.
+    Profiled runs learn as others do.
     """
-    runs = computed(runs)
     runs = runs[pd.to_numeric(runs.test_accuracy).notna()]
     found = gather(runs)
     reached, epochs = (pd.to_numeric(runs[name]).to_numpy(float) for name in ("test_accuracy", "epochs"))

@@ -57,8 +57,6 @@ SAME = [
     "nodes",
     "ranks_per_node",
     "link_gbit",
-    "emulated",
-    "dilation",
 ]
 LAYOUT = ["series", "nodes", "ranks_per_node"]
 SECONDS = ["seconds", "seconds_low", "seconds_high"]
@@ -81,10 +79,9 @@ def estimate(
     Args:
         points: {run_id, series, repeat, and all of `SAME`; world_size, batch_per_device; train_samples and test_samples
             of the data set (None where not known), steps (of an epoch; likewise), epochs, evaluations, warmup_steps}.
-            link_gbit is None on one rank and where links are as they are, dilation where nothing is emulated. A run that
+            link_gbit is None on one rank and where links are as they are. A run that
             several series share counts with the first.
-        runs, epochs: as of `records.load`; emulated runs predict emulated ones only, as much dilated, and nothing else
-            predicts those: they wait, and do not compute.
+        runs, epochs: as of `records.load`.
         limit: of a job, s. predict: seconds a step of a point, or None where the model does not know it.
         seconds_per_epoch: of one pass over the data set on one device, measured elsewhere. roughly: as `predict`, asked last
             (`peak_rate.predictor`).
@@ -180,7 +177,7 @@ def _hourly(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.Series
 def _measured(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """The runs that a prediction may rest on: `KEYS` and the parts of their time in s: train, beside (evaluation and
     checkpoints), setup; and samples."""
-    runs = runs.assign(emulated=runs.emulated.fillna(False).astype(bool), link_gbit=links(runs))
+    runs = runs.assign(link_gbit=links(runs))
     spent = per_run(runs, epochs[epochs.run_id.isin(runs.run_id)], {}).set_index("run_id")
     start = runs[["setup_seconds", "warmup_seconds"]].apply(pd.to_numeric).fillna(0).sum(axis=1)
     found = runs[[*KEYS, "run_id"]].set_index("run_id").assign(setup=start.set_axis(runs.run_id))
@@ -201,8 +198,6 @@ def _predicted(
         whole = stats.median((same.train + same.beside + same.setup).tolist())
         notes = [f"from {_count(same)}" + ("" if len(same) > 1 else ", so without an interval of its own")]
         return "measured", f"measured {_key(point)}", _ends(whole), notes
-    if point["emulated"]:
-        return "time limit", "time limit", (NAN, NAN, NAN), ["an emulated device: only its own runs predict it"]
     model = predict(point) if predict else None
     if model is not None and point["steps"]:
         seconds, notes = _from_steps(point, _ends(model.seconds))
@@ -238,7 +233,7 @@ def _nearest(known: pd.DataFrame, point: Point) -> pd.DataFrame:
     """Runs of one configuration that differs in the number of devices only, the nearest; strong scaling keeps the global
     batch, weak scaling a device's, both the way in which several share a model. One device needs no link: it stands for
     every rate, and any rate for it."""
-    alike = _alike(known, point, ["hardware_id", "workload", "dataset", "precision", "settings", "emulated"])
+    alike = _alike(known, point, ["hardware_id", "workload", "dataset", "precision", "settings"])
     if point["world_size"] > 1:
         alike = alike[(alike.world_size == 1) | alike.index.isin(_alike(alike, point, ["link_gbit"]).index)]
         alike = alike[alike.parallel.isin(("none", point["parallel"]))]

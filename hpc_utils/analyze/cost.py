@@ -52,7 +52,7 @@ def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billi
 
     Columns: run_id; epochs, samples; seconds (T, training alone); wall_seconds (with set-up, warm-up, evaluation and
     checkpoints, which a job is billed for too; not the start of its processes, which nobody records); device_hours,
-    core_hours (of CPU devices, each `threads_per_rank` cores; NaN of GPUs and of emulated devices, which only wait) and
+    core_hours (of CPU devices, each `threads_per_rank` cores; NaN of GPUs) and
     node_hours (of wall_seconds; whole nodes, however few of their devices it had); cost, in `unit` ("" and NaN without
     a price); energy_kwh (of T, all devices; NaN where it was not counted).
     """
@@ -79,8 +79,8 @@ class Total(NamedTuple):
     """What a set of runs took in all.
 
     Attributes:
-        runs: how many. hours: one after another, as if nothing ran beside them. device_hours: of devices that computed,
-            CPU devices and GPUs. core_hours: of the CPU devices; gpu_hours: of the GPUs. node_hours: whole nodes.
+        runs: how many. hours: one after another, as if nothing ran beside them. device_hours: of CPU devices
+            and GPUs. core_hours: of the CPU devices; gpu_hours: of the GPUs. node_hours: whole nodes.
         energy_kwh: of `counted` runs, those with a readable counter; NaN if that is none.
         notes: what is left out or absent, and why, a sentence each.
     """
@@ -97,27 +97,22 @@ class Total(NamedTuple):
 
 
 def total(runs: pd.DataFrame, epochs: pd.DataFrame) -> Total:
-    """All that `runs` took, profiled and emulated ones too: of the latter the time and the nodes, but no devices, for they
-    computed nothing. As of `per_run`, so without the start of processes, and without what was tried and not kept."""
+    """All that `runs` took, profiled ones too. As of `per_run`, so without the start of processes, and without what was tried and not kept."""
     if runs.empty:
         return Total(0, 0.0, 0.0, 0.0, 0.0, 0.0, NAN, 0, ())
     spent = per_run(runs, epochs[epochs.run_id.isin(runs.run_id)], {}).set_index("run_id")
     by_id = runs.set_index("run_id")
-    waited = _waited(by_id)
-    computed = spent[~waited.reindex(spent.index)]
-    on_gpus = by_id.device.reindex(computed.index).isin(["cuda", "rocm"])
+    on_gpus = by_id.device.reindex(spent.index).isin(["cuda", "rocm"])
     energy = _numbers(spent.energy_kwh)
     counted = int(energy.notna().sum())
     return Total(
-        len(runs), float(spent.wall_seconds.sum() / HOUR), float(computed.device_hours.sum()),
-        float(computed.core_hours.sum()), float(computed.device_hours[on_gpus].sum()), float(spent.node_hours.sum()),
-        float(energy.sum()) if counted else NAN, counted, tuple(_notes(by_id, waited, counted)),
+        len(runs), float(spent.wall_seconds.sum() / HOUR), float(spent.device_hours.sum()),
+        float(spent.core_hours.sum()), float(spent.device_hours[on_gpus].sum()), float(spent.node_hours.sum()),
+        float(energy.sum()) if counted else NAN, counted, tuple(_notes(by_id, counted)),
     )  # fmt: skip
 
 
-def _notes(runs: pd.DataFrame, waited: pd.Series, counted: int) -> Iterator[str]:
-    if waited.any():
-        yield f"Devices of emulated runs ({waited.sum()}) are left out: they waited instead of computing."
+def _notes(runs: pd.DataFrame, counted: int) -> Iterator[str]:
     if runs.hardware_id.astype(str).str.startswith("rehearsal").any():
         yield "Nodes of a rehearsal cluster share one machine: their hours are not its."
     if counted < len(runs):
@@ -223,13 +218,8 @@ def _billed(spent: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFrame:
             cost[own.index] = billing.cost(own.nodes, own.ranks_per_node, hours[own.index])
             unit[own.index] = billing.unit
     devices = hours * spent.world_size
-    cores = (devices * _numbers(spent.threads_per_rank)).where(spent.device == "cpu").mask(_waited(spent))
+    cores = (devices * _numbers(spent.threads_per_rank)).where(spent.device == "cpu")
     return spent.assign(device_hours=devices, core_hours=cores, node_hours=hours * spent.nodes, cost=cost, unit=unit)
-
-
-def _waited(runs: pd.DataFrame) -> pd.Series:
-    """Which runs were emulated: their devices computed nothing."""
-    return runs.emulated.fillna(False).astype(bool)
 
 
 def _configurations(

@@ -243,7 +243,7 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     link, their `bucket_mb` told; without those that had more ranks than cores, and those that do not reduce all gradients as
     they are, once for each batch, as DDP does. Those with most configurations first."""
     keys = [
-        "workload", "dataset", "precision", "device_name", "hardware_id", "threads_per_rank", "emulated", "parameters",
+        "workload", "dataset", "precision", "device_name", "hardware_id", "threads_per_rank", "parameters",
         "bucket_mb",
     ]  # fmt: skip
     found = {}
@@ -252,8 +252,8 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     known = usable(modelled).assign(bucket_mb=lambda own: own.bucket_mb.fillna(BUCKET_MB))
     for key, own in known.groupby(keys, dropna=False):
         workload, dataset, precision, device, hardware, *_ = key
-        label = f"{workload} on {dataset}, {precision}, {device} ({hardware}{', emulated' if key[6] else ''})"
-        more = f"{key[5]} threads, {key[7]} parameters, buckets of {key[8]:g} MiB"
+        label = f"{workload} on {dataset}, {precision}, {device} ({hardware})"
+        more = f"{key[5]:g} cores, {key[6]} parameters, buckets of {key[7]:g} MiB"
         found[f"{label}, {more}" if label in found else label] = own
     return dict(sorted(found.items(), key=lambda one: -points(one[1]).groupby(POINT).ngroups))
 

@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .dilation import undilated
 
 # A curve's runs are equal in all of these.
 SAME = [
     "workload", "dataset", "precision", "settings", "device", "device_name", "hardware_id", "threads_per_rank",
-    "emulated", "dilation", "link_gbit", "parameters", "digest", "torch",
+    "link_gbit", "parameters", "digest", "torch",
 ]  # fmt: skip
 # Repeats of one point are also equal in these: the same ranks on other nodes are another point.
 POINT = ["parallel", "nodes", "ranks_per_node", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
@@ -26,11 +25,6 @@ COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats", "runs"]
 def unwatched(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs whose times and costs may be compared: not those that a profiler watched."""
     return runs[runs.profile.isna()]
-
-
-def computed(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs whose devices computed: not the emulated ones."""
-    return runs[~runs.emulated.fillna(False).astype(bool)]
 
 
 def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -65,7 +59,7 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
 
 def gather(runs: pd.DataFrame) -> pd.DataFrame:
     """`points`, with the runs behind them: `at`, their positions in `runs`, and `<measure>_each`, their values."""
-    runs = _complete(undilated(runs))
+    runs = _complete(runs)
     memory = memory_bytes(runs)
     values = {
         "throughput": runs.throughput,

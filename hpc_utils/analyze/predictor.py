@@ -10,7 +10,6 @@ import pandas as pd
 
 from . import perfmodel, work
 from .curves import usable
-from .points import computed
 from .stats import Estimate
 
 WHAT = ["workload", "dataset", "precision", "hardware_id", "settings"]
@@ -30,10 +29,10 @@ def predictor(
     time of its step, or None for another strategy than DDP, and where nothing equal in `WHAT` was measured in at least two configurations.
 
     Args:
-        runs, epochs: as of `records.load`; emulated, oversubscribed and profiled ones predict nothing.
+        runs, epochs: as of `records.load`; oversubscribed and profiled ones predict nothing.
         profiles: records of `results/probes/compute`. gbit: the nodes' links.
     """
-    honest = computed(usable(runs[runs.parallel.isin(perfmodel.MODELLED)]))
+    honest = usable(runs[runs.parallel.isin(perfmodel.MODELLED)])
     known = {key: own for key, own in honest.groupby(WHAT)}
     profiles = list(profiles)
     fitted: dict[tuple, perfmodel.Fitted | None] = {}

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .dilation import undilated
 from .points import POINT, SAME, STATE, memory_bytes, number
 from .targets import Targets
 
@@ -23,7 +22,7 @@ AGREE, DIFFER, UNKNOWN, NOT_JUDGED = "agree", "differ", "cannot be told", "not j
 TOLERANCE = 0.1  # of times and memory: within a factor of 1.1, either way
 NAN = float("nan")
 # What a run is beside the state that measured it, its links included.
-KIND = [name for name in [*SAME, *POINT] if name not in (*STATE, "dilation")]
+KIND = [name for name in [*SAME, *POINT] if name not in STATE]
 
 
 class Side(NamedTuple):
@@ -180,9 +179,8 @@ def _learned(
 
 def _speed(run: pd.Series, then: Side, now: Side, tolerance: float) -> Iterator[Judgement]:
     why = "; ".join(_untimed(run, now.runs))
-    old, new = undilated(then.runs), undilated(now.runs)
     for name, unit in (("throughput", "sample/s"), ("step_p50", "s")):
-        yield _ratio(name, unit, old[name], new[name], tolerance, why)
+        yield _ratio(name, unit, then.runs[name], now.runs[name], tolerance, why)
 
 
 def _memory(run: pd.Series, then: Side, now: Side, tolerance: float) -> Judgement:

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import peaks
 from .peaks import Peak
-from .points import computed, gather, unwatched
+from .points import gather, unwatched
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,13 +40,13 @@ def share(achieved: float, peak: Peak, precision: str, intensity: float | None =
 def attained(runs: pd.DataFrame) -> pd.DataFrame:
     """What one device does of the model's operations, and the share of its peak: a row a configuration (`points`).
 
-    Not of emulated runs, of those that a profiler watched, nor where the operations were not counted. Columns: those of
+    Not of runs that a profiler watched, nor where the operations were not counted. Columns: those of
     `ATTAINED`; flops_per_sample; flops_per_second of one device, with its interval `_low` and `_high`; peak
     (operations/s) and mfu with its interval, NaN where `peaks` does not know the device; repeats, runs.
     """
     import pandas as pd
 
-    runs = computed(unwatched(runs))
+    runs = unwatched(runs)
     runs = runs[runs.flops_per_sample.notna()]
     found = gather(runs)
     found["flops_per_sample"] = [float(runs.flops_per_sample.iloc[at[0]]) for at in found["at"]]

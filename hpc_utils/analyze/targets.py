@@ -104,7 +104,6 @@ def _weak(table: pd.DataFrame, targets: Targets) -> Iterator[dict]:
 
 def _judged(found: dict, words: str, *, lacks: str | None) -> dict:
     low, high, required = found["low"], found["high"], found["required"]
-    words = f"emulated: {words}" if found["emulated"] in (True,) else words
     if lacks:
         return {"verdict": NOT_MEASURED, "why": f"{lacks}; instead, and not the target itself: {words}"}
     if np.isnan(low):

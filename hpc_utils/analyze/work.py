@@ -130,8 +130,6 @@ def of(runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str,
 
 
 def _describes(profile: Mapping[str, Any], run: pd.Series) -> bool:
-    if run.emulated:  # it waited by one, and says by which
-        return profile.get("name") == run.compute_profile
     same = ("workload", "dataset", "precision", "threads_per_rank", "parameters", "device_name")
     return str(run.hardware_id).endswith(profile["hardware_id"]) and all(profile.get(n) == run[n] for n in same)
 

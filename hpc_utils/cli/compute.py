@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import click
 
 
@@ -20,20 +22,18 @@ def compute(assignments: tuple[str, ...], batches: list[int], repeats: int) -> N
     """Measure what a model costs on one device of this machine, without a process group.
 
     For each of several batch sizes the seconds of data, forward, backward and optimizer, and at which part of the backward
-    pass each gradient is ready. The emulated device (`device=emulated`) waits by this record, and the performance model
-    reads it.
+    pass each gradient is ready. The performance model reads this record.
 
     \b
     hpc bench compute -p workload=resnet18 -p dataset=cifar10 --batches 8,16,32,64
     """
     from hpc_utils.config import RunConfig, parse_assignments
     from hpc_utils.launch.compute import measure
-    from hpc_utils.records.compute_profile import PHASES, named
+    from hpc_utils.records.compute_profile import PHASES
+    from hpc_utils.records.folder import read_json
 
     path = measure(RunConfig(**parse_assignments(assignments)), batches, repeats)
-    found = named(path.stem)
     click.echo(f"{'batch':>6} " + " ".join(f"{phase:>12}" for phase in PHASES) + "   median ms")
-    for one in found.record["batches"]:
-        seconds = found.seconds(one["batch"])
-        click.echo(f"{one['batch']:6} " + " ".join(f"{1e3 * seconds[phase]:12.2f}" for phase in PHASES))
+    for one in read_json(path)["batches"]:
+        click.echo(f"{one['batch']:6} " + " ".join(f"{1e3 * median(one[phase]):12.2f}" for phase in PHASES))
     click.echo(path)

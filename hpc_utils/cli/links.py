@@ -42,7 +42,7 @@ def held_for(request: Request, *, on_nodes: bool) -> Iterator[None]:
             )
         yield
         return
-    rate = _as_named(found.by_hand) if gbit is None else rehearsal.rate_of(gbit / (request.config.dilation or 1))
+    rate = _as_named(found.by_hand) if gbit is None else rehearsal.rate_of(gbit)
     with found.holding(rate, by=request.run_id):
         yield
 

@@ -39,8 +39,7 @@ def plan(
     """Predict hours, node-hours and cost of STUDY with their intervals, from what was measured there so far.
 
     Needs neither Slurm nor the data set: a laptop will do, with the runs that `hpc pull` brought. Only the rehearsal
-    cluster, whose nodes are this machine, is started if it is not up (`hpc cluster down` ends it). Emulated runs whose
-    dilation nothing measured so far tells are left out, with the reason.
+    cluster, whose nodes are this machine, is started if it is not up (`hpc cluster down` ends it).
     """
     from hpc_utils import paths, records
     from hpc_utils.analyze import budget, peak_rate, peaks

@@ -33,12 +33,8 @@ def measure(config: RunConfig, batches: Sequence[int], repeats: int) -> Path:
     """
     from hpc_utils.launch.request import require_data
 
-    if config.device == "emulated":
-        raise ConfigError("device='emulated' computes nothing that could be measured: device=auto, cpu or cuda")
     if turned := not_plain(config):
-        raise ConfigError(
-            f"{', '.join(turned)}: a compute profile is of the plain step, which an emulated device waits for"
-        )
+        raise ConfigError(f"{', '.join(turned)}: a compute profile is of the plain step")
     if not batches or min(batches) < 1 or repeats < 1:
         raise ConfigError(f"batches {list(batches)}, {repeats} repeats: at least one of each, from 1 on")
     if ":" not in config.workload:

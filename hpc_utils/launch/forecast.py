@@ -21,7 +21,7 @@ def _plain(point: Point, hardware: str) -> dict[str, Any]:
     parameters = measured(config, layout.ranks)
     data = None if ":" in config.workload else datasets.info(config.dataset)
     train = data and data.train.count
-    every, emulated = config.evaluate_every, config.device == "emulated"
+    every = config.evaluate_every
     return {
         "run_id": point.request.run_id,
         "series": point.series,
@@ -30,8 +30,6 @@ def _plain(point: Point, hardware: str) -> dict[str, Any]:
         "settings": settings(parameters),
         **{name: parameters[name] for name in ("workload", "dataset", "precision", "parallel")},
         **{name: parameters[name] for name in ("global_batch", "batch_per_device", "epochs", "warmup_steps")},
-        "emulated": emulated,
-        "dilation": config.dilation if emulated else None,
         "link_gbit": config.link_gbit if layout.ranks > 1 else None,  # one rank needs none
         "world_size": layout.ranks,
         "nodes": layout.nodes,

@@ -69,8 +69,6 @@ class Place:
             return f"profile={given['profile']} on {self.hardware}: {why}"
         if given.get("cores_per_rank") and self.is_here and (why := device_share.unavailable()):
             return f"cores_per_rank={given['cores_per_rank']} on {self.hardware}: {why}"
-        if device == "emulated":  # its profile says what it can
-            return ""
         if why := self.unfit(precision) or self._emulated(precision, device):
             return f"{precision} on {self.hardware}: {why}"
         why = self._incapable(precision, given.get("compile"), device)

@@ -12,10 +12,10 @@ from hpc_utils import datasets, paths, provenance
 from hpc_utils.collective import evenly
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.profilers import tools
-from hpc_utils.records import compute_profile, identity
+from hpc_utils.records import identity
 from hpc_utils.records.folder import state
 
-from . import emulated, parameters
+from . import parameters
 
 
 @dataclass(frozen=True)
@@ -69,19 +69,15 @@ def prepare(
     *,
     hardware: str | None = None,
     needs_data: bool = True,
-    settled: bool = False,
 ) -> Request:
     """Check a request and name its run; nothing is started or written.
 
     Args:
         hardware: what it will run on, if that is not this machine (`provenance.hardware_id`).
         needs_data: the data set must be here, because what is prepared is to be started.
-        settled: an emulated run's `profile` and `dilation` were chosen when it was named, and stay whatever was measured
-            since; the profile must still be here.
 
     Raises:
-        ConfigError: unknown, ill-typed or contradictory parameters, or a layout that does not divide. Unsettled, one of
-            those: what an emulated device needs was not measured.
+        ConfigError: unknown, ill-typed or contradictory parameters, or a layout that does not divide.
         DataError: the data set is missing or damaged.
     """
     layout = layout or Layout()
@@ -94,11 +90,6 @@ def prepare(
         )
     if config.profile == "ncu" and layout.ranks > 1:
         raise ConfigError(tools.ONE_RANK.format(ranks=layout.ranks))
-    if config.device == "emulated" and settled:
-        compute_profile.required(config)
-    elif config.device == "emulated":
-        config = emulated.settle(config, layout, hardware or provenance.hardware_id())
-        inject |= {name: getattr(config, name) for name in ("compute_profile", "dilation")}
     measured = identity.measured(config, layout.ranks)
     if needs_data and ":" not in config.workload:
         require_data(config.dataset, paths.data())

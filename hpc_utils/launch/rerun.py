@@ -169,8 +169,6 @@ def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _missing_here(asked: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     """What the run needs that this machine has not; empty if nothing is missing."""
-    if made.get("emulated") or asked["config"].get("device") == "emulated":
-        return "was emulated: it needs a compute profile, and a rehearsal cluster's limited links"
     if made["nodes"] > 1:
         return f"needs {made['nodes']} nodes"
     if asked["config"].get("link_gbit") is not None:

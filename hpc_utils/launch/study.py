@@ -28,7 +28,6 @@ from hpc_utils.records.load import Refused, verify
 from hpc_utils.strict import Strict
 
 from . import local, warm
-from .emulated import Unsettled
 from .ladder import Ladder
 from .place import Place
 from .request import Request, prepare
@@ -176,8 +175,7 @@ def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> P
     """The study's runs at `place` (by default this machine), each repeat's in the study file's order.
 
     Args:
-        needs_data: its data set must be here, because runs are to be started. Else an emulated run that lacks what it
-            follows from is not applicable, with the reason; to start one that is an error.
+        needs_data: its data set must be here, because runs are to be started.
 
     Raises:
         StudyError: no such study, a wrong file, or a series that asks for what can nowhere run; names it.
@@ -199,9 +197,6 @@ def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> P
                 layout = place.layout(asked.ranks, asked.ranks_per_node)
                 request = prepare(notebook, given, layout, hardware=place.hardware, needs_data=needs_data)
             except ConfigError as error:
-                if isinstance(error, Unsettled) and not needs_data:
-                    missing[asked.key] = NotApplicable(asked.series, asked.ranks, asked.values, str(error))
-                    continue
                 raise StudyError(f"{name}, series {asked.series!r}: {error}") from None
             points.append(Point(asked.series, asked.ranks, repeat, request))
     return Plan(Path(name).stem, study, place, points, list(missing.values()))
@@ -252,11 +247,7 @@ def _plain_loop(study: Study, place: Place) -> dict[str, Any]:
 
 def _shared(study: Study, own: Mapping[str, Any], place: Place) -> dict[str, Any]:
     """What the study says, over it the series' or ladder's `own`, over it what the place says."""
-    own = study.parameters | own
-    shared = own | place.parameters
-    if own.get("device") == "emulated":  # a place says what computes there; here nothing does
-        shared["device"] = "emulated"
-    return shared
+    return study.parameters | own | place.parameters
 
 
 def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def read_point(path: Path, number: int) -> tuple[Request, bool]:
         raise ConfigError(f"{path}: no point {number} (it has {has})")
     point = points[number]
     layout = Layout(point["nodes"], point["ranks_per_node"])
-    request = prepare(Path(point["notebook"]), point["parameters"], layout, settled=True)
+    request = prepare(Path(point["notebook"]), point["parameters"], layout)
     if request.run_id != point["run_id"]:
         raise ConfigError(
             f"{path}, point {number} was submitted as {point['run_id']}, but here it is {request.run_id}: the notebook, "

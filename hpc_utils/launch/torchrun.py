@@ -66,6 +66,8 @@ if __name__ == "__main__":
         arguments[number:number] = ["--no-python", *warm.python()]
     os.environ[PARENT] = str(os.getpid())
     threading.Thread(target=_pass_on, daemon=True).start()
+    if "--rdzv-backend=static" in arguments:  # c10d, which finds out how many nodes there are, takes longer with each
+        arguments[:0] = [f"--node-rank={os.environ['SLURM_NODEID']}"]
     from torch.distributed.run import main
 
     _rendezvous_on_one_node()

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from hpc_utils.provenance import NODE_CORES
 from hpc_utils.provenance.ask import number, read
 from hpc_utils.provenance.cgroup import files
 from hpc_utils.provenance.cpu import MACHINE
@@ -29,6 +30,7 @@ def look(bench: Bench) -> Facts:
         "threads": ranks.threads,
         "pinned": list(ranks.cores),
         "oversubscribed": ranks.oversubscribed,
+        "node_cores": os.environ.get(NODE_CORES),
         "device": ranks.device.type,
     }
 
@@ -60,6 +62,11 @@ def _judge_rank(facts: Facts) -> Check:
             EXPECTED,
             "since Slurm 22.05 srun does not take --cpus-per-task over from sbatch: give it to srun too "
             '(`srun --cpus-per-task="$SLURM_CPUS_PER_TASK"`); else the node has fewer CPUs than Slurm believes',
+        )
+    if facts["node_cores"]:
+        return not_applicable(
+            f"nodes share cores, {float(facts['node_cores']):g} of one is this node's: devices that want more than that "
+            f"are recorded as oversubscribed"
         )
     if facts["oversubscribed"]:
         return failed(

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from hpc_utils import provenance
 from hpc_utils.config import RunConfig
 from hpc_utils.records import probes
-from hpc_utils.records.compute_profile import KIND, PHASES, computed, threads_asked
+from hpc_utils.records.compute_profile import KIND, PHASES, computed
 from hpc_utils.train import precision
 from hpc_utils.train.loop import Trainer
 from hpc_utils.train.ranks import Ranks, setup
@@ -62,8 +62,7 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
         order = sorted(((name, statistics.median(own)) for name, own in fractions.items()), key=lambda one: one[1])
         record = computed(config) | {
             "hardware_id": provenance.machine_in(provenance.hardware_id()),
-            "threads_per_rank": ranks.threads,
-            "threads_asked": threads_asked(config, ranks.device_kind),
+            "threads_per_rank": ranks.cores_per_device,
             "device": ranks.device_kind,
             "device_name": ranks.device_name,
             "parameters": stopwatch.facts["parameters"],
@@ -72,7 +71,7 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
             "ready": [{"name": name, "bytes": bytes_of[name], "fraction": fraction} for name, fraction in order],
             "provenance": provenance.collect(source_files(config)),
         }
-    what = (config.workload, record["dataset"], config.precision, f"t{record['threads_per_rank']}")
+    what = (config.workload, record["dataset"], config.precision, f"t{record['threads_per_rank']:g}")
     return probes.keep(KIND, "-".join(filter(None, [*what, record["hardware_id"]])), record)
 
 

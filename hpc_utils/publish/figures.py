@@ -5,9 +5,6 @@ Curves against the number of ranks are in `scaling_figures`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
@@ -104,15 +101,9 @@ def _layout(row) -> str:
     return f"{ranks}{over} {group}, batch {row.global_batch:g}"
 
 
-def _mark(figure: Figure, run: Mapping[str, Any] | None) -> None:
-    if run and run["emulated"]:
-        figure.suptitle(f"emulated device, all times {run['dilation']:g} times dilated", fontsize=8, color="0.35")
-
-
-def training(epochs: pd.DataFrame, run: Mapping[str, Any] | None = None) -> Figure:
-    """One run: loss and accuracy over epochs, and where a mean step's time goes. `run`: its row, to mark an emulated one."""
+def training(epochs: pd.DataFrame) -> Figure:
+    """One run: loss and accuracy over epochs, and where a mean step's time goes."""
     figure, (curves, phases) = plt.subplots(1, 2, figsize=(style.PAGE, 2.3), width_ratios=(3, 2))
-    _mark(figure, run)
     if epochs.train_loss.notna().any():
         curves.plot(epochs.epoch, epochs.train_loss, "-o", color="0.35", markersize=3, label="training loss")
     else:
@@ -149,10 +140,9 @@ def training(epochs: pd.DataFrame, run: Mapping[str, Any] | None = None) -> Figu
     return figure
 
 
-def step_times(steps: pd.DataFrame, run: Mapping[str, Any] | None = None) -> Figure:
-    """One run: how step times are distributed, one curve a rank. `steps` as of a run's `steps.csv.gz`; `run` as above."""
+def step_times(steps: pd.DataFrame) -> Figure:
+    """One run: how step times are distributed, one curve a rank. `steps` as of a run's `steps.csv.gz`."""
     figure, axes = plt.subplots(figsize=(style.PAGE, 2.1))
-    _mark(figure, run)
     ranks = sorted(set(steps["rank"]))
     for number, rank in enumerate(ranks):
         ordered = 1e3 * steps.seconds[steps["rank"] == rank].sort_values()

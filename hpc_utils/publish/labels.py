@@ -11,29 +11,22 @@ from . import style
 
 def apart(table: pd.DataFrame) -> list[str]:
     """What beside the precision tells the table's configurations apart: points of different ones are no curve."""
-    said = ("precision", "emulated")  # always
     return [
         name
         for name in ("scheme", *SAME)
-        if name in table and name not in said and table[name].nunique(dropna=False) > 1
+        if name in table and name != "precision" and table[name].nunique(dropna=False) > 1
     ]
 
 
 def more(row, names: list[str]) -> str:
-    """`, digest 1f2e3d4c, emulated`: the values of those columns for a label, and that nothing was computed."""
-    values = "".join(f", {_said(name, getattr(row, name))}" for name in names)
-    return values + (", emulated" if emulated(row) else "")
+    """`, digest 1f2e3d4c, 1 Gbit/s`: the values of those columns for a label."""
+    return "".join(f", {_said(name, getattr(row, name))}" for name in names)
 
 
 def _said(name: str, value) -> str:
     if name == "link_gbit":
         return "links as they are" if pd.isna(value) else f"{value:g} Gbit/s"
     return f"{name.replace('_', ' ')} {str(value)[:12]}"
-
-
-def emulated(row) -> bool:
-    """Whether computation was a calibrated wait; frames without the column hold measured runs."""
-    return getattr(row, "emulated", False) in (True,)
 
 
 def bars(rows: pd.DataFrame, column: str, low: str = "low", high: str = "high"):

@@ -1,8 +1,7 @@
 """Strong and weak scaling against the number of ranks: one panel a curve's kind and batch.
 
 A line joins the points of one configuration, of each rank count the layout with the fewest nodes; other layouts stand
-beside it as points, and what lies on several nodes says how (2x4: two nodes with four ranks each). Hollow markers:
-emulated.
+beside it as points, and what lies on several nodes says how (2x4: two nodes with four ranks each).
 """
 
 from __future__ import annotations
@@ -256,11 +255,11 @@ def _configurations(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dic
     """(label, points, look) of each; of several layouts of a rank count the one with the fewest nodes first. More than the
     precision tells apart by a look of its own what the precision's does not."""
     names = labels.apart(rows)
-    kinds = rows[[*names, "emulated"]].drop_duplicates().reset_index(drop=True)
+    kinds = rows[names].drop_duplicates().reset_index(drop=True) if names else rows[names][:1]
     for precision in labels.ordered(rows.precision):
         for baseline in sorted({*rows.baseline}, key=lambda name: (name != "none", name)):
             own = rows[(rows.precision == precision) & (rows.baseline == baseline)]
-            for _, points in own.groupby([*names, "emulated"], dropna=False):
+            for _, points in own.groupby(names or ["precision"], dropna=False):
                 points = points.sort_values(["world_size", "nodes"])
                 same = kinds.eq(points.iloc[0][kinds.columns]) | (kinds.isna() & points.iloc[0][kinds.columns].isna())
                 colour, line, marker = style.SERIES[int(same.all(axis=1).to_numpy().argmax()) % len(style.SERIES)]
@@ -277,7 +276,7 @@ def _look(row, look: dict) -> dict:
         "fillstyle": "full" if row.baseline == "none" else "bottom",
         "markerfacecoloralt": "white",
     }
-    return found | look | ({"markerfacecolor": "white"} if labels.emulated(row) else {})
+    return found | look
 
 
 def _name_layouts(axes: Axes, rows: pd.DataFrame, column: str, *, above: bool) -> None:

@@ -60,7 +60,7 @@ def fastest(found: Mapping[Path, records.Records]) -> str:
 
     parts = []
     for folder, own in found.items():
-        runs = points.computed(points.unwatched(own.runs))
+        runs = points.unwatched(own.runs)
         runs = runs[runs.world_size == 1]
         best = points.points(runs).sort_values("throughput", ascending=False).groupby(["workload", "dataset"]).head(1)
         part = pd.DataFrame(
@@ -203,9 +203,9 @@ def _speed(card: Record) -> str:
 
 def _devices(runs: pd.DataFrame) -> str:
     told = {
-        ("emulated" if run.emulated is True else "CPU" if run.device == "cpu" else "GPU")
+        ("CPU" if run.device == "cpu" else "GPU")
         + (
-            f" of {int(run.threads_per_rank)} core{'s' if run.threads_per_rank > 1 else ''}"
+            f" of {run.threads_per_rank:g} core{'s' if run.threads_per_rank > 1 else ''}"
             if run.device == "cpu"
             else ""
         )

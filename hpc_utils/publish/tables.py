@@ -66,9 +66,7 @@ def curve(row) -> str:
     batch = f"batch {row.batch:g}" if row.kind == "strong" else f"{row.batch:g} a device"
     what = f"{row.workload} on {row.dataset}" if row.dataset else row.workload
     links = [] if pd.isna(row.link_gbit) else [f"{row.link_gbit:g} Gbit/s"]
-    return ", ".join(
-        [row.kind, batch, what, row.precision, *links, *(["emulated"] if row.emulated in (True,) else [])]
-    )
+    return ", ".join([row.kind, batch, what, row.precision, *links])
 
 
 def _devices(row) -> str:

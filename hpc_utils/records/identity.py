@@ -18,7 +18,7 @@ NOT_MEASURED = {"checkpoint_every", "checkpoint_minutes", "collective_timeout", 
 
 # Knobs that came later: with their defaults they are no part of the identity, so that older runs keep theirs.
 LATER = {
-    *("link_gbit", "compute_profile", "dilation", "profile", "profile_steps", "monitor_seconds"),
+    *("link_gbit", "profile", "profile_steps", "monitor_seconds"),
     *("cutout", "compile", "activation_checkpointing", "accumulate", "fused_optimizer", "gradient_as_bucket_view"),
     *("static_graph", "comm_hook", "loader", "prefetch_factor", "persistent_workers", "pin_memory"),
     *("cores_per_rank", "share_period"),
@@ -60,12 +60,10 @@ def settings(parameters: Mapping[str, Any]) -> str:
     """8 hex digits of all that tells two measurements apart beside layout, batch, precision, seed and repeat.
 
     Runs may be points of one curve, or repeats of one point, only if these are the same. Nor are the links one of them,
-    which have a column of their own and which one rank does without, nor an emulated device's dilation: it follows from
-    the layout, and `analyze.dilation` takes it out of times.
+    which have a column of their own and which one rank does without.
     """
     apart = {"parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat"}
-    apart |= {"threads_per_rank", "cores_per_rank"}  # a column of their own
-    apart |= {"link_gbit"} | ({"dilation"} if parameters.get("device") == "emulated" else set())
+    apart |= {"threads_per_rank", "cores_per_rank", "link_gbit"}  # columns of their own
     what = {name: value for name, value in parameters.items() if name not in apart}
     return short_hash(what)
 
@@ -87,7 +85,6 @@ def run_id(parameters: Mapping[str, Any], *, nodes: int = 1, ranks_per_node: int
         parameters.get("dataset", ""),
         parameters["parallel"] + layout,
         parameters["precision"],
-        "emulated" if parameters.get("device") == "emulated" else "",
         f"b{parameters['global_batch']}",
         f"r{parameters['repeat']}",
         short_hash(what),

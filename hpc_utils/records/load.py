@@ -26,9 +26,6 @@ LARGEST = (
     "mode_rss_bytes", "page_faults", "cpu_seconds", "throttled_seconds",
 )  # fmt: skip
 
-# Only the emulated device has these; a loop of somebody's own may have parameters of the same names.
-EMULATED = ("compute_profile", "dilation")
-
 
 @dataclass(frozen=True)
 class Records:
@@ -183,8 +180,6 @@ def _row(
     joules = [r.get("energy_joules") for r in epochs]
     evaluated = [r["test_accuracy"] for r in epochs if r.get("test_accuracy") is not None]
     row = {name: asked.get(name, config.get(name)) for name in schema.names(schema.RUNS)}
-    if not row["emulated"]:
-        row |= dict.fromkeys(EMULATED)
     return row | {
         "run_id": folder.name,
         "state": "complete",

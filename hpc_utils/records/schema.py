@@ -86,11 +86,11 @@ RANKS = (
         "energy_joules",
         "J",
         "during all training parts: of the rank's GPU; on CPUs of all the machine's processor packages, with its first "
-        "rank, and 0 with the others; empty without a readable counter, and of an emulated device",
+        "rank, and 0 with the others; empty without a readable counter",
     ),
     Column("peak_allocated_bytes", "B", "largest memory in tensors on the accelerator; empty on a CPU"),
     Column("peak_reserved_bytes", "B", "largest memory held by the accelerator's allocator; empty on a CPU"),
-    Column("peak_rss_bytes", "B", "largest resident memory of the rank's process; empty of an emulated device"),
+    Column("peak_rss_bytes", "B", "largest resident memory of the rank's process"),
     Column(
         "mean_allocated_bytes", "B", "memory in tensors on the accelerator at the ends of sampled steps, their mean"
     ),
@@ -98,7 +98,7 @@ RANKS = (
     Column(
         "mean_rss_bytes",
         "B",
-        "resident memory of the rank's process at the ends of sampled steps, their mean; empty of an emulated device",
+        "resident memory of the rank's process at the ends of sampled steps, their mean",
     ),
     Column("mode_rss_bytes", "B", "likewise, the commonest value, all rounded to MiB"),
 )
@@ -124,7 +124,7 @@ RUNS = (
     Column("accumulate", "", "micro-batches that a step's batch is cut into; empty: 1"),
     Column("precision", "", "fp32 (IEEE), tf32, bf16, fp16"),
     Column("settings", "", "hash of all other parameters: runs that differ in it are never pooled"),
-    Column("device", "", "cpu, cuda, rocm or emulated"),
+    Column("device", "", "cpu, cuda or rocm"),
     Column("device_name", "", "the device's model"),
     Column("backend", "", "gloo, nccl or rccl; empty without a process group"),
     Column("threads_per_rank", "core", "cores, or the share of one, that make one CPU device; a GPU's host threads"),
@@ -140,9 +140,6 @@ RUNS = (
         "",
         "torch, nsys, ncu or cpu (py-spy) watched some of its steps: barred from scaling figures; else empty",
     ),
-    Column("emulated", "", "computation was a calibrated wait: never pooled with measured runs"),
-    Column("compute_profile", "", "compute profile that an emulated device waited by; empty: it was measured"),
-    Column("dilation", "", "emulated device: every time here is this much longer than what it stands for"),
     Column("link_gbit", "Gbit/s", "what the nodes' links were limited to, each way; empty: as they are"),
     Column("seed", "", "of weights, order and augmentation"),
     Column("repeat", "", "which repeat of the measurement"),

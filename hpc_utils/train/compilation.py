@@ -18,8 +18,6 @@ def require(config: RunConfig, device: torch.device) -> None:
     Raises:
         ConfigError: with the reason.
     """
-    if config.device == "emulated":  # its profile was measured where it could be computed
-        return
     why = capability.of_device(config.precision, config.compile, gpu=device.type == "cuda")
     ampere = device.type != "cuda" or (not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0))
     if config.precision == "tf32" and not (why or ampere):

@@ -142,7 +142,7 @@ class Trainer:
         self.keeper = Keeper(config, ranks, recorder, heard)
         self.epoch, self.step = 1, 0
         recorder.expect(config.epochs, len(self.sampler))
-        if self.workload.learns and (slow := precision.emulated(config.precision, device)):
+        if slow := precision.emulated(config.precision, device):
             recorder.remark(slow)
         if vision.is_demo(config) and device.type == "cuda":
             recorder.remark(
@@ -201,8 +201,7 @@ class Trainer:
         """One step on one batch, its phases told to the recorder."""
         lr = self._next_lr()
         loss, sums = self._learn(inputs, targets, self.recorder.lap)
-        learnt = {"loss": loss, "lr": lr, **sums} if self.workload.learns else {}
-        self.recorder.step(samples=batch_size(targets), **learnt)
+        self.recorder.step(samples=batch_size(targets), loss=loss, lr=lr, **sums)
 
     def _learn(
         self, inputs: Any, targets: Any, lap: Callable[[str], None] = lambda phase: None
@@ -296,7 +295,7 @@ class Trainer:
             shortest = math.inf
             for number, (inputs, targets) in enumerate(batches):
                 started = time.perf_counter()
-                if not number and self.ranks.is_main and self.workload.learns:
+                if not number and self.ranks.is_main:
                     self._count_operations(inputs, targets)
                 self._learn(inputs, targets)
                 shortest = min(shortest, time.perf_counter() - started)
@@ -329,7 +328,7 @@ class Trainer:
 
     def _fresh_optimizer(self) -> None:
         self.optimizer = self.strategy.optimizer(lambda m: self.workload.optimizer(m, self.config, self.peak_lr))
-        self.scaler = precision.grad_scaler(self.config.precision if self.workload.learns else "", self.ranks.device)
+        self.scaler = precision.grad_scaler(self.config.precision, self.ranks.device)
 
     @property
     def steps_done(self) -> int:

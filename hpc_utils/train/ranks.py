@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +19,6 @@ from torch import Tensor
 from hpc_utils import capability, provenance
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.device_share import NoShare, Share
-from hpc_utils.records.compute_profile import required
 
 from . import memory
 
@@ -37,7 +36,6 @@ class Ranks:
         group: what host tensors travel over, where that is not the default group.
         threads: torch's intra-op threads here. cores: logical CPUs pinned to, or () where not pinned.
         share: of a core, if that is the device. oversubscribed: the node's ranks want more cores than it has.
-        emulates: the name of the device that is emulated on this one; "" if it computes itself.
     """
 
     rank: int = 0
@@ -51,7 +49,11 @@ class Ranks:
     cores: tuple[int, ...] = ()
     share: Share | None = None
     oversubscribed: bool = False
-    emulates: str = ""
+
+    @property
+    def cores_per_device(self) -> float:
+        """Cores, or the share of one, that make a CPU device; a GPU's host threads."""
+        return self.share.cores if self.share else self.threads
 
     @property
     def is_main(self) -> bool:
@@ -63,16 +65,12 @@ class Ranks:
 
     @property
     def device_kind(self) -> str:
-        """cpu, cuda, rocm or emulated."""
-        if self.emulates:
-            return "emulated"
+        """cpu, cuda or rocm."""
         return "rocm" if self.device.type == "cuda" and torch.version.hip else self.device.type
 
     @property
     def device_name(self) -> str:
         """The device's model, as its maker calls it."""
-        if self.emulates:
-            return f"{self.emulates} (emulated)"
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         return provenance.hardware()["cpu"]["model"] or "CPU"
@@ -174,12 +172,9 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
     memory.keep_freed()
     device = _device(config, local)
     grouped = config.parallel != "none"
-    emulated = required(config) if config.device == "emulated" else None
     with _host_threads(config, device, local, per_node) as host:
         backend = _join(config, device, rank, world) if grouped else None
         ranks = Ranks(rank, world, local, per_node, device, backend, **host)
-        if emulated:
-            ranks = replace(ranks, emulates=emulated.device_name, threads=emulated.record["threads_per_rank"])
         try:
             yield ranks
         except BaseException:
@@ -193,7 +188,7 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
 
 
 def _device(config: RunConfig, local_rank: int) -> torch.device:
-    if config.device in ("cpu", "emulated") or (config.device == "auto" and not torch.cuda.is_available()):
+    if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
         return CPU
     if not torch.cuda.is_available():
         raise ConfigError(
@@ -249,18 +244,18 @@ def _host_threads(
     """Give this rank its own cores, or its share of one: `Ranks`' threads, cores, share, oversubscribed."""
     provenance.hardware()  # counts this process's cores: look before they are pinned
     cores = provenance.core_groups()
-    on_gpu, waits = device.type == "cuda", config.device == "emulated"
+    on_gpu = device.type == "cuda"
     share = max(1, len(cores) // torch.cuda.device_count()) if on_gpu else 1  # equal at every number of ranks
-    threads = 1 if waits else config.threads_per_rank or share
+    threads = config.threads_per_rank or share
     part = None
     if config.cores_per_rank is not None and not on_gpu:
         part = Share(config.cores_per_rank, config.share_period)
     # A rehearsal's nodes that share cores say how much each has of them, which it cannot see itself.
     most = float(os.environ.get(provenance.NODE_CORES) or capability.busy_cores(len(cores), shares=bool(part)))
-    oversubscribed = not waits and per_node * (part.cores if part else threads) > most
+    oversubscribed = per_node * (part.cores if part else threads) > most
     mine: tuple[int, ...] = ()
     # A GPU's host threads stay free unless asked for: which cores are near it, local ranks do not tell.
-    if hasattr(os, "sched_setaffinity") and not (oversubscribed or waits) and (not on_gpu or config.threads_per_rank):
+    if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):
         first = local_rank % len(cores) if part else local_rank * threads
         mine = tuple(cpu for core in cores[first : first + threads] for cpu in core)
     before = torch.get_num_threads(), os.sched_getaffinity(0) if mine else None

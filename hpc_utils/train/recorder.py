@@ -110,8 +110,7 @@ class Recorder:
             "throttled": 0.0,
             "joules": 0.0,
         }
-        # Energy and memory of a machine that waits say nothing about the device that it stands for.
-        self._meter = energy.Meter(None if self.ranks.emulates else energy.find(self.ranks.device))
+        self._meter = energy.Meter(energy.find(self.ranks.device))
         self._peaks: dict[str, int | None] = {}  # of former attempts
         self._level = memory.Level(self.ranks.device)
         self._announced = 0
@@ -202,7 +201,8 @@ class Recorder:
             "page_faults": total["faults"] / total["steps"] if total["steps"] else None,
             "cpu_seconds": total["cpu"],
             "throttled_seconds": total["throttled"] if ranks.share else None,
-            **({} if ranks.emulates else self._peak() | self._level.summary()),
+            **self._peak(),
+            **self._level.summary(),
         }
         everyone = ranks.gather((mine, self._meter.source, self._meter.name, total["joules"]))
         if self._journal:

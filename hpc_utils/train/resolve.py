@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpc_utils.config import RunConfig
 
-from . import emulated, optim, vision
+from . import optim, vision
 from .workload import Workload, WorkloadError
 
 
@@ -19,13 +19,7 @@ def resolve(config: RunConfig) -> Workload:
 
     Raises:
         WorkloadError: no such workload, or what the function returned is none.
-        ConfigError: the emulated device has no profile of it.
     """
-    real = _real(config)
-    return emulated.workload(config, real) if config.device == "emulated" else real
-
-
-def _real(config: RunConfig) -> Workload:
     if ":" not in config.workload:
         return vision.workload(config)
     function = load_function(config.workload)

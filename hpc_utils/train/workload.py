@@ -45,7 +45,6 @@ class Workload:
         forward: (model, inputs) -> outputs, for models that take more than one tensor.
         collate: as a DataLoader's, for map-style data sets.
         optimizer: (model, configuration, peak learning rate) -> optimizer; by default what the configuration says.
-        learns: whether loss and metrics mean anything; they are not recorded if not.
     """
 
     model: Callable[[], nn.Module]
@@ -56,7 +55,6 @@ class Workload:
     forward: Callable[[nn.Module, Any], Any] = lambda model, inputs: model(inputs)
     collate: Callable[[list], Batch] | None = None
     optimizer: Callable[[nn.Module, RunConfig, float], torch.optim.Optimizer] = optim.build
-    learns: bool = True
 
 
 def batch_size(targets: Any) -> int:

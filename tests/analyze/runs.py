@@ -21,7 +21,7 @@ def run(
     row = dict.fromkeys(schema.names(schema.RUNS)) | {
         "run_id": f"{parallel}{nodes}x{world // nodes}-b{batch}-{seconds:g}", "workload": "cnn", "dataset": "digits",
         "precision": "fp32", "device": "cpu", "device_name": "X", "hardware_id": "h", "threads_per_rank": 1,
-        "emulated": False, "oversubscribed": False, "parallel": parallel, "world_size": world, "nodes": nodes,
+        "oversubscribed": False, "parallel": parallel, "world_size": world, "nodes": nodes,
         "ranks_per_node": world // nodes, "global_batch": batch, "batch_per_device": batch // world,
         "steps_per_epoch": steps, "epochs": 1, "seconds": seconds, "samples": samples,
         "throughput": samples / seconds, "repeat": 1, "restarts": 0, "host": "n1", "pinned": True,

@@ -29,7 +29,7 @@ def point(world: int = 1, repeat: int = 1, series: str = "strong", **other) -> d
         "precision": "fp32", "settings": None, "parallel": "ddp" if world > 1 else "none", "world_size": world,
         "nodes": -(-world // 4), "ranks_per_node": min(world, 4), "global_batch": 512,
         "batch_per_device": 512 // world, "train_samples": 2560, "test_samples": 0, "steps": 5, "epochs": 2,
-        "evaluations": 0, "warmup_steps": 0, "link_gbit": None, "emulated": False, "dilation": None,
+        "evaluations": 0, "warmup_steps": 0, "link_gbit": None,
     } | other  # fmt: skip
     return {"run_id": f"{values['series']}-{world}-{repeat}-{values['global_batch']}"} | values
 
@@ -56,21 +56,6 @@ def test_complete_runs_of_the_same_configuration_are_the_best_basis() -> None:
 @pytest.mark.parametrize("other", [{"precision": "bf16"}, {"settings": "x"}, {"hardware_id": "elsewhere"}])
 def test_runs_of_something_else_predict_nothing(other: dict) -> None:
     assert predicted(point(2, **other), known=records({"world": 2, "seconds": 9.0})).basis.tolist() == ["time limit"]
-
-
-def test_emulated_runs_predict_nothing() -> None:
-    assert predicted(point(2), known=records({"world": 2, "seconds": 9.0, "emulated": True})).basis[0] == "time limit"
-
-
-def test_emulated_runs_predict_their_like_and_nothing_else_does() -> None:
-    """A model or perfect scaling would take waits for computing; and other dilations take other times."""
-    slowed = {"emulated": True, "dilation": 4}
-    known = records({"world": 2, "seconds": 1000.0} | slowed, {"world": 1, "seconds": 9.0} | slowed | {"dilation": 1})
-    how = {"known": known, "predict": lambda _: Answer(stats.Estimate(1, 1, 1, 1), ""), "seconds_per_epoch": 1}
-    found = predicted(point(2, **slowed), point(2, **slowed | {"dilation": 5}), point(4, **slowed), **how)
-    assert found.basis.tolist() == ["measured", "time limit", "time limit"]
-    assert ends(found.iloc[0])[0] == pytest.approx(1000 + 120 + 60), "its own time, dilated: a job is billed for it"
-    assert "only its own runs" in found.note[1]
 
 
 def test_each_rate_of_the_links_is_a_configuration_and_one_rank_has_none() -> None:

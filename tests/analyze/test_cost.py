@@ -53,13 +53,14 @@ def test_a_run_is_billed_for_all_its_time_and_its_share_of_a_node() -> None:
     assert cost.per_run(runs, epochs, {"h": WHOLE}).cost[0] == 8
 
 
-def test_a_cpu_device_is_so_many_cores_and_a_gpu_or_a_wait_is_none() -> None:
+def test_a_cpu_device_is_so_many_cores_and_a_gpu_is_none() -> None:
     runs, epochs = records(
         {"world": 2, "seconds": 3420.0, "threads_per_rank": 8}, {"world": 1, "seconds": 3420.0, "device": "cuda"},
-        {"world": 1, "seconds": 3420.0, "emulated": True},
+        {"world": 1, "seconds": 3420.0, "threads_per_rank": 0.25},
     )  # fmt: skip
     spent = cost.per_run(runs, epochs, {})
-    assert spent.core_hours[0] == 16 and spent.core_hours[1:].isna().all()
+    assert spent.core_hours[0] == 16 and math.isnan(spent.core_hours[1])
+    assert spent.core_hours[2] == 0.25, "a share of a core is so much of one"
     assert spent.device_hours.tolist() == [2, 1, 1]
     table = cost.to_finish(runs, epochs, {}).set_index("world_size")
     assert table.core_hours[2] == pytest.approx(8 * table.device_hours[2])
@@ -67,15 +68,14 @@ def test_a_cpu_device_is_so_many_cores_and_a_gpu_or_a_wait_is_none() -> None:
 
 def test_all_that_a_set_took() -> None:
     kinds = {"world": 2, "seconds": 3420.0, "threads_per_rank": 8}, {"world": 1, "seconds": 3420.0, "device": "cuda"}
-    runs, epochs = records(
-        *kinds, {"world": 8, "seconds": 3420.0, "emulated": True, "hardware_id": "rehearsal-cpu-0"}
-    )
+    rehearsed = {"world": 8, "seconds": 3420.0, "threads_per_rank": 0.25, "hardware_id": "rehearsal-cpu-0"}
+    runs, epochs = records(*kinds, rehearsed)
     epochs.loc[epochs.run_id == "run2", "energy_joules"] = None
     found = cost.total(runs, epochs)
-    assert (found.runs, found.hours, found.device_hours, found.core_hours, found.gpu_hours) == (3, 3, 3, 16, 1)
-    assert (found.node_hours, found.energy_kwh, found.counted) == (4, 2, 2), "emulated: 2 nodes of 4 were there"
-    assert [note.split(" ")[0] for note in found.notes] == ["Devices", "Nodes", "Energy"]
-    assert "only in 2 of 3 runs" in found.notes[2] and "emulated runs (1)" in found.notes[0]
+    assert (found.runs, found.hours, found.device_hours, found.core_hours, found.gpu_hours) == (3, 3, 11, 18, 1)
+    assert (found.node_hours, found.energy_kwh, found.counted) == (4, 2, 2), "the rehearsal's: 2 nodes of 4"
+    assert [note.split(" ")[0] for note in found.notes] == ["Nodes", "Energy"]
+    assert "only in 2 of 3 runs" in found.notes[1]
     one = cost.total(runs[:1], epochs)
     assert (one.runs, one.core_hours, one.energy_kwh, one.notes) == (1, 16, 1, ()), "only its own epochs"
     nothing = cost.total(*records({"world": 1, "seconds": 9.0}, energy_joules=None))

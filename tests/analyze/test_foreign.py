@@ -16,7 +16,7 @@ def run(world: int, throughput: float, *, factor: float = 1.0, parallel: str | N
     row = dict.fromkeys([*schema.names(schema.RUNS), *schema.names(schema.FOREIGN)]) | {
         "foreign": "theirs", "hardware_id": "foreign:theirs", "workload": "resnet18", "parallel": parallel,
         "world_size": world, "nodes": 1, "ranks_per_node": world, "global_batch": 256, "batch_per_device": 256 // world,
-        "samples": 50_000, "seconds": 50_000 / throughput, "throughput": throughput, "emulated": False,
+        "samples": 50_000, "seconds": 50_000 / throughput, "throughput": throughput,
         "oversubscribed": False, "reported_throughput": factor * throughput, "comparable": True, "repeat": 1,
         "verdict": "consistent" if factor == 1 else "counted once per rank",
     }  # fmt: skip

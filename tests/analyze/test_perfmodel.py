@@ -148,8 +148,8 @@ def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
     common = {
         "workload": "cnn", "dataset": "digits", "device_name": "a CPU", "hardware_id": "here", "threads_per_rank": 1,
         "parameters": 10, "nodes": 2, "ranks_per_node": 1, "world_size": 2, "parallel": "ddp", "global_batch": 16,
-        "batch_per_device": 8, "seconds": 1.0, "samples": 160, "repeat": 1, "run_id": "r", "emulated": False, "bucket_mb": 25.0,
-        "oversubscribed": False, "dilation": None, "profile": None, "comm_hook": None, "accumulate": None,
+        "batch_per_device": 8, "seconds": 1.0, "samples": 160, "repeat": 1, "run_id": "r", "bucket_mb": 25.0,
+        "oversubscribed": False, "profile": None, "comm_hook": None, "accumulate": None,
     }  # fmt: skip
     runs = pd.DataFrame(
         [common | {"precision": "fp32", "link_gbit": gbit} for gbit in (None, 10.0, 1.0)]
@@ -157,11 +157,12 @@ def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
             common | {"precision": "bf16", "link_gbit": None},
             common | {"precision": "tf32", "link_gbit": None, "oversubscribed": True},
         ]
-        + [common | {"precision": "bf16", "link_gbit": gbit, "emulated": True} for gbit in (1.0, 3.0)]
+        + [common | {"precision": "bf16", "link_gbit": gbit, "threads_per_rank": 0.25} for gbit in (1.0, 3.0)]
     )
     found = perfmodel.families(runs)
     assert [len(own) for own in found.values()] == [3, 2, 1]
-    assert list(found)[1].endswith("(here, emulated)")
+    assert [set(own.threads_per_rank) for own in found.values()] == [{1}, {0.25}, {1}], "a share of a core is no core"
+    assert list(found)[2] == f"{list(found)[1]}, 1 cores, 10 parameters, buckets of 25 MiB"
     other = runs.assign(comm_hook=["none", "fp16", "powersgd", *[None] * 4], accumulate=[1, 1, 1, 2, *[None] * 3])
     assert [len(own) for own in perfmodel.families(other).values()] == [2, 1], "other messages, or fewer of them"
     buckets = perfmodel.families(runs.assign(bucket_mb=[25.0, 50.0, 50.0, None, 25.0, 25.0, 25.0]))

@@ -23,7 +23,7 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
         for repeat in (1, 2, 3):
             name = f"{world}-{repeat}"
             runs.append(
-                {**HERE, "run_id": name, "device_name": "a CPU", "threads_per_rank": 1, "emulated": False,
+                {**HERE, "run_id": name, "device_name": "a CPU", "threads_per_rank": 1,
                  "comm_hook": None, "accumulate": None,
                  "oversubscribed": False, "parameters": 1_000_000, "bucket_mb": 25.0, "parallel": "none" if world == 1 else "ddp",
                  "nodes": world, "ranks_per_node": 1, "world_size": world, "global_batch": 64 * world,
@@ -50,7 +50,8 @@ def test_other_hardware_or_a_single_configuration_says_nothing():
     assert predictor(runs, epochs)(HERE | LAYOUT | {"settings": "a larger model"}) is None
     alone = runs[runs.world_size == 1]
     assert predictor(alone, epochs)(HERE | LAYOUT) is None
-    assert predictor(runs.assign(emulated=True), epochs)(HERE | LAYOUT) is None
+    assert predictor(runs.assign(oversubscribed=True), epochs)(HERE | LAYOUT) is None
+    assert predictor(runs.assign(profile="nsys"), epochs)(HERE | LAYOUT) is None
     assert predictor(runs.assign(comm_hook="fp16"), epochs)(HERE | LAYOUT) is None
 
 

@@ -56,7 +56,7 @@ def test_more_ranks_than_cores_stand_in_no_scaling_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"precision": "bf16"}, {"hardware_id": "g"}, {"emulated": True}, {"workload": "w"}]
+    "other", [{"precision": "bf16"}, {"hardware_id": "g"}, {"threads_per_rank": 2}, {"workload": "w"}]
 )
 def test_what_differs_is_never_pooled(other: dict) -> None:
     runs = pd.DataFrame([run(1, 8.0, parallel="none"), run(2, 5.0, **other)])

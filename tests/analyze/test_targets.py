@@ -73,10 +73,3 @@ def test_ddp_on_one_rank_stands_in_for_a_baseline_that_was_not_measured() -> Non
     runs = study(strong={"1x8": 0.9})
     (found,) = verdicts(runs[runs.parallel == "ddp"]).to_dict("records")
     assert found["baseline"] == "ddp" and found["value"] == pytest.approx(0.9 * 1.02)
-
-
-def test_emulated_curves_are_judged_apart_and_said_to_be() -> None:
-    both = pd.concat([study(strong={"1x8": 0.9}), study(strong={"1x8": 0.5}, emulated=True)], ignore_index=True)
-    found = verdicts(both).sort_values("emulated")
-    assert found.verdict.tolist() == ["met", "missed"]
-    assert found.why.str.startswith("emulated: ").tolist() == [False, True]

@@ -23,11 +23,3 @@ def entry(layout: Layout, **parameters: Any) -> dict[str, Any]:
 def test_each_rate_of_the_links_is_said_where_there_are_links() -> None:
     assert [entry(Layout(2, 1), link_gbit=rate)["link_gbit"] for rate in (1, 0.3, None)] == [1, 0.3, None]
     assert entry(Layout(1, 1), link_gbit=1)["link_gbit"] is None, "one rank needs none: the same run at every rate"
-
-
-def test_an_emulated_device_and_its_dilation_are_said() -> None:
-    computed, emulated = (
-        entry(Layout(2, 1), **more) for more in ({}, {"device": "emulated", "compute_profile": "p", "dilation": 5})
-    )
-    assert (computed["emulated"], computed["dilation"]) == (False, None)
-    assert (emulated["emulated"], emulated["dilation"]) == (True, 5)

@@ -78,9 +78,8 @@ def test_a_rate_that_is_no_number_is_refused_by_name(results: Path, tmp_path: Pa
         studies.plan(str(tmp_path / "mine.toml"), Place("h", ranks_per_node=1, fixed_links=fixed))
 
 
-@pytest.mark.parametrize("name", ["links", "emulated"])
-def test_the_shipped_studies_of_links_measure_links(name: str) -> None:
-    several = [series for series in studies.read(name).series if max(series.ranks) > 1]
+def test_the_shipped_study_of_links_measures_links() -> None:
+    several = [series for series in studies.read("links").series if max(series.ranks) > 1]
     assert {series.ranks_per_node for series in several} == {1}
 
 

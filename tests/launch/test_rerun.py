@@ -117,7 +117,7 @@ def test_every_parameter_is_asked_for_as_it_was_whatever_the_defaults_are_now(
     ("part", "needs", "instead"),
     [
         ("ddp2x1-fp32-b16", "needs 2 nodes", "hpc submit links --cluster rehearsal --wait"),
-        ("ddp1-fp32-emulated", "was emulated", "hpc submit emulated --cluster rehearsal --wait"),
+        ("cnn-digits-ddp2x1-fp32-b768", "needs 2 nodes", "hpc submit strong --cluster rehearsal --wait"),
     ],
 )
 def test_what_this_machine_cannot_do_is_said_with_the_way_that_can(

@@ -177,7 +177,7 @@ def test_the_shipped_studies_are_sound(monkeypatch: pytest.MonkeyPatch, tmp_path
 
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path))
     for path in paths.studies().glob("*.toml"):
-        plan = studies.plan(path.stem, needs_data=False)  # nor what an emulated device waits by
+        plan = studies.plan(path.stem, needs_data=False)
         assert all(chapter.run is None or any(p.series == chapter.run["series"] for p in plan.points + plan.not_applicable)
                    for chapter in plan.study.chapters)  # fmt: skip
 

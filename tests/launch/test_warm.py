@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from hpc_utils import records
 from hpc_utils.launch import local, warm
 from hpc_utils.launch.warm import server
 from hpc_utils.records.folder import read_json
+from hpc_utils.rehearsal import namespaces
 
 from .conftest import PARAMETERS, TRAIN, Bench, kept
 
@@ -74,17 +76,19 @@ class Warm:
         environment: of those who ask it. pid: the warm process.
     """
 
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str], *, across_nodes: bool = False) -> None:
         self.folder, self.environment = folder, environment | {"PYTHONPATH": str(folder)}
-        name, self.process = warm.start(self.environment)
+        name, self.process = warm.start(self.environment, str(folder) if across_nodes else "")
         self.environment[warm.SERVER], self.pid = name, self.process.pid
 
     def module(self, name: str, code: str) -> None:
         (self.folder / f"{name}.py").write_text(code)
 
-    def start(self, name: str, **more: str) -> subprocess.Popen:
+    def start(self, name: str, *before: str, **more: str) -> subprocess.Popen:
+        """`before`: a command in front, in whose namespaces the client runs."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(warm.python("-m", name), cwd=self.folder, env=self.environment | more, **pipes)
+        command = [*before, *warm.python("-m", name)]
+        return subprocess.Popen(command, cwd=self.folder, env=self.environment | more, **pipes)
 
     def run(self, name: str, **more: str) -> tuple[int, str, str]:
         process = self.start(name, **more)
@@ -103,8 +107,8 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
 
 
 @contextlib.contextmanager
-def started(folder: Path, **environment: str) -> Iterator[Warm]:
-    one = Warm(folder, {**local.environment(), warm.SERVER: "", **environment})
+def started(folder: Path, *, across_nodes: bool = False, **environment: str) -> Iterator[Warm]:
+    one = Warm(folder, {**local.environment(), warm.SERVER: "", **environment}, across_nodes=across_nodes)
     try:
         yield one
     finally:
@@ -186,6 +190,38 @@ def test_signals_reach_the_fork_and_it_ends_with_whoever_stands_in_for_it(there:
     process.kill()
     process.wait(20)
     _gone(there)
+
+
+@pytest.mark.skipif(not namespaces.work(), reason="nodes of their own need root")
+def test_of_nodes_on_one_machine_the_fork_is_on_its_clients() -> None:
+    """Network, host name and processors are the client's; signals and ends pass between process-id namespaces."""
+    node = [
+        *["unshare", "--net", "--uts", "--pid", "--fork", "--kill-child", "sh", "-c"],
+        'hostname node7; exec "$@"',
+        "sh",
+    ]
+    cpu = min(os.sched_getaffinity(0))
+    # Short: a socket lies in it.
+    with tempfile.TemporaryDirectory(prefix="hpc-") as folder, started(Path(folder), across_nodes=True) as one:
+        one.module(
+            "where",
+            "import os, signal, socket, sys, time\n"
+            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+            "print(socket.gethostname(), os.readlink('/proc/self/ns/net'), os.sched_getaffinity(0), flush=True)\n"
+            "time.sleep(600)",
+        )
+        process = one.start("where", "taskset", "--cpu-list", str(cpu), *node)
+        name, network, cpus = process.stdout.readline().split(" ", 2)
+        assert name == "node7" and network != os.readlink("/proc/self/ns/net") and cpus == f"{{{cpu}}}\n"
+        below = psutil.Process(process.pid).children(recursive=True)
+        (client,) = (each for each in below if "where" in each.cmdline())
+        client.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 7
+        process = one.start("where", *node)
+        process.stdout.readline()
+        process.kill()  # the power of the node
+        process.wait(20)
+        _gone(one)
 
 
 def test_a_fork_and_its_client_may_die_at_once(there: Warm) -> None:

@@ -19,6 +19,7 @@ RANK = {
     "threads": 2,
     "pinned": [],
     "oversubscribed": False,
+    "node_cores": None,
     "device": "cpu",
 }
 PAIR = [RANK | {"pinned": [0, 1]}, RANK | {"pinned": [2, 3]}]
@@ -49,6 +50,11 @@ def test_too_few_cores_fail(facts, says, fix) -> None:
     assert found.verdict is Verdict.FAIL
     assert says in found.measured
     assert fix in found.fix
+
+
+def test_of_nodes_that_share_cores_nothing_is_judged() -> None:
+    found = binding.judge(seen(RANK | {"node_cores": "0.14", "oversubscribed": True}))
+    assert found.verdict is Verdict.NOT_APPLICABLE and "0.14 of one" in found.measured
 
 
 def test_a_gpus_host_threads_may_roam_but_a_cpu_rank_that_cannot_be_pinned_is_unknown() -> None:

@@ -85,4 +85,3 @@ def test_points_of_different_code_or_layout_are_bars_of_their_own() -> None:
     assert "digest 2222bbbb" in bars
     bars = texts(figures.throughput(pd.concat([speed(), speed().assign(nodes=2, layout="2x1")])))
     assert "2 ranks (2x1) DDP" in bars and "2 ranks DDP" in bars
-    assert "2 ranks DDP, batch 512, emulated" in texts(figures.throughput(speed().assign(emulated=True)))

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.usefixtures("styled")
 
 @pytest.fixture(scope="module")
 def runs() -> pd.DataFrame:
-    """Both kinds in two precisions, measured, and in one emulated."""
+    """Both kinds in two precisions, and strong scaling in a third."""
     parts = [study(strong=CURVE, weak=CURVE, precision=precision) for precision in ("fp32", "bf16")]
-    return pd.concat([*parts, study(strong=CURVE, emulated=True)], ignore_index=True)
+    return pd.concat([*parts, study(strong=CURVE, precision="tf32")], ignore_index=True)
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +50,10 @@ def test_each_curve_stands_with_its_ideal_layouts_and_intervals(table, draw: str
     figure = getattr(scaling_figures, draw)(table)
     shown = texts(figure)
     for part in (label, "strong scaling, 768 samples a step in all", "weak scaling, 100 samples a step and rank",
-                 "ideal", "ranks", "95 % interval of 3 repeats", "2x4", "3x4", "bf16", "fp32, emulated"):  # fmt: skip
+                 "ideal", "ranks", "95 % interval of 3 repeats", "2x4", "3x4", "bf16", "tf32"):  # fmt: skip
         assert part in shown
     strong = figure.axes[0]
-    assert {"fp32", "bf16", "fp32, emulated"} <= set(lines(strong))
+    assert {"fp32", "bf16", "tf32"} <= set(lines(strong))
     assert len(lines(strong)["fp32"].get_xdata()) == 5, "one layout a rank count on the line: 1, 2, 4, 8, 12"
 
 
@@ -71,12 +71,10 @@ def test_ideals_are_proportional_or_flat(table) -> None:
     assert len(set(ideal(weak))) == 1
 
 
-def test_emulated_runs_have_hollow_markers_and_measured_ones_have_not(table) -> None:
+def test_markers_are_filled_with_their_precisions_colour(table) -> None:
     drawn = lines(scaling_figures.throughput(table).axes[0])
-    assert drawn["fp32, emulated"].get_markerfacecolor() == "white"
-    assert drawn["fp32"].get_markerfacecolor() == style.COLOURS["fp32"]
-    only = scaling_figures.throughput(table[table.emulated])
-    assert "fp32, emulated" in texts(only), "said also where all are"
+    for name in ("fp32", "bf16", "tf32"):
+        assert drawn[name].get_markerfacecolor() == style.COLOURS[name]
 
 
 def test_efficiency_shows_both_baselines_and_the_targets(table) -> None:
@@ -94,7 +92,7 @@ def test_efficiency_shows_both_baselines_and_the_targets(table) -> None:
 
 
 def test_panels_of_several_workloads_say_which_and_titles_keep_to_their_panels(runs: pd.DataFrame) -> None:
-    own = runs[(runs.precision == "fp32") & ~runs.emulated]
+    own = runs[runs.precision == "fp32"]
     both = [own, own.assign(workload="transformer", dataset="other", batch_per_device=own.batch_per_device + 1000,
                             global_batch=own.global_batch + 1000 * own.world_size)]  # fmt: skip
     table = scaling.efficiency(pd.concat(both, ignore_index=True))
@@ -127,15 +125,15 @@ def test_words_stand_neither_on_the_axis_nor_on_a_curve() -> None:
 def test_points_of_different_code_are_no_curve(runs: pd.DataFrame) -> None:
     """Two states of the code at the same layouts: two lines, each named, none joining them."""
     both = pd.concat([runs.assign(digest=digest) for digest in ("1111aaaa", "2222bbbb")], ignore_index=True)
-    figure = scaling_figures.speedup(scaling.efficiency(both[~both.emulated & (both.precision == "fp32")]))
+    figure = scaling_figures.speedup(scaling.efficiency(both[both.precision == "fp32"]))
     names = {text.get_text() for text in figure.legends[0].get_texts()}
     assert names == {"fp32, digest 1111aaaa", "fp32, digest 2222bbbb", "ideal"}
     assert all(len(set(line.get_xdata())) == len(line.get_xdata()) for line in lines(figure.axes[0]).values())
 
 
 def test_memory_shows_its_three_statistics_in_mebibytes(runs: pd.DataFrame) -> None:
-    figure = scaling_figures.memory(scaling.memory(runs[runs.precision == "fp32"]))
-    assert {"peak, fp32", "mean, fp32", "mode, fp32", "mode, fp32, emulated"} <= set(lines(figure.axes[0]))
+    figure = scaling_figures.memory(scaling.memory(runs[runs.precision != "bf16"]))
+    assert {"peak, fp32", "mean, fp32", "mode, fp32", "mode, tf32"} <= set(lines(figure.axes[0]))
     assert set(lines(figure.axes[0])["mean, fp32"].get_ydata()) == {300.0}
     shown = texts(figure)
     assert "resident memory of a rank (MiB)" in shown and shown.count("2x4") == 2, "a layout is named once a panel"

@@ -84,12 +84,12 @@ def test_a_gpu_cluster_is_told_as_such(some: Path) -> None:
     assert row(text, "compute")[0].startswith("0 core-hours, 0.0")
 
 
-def test_links_and_emulation_are_said_of_the_rehearsal() -> None:
+def test_links_and_shared_nodes_are_said_of_the_rehearsal() -> None:
     text = overview(paths.reference() / "rehearsal")
-    assert row(text, "links between nodes") == ["0.1, 0.3, 1, 3, 10 Gbit/s (limited); as they are"]
-    assert row(text, "devices of a run") == ["CPU of 1 core, emulated"]
-    assert row(text, "studies") == ["`emulated`, `links`, `strong`, `weak`"]
-    assert "Devices of emulated runs (27) are left out" in text
+    assert row(text, "links between nodes") == ["0.3, 1, 3, 10 Gbit/s (limited); as they are"]
+    assert row(text, "devices of a run") == ["CPU of 1 core"]
+    assert row(text, "studies") == ["`links`, `strong`, `weak`"]
+    assert "Nodes of a rehearsal cluster share one machine: their hours are not its." in text
 
 
 def test_an_empty_clone_has_a_page_too(tmp_path: Path) -> None:

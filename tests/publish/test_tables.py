@@ -29,8 +29,8 @@ def test_the_workshop_s_table_reads_as_people_fill_it_in() -> None:
 
 
 def test_a_table_survives_markdown_and_csv() -> None:
-    table = tables.workshop(workshop.rows(study(weak={"1x2": 0.9}, emulated=True)))
-    assert table.curve[0] == "weak, 100 a device, cnn on digits, fp32, emulated"
+    table = tables.workshop(workshop.rows(study(weak={"1x2": 0.9})))
+    assert table.curve[0] == "weak, 100 a device, cnn on digits, fp32"
     head, rule, *lines = tables.markdown(table).splitlines()
     assert len(lines) == len(table) == 6
     assert {line.count(" | ") for line in (head, *lines)} == {len(table.columns) - 1} and set(rule) == set("| -")

@@ -39,7 +39,7 @@ def run_json(run_id: str) -> dict[str, Any]:
                    "seed": 0, "global_batch": BATCH},
         "world_size": RANKS, "nodes": 1, "ranks_per_node": RANKS, "global_batch": BATCH,
         "batch_per_device": BATCH // RANKS, "device": "cpu", "backend": "gloo", "threads_per_rank": 1,
-        "pinned": True, "oversubscribed": False, "emulated": False, "hardware_id": "0123abcd", "parameters": 10,
+        "pinned": True, "oversubscribed": False, "hardware_id": "0123abcd", "parameters": 10,
     }  # fmt: skip
 
 

@@ -35,16 +35,6 @@ def test_a_run_is_one_row_with_what_its_tables_say(record: Callable, results: Pa
     assert loaded.epochs[["run_id", "epoch", "samples"]].values.tolist() == [["a", 1, 320], ["a", 2, 320]]
 
 
-def test_only_the_emulated_device_has_a_profile_and_a_dilation(record: Callable) -> None:
-    """A loop of somebody's own may have parameters called so."""
-    given = {"workload": "wavenet", "dilation": 4, "compute_profile": "deep"}
-    record("a", run={"config": given})
-    record("b", run={"config": given | {"device": "emulated"}, "emulated": True})
-    found = records.load().runs.set_index("run_id")
-    assert found.loc["a", ["compute_profile", "dilation"]].isna().all()
-    assert found.loc["b", ["compute_profile", "dilation"]].tolist() == ["deep", 4]
-
-
 def test_an_empty_result_set_has_all_columns(results: Path) -> None:
     loaded = records.load()
     assert len(loaded.runs) == len(loaded.epochs) == 0

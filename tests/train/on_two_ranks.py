@@ -20,7 +20,6 @@ from hpc_utils import paths
 from hpc_utils.config import RunConfig
 from hpc_utils.provenance import core_groups
 from hpc_utils.train import Recorder, train
-from tests.train import waits
 from tests.train.support import BRIEF, fit
 
 STRONG = {"workload": "cnn", "epochs": 2, "global_batch": 128, "eval_batch": 50, "lr": 0.2, "phase_every": 3}
@@ -45,7 +44,6 @@ def main() -> None:
     run("compiled", BRIEF | {"compile": "default", "warmup_steps": 1, "loader": "device"})
     run("counted", {"workload": "counted:make", "epochs": 1, "global_batch": 8, "eval_batch": 2})
     run("slow", {"workload": "counted:slow", "epochs": 1, "global_batch": 8, "evaluate_every": 0, "warmup_steps": 0})
-    told["emulated"] = train(RunConfig(**waits.BRIEF, compute_profile=waits.keep())).path.name
     dist.init_process_group("gloo")
     told["foreign"], weights = foreign(rank)
     torch.save(weights, out / f"foreign.rank{rank}.pt")

@@ -15,7 +15,6 @@ from hpc_utils.config import RunConfig
 from hpc_utils.profilers import nvml
 from hpc_utils.train import Recorder, Stopped, energy, train
 from hpc_utils.train.loop import Trainer
-from hpc_utils.train.ranks import Ranks
 from hpc_utils.train.tally import Tally
 
 CPU = torch.device("cpu")
@@ -171,18 +170,6 @@ def test_without_a_counter_energy_is_empty(results: Path, monkeypatch, tmp_path:
     tables = records.load_run(run.path)
     assert tables["run"]["energy_joules"] is tables["run"]["energy_source"] is None
     assert tables["ranks"].energy_joules.isna().all()
-
-
-def test_an_emulated_device_uses_neither_this_machine_s_energy_nor_its_memory(counted: Path) -> None:
-    with Recorder("x", global_batch=1, ranks=Ranks(emulates="a GPU")) as run:
-        for _ in run.epoch(range(1)):
-            use(counted, "intel-rapl:0", 3)
-            run.step(samples=1)
-    tables = records.load_run(run.path)
-    assert tables["run"]["energy_joules"] is tables["run"]["energy_source"] is None
-    assert tables["run"]["peak_rss_bytes"] is tables["run"]["mode_rss_bytes"] is None
-    assert tables["epochs"].energy_joules.isna().all()
-    assert tables["ranks"][["energy_joules", "peak_rss_bytes", "mean_rss_bytes"]].isna().all(axis=None)
 
 
 def test_a_resumed_epoch_has_the_energy_of_both_parts(counted: Path, monkeypatch) -> None:

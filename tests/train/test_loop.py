@@ -148,8 +148,8 @@ def test_real_runs_write_the_schemas_columns_and_no_other(recorded) -> None:
     empty = {name for name, value in tables["run"].items() if value is None}
     allocated = {f"{what}_allocated_bytes" for what in ("peak", "mean", "mode")}
     machine = {"commit", "dirty", "job_id", "pinned", "energy_joules", "energy_source"} | allocated
-    rehearsed, usual = {"link_gbit", "compute_profile", "dilation"}, {"comm_hook", "accumulate"}
-    assert empty - machine == {"backend", "steps_per_epoch", "profile"} | rehearsed | usual, (
+    shared, rehearsed, usual = {"share_period", "throttled_seconds"}, {"link_gbit"}, {"comm_hook", "accumulate"}
+    assert empty - machine == {"backend", "steps_per_epoch", "profile"} | shared | rehearsed | usual, (
         "parallel=none has no process group"
     )
     assert {path.name for path in result.path.iterdir()} == {

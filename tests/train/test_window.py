@@ -211,7 +211,6 @@ def test_a_step_without_a_profile_says_nothing() -> None:
         ({"profile_steps": 5}, "no profile is asked for"),
         ({"profile": "torch", "profile_steps": 0}, "profile_steps=0"),
         ({"profile": "ncu", "device": "cpu"}, "counts on a GPU"),
-        ({"profile": "torch", "device": "emulated", "evaluate_every": 0}, "waits instead of computing"),
         ({"monitor_seconds": -1}, "monitor_seconds=-1"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Links, storage and the emulated device as named values: `link.bandwidth.2x1.1gbit`, `storage.rate.shared`, `emulated.over-computed`."""
+"""Links and storage as named values: `link.bandwidth.2x1.1gbit`, `storage.rate.shared`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from hpc_utils.analyze.points import gather
 from hpc_utils.analyze.value import Value
 
 from . import words
-from .naming import counted, values
+from .naming import values
 
 
 def links(table: pd.DataFrame) -> list[Value]:
@@ -66,36 +65,4 @@ def storage(table: pd.DataFrame, record: str) -> list[Value]:
             lambda row, what=what: f"{what}, {row.batch} images, from {row.place} ({row.filesystem}).",
             point=["place", "batch"], ends=ends, runs=(), files=lambda row: [f"probes/storage/{record}.json"],
         )  # fmt: skip
-    return found
-
-
-def beside(table: pd.DataFrame) -> list[Value]:
-    """`emulated.over-computed.2`: step times on the emulated device over those that computed; `table` as of
-    `emulation.against_computed`."""
-    return values(
-        table.assign(repeats=table[["computed_repeats", "emulated_repeats"]].min(axis=1)),
-        "emulated.over-computed", "ratio", "ratio",
-        lambda row: f"Time of an emulated step over that of a computed one, {words.ranks(row)}, {row.batch_per_device:g} samples a "
-        f"rank: {words.of(row)}.",
-        point=["world_size"],
-    )  # fmt: skip
-
-
-def emulated(runs: pd.DataFrame) -> list[Value]:
-    """`emulated.dilation.8.1gbit`: how many times slower emulated runs were played, by ranks and rate; `emulated.repeats`, the fewest of
-    a configuration; `runs`: emulated ones as they were recorded, not undilated."""
-    each = runs.assign(ranks=runs.world_size.astype(int)).groupby(
-        ["ranks", "link_gbit", "dilation", "batch_per_device"], dropna=False
-    ).run_id.agg(tuple).reset_index(name="runs")  # fmt: skip
-    slowed = each[pd.to_numeric(each.dilation).notna() & (each.ranks > 1)]
-    found = values(
-        slowed, "emulated.dilation", "dilation", "ratio",
-        lambda row: f"How many times slower the emulated runs on {row.ranks} ranks were played, {words.link(row.link_gbit)}.",
-        point=["ranks"], ends=None, repeats=None,
-    )  # fmt: skip
-    if len(runs):
-        fewest = int(gather(runs).repeats.min())
-        found.append(
-            counted("emulated.repeats", fewest, "count", "Fewest repeats of an emulated configuration.", runs.run_id)
-        )
     return found

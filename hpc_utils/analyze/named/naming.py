@@ -47,7 +47,6 @@ def _after(word: str) -> Callable[[Any], str]:
 DIMENSIONS: Mapping[str, Callable[[Any], str]] = {
     "workload": slug,
     "dataset": slug,
-    "emulated": lambda value: "emulated" if value in (True,) else "",
     "scheme": slug,
     "parallel": lambda value: {"none": "alone"}.get(value, slug(value)),  # without a process group
     "baseline": lambda value: "" if value == "none" else f"over-{slug(value)}",
@@ -67,7 +66,6 @@ DIMENSIONS: Mapping[str, Callable[[Any], str]] = {
     "threads_per_rank": _after("threads"),
     "parameters": _after("parameters"),
     "bucket_mb": _after("bucket"),
-    "dilation": _after("dilated"),
     "settings": _after("settings"),
     "torch": _after("torch"),
     "digest": lambda value: f"code-{slug(value)}",

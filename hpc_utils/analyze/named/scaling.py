@@ -24,25 +24,24 @@ POINTS = (
 )
 
 
-def efficiency(curves: pd.DataFrame, topic: str = "") -> list[Value]:
+def efficiency(curves: pd.DataFrame) -> list[Value]:
     """`strong.efficiency.2`, `strong.speedup.2`, `strong.throughput.2`, `strong.step-seconds.2`, `strong.epoch-seconds.2`, likewise
-    `weak`; `curves` as of `scaling.efficiency`. `topic`: in front of all names, such as "emulated"."""
+    `weak`; `curves` as of `scaling.efficiency`."""
     found: list[Value] = []
     for kind, own in _kinds(curves):
-        stem = ".".join(filter(None, [topic, kind]))
         many = own[own.world_size > 1]
         for name, unit, low, high in (
             ("efficiency", "share", "low", "high"),
             ("speedup", "ratio", "speedup_low", "speedup_high"),
         ):
             found += values(
-                many, f"{stem}.{name}", name, unit, lambda row, name=name: _against(row, name),
+                many, f"{kind}.{name}", name, unit, lambda row, name=name: _against(row, name),
                 point=["world_size"], ends=(low, high), runs=BOTH,
             )  # fmt: skip
         first = headline(own)
         for name, column, unit, what in POINTS:
             found += values(
-                first, f"{stem}.{name}", column, unit, lambda row, what=what: _of(row, what), point=["world_size"],
+                first, f"{kind}.{name}", column, unit, lambda row, what=what: _of(row, what), point=["world_size"],
                 ends=(f"{column}_low", f"{column}_high"),
             )  # fmt: skip
     return found

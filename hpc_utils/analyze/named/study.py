@@ -23,7 +23,6 @@ def whole(found: Records, study: str = "") -> list[Value]:
     def told(name: str, value: float | str, unit: str, says: str) -> Value:
         return counted(".".join(filter(None, ["study", name, own])), value, unit, f"{says} {of}.", behind)
 
-    emulated = runs.emulated.fillna(False).astype(bool)
     given = [
         told("runs", len(runs), "count", "Complete runs"),
         told("refused", len(found.refused), "count", "Runs refused because their records cannot be true,"),
@@ -32,8 +31,6 @@ def whole(found: Records, study: str = "") -> list[Value]:
     if runs.empty:
         return given
     given += [
-        told("measured", int((~emulated).sum()), "count", "Runs that computed"),
-        told("emulated", int(emulated.sum()), "count", "Runs on the emulated device"),
         told("profiled", int(runs.profile.notna().sum()), "count", "Runs that a profiler watched, which stand in no scaling figure,"),
         told("oversubscribed", int(runs.oversubscribed.fillna(False).astype(bool).sum()), "count",
              "Runs with more ranks than cores, which stand in no scaling figure,"),
@@ -73,12 +70,12 @@ def _repeats(runs: pd.DataFrame, told) -> list[Value]:
 
 
 def _spent(found: Records, told) -> list[Value]:
-    """What all runs together took, as `cost.total` counts it: of emulated runs the time and nodes, but no devices nor cores."""
+    """What all runs together took, as `cost.total` counts it."""
     took, each = cost.total(found.runs, found.epochs), cost.per_run(found.runs, found.epochs, {})
     given = [
         told("wall-seconds", took.hours * 3600, "s", "Wall time of all runs, with set-up, warm-up, evaluation and checkpoints,"),
         told("training-seconds", each.seconds.sum(), "s", "Training time alone (T) of all runs"),
-        told("device-hours", took.device_hours, "device-hours", "Device-hours of all runs that computed"),
+        told("device-hours", took.device_hours, "device-hours", "Device-hours of all runs"),
         told("core-hours", took.core_hours, "core-hours", "Hours of processor cores of all runs that computed on them"),
         told("samples", int(each.samples.sum()), "count", "Samples trained on by all runs"),
         told("energy-runs", took.counted, "count", "Runs whose energy a counter told"),

@@ -11,8 +11,6 @@ def of(row: Any) -> str:
     """`cnn on digits, fp32, AMD EPYC`: the workload and where it ran, as far as the row says."""
     work = " on ".join(str(value) for name in ("workload", "dataset") if known(value := getattr(row, name, None)))
     where = [str(value) for name in ("precision", "device_name") if known(value := getattr(row, name, None))]
-    if getattr(row, "emulated", False) in (True,) and "emulated" not in " ".join(where):
-        where.append("emulated")
     links = link(getattr(row, "link_gbit", None)) if getattr(row, "world_size", 2) > 1 else ""  # one rank needs none
     return ", ".join(filter(None, [work, *where, links]))
 

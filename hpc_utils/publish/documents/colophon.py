@@ -57,9 +57,7 @@ def _set(one: ResultSet, used: list[Found], runs: int) -> str:
 
 def _hardware(one: ResultSet, runs: pd.DataFrame) -> str:
     kinds = runs.groupby(["hardware_id", "device_name"], dropna=False).size()
-    told = "; ".join(f"{_once(name, _said(device))} ({count} runs)" for (name, device), count in kinds.items())
-    emulated = int((runs.emulated == True).sum())  # noqa: E712 - it may be missing
-    return told + (f"; {emulated} runs on emulated devices, which wait instead of computing" if emulated else "")
+    return "; ".join(f"{_once(name, _said(device))} ({count} runs)" for (name, device), count in kinds.items())
 
 
 def _software(one: ResultSet, runs: pd.DataFrame) -> str:

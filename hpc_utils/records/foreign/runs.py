@@ -135,7 +135,6 @@ def _run(name: str, group: list[Judged]) -> dict[str, Any]:
             # Rows that must stand in no curve with the others: analyze never pools runs that differ in settings.
             "settings": None if first.comparable else NOT_COMPARABLE,
             "oversubscribed": False,
-            "emulated": False,
             "repeat": first.counts.get("repeat", 1),
             "epochs": len(group) if "epoch" in first.counts else None,
             "samples": samples,
