@@ -22,6 +22,10 @@ from pathlib import Path
 from hpc_utils.provenance import cgroup
 
 _PREFIX = "hpc-share-"
+_NEEDS = (
+    "shares of a core need control groups for processor time: Linux, and root (in a container, cgroups that can be written), a "
+    "delegated subtree (`systemd-run -p Delegate=yes`), or a session with a systemd of the user's own that takes a CPUQuota"
+)
 _LEFT_BEHIND = 60.0  # s: a group that old and empty is one of a killed process
 
 
@@ -61,8 +65,9 @@ class Share:
         quota, period = round(self.cores * self.period * 1e6), round(self.period * 1e6)
         for group in cgroup.groups():
             for left in group.glob(f"{_PREFIX}*"):
-                if time.time() - left.stat().st_mtime > _LEFT_BEHIND:
-                    _remove(left)
+                with contextlib.suppress(OSError):  # another rank was faster
+                    if time.time() - left.stat().st_mtime > _LEFT_BEHIND:
+                        left.rmdir()
             made = group / f"{_PREFIX}{time.time_ns():x}-{os.getpid()}"
             if not os.access(group / "cgroup.procs", os.W_OK):
                 continue
@@ -96,7 +101,7 @@ class Share:
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=10)
         except (OSError, subprocess.SubprocessError):
-            raise NoShare(unavailable() or "the user's systemd refused a scope with a CPUQuota") from None
+            raise NoShare(_NEEDS) from None
         deadline = time.monotonic() + 10
         while not any(group.name == name for group in cgroup.groups()):  # the move is a job of systemd's
             if time.monotonic() > deadline:
@@ -124,10 +129,7 @@ def unavailable() -> str:
         command = ["busctl", "--user", "--quiet", "status", "org.freedesktop.systemd1"]
         subprocess.run(command, check=True, capture_output=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
-        return (
-            "shares of a core need control groups for processor time: Linux, and root (in a container, cgroups that can be "
-            "written), a delegated subtree (`systemd-run -p Delegate=yes`), or a session with a systemd of the user's own"
-        )
+        return _NEEDS
     return ""
 
 

@@ -60,6 +60,8 @@ def run_faults(run: Row, provenance: Row, epochs: Sequence[Row], ranks: Sequence
     """Why this run's tables contradict each other or cannot be traced; nothing if all is well."""
     if not provenance.get("digest") and not provenance.get("commit"):
         yield "neither a digest of the measuring code nor a commit is known"
+    if run.get("emulated"):
+        yield "nothing was computed: a former version's emulated device waited instead"
     if not epochs:
         yield "no epoch was recorded"
     for row in epochs:

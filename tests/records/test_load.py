@@ -78,6 +78,7 @@ FALSE_RECORDS = {
     ),
     "an epoch lost": ({"epochs": epoch_rows()[:1]}, "the ranks counted 640 samples, but the epochs hold 320"),
     "untraceable": ({"provenance": {"digest": None, "commit": None}}, "neither a digest"),
+    "emulated": ({"run": {"emulated": True}}, "nothing was computed"),
     "no epoch": ({"epochs": []}, "no epoch was recorded"),
     "no number": ({"epochs": [row | {"samples": "x"} for row in epoch_rows()]}, "samples is 'x'"),
 }
