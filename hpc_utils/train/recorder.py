@@ -101,15 +101,8 @@ class Recorder:
         self._window = window(self.parameters, self.ranks, self.paused)
         self._monitor = Monitor(self.parameters, self.ranks)
         self._expected: int | None = None  # steps of an epoch
-        self._total = {
-            "steps": 0,
-            "samples": 0,
-            "seconds": 0.0,
-            "faults": 0,
-            "cpu": 0.0,
-            "throttled": 0.0,
-            "joules": 0.0,
-        }
+        counts, amounts = ("steps", "samples", "faults"), ("seconds", "cpu", "throttled", "joules")
+        self._total = dict.fromkeys(counts, 0) | dict.fromkeys(amounts, 0.0)
         self._meter = energy.Meter(energy.find(self.ranks.device))
         self._peaks: dict[str, int | None] = {}  # of former attempts
         self._level = memory.Level(self.ranks.device)

@@ -19,8 +19,8 @@ class Tally:
 
     Attributes:
         samples: trained on. seconds: training, standing still not counted. standing: seconds stood still for
-            checkpoints. faults: pages that the kernel had to find meanwhile. cpu: seconds of processor time. throttled: seconds without processor time because
-            the share of a core was used up. joules: of the rank's device meanwhile;
+            checkpoints. faults: pages that the kernel had to find meanwhile. cpu: seconds of processor time. throttled:
+            seconds without, because the share of a core was used up. joules: of the rank's device meanwhile;
             None if not known.
         lr: the last step's learning rate. sums: loss and metrics, summed over samples (float64 scalars).
         steps: times of the steps before `restarts`, how often the epoch was continued from a checkpoint.

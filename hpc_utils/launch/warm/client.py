@@ -17,6 +17,7 @@ from contextlib import suppress
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 MOST = 1 << 20  # bytes of a message: one packet
+SPACES = ("net", "uts")  # what of a node a rank must be in: its link and its name
 PR_SET_PDEATHSIG = 1
 
 fork: socket.socket | None = None  # the server's ear for what it shall hear
@@ -58,7 +59,7 @@ def ask(server: str) -> str:
     request = {"arguments": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}
     request |= {"umask": umask, "mask": sorted(mask), "processors": sorted(os.sched_getaffinity(0))}
     across_nodes = server.startswith("/")
-    node = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in (("net", "uts") if across_nodes else ())]
+    node = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in (SPACES if across_nodes else ())]
     former = {number: signal.signal(number, pass_on) for number in PASSED_ON}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

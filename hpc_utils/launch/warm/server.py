@@ -30,7 +30,7 @@ import psutil
 from hpc_utils import provenance
 from hpc_utils.launch.lifeline import PARENT, die_with_parent
 
-from .client import MOST, PASSED_ON, end, is_own
+from .client import MOST, PASSED_ON, SPACES, end, is_own
 
 # torch._dynamo: DDP imports it. What only rank 0's cells need is imported once here too, and by no rank.
 MODULES = (
@@ -166,7 +166,7 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """(request, its three streams, and of a client on another node of this machine its namespaces) of a client of the same user; ValueError or OSError if there is none."""
     if not is_own(connection):
         raise ValueError
-    message, streams, *_ = socket.recv_fds(connection, MOST, 5)
+    message, streams, *_ = socket.recv_fds(connection, MOST, 3 + len(SPACES))
     return json.loads(message), streams
 
 
@@ -176,9 +176,10 @@ def _become(request: dict[str, Any], streams: list[int], server: int) -> None:
     for number, stream in enumerate(streams[:3]):
         os.dup2(stream, number)
         os.close(stream)
+    here = {os.stat(f"/proc/self/ns/{kind}").st_ino for kind in SPACES}
     for space in streams[3:]:
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.setns(space, 0):
+        if os.fstat(space).st_ino not in here and libc.setns(space, 0):  # it needs root even where nothing changes
             raise OSError(ctypes.get_errno(), "setns")
         os.close(space)
     os.sched_setaffinity(0, request["processors"])
