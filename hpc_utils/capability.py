@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sysconfig
@@ -9,6 +10,8 @@ from pathlib import Path
 
 CUDA_GRAPHS = ("reduce-overhead", "max-autotune")  # the modes of torch.compile that replay them on a GPU
 QUOTA_AT_LEAST = 0.001  # s: the kernel grants no smaller share of a period
+# Fewer periods of a share of a core than this, and a step takes what they left of it, not what it costs: study `shares`.
+PERIODS_OF_A_STEP = 5
 
 
 def of_device(precision: object, compile: object, *, gpu: bool) -> str:
@@ -22,9 +25,15 @@ def of_device(precision: object, compile: object, *, gpu: bool) -> str:
     return ""
 
 
-def busy_cores(cores: int, *, shares: bool) -> float:
-    """How many of `cores` devices may use in sum: of shares 90 %, for they are to leave launchers and the kernel some."""
-    return 0.9 * cores if shares else cores
+def largest_share(devices: int, cores: int) -> float:
+    """Of a core, that each of `devices` which go round the `cores` may be: together 90 % of one, for they are to leave
+    launchers and the kernel some."""
+    return 0.9 / -(-devices // cores)
+
+
+def share_period(cores: float) -> float:
+    """The shortest period (s, in whole ms) of such a share of a core."""
+    return math.ceil(1e3 * QUOTA_AT_LEAST / cores - 1e-9) / 1e3
 
 
 def of_compiler(compile: object) -> str:

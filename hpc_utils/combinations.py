@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .capability import CUDA_GRAPHS, QUOTA_AT_LEAST
+from .capability import CUDA_GRAPHS, QUOTA_AT_LEAST, share_period
 
 if TYPE_CHECKING:
     from .config import RunConfig
@@ -130,12 +130,12 @@ def _share(config: RunConfig) -> Iterator[str]:
         return
     if config.device == "cuda":
         yield f"cores_per_rank={cores:g} makes devices of a CPU's cores, and device='cuda'"
-    if config.threads_per_rank is not None:
+    if (config.threads_per_rank or 1) > 1:
         yield f"cores_per_rank={cores:g} is a share of one core, threads_per_rank={config.threads_per_rank} whole ones: give one"
     if cores * period < QUOTA_AT_LEAST:
         yield (
             f"cores_per_rank={cores:g} with share_period={period:g} s: the kernel grants {QUOTA_AT_LEAST * 1e3:g} ms at least; "
-            f"give share_period={QUOTA_AT_LEAST / cores:.2g} or more"
+            f"give share_period={share_period(cores):g} or more"
         )
 
 

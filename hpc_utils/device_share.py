@@ -13,6 +13,7 @@ import contextlib
 import functools
 import itertools
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from hpc_utils.provenance import cgroup
 _PREFIX = "hpc-share-"
 _NEEDS = (
     "shares of a core need control groups for processor time: Linux, and root (in a container, cgroups that can be written), a "
-    "delegated subtree (`systemd-run -p Delegate=yes`), or a session with a systemd of the user's own that takes a CPUQuota"
+    "delegated subtree, or a systemd of the user's own to which the cpu controller is delegated (`Delegate=cpu` of user@.service)"
 )
 _LEFT_BEHIND = 60.0  # s: a group that old and empty is one of a killed process
 
@@ -49,8 +50,13 @@ class Share:
         """
         made = self._group()
         if made is None:
-            self._by_systemd()
-            yield  # the scope ends with this process
+            scope = self._by_systemd()
+            try:
+                yield
+            finally:  # of the scope itself only this process's end frees it
+                _systemd(
+                    "SetUnitProperties", "sba(sv)", scope, "true", "1", "CPUQuotaPerSecUSec", "t", str(2**64 - 1)
+                )
             return
         own = next(cgroup.groups())
         _enter(made)
@@ -61,13 +67,20 @@ class Share:
             _remove(made)  # unless a child of this process is still in it
 
     def _group(self) -> Path | None:
-        """A new group with this quota: below this process's own, or as near above as one may be made."""
+        """A new group with this quota: below this process's own, or as near above as one may be made.
+
+        In version 2 a group with processes hands no controller down, so that it is the group above that must, or may be
+        told to: in a delegated subtree, or as root.
+        """
         quota, period = round(self.cores * self.period * 1e6), round(self.period * 1e6)
         for group in cgroup.groups():
             for left in group.glob(f"{_PREFIX}*"):
                 with contextlib.suppress(OSError):  # another rank was faster
                     if time.time() - left.stat().st_mtime > _LEFT_BEHIND:
                         left.rmdir()
+            with contextlib.suppress(OSError):
+                if "cpu" not in (group / "cgroup.subtree_control").read_text().split():
+                    (group / "cgroup.subtree_control").write_text("+cpu")
             made = group / f"{_PREFIX}{time.time_ns():x}-{os.getpid()}"
             if not os.access(group / "cgroup.procs", os.W_OK):
                 continue
@@ -88,25 +101,32 @@ class Share:
             return made
         return None
 
-    def _by_systemd(self) -> None:
-        """Move this process to a scope of the user's systemd, as `systemd-run --user --scope` starts one."""
+    def _by_systemd(self) -> str:
+        """Move this process to a scope of the user's systemd, as `systemd-run --user --scope` starts one; its name."""
         quota, period = round(self.cores * 1e6), round(self.period * 1e6)  # us a second; us
         name = f"{_PREFIX}{time.time_ns():x}-{os.getpid()}.scope"
-        command = [
-            "busctl", "--user", "--quiet", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
-            "org.freedesktop.systemd1.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail",
-            "3", "PIDs", "au", "1", str(os.getpid()), "CPUQuotaPerSecUSec", "t", str(quota),
-            "CPUQuotaPeriodUSec", "t", str(period), "0",
-        ]  # fmt: skip
-        try:
-            subprocess.run(command, check=True, capture_output=True, timeout=10)
-        except (OSError, subprocess.SubprocessError):
-            raise NoShare(_NEEDS) from None
+        properties = ["PIDs", "au", "1", str(os.getpid()), "CPUQuotaPerSecUSec", "t", str(quota)]
+        properties += ["CPUQuotaPeriodUSec", "t", str(period)]
+        _systemd("StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "3", *properties, "0")
         deadline = time.monotonic() + 10
         while not any(group.name == name for group in cgroup.groups()):  # the move is a job of systemd's
             if time.monotonic() > deadline:
                 raise NoShare(f"the user's systemd did not move this process to {name} within 10 s")
             time.sleep(0.01)
+        limit = next(cgroup.files("cpu.max"), None)  # without the controller systemd takes the quota, and forgets it
+        if limit is None or limit.parent.name != name or limit.read_text().startswith("max"):
+            raise NoShare(_NEEDS)
+        return name
+
+
+def _systemd(method: str, *arguments: str) -> None:
+    """Call the user's systemd; NoShare if there is none, or it refuses."""
+    manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
+    command = ["busctl", "--user", "--quiet", "call", *manager, method, *arguments]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        raise NoShare(_NEEDS) from None
 
 
 def throttled() -> float:
@@ -125,12 +145,13 @@ def unavailable() -> str:
     if made := Share(0.5, 0.01)._group():
         _remove(made)
         return ""
-    try:
-        command = ["busctl", "--user", "--quiet", "status", "org.freedesktop.systemd1"]
-        subprocess.run(command, check=True, capture_output=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return _NEEDS
-    return ""
+    controllers = Path(
+        f"/sys/fs/cgroup/user.slice/user-{os.getuid()}.slice/user@{os.getuid()}.service/cgroup.controllers"
+    )
+    with contextlib.suppress(OSError):
+        if "cpu" in controllers.read_text().split() and shutil.which("busctl"):
+            return ""
+    return _NEEDS
 
 
 def _enter(group: Path) -> None:

@@ -48,7 +48,7 @@ REFUSED = {
     "args in a list": ({"workload": "a:b", "workload_args": {"x": [1]}}, r"workload_args=\[1\]"),
     "long warm-up": ({"epochs": 2, "lr_warmup_epochs": 2.5}, "lr_warmup_epochs=2.5 is longer than epochs=2"),
     "a whole core as a share": ({"cores_per_rank": 1}, "cores_per_rank=1: input should be less than 1"),
-    "share and threads": ({"cores_per_rank": 0.5, "threads_per_rank": 1}, "give one"),
+    "share and threads": ({"cores_per_rank": 0.5, "threads_per_rank": 2}, "give one"),
     "share of a GPU": ({"cores_per_rank": 0.5, "device": "cuda"}, "device='cuda'"),
     "share too small": ({"cores_per_rank": 0.05}, r"1 ms at least; give share_period=0\.02 or more"),
     "period of no share": ({"share_period": 0.02}, "share_period=0.02 without cores_per_rank"),

@@ -20,7 +20,7 @@ import pandas as pd
 
 from . import stats
 from .cost import HOUR, KEYS, NAN, Billing, per_run
-from .points import links
+from .points import cores_per_rank, links
 from .predictor import Answer
 
 Point = Mapping[str, Any]
@@ -57,6 +57,7 @@ SAME = [
     "nodes",
     "ranks_per_node",
     "link_gbit",
+    "cores_per_rank",
 ]
 LAYOUT = ["series", "nodes", "ranks_per_node"]
 SECONDS = ["seconds", "seconds_low", "seconds_high"]
@@ -177,10 +178,10 @@ def _hourly(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.Series
 def _measured(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """The runs that a prediction may rest on: `KEYS` and the parts of their time in s: train, beside (evaluation and
     checkpoints), setup; and samples."""
-    runs = runs.assign(link_gbit=links(runs))
+    runs = runs.assign(link_gbit=links(runs), cores_per_rank=cores_per_rank(runs))
     spent = per_run(runs, epochs[epochs.run_id.isin(runs.run_id)], {}).set_index("run_id")
     start = runs[["setup_seconds", "warmup_seconds"]].apply(pd.to_numeric).fillna(0).sum(axis=1)
-    found = runs[[*KEYS, "run_id"]].set_index("run_id").assign(setup=start.set_axis(runs.run_id))
+    found = runs[[*KEYS, "cores_per_rank", "run_id"]].set_index("run_id").assign(setup=start.set_axis(runs.run_id))
     found = found.join(spent[["samples", "seconds", "wall_seconds"]]).rename(columns={"seconds": "train"})
     return found.assign(beside=found.wall_seconds - found.train - found.setup)
 
@@ -233,7 +234,7 @@ def _nearest(known: pd.DataFrame, point: Point) -> pd.DataFrame:
     """Runs of one configuration that differs in the number of devices only, the nearest; strong scaling keeps the global
     batch, weak scaling a device's, both the way in which several share a model. One device needs no link: it stands for
     every rate, and any rate for it."""
-    alike = _alike(known, point, ["hardware_id", "workload", "dataset", "precision", "settings"])
+    alike = _alike(known, point, ["hardware_id", "workload", "dataset", "precision", "settings", "cores_per_rank"])
     if point["world_size"] > 1:
         alike = alike[(alike.world_size == 1) | alike.index.isin(_alike(alike, point, ["link_gbit"]).index)]
         alike = alike[alike.parallel.isin(("none", point["parallel"]))]

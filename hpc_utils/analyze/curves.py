@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from hpc_utils.capability import PERIODS_OF_A_STEP
+
 from .points import MEASURES, SAME, gather, number, unwatched
 
 # What tells curves apart beside `SAME`: `batch` is the fixed one, `scheme` how several ranks share the model ("ddp", ...).
@@ -12,9 +14,11 @@ FIXED = {"strong": "global_batch", "weak": "batch_per_device"}
 
 
 def usable(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that may stand in a scaling figure: not those with more ranks than cores, nor those that a profiler
-    watched."""
-    return unwatched(runs[~runs.oversubscribed.fillna(False).astype(bool)])
+    """The runs that may stand in a scaling figure: not those with more ranks than cores, those that a profiler watched, nor
+    those whose steps computed for too few periods of their share of a core."""
+    cores, period, cpu = (pd.to_numeric(runs[name]) for name in ("threads_per_rank", "share_period", "cpu_seconds"))
+    short = cpu / cores / (runs.samples / runs.global_batch) < PERIODS_OF_A_STEP * period
+    return unwatched(runs[~runs.oversubscribed.fillna(False).astype(bool) & ~short])
 
 
 def curves(runs: pd.DataFrame) -> pd.DataFrame:

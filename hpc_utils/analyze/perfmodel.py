@@ -244,7 +244,7 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     they are, once for each batch, as DDP does. Those with most configurations first."""
     keys = [
         "workload", "dataset", "precision", "device_name", "hardware_id", "threads_per_rank", "parameters",
-        "bucket_mb",
+        "bucket_mb", "share_period",
     ]  # fmt: skip
     found = {}
     as_they_are = runs.comm_hook.fillna("none").eq("none") & runs.accumulate.fillna(1).eq(1)

@@ -10,7 +10,7 @@ from . import stats
 # A curve's runs are equal in all of these.
 SAME = [
     "workload", "dataset", "precision", "settings", "device", "device_name", "hardware_id", "threads_per_rank",
-    "link_gbit", "parameters", "digest", "torch",
+    "share_period", "link_gbit", "parameters", "digest", "torch",
 ]  # fmt: skip
 # Repeats of one point are also equal in these: the same ranks on other nodes are another point.
 POINT = ["parallel", "nodes", "ranks_per_node", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
@@ -123,6 +123,12 @@ def _complete(runs: pd.DataFrame) -> pd.DataFrame:
 def links(runs: pd.DataFrame) -> pd.Series:
     """What the nodes' links of each run were limited to (Gbit/s); NaN: as they are, or on one rank, which needs none."""
     return pd.to_numeric(runs.link_gbit).mask(runs.world_size == 1)
+
+
+def cores_per_rank(runs: pd.DataFrame) -> pd.Series:
+    """The share of a core that each run's devices were; NaN: whole cores, or GPUs."""
+    cores = pd.to_numeric(runs.threads_per_rank)
+    return cores.where(cores < 1)
 
 
 def _layout(row) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pandas as pd
 
 from . import stats
-from .curves import usable
+from .points import unwatched
 
 # Equal on a share and on the whole core that it is compared with.
 SAME = [
     "workload", "dataset", "precision", "device_name", "hardware_id", "digest", "torch", "parallel", "nodes", "world_size",
-    "batch_per_device", "epochs", "steps_per_epoch",
+    "batch_per_device", "steps_per_epoch", "settings", "link_gbit",
 ]  # fmt: skip
 COLUMNS = [
     *SAME, "cores", "period", "step_seconds", "low", "high", "spread", "sample_seconds", "periods", "deviation",
@@ -27,7 +27,8 @@ def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFram
     periods (of the share in a step); deviation (step_seconds x cores over the whole core's step, less 1) with its interval;
     repeats; runs (ids).
     """
-    own = usable(runs[(runs.device == "cpu") & (pd.to_numeric(runs.threads_per_rank) <= 1)])
+    own = unwatched(runs[(runs.device == "cpu") & (pd.to_numeric(runs.threads_per_rank) <= 1)])
+    own = own[~own.oversubscribed.fillna(False).astype(bool)]
     last = epochs.sort_values("epoch").groupby("run_id").last()
     own = own.join(last[["seconds", "steps", "step_p95", "step_p50"]].add_suffix("_last"), on="run_id")
     own = own.assign(

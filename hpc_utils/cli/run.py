@@ -78,6 +78,7 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_proce
     from hpc_utils import provenance
     from hpc_utils.launch import local, slurm, warm
     from hpc_utils.launch.watch import follow
+    from hpc_utils.profilers import tools
 
     from . import links
 
@@ -85,7 +86,8 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_proce
         return bool(owner["job"]) and slurm.is_over(owner["job"])
 
     one_machine = bool(launcher) and not warm_process and provenance.NODE_CORES in os.environ
-    if one_machine and os.environ.get(warm.SERVER) != warm.OFF:
+    watched = request.config.profile in tools.PROGRAMS  # such ranks start cold
+    if one_machine and not watched and os.environ.get(warm.SERVER) != warm.OFF:
         serving = warm.started(local.environment(), across_nodes=True)
     else:
         serving = contextlib.nullcontext(warm_process)

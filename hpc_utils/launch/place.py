@@ -67,6 +67,8 @@ class Place:
                 return f"{limited}: {ranks} ranks of one node have no link between them (ranks_per_node = 1 lays them out)"
         if why := self._blind(given.get("profile")):
             return f"profile={given['profile']} on {self.hardware}: {why}"
+        if given.get("cores_per_rank") and device == "cuda":
+            return f"cores_per_rank={given['cores_per_rank']} on {self.hardware}: a share of a core is a CPU's device"
         if given.get("cores_per_rank") and self.is_here and (why := device_share.unavailable()):
             return f"cores_per_rank={given['cores_per_rank']} on {self.hardware}: {why}"
         if why := self.unfit(precision) or self._emulated(precision, device):

@@ -63,7 +63,7 @@ def settings(parameters: Mapping[str, Any]) -> str:
     which have a column of their own and which one rank does without.
     """
     apart = {"parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat"}
-    apart |= {"threads_per_rank", "cores_per_rank", "link_gbit"}  # columns of their own
+    apart |= {"threads_per_rank", "cores_per_rank", "share_period", "link_gbit"}  # columns of their own
     what = {name: value for name, value in parameters.items() if name not in apart}
     return short_hash(what)
 

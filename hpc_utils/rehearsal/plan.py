@@ -99,7 +99,7 @@ def draw(folder: Path, *, nodes: int, cpus: int, gpus: int, share: float | None,
     """The plan of a cluster with its own network `subnet`, or of a flat one on free ports."""
     found = cores.physical()
     processors = [tuple(share) for share in cores.shares(nodes, found)]
-    each = capability.busy_cores(len(found), shares=True) / nodes
+    each = capability.largest_share(nodes, len(found))
     names = [f"node{number}" for number in range(1, nodes + 1)]
     if subnet is None:
         head = (socket.gethostname().partition(".")[0], "127.0.0.1")

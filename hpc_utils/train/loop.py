@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hpc_utils import records, signals
+from hpc_utils import capability, records, signals
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, require_same_request
@@ -34,9 +34,6 @@ from .workload import Workload, batch_size
 
 if TYPE_CHECKING:
     import pandas as pd
-
-# Fewer periods of a share of a core than this, and a step takes what the period left of it, not what it costs: study `shares`.
-PERIODS_OF_A_STEP = 5
 
 __all__ = ["NonFiniteLoss", "Result", "train"]
 
@@ -294,11 +291,11 @@ class Trainer:
             batches = self.loader.batches(list(_first(self.sampler.epoch(1), steps)), epoch=0)
             shortest = math.inf
             for number, (inputs, targets) in enumerate(batches):
-                started = time.perf_counter()
+                started = time.process_time()
                 if not number and self.ranks.is_main:
                     self._count_operations(inputs, targets)
                 self._learn(inputs, targets)
-                shortest = min(shortest, time.perf_counter() - started)
+                shortest = min(shortest, time.process_time() - started)
             self._require_periods(shortest)
             self.strategy.put_back(kept)
             randomness.put(before, self.ranks.device)
@@ -306,15 +303,15 @@ class Trainer:
         self.ranks.barrier()
         self.recorder.facts["warmup_seconds"] = time.perf_counter() - begun
 
-    def _require_periods(self, step: float) -> None:
-        """ConfigError on all ranks if their `step` (s) is over before a share of a core has become one."""
+    def _require_periods(self, cpu: float) -> None:
+        """ConfigError on all ranks if a step of `cpu` seconds is over before a share of a core has become one."""
         if (share := self.ranks.share) is None:
             return
-        step = float(self.ranks.max(torch.tensor([step])))
-        if step < PERIODS_OF_A_STEP * share.period:
+        step, least = float(self.ranks.max(torch.tensor([cpu]))) / share.cores, capability.PERIODS_OF_A_STEP
+        if step < least * share.period:
             raise ConfigError(
-                f"cores_per_rank={share.cores:g}: a step takes {step * 1e3:.1f} ms, and the share holds only over "
-                f"{PERIODS_OF_A_STEP} periods of {share.period * 1e3:g} ms: give each device a larger batch or a smaller share"
+                f"cores_per_rank={share.cores:g}: a step computes for {step * 1e3:.1f} ms, and the share holds only over "
+                f"{least} periods of {share.period * 1e3:g} ms: give each device a larger batch or a smaller share"
             )
 
     def _count_operations(self, inputs: Any, targets: Any) -> None:

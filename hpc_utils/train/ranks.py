@@ -248,16 +248,26 @@ def _host_threads(
     share = max(1, len(cores) // torch.cuda.device_count()) if on_gpu else 1  # equal at every number of ranks
     threads = config.threads_per_rank or share
     part = None
-    if config.cores_per_rank is not None and not on_gpu:
+    if config.cores_per_rank is not None:
+        if on_gpu:
+            raise ConfigError(
+                f"cores_per_rank={config.cores_per_rank:g} on a GPU: it is a CPU's device; give device=cpu"
+            )
         part = Share(config.cores_per_rank, config.share_period)
-    # A rehearsal's nodes that share cores say how much each has of them, which it cannot see itself.
-    most = float(os.environ.get(provenance.NODE_CORES) or capability.busy_cores(len(cores), shares=bool(part)))
-    oversubscribed = per_node * (part.cores if part else threads) > most
+    if node_cores := os.environ.get(
+        provenance.NODE_CORES
+    ):  # other nodes are on these cores, which it cannot see itself
+        oversubscribed = per_node * (part.cores if part else threads) > float(node_cores)
+    elif part:
+        oversubscribed = part.cores > capability.largest_share(per_node, len(cores))
+    else:
+        oversubscribed = per_node * threads > len(cores)
     mine: tuple[int, ...] = ()
     # A GPU's host threads stay free unless asked for: which cores are near it, local ranks do not tell.
     if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):
         first = local_rank % len(cores) if part else local_rank * threads
         mine = tuple(cpu for core in cores[first : first + threads] for cpu in core)
+        mine = mine[:1] if part else mine  # on a sibling another share would compute beside it, and slow it
     before = torch.get_num_threads(), os.sched_getaffinity(0) if mine else None
     _pin(mine)
     torch.set_num_threads(threads)

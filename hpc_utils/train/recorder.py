@@ -395,7 +395,7 @@ class Recorder:
     def restore(self, state: dict[str, Any], own: dict[str, Any], *, epoch: int, step: int) -> None:
         """Go on from where both states were taken: in `epoch` after `step` of its steps. Not within an epoch."""
         self.rows, self._announced = state["rows"], state["announced"]
-        self._total, self._peaks = {"joules": None} | own["total"], own["peaks"]
+        self._total, self._peaks = self._total | own["total"], own["peaks"]
         if "level" in own:  # checkpoints of former versions lack it
             self._level.restore(own["level"])
         self._carried = own["epoch"] and Tally.continued(own["epoch"], self.ranks.device)

@@ -150,6 +150,7 @@ def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
         "parameters": 10, "nodes": 2, "ranks_per_node": 1, "world_size": 2, "parallel": "ddp", "global_batch": 16,
         "batch_per_device": 8, "seconds": 1.0, "samples": 160, "repeat": 1, "run_id": "r", "bucket_mb": 25.0,
         "oversubscribed": False, "profile": None, "comm_hook": None, "accumulate": None,
+        "share_period": None, "cpu_seconds": None,
     }  # fmt: skip
     runs = pd.DataFrame(
         [common | {"precision": "fp32", "link_gbit": gbit} for gbit in (None, 10.0, 1.0)]

@@ -13,7 +13,14 @@ from hpc_utils.analyze.predictor import predictor
 HERE = {
     "workload": "cnn", "dataset": "digits", "precision": "fp32", "hardware_id": "rehearsal-0123abcd", "settings": "s",
 }  # fmt: skip
-LAYOUT = {"nodes": 1, "ranks_per_node": 1, "world_size": 1, "parallel": "none", "batch_per_device": 64}
+LAYOUT = {
+    "nodes": 1,
+    "ranks_per_node": 1,
+    "world_size": 1,
+    "parallel": "none",
+    "batch_per_device": 64,
+    "cores_per_rank": None,
+}
 
 
 def history() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -24,7 +31,7 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
             name = f"{world}-{repeat}"
             runs.append(
                 {**HERE, "run_id": name, "device_name": "a CPU", "threads_per_rank": 1,
-                 "comm_hook": None, "accumulate": None,
+                 "comm_hook": None, "accumulate": None, "share_period": None, "cpu_seconds": None,
                  "oversubscribed": False, "parameters": 1_000_000, "bucket_mb": 25.0, "parallel": "none" if world == 1 else "ddp",
                  "nodes": world, "ranks_per_node": 1, "world_size": world, "global_batch": 64 * world,
                  "batch_per_device": 64, "link_gbit": None, "profile": None, "samples": 640 * world, "seconds": 10 * seconds, "repeat": repeat}

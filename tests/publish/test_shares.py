@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("styled")
 def test_four_panels_of_what_was_compared() -> None:
     rows = []
     for cores, period in ((1, None), (0.5, 0.01), (0.2, 0.01), (0.2, 0.02)):
-        more = {"threads_per_rank": cores, "share_period": period, "settings": f"s{period == 0.02}"}
+        more = {"threads_per_rank": cores, "share_period": period}
         for batch in (64, 512):
             for world, parallel in ((1, "none"), (1, "ddp"), (2, "ddp")):
                 seconds = batch / 512 / cores * (1.05 if world > 1 else 1.0)

@@ -35,7 +35,8 @@ def test_cores_of_this_machine_are_disjoint_and_usable() -> None:
     ("nodes", "share", "node_cores", "oversubscribed"),
     [
         (2, None, None, False),
-        (3, None, 0.6, True),
+        (3, None, 0.45, True),
+        (3, 0.5, 0.45, True),  # two of them on one core
         (12, 0.14, 0.14, False),  # 1.68 of 1.8 cores
         (12, 0.16, 0.15, True),
         (1, 0.5, 0.5, False),

@@ -56,11 +56,12 @@ def held_out(errors: pd.DataFrame, measured: pd.DataFrame) -> list[Value]:
     if len(away):
         inside = away.measured.between(away.low, away.high)
         runs = tuple(one for own in away.runs for one in own)
-        what = "configurations on links that the model had not seen"
+        what = "configurations that the model had not seen"
+        rates = sorted({*away.gbit} - {*errors.gbit[~errors.held_out]})
         found += [
             counted("model.held-out.count", len(away), "count", f"The number of {what}.", runs),
             counted("model.held-out.runs", len(runs), "count", f"Runs of the {what}.", runs),
-            counted("model.held-out.rates", ", ".join(f"{gbit:g}" for gbit in sorted(set(away.gbit))), "text",
+            counted("model.held-out.rates", ", ".join(f"{gbit:g}" for gbit in rates), "text",
                     "Link rates (Gbit/s) that the model had to predict without having seen them.", runs),
             *_errors("held-out", away, measured, what, runs),
             counted("model.held-out.inside", int(inside.sum()), "count", f"How many of the {what} lie in the model's 95 % interval.", runs),

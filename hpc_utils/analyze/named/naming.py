@@ -64,6 +64,8 @@ DIMENSIONS: Mapping[str, Callable[[Any], str]] = {
     "device_name": slug,
     "hardware_id": _after("on"),
     "threads_per_rank": _after("threads"),
+    "share_period": _after("period"),
+    "period": _after("period"),
     "parameters": _after("parameters"),
     "bucket_mb": _after("bucket"),
     "settings": _after("settings"),

@@ -41,7 +41,7 @@ def start(environment: Mapping[str, str], folder: str = "") -> tuple[str, subpro
     """
     if environment.get(SERVER) or sys.platform != "linux":
         return environment.get(SERVER, OFF), None
-    name = os.path.join(folder, f"hpc-warm-{secrets.token_hex(16)}")
+    name = os.path.join(folder, "warm") if folder else f"hpc-warm-{secrets.token_hex(16)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(name if folder else f"\0{name}")  # abstract: it is gone with the last process that has it
         listener.listen(1024)

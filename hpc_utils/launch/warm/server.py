@@ -74,12 +74,14 @@ class Server:
                         return request
                 elif key.fileobj.fileno() >= 0:  # else closed just now
                     (pid,) = (pid for pid, connection in self._forks.items() if connection is key.fileobj)
-                    with suppress(OSError):
+                    try:
                         number = int(key.fileobj.recv(64) or signal.SIGKILL)
+                    except OSError:
+                        number = signal.SIGKILL
+                    if number == signal.SIGKILL:  # the client is gone
+                        self._selector.unregister(key.fileobj)
+                    with suppress(ProcessLookupError):
                         os.kill(pid, number)
-                        if number != signal.SIGKILL:
-                            continue
-                    self._selector.unregister(key.fileobj)  # the client is gone
 
     def _answer(self, connection: socket.socket) -> dict[str, Any] | None:
         """Fork, if that is safe; the request in the fork, None in the server."""
