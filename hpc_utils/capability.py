@@ -31,7 +31,7 @@ def largest_share(devices: int, cores: int) -> float:
     return 0.9 / -(-devices // cores)
 
 
-def share_period(cores: float) -> float:
+def shortest_period(cores: float) -> float:
     """The shortest period (s, in whole ms) of such a share of a core."""
     return math.ceil(1e3 * QUOTA_AT_LEAST / cores - 1e-9) / 1e3
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .capability import CUDA_GRAPHS, QUOTA_AT_LEAST, share_period
+from .capability import CUDA_GRAPHS, QUOTA_AT_LEAST, shortest_period
 
 if TYPE_CHECKING:
     from .config import RunConfig
@@ -135,7 +135,7 @@ def _share(config: RunConfig) -> Iterator[str]:
     if cores * period < QUOTA_AT_LEAST:
         yield (
             f"cores_per_rank={cores:g} with share_period={period:g} s: the kernel grants {QUOTA_AT_LEAST * 1e3:g} ms at least; "
-            f"give share_period={share_period(cores):g} or more"
+            f"give share_period={shortest_period(cores):g} or more"
         )
 
 

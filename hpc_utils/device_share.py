@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import os
 import shutil
 import subprocess
@@ -131,11 +130,11 @@ def _systemd(method: str, *arguments: str) -> None:
 
 def throttled() -> float:
     """Seconds so far that this process's own group had work, and had used up its quota."""
-    for file in itertools.islice(cgroup.files("cpu.stat"), 1):
-        for line in file.read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name in ("throttled_usec", "throttled_time"):  # version 2; version 1, in ns
-                return int(value) / (1e6 if name == "throttled_usec" else 1e9)
+    units = {"throttled_usec": 1e6, "throttled_time": 1e9}  # of version 2, and of version 1
+    for line in next(cgroup.files("cpu.stat")).read_text().splitlines():
+        name, _, value = line.partition(" ")
+        if name in units:
+            return int(value) / units[name]
     return 0.0
 
 

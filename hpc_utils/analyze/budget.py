@@ -80,8 +80,8 @@ def estimate(
     Args:
         points: {run_id, series, repeat, and all of `SAME`; world_size, batch_per_device; train_samples and test_samples
             of the data set (None where not known), steps (of an epoch; likewise), epochs, evaluations, warmup_steps}.
-            link_gbit is None on one rank and where links are as they are. A run that
-            several series share counts with the first.
+            link_gbit is None on one rank and where links are as they are; cores_per_rank 0 of whole cores and GPUs. A run
+            that several series share counts with the first.
         runs, epochs: as of `records.load`.
         limit: of a job, s. predict: seconds a step of a point, or None where the model does not know it.
         seconds_per_epoch: of one pass over the data set on one device, measured elsewhere. roughly: as `predict`, asked last

@@ -52,9 +52,8 @@ def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billi
 
     Columns: run_id; epochs, samples; seconds (T, training alone); wall_seconds (with set-up, warm-up, evaluation and
     checkpoints, which a job is billed for too; not the start of its processes, which nobody records); device_hours,
-    core_hours (of CPU devices, each `threads_per_rank` cores; NaN of GPUs) and
-    node_hours (of wall_seconds; whole nodes, however few of their devices it had); cost, in `unit` ("" and NaN without
-    a price); energy_kwh (of T, all devices; NaN where it was not counted).
+    core_hours (of CPU devices, each `threads_per_rank` cores; NaN of GPUs) and node_hours (of wall_seconds; whole nodes,
+    however few of their devices it had); cost, in `unit` ("" and NaN without a price); energy_kwh (of T, all devices; NaN where it was not counted).
     """
     spent = runs.merge(_sums(epochs).reset_index(), on="run_id", suffixes=("_of_run", ""))
     fixed = _numbers(spent.setup_seconds).fillna(0) + _numbers(spent.warmup_seconds).fillna(0)
@@ -79,8 +78,8 @@ class Total(NamedTuple):
     """What a set of runs took in all.
 
     Attributes:
-        runs: how many. hours: one after another, as if nothing ran beside them. device_hours: of CPU devices
-            and GPUs. core_hours: of the CPU devices; gpu_hours: of the GPUs. node_hours: whole nodes.
+        runs: how many. hours: one after another, as if nothing ran beside them. device_hours: of CPU devices and
+            GPUs. core_hours: of the CPU devices; gpu_hours: of the GPUs. node_hours: whole nodes.
         energy_kwh: of `counted` runs, those with a readable counter; NaN if that is none.
         notes: what is left out or absent, and why, a sentence each.
     """
@@ -97,7 +96,8 @@ class Total(NamedTuple):
 
 
 def total(runs: pd.DataFrame, epochs: pd.DataFrame) -> Total:
-    """All that `runs` took, profiled ones too. As of `per_run`, so without the start of processes, and without what was tried and not kept."""
+    """All that `runs` took, profiled ones too. As of `per_run`, so without the start of processes, and without what was
+    tried and not kept."""
     if runs.empty:
         return Total(0, 0.0, 0.0, 0.0, 0.0, 0.0, NAN, 0, ())
     spent = per_run(runs, epochs[epochs.run_id.isin(runs.run_id)], {}).set_index("run_id")

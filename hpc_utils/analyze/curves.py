@@ -6,7 +6,7 @@ import pandas as pd
 
 from hpc_utils.capability import PERIODS_OF_A_STEP
 
-from .points import MEASURES, SAME, gather, number, unwatched
+from .points import MEASURES, SAME, gather, number, undisturbed
 
 # What tells curves apart beside `SAME`: `batch` is the fixed one, `scheme` how several ranks share the model ("ddp", ...).
 CURVE = ["kind", "batch", "steps_per_epoch", "scheme"]
@@ -18,7 +18,7 @@ def usable(runs: pd.DataFrame) -> pd.DataFrame:
     those whose steps computed for too few periods of their share of a core."""
     cores, period, cpu = (pd.to_numeric(runs[name]) for name in ("threads_per_rank", "share_period", "cpu_seconds"))
     short = cpu / cores / (runs.samples / runs.global_batch) < PERIODS_OF_A_STEP * period
-    return unwatched(runs[~runs.oversubscribed.fillna(False).astype(bool) & ~short])
+    return undisturbed(runs[~short])
 
 
 def curves(runs: pd.DataFrame) -> pd.DataFrame:

@@ -254,6 +254,7 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
         workload, dataset, precision, device, hardware, *_ = key
         label = f"{workload} on {dataset}, {precision}, {device} ({hardware})"
         more = f"{key[5]:g} cores, {key[6]} parameters, buckets of {key[7]:g} MiB"
+        more += "" if pd.isna(key[8]) else f", a share every {1e3 * key[8]:g} ms"
         found[f"{label}, {more}" if label in found else label] = own
     return dict(sorted(found.items(), key=lambda one: -points(one[1]).groupby(POINT).ngroups))
 

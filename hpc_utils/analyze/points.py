@@ -27,6 +27,11 @@ def unwatched(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[runs.profile.isna()]
 
 
+def undisturbed(runs: pd.DataFrame) -> pd.DataFrame:
+    """Of these, the runs whose ranks had the cores that they wanted."""
+    return unwatched(runs[~runs.oversubscribed.fillna(False).astype(bool)])
+
+
 def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """The runs that one state of code, torch and machine measured, that of most of them (of equals the latest); and a line on
     what was left out, if anything was: a study may be continued by other code."""
@@ -126,9 +131,9 @@ def links(runs: pd.DataFrame) -> pd.Series:
 
 
 def cores_per_rank(runs: pd.DataFrame) -> pd.Series:
-    """The share of a core that each run's devices were; NaN: whole cores, or GPUs."""
+    """The share of a core that each run's devices were; 0: whole cores, or GPUs."""
     cores = pd.to_numeric(runs.threads_per_rank)
-    return cores.where(cores < 1)
+    return cores.where(cores < 1, 0.0)
 
 
 def _layout(row) -> str:

@@ -34,7 +34,7 @@ def predictor(
         profiles: records of `results/probes/compute`. gbit: the nodes' links.
     """
     honest = usable(runs[runs.parallel.isin(perfmodel.MODELLED)])
-    honest = honest.assign(cores_per_rank=cores_per_rank(honest).fillna(0))
+    honest = honest.assign(cores_per_rank=cores_per_rank(honest))
     known = {key: own for key, own in honest.groupby(WHAT)}
     profiles = list(profiles)
     fitted: dict[tuple, perfmodel.Fitted | None] = {}
@@ -42,7 +42,7 @@ def predictor(
     def predict(point: Mapping[str, Any]) -> Answer | None:
         if point["parallel"] not in perfmodel.MODELLED:
             return None
-        key = tuple(point[name] or 0 if name == "cores_per_rank" else point[name] for name in WHAT)
+        key = tuple(point[name] for name in WHAT)
         if key not in fitted:
             fitted[key] = _fit(known[key], epochs, profiles, gbit) if key in known else None
         if fitted[key] is None:

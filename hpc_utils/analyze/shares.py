@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from . import stats
-from .points import unwatched
+from .points import undisturbed
 
 # Equal on a share and on the whole core that it is compared with.
 SAME = [
@@ -13,8 +13,8 @@ SAME = [
     "batch_per_device", "steps_per_epoch", "settings", "link_gbit",
 ]  # fmt: skip
 COLUMNS = [
-    *SAME, "cores", "period", "step_seconds", "low", "high", "spread", "sample_seconds", "periods", "deviation",
-    "deviation_low", "deviation_high", "repeats", "runs",
+    *SAME, "cores", "period", "step_seconds", "low", "high", "spread", "sample_seconds", "sample_low",
+    "sample_high", "periods", "deviation", "deviation_low", "deviation_high", "repeats", "runs",
 ]  # fmt: skip
 
 
@@ -23,12 +23,11 @@ def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFram
 
     Columns: those of `SAME`; cores (of a device, 1 for whole ones), period (s, of the share; NaN: whole); step_seconds (mean
     step of a run, median over repeats) with its 95 % interval in low, high; spread (95th percentile of steps over their
-    median, median over repeats); sample_seconds (processor time that a sample may take: step_seconds x cores / batch);
+    median, median over repeats); sample_seconds (processor time that a sample may take: step_seconds x cores / batch), sample_low, sample_high;
     periods (of the share in a step); deviation (step_seconds x cores over the whole core's step, less 1) with its interval;
     repeats; runs (ids).
     """
-    own = unwatched(runs[(runs.device == "cpu") & (pd.to_numeric(runs.threads_per_rank) <= 1)])
-    own = own[~own.oversubscribed.fillna(False).astype(bool)]
+    own = undisturbed(runs[(runs.device == "cpu") & (pd.to_numeric(runs.threads_per_rank) <= 1)])
     last = epochs.sort_values("epoch").groupby("run_id").last()
     own = own.join(last[["seconds", "steps", "step_p95", "step_p50"]].add_suffix("_last"), on="run_id")
     own = own.assign(
@@ -42,13 +41,17 @@ def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFram
             continue
         for (cores, period), group in alike.groupby(["cores", "period"], dropna=False):
             step, ratio = stats.median(group.step), stats.ratio(group.step, whole.step)
+            a_sample = cores / group.batch_per_device.iloc[0]
             rows.append(
                 {name: group[name].iloc[0] for name in SAME}
                 | {"cores": cores, "period": period, "spread": group.spread.median(), "periods": step.value / period}
                 | {"step_seconds": step.value, "low": step.low, "high": step.high, "repeats": step.repeats}
-                | {"sample_seconds": step.value * cores / group.batch_per_device.iloc[0], "runs": tuple(group.run_id)}
-                | dict(zip(
-                    ("deviation", "deviation_low", "deviation_high"), (cores * one - 1 for one in ratio[:3]), strict=True
-                ))
-            )  # fmt: skip
+                | {"sample_seconds": step.value * a_sample, "sample_low": step.low * a_sample}
+                | {
+                    "sample_high": step.high * a_sample,
+                    "deviation": cores * ratio.value - 1,
+                    "runs": tuple(group.run_id),
+                }
+                | {"deviation_low": cores * ratio.low - 1, "deviation_high": cores * ratio.high - 1}
+            )
     return pd.DataFrame(rows, columns=COLUMNS).astype({"cores": float, "period": float})

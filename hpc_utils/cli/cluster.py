@@ -45,8 +45,8 @@ def cluster_up(name: str, nodes: int, cores_per_node: float | None, cpus: int, g
     """Start a cluster: munged, MariaDB, slurmdbd, slurmctld, and a slurmd on every node.
 
     With root each node has a host name, an address, processes and a link of its own. Jobs on a node keep to its share
-    of the cores. More nodes than cores are honest devices with --cores-per-node, if the shares add up to at most 90 % of
-    the cores; what else is measured on them is recorded as oversubscribed, and stands in no scaling figure.
+    of the cores. More nodes than cores are honest devices with --cores-per-node, if the shares on a core add up to at
+    most 90 %; what else is measured on them is recorded as oversubscribed, and stands in no scaling figure.
     """
     from hpc_utils import device_share, rehearsal
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import Field, PrivateAttr, model_validator
 
 from hpc_utils import paths, provenance, strict
-from hpc_utils.capability import share_period
+from hpc_utils.capability import shortest_period
 from hpc_utils.config import RunConfig
 from hpc_utils.provenance.machine import fingerprint
 from hpc_utils.strict import Strict
@@ -181,7 +181,7 @@ class Cluster(Strict):
         if self._share:
             usual = RunConfig.model_fields["share_period"].default
             parameters |= {"cores_per_rank": self._share, "threads_per_rank": None}
-            parameters |= {"share_period": max(usual, share_period(self._share))}
+            parameters |= {"share_period": max(usual, shortest_period(self._share))}
         last = {name: getattr(layer, name) for layer in layers for name in layer.model_fields_set}
         kept = {name: last[name] for name in ("ranks", "repeats") if name in last}
         return Overrides(**kept, parameters=parameters, matrix=matrix)

@@ -30,7 +30,7 @@ def _plain(point: Point, hardware: str) -> dict[str, Any]:
         "settings": settings(parameters),
         **{name: parameters[name] for name in ("workload", "dataset", "precision", "parallel")},
         **{name: parameters[name] for name in ("global_batch", "batch_per_device", "epochs", "warmup_steps")},
-        "cores_per_rank": config.cores_per_rank,
+        "cores_per_rank": config.cores_per_rank or 0.0,
         "link_gbit": config.link_gbit if layout.ranks > 1 else None,  # one rank needs none
         "world_size": layout.ranks,
         "nodes": layout.nodes,

@@ -19,13 +19,12 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     figure, grid = plt.subplots(2, 2, figsize=(style.PAGE, 4.9))
     batch = table[table.cores < 1].groupby("batch_per_device").cores.nunique().idxmax()
     usual = table.period.dropna().mode().iloc[0]
-    grouped = table[table.parallel != "none"]
+    of_one_batch = table[(table.batch_per_device == batch) & (table.cores < 1)]
     alone = table[(table.parallel == "none") & (table.period.isna() | (table.period == usual))]
+    weak = curves[(curves.kind == "weak") & (curves.batch == batch)]
     _shares(grid[0][0], alone[alone.batch_per_device == batch])
-    known = {run for runs in table[table.period.isna() | (table.period == usual)].runs for run in runs}
-    same = curves.runs.map(lambda runs: known.issuperset(runs)) & (curves.kind == "weak") & (curves.batch == batch)
-    _two_ranks(grid[0][1], curves[same])
-    _periods(grid[1][0], grouped[(grouped.cores < 1) & (grouped.batch_per_device == batch)])
+    _two_ranks(grid[0][1], weak[weak.share_period.isna() | (weak.share_period == usual)])
+    _periods(grid[1][0], of_one_batch[of_one_batch.parallel != "none"])
     _batches(grid[1][1], alone)
     figure.supxlabel(labels.interval(table), fontsize=7, color="0.35")
     return figure
@@ -46,11 +45,9 @@ def _shares(axes: Axes, rows: pd.DataFrame) -> None:
 def _two_ranks(axes: Axes, curves: pd.DataFrame) -> None:
     """Each device's own DDP on one rank is the base: what a second rank costs, and nothing else."""
     rows = curves[(curves.world_size == 2) & (curves.baseline != "none")].sort_values("threads_per_rank")
-    rows = rows.drop_duplicates("threads_per_rank").assign(
-        efficiency_low=lambda t: t.low, efficiency_high=lambda t: t.high
-    )
+    rows = rows.drop_duplicates("threads_per_rank")
     places = range(len(rows))
-    bars = labels.bars(rows, "efficiency", "efficiency_low", "efficiency_high")
+    bars = labels.bars(rows, "efficiency")
     axes.errorbar(places, rows.efficiency, yerr=bars, fmt="o", color=style.COLOURS["fp32"])
     axes.axhline(1, **style.IDEAL)
     axes.set_xticks(places, ["whole core" if cores == 1 else f"{cores:g}" for cores in rows.threads_per_rank])
@@ -78,18 +75,11 @@ def _batches(axes: Axes, rows: pd.DataFrame) -> None:
     rows = rows[several == several.max()]
     for (cores, own), (colour, line, marker) in zip(rows.groupby("cores"), style.SERIES, strict=False):
         own = own.sort_values("batch_per_device")
-        scale = 1e6 * own.sample_seconds / own.step_seconds
-        own = own.assign(
-            **{
-                name: own[column] * scale
-                for name, column in (("us", "step_seconds"), ("us_low", "low"), ("us_high", "high"))
-            }
-        )
+        own[["us", "us_low", "us_high"]] = 1e6 * own[["sample_seconds", "sample_low", "sample_high"]]
         bars = labels.bars(own, "us", "us_low", "us_high")
         label = "whole core" if cores == 1 else f"{cores:g} core"
-        axes.errorbar(
-            own.batch_per_device, own.us, yerr=bars, color=colour, linestyle=line, marker=marker, label=label
-        )
+        look = {"color": colour, "linestyle": line, "marker": marker, "label": label}
+        axes.errorbar(own.batch_per_device, own.us, yerr=bars, **look)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set(xlabel="samples a step", ylabel="processor time a sample (µs)", title="Cost of a sample")

@@ -133,7 +133,7 @@ RUNS = (
     Column(
         "oversubscribed",
         "",
-        "more ranks than cores, or shares of more than 90 % of them: barred from scaling figures",
+        "more ranks than cores, or shares of more than 90 % of one: barred from scaling figures",
     ),
     Column(
         "profile",

@@ -254,9 +254,7 @@ def _host_threads(
                 f"cores_per_rank={config.cores_per_rank:g} on a GPU: it is a CPU's device; give device=cpu"
             )
         part = Share(config.cores_per_rank, config.share_period)
-    if node_cores := os.environ.get(
-        provenance.NODE_CORES
-    ):  # other nodes are on these cores, which it cannot see itself
+    if node_cores := os.environ.get(provenance.NODE_CORES):
         oversubscribed = per_node * (part.cores if part else threads) > float(node_cores)
     elif part:
         oversubscribed = part.cores > capability.largest_share(per_node, len(cores))
@@ -265,9 +263,9 @@ def _host_threads(
     mine: tuple[int, ...] = ()
     # A GPU's host threads stay free unless asked for: which cores are near it, local ranks do not tell.
     if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):
-        first = local_rank % len(cores) if part else local_rank * threads
-        mine = tuple(cpu for core in cores[first : first + threads] for cpu in core)
-        mine = mine[:1] if part else mine  # on a sibling another share would compute beside it, and slow it
+        mine = tuple(cpu for core in cores[local_rank * threads : (local_rank + 1) * threads] for cpu in core)
+        if part:  # not on a core's siblings: there another share would compute beside it, and slow it
+            mine = (cores[local_rank % len(cores)][0],)
     before = torch.get_num_threads(), os.sched_getaffinity(0) if mine else None
     _pin(mine)
     torch.set_num_threads(threads)

@@ -29,7 +29,7 @@ def point(world: int = 1, repeat: int = 1, series: str = "strong", **other) -> d
         "precision": "fp32", "settings": None, "parallel": "ddp" if world > 1 else "none", "world_size": world,
         "nodes": -(-world // 4), "ranks_per_node": min(world, 4), "global_batch": 512,
         "batch_per_device": 512 // world, "train_samples": 2560, "test_samples": 0, "steps": 5, "epochs": 2,
-        "evaluations": 0, "warmup_steps": 0, "link_gbit": None, "cores_per_rank": None,
+        "evaluations": 0, "warmup_steps": 0, "link_gbit": None, "cores_per_rank": 0.0,
     } | other  # fmt: skip
     return {"run_id": f"{values['series']}-{world}-{repeat}-{values['global_batch']}"} | values
 

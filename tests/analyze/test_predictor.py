@@ -19,7 +19,7 @@ LAYOUT = {
     "world_size": 1,
     "parallel": "none",
     "batch_per_device": 64,
-    "cores_per_rank": None,
+    "cores_per_rank": 0.0,
 }
 
 
