@@ -20,12 +20,16 @@ def apart(table: pd.DataFrame) -> list[str]:
 
 def more(row, names: list[str]) -> str:
     """`, digest 1f2e3d4c, 1 Gbit/s`: the values of those columns for a label."""
-    return "".join(f", {_said(name, getattr(row, name))}" for name in names)
+    return "".join(f", {said}" for name in names if (said := _said(name, getattr(row, name))))
 
 
 def _said(name: str, value) -> str:
     if name == "link_gbit":
         return "links as they are" if pd.isna(value) else f"{value:g} Gbit/s"
+    if name == "threads_per_rank" and value < 1:
+        return f"{value:g} of a core"
+    if name == "share_period":
+        return "" if pd.isna(value) else f"every {1e3 * value:g} ms"
     return f"{name.replace('_', ' ')} {str(value)[:12]}"
 
 

@@ -38,7 +38,7 @@ def _shares(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set_xscale("log")
     axes.set_xticks(rows.cores, [f"{share:g}" for share in rows.cores])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="share of a core", ylabel="step longer than 1/share says", title="One rank")
+    axes.set(xlabel="share of a core", ylabel="step time above 1/share", title="One rank")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
