@@ -1,105 +1,73 @@
-"""The performance model beside laws that know only the number of ranks: all predict the largest runs from the smaller."""
+"""The performance model beside laws that know only the number of ranks: fitted on few ranks, all predict more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
 
 from hpc_utils.collective import evenly
 
-from . import laws, perfmodel, stats
+from . import laws
 from .curves import FIXED
-from .work import Work
+from .perfmodel import POINT, Fitted
+
+Law = Callable[[Sequence[float], Sequence[float]], laws.Fit]
+LAWS: dict[str, tuple[Law, ...]] = {"strong": (laws.amdahl,), "weak": (laws.gustafson,)}
+MODEL = "this model"
+CURVE = ["kind", "size", "gbit"]
 
 
-class Curve(NamedTuple):
-    """Runs of one kind (strong, weak), size (its fixed batch: of all ranks, or of each) and link, as of `perfmodel.points`."""
+def curves(errors: pd.DataFrame) -> pd.DataFrame:
+    """The configurations of `errors` (as of `perfmodel.held_out`) in curves of at least two rank counts: a row a point.
 
-    kind: str
-    size: float
-    gbit: float
-    runs: pd.DataFrame
-
-
-def curves(measured: pd.DataFrame) -> Iterator[Curve]:
-    """The curves in `measured` (as of `perfmodel.points`) that reach three numbers of ranks, of DDP alone. One rank needs no link:
-    it belongs to the curves of every link. Of several layouts of as many ranks the one on fewest nodes is taken."""
-    grouped = measured[measured.grouped].assign(global_batch=lambda runs: runs.batch_per_device * runs.world_size)
-    fewest = grouped.groupby(["world_size", "batch_per_device", "gbit"]).nodes.transform("min")
-    grouped = grouped[grouped.nodes == fewest]
+    Adds kind ("strong", "weak") and size (its fixed batch: of all ranks, or of each). One rank needs no link and belongs to the
+    curves of every `gbit`; the process without a group stands for it. Of several layouts of as many ranks the one on
+    fewest nodes is taken.
+    """
+    sized = errors.assign(global_batch=errors.batch_per_device * errors.world_size)
+    sized = sized.sort_values(["grouped", "nodes"], kind="stable")
+    alone, found = sized[sized.world_size == 1], []
     for kind, fixed in FIXED.items():
-        for size, own in grouped.groupby(fixed):
-            alone = own.world_size == 1
-            for gbit in sorted(set(own.gbit[~alone])):
-                curve = own[alone | (own.gbit == gbit)].assign(gbit=gbit)
-                if curve.world_size.nunique() > 2:
-                    yield Curve(kind, size, gbit, curve)
+        for (size, gbit), many in sized[sized.world_size > 1].groupby([fixed, "gbit"]):
+            own = pd.concat([alone[alone[fixed] == size].assign(gbit=gbit), many]).drop_duplicates("world_size")
+            found.append(own.assign(kind=kind, size=size).sort_values("world_size"))
+    together = pd.concat(found) if found else sized.assign(kind="", size=np.nan).head(0)
+    counted = together.groupby(CURVE).world_size.transform("nunique")
+    return together[counted > 1].drop(columns="global_batch").reset_index(drop=True)
 
 
-class Comparison(NamedTuple):
-    """Laws side by side.
+def between(fitted: Fitted, drawn: pd.DataFrame) -> pd.DataFrame:
+    """What `fitted` predicts on every number of ranks of the curves in `drawn` (as of `curves`): `CURVE` and the columns of
+    `Fitted.predict`."""
+    grids = []
+    for (kind, size, gbit), own in drawn.groupby(CURVE):
+        worlds = np.arange(1, own.world_size.max() + 1)
+        nodes, each = zip(*(evenly(int(world), int(own.ranks_per_node.max())) for world in worlds), strict=True)
+        batch = size / worlds if kind == "strong" else size
+        columns = [nodes, each, worlds, worlds > 1, batch, gbit]
+        grids.append(pd.DataFrame(dict(zip(POINT, columns, strict=True))).assign(kind=kind, size=size))
+    return fitted.predict(pd.concat(grids, ignore_index=True))
 
-    Attributes:
-        measured: world_size, held_out, seconds (median), low, high. curves: law -> world_size, seconds.
-        table: one row a law: formula, predicted and measured (s) on `ranks`, error. missing: why a law is not there.
+
+def compare(errors: pd.DataFrame, most_ranks: float, fits: dict[str, tuple[Law, ...]] | None = None) -> pd.DataFrame:
+    """Laws, each fitted to one curve's runs on at most `most_ranks` ranks, and the model, on the points with more ranks.
+
+    `errors`: as of `perfmodel.held_out`, whose model saw no more ranks either. `fits`: by kind (default: `LAWS`).
+
+    Columns: those of `curves`; law, formula; seconds (predicted), measured, error (predicted / measured - 1). Curves of fewer
+    than two rank counts to be fitted on have none.
     """
-
-    measured: pd.DataFrame
-    curves: dict[str, pd.DataFrame]
-    table: pd.DataFrame
-    missing: str
-
-
-def compare(curve: Curve, work: Work, **options: Any) -> Comparison:
-    """Fit each law to all but the largest number of ranks of one curve, and have it predict that: Amdahl's (strong) or
-    Gustafson's (weak), what Extra-P finds, and the performance model of `work` (`options`: of `perfmodel.fit`).
-
-    Raises:
-        ValueError: fewer than three numbers of ranks.
-    """
-    measured = curve.runs
-    largest = measured.world_size.max()
-    small = measured[measured.world_size < largest]
-    if small.world_size.nunique() < 2:
-        raise ValueError("a law needs two numbers of ranks to be fitted on and a third to predict")
-    fits = [(laws.gustafson if curve.kind == "weak" else laws.amdahl)(small.world_size, small.seconds)]
-    missing = ""
-    try:
-        fits.append(laws.extrap(small))
-    except (laws.NoExtraP, ValueError) as why:
-        missing = str(why)
-    fits.append(laws.Fit("this model", "as above", _law(small, curve, work, **options)))
-    many = np.arange(1, largest + 1)
-    rows = [
-        {"world_size": world, "held_out": world == largest}
-        | dict(zip(("seconds", "low", "high"), stats.median(own.seconds.tolist()), strict=False))
-        for world, own in measured.groupby("world_size")
-    ]
-    true = rows[-1]["seconds"]
-    told = {fit.name: float(fit.seconds([largest])[0]) for fit in fits}
-    table = pd.DataFrame(
-        {"formula": {fit.name: fit.formula for fit in fits}, "predicted": told, "measured": true, "ranks": largest}
-    )
-    drawn = {fit.name: pd.DataFrame({"world_size": many, "seconds": fit.seconds(many)}) for fit in fits}
-    return Comparison(pd.DataFrame(rows), drawn, table.assign(error=table.predicted / true - 1), missing)
-
-
-def _law(measured: pd.DataFrame, curve: Curve, work: Work, **options: float) -> laws.Law:
-    """The model as a law is: fitted to runs, a function of the number of ranks alone. All else is as in the curve's
-    largest layout."""
-    fitted, most = perfmodel.fit(measured, work, **options), int(curve.runs.ranks_per_node.max())
-
-    def grid(worlds: Sequence[float]) -> pd.DataFrame:
-        layouts = [(world, *evenly(world, most)) for world in map(int, worlds)]
-        return pd.DataFrame(
-            {
-                "nodes": nodes, "ranks_per_node": each, "world_size": world, "grouped": True, "gbit": curve.gbit,
-                "batch_per_device": curve.size / world if curve.kind == "strong" else curve.size,
-            }
-            for world, nodes, each in layouts
-        )  # fmt: skip
-
-    return lambda worlds: np.array([fitted.step(row).seconds for row in grid(worlds).itertuples()])
+    drawn, parts = curves(errors), []
+    for (kind, _, _), own in drawn.groupby(CURVE):
+        small, large = own[own.world_size <= most_ranks], own[own.world_size > most_ranks]
+        if len(small) < 2 or large.empty:
+            continue
+        found = [fit(small.world_size, small.measured) for fit in (fits or LAWS)[kind]]
+        parts += [
+            large.assign(law=one.name, formula=one.formula, seconds=one.seconds(large.world_size)) for one in found
+        ]
+        parts.append(large.assign(law=MODEL, formula=""))
+    together = pd.concat(parts, ignore_index=True) if parts else drawn.assign(law="", formula="").head(0)
+    return together.assign(error=together.seconds / together.measured - 1)

@@ -1,32 +1,16 @@
-"""Scaling laws to compare the performance model with: Amdahl's, Gustafson's, and what Extra-P finds.
+"""Scaling laws to compare the performance model with: Amdahl's and Gustafson's.
 
-They see the number of ranks and the time of a step, nothing else: of the link they know nothing.
+They see the number of ranks and the time of a step, and know nothing of the link.
 """
 
 from __future__ import annotations
 
-import ast
-import operator
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 Law = Callable[[np.ndarray], np.ndarray]
-PATIENCE = 120.0  # s; Extra-P takes seconds
-
-
-class NoExtraP(LookupError):
-    """Extra-P is not installed; the message says how to get it."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -71,93 +55,8 @@ def gustafson(ranks: Sequence[float], seconds: Sequence[float]) -> Fit:
     )
 
 
-def extrap(measured: pd.DataFrame) -> Fit:
-    """What Extra-P (Calotoiu et al. 2013) makes of `measured`: columns world_size, seconds; one row a run.
-
-    Its own program does the work: `make extrap` installs it beside ours, because it asks for an older NumPy.
-
-    Raises:
-        NoExtraP: it is not installed. ValueError: it found no model; holds what it said.
-    """
-    program = extrap_program()
-    if program is None:
-        raise NoExtraP(
-            "Extra-P is not here: `make extrap` installs it into .venv-extrap, or set HPC_EXTRAP to its program"
-        )
-    worlds = sorted(set(measured.world_size))
-    lines = ["PARAMETER p", f"POINTS {' '.join(f'{world:g}' for world in worlds)}", "REGION step", "METRIC seconds"]
-    lines += [
-        f"DATA {' '.join(f'{one!r}' for one in map(float, own.seconds))}" for _, own in measured.groupby("world_size")
-    ]
-    with tempfile.TemporaryDirectory(prefix="hpc-extrap-") as folder:
-        source = Path(folder) / "measured.txt"
-        source.write_text("\n".join(lines) + "\n")
-        command = [
-            program,
-            "--text",
-            source,
-            "--measure",
-            "median",
-            "--disable-progress",
-            "--print",
-            "functions-python",
-        ]
-        try:
-            # A notebook's own backend for figures is not known to it.
-            environment = os.environ | {"MPLBACKEND": "agg"}
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-        except (OSError, subprocess.TimeoutExpired) as why:
-            raise ValueError(f"Extra-P did not run: {why}") from None
-    formula = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
-    if done.returncode or not formula:
-        raise ValueError(f"Extra-P found no model: {(done.stdout + done.stderr).strip()[-300:]}")
-    _evaluate(formula, np.ones(1))
-    return Fit("Extra-P", formula, lambda n: _evaluate(formula, np.asarray(n, float)))
-
-
-def extrap_program() -> str | None:
-    """Where Extra-P's command is: $HPC_EXTRAP, `.venv-extrap` beside this environment, or the path."""
-    beside = Path(sys.prefix).parent / ".venv-extrap" / "bin" / "extrap"
-    return os.environ.get("HPC_EXTRAP") or (str(beside) if beside.exists() else shutil.which("extrap"))
-
-
 def _nonnegative(terms: list[np.ndarray], seconds: np.ndarray) -> np.ndarray:
     """Coefficients, none below zero, of the terms that give `seconds` with least relative error."""
     from scipy.optimize import nnls
 
     return nnls(np.column_stack(terms) / seconds[:, None], np.ones(len(seconds)))[0]
-
-
-OPERATORS = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.Pow: operator.pow, ast.USub: operator.neg, ast.UAdd: operator.pos,
-}  # fmt: skip
-
-
-def _evaluate(formula: str, ranks: np.ndarray) -> np.ndarray:
-    """A formula of numbers, p (the ranks), log2, + - * / and **, and of nothing else.
-
-    Raises:
-        ValueError: there is something else in it.
-    """
-
-    def value(node: ast.AST) -> np.ndarray:
-        match node:
-            case ast.Expression(body):
-                return value(body)
-            case ast.Constant(int() | float() as number):
-                return np.full_like(ranks, number)
-            case ast.Name("p"):
-                return ranks
-            case ast.UnaryOp(sign, operand) if type(sign) in OPERATORS:
-                return OPERATORS[type(sign)](value(operand))
-            case ast.BinOp(left, sign, right) if type(sign) in OPERATORS:
-                return OPERATORS[type(sign)](value(left), value(right))
-            case ast.Call(ast.Name("log2"), [argument], []):
-                return np.log2(value(argument))
-        raise ValueError(f"Extra-P's formula holds what is not known here: {formula}")
-
-    try:
-        return value(ast.parse(formula, mode="eval"))
-    except SyntaxError:
-        raise ValueError(f"Extra-P said no formula: {formula[-300:]}") from None

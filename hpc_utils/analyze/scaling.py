@@ -102,20 +102,39 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
     return found[columns].reset_index(drop=True)
 
 
-def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
-    """How much faster than fp32 one process without a group trains in each other precision, all else equal.
+def before_after(runs: pd.DataFrame) -> pd.DataFrame:
+    """Every configuration in another precision, beside fp32 with all else equal but the settings of the loop: those that are
+    equal too come first.
 
-    Columns: those of `SAME`, global_batch; gain (a ratio of throughputs), low, high (its 95 % interval), repeats, runs.
+    Columns: those of `SAME` and `POINT`, layout, settings_before, other (whether the settings differ); throughput, epoch_seconds, and utilisation (processor time of the
+    busiest rank over time and cores of its device: waiting leaves them idle), each with `<name>_before`; gain (the ratio of
+    throughputs), low, high (its 95 % interval), repeats; runs.
     """
-    alone = gather(usable(runs)[lambda runs: runs.parallel == "none"])
-    alike = [name for name in SAME if name != "precision"] + ["global_batch", "steps_per_epoch"]
-    alone["like"] = number(alone, alike)
-    full = alone[alone.precision == "fp32"].set_index("like")[["throughput_each", "runs"]]
-    full.columns = ["throughput_full", "runs_full"]
-    found = alone[alone.precision != "fp32"].join(full, on="like", how="inner").reset_index(drop=True)
-    found[["gain", "low", "high", "repeats"]] = _ratios(found.throughput_each, found.throughput_full)
-    found["runs"] = [unique(*both) for both in zip(found.runs, found.runs_full, strict=True)]
-    return found[[*SAME, "global_batch", "gain", "low", "high", "repeats", "runs"]].astype({"repeats": int})
+    found = gather(used := usable(runs))
+    busy = (used.cpu_seconds / used.seconds / used.threads_per_rank).to_numpy(dtype=float, na_value=np.nan)
+    found["utilisation"] = [np.median(busy[at]) for at in found["at"]]
+    found["like"] = number(found, [name for name in [*SAME, *POINT] if name not in ("precision", "settings")])
+    measured = ["throughput", "epoch_seconds", "utilisation"]
+    full = (
+        found[found.precision == "fp32"]
+        .set_index("like")[["settings", *measured, "throughput_each", "runs"]]
+        .add_suffix("_before")
+    )
+    both = found[found.precision != "fp32"].join(full, on="like", how="inner")
+    both["other"] = both.settings.fillna("") != both.settings_before.fillna("")
+    both = both.sort_values(["other", "settings_before"], kind="stable")
+    both = both.drop_duplicates([*SAME, *POINT]).sort_index().reset_index(drop=True)
+    both[["gain", "low", "high", "repeats"]] = _ratios(both.throughput_each, both.throughput_each_before)
+    both["runs"] = [unique(*behind) for behind in zip(both.runs, both.runs_before, strict=True)]
+    beside = [name + end for name in measured for end in ("_before", "")]
+    columns = [*SAME, *POINT, "layout", "settings_before", "other", *beside, "gain", "low", "high", "repeats", "runs"]
+    return both[columns].astype({"repeats": int})
+
+
+def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
+    """`before_after` of one process without a group, where nothing but the precision differs."""
+    found = before_after(runs)
+    return found[(found.parallel == "none") & ~found.other].reset_index(drop=True)
 
 
 def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:

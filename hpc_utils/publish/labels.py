@@ -26,8 +26,8 @@ def more(row, names: list[str]) -> str:
 def _said(name: str, value) -> str:
     if name == "link_gbit":
         return "links as they are" if pd.isna(value) else f"{value:g} Gbit/s"
-    if name == "threads_per_rank" and value < 1:
-        return f"{value:g} of a core"
+    if name == "threads_per_rank":
+        return f"{value:g} of a core" if value < 1 else f"{value:g} core{'' if value == 1 else 's'}"
     if name == "share_period":
         return "" if pd.isna(value) else f"every {1e3 * value:g} ms"
     return f"{name.replace('_', ' ')} {str(value)[:12]}"

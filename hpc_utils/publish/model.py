@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
 
@@ -25,54 +26,46 @@ PARTS = {
 }
 
 
-def validation(errors: pd.DataFrame, curve: pd.DataFrame) -> Figure:
-    """Left: step times against the link's rate, measured on top of what the model says; right: its error, of one rank too.
+def validation(drawn: pd.DataFrame, lines: pd.DataFrame) -> Figure:
+    """Step times against ranks, measured on top of what the model says, a panel for each fixed batch and a colour for each link
+    rate; right: the model's error at each point.
 
     Args:
-        errors: as of `Fitted.errors`, of one layout and of one rank, with `held_out` (bool): not fitted on. Measured points
-            carry their own intervals.
-        curve: as of `Fitted.predict` over rates, for the same batches.
+        drawn: as of `comparison.curves`. Measured points carry their own intervals; hollow ones the model has not seen.
+        lines: as of `comparison.between` those.
     """
-    figure, (times, off) = plt.subplots(1, 2, figsize=(style.PAGE, 2.8), width_ratios=(3, 2))
-    many, alone = errors[errors.world_size > 1], errors[errors.world_size == 1]
-    left = many.gbit.min() / 4  # a place of its own: one rank has no link
-    for (colour, line, marker), batch in zip(
-        itertools.cycle(style.SERIES), sorted(set(many.batch_per_device)), strict=False
-    ):
-        own = curve[curve.batch_per_device == batch].sort_values("gbit")
-        times.fill_between(own.gbit, own.low, own.high, color=colour, alpha=0.15, linewidth=0)
-        times.plot(own.gbit, own.seconds, color=colour, linestyle=line, label=f"model, {batch:g} images a rank")
-        rows = many[many.batch_per_device == batch]
-        right = own.gbit.max()
-        for held_out, face in ((False, colour), (True, "white")):
-            chosen = rows[rows.held_out == held_out]
-            places = chosen.gbit.replace(np.inf, right)
-            bars = labels.bars(chosen, "measured", "measured_low", "measured_high")
-            times.errorbar(places, chosen.measured, yerr=bars, fmt=marker, color=colour, markerfacecolor=face)
-            off.plot(places, 100 * chosen.error, marker, color=colour, markerfacecolor=face)
-        lonely = alone[alone.batch_per_device == batch]
-        off.plot([left] * len(lonely), 100 * lonely.error, marker, color=colour)
-    rates = sorted(set(many.gbit.replace(np.inf, curve.gbit.max())))
-    unlimited = np.isinf(many.gbit).any()
-    for axes in (times, off):
-        _log(axes.xaxis, axes.set_xscale, 10)
-        names = [f"{rate:g}" for rate in rates]
-        axes.set_xticks(rates, [*names[:-1], "un-\nlimited"] if unlimited else names)
-        axes.set_xlabel("link of each node (Gbit/s)")
-    if len(alone):
-        off.set_xticks([left, *off.get_xticks()], ["1\nrank", *(tick.get_text() for tick in off.get_xticklabels())])
-    times.plot([], [], "o", color="0.25", label="measured, fitted on")
-    times.plot([], [], "o", color="0.25", markerfacecolor="white", label="measured, held out")
-    times.set_ylim(bottom=0)
-    times.set_ylabel("time of a step (s)")
-    figure.legend(*times.get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    off.axhspan(-10, 10, color="0.93", zorder=0)
-    off.axhspan(-5, 5, color="0.86", zorder=0)
-    off.axhline(0, **style.IDEAL)
-    bound = 1.15 * max(11.0, 100 * errors.error.abs().max())
-    off.set_ylim(-bound, bound)
-    off.set_ylabel("prediction's error (%)")
-    figure.supxlabel(f"measured: {labels.interval(many)}; bands: the model's", fontsize=7, color="0.35")
+    batches = list(drawn.groupby(["kind", "size"]))
+    figure, axes = plt.subplots(1, len(batches) + 1, figsize=(style.PAGE, 2.9), squeeze=False)
+    *times, off = axes[0]
+    rates = sorted(set(drawn.gbit), reverse=True)
+    looks = dict(zip(rates, itertools.cycle(style.SERIES), strict=False))
+    for panel, ((kind, size), points) in zip(times, batches, strict=True):
+        for place, (gbit, (colour, line, marker)) in enumerate(looks.items()):
+            own = lines[(lines.kind == kind) & (lines["size"] == size) & (lines.gbit == gbit)]
+            label = "links as they are" if np.isinf(gbit) else f"{gbit:g} Gbit/s"
+            panel.fill_between(own.world_size, own.low, own.high, color=colour, alpha=0.12, linewidth=0)
+            panel.plot(own.world_size, own.seconds, color=colour, linestyle=line, label=label)
+            aside = 1.035 ** (place - (len(rates) - 1) / 2)  # points of several rates stand beside each other
+            _points(panel, off, points[(points.gbit == gbit) & (points.world_size > 1)], aside, colour, marker)
+        one = points[points.world_size == 1].head(1)  # needs no link: the same on every rate's curve
+        _points(panel, off, one, 1.0, "0.25", "o")
+        panel.set_title(f"{kind}, {size:g} samples {'in all' if kind == 'strong' else 'a rank'}")
+        panel.set_ylim(bottom=0)
+    for panel in axes[0]:
+        _log(panel.xaxis, panel.set_xscale, 2)
+        worlds = sorted(set(drawn.world_size))
+        panel.set_xticks(worlds, [f"{world:g}" for world in worlds])
+        panel.set_xlabel("ranks")
+    times[0].plot([], [], "o", color="0.25", label="measured, fitted on")
+    times[0].plot([], [], "o", color="0.25", markerfacecolor="white", label="measured, held out")
+    times[0].set_ylabel("time of a step (s)")
+    figure.legend(*times[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    _bands(off, drawn.error)
+    off.set_title("the model's error")
+    off.set_ylabel("error of the prediction (%)")
+    figure.supxlabel(
+        f"measured: {labels.interval(drawn[drawn.world_size > 1])}; bands: the model's", fontsize=7, color="0.35"
+    )
     return figure
 
 
@@ -152,28 +145,28 @@ def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
     return figure
 
 
-def laws(measured: pd.DataFrame, curves: Mapping[str, pd.DataFrame], title: str) -> Figure:
-    """Measured step times against ranks and what each law makes of those that it was fitted on.
-
-    Args:
-        measured: world_size, seconds (median), low, high, held_out. curves: name -> world_size, seconds.
-    """
-    figure, axes = plt.subplots(figsize=(style.COLUMN, 2.6))
-    for (colour, line, _), (name, curve) in zip(itertools.cycle(style.SERIES), curves.items(), strict=False):
-        axes.plot(curve.world_size, curve.seconds, color=colour, linestyle=line, label=name)
-    for held_out, face in ((False, "0.15"), (True, "white")):
-        rows = measured[measured.held_out == held_out]
-        bars = [(rows.seconds - rows.low).fillna(0), (rows.high - rows.seconds).fillna(0)]
-        axes.errorbar(
-            rows.world_size, rows.seconds, yerr=bars, fmt="o", color="0.15", markerfacecolor=face, zorder=5,
-            label="runs, held out" if held_out else "runs, fitted on",
-        )  # fmt: skip
-    _log(axes.xaxis, axes.set_xscale, 2)
-    worlds = sorted(set(measured.world_size))
-    axes.set_xticks(worlds, [f"{world:g}" for world in worlds])
-    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
-    axes.set(title=title, xlabel="ranks", ylabel="time of a step (s)")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+def laws(compared: pd.DataFrame) -> Figure:
+    """How far each law and the model miss step times on more ranks than they were fitted on, over the links' rate: strong scaling
+    left, weak right. `compared`: as of `comparison.compare`, each number of ranks a marker of its own."""
+    figure, panels = plt.subplots(1, compared.kind.nunique(), figsize=(style.PAGE, 2.6), sharey=True, squeeze=False)
+    rates, worlds = sorted(set(compared.gbit)), sorted(set(compared.world_size))
+    names = list(dict.fromkeys(compared.law))
+    for panel, (kind, own) in zip(panels[0], compared.groupby("kind"), strict=True):
+        for (law, world), rows in own.groupby(["law", "world_size"], sort=False):
+            colour, marker = style.series(names.index(law))[0], style.series(worlds.index(world))[2]
+            aside = 0.12 * (names.index(law) - (len(names) - 1) / 2)
+            panel.plot([rates.index(one) + aside for one in rows.gbit], 100 * rows.error, marker, color=colour,
+                       markersize=4, label=f"{law}, {world} ranks")  # fmt: skip
+        panel.set_xticks(range(len(rates)), ["as they are" if np.isinf(one) else f"{one:g}" for one in rates])
+        panel.set_xlim(-0.5, len(rates) - 0.5)
+        panel.set_xlabel("links (Gbit/s)")
+        panel.set_title(f"{kind} scaling")
+        _bands(panel, compared.error)
+    known = {
+        label: line for panel in panels[0] for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(known.values(), known, loc="outside upper center", ncols=3)
+    panels[0][0].set_ylabel("error of the prediction (%)")
     return figure
 
 
@@ -217,3 +210,22 @@ def _log(axis, scale, base: int) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
     axis.axes.minorticks_off()
+
+
+def _bands(axes, errors: pd.Series) -> None:
+    """Errors of 5 and 10 % shaded behind, and room for the largest."""
+    axes.axhspan(-10, 10, color="0.93", zorder=0)
+    axes.axhspan(-5, 5, color="0.86", zorder=0)
+    axes.axhline(0, **style.IDEAL)
+    bound = 1.15 * max(11.0, 100 * errors.abs().max())
+    axes.set_ylim(-bound, bound)
+
+
+def _points(times: Axes, off: Axes, rows: pd.DataFrame, aside: float, colour: str, marker: str) -> None:
+    """Measured step times with their intervals, and the model's errors there; hollow where held out."""
+    for held_out, face in ((False, colour), (True, "white")):
+        chosen = rows[rows.held_out == held_out]
+        look = {"fmt": marker, "color": colour, "markerfacecolor": face, "markersize": 3.5}
+        bars = labels.bars(chosen, "measured", "measured_low", "measured_high")
+        times.errorbar(chosen.world_size * aside, chosen.measured, yerr=bars, **look)
+        off.errorbar(chosen.world_size * aside, 100 * chosen.error, **look)

@@ -180,17 +180,17 @@ def _logarithmic(axes: Axes) -> None:
 
 
 def _target(axes: Axes, kind: str, targets: Targets) -> None:
-    words = {"textcoords": "offset points", "fontsize": 7, "color": "0.35", "va": "top"}
+    """A target as a dotted line or a grey band, and its sentence at the lower left, where no curve comes: each begins at 100 %."""
     left = axes.get_xlim()[0] * 1.03
     if kind == "strong":
         at, least = targets.strong_ranks, targets.strong_efficiency
         axes.plot([left, at], [least, least], color="0.35", linewidth=0.9, linestyle=":", marker="|", markevery=[1])
-        axes.annotate(f"target: {least:.0%} on {at} ranks", (left, least), (0, -3), **words)
+        text = f"target: {least:.0%} on {at} ranks (dotted)"
     else:
         most = targets.weak_variation
         axes.axhspan(1 / (1 + most), 1 / (1 - most), color="0.93", zorder=0)
-        # Where no curve comes: each begins at 100 %.
-        axes.annotate(f"target: step time within {most:.0%} (grey)", (left, 0), (0, 10), **words)
+        text = f"target: step time within {most:.0%} (grey)"
+    axes.annotate(text, (left, 0), (0, 10), textcoords="offset points", fontsize=7, color="0.35", va="top")
 
 
 def _explained(figure: Figure, table: pd.DataFrame) -> Figure:

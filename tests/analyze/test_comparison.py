@@ -1,40 +1,41 @@
-"""The model beside laws: one curve at a time, and every one predicts the largest from the rest."""
+"""The model beside laws: all are fitted to few ranks of one curve, and predict the same points on more."""
 
 from __future__ import annotations
 
-import math
-
-import pandas as pd
 import pytest
 
-from hpc_utils.analyze import comparison, laws
+from hpc_utils.analyze import comparison, perfmodel
 
 from .test_perfmodel import measured, work
 
 
-def test_every_law_predicts_the_largest_from_the_rest(monkeypatch):
-    monkeypatch.setattr(laws, "extrap_program", lambda: None)
-    (curve,) = comparison.curves(measured([1.0], worlds=(2, 4, 8)).query("batch_per_device == 8"))
-    assert curve[:3] == ("weak", 8.0, 1.0) and set(curve.runs.world_size) == {1, 2, 4, 8} and curve.runs.grouped.all()
-    found = comparison.compare(curve, work())
-    assert list(found.table.index) == ["Gustafson", "this model"] and "make extrap" in found.missing
-    assert abs(found.table.error["this model"]) < 0.03 and (found.table.ranks == 8).all()
-    assert found.measured.held_out.tolist() == [False, False, False, True]
-    assert found.curves["Gustafson"].world_size.tolist() == list(range(1, 9))
-    small = curve._replace(runs=curve.runs[curve.runs.world_size < 4])
-    with pytest.raises(ValueError, match="a third to predict"):
-        comparison.compare(small, work())
+@pytest.fixture(scope="module")
+def held_out():
+    runs = measured([10.0, 1.0], worlds=(2, 4, 8))
+    return perfmodel.held_out(runs, work(), most_ranks=4)
 
 
-def test_strong_and_weak_batches_links_and_layouts_are_curves_of_their_own():
-    rows = [
-        {"nodes": nodes, "ranks_per_node": world // nodes, "world_size": world, "grouped": True, "batch_per_device": batch,
-         "gbit": math.inf if world == 1 else gbit, "seconds": 1.0}
-        for gbit in (1.0, 10.0)
-        for world, nodes, batch in [(1, 1, 8), (2, 2, 8), (4, 4, 8), (1, 1, 16), (2, 2, 16), (4, 4, 16), (4, 2, 8), (2, 2, 4), (4, 4, 2)]
-    ]  # fmt: skip
-    found = {(one.kind, one.size, one.gbit): one.runs for one in comparison.curves(pd.DataFrame(rows))}
-    weak = {("weak", size, gbit) for size in (8, 16) for gbit in (1.0, 10.0)}
-    assert set(found) == weak | {("strong", 8, 1.0), ("strong", 8, 10.0)}
-    assert set(found["strong", 8, 1.0].batch_per_device) == {8, 4, 2}
-    assert found["weak", 8, 1.0].nodes.max() == 2  # of 4x1 and 2x2
+def test_every_law_and_the_model_predict_the_same_points(held_out):
+    found = comparison.compare(held_out[1], 4)
+    assert set(found.world_size) == {8} and set(found.gbit) == {10.0, 1.0}
+    counts = found[found.kind == "weak"].law.value_counts()
+    assert counts["Gustafson"] == counts[comparison.MODEL] > 1 and "Amdahl" not in counts
+    assert (found.error == found.seconds / found.measured - 1).all()
+    assert found[found.law == comparison.MODEL].error.abs().max() < 0.05
+    assert comparison.compare(held_out[1], 8).empty, "nothing is left to predict"
+
+
+def test_one_rank_belongs_to_the_curves_of_every_link(held_out):
+    drawn = comparison.curves(held_out[1])
+    for _, own in drawn.groupby(comparison.CURVE):
+        assert own.world_size.is_unique and own.world_size.nunique() > 1
+    assert set(drawn.gbit[drawn.world_size == 1]) == {10.0, 1.0}
+
+
+def test_the_model_is_drawn_on_every_number_of_ranks_of_a_curve(held_out):
+    fitted, errors = held_out
+    drawn = comparison.curves(errors)
+    lines = comparison.between(fitted, drawn)
+    for key, own in lines.groupby(comparison.CURVE):
+        points = drawn[(drawn[comparison.CURVE] == list(key)).all(axis=1)]
+        assert own.world_size.tolist() == list(range(1, points.world_size.max() + 1))

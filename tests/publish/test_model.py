@@ -4,48 +4,58 @@ from __future__ import annotations
 
 import math
 
-import pandas as pd
 import pytest
 
-from hpc_utils.analyze import perfmodel, simulate
+from hpc_utils.analyze import comparison, perfmodel, simulate
 from hpc_utils.publish import model
 from tests.analyze.test_perfmodel import measured, work
 from tests.analyze.test_simulate import STEADY
 
 WORLDS = [2, 8, 64]
+RUNS = measured([math.inf, 10.0, 1.0, 0.3])
 pytestmark = pytest.mark.usefixtures("styled")
 
 
 @pytest.fixture(scope="module")
 def held_out():
-    return perfmodel.held_out(measured([math.inf, 10.0, 1.0, 0.3]), work(), [0.3])
+    return perfmodel.held_out(RUNS, work(), [0.3])
 
 
-def test_held_out_points_are_hollow_and_an_unlimited_link_has_its_place(held_out):
+def test_each_curve_has_its_panel_and_held_out_points_are_hollow(held_out):
     fitted, errors = held_out
-    grid = errors[errors.world_size > 1][perfmodel.POINT].replace(math.inf, 40.0)
-    figure = model.validation(errors, fitted.predict(grid))
-    times, off = figure.axes
-    hollow = [line for line in off.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
-    assert sum(len(line.get_xdata()) for line in hollow) == 2  # two batches
-    assert [label.get_text() for label in times.get_xticklabels()] == ["0.3", "1", "10", "un-\nlimited"]
-    assert times.get_ylabel() == "time of a step (s)" and "held out" in figure.legends[0].get_texts()[-1].get_text()
+    drawn = comparison.curves(errors)
+    figure = model.validation(drawn, comparison.between(fitted, drawn))
+    *panels, off = figure.axes
+    assert len(panels) == drawn.groupby(["kind", "size"]).ngroups and all(axes.get_title() for axes in figure.axes)
+    assert panels[0].get_ylabel() == "time of a step (s)"
+    hollow = [line for line in off.lines if line.get_markerfacecolor() == "white"]
+    assert sum(len(line.get_xdata()) for line in hollow) == drawn.held_out.sum() > 0
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[0] == "links as they are" and "0.3 Gbit/s" in labels
 
 
-def test_measured_points_carry_their_intervals():
-    runs = measured([math.inf, 1.0])
-    fitted = perfmodel.fit(runs, work())
-    errors = fitted.errors(runs).assign(held_out=False)
-    assert (errors.repeats == 3).all() and (errors.measured_low < errors.measured).all()
-    assert errors.measured.tolist() == pytest.approx(runs.groupby(perfmodel.POINT).seconds.median().tolist())
-    figure = model.validation(
-        errors, fitted.predict(errors[errors.world_size > 1][perfmodel.POINT].replace(math.inf, 40.0))
-    )
-    bars = [bar for one in figure.axes[0].containers for path in one[2] for bar in path.get_segments()]
-    drawn = sorted(end for bar in bars for end in (bar[:, 1].min(), bar[:, 1].max()))
-    many = errors[errors.world_size > 1]
-    assert drawn == pytest.approx(sorted([*many.measured_low, *many.measured_high]))
-    assert "3 repeats" in figure.get_supxlabel()
+def test_measured_points_carry_their_intervals(held_out):
+    fitted, errors = held_out
+    drawn = comparison.curves(errors)
+    figure = model.validation(drawn, comparison.between(fitted, drawn))
+    bars = [
+        bar for axes in figure.axes[:-1] for one in axes.containers for path in one[2] for bar in path.get_segments()
+    ]
+    ends = sorted(end for bar in bars for end in (bar[:, 1].min(), bar[:, 1].max()))
+    once = drawn[(drawn.world_size > 1) | ~drawn.duplicated(["kind", "size", "world_size"])]
+    assert ends == pytest.approx(sorted([*once.measured_low, *once.measured_high]))
+    assert (drawn.repeats == 3).all() and "3 repeats" in figure.get_supxlabel()
+    assert errors.measured.tolist() == pytest.approx(RUNS.groupby(perfmodel.POINT).seconds.median().tolist())
+
+
+def test_the_error_on_one_rank_is_drawn_once_a_curve(held_out):
+    fitted, errors = held_out
+    drawn = comparison.curves(errors)
+    *_, off = model.validation(drawn, comparison.between(fitted, drawn)).axes
+    marked = [line for line in off.get_lines() if line.get_marker() != "None"]
+    points = [(x, y) for line in marked for x, y in zip(*line.get_data(), strict=True)]
+    alone = drawn[drawn.world_size == 1].drop_duplicates(["kind", "size"])
+    assert sorted(y for x, y in points if x == 1) == pytest.approx(sorted(100 * alone.error))
 
 
 def test_bars_add_up_to_the_step_and_say_where_extrapolation_begins(held_out):
@@ -79,34 +89,16 @@ def test_curves_that_coincide_are_both_seen(held_out):
     assert under.get_linewidth() > over.get_linewidth() and under.get_markersize() > over.get_markersize()
 
 
-def test_the_error_on_one_rank_is_drawn_in_its_own_place(held_out):
-    fitted, errors = held_out
-    batch = errors.batch_per_device.iloc[0]
-    grid = errors[(errors.world_size > 1) & (errors.batch_per_device == batch) & (errors.gbit < math.inf)]
-    _, off = model.validation(errors, fitted.predict(grid[perfmodel.POINT])).axes
-    assert off.get_xticklabels()[0].get_text() == "1\nrank"
-    drawn = {
-        float(y)
-        for line in off.get_lines()
-        for x, y in zip(*line.get_data(), strict=True)
-        if x == off.get_xticks()[0]
-    }
-    alone = errors[(errors.world_size == 1)].error
-    assert drawn and drawn == {100 * one for one in alone}
+def test_laws_are_told_apart_by_colour_and_ranks_by_marker():
+    _, errors = perfmodel.held_out(measured([10.0, 1.0], worlds=(2, 4, 8)), work(), most_ranks=4)
+    compared = comparison.compare(errors, 4)
+    figure = model.laws(compared)
+    assert [axes.get_title() for axes in figure.axes] == [f"{kind} scaling" for kind in sorted(set(compared.kind))]
+    labels = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert labels == {f"{law}, 8 ranks" for law in compared.law}
 
 
-def test_laws_and_stragglers_show_each_curve(held_out):
-    points = pd.DataFrame(
-        {
-            "world_size": [1, 2],
-            "seconds": [1.0, 1.2],
-            "low": [0.9, math.nan],
-            "high": [1.1, math.nan],
-            "held_out": [False, True],
-        }
-    )
-    figure = model.laws(points, {"Amdahl": points, "Extra-P": points}, "strong")
-    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == ["Amdahl", "Extra-P"]
+def test_stragglers_show_each_slow_rank(held_out):
     grid = held_out[0].scaling("weak", 32, WORLDS, gbit=1.0)[perfmodel.POINT]
     slow = simulate.one_slow_rank(held_out[0], grid, STEADY, [1.1, 1.2])
     _, longer = model.stragglers(simulate.replay(held_out[0], grid, STEADY), slow).axes

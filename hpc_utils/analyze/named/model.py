@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
 import pandas as pd
 
 from hpc_utils.analyze import misfit
-from hpc_utils.analyze.comparison import Comparison, Curve
 from hpc_utils.analyze.perfmodel import POINT, Fitted
 from hpc_utils.analyze.value import Value
 
-from .naming import counted, names, rate, slug, values
+from .naming import counted, rate, slug, values
 
 UNITS = {"": "ratio", "s/step": "s", "s/byte": "s/B", "s/message": "s"}
 EFFICIENT = 0.7  # the studies' target: where a curve falls below it is told
@@ -193,37 +191,15 @@ def slow_rank(table: pd.DataFrame, replayed: pd.DataFrame, runs: Iterable[str]) 
     ]  # fmt: skip
 
 
-def laws(compared: Iterable[tuple[str, Curve, Comparison]]) -> list[Value]:
-    """`model.law.weak.1gbit.gustafson`: how far each law misses a curve's largest number of ranks; over all curves, without the sign,
-    `model.laws.gustafson.worst` and `.least`; `model.laws.largest.1gbit`, the ranks that were left out; `compared`: (family's label,
-    curve, its comparison) of each."""
-    found, compared, predicted = [], list(compared), {}
-    frame = pd.DataFrame([(curve.kind, float(curve.size), curve.gbit, own) for own, curve, _ in compared],
-                         columns=["kind", "batch", "gbit", "workload"])  # fmt: skip
-    every: list[str] = []
-    largest: dict[str, int] = {}
-    for stem, (_, curve, beside) in zip(names(frame, "model.law", ["kind"]), compared, strict=True):
-        runs, most = curve.runs, int(curve.runs.world_size.max())
-        every += runs.run_id.tolist()
-        largest[rate(curve.gbit)] = max(most, largest.get(rate(curve.gbit), 0))
-        repeats = runs.seconds[runs.world_size == most].tolist()
-        for law, row in beside.table.iterrows():
-            predicted.setdefault(law, []).append((row.predicted, repeats))
-            says = f"Predicted over measured time of a step on {row.ranks} ranks, less one, by {law}, fitted to fewer ranks."
-            found.append(counted(f"{stem}.{slug(law)}", row.error, "share", says, runs.run_id))
-    for law, own in predicted.items():
-        for end, statistic in (("worst", np.max), ("least", np.min)):
-            off = misfit.estimate(*zip(*own, strict=True), statistic)
-            says = (
-                f"The {end} error of {law} over all curves, each predicting its largest number of ranks from the smaller ones; "
-                "interval over the repeats of those, the fits held fixed."
-            )
-            found.append(
-                Value(f"model.laws.{slug(law)}.{end}", *off[:1], "share", says, *off[1:], tuple(dict.fromkeys(every)))
-            )
-    for at, ranks in largest.items():
-        says = f"The most ranks of a curve over links of this rate ({at}), which the laws were to predict."
-        found.append(counted(f"model.laws.largest.{at}", ranks, "count", says, dict.fromkeys(every)))
+def laws(compared: pd.DataFrame, measured: pd.DataFrame) -> list[Value]:
+    """`model.law.gustafson.median-error`, `.worst-error`: how far each law and the model miss more ranks than they were fitted to;
+    `.count`, the points; `compared`: as of `comparison.compare`, of the runs `measured`."""
+    found = []
+    for law, own in compared.groupby("law", sort=False):
+        runs = tuple(dict.fromkeys(one for behind in own.runs for one in behind))
+        what = f"{len(own)} configurations of more ranks than {law} was fitted to"
+        found += _errors(f"law.{slug(law)}", own, measured, what, runs)
+        found.append(counted(f"model.law.{slug(law)}.count", len(own), "count", f"The number of configurations of more ranks than {law} was fitted to.", runs))  # fmt: skip
     return found
 
 

@@ -136,6 +136,28 @@ def precision(gains: pd.DataFrame) -> list[Value]:
     )  # fmt: skip
 
 
+def before_after(beside: pd.DataFrame) -> list[Value]:
+    """`optimized.gain.12.bf16.batch-8`, and of both loops `optimized.epoch-seconds...`, `optimized.utilisation...`, before it
+    `optimized.epoch-seconds-before...`; `beside` as of `scaling.before_after`."""
+    beside = beside[beside.other].drop(columns=["settings", "digest"])
+    found = []
+    for name, column, unit, says in (
+        ("gain", "gain", "ratio", "Throughput of the optimised loop over that of the loop before it"),
+        ("throughput", "throughput", "samples/s", "Throughput of the optimised loop"),
+        ("throughput-before", "throughput_before", "samples/s", "Throughput of the loop before it was optimised"),
+        ("epoch-seconds", "epoch_seconds", "s", "Time of an epoch of the optimised loop"),
+        ("epoch-seconds-before", "epoch_seconds_before", "s", "Time of an epoch of the loop before it was optimised"),
+        ("utilisation", "utilisation", "share", "Processor time over time and cores of a device, of the optimised loop"),
+        ("utilisation-before", "utilisation_before", "share", "Processor time over time and cores of a device, of the loop before it was optimised"),
+    ):  # fmt: skip
+        found += values(
+            beside, f"optimized.{name}", column, unit,
+            lambda row, says=says: f"{says}: {words.ranks(row)}, {row.global_batch:g} samples a step in all, {words.of(row)}.",
+            point=["world_size"], ends=("low", "high") if name == "gain" else None,
+        )  # fmt: skip
+    return found
+
+
 def precision_efficiency(ratios: pd.DataFrame) -> list[Value]:
     """`strong.efficiency-ratio.2.bf16`: an efficiency over that in fp32; `ratios` as of `scaling.efficiency_ratio`."""
     return [

@@ -1,0 +1,47 @@
+"""Extra-P's functions: read, evaluated, and compared on the committed points."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+import pytest
+
+from benchmarks import extrap
+
+RANKS = np.array([1, 2, 4, 8, 16])
+
+
+@pytest.mark.parametrize(
+    ("formula", "value"),
+    [("1.5+0.5*log2(p)**(1)", 2.5), ("-2*p**(1/2)+1e1", 6.0), ("3", 3.0)],
+)
+def test_formulas_are_read(formula, value):
+    assert extrap.evaluate(formula, np.array([4.0])) == pytest.approx([value])
+
+
+@pytest.mark.parametrize("formula", ["__import__('os').getcwd()", "p.real", "q+1", "log2(p, 2)", "1;2", "[p]"])
+def test_nothing_else_is_evaluated(formula):
+    with pytest.raises(ValueError, match="Extra-P"):
+        extrap.evaluate(formula, np.array([4.0]))
+
+
+def test_a_missing_program_is_an_error_that_names_the_command(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(extrap.sys, "prefix", str(tmp_path / "none"))
+    assert extrap.installed() is None
+    with pytest.raises(click.ClickException, match="make extrap"):
+        extrap.extrap([1, 2], [1.0, 2.0])
+
+
+def test_a_failing_program_is_an_error_with_its_message(monkeypatch, tmp_path):
+    program = tmp_path / "extrap"
+    program.write_text("#!/bin/sh\necho no luck >&2\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(extrap, "installed", lambda: str(program))
+    with pytest.raises(click.ClickException, match="no luck"):
+        extrap.extrap([1, 2], [1.0, 2.0])
+
+
+@pytest.mark.skipif(not extrap.installed(), reason="Extra-P is not installed (`make extrap`)")
+def test_extra_p_itself_finds_a_logarithm():
+    assert extrap.extrap(RANKS, 1 + 0.6 * np.log2(RANKS)).seconds([32]) == pytest.approx([4.0], rel=0.03)
