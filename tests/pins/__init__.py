@@ -1,0 +1,76 @@
+"""Numbers that must not change while the code that computes them does.
+
+`numbers.py` computes them from the committed result sets and from real profiles, `<name>.json` holds what they were, `test_pins.py`
+compares the two. A pin changes only in the commit that replaces its measurement; then `python -m tests.pins` writes the files anew.
+
+    {subject: {row: {quantity: number, word or [value, low, high]}}}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+RELATIVE = 1e-9
+DIGITS = 12  # significant ones that are written: well below RELATIVE
+# The model's fit ends at a slightly different point where BLAS has kernels for another processor (`BLAS`, written beside the pins):
+# there its numbers are compared loosely, and its words not at all.
+MODEL, BLAS = "model: ", "blas"
+OTHER_KERNELS = 0.05
+
+Rows = dict[str, dict[str, Any]]
+Pins = dict[str, Rows]
+
+
+def read(name: str) -> Pins:
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def write(name: str, pins: Pins) -> None:
+    """One line a row, sorted."""
+    blocks = []
+    for subject, rows in sorted(pins.items()):
+        lines = [f"  {json.dumps(key)}: {json.dumps(_rounded(row))}" for key, row in sorted(rows.items())]
+        blocks.append(f" {json.dumps(subject)}: {{\n" + ",\n".join(lines) + "\n }")
+    (FOLDER / f"{name}.json").write_text("{\n" + ",\n".join(blocks) + "\n}\n")
+
+
+def differences(pinned: Pins, computed: Pins) -> list[str]:
+    """A line for each number or word that changed, is missing, or is new."""
+    exact = pinned.get(BLAS) == computed.get(BLAS)
+    before, now = (
+        dict(_flat({key: rows for key, rows in pins.items() if key != BLAS})) for pins in (pinned, computed)
+    )
+    lines = [f"missing: {name}" for name in before if name not in now]
+    lines += [f"new: {name} = {now[name]}" for name in now if name not in before]
+    for name in before.keys() & now.keys():
+        loosely = name.startswith(MODEL) and not exact
+        if not _equal(before[name], now[name], loosely):
+            lines.append(f"changed: {name}: {before[name]} is now {now[name]}")
+    return sorted(lines)
+
+
+def _flat(pins: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    if isinstance(pins, dict | list):
+        for key, value in pins.items() if isinstance(pins, dict) else enumerate(pins):
+            yield from _flat(value, (*path, str(key)))
+    else:
+        yield " | ".join(path), pins
+
+
+def _equal(one: Any, other: Any, loosely: bool) -> bool:
+    if isinstance(one, str) or isinstance(other, str):
+        return loosely or one == other
+    return math.isclose(one, other, rel_tol=OTHER_KERNELS if loosely else RELATIVE)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
