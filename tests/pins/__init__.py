@@ -1,7 +1,8 @@
-"""Numbers that must not change while the code that computes them does.
+"""Numbers that must stay the same while the code that computes them changes.
 
-`numbers.py` computes them from the committed result sets and from real profiles, `<name>.json` holds what they were, `test_pins.py`
-compares the two. A pin changes only in the commit that replaces its measurement; then `python -m tests.pins` writes the files anew.
+`<name>.json` holds the pinned numbers, `numbers.py` and `profiles.py` compute them again from the committed result sets and from real
+profiles, `test_pins.py` compares both. When a function is renamed, only `numbers.py`, `profiles.py` or `rows.py` follows. A pin
+changes only in the commit that replaces its measurement: `python -m tests.pins` writes all of them anew.
 
     {subject: {row: {quantity: number, word or [value, low, high]}}}
 """
@@ -17,8 +18,8 @@ from typing import Any
 FOLDER = Path(__file__).parent
 RELATIVE = 1e-9
 DIGITS = 12  # significant ones that are written: well below RELATIVE
-# The model's fit ends at a slightly different point where BLAS has kernels for another processor (`BLAS`, written beside the pins):
-# there its numbers are compared loosely, and its words not at all.
+# The fit of the performance model depends on how BLAS rounds, which depends on the processor that its kernels are for. That one is
+# written beside the pins (`BLAS`); on another one the model's numbers are compared within OTHER_KERNELS, and its words are not.
 MODEL, BLAS = "model: ", "blas"
 OTHER_KERNELS = 0.05
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import FOLDER, numbers, read, write
+from . import FOLDER, numbers, profiles, read, write
 
 for name in numbers.SETS:
     write(name, numbers.of_set(name))
@@ -11,6 +11,6 @@ kept = read("profiles") if (FOLDER / "profiles.json").exists() else {}
 write(
     "profiles",
     kept
-    | {name: numbers.profile(path) for name, path in numbers.profiles_here().items()}
-    | {"thresholds": numbers.thresholds()},
+    | {name: profiles.profile(path) for name, path in profiles.here().items()}
+    | {"thresholds": profiles.thresholds()},
 )

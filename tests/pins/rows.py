@@ -1,4 +1,4 @@
-"""Frames of the analysis as plain rows: what identifies a row, and its quantities, under names of their own."""
+"""Frames of the analysis as plain rows: a key that identifies the row, and its quantities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from . import Rows
 
-# Columns that a key calls otherwise.
+# Columns, and their names in a row's key.
 PLAIN = {
     "world_size": "ranks",
     "batch_per_device": "device_batch",
@@ -21,25 +21,37 @@ PLAIN = {
     "share_period": "period",
 }
 
-# Words that the code is about to call otherwise: the pins have the plain one.
+# Words of the code, and the pins' words for them.
 WORDS = {"not told from noise": "inconclusive"}
 
 
-def rows(frame: pd.DataFrame | Iterable[Mapping[str, Any]], keys: str, **quantities: str) -> Rows:
-    """One entry a row of `frame`. `keys`: the columns that identify it; `quantities`: name="column", or name="value low high".
-    What is not known is left out."""
+def rows(frame: pd.DataFrame | Iterable[Mapping[str, Any]], keys: str, quantities: str) -> Rows:
+    """One entry a row of `frame`, identified by the columns `keys`; what is not known is left out.
+
+    `quantities`: columns, such as "repeats", with an interval as "gain+" (gain, low, high) or "cost~" (cost, cost_low, cost_high);
+    "memory=memory_bytes" names one otherwise.
+    """
     records = frame.to_dict("records") if isinstance(frame, pd.DataFrame) else list(frame)
     found: Rows = {}
     for row in records:
-        parts = ((PLAIN.get(name, name), plain(row[name])) for name in keys.split())
-        key = " ".join(
-            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in parts
-            if value is not None
-        )
+        parts = {PLAIN.get(name, name): plain(row[name]) for name in keys.split()}
+        key = " ".join(f"{name}={_short(value)}" for name, value in parts.items() if value is not None)
         assert key not in found, f"two rows are {key!r}: name another column in its keys"
-        found[key] = known({name: [row[one] for one in columns.split()] for name, columns in quantities.items()})
+        found[key] = known(
+            {name: [row[one] for one in columns] for name, columns in map(_columns, quantities.split())}
+        )
     return found
+
+
+def _columns(quantity: str) -> tuple[str, list[str]]:
+    name, _, column = quantity.rpartition("=")
+    column, mark = column.rstrip("+~"), column[-1]
+    ends = {"+": ["low", "high"], "~": [f"{column}_low", f"{column}_high"]}.get(mark, [])
+    return name or column, [column, *ends]
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def known(quantities: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import copy
 
 import pytest
 
-from . import differences, numbers, read
+from . import differences, numbers, profiles, read
 
 PROFILES = read("profiles")
-HERE = numbers.profiles_here()
+HERE = profiles.here()
 
 
 def same(pinned: dict, computed: dict) -> None:
@@ -28,16 +28,16 @@ def test_the_plan_takes_what_it_took():
 
 
 def test_thresholds():
-    same({"thresholds": PROFILES["thresholds"]}, {"thresholds": numbers.thresholds()})
+    same({"thresholds": PROFILES["thresholds"]}, {"thresholds": profiles.thresholds()})
 
 
-@pytest.mark.parametrize("name", PROFILES.keys() - {"thresholds"})
+@pytest.mark.parametrize("name", sorted(PROFILES.keys() - {"thresholds"}))
 def test_a_profile_is_explained_as_it_was(name):
-    if not numbers.PROFILES.is_dir():
-        pytest.skip(f"no folder of real profiles at {numbers.PROFILES} (set HPC_DATA_MIRROR)")
-    if name.endswith(".nsys-rep") and not numbers.readable():
+    if not profiles.PROFILES.is_dir():
+        pytest.skip(f"no folder of real profiles at {profiles.PROFILES} (set HPC_DATA_MIRROR)")
+    if name.endswith(".nsys-rep") and not profiles.readable():
         pytest.skip("no nsys here to open reports with: PATH=$(env/nsight.sh):$PATH unpacks Debian's")
-    same({name: PROFILES[name]}, {name: numbers.profile(HERE[name])})
+    same({name: PROFILES[name]}, {name: profiles.profile(HERE[name])})
 
 
 def test_every_profile_is_pinned():
