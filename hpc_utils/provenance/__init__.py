@@ -19,7 +19,7 @@ from typing import Any
 from .ask import attempt
 from .cpu import core_groups, emulates_bf16
 from .difference import SHORT, differences
-from .digest import analysis_digest, measuring_digest
+from .digest import RULE, analysis_digest, measuring_digest
 from .git import commit, dirty
 from .machine import hardware, hardware_id, link_gbit_in, links_in, machine_in
 from .scheduler import job
@@ -67,6 +67,7 @@ def collect(extra_files: Iterable[Path] = (), root: Path | None = None) -> dict[
     extra_files = tuple(extra_files)
     return {
         "digest": attempt(lambda: measuring_digest(extra_files, root), faults),
+        "digest_rule": RULE,
         "commit": attempt(lambda: commit(root), faults),
         "dirty": attempt(lambda: dirty(root), faults),
         "collected_at": datetime.now(UTC).isoformat(timespec="milliseconds"),

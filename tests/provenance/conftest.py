@@ -29,6 +29,7 @@ def tree(tmp_path: Path) -> Path:
     root = tmp_path / "compendium"
     files = {
         "hpc_utils/__init__.py": "",
+        "hpc_utils/config.py": "default = 1\n",
         "hpc_utils/train/loop.py": "def train():\n    return 1\n",
         "hpc_utils/publish/page.j2": "{{ title }}\n",
         "notebooks/01_baseline.ipynb": json.dumps(NOTEBOOK),
