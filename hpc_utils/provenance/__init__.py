@@ -19,7 +19,7 @@ from typing import Any
 from .ask import attempt
 from .cpu import core_groups, emulates_bf16
 from .difference import SHORT, differences
-from .digest import RULE, analysis_digest, measuring_digest
+from .digest import RULE, analysis_digest, measuring_digest, of_rule
 from .git import commit, dirty
 from .machine import hardware, hardware_id, link_gbit_in, links_in, machine_in
 from .scheduler import job
@@ -45,6 +45,7 @@ __all__ = [
     "links_in",
     "machine_in",
     "measuring_digest",
+    "of_rule",
     "require",
     "system_markdown",
     "versions",

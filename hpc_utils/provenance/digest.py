@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
 RULE = 2
@@ -52,6 +53,11 @@ def analysis_digest(notebook: str, root: Path | None = None) -> str:
     home = (root or PACKAGE.parent).resolve()
     files = _modules(home / "hpc_utils", ANALYSING, (".py", ".toml"))
     return _digest(_named(home, [*files, *filter(Path.is_file, [home / f"notebooks/{notebook}.ipynb"])]))
+
+
+def of_rule(record: Mapping[str, Any]) -> str:
+    """What is written behind a provenance record's digest: nothing if it is of the present rule."""
+    return "" if record.get("digest_rule") == RULE else " (former rule)"
 
 
 def _modules(package: Path, folders: Iterable[str], suffixes: tuple[str, ...] = (".py",)) -> list[Path]:
@@ -103,7 +109,7 @@ def parsed(source: str) -> str:
     except (SyntaxError, ValueError):
         return source
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if ast.get_docstring(node, clean=False) is not None:
-                node.body = node.body[1:] or [ast.Pass()]
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(tree)

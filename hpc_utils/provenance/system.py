@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .digest import of_rule
 from .machine import fingerprint
 
 Record = Mapping[str, Any]
@@ -153,7 +154,7 @@ def _code(records: list[Record]) -> list[str]:
         (
             f"`{record['commit']}`" if record.get("commit") else f"{UNKNOWN} (copied tree)",
             states.get(record.get("dirty"), UNKNOWN) if record.get("commit") else "",
-            f"`{record['digest']}`" if record.get("digest") else UNKNOWN,
+            f"`{record['digest']}`{of_rule(record)}" if record.get("digest") else UNKNOWN,
         )
         for record in records
     )

@@ -44,5 +44,6 @@ def test_what_an_older_version_did_not_record_is_no_difference() -> None:
         "x.sif",
     )
     assert provenance.differences(NODE, now) == []
+    assert provenance.differences({**NODE, "digest": "d" * 64, "digest_rule": None}, NODE) == []
     found = said(LAPTOP, NODE)
     assert found["commit"] == ("not known", "f" * 12) and "operating system" not in found

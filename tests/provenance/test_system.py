@@ -18,6 +18,7 @@ GPU = {
 }
 NODE = {
     "digest": "abc" * 20,
+    "digest_rule": 2,
     "commit": "f" * 40,
     "dirty": False,
     "collected_at": "2025-03-04T10:00:00+00:00",
@@ -54,6 +55,7 @@ NODE = {
 }
 LAPTOP = {
     "digest": "d" * 64,
+    "digest_rule": 2,
     "commit": None,
     "dirty": None,
     "versions": {"python": "3.11.7", "torch": "2.6.0", "cuda": None},
@@ -80,6 +82,7 @@ def test_nodes_of_a_kind_share_a_section() -> None:
     assert "| mlx5_0 port 1 | InfiniBand | 200 Gb/sec (4X HDR) |" in text
     assert "| eth0 | ice | 25 Gb/s |" in text
     assert f"| `{'f' * 40}` | clean | `{'abc' * 20}` | 3 |" in text
+    assert f"`{'abc' * 20}` (former rule)" in system_markdown([{**NODE, "digest_rule": None}])
     assert "| slurm 40_3, 42 | strong\\|x | gpu | 1 | gpu01 | 0 | 3 |" in text
     assert "| `OMP_NUM_THREADS` | 8 |" in text
     assert "GPU-7" not in text
