@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from hpc_utils import paths
-from hpc_utils.datasets import digits
+from hpc_utils.datasets.archive import readable
 from hpc_utils.datasets.catalog import SPLITS, DatasetInfo, Split, fault, info
 from hpc_utils.datasets.decode import Decoded
 
 META = "meta.json"
+DIGITS = Path(__file__).with_name(
+    "digits.npz"
+)  # the data set that comes with the code; data/README.md says how it was made
+SHIPPED = "digits"
 FILES = (META, *(f"{split}-{part}.npy" for split in SPLITS for part in ("images", "labels")))
 
 
@@ -43,8 +47,8 @@ def load(name: str, split: str, verify: bool = False) -> Images:
     """Open split "train" or "test" of data set `name`; `verify=True` also hashes every byte of it."""
     known = info(name)
     expected = known.split(split)
-    if name == "digits":
-        return _load_digits(known, split, expected)
+    if name == SHIPPED:
+        return _shipped(known, split, expected)
     folder = paths.data() / name
     meta = read_meta(known, folder)
     noted = meta["splits"][split]
@@ -65,13 +69,13 @@ def load(name: str, split: str, verify: bool = False) -> Images:
 
 
 def verify(name: str) -> None:
-    """Hash every file of data set `name`; a DataError names the first that is not as it should be."""
+    """Hash every file of data set `name`; a DataError names the first that differs."""
     for split in SPLITS:
         load(name, split, verify=True)
 
 
 def mend(name: str, force: bool = True) -> str:
-    """The command that brings data set `name` (back)."""
+    """The command that fetches data set `name` (again)."""
     return f"`hpc data fetch {name}{' --force' if force else ''}`"
 
 
@@ -80,35 +84,33 @@ def digest(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array, array.dtype.newbyteorder("<"))).hexdigest()
 
 
-def check(known: DatasetInfo, decoded: Decoded, where: object, remedy: str) -> dict:
-    """Compare decoded arrays with the catalogue; return what `meta.json` is to say of them.
+def describe(known: DatasetInfo, decoded: Decoded, where: object, remedy: str) -> dict:
+    """The content of `meta.json` for decoded arrays, which are compared with the catalogue.
 
     Where the catalogue holds no checksums, the layout's own lists have settled the counts already, and the
     checksums found are noted so that `verify` works from here on.
     """
-    splits, problems = {}, []
+    splits = {}
     for split, (images, labels) in decoded.splits.items():
-        expected = known.split(split)
-        found = Split(len(images), digest(images), digest(labels))
-        if images.shape[1:] != known.shape:
-            problems.append((f"{split} images of shape {known.shape}", f"shape {images.shape[1:]}"))
-        if labels.min() < 0 or labels.max() >= len(decoded.classes):
-            problems.append((f"{split} labels 0..{len(decoded.classes) - 1}", f"{labels.min()}..{labels.max()}"))
+        expected, found = known.split(split), Split(len(images), digest(images), digest(labels))
+        last = len(decoded.classes) - 1
+        checks = [
+            (f"{split} images of shape {known.shape}", f"shape {images.shape[1:]}", images.shape[1:] != known.shape),
+            (f"{split} labels 0..{last}", f"{labels.min()}..{labels.max()}", labels.min() < 0 or labels.max() > last),
+        ]
         if expected.images_sha256:
-            if found.count != expected.count:
-                problems.append((f"{expected.count:,} {split} images", f"{found.count:,}"))
-            elif found != expected:
-                part = "images" if found.images_sha256 != expected.images_sha256 else "labels"
-                digests = [getattr(side, f"{part}_sha256") for side in (expected, found)]
-                problems.append((f"{split} {part} with sha256 {digests[0]}", f"sha256 {digests[1]}"))
-        splits[split] = {
-            "count": found.count,
-            "images_sha256": found.images_sha256,
-            "labels_sha256": found.labels_sha256,
-        }
-    for expected_text, found_text in problems:
-        raise fault(where, expected_text, found_text, remedy)
-
+            checks += [
+                (f"{expected.count:,} {split} images", f"{found.count:,}", found.count != expected.count),
+                *(
+                    (f"{split} {part} with sha256 {then}", f"sha256 {now}", now != then)
+                    for part in ("images", "labels")
+                    for then, now in [(getattr(expected, f"{part}_sha256"), getattr(found, f"{part}_sha256"))]
+                ),
+            ]
+        for expectation, finding, differs in checks:
+            if differs:
+                raise fault(where, expectation, finding, remedy)
+        splits[split] = asdict(found)
     mean, std = known.mean, known.std
     if mean is None or std is None:
         mean, std = channel_statistics(decoded.splits["train"][0])
@@ -200,15 +202,16 @@ def _open(
     return array
 
 
-def _load_digits(known: DatasetInfo, split: str, expected: Split) -> Images:
-    images, labels = digits.read(split)
+def _shipped(known: DatasetInfo, split: str, expected: Split) -> Images:
+    with readable(DIGITS), np.load(DIGITS, allow_pickle=False) as file:
+        images, labels = file[f"{split}_images"], file[f"{split}_labels"].astype("<i8")
     found = Split(len(images), digest(images), digest(labels))
     if found != expected:
-        raise fault(digits.path(), str(expected), str(found), "install another release of scikit-learn")
+        raise fault(DIGITS, str(expected), str(found), "`git checkout` the file, or install the package again")
     images.setflags(write=False)
     labels.setflags(write=False)
     return Images(
-        "digits", known.title, split, images, labels, known.classes, known.mean, known.std, found.images_sha256
+        known.name, known.title, split, images, labels, known.classes, known.mean, known.std, digest(images)
     )
 
 

@@ -11,6 +11,7 @@ import ast
 import functools
 import hashlib
 import json
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,10 @@ def measuring_digest(extra_files: Iterable[Path] = (), root: Path | None = None)
     """
     home = (root or PACKAGE.parent).resolve()
     package = home / "hpc_utils"
-    files = [*_modules(package, MEASURING), *filter(Path.is_file, (package / name for name in SETTINGS))]
+    files = [
+        *_modules(package, MEASURING, (".py", ".toml")),
+        *filter(Path.is_file, (package / name for name in SETTINGS)),
+    ]
     if not files:
         raise FileNotFoundError(f"no measuring code in {home}")
     notebooks = [home / f"notebooks/{name}.ipynb" for name in TRAINING]
@@ -86,6 +90,8 @@ def _code(path: Path) -> str:
     text = path.read_text(encoding="utf-8", errors="backslashreplace")  # with "\n" for every line ending
     if path.suffix == ".py":
         return parsed(text)
+    if path.suffix == ".toml":
+        return json.dumps(tomllib.loads(text), sort_keys=True, default=str)
     return cells(text) if path.suffix == ".ipynb" else text
 
 
