@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from .ask import read
 from .cpu import MACHINE
+from .tools import read
 
 
 def groups(machine: Path = MACHINE) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpc_utils import paths
 
-from .ask import ask, read
+from .tools import read, run_tool
 
 # Set while a git hook runs, these would answer for the hook's repository instead of ours.
 ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE")
@@ -43,4 +43,4 @@ def dirty(root: Path | None = None) -> bool | None:
 def _git(root: Path, *arguments: str) -> str | None:
     environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
     environment["GIT_OPTIONAL_LOCKS"] = "0"  # many ranks may look at one clone at once
-    return ask("git", "-C", str(root), "-c", "core.fsmonitor=false", *arguments, environment=environment)
+    return run_tool("git", "-C", str(root), "-c", "core.fsmonitor=false", *arguments, environment=environment)

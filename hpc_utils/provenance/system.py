@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .digest import of_rule
-from .machine import fingerprint
 
 Record = Mapping[str, Any]
-UNKNOWN, UNRECORDED = "not known", "not recorded"
+UNKNOWN, NOT_RECORDED, NONE = "not known", "not recorded", "none"
 SHOWN = 8  # distinct values in one cell
+
+PROCESSOR = {
+    "CPU": "model",
+    "sockets": "sockets",
+    "physical cores": "cores",
+    "logical CPUs": "logical",
+    "logical CPUs usable by a run": "usable",
+    "threads a core": "threads_per_core",
+    "NUMA nodes": "numa_nodes",
+    "instruction sets": "flags",
+    "caches of a core": "caches",
+    "governor": "governor",
+    "virtual machine": "virtual",
+}
+HOST = {
+    "operating system": ("os", UNKNOWN),
+    "kernel": ("kernel", UNKNOWN),
+    "C library": ("libc", UNKNOWN),
+    "container": ("container", NONE),
+    "modules": ("modules", NONE),
+}
 LATER = ("blas", "onednn", "slurm")  # versions that the first runs did not record
 
 
 def write_system(provenances: Iterable[Record], path: Path) -> None:
     """Write SYSTEM.md as a whole or not at all."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(system_markdown(provenances))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    from hpc_utils.records import atomic
+
+    atomic.write_text(Path(path), system_markdown(provenances))
 
 
 def system_markdown(provenances: Iterable[Record]) -> str:
@@ -48,14 +59,14 @@ def system_markdown(provenances: Iterable[Record]) -> str:
 def _kind(record: Record) -> tuple[str, ...]:
     """What puts two runs into one section: counts may differ from job to job, names may not."""
     machine = record.get("hardware") or {}
-    name = record.get("hardware_id") or fingerprint(machine)
-    model = _get(machine, "cpu", "model") or f"CPU {UNKNOWN}"
-    return (name, model, *(sorted({str(gpu.get("name")) for gpu in machine.get("gpus") or ()}) or ["no GPU"]))
+    model = (machine.get("cpu") or {}).get("model") or f"CPU {UNKNOWN}"
+    names = sorted({str(gpu.get("name")) for gpu in machine.get("gpus") or ()})
+    return (record.get("hardware_id") or UNKNOWN, model, *(names or ["no GPU"]))
 
 
 def _section(kind: Sequence[str], records: list[Record]) -> list[str]:
-    machines = [record.get("hardware") or {} for record in records]
-    hosts = {name for record in records if (name := _get(record, "host", "hostname"))}
+    machines = _parts(records, "hardware")
+    hosts = {one["hostname"] for one in _parts(records, "host") if one.get("hostname")}
     days = sorted(str(record["collected_at"])[:10] for record in records if record.get("collected_at"))
     span = f", {days[0]} to {days[-1]}" if days else ""
     return [
@@ -68,44 +79,27 @@ def _section(kind: Sequence[str], records: list[Record]) -> list[str]:
         *_network(machines),
         *_software(records),
         *_code(records),
-        *_jobs(records),
-        *_faults(records, machines),
+        *_jobs(_parts(records, "job")),
+        *_faults([*records, *machines]),
     ]
 
 
 def _processor(machines: list[Record]) -> list[str]:
-    processors = [machine.get("cpu") or {} for machine in machines]
-    counts = {
-        "sockets": "sockets",
-        "physical cores": "cores",
-        "logical CPUs": "logical",
-        "logical CPUs usable by a run": "usable",
-        "threads a core": "threads_per_core",
-        "NUMA nodes": "numa_nodes",
-    }
-    memory = [_gib(machine.get("memory_bytes")) for machine in machines]
-    kinds = {True: "yes", False: "no"}
-    virtual = [one | {"virtual": kinds.get(one["virtual"])} for one in processors if "virtual" in one]
-    rows = [("CPU", _distinct(one.get("model") for one in processors))]
-    rows += [(label, _distinct(one.get(key) for one in processors)) for label, key in counts.items()]
-    rows += [("instruction sets", _distinct(" ".join(one.get("flags") or ()) or None for one in processors))]
-    rows += [
-        (label, _later(processors, key)) for label, key in (("caches of a core", "caches"), ("governor", "governor"))
-    ]
-    rows += [("virtual machine", _later(virtual, "virtual")), ("memory", _distinct(memory))]
-    return _table(("processor and memory", ""), rows)
+    processors = _parts(machines, "cpu")
+    rows = [(label, _values(processors, key)) for label, key in PROCESSOR.items()]
+    return _table(("processor and memory", ""), [*rows, ("memory", _values(machines, "memory_bytes", say=_gib))])
 
 
 def _gpus(machines: list[Record]) -> list[str]:
     seen = set()
     for machine in machines:
         kinds = Counter(
-            (_say(gpu.get("name")), _gib(gpu.get("memory_bytes")) or UNKNOWN, _say(gpu.get("driver")), _pcie(gpu))
+            (_say(gpu.get("name")), _gib(gpu.get("memory_bytes")), _say(gpu.get("driver")), _pcie(gpu))
             for gpu in machine.get("gpus") or ()
         )
         seen |= {(name, str(count), *rest) for (name, *rest), count in kinds.items()}
     if not seen:
-        return ["No GPU found.", ""] if any("gpus" in machine for machine in machines) else [f"GPUs {UNKNOWN}.", ""]
+        return ["No GPU found." if any("gpus" in machine for machine in machines) else f"GPUs {UNKNOWN}.", ""]
     lines = _table(("GPU", "seen by a run", "memory", "driver", "PCIe"), sorted(seen))
     for matrix in sorted({machine["nvlink"] for machine in machines if machine.get("nvlink")}):
         lines += ["```text", matrix, "```", ""]
@@ -124,28 +118,18 @@ def _network(machines: list[Record]) -> list[str]:
         for one in machine.get("infiniband") or ()
     }
     if not ports:
-        told = any(machine.get("network") is not None for machine in machines)
-        return ["No network interface." if told else f"Network {UNKNOWN}.", ""]
+        listed = any(machine.get("network") is not None for machine in machines)
+        return ["No network interface." if listed else f"Network {UNKNOWN}.", ""]
     return _table(("network", "driver or link", "speed"), sorted(ports))
 
 
 def _software(records: list[Record]) -> list[str]:
-    rows = [
-        (label, _distinct(_get(record, "host", key) for record in records))
-        for label, key in (("operating system", "os"), ("kernel", "kernel"))
-    ]
-    hosts = [record.get("host") or {} for record in records]
-    rows += [("C library", _later(hosts, "libc"))]
-    rows += [
-        (label, _later(hosts, key, "none")) for label, key in (("container", "container"), ("modules", "modules"))
-    ]
-    tables = [record.get("versions") or {} for record in records]
-    names = {*LATER, *(name for table in tables for name in table)}
-    rows += [(name, _later(tables, name, "none")) for name in sorted(names)]
-    settings = [record.get("environment") or {} for record in records]
-    variables = sorted({name for setting in settings for name in setting})
-    set_to = [(f"`{name}`", _distinct((one.get(name) for one in settings), "unset")) for name in variables]
-    return _table(("software", "version"), rows) + (_table(("variable", "value"), set_to) if set_to else [])
+    hosts, versions, settings = (_parts(records, name) for name in ("host", "versions", "environment"))
+    rows = [(label, _values(hosts, key, none)) for label, (key, none) in HOST.items()]
+    rows += [(name, _values(versions, name, NONE)) for name in sorted({*LATER, *_keys(versions)})]
+    settings = [dict.fromkeys(_keys(settings)) | setting for setting in settings]
+    variables = [(f"`{name}`", _values(settings, name, "unset")) for name in sorted(_keys(settings))]
+    return _table(("software", "version"), rows) + (_table(("variable", "value"), variables) if variables else [])
 
 
 def _code(records: list[Record]) -> list[str]:
@@ -158,53 +142,75 @@ def _code(records: list[Record]) -> list[str]:
         )
         for record in records
     )
-    return _table(("commit", "tree", "digest of the measuring code", "runs"), _counted(seen))
+    rows = [(*row, str(count)) for row, count in sorted(seen.items())]
+    return _table(("commit", "tree", "digest of the measuring code", "runs"), rows)
 
 
-def _jobs(records: list[Record]) -> list[str]:
-    jobs = [record.get("job") or {} for record in records]
+def _jobs(jobs: list[Record]) -> list[str]:
     alone = sum(not one.get("scheduler") for one in jobs)
     seen: defaultdict[tuple[str, ...], list[Record]] = defaultdict(list)
     for one in jobs:
         if one.get("scheduler"):
-            seen[
-                tuple(_say(one.get(key)) for key in ("name", "partition", "nodes", "nodelist", "restart_count"))
-            ].append(one)
+            kind = tuple(_say(one.get(key)) for key in ("name", "partition", "nodes", "nodelist", "restart_count"))
+            seen[kind].append(one)
     rows = [(_numbers(own), *kind, str(len(own))) for kind, own in sorted(seen.items())]
     header = ("jobs", "name", "partition", "nodes", "node list", "restarts", "runs")
-    lines = _table(header, rows) if rows else []
-    return [*lines, f"{_count(alone, 'run')} outside a scheduler.", ""] if alone else lines
-
-
-def _faults(records: list[Record], machines: list[Record]) -> list[str]:
-    faults = {fault for one in (*records, *machines) for fault in one.get("faults") or ()}
-    return ["What could not be read:", "", *(f"- {_cell(fault)}" for fault in sorted(faults)), ""] if faults else []
+    return [
+        *(_table(header, rows) if rows else []),
+        *([f"{_count(alone, 'run')} outside a scheduler.", ""] if alone else []),
+    ]
 
 
 def _numbers(jobs: Sequence[Record]) -> str:
     """Their numbers, an array's tasks in one: `slurm 28_[0-9], 42`."""
     arrays: defaultdict[str, set[int]] = defaultdict(set)
-    alone = set()
     for one in jobs:
-        if one.get("array_job_id"):
-            arrays[str(one["array_job_id"])].add(int(one.get("array_task_id") or 0))
-        else:
-            alone.add(_say(one.get("id")))
-    told = [(number, f"{number}_{_tasks(sorted(tasks))}") for number, tasks in arrays.items()]
-    told += [(number, number) for number in alone]
-    words = [text for _, text in sorted(told, key=lambda pair: (not pair[0].isdigit(), pair[0].zfill(20)))]
-    return f"{jobs[0]['scheduler']} {', '.join(words)}"
+        array = one.get("array_job_id")
+        arrays[str(array or one.get("id"))] |= {int(one.get("array_task_id") or 0)} if array else set()
+    ordered = sorted(arrays.items(), key=lambda item: (not item[0].isdigit(), item[0].zfill(20)))
+    return f"{jobs[0]['scheduler']} {', '.join(number + _tasks(sorted(tasks)) for number, tasks in ordered)}"
 
 
 def _tasks(numbers: Sequence[int]) -> str:
     spans: list[list[int]] = []
     for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1][1:] = [number]
         else:
-            spans.append([number, number])
-    told = ",".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)
-    return told if len(numbers) == 1 else f"[{told}]"
+            spans.append([number])
+    text = ",".join("-".join(map(str, span)) for span in spans)
+    return f"_[{text}]" if len(numbers) > 1 else f"_{text}" if text else ""
+
+
+def _faults(records: list[Record]) -> list[str]:
+    faults = sorted({fault for one in records for fault in one.get("faults") or ()})
+    return ["What could not be read:", "", *(f"- {_cell(fault)}" for fault in faults), ""] if faults else []
+
+
+def _parts(records: Iterable[Record], key: str) -> list[Record]:
+    return [record.get(key) or {} for record in records]
+
+
+def _keys(tables: Iterable[Record]) -> set[str]:
+    return {key for table in tables for key in table}
+
+
+def _values(tables: Sequence[Record], key: str, none: str = UNKNOWN, say: Callable[[Any], str] | None = None) -> str:
+    """The values that occur, each once; numbers in their order, absence last."""
+    seen = {tuple(value) if isinstance(value := table[key], list) else value for table in tables if key in table}
+    if not seen:
+        return NOT_RECORDED
+    known = sorted(seen - {None}, key=lambda one: (isinstance(one, str), one))
+    words = list(dict.fromkeys(map(say or _say, known[:SHOWN]))) + ([none] if None in seen else [])
+    return ", ".join(words) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
+
+
+def _say(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(value) or UNKNOWN
+    return UNKNOWN if value is None else str(value)
 
 
 def _pcie(gpu: Record) -> str:
@@ -216,41 +222,12 @@ def _speed(mbps: Any) -> str:
     return f"{mbps / 1000:g} Gb/s" if mbps else UNKNOWN
 
 
-def _gib(size: Any) -> str | None:
-    return f"{size / 2**30:.0f} GiB" if size else None
-
-
-def _get(record: Record, *keys: str) -> Any:
-    value: Any = record
-    for key in keys:
-        value = (value or {}).get(key)
-    return value
-
-
-def _say(value: Any) -> str:
-    return UNKNOWN if value is None else str(value)
+def _gib(size: Any) -> str:
+    return f"{size / 2**30:.0f} GiB" if size else UNKNOWN
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _distinct(values: Iterable[Any], absent: str = UNKNOWN) -> str:
-    """The values that occur, each once; numbers in their order, absence last."""
-    seen = set(values)
-    told = sorted((one for one in seen if one is not None), key=lambda one: (isinstance(one, str), one))
-    words = [str(one) for one in told[:SHOWN]] + ([absent] if None in seen else [])
-    return ", ".join(words) + (f" and {len(told) - SHOWN} more" if len(told) > SHOWN else "")
-
-
-def _later(tables: Sequence[Record], key: str, absent: str = UNKNOWN) -> str:
-    """What those tables say that have the key: older runs did not record it, which is not that nothing was there."""
-    told = [table[key] for table in tables if key in table]
-    return _distinct(told, absent) if told else UNRECORDED
-
-
-def _counted(seen: Counter[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    return [(*row, str(count)) for row, count in sorted(seen.items())]
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

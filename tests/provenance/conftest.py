@@ -89,6 +89,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing seen yet, and no cluster's name or patience from outside."""
     for name in ("HPC_CLUSTER", "HPC_PROBE_TIMEOUT", "HPC_RESULTS"):
         monkeypatch.delenv(name, raising=False)
-    machine._seen.cache_clear()
+    machine.hardware.cache_clear()
     yield
-    machine._seen.cache_clear()
+    machine.hardware.cache_clear()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils import provenance
 from hpc_utils.provenance import collect, system_markdown, write_system
 
 GPU = {
@@ -170,7 +169,7 @@ def test_this_machine_writes_a_system_file(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     before = path.read_text()
-    monkeypatch.setattr(provenance.system.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_system([], path)
     assert path.read_text() == before

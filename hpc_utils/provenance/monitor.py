@@ -31,6 +31,7 @@ import psutil
 from hpc_utils.records import schema
 
 from . import nvml
+from .gpu import with_package
 
 LAST = 5.0  # s that it gets to end by itself
 FIRST = 0.1  # s before the first row: utilisation is that of some time
@@ -68,11 +69,9 @@ def start(
     path.parent.mkdir(parents=True, exist_ok=True)
     asked = {"path": str(path), "seconds": seconds, "pids": list(pids), "devices": dict(devices or {})}
     asked |= {"parent": os.getpid(), "cpus": _cpus()}
-    root = Path(__file__).resolve().parents[2]
-    known = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
-        [sys.executable, "-m", "hpc_utils.profilers.monitor", json.dumps(asked)],
-        env=os.environ | {"PYTHONPATH": known},
+        [sys.executable, "-m", "hpc_utils.provenance.monitor", json.dumps(asked)],
+        env=with_package(),
         stdin=subprocess.PIPE,  # whose end is ours
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -170,27 +169,27 @@ def traffic(machine: Path = Path("/")) -> dict[str, int]:
 def gpus(devices: Mapping[str, str]) -> dict[str, Callable[[], Row]]:
     """{name: what looks at it} of GPUs by their UUIDs; without NVML their rows lack everything, and `stop` says why."""
     try:
-        return {name: functools.partial(seen, nvml.Gpu(uuid, nvml.library())) for name, uuid in devices.items()}
+        return {name: functools.partial(seen, nvml.Device(uuid, nvml.library())) for name, uuid in devices.items()}
     except Exception as error:  # no package, no driver
         print(f"NVML: {error}", file=sys.stderr)
         return dict.fromkeys(devices, dict)
 
 
-def seen(gpu: nvml.Gpu) -> Row:
+def seen(gpu: nvml.Device) -> Row:
     """What NVML tells of a GPU now."""
     temperature, sm = 0, 1  # NVML_TEMPERATURE_GPU, NVML_CLOCK_SM
     rates, memory, power = (
-        gpu.ask(f"nvmlDeviceGet{what}") for what in ("UtilizationRates", "MemoryInfo", "PowerUsage")
+        gpu.query(f"nvmlDeviceGet{what}") for what in ("UtilizationRates", "MemoryInfo", "PowerUsage")
     )
-    reasons = gpu.ask("nvmlDeviceGetCurrentClocksEventReasons")
+    reasons = gpu.query("nvmlDeviceGetCurrentClocksEventReasons")
     if reasons is None:
-        reasons = gpu.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        reasons = gpu.query("nvmlDeviceGetCurrentClocksThrottleReasons")
     return {
         "utilization_percent": rates and rates.gpu,
         "memory_used_bytes": memory and memory.used,
         "power_watts": None if power is None else power / 1e3,
-        "temperature_celsius": gpu.ask("nvmlDeviceGetTemperature", temperature),
-        "clock_mhz": gpu.ask("nvmlDeviceGetClockInfo", sm),
+        "temperature_celsius": gpu.query("nvmlDeviceGetTemperature", temperature),
+        "clock_mhz": gpu.query("nvmlDeviceGetClockInfo", sm),
         "throttle": throttle(reasons),
     }
 
