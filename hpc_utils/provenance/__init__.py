@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from .cpu import core_groups, emulates_bf16
-from .difference import SHORT, differences
 from .digest import RULE, analysis_digest, measuring_digest, of_rule
+from .facts import SHORT, differences
 from .git import commit, dirty
 from .machine import Hardware, HardwareId, fingerprint, hardware, hardware_id
 from .software import environment, host, job, versions

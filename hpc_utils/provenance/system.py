@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from .digest import of_rule
+from .facts import FACTS, NONE, UNKNOWN, Record, facts, settings
 
-Record = Mapping[str, Any]
-UNKNOWN, NOT_RECORDED, NONE = "not known", "not recorded", "none"
 SHOWN = 8  # distinct values in one cell
-
-PROCESSOR = {
-    "CPU": "model",
-    "sockets": "sockets",
-    "physical cores": "cores",
-    "logical CPUs": "logical",
-    "logical CPUs usable by a run": "usable",
-    "threads a core": "threads_per_core",
-    "NUMA nodes": "numa_nodes",
-    "instruction sets": "flags",
-    "caches of a core": "caches",
-    "governor": "governor",
-    "virtual machine": "virtual",
-}
-HOST = {
-    "operating system": ("os", UNKNOWN),
-    "kernel": ("kernel", UNKNOWN),
-    "C library": ("libc", UNKNOWN),
-    "container": ("container", NONE),
-    "modules": ("modules", NONE),
-}
-LATER = ("blas", "onednn", "slurm")  # versions that the first runs did not record
 
 
 def write_system(provenances: Iterable[Record], path: Path) -> None:
@@ -65,71 +42,33 @@ def _kind(record: Record) -> tuple[str, ...]:
 
 
 def _section(kind: Sequence[str], records: list[Record]) -> list[str]:
-    machines = _parts(records, "hardware")
-    hosts = {one["hostname"] for one in _parts(records, "host") if one.get("hostname")}
+    machines, jobs = ([record.get(key) or {} for record in records] for key in ("hardware", "job"))
+    hosts = {name for record in records if (name := (record.get("host") or {}).get("hostname"))}
     days = sorted(str(record["collected_at"])[:10] for record in records if record.get("collected_at"))
     span = f", {days[0]} to {days[-1]}" if days else ""
+    matrices = sorted({machine["nvlink"] for machine in machines if machine.get("nvlink")})
+    faults = sorted({fault for one in (*records, *machines) for fault in one.get("faults") or ()})
     return [
         f"## {_cell(kind[0])}: {_cell(', '.join(kind[1:]))}",
         "",
         f"{_count(len(records), 'run')} on {_count(len(hosts), 'host') if hosts else f'hosts {UNKNOWN}'}{span}.",
         "",
-        *_processor(machines),
-        *_gpus(machines),
-        *_network(machines),
-        *_software(records),
+        *_facts(records),
+        *(line for matrix in matrices for line in ("```text", matrix, "```", "")),
         *_code(records),
-        *_jobs(_parts(records, "job")),
-        *_faults([*records, *machines]),
+        *_jobs(jobs),
+        *(["What could not be read:", "", *(f"- {_cell(fault)}" for fault in faults), ""] if faults else []),
     ]
 
 
-def _processor(machines: list[Record]) -> list[str]:
-    processors = _parts(machines, "cpu")
-    rows = [(label, _values(processors, key)) for label, key in PROCESSOR.items()]
-    return _table(("processor and memory", ""), [*rows, ("memory", _values(machines, "memory_bytes", say=_gib))])
-
-
-def _gpus(machines: list[Record]) -> list[str]:
-    seen = set()
-    for machine in machines:
-        kinds = Counter(
-            (_say(gpu.get("name")), _gib(gpu.get("memory_bytes")), _say(gpu.get("driver")), _pcie(gpu))
-            for gpu in machine.get("gpus") or ()
-        )
-        seen |= {(name, str(count), *rest) for (name, *rest), count in kinds.items()}
-    if not seen:
-        return ["No GPU found." if any("gpus" in machine for machine in machines) else f"GPUs {UNKNOWN}.", ""]
-    lines = _table(("GPU", "seen by a run", "memory", "driver", "PCIe"), sorted(seen))
-    for matrix in sorted({machine["nvlink"] for machine in machines if machine.get("nvlink")}):
-        lines += ["```text", matrix, "```", ""]
-    return lines
-
-
-def _network(machines: list[Record]) -> list[str]:
-    ports = {
-        (_say(one.get("name")), _say(one.get("driver")), _speed(one.get("speed_mbps")))
-        for machine in machines
-        for one in machine.get("network") or ()
-    }
-    ports |= {
-        (f"{one.get('device')} port {one.get('port')}", _say(one.get("link_layer")), _say(one.get("rate")))
-        for machine in machines
-        for one in machine.get("infiniband") or ()
-    }
-    if not ports:
-        listed = any(machine.get("network") is not None for machine in machines)
-        return ["No network interface." if listed else f"Network {UNKNOWN}.", ""]
-    return _table(("network", "driver or link", "speed"), sorted(ports))
-
-
-def _software(records: list[Record]) -> list[str]:
-    hosts, versions, settings = (_parts(records, name) for name in ("host", "versions", "environment"))
-    rows = [(label, _values(hosts, key, none)) for label, (key, none) in HOST.items()]
-    rows += [(name, _values(versions, name, NONE)) for name in sorted({*LATER, *_keys(versions)})]
-    settings = [dict.fromkeys(_keys(settings)) | setting for setting in settings]
-    variables = [(f"`{name}`", _values(settings, name, "unset")) for name in sorted(_keys(settings))]
-    return _table(("software", "version"), rows) + (_table(("variable", "value"), variables) if variables else [])
+def _facts(records: list[Record]) -> list[str]:
+    """Every fact, and its values in these runs."""
+    variables = sorted({name for record in records for name in settings(record)})
+    each = [dict.fromkeys(variables, "unset") | facts(record) for record in records]
+    labels = dict.fromkeys([label for label, *_ in FACTS] + [label for one in each for label in one])
+    names = {name: f"`{name}`" for name in variables}
+    rows = [(names.get(label, label), _values(one[label] for one in each if label in one)) for label in labels]
+    return _table(("fact", "value"), rows)
 
 
 def _code(records: list[Record]) -> list[str]:
@@ -147,18 +86,15 @@ def _code(records: list[Record]) -> list[str]:
 
 
 def _jobs(jobs: list[Record]) -> list[str]:
-    alone = sum(not one.get("scheduler") for one in jobs)
-    seen: defaultdict[tuple[str, ...], list[Record]] = defaultdict(list)
+    kinds: defaultdict[tuple[str, ...], list[Record]] = defaultdict(list)
     for one in jobs:
         if one.get("scheduler"):
-            kind = tuple(_say(one.get(key)) for key in ("name", "partition", "nodes", "nodelist", "restart_count"))
-            seen[kind].append(one)
-    rows = [(_numbers(own), *kind, str(len(own))) for kind, own in sorted(seen.items())]
-    header = ("jobs", "name", "partition", "nodes", "node list", "restarts", "runs")
-    return [
-        *(_table(header, rows) if rows else []),
-        *([f"{_count(alone, 'run')} outside a scheduler.", ""] if alone else []),
-    ]
+            kind = tuple(str(one.get(key)) for key in ("name", "partition", "nodes", "nodelist", "restart_count"))
+            kinds[kind].append(one)
+    rows = [(_numbers(own), *kind, str(len(own))) for kind, own in sorted(kinds.items())]
+    lines = _table(("jobs", "name", "partition", "nodes", "node list", "restarts", "runs"), rows) if rows else []
+    alone = len(jobs) - sum(map(len, kinds.values()))
+    return [*lines, *([f"{_count(alone, 'run')} outside a scheduler.", ""] if alone else [])]
 
 
 def _numbers(jobs: Sequence[Record]) -> str:
@@ -167,7 +103,7 @@ def _numbers(jobs: Sequence[Record]) -> str:
     for one in jobs:
         array = one.get("array_job_id")
         arrays[str(array or one.get("id"))] |= {int(one.get("array_task_id") or 0)} if array else set()
-    ordered = sorted(arrays.items(), key=lambda item: (not item[0].isdigit(), item[0].zfill(20)))
+    ordered = sorted(arrays.items(), key=lambda item: _natural(item[0]))
     return f"{jobs[0]['scheduler']} {', '.join(number + _tasks(sorted(tasks)) for number, tasks in ordered)}"
 
 
@@ -182,48 +118,17 @@ def _tasks(numbers: Sequence[int]) -> str:
     return f"_[{text}]" if len(numbers) > 1 else f"_{text}" if text else ""
 
 
-def _faults(records: list[Record]) -> list[str]:
-    faults = sorted({fault for one in records for fault in one.get("faults") or ()})
-    return ["What could not be read:", "", *(f"- {_cell(fault)}" for fault in faults), ""] if faults else []
+def _values(values: Iterable[str]) -> str:
+    """The values that occur, each once: numbers in their order, absence last."""
+    seen, absent = set(values), (UNKNOWN, NONE, "unset")
+    known = sorted(seen.difference(absent), key=_natural)
+    words = known[:SHOWN] + [one for one in absent if one in seen]
+    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return ", ".join(words) + more or "not recorded"
 
 
-def _parts(records: Iterable[Record], key: str) -> list[Record]:
-    return [record.get(key) or {} for record in records]
-
-
-def _keys(tables: Iterable[Record]) -> set[str]:
-    return {key for table in tables for key in table}
-
-
-def _values(tables: Sequence[Record], key: str, none: str = UNKNOWN, say: Callable[[Any], str] | None = None) -> str:
-    """The values that occur, each once; numbers in their order, absence last."""
-    seen = {tuple(value) if isinstance(value := table[key], list) else value for table in tables if key in table}
-    if not seen:
-        return NOT_RECORDED
-    known = sorted(seen - {None}, key=lambda one: (isinstance(one, str), one))
-    words = list(dict.fromkeys(map(say or _say, known[:SHOWN]))) + ([none] if None in seen else [])
-    return ", ".join(words) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
-
-
-def _say(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        return " ".join(value) or UNKNOWN
-    return UNKNOWN if value is None else str(value)
-
-
-def _pcie(gpu: Record) -> str:
-    generation, width = gpu.get("pcie_generation"), gpu.get("pcie_width")
-    return f"gen {generation} x{width}" if generation and width else UNKNOWN
-
-
-def _speed(mbps: Any) -> str:
-    return f"{mbps / 1000:g} Gb/s" if mbps else UNKNOWN
-
-
-def _gib(size: Any) -> str:
-    return f"{size / 2**30:.0f} GiB" if size else UNKNOWN
+def _natural(text: str) -> list[tuple[bool, str]]:
+    return [(not part.isdigit(), part.zfill(20)) for part in re.split(r"(\d+)", text)]
 
 
 def _count(number: int, what: str) -> str:
