@@ -65,9 +65,10 @@ def _facts(records: list[Record]) -> list[str]:
     """Every fact, and its values in these runs."""
     variables = sorted({name for record in records for name in settings(record)})
     each = [dict.fromkeys(variables, "unset") | facts(record) for record in records]
-    labels = dict.fromkeys([label for label, *_ in FACTS] + [label for one in each for label in one])
-    names = {name: f"`{name}`" for name in variables}
-    rows = [(names.get(label, label), _values(one[label] for one in each if label in one)) for label in labels]
+    versions = sorted({label for one in each for label in one} - {*variables, *(label for label, *_ in FACTS)})
+    labels = {label: label for label in (*(label for label, *_ in FACTS), *versions)}
+    labels |= {name: f"`{name}`" for name in variables}
+    rows = [(shown, _values(one[label] for one in each if label in one)) for label, shown in labels.items()]
     return _table(("fact", "value"), rows)
 
 
@@ -98,24 +99,9 @@ def _jobs(jobs: list[Record]) -> list[str]:
 
 
 def _numbers(jobs: Sequence[Record]) -> str:
-    """Their numbers, an array's tasks in one: `slurm 28_[0-9], 42`."""
-    arrays: defaultdict[str, set[int]] = defaultdict(set)
-    for one in jobs:
-        array = one.get("array_job_id")
-        arrays[str(array or one.get("id"))] |= {int(one.get("array_task_id") or 0)} if array else set()
-    ordered = sorted(arrays.items(), key=lambda item: _natural(item[0]))
-    return f"{jobs[0]['scheduler']} {', '.join(number + _tasks(sorted(tasks)) for number, tasks in ordered)}"
-
-
-def _tasks(numbers: Sequence[int]) -> str:
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1][1:] = [number]
-        else:
-            spans.append([number])
-    text = ",".join("-".join(map(str, span)) for span in spans)
-    return f"_[{text}]" if len(numbers) > 1 else f"_{text}" if text else ""
+    """Their numbers, an array's tasks as one: `slurm 28, 42`."""
+    numbers = {str(one.get("array_job_id") or one.get("id")) for one in jobs}
+    return f"{jobs[0]['scheduler']} {', '.join(sorted(numbers, key=_natural))}"
 
 
 def _values(values: Iterable[str]) -> str:

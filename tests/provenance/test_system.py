@@ -83,7 +83,7 @@ def test_nodes_of_a_kind_share_a_section() -> None:
     assert "| network | eth0 (ice, 25 Gb/s) |" in text
     assert f"| `{'f' * 40}` | clean | `{'abc' * 20}` | 3 |" in text
     assert f"`{'abc' * 20}` (former rule)" in system_markdown([{**NODE, "digest_rule": None}])
-    assert "| slurm 40_3, 42 | strong\\|x | gpu | 1 | gpu01 | 0 | 3 |" in text
+    assert "| slurm 40, 42 | strong\\|x | gpu | 1 | gpu01 | 0 | 3 |" in text
     assert "| `OMP_NUM_THREADS` | 8 |" in text
     assert "GPU-7" not in text
 
@@ -117,9 +117,7 @@ def test_the_tasks_of_an_array_are_one_entry() -> None:
         }
 
     tasks = [task("9", n) for n in (0, 1, 2, 5)] + [task("28", n) for n in (11, 3)] + [task("30", 0), task(None, 7)]
-    assert "| slurm 9_[0-2,5], 28_[3,11], 30_0, 107 | strong\\|x | gpu | 1 | gpu01 | 0 | 8 |" in system_markdown(
-        tasks
-    )
+    assert "| slurm 9, 28, 30, 107 | strong\\|x | gpu | 1 | gpu01 | 0 | 8 |" in system_markdown(tasks)
 
 
 def test_absence_is_stated() -> None:
