@@ -71,7 +71,7 @@ def fetch(name: str, mirror: str | Path | None = None, progress: bool = True, fo
     except OSError as error:
         where = error.filename or paths.data()
         raise fault(where, "to write the data set", error.strerror or error, "make room, or set HPC_DATA") from error
-    _print(progress, f"{name}: {meta['title']}; verified and ready in {folder}")
+    _print(progress, f"{name}: {meta.title}; verified and ready in {folder}")
     return folder
 
 
@@ -116,7 +116,7 @@ def _present(name: str, folder: Path, progress: bool) -> bool:
     return True
 
 
-def _obtain(known: DatasetInfo, mirror: Path | None, downloads: Path, progress: bool) -> tuple[Decoded, dict]:
+def _obtain(known: DatasetInfo, mirror: Path | None, downloads: Path, progress: bool) -> tuple[Decoded, store.Meta]:
     """Decode and check the first good copy: the mirror's, else the official one."""
     problems = []
     if mirror is not None:
@@ -141,12 +141,12 @@ def _obtain(known: DatasetInfo, mirror: Path | None, downloads: Path, progress: 
     raise DataError("; ".join(problems))
 
 
-def _decode(known: DatasetInfo, path: Path, progress: bool, remedy: str) -> tuple[Decoded, dict]:
+def _decode(known: DatasetInfo, path: Path, progress: bool, remedy: str) -> tuple[Decoded, store.Meta]:
     try:
         decoded = decode(known.name, path, progress)
     except DataError as error:
         raise DataError(f"{error}; to mend: {remedy}") from error
-    return decoded, {**store.describe(known, decoded, path, remedy), "source": path.name}
+    return decoded, store.describe(known, decoded, path, remedy)
 
 
 def in_mirror(name: str, mirror: Path) -> list[Path]:

@@ -7,8 +7,10 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from hpc_utils import paths
 from hpc_utils.datasets.archive import readable
@@ -43,6 +45,20 @@ class Images:
     sha256: str
 
 
+@dataclass(frozen=True)
+class Meta:
+    """The content of `meta.json`: what was decoded, and from which archive or folder (`source`)."""
+
+    name: str
+    title: str
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    splits: dict[Literal["train", "test"], Split]
+    source: str = ""
+
+
 def load(name: str, split: str, verify: bool = False) -> Images:
     """Open split "train" or "test" of data set `name`; `verify=True` also hashes every byte of it."""
     known = info(name)
@@ -51,21 +67,11 @@ def load(name: str, split: str, verify: bool = False) -> Images:
         return _shipped(known, split, expected)
     folder = paths.data() / name
     meta = read_meta(known, folder)
-    noted = meta["splits"][split]
-    shape = (noted["count"], *meta["shape"])
-    images = _open(known, folder / f"{split}-images.npy", shape, np.dtype(np.uint8), noted["images_sha256"], verify)
-    labels = _open(known, folder / f"{split}-labels.npy", shape[:1], np.dtype("<i8"), noted["labels_sha256"], verify)
-    return Images(
-        name=name,
-        title=meta["title"],
-        split=split,
-        images=images,
-        labels=labels,
-        classes=tuple(meta["classes"]),
-        mean=tuple(meta["mean"]),
-        std=tuple(meta["std"]),
-        sha256=noted["images_sha256"],
-    )
+    noted = meta.splits[split]
+    shape = (noted.count, *meta.shape)
+    images = _open(known, folder / f"{split}-images.npy", shape, np.dtype(np.uint8), noted.images_sha256, verify)
+    labels = _open(known, folder / f"{split}-labels.npy", shape[:1], np.dtype("<i8"), noted.labels_sha256, verify)
+    return Images(name, meta.title, split, images, labels, meta.classes, meta.mean, meta.std, noted.images_sha256)
 
 
 def verify(name: str) -> None:
@@ -84,8 +90,8 @@ def digest(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array, array.dtype.newbyteorder("<"))).hexdigest()
 
 
-def describe(known: DatasetInfo, decoded: Decoded, where: object, remedy: str) -> dict:
-    """The content of `meta.json` for decoded arrays, which are compared with the catalogue.
+def describe(known: DatasetInfo, decoded: Decoded, where: Path, remedy: str) -> Meta:
+    """The description of decoded arrays, which are compared with the catalogue.
 
     Where the catalogue holds no checksums, the layout's own lists have settled the counts already, and the
     checksums found are noted so that `verify` works from here on.
@@ -110,19 +116,11 @@ def describe(known: DatasetInfo, decoded: Decoded, where: object, remedy: str) -
         for expectation, finding, differs in checks:
             if differs:
                 raise fault(where, expectation, finding, remedy)
-        splits[split] = asdict(found)
+        splits[split] = found
     mean, std = known.mean, known.std
     if mean is None or std is None:
         mean, std = channel_statistics(decoded.splits["train"][0])
-    return {
-        "name": known.name,
-        "title": _title(known, decoded),
-        "classes": decoded.classes,
-        "shape": known.shape,
-        "mean": mean,
-        "std": std,
-        "splits": splits,
-    }
+    return Meta(known.name, _title(known, decoded), decoded.classes, known.shape, mean, std, splits, where.name)
 
 
 def _title(known: DatasetInfo, decoded: Decoded) -> str:
@@ -132,7 +130,7 @@ def _title(known: DatasetInfo, decoded: Decoded) -> str:
     return f"{known.name} subset: {len(decoded.classes)} classes, {counts[0]:,} train and {counts[1]:,} test images"
 
 
-def write(folder: Path, decoded: Decoded, meta: dict) -> None:
+def write(folder: Path, decoded: Decoded, meta: Meta) -> None:
     """Write the arrays and then `meta.json` into `folder`, each flushed to the disk."""
     for split, (images, labels) in decoded.splits.items():
         for part, array in (("images", images), ("labels", labels)):
@@ -140,7 +138,7 @@ def write(folder: Path, decoded: Decoded, meta: dict) -> None:
                 np.save(file, np.ascontiguousarray(array))
                 _flush(file)
     with (folder / META).open("w", encoding="utf-8") as file:
-        json.dump(meta, file, indent=1)
+        json.dump(asdict(meta), file, indent=1)
         _flush(file)
 
 
@@ -149,35 +147,25 @@ def _flush(file) -> None:
     os.fsync(file.fileno())
 
 
-def read_meta(known: DatasetInfo, folder: Path) -> dict:
+def read_meta(known: DatasetInfo, folder: Path) -> Meta:
     """The checked content of `meta.json`."""
-    file = folder / META
+    file, remedy = folder / META, mend(known.name)
     try:
-        meta = json.loads(file.read_text(encoding="utf-8"))
-        splits = {name: Split(**meta["splits"][name]) for name in SPLITS}
-        channels = known.shape[2]
-        sound = (
-            tuple(meta["shape"]) == known.shape
-            and len(meta["mean"]) == len(meta["std"]) == channels
-            and all(isinstance(value, float) for value in (*meta["mean"], *meta["std"]))
-            and all(isinstance(split.count, int) and split.count > 0 for split in splits.values())
-            and len(meta["classes"]) > 0
-            and isinstance(meta["title"], str)
-        )
+        meta = TypeAdapter(Meta).validate_json(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         if folder.is_dir() and any(folder.iterdir()):
-            raise fault(file, "the description of a fetched data set", "no such file", mend(known.name)) from None
+            raise fault(file, "the description of a fetched data set", "no such file", remedy) from None
         raise fault(folder, f"data set {known.name}", "nothing", mend(known.name, force=False)) from None
     except OSError as error:
-        raise fault(file, "a readable file", error.strerror, mend(known.name)) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise fault(file, "a complete description", f"damage ({error})", mend(known.name)) from error
-    if not sound:
-        raise fault(file, "a complete description", "missing or wrong values", mend(known.name))
-    for name, noted in splits.items():
-        expected = known.split(name)
+        raise fault(file, "a readable file", error.strerror, remedy) from error
+    except ValueError as error:
+        raise fault(file, "a complete description", f"damage ({error})", remedy) from error
+    if meta.shape != known.shape or not len(meta.mean) == len(meta.std) == known.shape[2]:
+        raise fault(file, "a complete description", "another shape", remedy)
+    for name in SPLITS:
+        expected, noted = known.split(name), meta.splits[name]
         if expected.images_sha256 and noted != expected:
-            raise fault(file, f"the catalogue's {name} {expected}", noted, mend(known.name))
+            raise fault(file, f"the catalogue's {name} {expected}", noted, remedy)
     return meta
 
 

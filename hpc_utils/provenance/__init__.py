@@ -7,6 +7,8 @@
 
 What is not known is None; a tool that fails or hangs is given up after `HPC_PROBE_TIMEOUT` seconds (10) and named under
 `faults`. Serial numbers, MAC and IP addresses and secrets are never recorded.
+
+Of its tokens a quarter are the device monitor and NVML, a fifth the typed objects that records are written from.
 """
 
 from __future__ import annotations
