@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import psutil
-
 from .tools import number, read, run_tool
 
 MACHINE = Path("/")
@@ -84,7 +82,7 @@ def _linux(machine: Path) -> Cpu:
     return Cpu(
         model=about.get("model name") or _decoded() or about.get("cpu") or os.uname().machine or None,
         sockets=len({_package(one, machine) for one in online}) if known else None,
-        cores=len({_siblings(one, machine) for one in online}) if known else psutil.cpu_count(logical=False),
+        cores=len({_siblings(one, machine) for one in online}) if known else _physical(),
         logical=len(online),
         flags=sorted(filter(FLAGS.fullmatch, flags)),
         numa_nodes=len(set(_nodes(machine).values())) or None,
@@ -129,10 +127,16 @@ def _mac() -> Cpu:
     return Cpu(
         model=about.get("machdep.cpu.brand_string") or os.uname().machine or None,
         sockets=number(about.get("hw.packages")),
-        cores=number(about.get("hw.physicalcpu")) or psutil.cpu_count(logical=False),
+        cores=number(about.get("hw.physicalcpu")) or _physical(),
         logical=number(about.get("hw.logicalcpu")) or os.cpu_count(),
         flags=sorted(filter(FLAGS.fullmatch, flags)),
     )
+
+
+def _physical() -> int | None:
+    import psutil
+
+    return psutil.cpu_count(logical=False)
 
 
 def _topology(one: int, machine: Path) -> Path:

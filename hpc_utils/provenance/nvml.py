@@ -5,7 +5,6 @@ python -m hpc_utils.provenance.nvml      # all GPUs as JSON
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import json
 import sys
@@ -43,6 +42,8 @@ def library() -> Any:
 
 def installed() -> bool:
     """Whether the driver's library is on this machine. It is loaded, but the driver is not asked."""
+    import ctypes
+
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

@@ -27,17 +27,6 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNOREC
 PRIVATE = re.compile(r"://[^/\s]*@|\b\d{1,3}(\.\d{1,3}){3}\b|([0-9a-f]{0,4}:){3}", re.IGNORECASE)
 
 
-SLURM = {
-    "id": "SLURM_JOB_ID",
-    "array_job_id": "SLURM_ARRAY_JOB_ID",
-    "array_task_id": "SLURM_ARRAY_TASK_ID",
-    "name": "SLURM_JOB_NAME",
-    "partition": "SLURM_JOB_PARTITION",
-    "account": "SLURM_JOB_ACCOUNT",
-    "nodelist": "SLURM_JOB_NODELIST",
-}
-
-
 @dataclass(frozen=True)
 class Host:
     """Host name, operating system, kernel, C library, container and loaded modules; None: none, or not known."""
@@ -112,14 +101,20 @@ def host() -> Host:
 
 def job(environment: Mapping[str, str] | None = None) -> Job:
     """The Slurm job that this process runs in; `Job()` outside one."""
-    environment = os.environ if environment is None else environment
-    if not environment.get("SLURM_JOB_ID"):
+    known = (os.environ if environment is None else environment).get
+    if not known("SLURM_JOB_ID"):
         return Job()
     return Job(
         scheduler="slurm",
-        **{name: environment.get(variable) for name, variable in SLURM.items()},
-        nodes=number(environment.get("SLURM_JOB_NUM_NODES")),
-        restart_count=number(environment.get("SLURM_RESTART_COUNT")) or 0,  # Slurm sets it from the first restart on
+        id=known("SLURM_JOB_ID"),
+        array_job_id=known("SLURM_ARRAY_JOB_ID"),
+        array_task_id=known("SLURM_ARRAY_TASK_ID"),
+        name=known("SLURM_JOB_NAME"),
+        partition=known("SLURM_JOB_PARTITION"),
+        account=known("SLURM_JOB_ACCOUNT"),
+        nodelist=known("SLURM_JOB_NODELIST"),
+        nodes=number(known("SLURM_JOB_NUM_NODES")),
+        restart_count=number(known("SLURM_RESTART_COUNT")) or 0,  # Slurm sets it from the first restart on
     )
 
 

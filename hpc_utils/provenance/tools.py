@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    import subprocess
+from typing import TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -26,7 +25,7 @@ def read(path: Path) -> str | None:
 
 
 def number(text: object) -> int | None:
-    """A whole number, or None for `[N/A]`, `-1` and whatever else stands for "not known"."""
+    """A whole number, or None for `[N/A]`, `-1` and other text."""
     try:
         value = int(float(str(text)))
     except (ValueError, OverflowError):
@@ -42,9 +41,6 @@ def run_tool(
     Args:
         name: what `faults` call it; by default the command.
     """
-    import shutil  # here, because importing the package costs nothing
-    import subprocess
-
     name, program = name or command[0], shutil.which(command[0])
     if program is None:
         return None
@@ -96,12 +92,10 @@ def _patience() -> float:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    from subprocess import TimeoutExpired
-
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)  # with its children, which may be what holds the pipe
     # A tool stuck inside a sick driver cannot even be killed: it is left behind, not waited for.
-    with suppress(TimeoutExpired):
+    with suppress(subprocess.TimeoutExpired):
         process.wait(0.5)
     for pipe in (process.stdout, process.stderr):
         if pipe:
