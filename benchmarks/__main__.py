@@ -66,8 +66,8 @@ def main(
         kernels=kernels or (10_000 if quick else 10_000_000 if full else 1_000_000),
         compile=compile,
     )
-    cpu = provenance.hardware()["cpu"]
-    click.echo(f"{cpu.get('model')}, {cpu.get('usable')} usable CPUs, hardware {provenance.hardware_id()}")
+    cpu = provenance.hardware().cpu
+    click.echo(f"{cpu.model}, {cpu.usable} usable CPUs, hardware {provenance.hardware_id()}")
     if measure.busy() > 0.5:
         click.echo(f"others use this machine (load {measure.busy():.1f}): expect noise, above all between threads")
     failed = False

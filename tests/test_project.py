@@ -97,7 +97,7 @@ def imported(*statements: str) -> set[str]:
     ("room", "never"),
     [
         ("hpc_utils.config", {"torch", "numpy", "pandas", "hpc_utils.records"}),
-        ("hpc_utils.datasets", {"torch", "pandas", "sklearn"}),
+        ("hpc_utils.datasets", {"torch", "pandas", "pooch"}),
         ("hpc_utils.provenance", {"torch", "numpy", "pandas"}),
         ("hpc_utils.records", {"torch", "pandas", "hpc_utils.train", "hpc_utils.launch"}),
         ("hpc_utils.launch.study", {"torch", "pandas", "hpc_utils.train", "hpc_utils.analyze"}),

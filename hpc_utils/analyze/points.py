@@ -10,12 +10,12 @@ from . import stats
 # A curve's runs are equal in all of these.
 SAME = [
     "workload", "dataset", "precision", "settings", "device", "device_name", "hardware_id", "threads_per_rank",
-    "share_period", "link_gbit", "parameters", "digest", "torch",
+    "share_period", "link_gbit", "parameters", "torch",
 ]  # fmt: skip
 # Repeats of one point are also equal in these: the same ranks on other nodes are another point.
 POINT = ["parallel", "nodes", "ranks_per_node", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
 # What measured a run, and its id does not hold.
-STATE = ["digest", "torch", "hardware_id", "device_name"]
+STATE = ["torch", "hardware_id", "device_name"]
 
 MEASURES = ["throughput", "step_seconds", "epoch_seconds", "peak_bytes", "mean_bytes", "mode_bytes"]
 ESTIMATES = [name + end for name in MEASURES for end in ("", "_low", "_high")]
@@ -33,10 +33,10 @@ def undisturbed(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The runs that one state of code, torch and machine measured, that of most of them (of equals the latest); and a line on
-    what was left out, if anything was: a study may be continued by other code."""
+    """The runs of one torch and machine, that of most of them (of equals the latest); and a line on the runs left out, and
+    one on the states of the measuring code, if there are several: a study may be continued by other code."""
     if runs.empty or (states := number(runs, STATE)).max() == 0:
-        return runs, []
+        return runs, codes(runs)
     latest = runs.started.astype(str).groupby(states).max()
     sizes = np.bincount(states)
     kept = max(latest.index, key=lambda state: (sizes[state], latest[state]))
@@ -46,7 +46,16 @@ def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         f"{name} {', '.join(sorted(set(map(str, others[name])) - {str(ours)}))}, not {ours}"
         for name, ours in apart.items()
     )
-    return own, [f"{len(others)} of {len(runs)} runs are left out, not measured by the same: {'; '.join(each)}"]
+    left_out = f"{len(others)} of {len(runs)} runs are left out, not measured by the same: {'; '.join(each)}"
+    return own, [left_out, *codes(own)]
+
+
+def codes(runs: pd.DataFrame) -> list[str]:
+    """A line that lists the digests of the measuring code, if these runs have several."""
+    digests = sorted(map(str, runs.digest.dropna().unique()))
+    return (
+        [f"the runs were measured by {len(digests)} states of the code: {', '.join(digests)}"] if digests[1:] else []
+    )
 
 
 def points(runs: pd.DataFrame) -> pd.DataFrame:

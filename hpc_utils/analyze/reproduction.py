@@ -61,7 +61,7 @@ class Judgement(NamedTuple):
 
 def alike(runs: pd.DataFrame, run: pd.Series, *, one_state: bool) -> pd.DataFrame:
     """The rows of `runs` that measure what `run` does: its configuration, whatever seed and repeat; with `one_state`
-    also by the same code, torch and machine."""
+    also with the same torch and machine."""
     both = pd.concat([run.to_frame().T, runs]).assign(link_gbit=lambda rows: pd.to_numeric(rows.link_gbit))
     numbers = number(both.astype(object), [*KIND, "profile", *(STATE if one_state else ())])
     return runs[numbers[1:] == numbers[0]]

@@ -9,7 +9,7 @@ from .points import undisturbed
 
 # Equal on a share and on the whole core that it is compared with.
 SAME = [
-    "workload", "dataset", "precision", "device_name", "hardware_id", "digest", "torch", "parallel", "nodes", "world_size",
+    "workload", "dataset", "precision", "device_name", "hardware_id", "torch", "parallel", "nodes", "world_size",
     "batch_per_device", "steps_per_epoch", "settings", "link_gbit",
 ]  # fmt: skip
 COLUMNS = [

@@ -65,7 +65,7 @@ def _require_no_other() -> None:
     from hpc_utils.config import ConfigError
 
     hardware = provenance.hardware_id()
-    if named := provenance.links_in(hardware):
+    if named := provenance.HardwareId.parse(hardware).links:
         raise ConfigError(
             f"link_gbit is given, but the run was named for links of {named} ({hardware}): `hpc cluster shape --rate none`, "
             f"then submit it again (by hand: first `hpc cluster use NAME`)"
@@ -78,7 +78,7 @@ def _as_named(rate: str | None) -> str | None:
     from hpc_utils.config import ConfigError
 
     hardware = provenance.hardware_id()
-    named = provenance.links_in(hardware)
+    named = provenance.HardwareId.parse(hardware).links
     if named == (rate or ""):
         return rate
     raise ConfigError(

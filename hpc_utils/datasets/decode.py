@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hpc_utils.datasets.archive import MEMBER_LIMIT, Files, readable
 from hpc_utils.datasets.catalog import DATASETS, DataError
-from hpc_utils.datasets.sources import MEMBER_LIMIT, Source, readable
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ _CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 
 def cifar10(path: Path, progress: bool = False) -> Decoded:
     """CIFAR-10 from `cifar-10-batches-py` or `cifar-10-batches-bin`, as a folder or an archive of it."""
-    source = Source(path, ("data_batch_1", "data_batch_1.bin"))
-    suffix, parse = ("", _cifar_pickle) if "data_batch_1" in source else (".bin", _cifar_binary)
+    files = Files(path, ("data_batch_1", "data_batch_1.bin"))
+    suffix, parse = ("", _cifar_pickle) if "data_batch_1" in files else (".bin", _cifar_binary)
     batches = {
-        name: parse(content, source.where(name))
-        for name, content in source.read([batch + suffix for batch in _CIFAR_BATCHES])
+        name: parse(content, files.where(name))
+        for name, content in files.read([batch + suffix for batch in _CIFAR_BATCHES])
     }
     ordered = [batches[batch + suffix] for batch in _CIFAR_BATCHES]
     images, labels = (np.concatenate(part) for part in zip(*ordered[:5], strict=True))
@@ -135,23 +135,23 @@ class _CifarUnpickler(pickle.Unpickler):
 
 def mnist(path: Path, progress: bool = False) -> Decoded:
     """MNIST from a folder (or an archive) with the four idx files, each gzipped or plain."""
-    source = Source(path, ("train-images-idx3-ubyte.gz", "train-images-idx3-ubyte"))
+    files = Files(path, ("train-images-idx3-ubyte.gz", "train-images-idx3-ubyte"))
     splits = {}
     for split, stem in (("train", "train"), ("test", "t10k")):
-        images = _idx(source, f"{stem}-images-idx3-ubyte", (28, 28))
-        labels = _idx(source, f"{stem}-labels-idx1-ubyte", ())
+        images = _idx(files, f"{stem}-images-idx3-ubyte", (28, 28))
+        labels = _idx(files, f"{stem}-labels-idx1-ubyte", ())
         if len(images) != len(labels):
-            where = source.where(f"{stem}-labels-idx1-ubyte")
+            where = files.where(f"{stem}-labels-idx1-ubyte")
             raise DataError(f"{where}: expected {len(images):,} labels, found {len(labels):,}")
         splits[split] = (images[..., None], labels.astype(np.int64))
     return Decoded(DATASETS["mnist"].classes, splits)
 
 
-def _idx(source: Source, stem: str, item: tuple[int, ...]) -> np.ndarray:
+def _idx(files: Files, stem: str, item: tuple[int, ...]) -> np.ndarray:
     """An idx file of unsigned bytes: magic 0x08 and the rank, big-endian sizes, then the values."""
-    name = stem + ".gz" if stem + ".gz" in source else stem
-    where = source.where(name)
-    [(_, content)] = source.read([name])
+    name = stem + ".gz" if stem + ".gz" in files else stem
+    where = files.where(name)
+    [(_, content)] = files.read([name])
     if name.endswith(".gz"):
         with readable(where), gzip.open(io.BytesIO(content)) as file:
             content = file.read(MEMBER_LIMIT)
@@ -182,13 +182,13 @@ def tiny_imagenet(path: Path, progress: bool = False) -> Decoded:
     `train/<wnid>/<wnid>_boxes.txt` and `val/val_annotations.txt` the images. Split "test" is `val`, for the
     labels of the official test images are not public. Grey images become RGB.
     """
-    source = Source(path, ("wnids.txt",))
-    wnids = source.text("wnids.txt").split()
+    files = Files(path, ("wnids.txt",))
+    wnids = files.text("wnids.txt").split()
     label = {wnid: i for i, wnid in enumerate(wnids)}
-    words = dict(line.split("\t", 1) for line in source.text("words.txt").splitlines() if "\t" in line)
+    words = dict(line.split("\t", 1) for line in files.text("words.txt").splitlines() if "\t" in line)
     classes = tuple(words.get(wnid, wnid).split(",")[0].strip() for wnid in wnids)
 
-    boxes = dict(source.read([f"train/{wnid}/{wnid}_boxes.txt" for wnid in wnids]))
+    boxes = dict(files.read([f"train/{wnid}/{wnid}_boxes.txt" for wnid in wnids]))
     train = [
         (f"train/{wnid}/images/{line.split()[0]}", label[wnid])
         for wnid in wnids
@@ -196,27 +196,25 @@ def tiny_imagenet(path: Path, progress: bool = False) -> Decoded:
         if line.strip()
     ]
     test = []
-    for line in source.text("val/val_annotations.txt").splitlines():
+    for line in files.text("val/val_annotations.txt").splitlines():
         file, wnid, *_ = *line.split("\t"), ""
         if wnid not in label:
-            where = source.where("val/val_annotations.txt")
+            where = files.where("val/val_annotations.txt")
             raise DataError(f"{where}: expected a class of wnids.txt for {file!r}, found {wnid!r}")
         test.append((f"val/images/{file}", label[wnid]))
     if not train or not test:
         raise DataError(f"{path}: expected images in both lists, found {len(train)} train and {len(test)} val")
-    splits = {"train": _jpegs(source, train, "train", progress), "test": _jpegs(source, test, "test", progress)}
+    splits = {"train": _jpegs(files, train, "train", progress), "test": _jpegs(files, test, "test", progress)}
     return Decoded(classes, splits)
 
 
-def _jpegs(
-    source: Source, listed: list[tuple[str, int]], title: str, progress: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def _jpegs(files: Files, listed: list[tuple[str, int]], title: str, progress: bool) -> tuple[np.ndarray, np.ndarray]:
     row = {name: i for i, (name, _) in enumerate(listed)}
     if len(row) != len(listed):
-        raise DataError(f"{source.path}: expected each {title} image listed once, found duplicates")
+        raise DataError(f"{files.path}: expected each {title} image listed once, found duplicates")
     images = np.empty((len(listed), *DATASETS["tiny-imagenet"].shape), np.uint8)
-    for name, content in _bar(source.read(row), len(row), title, progress):
-        images[row[name]] = _jpeg(content, source.where(name), images.shape[1:])
+    for name, content in _bar(files.read(row), len(row), title, progress):
+        images[row[name]] = _jpeg(content, files.where(name), images.shape[1:])
     return images, np.array([label for _, label in listed], np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Bring a data set here: from a local mirror or its official host, decoded and checked once, placed whole."""
+"""Bring a data set here: from a local mirror or its official host, verified, decoded once, and put in place whole."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from hpc_utils import paths
-from hpc_utils.datasets import digits, store
-from hpc_utils.datasets.catalog import DataError, DatasetInfo, fault, info
+from hpc_utils.datasets import store
+from hpc_utils.datasets.catalog import Archive, DataError, DatasetInfo, fault, info
 from hpc_utils.datasets.decode import Decoded, decode
-from hpc_utils.datasets.download import download
 
 MIRROR = "HPC_DATA_MIRROR"
-_WAIT_S = 3600.0
+WAIT = 3600.0  # s for another process's fetch
+TIMEOUT = 20  # s for a server's answer
+RETRIES = 2  # of a download from one address
 
 # Below the mirror, below each of its folders and below each folder of its `data/`.
 _LAYOUTS = {
@@ -44,20 +44,18 @@ def fetch(name: str, mirror: str | Path | None = None, progress: bool = True, fo
     that is here already is verified and left alone, unless `force` asks for it anew.
     """
     known = info(name)
-    if name == "digits":
-        _say(progress, "digits: ships inside scikit-learn, nothing to fetch")
+    if name == store.SHIPPED:
         store.verify(name)
-        return digits.path()
-    folder = paths.data() / name
+        _print(progress, f"{name}: comes with the code, nothing to fetch")
+        return store.DIGITS
+    folder, work = paths.data() / name, paths.data() / ".fetch"
     mirror = mirror or os.environ.get(MIRROR) or None
     try:
         if not force and _present(name, folder, progress):
             return folder
-        work = paths.data() / ".fetch"
         work.mkdir(parents=True, exist_ok=True)
-        with _one_at_a_time(work / f"{name}.lock", progress) as alone:
-            # Whoever held the lock before us may have brought the set.
-            if not force and _present(name, folder, progress):
+        with _alone(work / f"{name}.lock", progress) as alone:
+            if not force and _present(name, folder, progress):  # fetched by the process that held the lock
                 return folder
             if alone:
                 for left in work.glob(f"{name}~*"):
@@ -73,11 +71,38 @@ def fetch(name: str, mirror: str | Path | None = None, progress: bool = True, fo
     except OSError as error:
         where = error.filename or paths.data()
         raise fault(where, "to write the data set", error.strerror or error, "make room, or set HPC_DATA") from error
-    _say(progress, f"{name}: {meta['title']}; checked and ready in {folder}")
+    _print(progress, f"{name}: {meta.title}; verified and ready in {folder}")
     return folder
 
 
-def _say(progress: bool, text: str) -> None:
+def download(archive: Archive, folder: Path, progress: bool = True) -> Path:
+    """Bring `archive` into `folder`, from the first of its addresses that has it; its path, the md5 verified."""
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")
+    faults = []
+    for url in archive.urls:
+        source = pooch.create(
+            folder,
+            "",
+            registry={archive.file: f"md5:{archive.md5}"},
+            urls={archive.file: url},
+            retry_if_failed=RETRIES,
+        )
+        try:
+            fetcher = pooch.HTTPDownloader(progressbar=progress, timeout=TIMEOUT)
+            return Path(source.fetch(archive.file, downloader=fetcher))
+        except (OSError, ValueError) as error:  # of requests, of the disk, of a wrong checksum
+            faults.append(f"{error} at {url}")
+    raise fault(
+        archive.file,
+        f"a download of {archive.size:,} bytes with md5 {archive.md5}",
+        "; ".join(faults),
+        f"try again, or put {archive.file} into a folder and set {MIRROR} to it",
+    )
+
+
+def _print(progress: bool, text: str) -> None:
     if progress:
         print(text, file=sys.stderr, flush=True)
 
@@ -87,16 +112,16 @@ def _present(name: str, folder: Path, progress: bool) -> bool:
         return False
     store.verify(name)
     title = store.load(name, "train").title
-    _say(progress, f"{name}: {title}; already present and verified in {folder} (`--force` fetches it anew)")
+    _print(progress, f"{name}: {title}; already present and verified in {folder} (`--force` fetches it anew)")
     return True
 
 
-def _obtain(known: DatasetInfo, mirror: Path | None, downloads: Path, progress: bool) -> tuple[Decoded, dict]:
+def _obtain(known: DatasetInfo, mirror: Path | None, downloads: Path, progress: bool) -> tuple[Decoded, store.Meta]:
     """Decode and check the first good copy: the mirror's, else the official one."""
     problems = []
     if mirror is not None:
         for path in in_mirror(known.name, mirror):
-            _say(progress, f"{known.name}: reading {path}")
+            _print(progress, f"{known.name}: reading {path}")
             try:
                 return _decode(known, path, progress, f"replace it, or `{MIRROR}= hpc data fetch {known.name}`")
             except DataError as error:
@@ -104,11 +129,10 @@ def _obtain(known: DatasetInfo, mirror: Path | None, downloads: Path, progress: 
         if problems:
             raise DataError("; ".join(problems))
         problems = [f"{mirror}: expected {known.name} in the mirror, found none of it"]
-        _say(progress, f"{problems[0]}; trying its official host")
+        _print(progress, f"{problems[0]}; trying its official host")
     for source in known.sources:
         try:
-            downloads.mkdir(parents=True, exist_ok=True)
-            files = [download(archive, downloads, progress) for archive in source]
+            files = [download(archive, downloads, progress) for archive in source.archives]
         except DataError as error:
             problems.append(str(error))
             continue
@@ -117,13 +141,12 @@ def _obtain(known: DatasetInfo, mirror: Path | None, downloads: Path, progress: 
     raise DataError("; ".join(problems))
 
 
-def _decode(known: DatasetInfo, path: Path, progress: bool, remedy: str) -> tuple[Decoded, dict]:
+def _decode(known: DatasetInfo, path: Path, progress: bool, remedy: str) -> tuple[Decoded, store.Meta]:
     try:
         decoded = decode(known.name, path, progress)
     except DataError as error:
         raise DataError(f"{error}; to mend: {remedy}") from error
-    meta = store.check(known, decoded, path, remedy)
-    return decoded, {**meta, "source": path.name}
+    return decoded, store.describe(known, decoded, path, remedy)
 
 
 def in_mirror(name: str, mirror: Path) -> list[Path]:
@@ -132,20 +155,14 @@ def in_mirror(name: str, mirror: Path) -> list[Path]:
         return [mirror.parent if name == "mnist" else mirror]
     if not mirror.is_dir():
         raise fault(mirror, "a mirror folder", "none", f"set {MIRROR} to a folder that exists, or unset it")
-    bases = [mirror]
-    for parent in (mirror, mirror / "data"):
-        if parent.is_dir():
-            bases += sorted(child for child in parent.iterdir() if child.is_dir())
+    parents = [parent for parent in (mirror, mirror / "data") if parent.is_dir()]
+    bases = [mirror, *(child for parent in parents for child in sorted(parent.iterdir()) if child.is_dir())]
     found: dict[Path, None] = {}
     for base in bases:
-        patterns = _LAYOUTS[name]
-        if name == "tiny-imagenet" and base.name.startswith(name):
-            patterns = (*patterns, "*.zip", "*.tar*")
-        for pattern in patterns:
-            for hit in sorted(base.glob(pattern)):
-                if hit.is_file():
-                    archive = hit.name.endswith(".zip") or ".tar" in hit.name
-                    found[hit if archive else hit.parent] = None
+        archives = ("*.zip", "*.tar*") if name == "tiny-imagenet" and base.name.startswith(name) else ()
+        for hit in (hit for pattern in (*_LAYOUTS[name], *archives) for hit in sorted(base.glob(pattern))):
+            if hit.is_file():
+                found[hit if hit.suffix == ".zip" or ".tar" in hit.name else hit.parent] = None
     return list(found)
 
 
@@ -154,12 +171,11 @@ def _place(fresh: Path, folder: Path, force: bool, progress: bool) -> None:
     fresh.chmod(0o755)
     old = None
     if force and folder.is_dir():
-        old = folder.with_name(f"{folder.name}.old-{os.getpid()}")
-        folder.rename(old)
+        old = folder.rename(folder.with_name(f"{folder.name}.old-{os.getpid()}"))
     try:
         fresh.rename(folder)
     except OSError:
-        # Where locks do not work another fetch may have come first; then its copy must be good.
+        # Without locks another fetch may have come first; then its copy must be good.
         if not folder.is_dir():
             raise
         store.verify(folder.name)
@@ -168,35 +184,29 @@ def _place(fresh: Path, folder: Path, force: bool, progress: bool) -> None:
     for file in store.FILES:
         (old / file).unlink(missing_ok=True)
     if any(old.iterdir()):
-        _say(progress, f"{folder.name}: files that are not ours were moved from {folder} to {old}")
+        _print(progress, f"{folder.name}: other files were moved from {folder} to {old}")
     else:
         old.rmdir()
 
 
 @contextmanager
-def _one_at_a_time(lock: Path, progress: bool) -> Iterator[bool]:
-    """Hold `lock`, waiting for another fetch to end; yields False where the file system has no locks."""
+def _alone(lock: Path, progress: bool) -> Iterator[bool]:
+    """Hold `lock`, waiting for another fetch to end; yields False on a file system without locks."""
+    from filelock import FileLock, Timeout
+
+    held = FileLock(lock)
     try:
-        import fcntl
-    except ImportError:
+        try:
+            held.acquire(timeout=0)
+        except Timeout:
+            _print(progress, f"{lock.stem}: another process is fetching it, waiting")
+            held.acquire(timeout=WAIT, poll_interval=0.2)
+    except Timeout:
+        raise fault(lock, f"a free lock within {WAIT:.0f} s", "it held", "end the other fetch") from None
+    except (OSError, NotImplementedError):
         yield False
         return
-    with lock.open("a") as file:
-        deadline = time.monotonic() + _WAIT_S
-        told = held = False
-        while not held:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                held = True
-            except BlockingIOError:
-                if not told:
-                    _say(progress, f"{lock.stem}: another process is fetching it, waiting")
-                    told = True
-                if time.monotonic() > deadline:
-                    raise fault(
-                        lock, f"a free lock within {_WAIT_S:.0f} s", "it held", "end the other fetch"
-                    ) from None
-                time.sleep(0.2)
-            except OSError:
-                break
-        yield held
+    try:
+        yield True
+    finally:
+        held.release()

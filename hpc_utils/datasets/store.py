@@ -5,17 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from hpc_utils import paths
-from hpc_utils.datasets import digits
+from hpc_utils.datasets.archive import readable
 from hpc_utils.datasets.catalog import SPLITS, DatasetInfo, Split, fault, info
 from hpc_utils.datasets.decode import Decoded
 
 META = "meta.json"
+DIGITS = Path(__file__).with_name(
+    "digits.npz"
+)  # the data set that comes with the code; data/README.md says how it was made
+SHIPPED = "digits"
 FILES = (META, *(f"{split}-{part}.npy" for split in SPLITS for part in ("images", "labels")))
 
 
@@ -39,39 +45,43 @@ class Images:
     sha256: str
 
 
+@dataclass(frozen=True)
+class Meta:
+    """The content of `meta.json`: what was decoded, and from which archive or folder (`source`)."""
+
+    name: str
+    title: str
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    splits: dict[Literal["train", "test"], Split]
+    source: str = ""
+
+
 def load(name: str, split: str, verify: bool = False) -> Images:
     """Open split "train" or "test" of data set `name`; `verify=True` also hashes every byte of it."""
     known = info(name)
     expected = known.split(split)
-    if name == "digits":
-        return _load_digits(known, split, expected)
+    if name == SHIPPED:
+        return _shipped(known, split, expected)
     folder = paths.data() / name
     meta = read_meta(known, folder)
-    noted = meta["splits"][split]
-    shape = (noted["count"], *meta["shape"])
-    images = _open(known, folder / f"{split}-images.npy", shape, np.dtype(np.uint8), noted["images_sha256"], verify)
-    labels = _open(known, folder / f"{split}-labels.npy", shape[:1], np.dtype("<i8"), noted["labels_sha256"], verify)
-    return Images(
-        name=name,
-        title=meta["title"],
-        split=split,
-        images=images,
-        labels=labels,
-        classes=tuple(meta["classes"]),
-        mean=tuple(meta["mean"]),
-        std=tuple(meta["std"]),
-        sha256=noted["images_sha256"],
-    )
+    noted = meta.splits[split]
+    shape = (noted.count, *meta.shape)
+    images = _open(known, folder / f"{split}-images.npy", shape, np.dtype(np.uint8), noted.images_sha256, verify)
+    labels = _open(known, folder / f"{split}-labels.npy", shape[:1], np.dtype("<i8"), noted.labels_sha256, verify)
+    return Images(name, meta.title, split, images, labels, meta.classes, meta.mean, meta.std, noted.images_sha256)
 
 
 def verify(name: str) -> None:
-    """Hash every file of data set `name`; a DataError names the first that is not as it should be."""
+    """Hash every file of data set `name`; a DataError names the first that differs."""
     for split in SPLITS:
         load(name, split, verify=True)
 
 
 def mend(name: str, force: bool = True) -> str:
-    """The command that brings data set `name` (back)."""
+    """The command that fetches data set `name` (again)."""
     return f"`hpc data fetch {name}{' --force' if force else ''}`"
 
 
@@ -80,47 +90,37 @@ def digest(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array, array.dtype.newbyteorder("<"))).hexdigest()
 
 
-def check(known: DatasetInfo, decoded: Decoded, where: object, remedy: str) -> dict:
-    """Compare decoded arrays with the catalogue; return what `meta.json` is to say of them.
+def describe(known: DatasetInfo, decoded: Decoded, where: Path, remedy: str) -> Meta:
+    """The description of decoded arrays, which are compared with the catalogue.
 
     Where the catalogue holds no checksums, the layout's own lists have settled the counts already, and the
     checksums found are noted so that `verify` works from here on.
     """
-    splits, problems = {}, []
+    splits = {}
     for split, (images, labels) in decoded.splits.items():
-        expected = known.split(split)
-        found = Split(len(images), digest(images), digest(labels))
-        if images.shape[1:] != known.shape:
-            problems.append((f"{split} images of shape {known.shape}", f"shape {images.shape[1:]}"))
-        if labels.min() < 0 or labels.max() >= len(decoded.classes):
-            problems.append((f"{split} labels 0..{len(decoded.classes) - 1}", f"{labels.min()}..{labels.max()}"))
+        expected, found = known.split(split), Split(len(images), digest(images), digest(labels))
+        last = len(decoded.classes) - 1
+        checks = [
+            (f"{split} images of shape {known.shape}", f"shape {images.shape[1:]}", images.shape[1:] != known.shape),
+            (f"{split} labels 0..{last}", f"{labels.min()}..{labels.max()}", labels.min() < 0 or labels.max() > last),
+        ]
         if expected.images_sha256:
-            if found.count != expected.count:
-                problems.append((f"{expected.count:,} {split} images", f"{found.count:,}"))
-            elif found != expected:
-                part = "images" if found.images_sha256 != expected.images_sha256 else "labels"
-                digests = [getattr(side, f"{part}_sha256") for side in (expected, found)]
-                problems.append((f"{split} {part} with sha256 {digests[0]}", f"sha256 {digests[1]}"))
-        splits[split] = {
-            "count": found.count,
-            "images_sha256": found.images_sha256,
-            "labels_sha256": found.labels_sha256,
-        }
-    for expected_text, found_text in problems:
-        raise fault(where, expected_text, found_text, remedy)
-
+            checks += [
+                (f"{expected.count:,} {split} images", f"{found.count:,}", found.count != expected.count),
+                *(
+                    (f"{split} {part} with sha256 {then}", f"sha256 {now}", now != then)
+                    for part in ("images", "labels")
+                    for then, now in [(getattr(expected, f"{part}_sha256"), getattr(found, f"{part}_sha256"))]
+                ),
+            ]
+        for expectation, finding, differs in checks:
+            if differs:
+                raise fault(where, expectation, finding, remedy)
+        splits[split] = found
     mean, std = known.mean, known.std
     if mean is None or std is None:
         mean, std = channel_statistics(decoded.splits["train"][0])
-    return {
-        "name": known.name,
-        "title": _title(known, decoded),
-        "classes": decoded.classes,
-        "shape": known.shape,
-        "mean": mean,
-        "std": std,
-        "splits": splits,
-    }
+    return Meta(known.name, _title(known, decoded), decoded.classes, known.shape, mean, std, splits, where.name)
 
 
 def _title(known: DatasetInfo, decoded: Decoded) -> str:
@@ -130,7 +130,7 @@ def _title(known: DatasetInfo, decoded: Decoded) -> str:
     return f"{known.name} subset: {len(decoded.classes)} classes, {counts[0]:,} train and {counts[1]:,} test images"
 
 
-def write(folder: Path, decoded: Decoded, meta: dict) -> None:
+def write(folder: Path, decoded: Decoded, meta: Meta) -> None:
     """Write the arrays and then `meta.json` into `folder`, each flushed to the disk."""
     for split, (images, labels) in decoded.splits.items():
         for part, array in (("images", images), ("labels", labels)):
@@ -138,7 +138,7 @@ def write(folder: Path, decoded: Decoded, meta: dict) -> None:
                 np.save(file, np.ascontiguousarray(array))
                 _flush(file)
     with (folder / META).open("w", encoding="utf-8") as file:
-        json.dump(meta, file, indent=1)
+        json.dump(asdict(meta), file, indent=1)
         _flush(file)
 
 
@@ -147,35 +147,25 @@ def _flush(file) -> None:
     os.fsync(file.fileno())
 
 
-def read_meta(known: DatasetInfo, folder: Path) -> dict:
+def read_meta(known: DatasetInfo, folder: Path) -> Meta:
     """The checked content of `meta.json`."""
-    file = folder / META
+    file, remedy = folder / META, mend(known.name)
     try:
-        meta = json.loads(file.read_text(encoding="utf-8"))
-        splits = {name: Split(**meta["splits"][name]) for name in SPLITS}
-        channels = known.shape[2]
-        sound = (
-            tuple(meta["shape"]) == known.shape
-            and len(meta["mean"]) == len(meta["std"]) == channels
-            and all(isinstance(value, float) for value in (*meta["mean"], *meta["std"]))
-            and all(isinstance(split.count, int) and split.count > 0 for split in splits.values())
-            and len(meta["classes"]) > 0
-            and isinstance(meta["title"], str)
-        )
+        meta = TypeAdapter(Meta).validate_json(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         if folder.is_dir() and any(folder.iterdir()):
-            raise fault(file, "the description of a fetched data set", "no such file", mend(known.name)) from None
+            raise fault(file, "the description of a fetched data set", "no such file", remedy) from None
         raise fault(folder, f"data set {known.name}", "nothing", mend(known.name, force=False)) from None
     except OSError as error:
-        raise fault(file, "a readable file", error.strerror, mend(known.name)) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise fault(file, "a complete description", f"damage ({error})", mend(known.name)) from error
-    if not sound:
-        raise fault(file, "a complete description", "missing or wrong values", mend(known.name))
-    for name, noted in splits.items():
-        expected = known.split(name)
+        raise fault(file, "a readable file", error.strerror, remedy) from error
+    except ValueError as error:
+        raise fault(file, "a complete description", f"damage ({error})", remedy) from error
+    if meta.shape != known.shape or not len(meta.mean) == len(meta.std) == known.shape[2]:
+        raise fault(file, "a complete description", "another shape", remedy)
+    for name in SPLITS:
+        expected, noted = known.split(name), meta.splits[name]
         if expected.images_sha256 and noted != expected:
-            raise fault(file, f"the catalogue's {name} {expected}", noted, mend(known.name))
+            raise fault(file, f"the catalogue's {name} {expected}", noted, remedy)
     return meta
 
 
@@ -200,15 +190,16 @@ def _open(
     return array
 
 
-def _load_digits(known: DatasetInfo, split: str, expected: Split) -> Images:
-    images, labels = digits.read(split)
+def _shipped(known: DatasetInfo, split: str, expected: Split) -> Images:
+    with readable(DIGITS), np.load(DIGITS, allow_pickle=False) as file:
+        images, labels = file[f"{split}_images"], file[f"{split}_labels"].astype("<i8")
     found = Split(len(images), digest(images), digest(labels))
     if found != expected:
-        raise fault(digits.path(), str(expected), str(found), "install another release of scikit-learn")
+        raise fault(DIGITS, str(expected), str(found), "`git checkout` the file, or install the package again")
     images.setflags(write=False)
     labels.setflags(write=False)
     return Images(
-        "digits", known.title, split, images, labels, known.classes, known.mean, known.std, found.images_sha256
+        known.name, known.title, split, images, labels, known.classes, known.mean, known.std, digest(images)
     )
 
 

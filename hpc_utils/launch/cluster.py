@@ -20,14 +20,13 @@ from pydantic import Field, PrivateAttr, model_validator
 from hpc_utils import paths, provenance, strict
 from hpc_utils.capability import shortest_period
 from hpc_utils.config import RunConfig
-from hpc_utils.provenance.machine import fingerprint
+from hpc_utils.provenance import HardwareId
 from hpc_utils.strict import Strict
 
 from .resources import NodeType, Slurm
 from .text import Label, Module, Text, Word
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}"
-_ANYWHERE = re.compile(r"-[0-9a-f]{8}(-[0-9.]+[kmg]bit)?$")  # what a rehearsal's id says of machine and links
 NAME_ALLOWED = "letters, digits and . _ -, at most 31 long"
 
 
@@ -163,11 +162,11 @@ class Cluster(Strict):
 
     def hardware_id(self, node_type: str = "") -> str:
         """What measurements there compare with (HPC_CLUSTER). A rehearsal's carry the machine that it is on, and what
-        its links are limited to by hand: see `provenance.links_in`."""
+        its links are limited to by hand: see `provenance.HardwareId`."""
         name = f"{self.name}-{self.node(node_type).name}"
         if not self.rehearsal:
             return name
-        return "-".join(filter(None, [name, fingerprint(provenance.hardware()), self._links]))
+        return str(HardwareId(name, provenance.fingerprint(provenance.hardware()), self._links or ""))
 
     def overrides(self, study: str, node_type: str = "") -> Overrides:
         """What that study does differently there: [studies.all], with [studies.<study>] on top; the device is that
@@ -201,7 +200,7 @@ def link_gbits(hardware_ids: Iterable[str] | None = None) -> dict[str, float]:
     hand, else the nominal one. Those that nothing tells of are left out; see `prices`."""
     hardware_ids = None if hardware_ids is None else list(hardware_ids)
     nominal = {hardware: one.network.link_gbit for hardware, (one, _) in _described(hardware_ids).items()}
-    limited = {hardware: provenance.link_gbit_in(hardware) for hardware in hardware_ids or ()}
+    limited = {hardware: HardwareId.parse(hardware).link_gbit for hardware in hardware_ids or ()}
     return {hardware: gbit for hardware, gbit in [*nominal.items(), *limited.items()] if gbit}
 
 
@@ -221,7 +220,7 @@ def _described(hardware_ids: Iterable[str] | None) -> dict[str, tuple[Cluster, s
         return described
     found: dict[str, tuple[Cluster, str]] = {}
     for hardware in hardware_ids:
-        anywhere = described.get(_ANYWHERE.sub("", hardware))
+        anywhere = described.get(HardwareId.parse(hardware).name)
         if anywhere and anywhere[0].rehearsal:
             found[hardware] = anywhere
         elif hardware in described:

@@ -108,12 +108,12 @@ def _software() -> Iterator[str]:
 
 
 def _network() -> Iterator[str]:
-    names = [str(one["name"]) for one in network() or ()]
+    names = [one.name for one in network() or ()]
     fast = sorted(name for name in names if name.startswith(("ib", "hsn")))
     yield "[network]"
     here = f"this node has {', '.join(fast)}: " if fast else ""
     yield _line("interface", fast[0] if fast else "", f"FILL IN: {here}`ip -brief link` on a compute node")
-    rates = [float(port["rate"].split()[0]) for port in infiniband() or () if port["rate"]]
+    rates = [float(port.rate.split()[0]) for port in infiniband() or () if port.rate]
     yield _line("link_gbit", sum(rates), f"FILL IN: {'as of this node' if rates else 'not known here'}")
 
 

@@ -97,7 +97,7 @@ class Place:
 
     def _computes_on_cpu(self, device: object) -> bool:
         """Whether a run on this `device` of this machine computes on its processor."""
-        return self.is_here and (device == "cpu" or (device != "cuda" and not provenance.hardware()["gpus"]))
+        return self.is_here and (device == "cpu" or (device != "cuda" and not provenance.hardware().gpus))
 
     def _emulated(self, precision: str, device: str) -> str:
         if precision == "bf16" and self._computes_on_cpu(device) and provenance.emulates_bf16():

@@ -177,4 +177,4 @@ def _marked(mark: str) -> Iterator[tuple[float, int, str]]:
 
 def _on_gpu(config: Mapping[str, Any]) -> bool:
     device = config.get("device")
-    return device == "cuda" or (device == "auto" and bool(provenance.hardware()["gpus"]))
+    return device == "cuda" or (device == "auto" and bool(provenance.hardware().gpus))

@@ -87,7 +87,7 @@ def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
     known = parameters.defaults(path)
     given = {name: value for name, value in own.items() if name not in gone}
     given |= {n: v for n, v in asked["parameters"].items() if n not in RunConfig.model_fields and n in known}
-    if made["device"] == "cpu" and provenance.hardware()["gpus"]:  # "auto" would now take them
+    if made["device"] == "cpu" and provenance.hardware().gpus:  # "auto" would now take them
         given["device"] = "cpu"
     return prepare(path, given | {"repeat": repeat}, Layout(made["nodes"], made["ranks_per_node"]))
 
@@ -174,7 +174,7 @@ def _missing_here(asked: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     if asked["config"].get("link_gbit") is not None:
         return "needs links that can be limited, a rehearsal cluster's"
     if made["device"] in ("cuda", "rocm"):
-        needed, here = made["ranks_per_node"], len(provenance.hardware()["gpus"])
+        needed, here = made["ranks_per_node"], len(provenance.hardware().gpus)
         if here < needed:
             return (
                 f"needs {needed} GPU{'s' if needed > 1 else ''}, and here {'is none' if not here else f'are {here}'}"

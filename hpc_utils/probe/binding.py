@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_utils.provenance import NODE_CORES
-from hpc_utils.provenance.ask import number, read
 from hpc_utils.provenance.cgroup import files
 from hpc_utils.provenance.cpu import MACHINE
+from hpc_utils.provenance.tools import number, read
 
 from .bench import Bench
 from .check import Check, Facts, Seen, count, each, failed, hosts, not_applicable, passed, places, unknown, worst

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpc_utils.provenance.ask import ask, number, read
 from hpc_utils.provenance.cgroup import files
 from hpc_utils.provenance.cpu import MACHINE, usable
+from hpc_utils.provenance.tools import number, read, run_tool
 
 from .check import Check, Facts, count, failed, passed, unknown
 
@@ -38,7 +38,9 @@ def gpu(device: torch.device) -> Facts | None:
         return None
     name = f"--id=GPU-{torch.cuda.get_device_properties(device).uuid}"
     for reason in REASONS:
-        said = ask("nvidia-smi", name, f"--query-gpu={','.join((*FIELDS, reason))}", "--format=csv,noheader,nounits")
+        said = run_tool(
+            "nvidia-smi", name, f"--query-gpu={','.join((*FIELDS, reason))}", "--format=csv,noheader,nounits"
+        )
         if said and (facts := parse(said)):
             return facts
     return None

@@ -60,8 +60,9 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
             tell(f"turn {number} of {repeats}")
         bytes_of = {name: parameter.nbytes for name, parameter in trainer.model.named_parameters()}
         order = sorted(((name, statistics.median(own)) for name, own in fractions.items()), key=lambda one: one[1])
+        hardware = provenance.hardware_id()
         record = computed(config) | {
-            "hardware_id": provenance.machine_in(provenance.hardware_id()),
+            "hardware_id": provenance.HardwareId.parse(hardware).machine or hardware,
             "threads_per_rank": ranks.cores_per_device,
             "device": ranks.device_kind,
             "device_name": ranks.device_name,

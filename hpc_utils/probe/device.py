@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpc_utils import provenance
-from hpc_utils.provenance.ask import ask
+from hpc_utils.provenance.tools import run_tool
 
 from .bench import Bench
 from .check import Check, Facts, failed, not_applicable, passed, unknown
@@ -28,7 +28,7 @@ def look(bench: Bench) -> Facts:
     """torch's build, the driver's newest CUDA, the GPUs on the machine and what they are able to run."""
     import torch
 
-    gpus = provenance.hardware()["gpus"]
+    gpus = provenance.hardware().gpus
     available = torch.cuda.is_available()
     return {
         "wanted": bench.options.device,
@@ -37,9 +37,9 @@ def look(bench: Bench) -> Facts:
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
         "available": available,
-        "gpus": [gpu["name"] for gpu in gpus],
+        "gpus": [gpu.name for gpu in gpus],
         "vendor": _vendor(bool(gpus)),
-        "driver": next((gpu["driver"] for gpu in gpus), None),
+        "driver": next((gpu.driver for gpu in gpus), None),
         "driver_cuda": driver_cuda(),
         "architectures": _architectures(available, bool(torch.version.hip)),
         "built_for": torch.cuda.get_arch_list(),
@@ -118,7 +118,7 @@ def driver_cuda() -> str | None:
         # 12040 is 12.4 (CUDA Driver API, cuDriverGetVersion); it needs no GPU and starts nothing.
         if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number)) == 0 and number.value:
             return f"{number.value // 1000}.{number.value % 1000 // 10}"
-    return read_banner(ask("nvidia-smi") or "")
+    return read_banner(run_tool("nvidia-smi") or "")
 
 
 def read_banner(text: str) -> str | None:
@@ -136,7 +136,7 @@ def _architectures(available: bool, hip: bool) -> list[str]:
         if hip:
             return sorted({one.gcnArchName.partition(":")[0] for one in found})
         return sorted({f"sm_{one.major}{one.minor}" for one in found})
-    said = ask("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader") or ""
+    said = run_tool("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader") or ""
     return sorted({f"sm_{major}{minor}" for major, minor in re.findall(r"^(\d+)\.(\d)$", said, re.MULTILINE)})
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hpc_utils.provenance.ask import read
+from hpc_utils.provenance.tools import read
 
 from .check import Facts
 

@@ -28,7 +28,7 @@ def look(bench: Bench) -> Facts:
     return {
         "wanted": bench.options.device,
         "asked": asked(os.environ),
-        "on_machine": len(provenance.hardware()["gpus"]),
+        "on_machine": len(provenance.hardware().gpus),
         "visible": visible,
         "ranks": bench.ranks_per_node,
         "device": device,

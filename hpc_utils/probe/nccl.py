@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from hpc_utils.provenance.ask import read
+from hpc_utils.provenance.tools import read
 
 from .bench import Bench
 from .check import Check, Facts, Seen, failed, not_applicable, passed, places, unknown

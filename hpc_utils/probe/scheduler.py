@@ -7,7 +7,7 @@ import re
 import time
 
 from hpc_utils import provenance
-from hpc_utils.provenance.ask import ask
+from hpc_utils.provenance.tools import run_tool
 
 from .bench import Bench
 from .check import Check, Facts, failed, not_applicable, passed, unknown
@@ -19,12 +19,12 @@ OUTSIDE = "not in a Slurm job"
 
 def look(bench: Bench) -> Facts:
     """What `scontrol` and `sacct` answer; accounting may hear of a new job some seconds late."""
-    job = provenance.job()["id"] if os.environ.get("SLURM_JOB_ID") else None
+    job = provenance.job().id if os.environ.get("SLURM_JOB_ID") else None
     if not job:
         return {"job": None}
     faults: list[str] = []
-    shown = parse(ask("scontrol", "show", "job", job, faults=faults) or "")
-    settings = parse_settings(ask("scontrol", "show", "config", faults=[]) or "")
+    shown = parse(run_tool("scontrol", "show", "job", job, faults=faults) or "")
+    settings = parse_settings(run_tool("scontrol", "show", "config", faults=[]) or "")
     return {
         "job": job,
         "shown": {name: shown.get(name) for name in ("JobState", "TimeLimit", "Requeue", "Restarts")},
@@ -82,7 +82,7 @@ def _accounting(job: str, patience: float) -> Facts:
     end = time.monotonic() + patience
     while True:
         faults: list[str] = []
-        said = ask("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=JobID,State",
+        said = run_tool("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=JobID,State",
                    faults=faults)  # fmt: skip
         if said and said.strip():
             return {"known": True, "said": said.strip().splitlines()[0]}

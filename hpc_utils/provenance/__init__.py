@@ -1,33 +1,37 @@
 """Where a measurement comes from: the code, the software, the machine and the job behind it.
 
     from hpc_utils import provenance
-    record = provenance.collect()            # JSON-able; a few milliseconds beside the tools that it asks
+    record = provenance.collect()            # JSON-able; a few milliseconds beside the tools that it runs
     provenance.require(record)               # refuses a run with neither digest nor commit
     provenance.write_system(records, path)   # SYSTEM.md
 
-A probe that finds nothing says None; one that fails or hangs is given up after `HPC_PROBE_TIMEOUT` seconds
-(10) and named under `faults`. Serial numbers, MAC and IP addresses and secrets are never recorded.
+What is not known is None; a tool that fails or hangs is given up after `HPC_PROBE_TIMEOUT` seconds (10) and named under
+`faults`. Serial numbers, MAC and IP addresses and secrets are never recorded.
+
+The room is larger than its siblings because it holds the device monitor, and because each field of a record is typed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .ask import attempt
 from .cpu import core_groups, emulates_bf16
-from .difference import SHORT, differences
-from .digest import analysis_digest, measuring_digest
+from .digest import RULE, analysis_digest, measuring_digest, of_rule
+from .facts import SHORT, differences
 from .git import commit, dirty
-from .machine import hardware, hardware_id, link_gbit_in, links_in, machine_in
-from .scheduler import job
-from .software import environment, host, versions
+from .machine import Hardware, HardwareId, fingerprint, hardware, hardware_id
+from .software import environment, host, job, versions
 from .system import system_markdown, write_system
+from .tools import attempt
 
 __all__ = [
     "SHORT",
+    "Hardware",
+    "HardwareId",
     "ProvenanceError",
     "analysis_digest",
     "collect",
@@ -37,14 +41,13 @@ __all__ = [
     "dirty",
     "emulates_bf16",
     "environment",
+    "fingerprint",
     "hardware",
     "hardware_id",
     "host",
     "job",
-    "link_gbit_in",
-    "links_in",
-    "machine_in",
     "measuring_digest",
+    "of_rule",
     "require",
     "system_markdown",
     "versions",
@@ -53,12 +56,12 @@ __all__ = [
 
 
 start = "cold"  # "warm" in a process that was forked from one which had imported everything (`launch.warm`)
-NODE_CORES = "HPC_NODE_CORES"  # the variable that says how much of a core is this node's, where nodes share cores
-REFUSED = "HPC_COLD"  # the variable that says why a rank was not forked, but started cold
+NODE_CORES = "HPC_NODE_CORES"  # the variable that holds this node's share of a core, where nodes share cores
+REFUSED = "HPC_COLD"  # the variable that holds why a rank was not forked, but started cold
 
 
 class ProvenanceError(ValueError):
-    """Nobody could tell which code made this run."""
+    """It is not known which code made this run."""
 
 
 def collect(extra_files: Iterable[Path] = (), root: Path | None = None) -> dict[str, Any]:
@@ -67,15 +70,16 @@ def collect(extra_files: Iterable[Path] = (), root: Path | None = None) -> dict[
     extra_files = tuple(extra_files)
     return {
         "digest": attempt(lambda: measuring_digest(extra_files, root), faults),
+        "digest_rule": RULE,
         "commit": attempt(lambda: commit(root), faults),
         "dirty": attempt(lambda: dirty(root), faults),
         "collected_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "versions": attempt(versions, faults),
         "hardware_id": attempt(hardware_id, faults),
-        "hardware": attempt(hardware, faults),
+        "hardware": attempt(lambda: asdict(hardware()), faults),
         "start": start,
-        "job": attempt(job, faults),
-        "host": attempt(host, faults),
+        "job": attempt(lambda: asdict(job()), faults),
+        "host": attempt(lambda: asdict(host()), faults),
         "environment": attempt(environment, faults),
         "faults": faults,
     }

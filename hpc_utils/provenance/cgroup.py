@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from .ask import read
 from .cpu import MACHINE
+from .tools import read
 
 
 def groups(machine: Path = MACHINE) -> Iterator[Path]:
     """The groups' folders that limit this process's CPU time: its own group first, then those above it.
 
-    In a container /proc may tell the host's path, of which the container sees the end or nothing: what does not
-    exist is left out.
+    In a container /proc may hold the host's path, of which the container sees the end or nothing: folders that do not
+    exist are left out.
     """
     for line in (read(machine / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from .ask import ask, number, read
+from .tools import number, read, run_tool
 
 MACHINE = Path("/")
 # Instruction sets that decide which kernels a CPU build of torch takes.
@@ -24,19 +26,35 @@ FLAGS = re.compile(
 BF16 = {"avx512bw", "avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 
 
-def cpu(machine: Path = MACHINE) -> dict[str, Any]:
-    """Model, counts of sockets, cores and logical CPUs, instruction sets, NUMA nodes, caches, frequency governor, and whether
-    it is a virtual machine's."""
+@dataclass(frozen=True)
+class Cpu:
+    """The processor, in order: counts of sockets, cores and logical CPUs, instruction sets (`FLAGS`), the first core's caches,
+    frequency governor, whether it is a virtual machine's, and the logical CPUs that this process may use. None: not known."""
+
+    model: str | None = None
+    sockets: int | None = None
+    cores: int | None = None
+    logical: int | None = None
+    flags: list[str] = field(default_factory=list)
+    numa_nodes: int | None = None
+    caches: str | None = None
+    governor: str | None = None
+    virtual: bool | None = None
+    threads_per_core: int | None = None
+    usable: int | None = None
+
+
+def cpu(machine: Path = MACHINE) -> Cpu:
+    """The processor of this machine."""
     found = _mac() if sys.platform == "darwin" else _linux(machine)
-    cores, logical = found["cores"], found["logical"]
-    found["threads_per_core"] = logical // cores if cores and logical else None
-    return found | {"usable": len(usable())}
+    threads = found.logical // found.cores if found.cores and found.logical else None
+    return replace(found, threads_per_core=threads, usable=len(usable()))
 
 
 @functools.cache  # asked for every point of a study
 def emulates_bf16(machine: Path = MACHINE) -> bool:
     """Whether this processor has no instructions for bf16; False if nothing is known of them."""
-    flags = set(cpu(machine)["flags"])
+    flags = set(cpu(machine).flags)
     return bool(flags) and not flags & BF16
 
 
@@ -55,22 +73,23 @@ def core_groups(machine: Path = MACHINE, allowed: Iterable[int] | None = None) -
     return [list(core) for core in sorted(cores, key=lambda c: (_package(c[0], machine), nodes.get(c[0], 0), c))]
 
 
-def _linux(machine: Path) -> dict[str, Any]:
+def _linux(machine: Path) -> Cpu:
     about = _cpuinfo(machine)
-    online = list(_numbers(read(machine / "sys/devices/system/cpu/online"))) or list(range(os.cpu_count() or 1))
+    system = machine / "sys/devices/system/cpu"
+    online = list(_numbers(read(system / "online"))) or list(range(os.cpu_count() or 1))
     known = _topology(online[0], machine).is_dir()
     flags = (about.get("flags") or about.get("Features") or "").split()
-    return {
-        "model": about.get("model name") or _decoded() or about.get("cpu") or os.uname().machine or None,
-        "sockets": len({_package(one, machine) for one in online}) if known else None,
-        "cores": len({_siblings(one, machine) for one in online}) if known else _physical(),
-        "logical": len(online),
-        "flags": sorted(filter(FLAGS.fullmatch, flags)),
-        "numa_nodes": len(set(_nodes(machine).values())) or None,
-        "caches": _caches(machine),
-        "governor": read(machine / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "virtual": "hypervisor" in flags if flags else None,
-    }
+    return Cpu(
+        model=about.get("model name") or _decoded() or about.get("cpu") or os.uname().machine or None,
+        sockets=len({_package(one, machine) for one in online}) if known else None,
+        cores=len({_siblings(one, machine) for one in online}) if known else _physical(),
+        logical=len(online),
+        flags=sorted(filter(FLAGS.fullmatch, flags)),
+        numa_nodes=len(set(_nodes(machine).values())) or None,
+        caches=_caches(machine),
+        governor=read(system / "cpu0/cpufreq/scaling_governor"),
+        virtual="hypervisor" in flags if flags else None,
+    )
 
 
 def _caches(machine: Path) -> str | None:
@@ -84,43 +103,34 @@ def _caches(machine: Path) -> str | None:
 
 
 def _cpuinfo(machine: Path) -> dict[str, str]:
-    """The first processor's entry; reading them all takes long where there are hundreds."""
+    """The first processor's entry: its model and flags, which psutil does not report."""
     about: dict[str, str] = {}
-    try:
-        with (machine / "proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if not line.strip() and about:
-                    break
-                name, _, value = line.partition(":")
-                about[name.strip()] = value.strip()
-    except OSError:
-        pass
+    with suppress(OSError), (machine / "proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+        for line in itertools.takewhile(str.strip, lines):  # reading all entries takes long where there are hundreds
+            name, _, value = line.partition(":")
+            about[name.strip()] = value.strip()
     return about
 
 
 def _decoded() -> str | None:
     """Arm's cpuinfo states part numbers only; lscpu knows their names."""
-    match = re.search(r"^Model name:\s*(\S.*)$", ask("lscpu") or "", re.MULTILINE)
+    match = re.search(r"^Model name:\s*(\S.*)$", run_tool("lscpu") or "", re.MULTILINE)
     return match[1].strip() if match and match[1].strip() != "-" else None
 
 
-def _mac() -> dict[str, Any]:
-    said = ask("sysctl", "hw", "machdep.cpu") or ""
-    about = dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
+def _mac() -> Cpu:
+    lines = (run_tool("sysctl", "hw", "machdep.cpu") or "").splitlines()
+    about = dict(line.split(": ", 1) for line in lines if ": " in line)
     features = " ".join(about.get(f"machdep.cpu.{key}", "") for key in ("features", "leaf7_features"))
     flags = {name.replace(".", "_") for name in features.lower().replace("avx1.0", "avx").split()}
     flags |= {key.rpartition("FEAT_")[2].lower() for key in about if "FEAT_" in key and about[key] == "1"}
-    return {
-        "model": about.get("machdep.cpu.brand_string") or os.uname().machine or None,
-        "sockets": number(about.get("hw.packages")),
-        "cores": number(about.get("hw.physicalcpu")) or _physical(),
-        "logical": number(about.get("hw.logicalcpu")) or os.cpu_count(),
-        "flags": sorted(filter(FLAGS.fullmatch, flags)),
-        "numa_nodes": None,
-        "caches": None,
-        "governor": None,
-        "virtual": None,
-    }
+    return Cpu(
+        model=about.get("machdep.cpu.brand_string") or os.uname().machine or None,
+        sockets=number(about.get("hw.packages")),
+        cores=number(about.get("hw.physicalcpu")) or _physical(),
+        logical=number(about.get("hw.logicalcpu")) or os.cpu_count(),
+        flags=sorted(filter(FLAGS.fullmatch, flags)),
+    )
 
 
 def _physical() -> int | None:

@@ -1,98 +1,121 @@
-"""Digests of the code that measures, and of that which analyses: equal for equal code, wherever and however it was copied."""
+"""Digests of code: of what measures, and of what computes a chapter's values from records.
+
+Both hash the parsed source, so that comments, docstrings and layout change nothing, and the names of the files, not their
+places on this machine. `RULE` counts the rules of the measuring digest: only digests of one rule can be compared. Rule 1 (the
+runs that record none) covered the whole package, every notebook, the jobs and pyproject.toml, with their comments.
+"""
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
 import json
-import os
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# What running the code leaves beside it (byte code, Slurm's output files, the environment that `hpc cluster use` wrote)
-# does not change what it measures.
-LEFTOVERS = (".pyc", ".pyo", ".out", ".err", ".log", "~", "environment.sh")
-# The code between a record and a value or figure: analysis, what it rests on, plans and prices, and drawing.
-READING = ("", "analyze/**/", "records/**/", "launch/", "publish/")
+RULE = 2
+# What decides how long a step takes and what it computes: training, its data, and the settings of a run.
+MEASURING = ("train/**/", "datasets/**/")
+SETTINGS = ("capability.py", "combinations.py", "config.py", "device_share.py", "signals.py")
+TRAINING = ("01_baseline", "02_ddp", "02b_ddp_interactive")  # notebooks that train
+# What lies between a record and a value or figure: analysis, what it rests on, plans and prices, drawing.
+ANALYSING = ("", "analyze/**/", "records/**/", "launch/", "publish/")
 
 
 def measuring_digest(extra_files: Iterable[Path] = (), root: Path | None = None) -> str:
-    """SHA-256 of the package, the notebooks' code cells, the jobs and `pyproject.toml`.
+    """SHA-256 of the code that measures (`MEASURING`, `SETTINGS`) and of the code cells of the notebooks `TRAINING`.
 
-    `extra_files` adds the user's own workload: modules, or folders whose modules count. A package installed
-    without its clone is digested alone. Raises OSError when there is nothing to read, or it cannot be read.
+    Args:
+        extra_files: the user's own workload: modules, or folders whose modules count.
+        root: the clone, or the folder that holds an installed package.
+
+    Raises:
+        OSError: there is no code, or it cannot be read.
     """
-    files = _measuring((root or PACKAGE.parent).resolve())
-    for path in extra_files:
-        files = dict(_extra(Path(path).resolve())) | files
-    return _digest(files)
+    home = (root or PACKAGE.parent).resolve()
+    package = home / "hpc_utils"
+    files = [
+        *_modules(package, MEASURING, (".py", ".toml")),
+        *filter(Path.is_file, (package / name for name in SETTINGS)),
+    ]
+    if not files:
+        raise FileNotFoundError(f"no measuring code in {home}")
+    notebooks = [home / f"notebooks/{name}.ipynb" for name in TRAINING]
+    extra = {file: name for path in extra_files for file, name in _extra(Path(path).resolve())}
+    return _digest(extra | _named(home, [*files, *filter(Path.is_file, notebooks)]))
 
 
 def analysis_digest(notebook: str, root: Path | None = None) -> str:
-    """SHA-256 of what computes a chapter's values from records: the rooms `READING`, and its own code cells, if it is there.
+    """SHA-256 of the code that computes a chapter's values: `ANALYSING`, and the chapter's own code cells if it exists.
 
-    `notebook`: its name, such as `03_scaling`. Raises OSError if something cannot be read.
+    `notebook`: its name, such as `03_scaling`. Raises OSError if a file cannot be read.
     """
     home = (root or PACKAGE.parent).resolve()
-    files = [
-        path
-        for room in READING
-        for path in (home / "hpc_utils").glob(f"{room}*")
-        if path.suffix in (".py", ".toml") and _counts(path.name)
-    ]
-    own = home / "notebooks" / f"{notebook}.ipynb"
-    return _digest({path: path.relative_to(home).as_posix() for path in [*files, *filter(Path.is_file, [own])]})
+    files = _modules(home / "hpc_utils", ANALYSING, (".py", ".toml"))
+    return _digest(_named(home, [*files, *filter(Path.is_file, [home / f"notebooks/{notebook}.ipynb"])]))
 
 
-def _digest(files: Mapping[Path, str]) -> str:
-    """Over the files' names, which are not their places on this machine, and contents."""
-    digest = hashlib.sha256()
-    for name, content in sorted((name, _content(path)) for path, name in files.items()):
-        digest.update(f"{name}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()
+def of_rule(record: Mapping[str, Any]) -> str:
+    """What is written behind a provenance record's digest: nothing if it is of the present rule."""
+    return "" if record.get("digest_rule") == RULE else " (former rule)"
 
 
-def _measuring(home: Path) -> dict[Path, str]:
-    files = list(_walk(home / "hpc_utils"))
-    if not files:
-        raise FileNotFoundError(f"no measuring code in {home}")
-    project = home / "pyproject.toml"
-    if project.is_file():  # else an installed copy: what lies beside it belongs to others
-        notebooks = sorted((home / "notebooks").glob("*.ipynb"))
-        files += [project, *_walk(home / "jobs"), *(path for path in notebooks if _counts(path.name))]
+def _modules(package: Path, folders: Iterable[str], suffixes: tuple[str, ...] = (".py",)) -> list[Path]:
+    found = (path for folder in folders for path in package.glob(f"{folder}*") if path.suffix in suffixes)
+    return [path for path in found if path.is_file() and not path.name.startswith(".")]
+
+
+def _named(home: Path, files: Iterable[Path]) -> dict[Path, str]:
     return {path: path.relative_to(home).as_posix() for path in files}
 
 
 def _extra(path: Path) -> Iterator[tuple[Path, str]]:
-    """Named by what does not depend on where it lies."""
-    modules = (file for file in _walk(path) if file.suffix == ".py") if path.is_dir() else [path]
-    for file in modules:
+    """A workload's files, named by what does not depend on where it lies."""
+    for file in _modules(path, ["**/"]) if path.is_dir() else [path]:
         yield file, f"extra/{file.relative_to(path.parent).as_posix()}"
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if _counts(name)]
-        yield from (path for name in names if _counts(name) and (path := Path(place, name)).is_file())
+def _digest(files: Mapping[Path, str]) -> str:
+    digest = hashlib.sha256()
+    for name, code in sorted((name, _code(path)) for path, name in files.items()):
+        digest.update(f"{name}\0{len(code)}\0{code}".encode())
+    return digest.hexdigest()
 
 
-def _counts(name: str) -> bool:
-    return not name.startswith((".", "__pycache__")) and not name.endswith(LEFTOVERS)
+def _code(path: Path) -> str:
+    text = path.read_text(encoding="utf-8", errors="backslashreplace")  # with "\n" for every line ending
+    if path.suffix == ".py":
+        return parsed(text)
+    if path.suffix == ".toml":
+        return json.dumps(tomllib.loads(text), sort_keys=True, default=str)
+    return cells(text) if path.suffix == ".ipynb" else text
 
 
-def _content(path: Path) -> bytes:
-    content = path.read_bytes()
-    if path.suffix == ".ipynb":
-        content = _sources(content)
-    return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-
-
-def _sources(notebook: bytes) -> bytes:
-    """A notebook's code: prose, outputs and metadata measure nothing; a broken notebook stands for itself."""
+def cells(notebook: str) -> str:
+    """A notebook's code: prose, outputs and metadata are left out. A broken notebook is its own text."""
     try:
-        cells = json.loads(notebook)["cells"]
-        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        code = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError):
         return notebook
-    return json.dumps([source.replace("\r\n", "\n").replace("\r", "\n") for source in code]).encode()
+    return json.dumps([parsed("\n".join(source.splitlines())) for source in code])
+
+
+@functools.lru_cache(maxsize=1024)
+def parsed(source: str) -> str:
+    """Python's rendering of the parsed code without docstrings; what is no Python stays as it is, after a cell's magic too."""
+    if source.startswith("%%"):
+        magic, _, rest = source.partition("\n")
+        return f"{magic}\n{parsed(rest)}"
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return source
+    for node in ast.walk(tree):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)

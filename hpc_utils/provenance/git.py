@@ -1,4 +1,4 @@
-"""Which commit the compendium stands at, where git knows."""
+"""The commit of the compendium, where git knows it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 from hpc_utils import paths
 
-from .ask import ask, read
+from .tools import read, run_tool
 
-# Set while a git hook runs, these would answer for the hook's repository instead of ours.
+# Set while a git hook runs, these point git to the hook's repository.
 ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE")
 
-EXPORTED = "COMMIT"  # a bundle's file that names its commit
+EXPORTED = "COMMIT"  # the file of a bundle that names its commit
 
 
 def commit(root: Path | None = None) -> str | None:
     """The full SHA of HEAD, or of what a bundle was made of; None for another copied tree, also one that lies inside
-    somebody else's repository."""
+    another repository."""
     root = root or paths.root()
     if exported := read(root / EXPORTED):
         return exported
@@ -42,5 +42,5 @@ def dirty(root: Path | None = None) -> bool | None:
 
 def _git(root: Path, *arguments: str) -> str | None:
     environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
-    environment["GIT_OPTIONAL_LOCKS"] = "0"  # many ranks may look at one clone at once
-    return ask("git", "-C", str(root), "-c", "core.fsmonitor=false", *arguments, environment=environment)
+    environment["GIT_OPTIONAL_LOCKS"] = "0"  # many ranks may read one clone at once
+    return run_tool("git", "-C", str(root), "-c", "core.fsmonitor=false", *arguments, environment=environment)

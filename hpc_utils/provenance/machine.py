@@ -1,113 +1,139 @@
-"""The hardware of this node, and a short name for what makes measurements comparable."""
+"""The hardware of this node, and the id under which measurements compare."""
 
 from __future__ import annotations
 
-import copy
 import functools
 import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from .ask import attempt, number, read
-from .cpu import MACHINE, cpu
-from .gpu import gpus, links
-
-
-def hardware() -> dict[str, Any]:
-    """CPU, memory, GPUs and network, as first seen by this process (a rank that is pinned later keeps it)."""
-    return copy.deepcopy(_seen())
+from .cpu import MACHINE, Cpu, cpu
+from .gpu import Gpu, gpus, links
+from .tools import attempt, number, read
 
 
-def hardware_id(hardware: Mapping[str, Any] | None = None) -> str:
-    """What a measurement on this machine compares with: `$HPC_CLUSTER`, or 8 hex digits of CPU and GPUs.
+@dataclass(frozen=True)
+class Interface:
+    """A physical network interface, without its address."""
 
-    The digits count the CPUs that this process may use: ask before ranks are pinned, and hand the answer on.
+    name: str
+    speed_mbps: int | None
+    driver: str | None
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of an InfiniBand or RoCE adapter."""
+
+    device: str
+    port: int | None
+    rate: str | None
+    link_layer: str | None
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One node; None: not known. `nvlink`: see `gpu.links`. `faults`: what could not be read."""
+
+    cpu: Cpu = field(default_factory=Cpu)
+    memory_bytes: int | None = None
+    gpus: list[Gpu] = field(default_factory=list)
+    nvlink: str | None = None
+    network: list[Interface] | None = None
+    infiniband: list[Port] | None = None
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class HardwareId:
+    """The parts of a hardware id such as `rehearsal-cpu-0123abcd-1gbit`.
+
+    `name`: cluster and node type. `machine`: fingerprint of the hardware, "" of a cluster other than a rehearsal. `links`: what
+    the links are limited to by hand, "" if they are not.
     """
-    cluster = re.sub(r"[^A-Za-z0-9._-]+", "-", os.environ.get("HPC_CLUSTER", "")).strip("-._")[:64]
-    return cluster or fingerprint(_seen() if hardware is None else hardware)
 
+    name: str = ""
+    machine: str = ""
+    links: str = ""
 
-def machine_in(hardware_id: str) -> str:
-    """The machine's fingerprint in a hardware id, whatever cluster is rehearsed on it; without one, the id itself."""
-    found = re.search(r"(?:^|-)([0-9a-f]{8})(?:-[0-9.]+[kmg]bit)?$", hardware_id)
-    return found[1] if found else hardware_id
+    @classmethod
+    def parse(cls, text: str) -> HardwareId:
+        """The parts of an id that a record holds."""
+        found = re.fullmatch(r"(?:(.*)-)?([0-9a-f]{8})(?:-([0-9.]+[kmg]bit))?", text)
+        return cls(*(part or "" for part in found.groups())) if found else cls(text)
 
+    def __str__(self) -> str:
+        return "-".join(filter(None, (self.name, self.machine, self.links)))
 
-def links_in(hardware_id: str) -> str:
-    """What the links of a hardware id are limited to by hand: 1gbit of rehearsal-cpu-0123abcd-1gbit; "" if they are not."""
-    found = re.search(r"-[0-9a-f]{8}-([0-9.]+[kmg]bit)$", hardware_id)
-    return found[1] if found else ""
-
-
-def link_gbit_in(hardware_id: str) -> float | None:
-    """The same in Gbit/s, 0.3 of 300mbit; None if they are not limited."""
-    rate = links_in(hardware_id)
-    return float(rate[:-4]) * {"k": 1e-6, "m": 1e-3, "g": 1.0}[rate[-4]] if rate else None
-
-
-def fingerprint(hardware: Mapping[str, Any]) -> str:
-    """8 hex digits of the CPU model, its cores (physical and usable), and the GPUs' names and count.
-
-    Of the instruction sets too: a virtual machine's "AMD EPYC" may be any of them.
-    """
-    processor = hardware.get("cpu") or {}
-    names = sorted(str(gpu.get("name")) for gpu in hardware.get("gpus") or ())
-    what = [processor.get("model"), processor.get("cores"), processor.get("usable"), processor.get("flags"), names]
-    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:8]
+    @property
+    def link_gbit(self) -> float | None:
+        """`links` in Gbit/s: 0.3 for 300mbit; None if they are not limited."""
+        scale = {"k": 1e-6, "m": 1e-3, "g": 1.0}
+        return float(self.links[:-4]) * scale[self.links[-4]] if self.links else None
 
 
 @functools.cache
-def _seen() -> dict[str, Any]:
+def hardware() -> Hardware:
+    """CPU, memory, GPUs and network, as first seen by this process (a rank that is pinned later keeps it)."""
+    import psutil
+
     faults: list[str] = []
     found = attempt(lambda: gpus(faults), faults) or []
-    return {
-        "cpu": attempt(cpu, faults) or {},
-        "memory_bytes": attempt(_memory, faults),
-        "gpus": found,
-        "nvlink": attempt(lambda: links(faults), faults) if len(found) > 1 else None,
-        "network": attempt(network, faults),
-        "infiniband": attempt(infiniband, faults),
-        "faults": faults,
-    }
+    return Hardware(
+        cpu=attempt(cpu, faults) or Cpu(),
+        memory_bytes=attempt(lambda: psutil.virtual_memory().total, faults),
+        gpus=found,
+        nvlink=attempt(lambda: links(faults), faults) if len(found) > 1 else None,
+        network=attempt(network, faults),
+        infiniband=attempt(infiniband, faults),
+        faults=faults,
+    )
 
 
-def network(machine: Path = MACHINE) -> list[dict[str, Any]] | None:
-    """The physical interfaces: name, speed, driver; never an address. None where the system does not tell."""
+def hardware_id() -> str:
+    """What a measurement on this machine compares with: `$HPC_CLUSTER`, or the machine's fingerprint.
+
+    The fingerprint counts the CPUs that this process may use: ask before ranks are pinned, and pass the answer on.
+    """
+    cluster = re.sub(r"[^A-Za-z0-9._-]+", "-", os.environ.get("HPC_CLUSTER", "")).strip("-._")[:64]
+    return cluster or fingerprint(hardware())
+
+
+def fingerprint(hardware: Hardware) -> str:
+    """8 hex digits of the CPU's model, cores (physical and usable) and instruction sets, and the GPUs' names and count.
+
+    The instruction sets count because a virtual machine's "AMD EPYC" may be any of them.
+    """
+    cpu = hardware.cpu
+    names = sorted(str(gpu.name) for gpu in hardware.gpus)
+    what = [cpu.model, cpu.cores, cpu.usable, cpu.flags, names]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:8]
+
+
+def network(machine: Path = MACHINE) -> list[Interface] | None:
+    """The physical interfaces; None where the system does not list them."""
     folder = machine / "sys/class/net"
     if not folder.is_dir():
         return None
-    physical = sorted(entry for entry in folder.iterdir() if (entry / "device").exists())
     return [
-        {
-            "name": re.sub(r"^(en|wl|ww)x[0-9a-f]{12}$", r"\1x", entry.name),  # such a name is the MAC address
-            "speed_mbps": number(read(entry / "speed")),
-            "driver": driver.resolve().name if (driver := entry / "device/driver").exists() else None,
-        }
-        for entry in physical
+        Interface(
+            re.sub(r"^(en|wl|ww)x[0-9a-f]{12}$", r"\1x", entry.name),  # such a name is the MAC address
+            number(read(entry / "speed")),
+            driver.resolve().name if (driver := entry / "device/driver").exists() else None,
+        )
+        for entry in sorted(folder.iterdir())
+        if (entry / "device").exists()
     ]
 
 
-def infiniband(machine: Path = MACHINE) -> list[dict[str, Any]] | None:
-    """The ports of InfiniBand and RoCE adapters with their rates; [] if there are none."""
-    ports = sorted((machine / "sys/class/infiniband").glob("*/ports/*"))
-    if not ports and not (machine / "sys/class").is_dir():
+def infiniband(machine: Path = MACHINE) -> list[Port] | None:
+    """The ports of InfiniBand and RoCE adapters; [] if there are none, None where the system does not list them."""
+    if not (machine / "sys/class").is_dir():
         return None
     return [
-        {
-            "device": port.parts[-3],
-            "port": number(port.name),
-            "rate": read(port / "rate"),
-            "link_layer": read(port / "link_layer"),
-        }
-        for port in ports
+        Port(port.parts[-3], number(port.name), read(port / "rate"), read(port / "link_layer"))
+        for port in sorted((machine / "sys/class/infiniband").glob("*/ports/*"))
     ]
-
-
-def _memory() -> int:
-    import psutil
-
-    return psutil.virtual_memory().total

@@ -1,4 +1,4 @@
-"""The software under a measurement: versions, operating system, and the variables that steer it."""
+"""The software and the job of a measurement: versions, operating system, variables that change it, Slurm's job."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .ask import ask, read
 from .machine import hardware
+from .tools import number, read, run_tool
 
 PACKAGES = ("torch", "torchvision", "triton", "numpy", "pandas", "scipy", "pillow", "papermill")
 
@@ -26,6 +27,34 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNOREC
 PRIVATE = re.compile(r"://[^/\s]*@|\b\d{1,3}(\.\d{1,3}){3}\b|([0-9a-f]{0,4}:){3}", re.IGNORECASE)
 
 
+@dataclass(frozen=True)
+class Host:
+    """Host name, operating system, kernel, C library, container and loaded modules; None: none, or not known."""
+
+    hostname: str
+    os: str
+    kernel: str
+    libc: str | None
+    container: str | None
+    modules: str | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as its scheduler describes it; `scheduler` is None outside one."""
+
+    scheduler: str | None = None
+    id: str | None = None
+    array_job_id: str | None = None
+    array_task_id: str | None = None
+    name: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    nodelist: str | None = None
+    nodes: int | None = None
+    restart_count: int = 0
+
+
 def versions() -> dict[str, str | None]:
     """Python, packages and the torch build's libraries, without importing any of them; None if not known."""
     from importlib import metadata
@@ -36,7 +65,7 @@ def versions() -> dict[str, str | None]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = None
-    driver = next((gpu["driver"] for gpu in hardware()["gpus"]), None)
+    driver = next((gpu.driver for gpu in hardware().gpus), None)
     return found | _torch_build() | {"driver": driver, "slurm": _slurm()}
 
 
@@ -50,8 +79,8 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     }
 
 
-def host() -> dict[str, str | None]:
-    """Host name, operating system, kernel, C library, container and loaded modules."""
+def host() -> Host:
+    """The system that this process runs on."""
     release = None
     if sys.platform == "darwin":
         import platform
@@ -60,14 +89,33 @@ def host() -> dict[str, str | None]:
     elif match := re.search(r'^PRETTY_NAME="?([^"\n]*)', read(Path("/etc/os-release")) or "", re.MULTILINE):
         release = match[1]
     system = os.uname()
-    return {
-        "hostname": system.nodename,
-        "os": release or system.sysname,
-        "kernel": system.release,
-        "libc": _libc(),
-        "container": _container(),
-        "modules": " ".join(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))) or None,
-    }
+    return Host(
+        hostname=system.nodename,
+        os=release or system.sysname,
+        kernel=system.release,
+        libc=_libc(),
+        container=_container(),
+        modules=" ".join(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))) or None,
+    )
+
+
+def job(environment: Mapping[str, str] | None = None) -> Job:
+    """The Slurm job that this process runs in; `Job()` outside one."""
+    known = (os.environ if environment is None else environment).get
+    if not known("SLURM_JOB_ID"):
+        return Job()
+    return Job(
+        scheduler="slurm",
+        id=known("SLURM_JOB_ID"),
+        array_job_id=known("SLURM_ARRAY_JOB_ID"),
+        array_task_id=known("SLURM_ARRAY_TASK_ID"),
+        name=known("SLURM_JOB_NAME"),
+        partition=known("SLURM_JOB_PARTITION"),
+        account=known("SLURM_JOB_ACCOUNT"),
+        nodelist=known("SLURM_JOB_NODELIST"),
+        nodes=number(known("SLURM_JOB_NUM_NODES")),
+        restart_count=number(known("SLURM_RESTART_COUNT")) or 0,  # Slurm sets it from the first restart on
+    )
 
 
 def _libc() -> str | None:
@@ -87,7 +135,7 @@ def _container() -> str | None:
 
 def _slurm() -> str | None:
     """In a job, the version that its node has."""
-    told = ask("srun", "--version") if os.environ.get("SLURM_JOB_ID") else None
+    told = run_tool("srun", "--version") if os.environ.get("SLURM_JOB_ID") else None
     return (told or "").strip().removeprefix("slurm-wlm").removeprefix("slurm").strip() or None
 
 

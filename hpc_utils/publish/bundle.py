@@ -92,7 +92,7 @@ def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Calla
             packed.add(wheels, "wheels")
             for name in names:
                 datasets.verify(name)
-                if (folder := paths.data() / name).is_dir():  # digits come with scikit-learn
+                if (folder := paths.data() / name).is_dir():  # digits come with the code
                     packed.add(folder, f"data/{name}")
     pieces = _cut(archive, piece)
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in pieces]

@@ -19,7 +19,7 @@ def apart(table: pd.DataFrame) -> list[str]:
 
 
 def more(row, names: list[str]) -> str:
-    """`, digest 1f2e3d4c, 1 Gbit/s`: the values of those columns for a label."""
+    """`, torch 2.13.0, 1 Gbit/s`: the values of those columns for a label."""
     return "".join(f", {said}" for name in names if (said := _said(name, getattr(row, name))))
 
 

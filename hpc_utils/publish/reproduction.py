@@ -10,7 +10,7 @@ from . import style
 
 if TYPE_CHECKING:
     from hpc_utils.analyze.reproduction import Judgement
-    from hpc_utils.provenance.difference import Difference
+    from hpc_utils.provenance.facts import Difference
 
 SCHEMA = 1
 MIB = 2**20

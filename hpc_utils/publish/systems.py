@@ -150,7 +150,7 @@ def _answers(folder: Path, own: records.Records, origins: Sequence[Record], tota
         "jobs": _jobs(jobs),
         "measured": days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else UNKNOWN,
         "commit": _each((f"`{c[: provenance.SHORT]}`{' (modified)' if d else ''}" if c else None) for c, d in zip(runs.commit, runs.dirty, strict=True)),
-        "digest of the measuring code": _each(f"`{one}`" for one in runs.digest),
+        "digest of the measuring code": _each(f"`{one}`{provenance.of_rule(origin)}" for one, origin in zip(runs.digest, origins, strict=True)),
         "studies": _each(f"`{path.stem.removesuffix(_suffix(runs))}`" for path in sorted((folder / "studies").glob("*.json"))),
         "runs": f"{len(runs)}" + (f", {len(own.refused)} refused" if own.refused else ""),
         "compute": f"{style.number(total.core_hours)} core-hours, {style.number(total.gpu_hours)} GPU-hours",

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from hpc_utils.profilers import nvml
+from hpc_utils.provenance import nvml
 
 MACHINE = Path("/")
 LOOK = 60.0  # s: the smallest RAPL counters wrap around after some three minutes of full power
@@ -61,11 +61,11 @@ class Nvml:
 
     source = "nvml"
 
-    def __init__(self, gpu: nvml.Gpu) -> None:
+    def __init__(self, gpu: nvml.Device) -> None:
         self.name, self._gpu = gpu.name, gpu
 
     def joules(self) -> float | None:
-        millijoules = self._gpu.ask("nvmlDeviceGetTotalEnergyConsumption")
+        millijoules = self._gpu.query("nvmlDeviceGetTotalEnergyConsumption")
         return None if millijoules is None else millijoules / 1e3
 
 
@@ -135,7 +135,7 @@ def total(readings: Iterable[tuple[str, float | None]]) -> float | None:
 def _of_gpu(device: torch.device) -> Counter | None:
     if torch.version.hip:
         return None
-    return Nvml(nvml.Gpu(str(torch.cuda.get_device_properties(device).uuid), nvml.library()))
+    return Nvml(nvml.Device(str(torch.cuda.get_device_properties(device).uuid), nvml.library()))
 
 
 def _text(path: Path) -> str:

@@ -73,7 +73,7 @@ class Ranks:
         """The device's model, as its maker calls it."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        return provenance.hardware()["cpu"]["model"] or "CPU"
+        return provenance.hardware().cpu.model or "CPU"
 
     def synchronize(self) -> None:
         """Wait until this rank's device has done all that it was given."""

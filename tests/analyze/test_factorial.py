@@ -161,12 +161,15 @@ def test_a_failed_run_does_not_cost_the_only_other_repeats() -> None:
     assert rest.levels == LEVELS and rest.left_out == ["repeat 2 is left out: 17 of its 18 points were measured"]
 
 
-def test_runs_of_other_code_are_no_part_of_the_design() -> None:
+def test_runs_of_another_torch_are_no_part_of_the_design_and_other_code_is_listed() -> None:
     study, runs = ladders.factorial(LEVELS, exact)
     other = runs.repeat == 3
-    found = factorial.design(runs.assign(digest=other.map({True: "new", False: "old"})), study)
+    found = factorial.design(runs.assign(torch=other.map({True: "2.14", False: "2.13"})), study)
     assert set(found.values.repeat) == {1, 2}
-    assert found.left_out == ["18 of 54 runs are left out, not measured by the same: digest new, not old"]
+    assert found.left_out == ["18 of 54 runs are left out, not measured by the same: torch 2.14, not 2.13"]
+    found = factorial.design(runs.assign(digest=other.map({True: "new", False: "old"})), study)
+    assert set(found.values.repeat) == {1, 2, 3}
+    assert found.left_out == ["the runs were measured by 2 states of the code: new, old"]
 
 
 def test_a_level_is_the_same_number_however_it_was_written() -> None:

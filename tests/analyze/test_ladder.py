@@ -86,15 +86,17 @@ def test_a_rung_that_was_not_measured_does_not_break_the_next() -> None:
     assert (table.memory["bf16"], table.warmup["bf16"]) == pytest.approx((1.21, 2.0))
 
 
-def test_runs_of_other_code_or_on_another_machine_are_no_pair() -> None:
+def test_runs_of_another_torch_or_machine_are_no_pair_and_other_code_is_listed() -> None:
     study, runs, _ = ladders.ladder(STEPS)
     runs = runs.assign(digest="old", torch="2.13.0")
     later = runs.run_id.str.startswith("upto-bf16")
-    runs.loc[later, ["digest", "throughput"]] = "new", 1e6
+    listed = ladder.left_out(runs.assign(digest=later.map({True: "new", False: "old"})), study)
+    assert listed == ["the runs were measured by 2 states of the code: new, old"]
+    runs.loc[later, ["torch", "throughput"]] = "2.14.0", 1e6
     table = ladder.gains(runs, study).set_index("step")
     assert np.isnan(table.together["bf16"]) and table.together["layout"] == pytest.approx(1.65)
     assert ladder.left_out(runs, study) == [
-        "3 of 18 runs are left out, not measured by the same: digest new, not old"
+        "3 of 18 runs are left out, not measured by the same: torch 2.14.0, not 2.13.0"
     ]
     assert ladder.left_out(runs[~later], study) == []
     assert (

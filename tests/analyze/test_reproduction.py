@@ -132,7 +132,7 @@ def test_memory_is_judged_where_torch_is_the_same() -> None:
 
 
 def test_repeats_are_of_one_configuration_and_one_state() -> None:
-    runs = pd.concat([THEN.runs, side([9.0], digest="e", run_id="new").runs, side([9.0], link_gbit=1.0, run_id="x").runs,
+    runs = pd.concat([THEN.runs, side([9.0], torch="3", run_id="new").runs, side([9.0], link_gbit=1.0, run_id="x").runs,
                       side([9.0], precision="bf16", run_id="y").runs], ignore_index=True)  # fmt: skip
     chosen = runs.iloc[0]
     assert reproduction.alike(runs, chosen, one_state=True).run_id.tolist() == ["r0", "r1", "r2"]

@@ -7,7 +7,6 @@ import gzip
 import http.server
 import io
 import pickle
-import re
 import struct
 import tarfile
 import threading
@@ -18,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from hpc_utils.datasets import DATASETS
-from hpc_utils.datasets.catalog import Split
+from hpc_utils.datasets.catalog import Source, Split
 from hpc_utils.datasets.store import digest
 
 CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
@@ -32,7 +31,9 @@ def pixels(seed: int, count: int, shape: tuple[int, ...]) -> tuple[np.ndarray, n
 def know(monkeypatch, name: str, train, test, sources=()) -> None:
     """Make the catalogue expect these arrays instead of the real ones."""
     splits = [Split(len(images), digest(images), digest(labels)) for images, labels in (train, test)]
-    entry = dataclasses.replace(DATASETS[name], train=splits[0], test=splits[1], sources=sources)
+    entry = dataclasses.replace(
+        DATASETS[name], train=splits[0], test=splits[1], sources=tuple(Source(archives) for archives in sources)
+    )
     monkeypatch.setitem(DATASETS, name, entry)
 
 
@@ -148,30 +149,24 @@ def tiny_imagenet(folder: Path, per_class: int = 4, val: int = 6) -> Path:
 
 
 @contextmanager
-def web_server(files: dict[str, bytes], cut_at: int | None = None, ranges: bool = True, missing: tuple = ()):
-    """Serve `files` on 127.0.0.1; yields (base URL, log of (path, Range)).
+def web_server(files: dict[str, bytes], cut_at: int | None = None):
+    """Serve `files` on 127.0.0.1; yields (base URL, log of paths).
 
-    The first reply stops after `cut_at` bytes although it promised more; without `ranges` Range is ignored.
+    The first reply stops after `cut_at` bytes although it promised more.
     """
-    log: list[tuple[str, str | None]] = []
+    log: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            name, asked = self.path.lstrip("/"), self.headers.get("Range")
-            log.append((name, asked))
-            if name not in files or name in missing:
+            name = self.path.lstrip("/")
+            log.append(name)
+            if name not in files:
                 return self.send_error(404)
-            content, start = files[name], 0
-            if asked and ranges:
-                start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1])
-                self.send_response(206)
-                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-            else:
-                self.send_response(200)
-            self.send_header("Content-Length", str(len(content) - start))
+            content = files[name]
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            end = cut_at if cut_at is not None and len(log) == 1 else len(content)
-            self.wfile.write(content[start:end])
+            self.wfile.write(content[: cut_at if len(log) == 1 else None])
 
         def log_message(self, *_):
             pass

@@ -44,7 +44,7 @@ def markdown_table() -> str:
         (f"`{d.name}`", f"[{a.file}]({a.urls[0]})", f"{a.size:,}", f"`{a.md5}`")
         for d in DATASETS.values()
         for source in d.sources
-        for a in source
+        for a in source.archives
     ]
     checksums = [
         (f"`{d.name}`", f"{split} {part}", f"`{digest}`")
@@ -81,7 +81,7 @@ def test_importing_the_room_and_loading_digits_imports_nothing_heavy():
     code = """
 import sys
 import hpc_utils.datasets
-heavy = {'torch', 'sklearn', 'PIL', 'tqdm', 'urllib.request', 'pandas', 'scipy'}
+heavy = {'torch', 'pooch', 'requests', 'PIL', 'tqdm', 'urllib.request', 'pandas', 'scipy'}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 hpc_utils.datasets.load('digits', 'train')
 assert not heavy & set(sys.modules), heavy & set(sys.modules)

@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch, data):
         with pytest.raises(DataError, match="No space left on device"):
             fetch("mnist", mirror=mirror, progress=False)
     assert not (data / "mnist").exists()
-    assert [path.name for path in (data / ".fetch").iterdir()] == ["mnist.lock"]
+    assert not [path for path in (data / ".fetch").iterdir() if path.suffix != ".lock"]
     fetch("mnist", mirror=mirror, progress=False)
     verify("mnist")
 
@@ -203,7 +203,12 @@ def test_two_processes_fetch_at_once(tmp_path):
 
 def test_without_locks_two_fetches_still_leave_one_whole_set(tmp_path):
     mirror = layouts.tiny_imagenet(tmp_path / "tiny-imagenet-200", per_class=40)
-    both = [_fetcher(mirror, "import sys; sys.modules['fcntl'] = None") for _ in range(2)]
+    both = [
+        _fetcher(
+            mirror, "import filelock\ndef none(*_, **__): raise NotImplementedError\nfilelock.FileLock.acquire = none"
+        )
+        for _ in range(2)
+    ]
     said = [process.communicate(timeout=60)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     verify("tiny-imagenet")
@@ -226,7 +231,7 @@ def test_a_killed_fetch_leaves_no_half_set_and_the_next_one_cleans_up(tmp_path, 
     fetch("tiny-imagenet", mirror=mirror, progress=False)
     assert time.monotonic() - start < 60  # the dead process holds no lock
     verify("tiny-imagenet")
-    assert [path.name for path in (data / ".fetch").iterdir()] == ["tiny-imagenet.lock"]
+    assert not [path for path in (data / ".fetch").iterdir() if path.suffix != ".lock"]
 
 
 def test_a_tiny_imagenet_subset_is_called_one(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -137,7 +138,7 @@ def test_a_gpus_run_needs_a_gpu_and_a_data_set_its_fetch(
     shutil.copytree(committed(CORES, "none1-fp32"), run)
     made = read_json(run / "run.json")
     (run / "run.json").write_text(json.dumps(made | {"device": "cuda"}))
-    machine = provenance.hardware() | {"gpus": []}
+    machine = dataclasses.replace(provenance.hardware(), gpus=[])
     monkeypatch.setattr(provenance, "hardware", lambda: machine)
     with pytest.raises(CannotRerun, match=r"needs 1 GPU, and here is none; .*hpc submit STUDY --cluster NAME"):
         rerun.again(run, 1)

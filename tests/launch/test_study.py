@@ -14,6 +14,7 @@ from hpc_utils.analyze.targets import Targets
 from hpc_utils.cli import main
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.place import Place
+from hpc_utils.provenance.gpu import Gpu
 from hpc_utils.records import read_study
 
 GOOD = """
@@ -85,12 +86,12 @@ def test_a_place_with_nodes_lays_ranks_out_and_says_what_it_cannot_run(write) ->
 
 def test_bf16_is_not_measured_where_this_processor_emulates_it(write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "emulates_bf16", lambda: True)
-    monkeypatch.setattr(provenance, "hardware", lambda: {"gpus": []})
+    monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware())
     plan = studies.plan(write(GOOD))
     assert {p.request.config.precision for p in plan.points} == {"fp32"}
     assert {(p.ranks, "no instructions for it" in p.why) for p in plan.not_applicable} == {(1, True), (2, True)}
     assert [line.startswith("2 not applicable: strong: bf16 on ") for line in plan.impossible] == [True]
-    monkeypatch.setattr(provenance, "hardware", lambda: {"gpus": [{}]})  # which then computes
+    monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware(gpus=[Gpu()]))  # which then computes
     assert not studies.plan(write(GOOD)).not_applicable
     assert studies.plan(write(GOOD.replace("steps_per_epoch", 'device = "cpu"\nsteps_per_epoch'))).not_applicable
     assert not studies.plan(write(GOOD), Place("a-cluster-s")).not_applicable, "its own processors"
@@ -104,7 +105,7 @@ def test_bf16_is_not_measured_where_this_processor_emulates_it(write, monkeypatc
 def test_what_a_processor_cannot_do_is_not_applicable(
     write, monkeypatch, tmp_path, knob: str, value: str, why: str
 ) -> None:
-    monkeypatch.setattr(provenance, "hardware", lambda: {"gpus": []})
+    monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware())
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     text = GOOD.replace("steps_per_epoch", f'{knob} = "{value}"\nsteps_per_epoch').replace("matrix", "# matrix")
@@ -112,7 +113,7 @@ def test_what_a_processor_cannot_do_is_not_applicable(
     assert not plan.points and all(why in point.why for point in plan.not_applicable)
     assert studies.plan(write(text), Place("a-cluster-s")).points, "its own devices and compilers"
     if value == "tf32":
-        monkeypatch.setattr(provenance, "hardware", lambda: {"gpus": [{}]})
+        monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware(gpus=[Gpu()]))
         assert studies.plan(write(text)).points
 
 

@@ -29,6 +29,7 @@ def tree(tmp_path: Path) -> Path:
     root = tmp_path / "compendium"
     files = {
         "hpc_utils/__init__.py": "",
+        "hpc_utils/config.py": "default = 1\n",
         "hpc_utils/train/loop.py": "def train():\n    return 1\n",
         "hpc_utils/publish/page.j2": "{{ title }}\n",
         "notebooks/01_baseline.ipynb": json.dumps(NOTEBOOK),
@@ -88,6 +89,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing seen yet, and no cluster's name or patience from outside."""
     for name in ("HPC_CLUSTER", "HPC_PROBE_TIMEOUT", "HPC_RESULTS"):
         monkeypatch.delenv(name, raising=False)
-    machine._seen.cache_clear()
+    machine.hardware.cache_clear()
     yield
-    machine._seen.cache_clear()
+    machine.hardware.cache_clear()

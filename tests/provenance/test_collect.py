@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.provenance import ProvenanceError, collect, hardware_id, measuring_digest, require
+from hpc_utils.provenance import ProvenanceError, collect, digest, hardware_id, measuring_digest, require
 
 
 def test_a_clone(clone: Path, git: Callable[..., str]) -> None:
@@ -19,7 +19,8 @@ def test_a_clone(clone: Path, git: Callable[..., str]) -> None:
     assert record["commit"] == git(clone, "rev-parse", "HEAD")
     assert record["dirty"] is False
     assert record["digest"] == measuring_digest(root=clone)
-    assert record["hardware_id"] == hardware_id(record["hardware"])
+    assert record["digest_rule"] == digest.RULE
+    assert record["hardware_id"] == hardware_id()
     when = datetime.fromisoformat(record["collected_at"])
     assert when.utcoffset() == timedelta(0) and abs(datetime.now(UTC) - when) < timedelta(minutes=1)
     assert record["faults"] == []

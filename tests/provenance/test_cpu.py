@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.provenance.cpu import core_groups, cpu, emulates_bf16, usable
-from hpc_utils.provenance.machine import fingerprint
+from hpc_utils.provenance.machine import Hardware, fingerprint
 
 XEON = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -61,7 +61,7 @@ def test_cores_of_one_socket_are_neighbours(tmp_path: Path) -> None:
 def test_caches_governor_and_virtual_machines_are_recorded_where_the_system_tells(tmp_path: Path) -> None:
     machine = dual_socket(tmp_path)
     bare = cpu(machine)
-    assert (bare["caches"], bare["governor"], bare["virtual"]) == (None, None, False)
+    assert (bare.caches, bare.governor, bare.virtual) == (None, None, False)
     files = {"cpufreq/scaling_governor": "powersave\n"}
     for index, (level, kind, size) in enumerate(
         [(1, "Data", "48K"), (1, "Instruction", "32K"), (3, "Unified", "60M")]
@@ -75,8 +75,8 @@ def test_caches_governor_and_virtual_machines_are_recorded_where_the_system_tell
     about = machine / "proc/cpuinfo"
     about.write_text(about.read_text().replace("fpu ", "fpu hypervisor "))
     found = cpu(machine)
-    assert (found["caches"], found["governor"], found["virtual"]) == ("L1d 48K, L3 60M", "powersave", True)
-    assert fingerprint({"cpu": found}) == fingerprint({"cpu": bare}), "none of it names other hardware"
+    assert (found.caches, found.governor, found.virtual) == ("L1d 48K, L3 60M", "powersave", True)
+    assert fingerprint(Hardware(found)) == fingerprint(Hardware(bare)), "none of it names other hardware"
 
 
 def test_only_usable_threads_are_given_out(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         os.sched_setaffinity(0, {max(before)})
         try:
             assert core_groups() == [[max(before)]]
-            assert cpu()["usable"] == 1
+            assert cpu().usable == 1
         finally:
             os.sched_setaffinity(0, before)
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
@@ -108,11 +108,11 @@ def test_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @linux
 def test_a_dual_socket_node(tmp_path: Path) -> None:
     found = cpu(dual_socket(tmp_path))
-    assert found["model"] == "Intel(R) Xeon(R) Platinum 8462Y+"
+    assert found.model == "Intel(R) Xeon(R) Platinum 8462Y+"
     counts = ("sockets", "cores", "logical", "threads_per_core", "numa_nodes")
-    assert [found[key] for key in counts] == [2, 4, 8, 2, 2]
-    assert {"avx2", "avx512f", "avx512_bf16", "amx_bf16"} <= set(found["flags"])
-    assert "sse2" not in found["flags"]
+    assert [getattr(found, key) for key in counts] == [2, 4, 8, 2, 2]
+    assert {"avx2", "avx512f", "avx512_bf16", "amx_bf16"} <= set(found.flags)
+    assert "sse2" not in found.flags
 
 
 @linux
@@ -122,9 +122,9 @@ def test_an_arm_node_is_named_by_lscpu(tmp_path: Path, tool: Callable[[str, str]
     (tmp_path / "bin/lscpu").unlink(missing_ok=True)
     tool("lscpu", "printf 'Architecture: aarch64\\nModel name:   Neoverse-V2\\n'")
     found = cpu(tmp_path)
-    assert found["model"] == "Neoverse-V2"
-    assert found["flags"] == ["asimd", "bf16", "i8mm", "sve"]
-    assert found["sockets"] is None
+    assert found.model == "Neoverse-V2"
+    assert found.flags == ["asimd", "bf16", "i8mm", "sve"]
+    assert found.sockets is None
 
 
 @linux
@@ -141,14 +141,14 @@ def test_who_emulates_bf16(tmp_path: Path) -> None:
 def test_an_empty_machine_is_still_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     found = cpu(tmp_path)
-    assert found["model"] and found["usable"] >= 1 and found["flags"] == []
+    assert found.model and found.usable >= 1 and found.flags == []
 
 
 def test_a_mac(tool: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     tool("sysctl", f"cat <<'END'\n{MAC}END")
     found = cpu()
-    assert (found["model"], found["sockets"], found["cores"], found["logical"]) == ("Apple M2", 1, 8, 8)
-    assert found["flags"] == ["bf16", "i8mm"]
+    assert (found.model, found.sockets, found.cores, found.logical) == ("Apple M2", 1, 8, 8)
+    assert found.flags == ["bf16", "i8mm"]
     tool("sysctl", "exit 1")
-    assert cpu()["model"]
+    assert cpu().model

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import copy
 import json
 import os
@@ -11,91 +12,128 @@ from pathlib import Path
 import pytest
 
 import hpc_utils
-from hpc_utils.provenance import analysis_digest, measuring_digest
+from hpc_utils.provenance import analysis_digest, digest, measuring_digest
 
 from .conftest import NOTEBOOK
 
+PACKAGE = Path(hpc_utils.__file__).parent
+
 
 def test_it_is_a_sha256_and_repeats(tree: Path) -> None:
-    digest = measuring_digest(root=tree)
-    assert len(digest) == 64 and int(digest, 16)
-    assert measuring_digest(root=tree) == digest
+    first = measuring_digest(root=tree)
+    assert len(first) == 64 and int(first, 16)
+    assert measuring_digest(root=tree) == first
     assert measuring_digest() == measuring_digest()
 
 
 def test_moving_or_copying_the_tree_changes_nothing(tree: Path, tmp_path: Path) -> None:
-    digest = measuring_digest(root=tree)
+    before = measuring_digest(root=tree)
     shutil.copytree(tree, tmp_path / "another place/copy")
-    assert measuring_digest(root=tmp_path / "another place/copy") == digest
+    assert measuring_digest(root=tmp_path / "another place/copy") == before
     (tmp_path / "link").symlink_to(tree)
-    assert measuring_digest(root=tmp_path / "link") == digest
+    assert measuring_digest(root=tmp_path / "link") == before
 
 
-def test_running_the_notebooks_changes_nothing(tree: Path) -> None:
-    digest = measuring_digest(root=tree)
+def test_running_the_notebooks_and_their_prose_change_nothing(tree: Path) -> None:
+    before = measuring_digest(root=tree)
     executed = copy.deepcopy(NOTEBOOK)
+    executed["cells"][0]["source"] = "Other words."
     executed["cells"][1] |= {
         "execution_count": 7,
         "outputs": [{"output_type": "stream", "name": "stdout", "text": ["loss 0.1\n"]}],
         "metadata": {"collapsed": True},
-        "source": "".join(executed["cells"][1]["source"]),
+        "source": "".join(executed["cells"][1]["source"]) + "# a comment",
     }
     executed["metadata"] = {"language_info": {"version": "3.13"}}
     (tree / "notebooks/01_baseline.ipynb").write_text(json.dumps(executed, indent=1))
-    assert measuring_digest(root=tree) == digest
-
-
-def test_what_work_leaves_behind_changes_nothing(tree: Path) -> None:
-    digest = measuring_digest(root=tree)
-    for name in (
-        "hpc_utils/__pycache__/loop.cpython-311.pyc",
-        "hpc_utils/.DS_Store",
-        "hpc_utils/train/.loop.py.swp",
-        "hpc_utils/train/loop.py~",
-        "notebooks/.ipynb_checkpoints/01_baseline-checkpoint.ipynb",
-        "jobs/slurm-4711.out",
-        "results/runs/a/record.json",
-        "README.md",
-        "tests/test_x.py",
-    ):
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text("{}")
-    (tree / "hpc_utils/dangling.py").symlink_to("nowhere")
-    assert measuring_digest(root=tree) == digest
-
-
-def test_line_endings_change_nothing(tree: Path) -> None:
-    digest = measuring_digest(root=tree)
-    for path in tree.rglob("*"):
-        if path.is_file() and path.suffix != ".ipynb":
-            path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert measuring_digest(root=tree) == digest
+    assert measuring_digest(root=tree) == before
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "hpc_utils/train/loop.py",
-        "hpc_utils/publish/page.j2",
+        "hpc_utils/train/__pycache__/loop.cpython-311.pyc",
+        "hpc_utils/train/.loop.py",
+        "hpc_utils/train/loop.py~",
+        "hpc_utils/publish/plots.py",
+        "hpc_utils/launch/study.py",
+        "hpc_utils/strict.py",
+        "notebooks/.ipynb_checkpoints/01_baseline-checkpoint.ipynb",
+        "notebooks/03_scaling.ipynb",
         "jobs/studies/strong.toml",
+        "jobs/slurm-4711.out",
         "pyproject.toml",
-        "hpc_utils/new.py",
-        "jobs/new.sbatch",
-        "notebooks/new.ipynb",
+        "results/runs/a/record.json",
+        "README.md",
+        "tests/test_x.py",
     ],
 )
-def test_what_measures_changes_it(tree: Path, name: str) -> None:
-    digest = measuring_digest(root=tree)
-    with (tree / name).open("a") as file:
-        file.write("# changed\n")
-    assert measuring_digest(root=tree) != digest
+def test_what_does_not_measure_changes_nothing(tree: Path, name: str) -> None:
+    before = measuring_digest(root=tree)
+    (tree / name).parent.mkdir(parents=True, exist_ok=True)
+    (tree / name).write_text("{}")
+    (tree / "hpc_utils/train/dangling.py").symlink_to("nowhere")
+    assert measuring_digest(root=tree) == before
 
 
-def test_a_changed_cell_changes_it(tree: Path) -> None:
-    digest = measuring_digest(root=tree)
-    changed = json.dumps(NOTEBOOK).replace("train()", "train(2)")
-    (tree / "notebooks/01_baseline.ipynb").write_text(changed)
-    assert measuring_digest(root=tree) != digest
+def test_comments_docstrings_and_layout_change_nothing(tree: Path) -> None:
+    before = measuring_digest(root=tree)
+    loop = tree / "hpc_utils/train/loop.py"
+    loop.write_text('"""About it."""\n# a note\n\n\ndef train( ):\n    """What it does."""\n    return 1  # so\n')
+    assert measuring_digest(root=tree) == before
+    for path in tree.rglob("*.py"):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert measuring_digest(root=tree) == before
+    loop.write_text("def train():\n    'What it does.'\n")
+    empty = measuring_digest(root=tree)
+    loop.write_text("def train():\n    pass\n")
+    assert measuring_digest(root=tree) == empty != before
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hpc_utils/train/loop.py", "def train():\n    return 2\n"),
+        ("hpc_utils/train/loop.py", "def train(:\n"),
+        ("hpc_utils/train/parallel/ddp.py", "x = 1\n"),
+        ("hpc_utils/datasets/decode.py", "x = 1\n"),
+        ("hpc_utils/config.py", "default = 2\n"),
+        ("notebooks/01_baseline.ipynb", json.dumps(NOTEBOOK).replace("train()", "train(2)")),
+        ("notebooks/02_ddp.ipynb", json.dumps(NOTEBOOK)),
+        ("notebooks/01_baseline.ipynb", "broken"),
+    ],
+)
+def test_what_measures_changes_it(tree: Path, name: str, text: str) -> None:
+    before = measuring_digest(root=tree)
+    (tree / name).parent.mkdir(exist_ok=True)
+    (tree / name).write_text(text)
+    assert measuring_digest(root=tree) != before
+
+
+def test_of_a_cell_with_a_magic_the_code_counts() -> None:
+    codes = {digest.parsed(f"%%px\n{rest}") for rest in ("a = 1", "a = 1  # why", "a=1\n")}
+    assert len(codes) == 1
+    assert digest.parsed("%%px\na = 2") not in codes and digest.parsed("%%time\na = 1") not in codes
+    assert digest.parsed("!ls  # all") == "!ls  # all"
+
+
+def test_every_setting_that_training_imports_is_covered() -> None:
+    """Of the modules beside the rooms; those left out hold no setting and no step of a measurement."""
+    left_out = {"paths", "strict"}
+    covered = {Path(name).stem for name in digest.SETTINGS}
+    assert all((PACKAGE / name).is_file() for name in digest.SETTINGS)
+    modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    for path in [*digest._modules(PACKAGE, digest.MEASURING), *(PACKAGE / name for name in digest.SETTINGS)]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module in ("hpc_utils", None):
+                beside = node.module or path.parent == PACKAGE
+                named = {alias.name for alias in node.names} if beside else set()
+            elif isinstance(node, ast.ImportFrom):
+                inside = node.level == 1 and path.parent == PACKAGE
+                named = {node.module if inside else node.module.removeprefix("hpc_utils.")}
+            else:
+                continue
+            assert named & modules <= covered | left_out, path.name
 
 
 def test_what_computes_a_chapter_s_values_is_its_own_cells_and_the_analysis(tree: Path) -> None:
@@ -103,12 +141,13 @@ def test_what_computes_a_chapter_s_values_is_its_own_cells_and_the_analysis(tree
         (tree / "hpc_utils" / room).mkdir()
         (tree / "hpc_utils" / room / "stats.py").write_text("def median(): ...\n")
     own, other = (analysis_digest(notebook, tree) for notebook in ("01_baseline", "02_ddp"))
-    assert own != other, "a chapter that is not there has no cells"
+    assert own != other, "a chapter that does not exist has no cells"
     left = ("hpc_utils/analyze/stats.py.orig", "hpc_utils/analyze/#stats.py#", "hpc_utils/publish/page/parts.py")
     for name in ("hpc_utils/train/loop.py", "hpc_utils/publish/page.j2", "README.md", *left):
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).write_text("changed")
     (tree / "notebooks/01_baseline.ipynb").write_text(json.dumps(NOTEBOOK).replace("One device.", "A device."))
+    (tree / "hpc_utils/analyze/stats.py").write_text('"""Statistics."""\ndef median(): ...  # of some\n')
     assert analysis_digest("01_baseline", tree) == own
     (tree / "notebooks/01_baseline.ipynb").write_text(json.dumps(NOTEBOOK).replace("train()", "train(2)"))
     assert analysis_digest("01_baseline", tree) != own and analysis_digest("02_ddp", tree) == other
@@ -116,20 +155,21 @@ def test_what_computes_a_chapter_s_values_is_its_own_cells_and_the_analysis(tree
         "collective.py",
         "analyze/stats.py",
         "analyze/nsys/read.py",
+        "analyze/peaks.toml",
         "records/stats.py",
         "launch/prices.py",
         "publish/tables.py",
     ):
         before = analysis_digest("02_ddp", tree)
         (tree / "hpc_utils" / name).parent.mkdir(exist_ok=True)
-        (tree / "hpc_utils" / name).write_text("def mean(): ...\n")
+        (tree / "hpc_utils" / name).write_text("mean = 1\n")
         assert analysis_digest("02_ddp", tree) != before, name
 
 
 def test_renaming_and_moving_code_between_files_changes_it(tree: Path) -> None:
-    digest = measuring_digest(root=tree)
+    before = measuring_digest(root=tree)
     (tree / "hpc_utils/train/loop.py").rename(tree / "hpc_utils/train/loops.py")
-    assert measuring_digest(root=tree) != digest
+    assert measuring_digest(root=tree) != before
 
 
 def test_the_users_own_workload_counts_wherever_it_lies(tree: Path, tmp_path: Path) -> None:
@@ -159,13 +199,12 @@ def test_a_missing_workload_or_package_is_an_error(tree: Path, tmp_path: Path) -
 
 
 def test_a_package_without_its_clone_is_digested_alone(tmp_path: Path) -> None:
-    source = Path(hpc_utils.__file__).parent
     package = tmp_path / "site/hpc_utils"
-    shutil.copytree(source / "provenance", package / "provenance", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("__init__.py", "paths.py"):
-        shutil.copy(source / name, package / name)
+    shutil.copytree(PACKAGE / "provenance", package / "provenance", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("__init__.py", "paths.py", "config.py"):
+        shutil.copy(PACKAGE / name, package / name)
 
-    def digest() -> str:
+    def installed() -> str:
         script = "from hpc_utils.provenance import measuring_digest as d, commit as c; print(d(), c())"
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-c", script]
@@ -174,10 +213,10 @@ def test_a_package_without_its_clone_is_digested_alone(tmp_path: Path) -> None:
         )
         return done.stdout.strip()
 
-    first = digest()
+    first = installed()
     assert first.endswith(" None") and len(first) == 69
     (tmp_path / "site/jobs").mkdir()
-    (tmp_path / "site/jobs/other.py").write_text("somebody else's package\n")
-    assert digest() == first
-    (package / "paths.py").write_text((package / "paths.py").read_text() + "# changed\n")
-    assert digest() != first
+    (tmp_path / "site/jobs/other.py").write_text("another package\n")
+    assert installed() == first
+    (package / "config.py").write_text((package / "config.py").read_text() + "changed = True\n")
+    assert installed() != first

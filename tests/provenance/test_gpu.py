@@ -1,23 +1,34 @@
-"""The tools' answers are modelled on their published output: this needs no GPU."""
+"""NVML and the vendors' tools answer as they are documented: this needs no GPU."""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import astuple
+from types import SimpleNamespace
 
 import pytest
 
-from hpc_utils.provenance import hardware
-from hpc_utils.provenance.gpu import gpus, links
+from hpc_utils.provenance import hardware, nvml
+from hpc_utils.provenance.gpu import Gpu, gpus, links, with_package
+from hpc_utils.provenance.tools import run_tool
 
 Tool = Callable[[str, str], None]
 
-A100S = """\
-0, NVIDIA A100-SXM4-40GB, GPU-5a4d0b63-4a5c-1a3e-9f0e-000000000000, 40960, 535.129.03, 4, 16
-1, NVIDIA A100-SXM4-40GB, GPU-5a4d0b63-4a5c-1a3e-9f0e-000000000001, 40960, 535.129.03, 4, 16
-"""
-SUPERCHIP = "0, NVIDIA GB10, GPU-5a4d0b63-4a5c-1a3e-9f0e-000000000002, [N/A], 580.95.05, [N/A], [N/A]\n"
+A100S = [
+    {
+        "index": index,
+        "name": "NVIDIA A100-SXM4-40GB",
+        "uuid": f"GPU-{index}",
+        "memory_bytes": 40 << 30,
+        "driver": "535.129.03",
+        "pcie_generation": 4,
+        "pcie_width": 16,
+    }
+    for index in (0, 1)
+]
 TOPOLOGY = (
     "\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
     "GPU0\t X \tNV12\tPXB\t48-63,176-191\t3\t\tN/A\n"
@@ -39,8 +50,56 @@ ROCM = {
 }
 
 
+class Nvml:
+    """Two GPUs: an A100, and a superchip's that reports neither memory nor PCIe."""
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return ("NVIDIA A100-SXM4-40GB", "NVIDIA GB10")[handle]
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return f"GPU-{handle}"
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "535.129.03"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
+        return SimpleNamespace(total=self._of_the_first(handle, 40 << 30))
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: int) -> int:
+        return self._of_the_first(handle, 4)
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: int) -> int:
+        return self._of_the_first(handle, 16)
+
+    def _of_the_first(self, handle: int, value: int) -> int:
+        if handle:
+            raise self.NVMLError("Not Supported")
+        return value
+
+
 def say(text: str) -> str:
     return f"cat <<'END'\n{text}\nEND"
+
+
+@pytest.fixture
+def driver(tool: Tool, tmp_path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A machine with NVIDIA's driver, whose NVML answers as the script says."""
+
+    def answer(script: str) -> None:
+        tool("python-with-nvml", script)
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python-with-nvml"))
+        monkeypatch.setattr(nvml, "installed", lambda: True)
+
+    return answer
 
 
 def test_none(tool: Tool) -> None:
@@ -49,64 +108,60 @@ def test_none(tool: Tool) -> None:
     assert links(faults) is None
 
 
-def test_two_connected_gpus(tool: Tool) -> None:
-    tool("nvidia-smi", f'if [ "$1" = topo ]; then\n{say(TOPOLOGY)}\nelse\n{say(A100S)}\nfi')
+def test_what_nvml_lists() -> None:
+    first, second = (Gpu(**one) for one in nvml.listed(Nvml()))
+    assert astuple(first) == (0, "NVIDIA A100-SXM4-40GB", "GPU-0", 40 << 30, "535.129.03", 4, 16)
+    assert (second.name, second.index, second.driver) == ("NVIDIA GB10", 1, "535.129.03")
+    assert second.memory_bytes is second.pcie_width is second.pcie_generation is None
+
+
+def test_the_process_that_asks_nvml_says_why_it_cannot() -> None:
+    if nvml.installed():
+        pytest.skip("there is a driver")
+    faults: list[str] = []
+    command = (sys.executable, "-m", "hpc_utils.provenance.nvml")
+    assert run_tool(*command, environment=with_package(), faults=faults, name="NVML") is None
+    assert len(faults) == 1 and faults[0].startswith("NVML failed: ")
+
+
+def test_two_connected_gpus(tool: Tool, driver: Callable[[str], None]) -> None:
+    driver(say(json.dumps(A100S)))
+    tool("nvidia-smi", say(TOPOLOGY))
     found = hardware()
-    assert found["faults"] == []
-    assert [gpu["index"] for gpu in found["gpus"]] == [0, 1]
-    assert found["gpus"][0] == {
-        "index": 0,
-        "name": "NVIDIA A100-SXM4-40GB",
-        "uuid": "GPU-5a4d0b63-4a5c-1a3e-9f0e-000000000000",
-        "memory_bytes": 40960 * 2**20,
-        "driver": "535.129.03",
-        "pcie_generation": 4,
-        "pcie_width": 16,
-    }
-    assert "NV12" in found["nvlink"] and "Legend" not in found["nvlink"] and "\x1b" not in found["nvlink"]
-    assert len(found["nvlink"].splitlines()) == 4
+    assert found.faults == []
+    assert found.gpus == [Gpu(**one) for one in A100S]
+    assert "NV12" in found.nvlink and "Legend" not in found.nvlink and "\x1b" not in found.nvlink
+    assert len(found.nvlink.splitlines()) == 4
 
 
-def test_what_a_gpu_does_not_tell_is_none(tool: Tool) -> None:
-    tool("nvidia-smi", say(SUPERCHIP))
-    (gpu,) = gpus([])
-    assert gpu["name"] == "NVIDIA GB10"
-    assert gpu["memory_bytes"] is gpu["pcie_width"] is gpu["pcie_generation"] is None
-
-
-@pytest.mark.parametrize("text", ["No devices were found", "", "a, b, c"])
-def test_odd_answers_are_no_gpus(tool: Tool, text: str) -> None:
-    tool("nvidia-smi", say(text))
-    assert gpus([]) == []
-
-
-def test_a_hanging_tool_is_a_fault_not_a_hang(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_or_fails_is_a_fault(
+    driver: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HPC_PROBE_TIMEOUT", "0.2")
-    tool("nvidia-smi", "sleep 60")
+    driver("sleep 60")
     start = time.monotonic()
     found = hardware()
     assert time.monotonic() - start < 40
-    assert found["gpus"] == [] and found["faults"] == ["nvidia-smi did not answer within 0.2 s"]
-    assert found["cpu"]["model"]
+    assert found.gpus == [] and found.faults == ["NVML did not answer within 0.2 s"]
+    assert found.cpu.model
+    driver("echo 'Traceback'; exit 1")
+    faults: list[str] = []
+    assert gpus(faults) == [] and faults == ["NVML failed: Traceback"]
 
 
 @pytest.mark.parametrize("answer", [[MI210], {"gpu_data": [MI210]}])
 def test_amd_smi(tool: Tool, answer: object) -> None:
     tool("amd-smi", say(json.dumps(answer)))
     (gpu,) = gpus([])
-    assert (gpu["name"], gpu["driver"]) == ("AMD Instinct MI210", "6.8.5")
-    assert (gpu["memory_bytes"], gpu["pcie_generation"], gpu["pcie_width"]) == (65520 * 2**20, 4, 16)
-    assert "SECRETSERIAL" not in json.dumps(gpu)
+    assert astuple(gpu) == (0, "AMD Instinct MI210", None, 65520 * 2**20, "6.8.5", 4, 16)
 
 
 def test_rocm_smi(tool: Tool) -> None:
     tool("amd-smi", "exit 1")
     tool("rocm-smi", say(json.dumps(ROCM)))
     found = gpus([])
-    assert [gpu["index"] for gpu in found] == [1, 10]
-    assert {gpu["name"] for gpu in found} == {"AMD Instinct MI250X"}
-    assert found[0]["memory_bytes"] == 68702699520 and found[0]["driver"] == "6.7.0"
-    assert found[0]["uuid"] is None
+    assert [gpu.index for gpu in found] == [1, 10]
+    assert {astuple(gpu)[1:] for gpu in found} == {("AMD Instinct MI250X", None, 68702699520, "6.7.0", None, None)}
 
 
 @pytest.mark.parametrize("text", ["WARNING: No AMD GPUs", "[]", "[1, {}]", '{"gpu_data": null}', '"x"'])

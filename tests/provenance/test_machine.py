@@ -2,44 +2,48 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 
 import pytest
 
-from hpc_utils.provenance import hardware, hardware_id, link_gbit_in, links_in
-from hpc_utils.provenance.machine import infiniband, network
+from hpc_utils.provenance import Hardware, HardwareId, fingerprint, hardware, hardware_id
+from hpc_utils.provenance.cpu import Cpu
+from hpc_utils.provenance.gpu import Gpu
+from hpc_utils.provenance.machine import Interface, Port, infiniband, network
 
-NODE = {
-    "cpu": {"model": "AMD EPYC 7763", "cores": 64, "usable": 128, "logical": 128},
-    "gpus": [{"name": "NVIDIA A100-SXM4-40GB", "uuid": "GPU-1"}] * 4,
-    "memory_bytes": 2**38,
-}
+NODE = Hardware(
+    Cpu("AMD EPYC 7763", cores=64, usable=128, logical=128),
+    memory_bytes=2**38,
+    gpus=[Gpu(name="NVIDIA A100-SXM4-40GB", uuid="GPU-1")] * 4,
+)
 
 
 def test_this_machine() -> None:
     found = hardware()
-    json.dumps(found)
-    assert found["cpu"]["model"] and found["cpu"]["cores"] >= 1 and found["memory_bytes"] > 2**28
-    assert not re.search(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", json.dumps(found))
+    text = json.dumps(asdict(found))
+    assert found.cpu.model and found.cpu.cores >= 1 and found.memory_bytes > 2**28
+    assert not re.search(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", text)
+    assert hardware() is found
 
 
-def test_it_is_seen_once_and_nobody_can_spoil_it() -> None:
-    first = hardware()
-    first["cpu"]["model"] = "changed by the caller"
-    assert hardware()["cpu"]["model"] != "changed by the caller"
-
-
-def test_the_id_is_eight_digits_of_what_compares() -> None:
-    name = hardware_id(NODE)
+def test_the_fingerprint_is_eight_digits_of_what_compares() -> None:
+    name = fingerprint(NODE)
     assert re.fullmatch(r"[0-9a-f]{8}", name)
-    assert hardware_id({**NODE, "memory_bytes": 1, "network": [], "nvlink": "x"}) == name
-    assert hardware_id({**NODE, "gpus": [{"name": "NVIDIA A100-SXM4-40GB", "uuid": "GPU-2"}] * 4}) == name
-    assert hardware_id({**NODE, "gpus": NODE["gpus"][:1]}) != name
-    assert hardware_id({**NODE, "gpus": [{"name": "NVIDIA H100"}] * 4}) != name
-    assert hardware_id({**NODE, "cpu": NODE["cpu"] | {"usable": 16}}) != name
-    assert hardware_id({**NODE, "cpu": NODE["cpu"] | {"model": "other"}}) != name
-    assert re.fullmatch(r"[0-9a-f]{8}", hardware_id())
-    assert re.fullmatch(r"[0-9a-f]{8}", hardware_id({}))
+    assert fingerprint(replace(NODE, memory_bytes=1, network=[], nvlink="x")) == name
+    assert fingerprint(replace(NODE, gpus=[replace(NODE.gpus[0], uuid="GPU-2")] * 4)) == name
+    assert fingerprint(replace(NODE, gpus=NODE.gpus[:1])) != name
+    assert fingerprint(replace(NODE, gpus=[Gpu(name="NVIDIA H100")] * 4)) != name
+    for other in ({"usable": 16}, {"model": "other"}, {"flags": ["avx2"]}):
+        assert fingerprint(replace(NODE, cpu=replace(NODE.cpu, **other))) != name
+    assert re.fullmatch(r"[0-9a-f]{8}", fingerprint(Hardware()))
+
+
+def test_the_fingerprints_of_committed_runs_stay() -> None:
+    """Of a recorded machine, computed by an earlier version."""
+    flags = "avx avx2 avx512_bf16 avx512_vnni avx512bw avx512f f16c fma"
+    recorded = Cpu("AMD EPYC", cores=2, flags=flags.split(), usable=2)
+    assert fingerprint(Hardware(recorded)) == "300bbc26"
 
 
 @pytest.mark.parametrize(
@@ -47,25 +51,25 @@ def test_the_id_is_eight_digits_of_what_compares() -> None:
     [("aurora", "aurora"), ("My Cluster/../x; rm", "My-Cluster-..-x-rm"), ("../..", None), ("  ", None), ("", None)],
 )
 def test_a_clusters_name_replaces_it(name: str, told: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    digits = hardware_id(NODE)
     monkeypatch.setenv("HPC_CLUSTER", name)
-    assert hardware_id(NODE) == (told or digits)
+    assert hardware_id() == (told or fingerprint(hardware()))
 
 
 @pytest.mark.parametrize(
-    ("hardware", "links", "gbit"),
+    ("text", "parts", "gbit"),
     [
-        ("rehearsal-cpu-0123abcd", "", None),
-        ("rehearsal-cpu-0123abcd-1gbit", "1gbit", 1.0),
-        ("rehearsal-cpu-0123abcd-300mbit", "300mbit", 0.3),
-        ("rehearsal-cpu-0123abcd-2.5kbit", "2.5kbit", 2.5e-6),
-        ("lumi-g-gpu", "", None),
-        ("0123abcd", "", None),
+        ("rehearsal-cpu-0123abcd", ("rehearsal-cpu", "0123abcd", ""), None),
+        ("rehearsal-cpu-0123abcd-1gbit", ("rehearsal-cpu", "0123abcd", "1gbit"), 1.0),
+        ("rehearsal-cpu-0123abcd-300mbit", ("rehearsal-cpu", "0123abcd", "300mbit"), 0.3),
+        ("rehearsal-cpu-0123abcd-2.5kbit", ("rehearsal-cpu", "0123abcd", "2.5kbit"), 2.5e-6),
+        ("lumi-g-gpu", ("lumi-g-gpu", "", ""), None),
+        ("0123abcd", ("", "0123abcd", ""), None),
     ],
 )
-def test_links_limited_by_hand_are_read_from_the_id(hardware: str, links: str, gbit: float | None) -> None:
-    assert links_in(hardware) == links
-    assert link_gbit_in(hardware) == (None if gbit is None else pytest.approx(gbit))
+def test_the_parts_of_a_hardware_id(text: str, parts: tuple[str, str, str], gbit: float | None) -> None:
+    found = HardwareId.parse(text)
+    assert astuple(found) == parts and str(found) == text
+    assert found.link_gbit == (None if gbit is None else pytest.approx(gbit))
 
 
 def interface(root: Path, name: str, speed: str, driver: str | None, physical: bool = True) -> None:
@@ -87,9 +91,9 @@ def test_physical_interfaces_only(tmp_path: Path) -> None:
     interface(tmp_path, "eth0", "-1\n", "virtio_net")
     interface(tmp_path, "enx001122334455", "1000\n", None)
     assert network(tmp_path) == [
-        {"name": "enx", "speed_mbps": 1000, "driver": None},
-        {"name": "eth0", "speed_mbps": None, "driver": "virtio_net"},
-        {"name": "hsn0", "speed_mbps": 200_000, "driver": "cxi_core"},
+        Interface("enx", 1000, None),
+        Interface("eth0", None, "virtio_net"),
+        Interface("hsn0", 200_000, "cxi_core"),
     ]
 
 
@@ -100,9 +104,7 @@ def test_infiniband_ports(tmp_path: Path) -> None:
     port.mkdir(parents=True)
     (port / "rate").write_text("200 Gb/sec (4X HDR)\n")
     (port / "link_layer").write_text("InfiniBand\n")
-    assert infiniband(tmp_path) == [
-        {"device": "mlx5_0", "port": 1, "rate": "200 Gb/sec (4X HDR)", "link_layer": "InfiniBand"}
-    ]
+    assert infiniband(tmp_path) == [Port("mlx5_0", 1, "200 Gb/sec (4X HDR)", "InfiniBand")]
 
 
 def test_a_system_that_does_not_tell(tmp_path: Path) -> None:

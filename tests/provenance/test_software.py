@@ -8,8 +8,8 @@ from importlib import metadata
 
 import pytest
 
-from hpc_utils.provenance import environment, host, versions
-from hpc_utils.provenance.software import _cudnn, _numerics
+from hpc_utils.provenance import environment, host, job, versions
+from hpc_utils.provenance.software import Job, _cudnn, _numerics
 
 
 def test_versions_without_importing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,9 +54,9 @@ def test_a_job_in_a_container_with_modules_says_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("LOADEDMODULES", "gcc/13.2:cuda/12.4")
     monkeypatch.setenv("APPTAINER_CONTAINER", "/project/somebody/images/cuda.sif")
     found = host()
-    assert (found["modules"], found["container"]) == ("gcc/13.2 cuda/12.4", "cuda.sif"), "no path of anybody's"
+    assert (found.modules, found.container) == ("gcc/13.2 cuda/12.4", "cuda.sif"), "no path of anybody's"
     monkeypatch.setenv("LOADEDMODULES", "")
-    assert host()["modules"] is None
+    assert host().modules is None
 
 
 def test_what_steers_a_measurement_is_recorded_and_secrets_are_not() -> None:
@@ -92,13 +92,12 @@ def test_what_steers_a_measurement_is_recorded_and_secrets_are_not() -> None:
 
 def test_host() -> None:
     found = host()
-    assert set(found) == {"hostname", "os", "kernel", "libc", "container", "modules"}
-    assert found["os"] and found["kernel"]
+    assert found.hostname and found.os and found.kernel
 
 
 def test_host_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert host()["os"].startswith("macOS")
+    assert host().os.startswith("macOS")
 
 
 @pytest.mark.parametrize(("said", "version"), [("slurm-wlm 22.05.8", "22.05.8"), ("slurm 23.11.4", "23.11.4")])
@@ -110,3 +109,28 @@ def test_slurms_version_is_asked_for_in_jobs_only(
     assert versions()["slurm"] is None
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert versions()["slurm"] == version
+
+
+def test_outside_a_job() -> None:
+    assert job({}) == job({"SLURM_CLUSTER_NAME": "x"}) == Job()
+    assert Job().scheduler is None
+
+
+def test_an_array_task_that_was_requeued() -> None:
+    variables = {
+        "SLURM_JOB_ID": "4713",
+        "SLURM_ARRAY_JOB_ID": "4711",
+        "SLURM_ARRAY_TASK_ID": "2",
+        "SLURM_JOB_NAME": "strong",
+        "SLURM_JOB_NODELIST": "gpu[01-02]",
+        "SLURM_JOB_PARTITION": "gpu",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_RESTART_COUNT": "1",
+        "SLURM_JWT": "a token",
+    }
+    assert job(variables) == Job("slurm", "4713", "4711", "2", "strong", "gpu", None, "gpu[01-02]", 2, 1)
+
+
+def test_a_plain_job_has_not_restarted() -> None:
+    found = job({"SLURM_JOB_ID": "1"})
+    assert (found.id, found.array_job_id, found.restart_count) == ("1", None, 0)

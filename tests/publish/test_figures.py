@@ -80,8 +80,8 @@ def test_precisions_are_told_apart_without_colour() -> None:
     assert set(style.COLOURS) == set(style.MARKERS) == set(style.LINES)
 
 
-def test_points_of_different_code_or_layout_are_bars_of_their_own() -> None:
-    bars = texts(figures.throughput(pd.concat([speed().assign(digest=d) for d in ("1111aaaa", "2222bbbb")])))
-    assert "digest 2222bbbb" in bars
+def test_points_of_different_torch_or_layout_are_bars_of_their_own() -> None:
+    bars = texts(figures.throughput(pd.concat([speed().assign(torch=one) for one in ("2.6.0", "2.13.0")])))
+    assert "torch 2.13.0" in bars
     bars = texts(figures.throughput(pd.concat([speed(), speed().assign(nodes=2, layout="2x1")])))
     assert "2 ranks (2x1) DDP" in bars and "2 ranks DDP" in bars

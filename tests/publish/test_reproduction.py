@@ -6,7 +6,7 @@ import json
 import math
 
 from hpc_utils.analyze.reproduction import AGREE, DIFFER, UNKNOWN, Judgement
-from hpc_utils.provenance.difference import Difference
+from hpc_utils.provenance.facts import Difference
 from hpc_utils.publish import reproduction
 
 NAN = math.nan

@@ -122,12 +122,12 @@ def test_words_stand_neither_on_the_axis_nor_on_a_curve() -> None:
     assert paths and not any(path.intersects_bbox(target, filled=False) for path in paths)
 
 
-def test_points_of_different_code_are_no_curve(runs: pd.DataFrame) -> None:
-    """Two states of the code at the same layouts: two lines, each named, none joining them."""
-    both = pd.concat([runs.assign(digest=digest) for digest in ("1111aaaa", "2222bbbb")], ignore_index=True)
+def test_points_of_different_torch_are_no_curve(runs: pd.DataFrame) -> None:
+    """Two versions of torch at the same layouts: two lines, each named, none joining them."""
+    both = pd.concat([runs.assign(torch=version) for version in ("2.6.0", "2.13.0")], ignore_index=True)
     figure = scaling_figures.speedup(scaling.efficiency(both[both.precision == "fp32"]))
     names = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert names == {"fp32, digest 1111aaaa", "fp32, digest 2222bbbb", "ideal"}
+    assert names == {"fp32, torch 2.6.0", "fp32, torch 2.13.0", "ideal"}
     assert all(len(set(line.get_xdata())) == len(line.get_xdata()) for line in lines(figure.axes[0]).values())
 
 

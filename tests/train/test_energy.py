@@ -12,7 +12,7 @@ import torch
 
 from hpc_utils import records
 from hpc_utils.config import RunConfig
-from hpc_utils.profilers import nvml
+from hpc_utils.provenance import nvml
 from hpc_utils.train import Recorder, Stopped, energy, train
 from hpc_utils.train.loop import Trainer
 from hpc_utils.train.tally import Tally
@@ -118,12 +118,12 @@ class Library:
 
 def test_a_gpu_is_asked_for_by_its_uuid_and_answers_in_joules() -> None:
     library = Library()
-    meter = energy.Meter(energy.Nvml(nvml.Gpu("12-34", library)))
+    meter = energy.Meter(energy.Nvml(nvml.Device("12-34", library)))
     meter.start()
     library.millijoules = 12_500
     assert meter.stop() == 7.5
     assert (library.asked, meter.source, meter.name) == ("GPU-12-34", "nvml", "GPU-12-34")
-    assert energy.Nvml(nvml.Gpu("12-34", Library(failing=True))).joules() is None
+    assert energy.Nvml(nvml.Device("12-34", Library(failing=True))).joules() is None
 
 
 def test_no_driver_fails_no_run(monkeypatch) -> None:

@@ -112,7 +112,7 @@ def test_the_source_of_ones_own_workload_is_part_of_the_digest(module: Callable)
     assert source_files(RunConfig(**OWN)) == [path] and source_files(RunConfig()) == []
     first = read_json(fit(**OWN)[0].path / "provenance.json")["digest"]
     again = read_json(fit(**OWN)[0].path / "provenance.json")["digest"]
-    path.write_text(path.read_text() + "# another line\n")
+    path.write_text(path.read_text() + "another = 1\n")
     changed = read_json(fit(**OWN)[0].path / "provenance.json")["digest"]
     assert first == again != changed
 

@@ -70,7 +70,6 @@ DIMENSIONS: Mapping[str, Callable[[Any], str]] = {
     "bucket_mb": _after("bucket"),
     "settings": _after("settings"),
     "torch": _after("torch"),
-    "digest": lambda value: f"code-{slug(value)}",
 }
 
 

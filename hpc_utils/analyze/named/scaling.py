@@ -139,7 +139,7 @@ def precision(gains: pd.DataFrame) -> list[Value]:
 def before_after(beside: pd.DataFrame) -> list[Value]:
     """`optimized.gain.12.bf16.batch-8`, and of both loops `optimized.epoch-seconds...`, `optimized.utilisation...`, before it
     `optimized.epoch-seconds-before...`; `beside` as of `scaling.before_after`."""
-    beside = beside[beside.other].drop(columns=["settings", "digest"])
+    beside = beside[beside.other].drop(columns=["settings"])
     found = []
     for name, column, unit, says in (
         ("gain", "gain", "ratio", "Throughput of the optimised loop over that of the loop before it"),

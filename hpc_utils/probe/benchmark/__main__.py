@@ -68,7 +68,7 @@ def _measured(asked: argparse.Namespace, joined: Ranks, say: Say, hardware: str)
         bench = allreduce
         record = bench.measure(
             joined, repeats=asked.repeats, largest=asked.largest, seconds=SECONDS, say=say,
-            link_gbit=provenance.link_gbit_in(hardware),
+            link_gbit=provenance.HardwareId.parse(hardware).link_gbit,
         )  # fmt: skip
     else:
         from hpc_utils.probe.benchmark import storage as bench

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import claims, fonts, outputs, project, source, typed, typst
+from . import claims, fonts, outputs, project, source, typst
 from .drawings import too_wide
 from .faults import DocumentError, Fault, Faults
 from .fill import fill
@@ -92,7 +91,6 @@ def _filled(
         found, said, rests_on, _citations(workshop, entry, faults), (workshop.folder / entry.source).parent
     )
     filled = fill(read, around, faults)
-    _check_digests(filled, entry, name, here, workshop, faults)
     for drawing in filled.drawings:
         letters = LETTERS["wide" if drawing.wide or entry.template != "paper" else "column"]
         if said := too_wide(drawing, letters):
@@ -121,27 +119,6 @@ def _citations(workshop: Workshop, entry: DocumentEntry, faults: Faults) -> froz
             faults.add(workshop.called(file.name), 0, f"{key} stands twice in the bibliography: remove one")
         keys += own
     return frozenset(keys)
-
-
-def _check_digests(
-    filled: Filled, entry: DocumentEntry, name: str, here: str, workshop: Workshop, faults: Faults
-) -> None:
-    """Values of different measuring code may stand in one document only if it says why that does no harm."""
-    for one in typed.look_at(entry.mixed_digests, 0):
-        line = project.line_of(workshop.folder / "paper.toml", "mixed_digests")
-        faults.add(here, line, f"mixed_digests of {name}: {one.passage!r} {one.why}, and the colophon would print it")
-    by: dict[str, list[str]] = defaultdict(list)
-    for one in filled.used:
-        for digest in one.told("digest"):
-            by[digest].append(one.full)
-    if len(by) > 1 and not entry.mixed_digests:
-        told = "; ".join(
-            f"{digest}: {owners[0]}" + (f" and {len(owners) - 1} more" if len(owners) > 1 else "")
-            for digest, owners in sorted(by.items())
-        )
-        line = project.line_of(workshop.folder / "paper.toml", name)
-        faults.add(here, line, f"{name} draws on runs of {len(by)} versions of the measuring code ({told}): say in "
-                               "`mixed_digests = \"...\"` why they may stand side by side; the colophon prints it")  # fmt: skip
 
 
 def _check_letters(filled: Filled, faults: Faults) -> None:

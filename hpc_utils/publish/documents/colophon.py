@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def rows(
-    used: list[Found], sets: Sets, *, commit: str | None, dirty: bool | None, mixed: str, command: str
+    used: list[Found], sets: Sets, *, commit: str | None, dirty: bool | None, command: str
 ) -> list[tuple[str, str]]:
     """(what, in words) of all that a document rests on."""
     runs = sets.runs(used)
@@ -34,8 +34,6 @@ def rows(
                 ("   where", _where(own)),
             ]
             found.append(("   took", _took(one, own)))
-    if mixed:
-        found.append(("Measuring code", mixed))
     return found
 
 

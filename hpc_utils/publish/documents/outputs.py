@@ -47,7 +47,7 @@ def _meta(workshop: Workshop, name: str, filled: Filled, around: Around) -> dict
     keywords = front.get("keywords") or []
     rows = colophon.rows(
         filled.used, around.sets, commit=provenance.commit(workshop.root), dirty=provenance.dirty(workshop.root),
-        mixed=entry.mixed_digests, command="make paper",
+        command="make paper",
     )  # fmt: skip
     return {
         "title": title,

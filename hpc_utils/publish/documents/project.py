@@ -23,8 +23,7 @@ class ProjectError(ValueError):
 class DocumentEntry(Strict):
     """One document.
 
-    `sets`: aliases, in the order in which they are named; all by default. `mixed_digests`: why values of different
-    measuring code may stand side by side; printed in the colophon. `tex`: conference classes to export it for.
+    `sets`: aliases, in the order in which they are named; all by default. `tex`: conference classes to export it for.
     `numbers`: whether the list of all its numbers ends the document, or stands in numbers.pdf alone.
     """
 
@@ -32,7 +31,6 @@ class DocumentEntry(Strict):
     template: Literal["paper", "proposal", "report", "slides"]
     sets: tuple[str, ...] = ()
     bibliography: tuple[str, ...] = ("references.bib",)
-    mixed_digests: str = ""
     tex: tuple[Literal["ieee", "acm"], ...] = ()
     numbers: Literal["within", "apart"] = "apart"
 

@@ -28,7 +28,6 @@ rehearsal = "sets/rehearsal"
 source = "paper.md"
 template = "paper"
 tex = ["ieee", "acm"]
-mixed_digests = "Nothing is compared between the two sets."
 
 [document.slides]
 source = "slides.md"

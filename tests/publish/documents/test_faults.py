@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -189,20 +188,6 @@ def test_a_value_changed_by_hand_stops_the_build(paper: Paper) -> None:
     page = paper.root / "sets/laptop/values/03_scaling.json"
     page.write_text(page.read_text().replace("0.723", "0.733"))
     assert any("was changed after its chapter wrote it" in fault for fault in paper.faults())
-
-
-def test_measuring_code_is_mixed_only_with_a_reason(paper: Paper) -> None:
-    digests = {
-        told["digest"]
-        for page in paper.root.glob("sets/*/values/*.json")
-        for told in json.loads(page.read_text())["runs"].values()
-    }
-    assert len(digests) > 1
-    paper.say("Elsewhere: {{rehearsal:strong.efficiency.2}}.")
-    paper.put(TOML.replace('mixed_digests = "Nothing', '# "Nothing'), "paper.toml")
-    (fault,) = paper.faults()
-    assert fault.startswith("paper/paper.toml:5: paper draws on runs of ")
-    assert "mixed_digests" in fault
 
 
 def test_front_matter_is_read_strictly(paper: Paper) -> None:

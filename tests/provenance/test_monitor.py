@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from hpc_utils.profilers import monitor, nvml
+from hpc_utils.provenance import monitor, nvml
 
 HANG = 120  # s
 
@@ -70,13 +70,13 @@ def test_a_device_that_nvml_does_not_know_has_an_empty_row(tmp_path: Path) -> No
 @pytest.mark.parametrize("forks", [False, True], ids=["alone", "with a worker that holds the pipe"])
 def test_it_ends_with_a_rank_that_is_killed(tmp_path: Path, forks: bool) -> None:
     path = tmp_path / "here.csv"
-    code = "import os, sys, time; from hpc_utils.profilers import monitor\n"
+    code = "import os, sys, time; from hpc_utils.provenance import monitor\n"
     code += f"print(monitor.start(monitor.Path({str(path)!r}), 0.05).pid, flush=True)\n"
-    code += "print(os.fork(), flush=True)\n" if forks else ""
+    code += "worker = os.fork()\nif worker: print(worker, flush=True)\n" if forks else ""
     code += "time.sleep(600)\n"
     rank = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     looks = psutil.Process(int(rank.stdout.readline()))
-    worker = max(int(rank.stdout.readline()), int(rank.stdout.readline())) if forks else None
+    worker = int(rank.stdout.readline()) if forks else None
     try:
         until(lambda: rows(path))
         rank.send_signal(signal.SIGKILL)
@@ -125,7 +125,7 @@ class Nvml:
 
 
 def test_what_nvml_tells_of_a_gpu_and_what_it_does_not() -> None:
-    assert monitor.seen(nvml.Gpu("1-2", Nvml())) == {
+    assert monitor.sampled(nvml.Device("1-2", Nvml())) == {
         "utilization_percent": 97, "memory_used_bytes": 10 << 30, "power_watts": None, "temperature_celsius": 61,
         "clock_mhz": 1410, "throttle": "sw_power_cap+hw_thermal_slowdown",
     }  # fmt: skip

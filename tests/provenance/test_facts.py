@@ -27,9 +27,9 @@ def test_each_part_that_matters_is_named() -> None:
     assert said(NODE, now) == {
         "digest of the measuring code": ("abcabcabcabc", "eeeeeeeeeeee"),
         "commit": ("ffffffffffff", "000000000000 with uncommitted changes"),
-        "usable CPUs": ("32", "8"),
-        "instruction sets": ("the same without these", "also avx512f"),
-        "GPUs": ("2 x NVIDIA A100-SXM4-40GB", "none"),
+        "logical CPUs usable by a run": ("32", "8"),
+        "instruction sets": ("avx2", "avx2 avx512f"),
+        "GPUs": ("2 x NVIDIA A100-SXM4-40GB (40 GiB, driver 535.129.03, PCIe gen 4 x16)", "none"),
         "torch": ("2.6.0", "2.7.0"),
         "kernel": ("5.14", "6.1"),
         "OMP_NUM_THREADS": ("8", "unset"),
@@ -44,5 +44,6 @@ def test_what_an_older_version_did_not_record_is_no_difference() -> None:
         "x.sif",
     )
     assert provenance.differences(NODE, now) == []
+    assert provenance.differences({**NODE, "digest": "d" * 64, "digest_rule": None}, NODE) == []
     found = said(LAPTOP, NODE)
     assert found["commit"] == ("not known", "f" * 12) and "operating system" not in found

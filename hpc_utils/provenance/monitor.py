@@ -1,12 +1,12 @@
-"""Devices, processors and network of one host, looked at again and again: a process of its own, so that training's Python
-is not stopped for it.
+"""Devices, processors and network of one host, sampled at intervals by a process of its own, so that training's Python is
+not interrupted.
 
     process = start(run / "monitor/node1.csv", 1.0, pids=[4711], devices={"cuda:0": "GPU-..."})
     ...
     stop(process)
 
-Columns: `records.schema.MONITOR`. Each moment's rows are one write, so there are whole rows only, however it ends: with
-`stop`, or with the process that started it, even if that is killed.
+Columns: `records.schema.MONITOR`. The rows of one moment are one write, so the file holds whole rows only, however the process
+ends: by `stop`, or with the process that started it, even if that is killed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ import psutil
 from hpc_utils.records import schema
 
 from . import nvml
+from .cpu import usable
+from .gpu import with_package
 
-LAST = 5.0  # s that it gets to end by itself
-FIRST = 0.1  # s before the first row: utilisation is that of some time
-LOOK = 1.0  # s between looks for who started it
+GRACE = 5.0  # s that the process gets to end by itself
+FIRST = 0.1  # s before the first row: utilisation is an average over some time
+CHECK = 1.0  # s between checks for the parent
 COLUMNS = schema.names(schema.MONITOR)
 
 # nvmlClocksEventReasons (NVML's reference manual), called throttle reasons before driver 535.
@@ -54,88 +56,79 @@ Row = dict[str, Any]
 
 
 def start(
-    path: Path,
-    seconds: float,
-    *,
-    pids: Sequence[int] = (),
-    devices: Mapping[str, str] | None = None,
+    path: Path, seconds: float, *, pids: Sequence[int] = (), devices: Mapping[str, str] | None = None
 ) -> subprocess.Popen:
-    """Begin to write `path`, every so many seconds.
+    """Start a process that writes `path`, a set of rows every so many seconds.
 
     Args:
-        pids: the ranks. devices: {what to call it: UUID} of the GPUs.
+        pids: the ranks. devices: {name: UUID} of the GPUs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    asked = {"path": str(path), "seconds": seconds, "pids": list(pids), "devices": dict(devices or {})}
-    asked |= {"parent": os.getpid(), "cpus": _cpus()}
-    root = Path(__file__).resolve().parents[2]
-    known = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    task = {"path": str(path), "seconds": seconds, "pids": list(pids), "devices": dict(devices or {})}
+    task |= {"parent": os.getpid(), "cpus": _cpus_of_job()}
     return subprocess.Popen(
-        [sys.executable, "-m", "hpc_utils.profilers.monitor", json.dumps(asked)],
-        env=os.environ | {"PYTHONPATH": known},
-        stdin=subprocess.PIPE,  # whose end is ours
+        [sys.executable, "-m", "hpc_utils.provenance.monitor", json.dumps(task)],
+        env=with_package(),
+        stdin=subprocess.PIPE,  # held open by this process until `stop`
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
 
 
 def stop(process: subprocess.Popen) -> str:
-    """End it; what it had to complain of, or that it had ended before; "" if all was well."""
+    """End the process; its last message, or that it had ended before; "" if all was well."""
     early = process.poll() is not None
     try:
-        _, said = process.communicate(timeout=LAST)
+        _, messages = process.communicate(timeout=GRACE)
     except subprocess.TimeoutExpired:
         process.kill()
-        _, said = process.communicate()
-    words = said.decode(errors="replace").strip().splitlines()
-    if words:
-        return words[-1]
+        _, messages = process.communicate()
+    lines = messages.decode(errors="replace").strip().splitlines()
+    if lines:
+        return lines[-1]
     return f"it ended early, with exit code {process.returncode}" if early or process.returncode else ""
 
 
-def main(asked: Mapping[str, Any]) -> None:
+def main(task: Mapping[str, Any]) -> None:
     """Write rows until the other end of stdin is closed, or the parent is gone."""
     os.nice(10)
-    _keep_to(asked["cpus"])
-    look = Host(asked["pids"], gpus(asked["devices"]))
-    handle = os.open(asked["path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    if task["cpus"] and hasattr(os, "sched_setaffinity"):
+        with contextlib.suppress(OSError):  # these CPUs are not this process's
+            os.sched_setaffinity(0, task["cpus"])
+    host = Host(task["pids"], gpus(task["devices"]))
+    handle = os.open(task["path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(handle, _lines([dict(zip(COLUMNS, COLUMNS, strict=True))]))
-    due = time.monotonic() + min(FIRST, asked["seconds"])
-    while not _told(due, asked["parent"]):
-        os.write(handle, _lines(look.rows()))
-        due = max(due + asked["seconds"], time.monotonic())  # late rows are not caught up with
-    if os.getppid() == asked["parent"]:  # told in order: the last row has all of the run's traffic
-        os.write(handle, _lines(look.rows()))
+    due = time.monotonic() + min(FIRST, task["seconds"])
+    while not _ended(due, task["parent"]):
+        os.write(handle, _lines(host.rows()))
+        due = max(due + task["seconds"], time.monotonic())  # late rows are not made up for
+    if os.getppid() == task["parent"]:  # ended by `stop`: the last row has all of the run's traffic
+        os.write(handle, _lines(host.rows()))
 
 
 class Host:
     """One host and its GPUs.
 
     Args:
-        pids: whose memory is counted. gpus: {name: what looks at it}.
+        pids: processes whose memory is counted. gpus: {name: function that samples it}.
     """
 
     def __init__(self, pids: Sequence[int], gpus: Mapping[str, Callable[[], Row]]) -> None:
         self._name, self._gpus = socket.gethostname(), gpus
-        self._ranks = []
-        for pid in pids:
-            try:
-                self._ranks.append(psutil.Process(pid))
-            except psutil.Error:  # gone by now
-                continue
-        psutil.cpu_percent(percpu=True)  # later ones are since the one before
+        self._ranks = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+        psutil.cpu_percent(percpu=True)  # each later call covers the time since the one before
         self._before = traffic()
 
     def rows(self) -> Iterator[Row]:
-        """What is seen now: the host, then its GPUs."""
+        """One row of the host, then one of each GPU."""
         now = {"time": f"{time.time():.3f}", "host": self._name}
         yield now | self._host()
-        for name, look in self._gpus.items():
-            yield now | {"device": name} | look()
+        for name, sample in self._gpus.items():
+            yield now | {"device": name} | sample()
 
     def _host(self) -> Row:
         shares = psutil.cpu_percent(percpu=True)
-        allowed = [shares[cpu] for cpu in _allowed() if cpu < len(shares)] or shares
+        allowed = [shares[cpu] for cpu in usable() if cpu < len(shares)] or shares
         memory = psutil.virtual_memory()
         clock = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
         return {
@@ -149,7 +142,7 @@ class Host:
 
 
 def traffic(machine: Path = Path("/")) -> dict[str, int]:
-    """Bytes that went through this host's interfaces and InfiniBand ports, since it was started."""
+    """Bytes through this host's interfaces and InfiniBand ports since its boot."""
     interfaces = [own for name, own in psutil.net_io_counters(pernic=True).items() if name != "lo"]
     found = {
         "network_received_bytes": sum(own.bytes_recv for own in interfaces),
@@ -168,29 +161,29 @@ def traffic(machine: Path = Path("/")) -> dict[str, int]:
 
 
 def gpus(devices: Mapping[str, str]) -> dict[str, Callable[[], Row]]:
-    """{name: what looks at it} of GPUs by their UUIDs; without NVML their rows lack everything, and `stop` says why."""
+    """{name: function that samples it} of GPUs by their UUIDs; without NVML their rows are empty, and `stop` says why."""
     try:
-        return {name: functools.partial(seen, nvml.Gpu(uuid, nvml.library())) for name, uuid in devices.items()}
+        return {name: functools.partial(sampled, nvml.Device(uuid, nvml.library())) for name, uuid in devices.items()}
     except Exception as error:  # no package, no driver
         print(f"NVML: {error}", file=sys.stderr)
         return dict.fromkeys(devices, dict)
 
 
-def seen(gpu: nvml.Gpu) -> Row:
-    """What NVML tells of a GPU now."""
+def sampled(gpu: nvml.Device) -> Row:
+    """NVML's present values of a GPU."""
     temperature, sm = 0, 1  # NVML_TEMPERATURE_GPU, NVML_CLOCK_SM
     rates, memory, power = (
-        gpu.ask(f"nvmlDeviceGet{what}") for what in ("UtilizationRates", "MemoryInfo", "PowerUsage")
+        gpu.query(f"nvmlDeviceGet{what}") for what in ("UtilizationRates", "MemoryInfo", "PowerUsage")
     )
-    reasons = gpu.ask("nvmlDeviceGetCurrentClocksEventReasons")
+    reasons = gpu.query("nvmlDeviceGetCurrentClocksEventReasons")
     if reasons is None:
-        reasons = gpu.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        reasons = gpu.query("nvmlDeviceGetCurrentClocksThrottleReasons")
     return {
         "utilization_percent": rates and rates.gpu,
         "memory_used_bytes": memory and memory.used,
         "power_watts": None if power is None else power / 1e3,
-        "temperature_celsius": gpu.ask("nvmlDeviceGetTemperature", temperature),
-        "clock_mhz": gpu.ask("nvmlDeviceGetClockInfo", sm),
+        "temperature_celsius": gpu.query("nvmlDeviceGetTemperature", temperature),
+        "clock_mhz": gpu.query("nvmlDeviceGetClockInfo", sm),
         "throttle": throttle(reasons),
     }
 
@@ -209,36 +202,26 @@ def _lines(rows: Iterator[Row] | Sequence[Row]) -> bytes:
     return text.getvalue().encode()
 
 
-def _told(due: float, parent: int) -> bool:
-    """Wait until `due`; True before, once who started us has closed its end of stdin, or is gone.
+def _ended(due: float, parent: int) -> bool:
+    """Wait until `due`; True before, once the parent has closed its end of stdin, or is gone.
 
-    Its loader workers, which it forks, have that end too, and close it a while later: so it is looked for as well.
+    The parent's forked loader workers hold that end too and close it later, so the parent itself is checked as well.
     """
     while True:
         left = due - time.monotonic()
-        readable, _, _ = select.select([sys.stdin], [], [], max(0.0, min(left, LOOK)))
+        readable, _, _ = select.select([sys.stdin], [], [], max(0.0, min(left, CHECK)))
         if readable or os.getppid() != parent:
             return True
-        if left <= LOOK:
+        if left <= CHECK:
             return False
 
 
-def _allowed() -> list[int]:
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-
-
-def _cpus() -> list[int]:
-    """Where the job may run: where the rank's launcher may, the rank itself being pinned."""
+def _cpus_of_job() -> list[int]:
+    """The CPUs of the rank's launcher and of the rank, which is pinned."""
     try:
         return sorted(os.sched_getaffinity(os.getppid()) | os.sched_getaffinity(0))
     except (AttributeError, OSError):
-        return _allowed()
-
-
-def _keep_to(cpus: Sequence[int]) -> None:
-    if cpus and hasattr(os, "sched_setaffinity"):
-        with contextlib.suppress(OSError):  # somewhere else than it was
-            os.sched_setaffinity(0, cpus)
+        return usable()
 
 
 def _resident(process: psutil.Process) -> int:

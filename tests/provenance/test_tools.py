@@ -9,19 +9,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hpc_utils.provenance.ask import ask, attempt, number, read
+from hpc_utils.provenance.tools import attempt, number, read, run_tool
 
 
 def test_a_missing_tool_is_no_fault() -> None:
     faults: list[str] = []
-    assert ask("no-such-tool-anywhere", faults=faults) is None
+    assert run_tool("no-such-tool-anywhere", faults=faults) is None
     assert faults == []
 
 
 def test_a_failing_tool_is_named(tool: Callable[[str, str], None]) -> None:
     faults: list[str] = []
     tool("nvidia-smi", "echo 'NVIDIA-SMI has failed because it could not reach the driver.'; exit 9")
-    assert ask("nvidia-smi", faults=faults) is None
+    assert run_tool("nvidia-smi", faults=faults) is None
     assert faults == ["nvidia-smi failed: NVIDIA-SMI has failed because it could not reach the driver."]
 
 
@@ -29,7 +29,7 @@ def test_a_tool_that_cannot_start_is_named(tool: Callable[[str, str], None], tmp
     faults: list[str] = []
     (tmp_path / "bin/nvidia-smi").write_bytes(b"\x7fELF for another machine")
     (tmp_path / "bin/nvidia-smi").chmod(0o755)
-    assert ask("nvidia-smi", faults=faults) is None
+    assert run_tool("nvidia-smi", faults=faults) is None
     assert faults and faults[0].startswith("nvidia-smi cannot be started")
 
 
@@ -41,7 +41,7 @@ def test_a_hanging_tool_is_given_up_with_its_children(
     tool("nvidia-smi", f"echo $$ > {tmp_path}/pid\n{script}")
     faults: list[str] = []
     start = time.monotonic()
-    assert ask("nvidia-smi", faults=faults) is None
+    assert run_tool("nvidia-smi", faults=faults) is None
     assert time.monotonic() - start < 40
     assert faults == ["nvidia-smi did not answer within 0.2 s"]
     group = int((tmp_path / "pid").read_text())
@@ -65,7 +65,7 @@ def living(group: int) -> list[str]:
 def test_a_nonsensical_patience_is_ignored(tool: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPC_PROBE_TIMEOUT", "soon")
     tool("tool", "echo yes")
-    assert ask("tool") == "yes\n"
+    assert run_tool("tool") == "yes\n"
 
 
 def test_read_and_number(tmp_path: Path) -> None:

@@ -1,20 +1,19 @@
-"""Asking the machine: files that may be absent, tools that may be missing, fail or hang."""
+"""System tools and files: tools may be missing, fail or hang; files may be absent."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    import subprocess
+from typing import TypeVar
 
 Answer = TypeVar("Answer")
 
-PATIENCE = 10.0  # seconds; nvidia-smi without the persistence daemon wakes eight GPUs in about five
+PATIENCE = 10.0  # s; without the persistence daemon a driver wakes eight GPUs in about five
 
 
 def read(path: Path) -> str | None:
@@ -26,7 +25,7 @@ def read(path: Path) -> str | None:
 
 
 def number(text: object) -> int | None:
-    """A whole number, or None for `[N/A]`, `-1` and whatever else stands for "not known"."""
+    """A whole number, or None for `[N/A]`, `-1` and other text."""
     try:
         value = int(float(str(text)))
     except (ValueError, OverflowError):
@@ -34,12 +33,15 @@ def number(text: object) -> int | None:
     return value if value >= 0 else None
 
 
-def ask(*command: str, faults: list[str] | None = None, environment: Mapping[str, str] | None = None) -> str | None:
-    """What a tool prints; None if it is missing, fails (noted in `faults`) or does not answer in time."""
-    import shutil  # here, because importing the package costs nothing
-    import subprocess
+def run_tool(
+    *command: str, faults: list[str] | None = None, environment: Mapping[str, str] | None = None, name: str = ""
+) -> str | None:
+    """What a tool prints; None if it is missing, fails or does not answer in time, which is noted in `faults`.
 
-    program = shutil.which(command[0])
+    Args:
+        name: what `faults` call it; by default the command.
+    """
+    name, program = name or command[0], shutil.which(command[0])
     if program is None:
         return None
     faults = [] if faults is None else faults
@@ -56,7 +58,7 @@ def ask(*command: str, faults: list[str] | None = None, environment: Mapping[str
             process_group=0,
         )
     except OSError as error:
-        faults.append(f"{command[0]} cannot be started: {error.strerror}")
+        faults.append(f"{name} cannot be started: {error.strerror}")
         return None
     try:
         out, err = process.communicate(timeout=patience)
@@ -64,17 +66,17 @@ def ask(*command: str, faults: list[str] | None = None, environment: Mapping[str
         _end(process)
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
-        faults.append(f"{command[0]} did not answer within {patience:g} s")
+        faults.append(f"{name} did not answer within {patience:g} s")
         return None
     if process.returncode:
-        said = (err.strip() or out.strip() or f"exit status {process.returncode}").splitlines()[0]
-        faults.append(f"{command[0]} failed: {said[:200]}")
+        reason = (err.strip() or out.strip() or f"exit status {process.returncode}").splitlines()[0]
+        faults.append(f"{name} failed: {reason[:200]}")
         return None
     return out
 
 
 def attempt(probe: Callable[[], Answer], faults: list[str]) -> Answer | None:
-    """A probe's answer; whatever goes wrong in it is noted, for a strange machine must not stop a run."""
+    """A probe's answer; an exception in it is noted, so that an unusual machine does not stop a run."""
     try:
         return probe()
     except Exception as error:
@@ -90,12 +92,10 @@ def _patience() -> float:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    from subprocess import TimeoutExpired
-
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)  # with its children, which may be what holds the pipe
     # A tool stuck inside a sick driver cannot even be killed: it is left behind, not waited for.
-    with suppress(TimeoutExpired):
+    with suppress(subprocess.TimeoutExpired):
         process.wait(0.5)
     for pipe in (process.stdout, process.stderr):
         if pipe:

@@ -1,0 +1,134 @@
+"""What a provenance record says, a line a fact, and what two records say differently."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+Record = Mapping[str, Any]
+SHORT = 12  # digits of a digest, a fingerprint or a commit, as they are quoted
+UNKNOWN, NONE = "not known", "none"
+
+
+def _known(value: Any, none: str = UNKNOWN) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return none if value in (None, []) else " ".join(value) if isinstance(value, list) else str(value)
+
+
+def _present(value: Any) -> str:
+    return _known(value, NONE)
+
+
+def _size(value: int | None) -> str:
+    return f"{value / 2**30:.0f} GiB" if value else UNKNOWN
+
+
+def _gpus(gpus: Iterable[Record] | None) -> str:
+    kinds = Counter(
+        f"{gpu.get('name')} ({_size(gpu.get('memory_bytes'))}, driver {_known(gpu.get('driver'))}, "
+        f"PCIe gen {_known(gpu.get('pcie_generation'))} x{_known(gpu.get('pcie_width'))})"
+        for gpu in gpus or ()
+    )
+    return _listed(f"{count} x {kind}" for kind, count in kinds.items())
+
+
+def _interfaces(interfaces: Iterable[Record] | None) -> str:
+    if interfaces is None:
+        return UNKNOWN
+    speeds = ((one, one.get("speed_mbps")) for one in interfaces)
+    return _listed(
+        f"{one.get('name')} ({_known(one.get('driver'))}, {f'{mbps / 1000:g} Gb/s' if mbps else UNKNOWN})"
+        for one, mbps in speeds
+    )
+
+
+def _ports(ports: Iterable[Record] | None) -> str:
+    if ports is None:
+        return UNKNOWN
+    return _listed(
+        f"{one.get('device')} port {one.get('port')} ({_known(one.get('link_layer'))}, {_known(one.get('rate'))})"
+        for one in ports
+    )
+
+
+def _listed(items: Iterable[str]) -> str:
+    return ", ".join(sorted(items)) or NONE
+
+
+# Label, where it lies in a record, and its words.
+FACTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("hardware", "hardware_id", _known),
+    ("processor", "hardware.cpu.model", _known),
+    ("sockets", "hardware.cpu.sockets", _known),
+    ("physical cores", "hardware.cpu.cores", _known),
+    ("logical CPUs", "hardware.cpu.logical", _known),
+    ("logical CPUs usable by a run", "hardware.cpu.usable", _known),
+    ("threads a core", "hardware.cpu.threads_per_core", _known),
+    ("NUMA nodes", "hardware.cpu.numa_nodes", _known),
+    ("instruction sets", "hardware.cpu.flags", _known),
+    ("caches of a core", "hardware.cpu.caches", _known),
+    ("governor", "hardware.cpu.governor", _known),
+    ("virtual machine", "hardware.cpu.virtual", _known),
+    ("memory", "hardware.memory_bytes", _size),
+    ("GPUs", "hardware.gpus", _gpus),
+    ("network", "hardware.network", _interfaces),
+    ("InfiniBand", "hardware.infiniband", _ports),
+    ("operating system", "host.os", _known),
+    ("kernel", "host.kernel", _known),
+    ("C library", "host.libc", _known),
+    ("container", "host.container", _present),
+    ("modules", "host.modules", _present),
+    ("start of the ranks", "start", _known),
+    ("scheduler", "job.scheduler", _present),
+    ("partition", "job.partition", _present),
+    ("nodes of the job", "job.nodes", _present),
+)
+
+
+def facts(record: Record) -> dict[str, str]:
+    """{label: words} of machine, software, job and environment, without what the record does not hold: older versions
+    recorded less."""
+    found = {}
+    for label, path, words in FACTS:
+        value: Any = record
+        for key in path.split("."):
+            if not isinstance(value, Mapping) or key not in value:
+                break
+            value = value[key]
+        else:
+            found[label] = words(value)
+    versions = record.get("versions") or {}
+    return found | {name: _present(versions[name]) for name in sorted(versions)} | settings(record)
+
+
+def settings(record: Record) -> dict[str, str]:
+    """The variables that change measurements, as they were set."""
+    return dict(sorted((record.get("environment") or {}).items()))
+
+
+class Difference(NamedTuple):
+    """`what` was `then` and is `now`, in words."""
+
+    what: str
+    then: str
+    now: str
+
+
+def differences(then: Record, now: Record) -> list[Difference]:
+    """The differences of two records, as of `provenance.collect`, the code first. What one of them does not hold is none."""
+    unset = dict.fromkeys([*settings(then), *settings(now)], "unset")
+    sides = [{**_code(one), **unset, **facts(one)} for one in (then, now)]
+    if then.get("digest_rule") != now.get("digest_rule"):  # the digests differ then, whatever the code
+        del sides[0]["digest of the measuring code"]
+    shared = [Difference(what, sides[0][what], sides[1][what]) for what in sides[0] if what in sides[1]]
+    return [one for one in shared if one.then != one.now]
+
+
+def _code(record: Record) -> dict[str, str]:
+    commit = (record.get("commit") or UNKNOWN)[:SHORT]
+    return {
+        "digest of the measuring code": (record.get("digest") or NONE)[:SHORT],
+        "commit": f"{commit}{' with uncommitted changes' if record.get('dirty') else ''}",
+    }

@@ -1,0 +1,86 @@
+"""NVIDIA's GPUs through NVML, the management library of their driver (package nvidia-ml-py).
+
+python -m hpc_utils.provenance.nvml      # all GPUs as JSON
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from typing import Any
+
+
+class Device:
+    """One GPU, or part of one, by its UUID.
+
+    Args:
+        nvml: the package `pynvml`, initialised; see `library`.
+    """
+
+    def __init__(self, uuid: str, nvml: Any) -> None:
+        self.name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+        self._nvml = nvml
+        try:
+            self._handle = nvml.nvmlDeviceGetHandleByUUID(self.name)
+        except nvml.NVMLError:
+            self._handle = None
+
+    def query(self, function: str, *arguments: Any) -> Any:
+        """The answer of NVML's `function` for this GPU; None if this model, driver or package has none."""
+        return None if self._handle is None else _query(self._nvml, function, self._handle, *arguments)
+
+
+@functools.cache  # opened once, and open until the process ends
+def library() -> Any:
+    """The package, initialised. ImportError or pynvml.NVMLError: there is no package, or no driver."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    return pynvml
+
+
+def installed() -> bool:
+    """Whether the driver's library is on this machine. It is loaded, but the driver is not asked."""
+    import ctypes
+
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def listed(nvml: Any) -> list[dict[str, Any]]:
+    """The fields of a `gpu.Gpu` for each GPU of this machine; None for what it does not report."""
+    ask = functools.partial(_query, nvml)
+    found = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+        memory = ask("nvmlDeviceGetMemoryInfo", gpu)
+        found.append(
+            {
+                "index": index,
+                "name": ask("nvmlDeviceGetName", gpu),
+                "uuid": ask("nvmlDeviceGetUUID", gpu),
+                "memory_bytes": memory and memory.total,
+                "driver": ask("nvmlSystemGetDriverVersion"),
+                "pcie_generation": ask("nvmlDeviceGetMaxPcieLinkGeneration", gpu),
+                "pcie_width": ask("nvmlDeviceGetMaxPcieLinkWidth", gpu),
+            }
+        )
+    return found
+
+
+def _query(nvml: Any, function: str, *arguments: Any) -> Any:
+    try:
+        return getattr(nvml, function)(*arguments)
+    except (AttributeError, nvml.NVMLError):
+        return None
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(listed(library())))
+    except Exception as error:  # no package, no driver
+        sys.exit(f"{error}")
