@@ -34,12 +34,11 @@ class Terminated(BaseException):
 
 def main(arguments: list[str]) -> int:
     """Measure, and on rank 0 judge and report; the exit code."""
-    args = _parse(arguments)
-    console = process.start(args.seconds + LATE)
-    inherited = tuple(filter(None, args.inherited.split(",")))
-    options = Options(args.seconds, args.device, args.torch, args.link_gbit, inherited)
+    args = vars(_parse(arguments))
+    copy, options = args.pop("copy"), Options(**args)
+    console = process.start(options.seconds + LATE)
     if console.shown:
-        return _lead(options, args.copy, console)
+        return _lead(options, copy, console)
     try:
         runner = _runner(options)
         runner.follow()
@@ -93,16 +92,21 @@ def _write(made: report.Report) -> str:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
+    """`Options`, and `copy`."""
     parser = argparse.ArgumentParser(prog="hpc_utils.doctor", description="Is this machine ready to measure?")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for all checks")
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="that the study uses")
     parser.add_argument("--torch", default="", help="build that the cluster file names, such as cu126")
     parser.add_argument(
-        "--link-gbit", type=float, default=0.0, help="nominal link of a node in Gbit/s; 0: ask the system"
+        "--link-gbit", type=float, default=0, help="nominal link of a node in Gbit/s; 0: ask the system"
     )
-    parser.add_argument("--inherited", default="", help="variables of another launcher, separated by commas")
+    parser.add_argument("--inherited", type=_names, default=(), help="variables of another launcher, comma-separated")
     parser.add_argument("--copy", type=Path, help="also write doctor.json there")
     return parser.parse_args(arguments)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
 
 
 def _terminate(*_: object) -> NoReturn:

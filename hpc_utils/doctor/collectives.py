@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpc_utils.collective import bandwidths
 from hpc_utils.config import ConfigError, RunConfig
@@ -31,6 +31,7 @@ from .check import (
 
 if TYPE_CHECKING:
     import torch
+    import torch.distributed as dist
 
     from hpc_utils.train.ranks import Ranks
 
@@ -96,17 +97,15 @@ SLOW = (
 )
 
 
-def all_reduce_seconds(
-    ranks: Ranks, tensor: torch.Tensor, times: int, group: Any = None, member: bool = True
-) -> float:
+def all_reduce_seconds(ranks: Ranks, tensor: torch.Tensor, times: int, group: dist.ProcessGroup | None) -> float:
     """Seconds of one of `times` all-reduces of `group` on the slowest rank: the same value on all ranks, so that they
-    decide alike."""
+    decide alike. None: this rank is not a member."""
     import torch
     import torch.distributed as dist
 
     mine = 0.0
     ranks.barrier()
-    if member:
+    if group is not None:
         began = time.perf_counter()
         for _ in range(times):
             dist.all_reduce(tensor, group=group)
@@ -118,6 +117,7 @@ def all_reduce_seconds(
 def measure_all_reduce(context: Context) -> Facts:
     """Mean times of a few sizes on the slowest rank, and the nominal speed of the links."""
     import torch
+    import torch.distributed as dist
 
     ranks = context.enter()
     facts: Facts = {"ranks": context.world_size, "nodes": context.nodes, "backend": ranks.backend, "sizes": []}
@@ -126,12 +126,12 @@ def measure_all_reduce(context: Context) -> Facts:
     left = context.share(0.6, 8.0)
     for size in SIZES:
         tensor = torch.zeros(size * MIB // 4, device=ranks.device)  # sums stay zero, however often
-        once = all_reduce_seconds(ranks, tensor, 1)
+        once = all_reduce_seconds(ranks, tensor, 1, dist.group.WORLD)
         if 3 * once > left and facts["sizes"]:
             break
         times = max(1, min(20, int(min(1.0, left / 2) / once)))
         before = _processor_seconds()
-        seconds = all_reduce_seconds(ranks, tensor, times)
+        seconds = all_reduce_seconds(ranks, tensor, times, dist.group.WORLD)
         facts["busy"] = None if before is None else (_processor_seconds() - before) / (times * seconds)
         facts["sizes"].append({"bytes": size * MIB, "seconds": seconds})
         left -= once + times * seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -194,43 +195,37 @@ class Runner:
             return f"skipped, because of {self._broken} above"
         return ""
 
-    def _collect(self, check: Check, seconds: float) -> dict[int, dict[str, Any]]:
-        """{rank: its outcome}, as `run_with_timeout`."""
+    def _collect(self, check: Check, seconds: float) -> Mapping[str, list[Observation]]:
+        """{"facts", "error" or "timeout": the ranks with that outcome}, as `run_with_timeout`."""
         context = self.context
         ranks = [rank for rank in self._present if check.runs_on(rank, context.ranks_per_node)]
         end = time.monotonic() + seconds + GRACE * self._scale
         self._measure(check, seconds)
         received = context.mailbox.collect(f"outcome/{check.name}", ranks, end - time.monotonic())
-        outcomes = {rank: received.get(rank, {"timeout": seconds}) for rank in ranks}
-        self.observed[check.name] = {str(one): one.facts for one in self._those(outcomes, "facts")}
-        if check.collective and any(
-            "error" in one or "timeout" in one or "error" in one["facts"] for one in outcomes.values()
-        ):
+        outcomes = defaultdict(list)
+        for rank in ranks:
+            for kind, value in received.get(rank, {"timeout": seconds}).items():
+                outcomes[kind].append(Observation(context.hosts[rank], rank, value))
+        facts = self.observed[check.name] = {str(one): one.facts for one in outcomes["facts"]}
+        if check.collective and (len(facts) < len(ranks) or any("error" in one for one in facts.values())):
             self._broken = check.name
         return outcomes
 
-    def _judge(self, check: Check, judge: Judge, outcomes: Mapping[int, Mapping[str, Any]]) -> Result:
-        facts, errors, late = (self._those(outcomes, kind) for kind in ("facts", "error", "timeout"))
-        found = []
-        if late:
-            found.append(
+    def _judge(self, check: Check, judge: Judge, outcomes: Mapping[str, list[Observation]]) -> Result:
+        results = []
+        if late := outcomes["timeout"]:
+            results.append(
                 failed(f"no answer within {late[0].facts:.0f} s", "an answer", check.on_timeout, locations(late))
             )
-        if errors:
-            found.append(unknown(f"the check raised {errors[0].facts}", where=locations(errors)))
-        if facts and not (check.collective and found):  # a judge of all ranks needs the facts of all
+        if errors := outcomes["error"]:
+            results.append(unknown(f"the check raised {errors[0].facts}", where=locations(errors)))
+        if outcomes["facts"] and not (check.collective and results):  # a judge of all ranks needs the facts of all
             try:
-                found.append(judge(facts))
+                results.append(judge(outcomes["facts"]))
             except Exception as error:  # an unforeseen machine must not cost the other checks
-                found.append(
-                    unknown(f"the facts (see doctor.json) cannot be judged: {type(error).__name__}: {error}")
-                )
-        return worst(found)
-
-    def _those(self, outcomes: Mapping[int, Mapping[str, Any]], kind: str) -> list[Observation]:
-        return [
-            Observation(self.context.hosts[rank], rank, one[kind]) for rank, one in outcomes.items() if kind in one
-        ]
+                message = f"{type(error).__name__}: {error}"
+                results.append(unknown(f"the facts (see doctor.json) cannot be judged: {message}"))
+        return worst(results)
 
     def _measure(self, check: Check, seconds: float) -> None:
         """On this rank, if the check runs on it; 0 seconds: skipped."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hpc_utils.train.ranks import Ranks
 
-WINDOWS = 5
+LOADED = 0.3  # s that a GPU computes while its clocks are read
 STRAGGLER = 0.8  # of the median
 EQUAL = f"every rank within {STRAGGLER:.0%} of the median"
 
@@ -37,28 +37,29 @@ def measure_compute(context: Context) -> Facts:
     from hpc_utils.train.precision import matmul_precision
 
     ranks = context.enter()
-    window, read_clocks = context.share(0.03, 0.3), _clocks(ranks.device)
-    before, bf16 = read_clocks(), None
+    seconds = context.share(0.15, 1.5)
+    before, bf16 = _clocks(ranks.device), None
     with matmul_precision("fp32"):
-        fp32, during = _gflops(ranks, torch.float32, window)
+        fp32, during = _gflops(ranks, torch.float32, seconds)
         with suppress(RuntimeError):  # an old GPU may have no bf16
-            bf16, _ = _gflops(ranks, torch.bfloat16, window)
+            bf16, _ = _gflops(ranks, torch.bfloat16, seconds)
     return {
         "device": ranks.device_name,
         "kind": ranks.device.type,
         "on": f"CPU {', '.join(map(str, ranks.cores))}" if ranks.cores else str(ranks.device),
         "gflops": {"fp32": fp32, "bf16": bf16},
-        "clocks": {"before": before, "during": during, "after": read_clocks()},
+        "clocks": {"before": before, "during": during, "after": _clocks(ranks.device)},
     }
 
 
-def _clocks(device: torch.device):
-    return (lambda: gpu.clocks(device)) if device.type == "cuda" else cpu.clocks
+def _clocks(device: torch.device) -> Facts | None:
+    return gpu.clocks(device) if device.type == "cuda" else cpu.clocks()
 
 
-def _gflops(ranks: Ranks, dtype: torch.dtype, window: float) -> tuple[float, Facts | None]:
-    """Median of a few windows, and a GPU's clocks while it computes."""
+def _gflops(ranks: Ranks, dtype: torch.dtype, seconds: float) -> tuple[float, Facts | None]:
+    """Median of `seconds` of products, and a GPU's clocks while it computes."""
     import torch
+    from torch.utils.benchmark import Timer
 
     from hpc_utils.train import precision
 
@@ -66,23 +67,14 @@ def _gflops(ranks: Ranks, dtype: torch.dtype, window: float) -> tuple[float, Fac
     if dtype is torch.bfloat16 and precision.emulated("bf16", ranks.device):
         size = 192  # else one product takes seconds
     a, b = (torch.randn(size, size, device=ranks.device).to(dtype) for _ in range(2))
-
-    def seconds(times: int) -> float:
-        ranks.synchronize()
-        began = time.perf_counter()
-        for _ in range(times):
-            torch.mm(a, b)
-        ranks.synchronize()
-        return time.perf_counter() - began
-
+    timer = Timer("a @ b", globals={"a": a, "b": b}, num_threads=ranks.threads)
     ranks.barrier()
-    seconds(1)  # libraries load, clocks rise
-    times = max(1, int(window / seconds(1)))
-    rate = median(2 * size**3 * times / seconds(times) / 1e9 for _ in range(WINDOWS))
+    product = timer.blocked_autorange(min_run_time=seconds).median
+    rate = 2 * size**3 / product / 1e9
     if ranks.device.type != "cuda":
         return rate, None
-    for _ in range(times):
-        torch.mm(a, b)  # launched, and not waited for
+    for _ in range(int(LOADED / product) + 1):
+        a @ b  # launched, and not waited for
     return rate, gpu.clocks(ranks.device)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpc_utils.collective import bandwidths
 from hpc_utils.config import ConfigError
@@ -29,30 +28,6 @@ GROUPS = {
 }
 
 
-@dataclass(frozen=True)
-class Group:
-    """Ranks that reduce together; `processes` is this rank's process group, None if it is not a member."""
-
-    ranks: Ranks
-    name: str
-    nodes: int
-    ranks_per_node: int
-    processes: Any
-    points: list[Point] = field(default_factory=list)
-
-    def seconds(self, tensor: torch.Tensor, times: int) -> float:
-        return all_reduce_seconds(self.ranks, tensor, times, self.processes, self.processes is not None)
-
-
-@dataclass(frozen=True)
-class Point:
-    """A size, `times` calls a repeat, and the seconds of a call in each repeat."""
-
-    bytes: int
-    times: int
-    seconds: list[float] = field(default_factory=list)
-
-
 def measure(
     ranks: Ranks, *, repeats: int, largest: int, seconds: float, console: Console, link_gbit: float | None = None
 ) -> dict[str, Any]:
@@ -72,14 +47,14 @@ def measure(
 
     buffer = torch.zeros(largest * MIB // 4, device=ranks.device)  # sums stay zero, however often
     began = time.perf_counter()
-    groups = list(_groups(ranks))
+    groups, plan = list(_groups(ranks)), []
     for group in groups:
-        group.points.extend(_sizes(group, buffer, repeats, seconds / len(groups), console))
+        for bytes_, times in _sizes(ranks, group, buffer, repeats, seconds / len(groups), console):
+            plan.append((group, bytes_, times, []))
     for repeat in range(repeats):
-        for group in groups:
-            for point in group.points:
-                console.progress(f"{group.name}, {size(point.bytes)}, repeat {repeat + 1} of {repeats}")
-                point.seconds.append(group.seconds(buffer[: point.bytes // 4], point.times))
+        for group, bytes_, times, measured in plan:
+            console.progress(f"{group.name}, {size(bytes_)}, repeat {repeat + 1} of {repeats}")
+            measured.append(all_reduce_seconds(ranks, buffer[: bytes_ // 4], times, group.processes))
         late = torch.tensor([float(time.perf_counter() > began + 2 * seconds)])
         if repeat + 1 < repeats and ranks.max(late):
             console.line(f"only {repeat + 1} of {repeats} repeats: the machine became slower meanwhile")
@@ -97,7 +72,7 @@ def measure(
                 "ranks": group.nodes * group.ranks_per_node,
                 "nodes": group.nodes,
                 "ranks_per_node": group.ranks_per_node,
-                "samples": [{"bytes": point.bytes, "seconds": point.seconds} for point in group.points],
+                "samples": [{"bytes": one[1], "seconds": one[3]} for one in plan if one[0] is group],
             }
             for group in groups
         },
@@ -117,22 +92,33 @@ def table(record: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {size(sample['bytes']):>8}  {middle:10.4g}  {spread:>20}  {algorithm:16.3g}  {bus:10.3g}"
 
 
+class Group(NamedTuple):
+    """Ranks that reduce together; `processes` is their process group, None on a rank that is not a member."""
+
+    name: str
+    nodes: int
+    ranks_per_node: int
+    processes: Any
+
+
 def _groups(ranks: Ranks) -> Iterator[Group]:
     """All ranks, and inside and between nodes where there are both. Every rank makes every group, as torch requires."""
     import torch.distributed as dist
 
     nodes, each = ranks.nodes, ranks.ranks_per_node
-    yield Group(ranks, "all", nodes, each, dist.group.WORLD)
+    yield Group("all", nodes, each, dist.group.WORLD)
     if nodes == 1 or each == 1:
         return
     within = [dist.new_group(range(node * each, (node + 1) * each)) for node in range(nodes)]
-    yield Group(ranks, "intra", 1, each, within[ranks.rank // each])
+    yield Group("intra", 1, each, within[ranks.rank // each])
     across = dist.new_group(range(0, ranks.world_size, each))
-    yield Group(ranks, "inter", nodes, 1, across if ranks.local_rank == 0 else None)
+    yield Group("inter", nodes, 1, across if ranks.local_rank == 0 else None)
 
 
-def _sizes(group: Group, buffer: torch.Tensor, repeats: int, seconds: float, console: Console) -> Iterator[Point]:
-    """The sizes that fit into `seconds` on this group, warmed up, with the calls that a repeat makes of each."""
+def _sizes(
+    ranks: Ranks, group: Group, buffer: torch.Tensor, repeats: int, seconds: float, console: Console
+) -> Iterator[tuple[int, int]]:
+    """(bytes, calls in a repeat) of the sizes that fit into `seconds` on this group, warmed up."""
     left, once, bytes_ = seconds, 0.0, SMALLEST
     while bytes_ <= buffer.nbytes:
         if (repeats + 2) * STEP * once > left:
@@ -142,11 +128,11 @@ def _sizes(group: Group, buffer: torch.Tensor, repeats: int, seconds: float, con
             )
             return
         console.progress(f"{group.name}, {size(bytes_)}, warm-up")
-        group.seconds(buffer[: bytes_ // 4], 1)  # connects the ranks, allocates memory
-        once = group.seconds(buffer[: bytes_ // 4], 1)
+        for _ in range(2):  # the first connects the ranks and allocates memory
+            once = all_reduce_seconds(ranks, buffer[: bytes_ // 4], 1, group.processes)
         times = max(1, min(MOST, round(MOMENT / once)))
         left -= (repeats * times + 2) * once
-        yield Point(bytes_, times)
+        yield bytes_, times
         bytes_ *= STEP
 
 
