@@ -141,7 +141,8 @@ class Context:
         return self.ranks
 
 
-Judge = Callable[[Sequence[Observation]], Result]
+Observations = Sequence[Observation]
+Judge = Callable[[Observations], Result]
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,8 @@ class Check:
     Attributes:
         measure: runs on the ranks. judges: {result's name: judge}, run on rank 0.
         seconds: of the usual two minutes. scope: every rank, the first rank of each node, or rank 0.
-        collective: needs all ranks and their process group. on_timeout: the fix if `measure` does not return.
+        collective: needs all ranks and their process group. several: does not apply to a single rank, or node.
+        on_timeout: the fix if `measure` does not return.
     """
 
     measure: Callable[[Context], Facts]
@@ -159,6 +161,7 @@ class Check:
     seconds: float = 10.0
     scope: Literal["rank", "node", "main"] = "rank"
     collective: bool = False
+    several: Literal["", "ranks", "nodes"] = ""
     on_timeout: str = ""
 
     @property
@@ -177,7 +180,7 @@ def worst(results: Sequence[Result]) -> Result:
 def each(judge: Callable[[Facts], Result]) -> Judge:
     """Judge every rank alone: the worst result, with the ranks that have it."""
 
-    def judge_all(seen: Sequence[Observation]) -> Result:
+    def judge_all(seen: Observations) -> Result:
         results = [judge(one.facts) for one in seen]
         found = worst(results)
         alike = [one for one, result in zip(seen, results, strict=True) if result.verdict == found.verdict]
@@ -186,13 +189,13 @@ def each(judge: Callable[[Facts], Result]) -> Judge:
     return judge_all
 
 
-def locations(seen: Sequence[Observation], most: int = 4) -> str:
+def locations(seen: Observations, most: int = 4) -> str:
     """`node1 rank 0, node2 rank 4 and 3 more`."""
     more = f" and {len(seen) - most} more" if len(seen) > most else ""
     return ", ".join(map(str, seen[:most])) + more
 
 
-def by_host(seen: Sequence[Observation]) -> dict[str, list[Observation]]:
+def by_host(seen: Observations) -> dict[str, Observations]:
     """Observations of each host, in the order in which they came."""
     found: dict[str, list[Observation]] = {}
     for one in seen:

@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from . import network
 from .check import (
     Context,
     Facts,
-    Observation,
+    Observations,
     Result,
     by_host,
     count,
@@ -121,8 +120,6 @@ def measure_all_reduce(context: Context) -> Facts:
 
     ranks = context.enter()
     facts: Facts = {"ranks": context.world_size, "nodes": context.nodes, "backend": ranks.backend, "sizes": []}
-    if context.world_size == 1:
-        return facts
     left = context.share(0.6, 8.0)
     for size in SIZES:
         tensor = torch.zeros(size * MIB // 4, device=ranks.device)  # sums stay zero, however often
@@ -153,11 +150,9 @@ def _processor_seconds() -> float | None:
     return None
 
 
-def judge_all_reduce(seen: Sequence[Observation]) -> Result:
+def judge_all_reduce(seen: Observations) -> Result:
     """The largest size's bus bandwidth against the slowest node's links."""
     facts = seen[0].facts
-    if facts["ranks"] == 1:
-        return not_applicable("one rank has nothing to reduce")
     size, seconds = facts["sizes"][-1]["bytes"], facts["sizes"][-1]["seconds"]
     algorithm, bus = (rate / 1e9 for rate in bandwidths(size, seconds, facts["ranks"]))
     measured = (
@@ -179,17 +174,17 @@ def judge_all_reduce(seen: Sequence[Observation]) -> Result:
     return failed(measured, expected, SLOW)
 
 
-def _nominal(seen: Sequence[Observation]) -> tuple[float | None, str]:
+def _nominal(seen: Observations) -> tuple[float | None, str]:
     """Gbit/s of the slowest node's links together, and the source of that number."""
     if seen[0].facts["link_gbit"]:
         return seen[0].facts["link_gbit"], "--link-gbit"
-    found: list[tuple[float, str]] = []
-    for node in by_host(seen).values():
-        links = {name: gbit for one in node for name, gbit in one.facts["links"].items()}
-        if not links or None in links.values():
-            return None, ""
-        found.append((sum(links.values()), ", ".join(sorted(links))))
-    return min(found)
+    nodes = [
+        {name: gbit for one in node for name, gbit in one.facts["links"].items()} for node in by_host(seen).values()
+    ]
+    if any(not links or None in links.values() for links in nodes):
+        return None, ""
+    slowest = min(nodes, key=lambda links: sum(links.values()))
+    return sum(slowest.values()), ", ".join(sorted(slowest))
 
 
 APART = 1.0  # s: records compare times of different nodes
@@ -201,13 +196,11 @@ def measure_clock(context: Context) -> Facts:
     for _ in range(3):
         ranks.barrier()
         times.append(time.time())
-    return {"nodes": context.nodes, "times": times}
+    return {"times": times}
 
 
-def judge_clock(seen: Sequence[Observation]) -> Result:
+def judge_clock(seen: Observations) -> Result:
     """The smallest difference of three: leaving the barrier at different moments only adds to it."""
-    if seen[0].facts["nodes"] == 1:
-        return not_applicable("one node has one clock")
     rounds = zip(*(one.facts["times"] for one in seen), strict=True)
     best = min(rounds, key=lambda times: max(times) - min(times))
     apart, middle = max(best) - min(best), sorted(best)[len(best) // 2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from hpc_utils.provenance.cpu import MACHINE, usable
 from .check import (
     Context,
     Facts,
-    Observation,
+    Observations,
     Result,
     by_host,
     count,
@@ -59,7 +58,7 @@ def quota(machine: Path = MACHINE) -> float | None:
     return min((int(time) / int(period) for time, period in found), default=None)
 
 
-def judge_cores(seen: Sequence[Observation]) -> Result:
+def judge_cores(seen: Observations) -> Result:
     """Every rank alone, then those of a node against each other."""
     return worst([each(_judge_rank)(seen), *map(_judge_node, by_host(seen).values())])
 
@@ -96,7 +95,7 @@ def _judge_rank(facts: Facts) -> Result:
     return unknown(f"{count(cores, 'core')}, but this system cannot pin a rank", OWN)
 
 
-def _judge_node(node: Sequence[Observation]) -> Result:
+def _judge_node(node: Observations) -> Result:
     """Two ranks on one core."""
     for one, other in combinations(node, 2):
         if shared := sorted({*one.facts["pinned"]} & {*other.facts["pinned"]}):

@@ -7,12 +7,12 @@ import re
 import shutil
 import site
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hpc_utils import provenance
 
-from .check import Context, Facts, Observation, Result, failed, locations, passed
+from .check import Context, Facts, Observations, Result, failed, locations, passed
 from .network import active_ports
 
 SAME = "the same code, torch and Python on every node"
@@ -27,7 +27,7 @@ def measure_software(context: Context) -> Facts:
     return dict(zip(SOFTWARE, found, strict=True))
 
 
-def judge_software(seen: Sequence[Observation]) -> Result:
+def judge_software(seen: Observations) -> Result:
     """All nodes' software side by side."""
     first = seen[0].facts
     for what in SOFTWARE:
@@ -70,14 +70,10 @@ def _in_user_site(file: str | None) -> bool:
 
 def installed_versions(path: list[str]) -> dict[str, list[str]]:
     """{package: its versions} of those that are installed in more than one version, the one in use first."""
-    from importlib import metadata
+    from importlib.metadata import distributions
 
-    found: dict[str, list[str]] = {}
-    for distribution in metadata.distributions(path=list(dict.fromkeys(path))):
-        name = (distribution.metadata["Name"] or "").lower()
-        if name in PACKAGES and distribution.version not in found.setdefault(name, []):
-            found[name].append(distribution.version)
-    return {name: versions for name, versions in found.items() if len(versions) > 1}
+    found = {name: dict.fromkeys(one.version for one in distributions(name=name, path=path)) for name in PACKAGES}
+    return {name: list(versions) for name, versions in found.items() if len(versions) > 1}
 
 
 def _memlock() -> int:

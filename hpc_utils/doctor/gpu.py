@@ -18,7 +18,7 @@ from hpc_utils.profilers import nvml
 from .check import (
     Context,
     Facts,
-    Observation,
+    Observations,
     Result,
     by_host,
     each,
@@ -186,7 +186,7 @@ def requested(environment: Mapping[str, str]) -> int | None:
     return len(listed.split(",")) if listed else None
 
 
-def judge_visible(seen: Sequence[Observation]) -> Result:
+def judge_visible(seen: Observations) -> Result:
     """Every rank alone, then those of a node against each other."""
     return worst([each(_judge_rank)(seen), *map(_judge_node, by_host(seen).values())])
 
@@ -210,7 +210,7 @@ def _judge_rank(facts: Facts) -> Result:
     return passed(f"{ranks} of {visible} visible GPUs used", OWN)
 
 
-def _judge_node(node: Sequence[Observation]) -> Result:
+def _judge_node(node: Observations) -> Result:
     """Two ranks on one GPU."""
     for one in node:
         sharing = [other for other in node if other.facts["device"] == one.facts["device"]]

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_utils.provenance.ask import read
 
-from .check import Context, Facts, Observation, Result, failed, locations, not_applicable, passed, unknown
+from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed, unknown
 from .network import fabric
 
 FASTEST = "the fastest path between ranks that the machine has"
@@ -54,8 +53,8 @@ def measure(context: Context) -> Facts:
     import torch.distributed as dist
 
     ranks = context.enter()
-    facts = {"backend": ranks.backend, "ranks": ranks.world_size, "nodes": ranks.nodes}
-    if ranks.device.type == "cpu" or ranks.world_size == 1:
+    facts = {"backend": ranks.backend, "nodes": ranks.nodes}
+    if ranks.device.type == "cpu":
         return facts
     dist.all_reduce(torch.ones(8 * MIB // 4, device=ranks.device))
     ranks.synchronize()
@@ -64,11 +63,9 @@ def measure(context: Context) -> Facts:
     return facts | log | fabric()
 
 
-def judge(seen: Sequence[Observation]) -> Result:
+def judge(seen: Observations) -> Result:
     """All ranks' logs together: one rank's names only its own channels."""
     facts = seen[0].facts
-    if facts["ranks"] == 1:
-        return not_applicable("one rank has no transport")
     if facts["backend"] == "gloo":
         return not_applicable("gloo sends host memory over sockets: see interface")
     paths = {path for one in seen for path in one.facts["paths"]}
@@ -79,7 +76,7 @@ def judge(seen: Sequence[Observation]) -> Result:
     return (_judge_one_node if facts["nodes"] == 1 else _judge_nodes)(seen, paths, measured)
 
 
-def _judge_nodes(seen: Sequence[Observation], paths: set[str], measured: str) -> Result:
+def _judge_nodes(seen: Observations, paths: set[str], measured: str) -> Result:
     on_sockets = [one for one in seen if "NET/Socket" in one.facts["paths"]]
     interfaces = sorted({name for one in on_sockets for name in one.facts["interfaces"]})
     if on_sockets:
@@ -101,7 +98,7 @@ def _judge_nodes(seen: Sequence[Observation], paths: set[str], measured: str) ->
     return passed(f"{measured} ({adapters}) {how}", FASTEST)
 
 
-def _judge_one_node(seen: Sequence[Observation], paths: set[str], measured: str) -> Result:
+def _judge_one_node(seen: Observations, paths: set[str], measured: str) -> Result:
     if any(path.startswith("NET/") for path in paths):
         fix = (
             "ranks of one node do not recognise each other: start them in one container, not one each, and share "

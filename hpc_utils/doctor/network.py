@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from hpc_utils import provenance
@@ -16,7 +16,7 @@ from hpc_utils.provenance.ask import read
 from hpc_utils.provenance.cpu import MACHINE
 from hpc_utils.provenance.machine import infiniband
 
-from .check import Context, Facts, Observation, Result, failed, locations, not_applicable, passed
+from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed
 
 UNRESOLVED = ""
 
@@ -131,18 +131,15 @@ def measure_interface(context: Context) -> Facts:
     """The interfaces over which gloo really connects this rank."""
     context.enter().barrier()
     return {
-        "ranks": context.world_size,
         "nodes": context.nodes,
         "used": {name: speed(name) for name in connected()},
         "chosen": os.environ.get("GLOO_SOCKET_IFNAME"),
     }
 
 
-def judge_interface(seen: Sequence[Observation]) -> Result:
+def judge_interface(seen: Observations) -> Result:
     """All ranks' connections: on several nodes none may be on loopback alone."""
     facts = seen[0].facts
-    if facts["ranks"] == 1:
-        return not_applicable("one rank has no connections")
     used = {name: gbit for one in seen for name, gbit in one.facts["used"].items()}
     if not used:
         return not_applicable("no connections besides the launcher's")

@@ -27,6 +27,7 @@ from .check import (
     each,
     failed,
     locations,
+    not_applicable,
     passed,
     unknown,
     worst,
@@ -63,16 +64,19 @@ CHECKS = (
           on_timeout=_SLURM),
     Check(storage.measure_results, {"results folder": each(storage.judge_results)}, 15, "node", on_timeout=_DISK),
     Check(storage.measure_links, {"hard links": each(storage.judge_links)}, 10, "node", on_timeout=_DISK),
-    Check(storage.measure_shared, {"shared results": storage.judge_shared}, 12, "node", on_timeout=_DISK),
+    Check(storage.measure_shared, {"shared results": storage.judge_shared}, 12, "node", several="nodes", on_timeout=_DISK),
     Check(storage.measure_data, {"data folder": each(storage.judge_data)}, 12, "node", on_timeout=_DISK),
     Check(storage.measure_datasets, {"data sets": storage.judge_datasets}, 12, "node", on_timeout=_DISK),
     Check(network.measure_names, {"names": each(network.judge_names)}, 10, "node", on_timeout=_NAMES),
     Check(collectives.join, {"process group": each(collectives.judge_join)}, 30, collective=True, on_timeout=collectives.UNREACHABLE),
     Check(cpu.measure_cores, {"cores": cpu.judge_cores}, 5, collective=True, on_timeout=_AGAIN),
-    Check(network.measure_interface, {"interface": network.judge_interface}, 10, collective=True, on_timeout=_COLLECTIVE),
-    Check(nccl.measure, {"transport": nccl.judge}, 15, collective=True, on_timeout=_COLLECTIVE),
-    Check(collectives.measure_all_reduce, {"all-reduce": collectives.judge_all_reduce}, 15, collective=True, on_timeout=_COLLECTIVE),
-    Check(collectives.measure_clock, {"clock skew": collectives.judge_clock}, 5, collective=True, on_timeout=_COLLECTIVE),
+    Check(network.measure_interface, {"interface": network.judge_interface}, 10, collective=True, several="ranks",
+          on_timeout=_COLLECTIVE),
+    Check(nccl.measure, {"transport": nccl.judge}, 15, collective=True, several="ranks", on_timeout=_COLLECTIVE),
+    Check(collectives.measure_all_reduce, {"all-reduce": collectives.judge_all_reduce}, 15, collective=True, several="ranks",
+          on_timeout=_COLLECTIVE),
+    Check(collectives.measure_clock, {"clock skew": collectives.judge_clock}, 5, collective=True, several="nodes",
+          on_timeout=_COLLECTIVE),
     Check(speed.measure_compute, {"compute": speed.judge_compute, "clocks": each(speed.judge_clocks)}, 15, collective=True,
           on_timeout=_GPU),
     Check(speed.measure_loader, {"loader": speed.judge_loader}, 15, collective=True, on_timeout=_DISK),
@@ -156,12 +160,12 @@ class Runner:
         yield replace(self._roll_call(), name="ranks")
         for check in self.checks:
             progress(", ".join(check.judges))
-            skipped = self._reason_to_skip(check)
+            skipped = self._skipped(check)
             seconds = 0.0 if skipped else min(check.seconds * self._scale, self._left())
             self.context.mailbox.put(f"start/{check.name}", seconds)
             outcomes = {} if skipped else self._collect(check, seconds)
             for name, judge in check.judges.items():
-                yield replace(unknown(skipped) if skipped else self._judge(check, judge, outcomes), name=name)
+                yield replace(skipped or self._judge(check, judge, outcomes), name=name)
 
     def _roll_call(self) -> Result:
         context, began = self.context, time.monotonic()
@@ -186,14 +190,18 @@ class Runner:
             ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else ""),
         )
 
-    def _reason_to_skip(self, check: Check) -> str:
+    def _skipped(self, check: Check) -> Result | None:
+        """The result of a check that is not made."""
+        context = self.context
+        if {"": 0, "ranks": context.world_size, "nodes": context.nodes}[check.several] == 1:
+            return not_applicable(f"needs two {check.several} or more")
         if self._left() < GRACE * self._scale:
-            return f"no time left of {self.context.options.seconds:.0f} s"
+            return unknown(f"skipped: no time left of {context.options.seconds:.0f} s")
         if check.collective and not self.complete:
-            return "skipped: ranks are missing"
+            return unknown("skipped: ranks are missing")
         if check.collective and self._broken:
-            return f"skipped, because of {self._broken} above"
-        return ""
+            return unknown(f"skipped, because of {self._broken} above")
+        return None
 
     def _collect(self, check: Check, seconds: float) -> Mapping[str, list[Observation]]:
         """{"facts", "error" or "timeout": the ranks with that outcome}, as `run_with_timeout`."""

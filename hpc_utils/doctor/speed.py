@@ -7,7 +7,7 @@ accumulation. All ranks start together, so that shared power and cooling show.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from hpc_utils.config import RunConfig
 from hpc_utils.records.folder import read_json
 
 from . import cpu, gpu
-from .check import Context, Facts, Observation, Result, failed, locations, not_applicable, passed, unknown
+from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed, unknown
 from .storage import available
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _gflops(ranks: Ranks, dtype: torch.dtype, seconds: float) -> tuple[float, Fa
     return rate, gpu.clocks(ranks.device)
 
 
-def judge_compute(seen: Sequence[Observation]) -> Result:
+def judge_compute(seen: Observations) -> Result:
     """All ranks' fp32 rates side by side."""
     rates = [one.facts["gflops"]["fp32"] for one in seen]
     middle = median(rates)
@@ -163,7 +163,7 @@ def trained(dataset: str) -> float | None:
     return max(rates, default=None)
 
 
-def judge_loader(seen: Sequence[Observation]) -> Result:
+def judge_loader(seen: Observations) -> Result:
     """The slowest rank's loader against the fastest training."""
     slowest = min(seen, key=lambda one: one.facts["rate"] if one.facts["dataset"] else 0)
     facts, needed = slowest.facts, seen[0].facts.get("needed")

@@ -6,13 +6,13 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hpc_utils import datasets, paths
 
-from .check import Context, Facts, Observation, Result, failed, locations, not_applicable, passed, unknown
+from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed, unknown
 
 MIB, GIB = 2**20, 2**30
 MOST = 256 * MIB  # written and read, less where space is short
@@ -166,17 +166,14 @@ SHARED = "a file that one node writes is seen by all"
 
 def measure_shared(context: Context) -> Facts:
     """Seconds after which a file of rank 0 appears on this node; None: it does not."""
-    facts: Facts = {"nodes": context.nodes, "seconds": 0.0, "failure": ""}
-    if context.nodes == 1:
-        return facts
     if context.rank == 0:
-        return facts | {"failure": _share_file(context)}
+        return {"seconds": 0.0, "failure": _share_file(context)}
     name = context.mailbox.get("shared/file", context.timeout)
     if not name:
-        return facts | {"failure": "rank 0 could not write"}
-    facts["seconds"] = _appears(Path(name), 0.6 * context.timeout)
+        return {"failure": "rank 0 could not write"}
+    seconds = _appears(Path(name), 0.6 * context.timeout)
     context.mailbox.put(f"shared/seen/{context.rank}", True)
-    return facts
+    return {"seconds": seconds, "failure": ""}
 
 
 def _share_file(context: Context) -> str:
@@ -206,10 +203,8 @@ def _appears(path: Path, seconds: float) -> float | None:
     return None
 
 
-def judge_shared(seen: Sequence[Observation]) -> Result:
+def judge_shared(seen: Observations) -> Result:
     """All nodes' answers."""
-    if seen[0].facts["nodes"] == 1:
-        return not_applicable("one node sees its own files")
     if failures := [one.facts["failure"] for one in seen if one.facts["failure"]]:
         return unknown(f"not tried: {failures[0]}", SHARED, "see results folder")
     if blind := [one for one in seen if one.facts["seconds"] is None]:
@@ -260,7 +255,7 @@ def measure_datasets(context: Context) -> Facts:
     return {"available": list(filter(available, datasets.DATASETS))}
 
 
-def judge_datasets(seen: Sequence[Observation]) -> Result:
+def judge_datasets(seen: Observations) -> Result:
     """All nodes' data sets side by side."""
     names = sorted({name for one in seen for name in one.facts["available"]})
     for name in names:

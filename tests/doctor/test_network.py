@@ -75,7 +75,7 @@ def test_names(facts, verdict) -> None:
     assert bool(found.fix) is (verdict is Verdict.FAIL)
 
 
-UP = {"ranks": 2, "nodes": 2, "used": {"eth0": 10.0}, "chosen": None}
+UP = {"nodes": 2, "used": {"eth0": 10.0}, "chosen": None}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,6 @@ UP = {"ranks": 2, "nodes": 2, "used": {"eth0": 10.0}, "chosen": None}
         ({"used": {"lo": None}, "nodes": 1}, Verdict.PASS),
         ({"used": {"lo": None, "eth0": 10.0}}, Verdict.PASS),
         ({"used": {}}, Verdict.NOT_APPLICABLE),
-        ({"ranks": 1}, Verdict.NOT_APPLICABLE),
     ],
 )
 def test_the_interface_between_nodes_is_not_loopback(facts, verdict) -> None:

@@ -135,6 +135,14 @@ def test_a_rank_that_never_starts_is_named_and_collectives_are_skipped() -> None
     assert (results["alone"].verdict, results["all"].verdict) == (Verdict.PASS, Verdict.UNKNOWN)
 
 
+@pytest.mark.parametrize(
+    ("several", "world", "verdict"),
+    [("ranks", 1, "not applicable"), ("ranks", 2, "pass"), ("nodes", 1, "not applicable"), ("nodes", 2, "pass")],
+)
+def test_what_needs_several_ranks_or_nodes_does_not_apply_to_one(several, world, verdict) -> None:
+    assert run(check(lambda context: {}, several=several), world=world)["check"].verdict == verdict
+
+
 def test_no_check_begins_when_the_time_is_over() -> None:
     slow = [check(lambda context: time.sleep(0.4) or {}, f"slow{number}", seconds=100) for number in range(8)]
     began = time.monotonic()
