@@ -86,8 +86,7 @@ CHECKS = (
 class Mailbox:
     """JSON values in the launcher's key-value store.
 
-    Not in the process group, which is examined itself: where it hangs, its ranks must still be heard. No wait is
-    without end.
+    The process group is not used, because it is checked itself and may hang. Every wait has a timeout.
     """
 
     def __init__(self, store: dist.Store) -> None:

@@ -16,7 +16,7 @@ OUTSIDE = "not in a Slurm job"
 
 
 def measure(context: Context) -> Facts:
-    """What `scontrol` and `sacct` print; accounting may hear of a new job some seconds late."""
+    """What `scontrol` and `sacct` print; accounting may list a new job some seconds late."""
     job = provenance.job().get("id")
     if not job:
         return {"job": None}

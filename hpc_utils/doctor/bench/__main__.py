@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
                 console.line(f"record: {probes.keep(args.what, name, record)}")
                 if args.copy:
                     atomic.write_json(args.copy, record)
-            ranks.barrier()  # end together: launchers complain at length of a store that is gone before them
+            ranks.barrier()  # end together: launchers log errors if the store ends before other ranks
             ranks.settle()
     except (ConfigError, datasets.DataError) as error:
         console.line(f"error: {error}")
