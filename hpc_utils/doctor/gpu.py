@@ -42,37 +42,50 @@ HIDDEN = (
 )
 
 
-def measure_driver(context: Context) -> Facts:
-    """torch's build, the newest CUDA that the driver runs, the node's GPUs, and whether a kernel runs on this rank's."""
+def measure(context: Context) -> Facts:
+    """torch's build, the newest CUDA that the driver runs, the node's GPUs, those that were requested, and this rank's."""
     import torch
 
     gpus = provenance.hardware()["gpus"]
-    available = torch.cuda.is_available()
+    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    mine = torch.device("cuda", context.local_rank) if context.local_rank < visible else None
     return {
         "wanted": context.options.device,
         "build": context.options.torch,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "available": available,
-        "kernel_error": _launch(context.local_rank) if available else None,
         "gpus": [gpu["name"] for gpu in gpus],
         "vendor": _vendor() or ("nvidia" if gpus else ""),
         "driver": next((gpu["driver"] for gpu in gpus), None),
         **_cuda(),
+        "requested": requested(os.environ),
+        "visible": visible,
+        "ranks": context.ranks_per_node,
+        "device": str(torch.cuda.get_device_properties(mine).uuid) if mine else None,
+        "kernel_error": _kernel_error(mine) if mine else None,
+        "mask": next((name for name in MASKS if name in os.environ), MASKS[0]),
     }
 
 
-def _launch(index: int) -> str | None:
-    """What torch raises when a kernel is launched on that GPU; None if it runs, or if there is no such GPU."""
+def _kernel_error(device: torch.device) -> str | None:
+    """What torch raises when a kernel is launched on that GPU."""
     import torch
 
-    if index < torch.cuda.device_count():
-        try:
-            torch.ones(1, device=torch.device("cuda", index)).sum().item()
-        except RuntimeError as error:
-            return str(error).splitlines()[0]
+    try:
+        torch.ones(1, device=device).sum().item()
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
     return None
+
+
+def requested(environment: Mapping[str, str]) -> int | None:
+    """GPUs of this node that Slurm gave to the job; None if it names none."""
+    number = environment.get("SLURM_GPUS_ON_NODE", "")
+    if number.isdigit():
+        return int(number)
+    listed = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS")
+    return len(listed.split(",")) if listed else None
 
 
 def _vendor() -> str:
@@ -99,7 +112,7 @@ def judge_driver(facts: Facts) -> Result:
     build, vendor, driver_cuda = f"torch {facts['torch']}", facts["vendor"], facts["driver_cuda"]
     if facts["wanted"] == "cpu":
         return not_applicable(f"device=cpu: {build} computes on the CPU")
-    if not vendor and not facts["available"]:
+    if not vendor and not facts["visible"]:
         if facts["wanted"] == "cuda":
             return failed(f"no GPU on this machine, {build}", FITS, NO_GPU)
         return not_applicable(f"no GPU on this machine; {build} computes on the CPU")
@@ -111,7 +124,7 @@ def judge_driver(facts: Facts) -> Result:
         return failed(f"{build} is built for {built_for}, the machine has {machine}", FITS, _install(facts))
     if facts["kernel_error"]:
         return failed(f"{build} runs no kernel on {machine}: {facts['kernel_error']}", FITS, _install(facts))
-    if facts["available"]:
+    if facts["visible"]:
         library = f"ROCm {facts['hip']}" if facts["hip"] else f"CUDA {facts['cuda']}"
         newest = f", which runs CUDA up to {_version(driver_cuda)}" if driver_cuda else ""
         return passed(f"{build} ({library}) on {machine}{newest}", FITS)
@@ -160,39 +173,13 @@ UNMASK = (
 )
 
 
-def measure_visible(context: Context) -> Facts:
-    """GPUs that were requested, that the machine has, and that torch sees."""
-    import torch
-
-    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    mine = context.local_rank
-    return {
-        "wanted": context.options.device,
-        "requested": requested(os.environ),
-        "on_machine": len(provenance.hardware()["gpus"]),
-        "visible": visible,
-        "ranks": context.ranks_per_node,
-        "device": str(torch.cuda.get_device_properties(mine).uuid) if mine < visible else None,
-        "mask": next((name for name in MASKS if name in os.environ), MASKS[0]),
-    }
-
-
-def requested(environment: Mapping[str, str]) -> int | None:
-    """GPUs of this node that Slurm gave to the job; None if it names none."""
-    number = environment.get("SLURM_GPUS_ON_NODE", "")
-    if number.isdigit():
-        return int(number)
-    listed = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS")
-    return len(listed.split(",")) if listed else None
-
-
 def judge_visible(seen: Observations) -> Result:
     """Every rank alone, then those of a node against each other."""
     return worst([each(_judge_rank)(seen), *map(_judge_node, by_host(seen).values())])
 
 
 def _judge_rank(facts: Facts) -> Result:
-    asked, visible, ranks, on_machine = (facts[key] for key in ("requested", "visible", "ranks", "on_machine"))
+    asked, visible, ranks, on_machine = facts["requested"], facts["visible"], facts["ranks"], len(facts["gpus"])
     if facts["wanted"] == "cpu":
         return not_applicable("device=cpu: GPUs are not used")
     if not (asked or visible or on_machine):

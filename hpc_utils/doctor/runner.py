@@ -56,17 +56,16 @@ _AGAIN = "run `hpc doctor` again; if it hangs again, contact the site's support 
 
 # In this order: first what needs one rank, then what needs all of them.
 CHECKS = (
-    Check(gpu.measure_driver, {"driver and torch": each(gpu.judge_driver)}, 25, on_timeout=_GPU),
-    Check(gpu.measure_visible, {"GPUs": gpu.judge_visible}, 10, on_timeout=_GPU),
+    Check(gpu.measure, {"driver and torch": each(gpu.judge_driver), "GPUs": gpu.judge_visible}, 25, on_timeout=_GPU),
     Check(environment.measure_software, {"software": environment.judge_software}, 15, "node", on_timeout=_AGAIN),
     Check(environment.measure_traps, {"environment": each(environment.judge_traps)}, 10, "node", on_timeout=_AGAIN),
     Check(slurm.measure, {"time limit": each(slurm.judge_limit), "accounting": each(slurm.judge_accounting)}, 20, "main",
           on_timeout=_SLURM),
-    Check(storage.measure_results, {"results folder": each(storage.judge_results)}, 15, "node", on_timeout=_DISK),
-    Check(storage.measure_links, {"hard links": each(storage.judge_links)}, 10, "node", on_timeout=_DISK),
+    Check(storage.measure_results, {"results folder": each(storage.judge_results), "hard links": each(storage.judge_links)},
+          15, "node", on_timeout=_DISK),
     Check(storage.measure_shared, {"shared results": storage.judge_shared}, 12, "node", several="nodes", on_timeout=_DISK),
-    Check(storage.measure_data, {"data folder": each(storage.judge_data)}, 12, "node", on_timeout=_DISK),
-    Check(storage.measure_datasets, {"data sets": storage.judge_datasets}, 12, "node", on_timeout=_DISK),
+    Check(storage.measure_data, {"data folder": each(storage.judge_data), "data sets": storage.judge_datasets}, 15, "node",
+          on_timeout=_DISK),
     Check(network.measure_names, {"names": each(network.judge_names)}, 10, "node", on_timeout=_NAMES),
     Check(collectives.join, {"process group": each(collectives.judge_join)}, 30, collective=True, on_timeout=collectives.UNREACHABLE),
     Check(cpu.measure_cores, {"cores": cpu.judge_cores}, 5, collective=True, on_timeout=_AGAIN),

@@ -109,14 +109,30 @@ WRITABLE = f"writable, 1 GiB and {FILES} files free, kept after the job, at leas
 
 
 def measure_results(context: Context) -> Facts:
-    """The results folder's file system, written and read."""
+    """The results folder's file system, written and read, and its links."""
     seconds = context.share(0.25, 3.0)
     try:
         with _scratch(paths.results()) as folder:
             file = folder / "speed"
-            return space(folder) | {"write": _write_speed(file, seconds), "read": _read_speed(file, seconds)}
+            speeds = {"write": _write_speed(file, seconds), "read": _read_speed(file, seconds)}
+            return space(folder) | speeds | {"link_failure": _link_failure(file)}
     except OSError as error:
         return space(paths.results()) | {"failure": error.strerror or str(error)}
+
+
+def _link_failure(file: Path) -> str:
+    """Why `link` does not make a second name, or does not refuse a name that exists: a claim needs both."""
+    name = file.with_name("link")
+    try:
+        os.link(file, name)
+        if file.stat().st_nlink != 2:
+            return "a link is a copy"
+        os.link(file, name)
+    except FileExistsError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return "a second claim on one name succeeds"
 
 
 def judge_results(facts: Facts) -> Result:
@@ -137,27 +153,10 @@ def judge_results(facts: Facts) -> Result:
 LINKS = "hard links, with which runs are claimed"
 
 
-def measure_links(context: Context) -> Facts:
-    """Whether `link` makes a second name, and refuses a name that exists: a claim needs both."""
-    try:
-        with _scratch(paths.results()) as folder:
-            first, second = folder / "first", folder / "second"
-            first.touch()
-            os.link(first, second)
-            if first.stat().st_nlink != 2:
-                return {"failure": "a link is a copy"}
-            with suppress(FileExistsError):
-                os.link(first, second)
-                return {"failure": "a second claim on one name succeeds"}
-            return {"failure": ""}
-    except OSError as error:
-        return {"failure": error.strerror or str(error)}
-
-
 def judge_links(facts: Facts) -> Result:
-    """One node's answer."""
-    if facts["failure"]:
-        return failed(f"no hard links in the results folder: {facts['failure']}", LINKS, ELSEWHERE)
+    """One node's links in the results folder."""
+    if failure := facts.get("failure") or facts["link_failure"]:
+        return failed(f"no hard links in the results folder: {failure}", LINKS, ELSEWHERE)
     return passed("link works, and refuses a name that exists", LINKS)
 
 
@@ -217,13 +216,22 @@ FAST = f"a data set that is read at {SLOWEST / 1e6:.0f} MB/s or more (after the 
 
 
 def measure_data(context: Context) -> Facts:
-    """The data folder's file system, and how fast its largest file is read."""
+    """The data folder's file system, how fast its largest file is read, and the data sets of this node."""
     files = [path for path in paths.data().glob("*/*") if path.is_file()]
     largest = max(files, key=lambda path: path.stat().st_size, default=None)
     facts = space(paths.data()) | {"read": None}
-    if largest is None:
-        return facts
-    return facts | {"read": _read_speed(largest, context.share(0.25, 3.0)), "bytes": largest.stat().st_size}
+    if largest:
+        facts |= {"read": _read_speed(largest, context.share(0.25, 3.0)), "bytes": largest.stat().st_size}
+    return facts | {"available": list(filter(available, datasets.DATASETS))}
+
+
+def available(name: str) -> bool:
+    """Whether the data set can be opened on this node."""
+    try:
+        datasets.load(name, "train")
+    except (datasets.DataError, OSError, ImportError):
+        return False
+    return True
 
 
 def judge_data(facts: Facts) -> Result:
@@ -239,20 +247,6 @@ def judge_data(facts: Facts) -> Result:
 
 
 FETCHED = "data sets fetched before, on every node: compute nodes need no internet"
-
-
-def available(name: str) -> bool:
-    """Whether the data set can be opened on this node."""
-    try:
-        datasets.load(name, "train")
-    except (datasets.DataError, OSError, ImportError):
-        return False
-    return True
-
-
-def measure_datasets(context: Context) -> Facts:
-    """The data sets of this node."""
-    return {"available": list(filter(available, datasets.DATASETS))}
 
 
 def judge_datasets(seen: Observations) -> Result:

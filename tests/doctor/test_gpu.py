@@ -17,7 +17,7 @@ A100 = {
     "torch": "2.13.0+cu126",
     "cuda": "12.6",
     "hip": None,
-    "available": True,
+    "visible": 1,
     "kernel_error": None,
     "gpus": ["NVIDIA A100-SXM4-40GB"],
     "vendor": "nvidia",
@@ -25,7 +25,7 @@ A100 = {
     "driver_cuda": [12, 2],
     "capability": [8, 0],
 }
-BARE = A100 | {"cuda": None, "torch": "2.13.0+cpu", "available": False}
+BARE = A100 | {"cuda": None, "torch": "2.13.0+cpu", "visible": 0}
 NO_KERNEL = {"kernel_error": "CUDA error: no kernel image is available for execution on the device"}
 
 
@@ -50,7 +50,7 @@ def test_a_build_that_fits_passes() -> None:
         (A100 | {"cuda": None, "hip": "6.2"}, "whl/cu126"),
         # The CUDA 13 build has nothing for a V100, whatever the driver (measured: it needs driver 580, and sm_75).
         (A100 | NO_KERNEL | {"capability": [7, 0], "driver_cuda": [13, 0]}, "whl/cu126"),
-        (A100 | {"cuda": "13.0", "available": False}, "whl/cu126"),
+        (A100 | {"cuda": "13.0", "visible": 0}, "whl/cu126"),
     ],
 )
 def test_a_build_that_does_not_fit_fails_with_the_command_that_installs_another(facts, installs) -> None:
@@ -62,11 +62,11 @@ def test_a_build_that_does_not_fit_fails_with_the_command_that_installs_another(
 @pytest.mark.parametrize(
     ("facts", "verdict"),
     [
-        ({"available": False}, Verdict.FAIL),  # hidden from a build that fits
-        ({"available": False, "driver_cuda": None}, Verdict.UNKNOWN),
+        ({"visible": 0}, Verdict.FAIL),  # hidden from a build that fits
+        ({"visible": 0, "driver_cuda": None}, Verdict.UNKNOWN),
         ({"wanted": "cpu"}, Verdict.NOT_APPLICABLE),
-        ({"available": False, "vendor": "", "gpus": []}, Verdict.NOT_APPLICABLE),
-        ({"available": False, "vendor": "", "gpus": [], "wanted": "cuda"}, Verdict.FAIL),
+        ({"visible": 0, "vendor": "", "gpus": []}, Verdict.NOT_APPLICABLE),
+        ({"visible": 0, "vendor": "", "gpus": [], "wanted": "cuda"}, Verdict.FAIL),
     ],
 )
 def test_hidden_unused_and_missing_gpus(facts, verdict) -> None:
@@ -76,14 +76,21 @@ def test_hidden_unused_and_missing_gpus(facts, verdict) -> None:
 def test_this_machine_is_measured_and_judged() -> None:
     import torch
 
-    facts = gpu.measure_driver(alone(torch="cu126"))
+    facts = gpu.measure(alone(torch="cu126"))
     assert (facts["torch"], facts["build"], facts["kernel_error"]) == (torch.__version__, "cu126", None)
     if torch.cuda.is_available() or not facts["vendor"]:
         expected = Verdict.PASS if torch.cuda.is_available() else Verdict.NOT_APPLICABLE
         assert gpu.judge_driver(facts).verdict is expected
 
 
-FOUR = {"wanted": "auto", "requested": 4, "on_machine": 4, "visible": 4, "ranks": 4, "mask": "CUDA_VISIBLE_DEVICES"}
+FOUR = {
+    "wanted": "auto",
+    "requested": 4,
+    "gpus": ["A100"] * 4,
+    "visible": 4,
+    "ranks": 4,
+    "mask": "CUDA_VISIBLE_DEVICES",
+}
 
 
 def node(**different: object) -> list:
@@ -97,12 +104,12 @@ def node(**different: object) -> list:
         ({}, Verdict.PASS, ""),
         ({"requested": None}, Verdict.PASS, ""),
         ({"visible": 1}, Verdict.FAIL, "--gpus-per-task"),
-        ({"visible": 0, "on_machine": 0}, Verdict.FAIL, "CUDA_VISIBLE_DEVICES"),
+        ({"visible": 0, "gpus": []}, Verdict.FAIL, "CUDA_VISIBLE_DEVICES"),
         ({"requested": None, "visible": 0}, Verdict.FAIL, "unset CUDA_VISIBLE_DEVICES"),
         ({"ranks": 8}, Verdict.FAIL, "start 4 ranks"),
         ({"ranks": 2}, Verdict.FAIL, "--nproc-per-node=4"),
         ({"device": "uuid-0"}, Verdict.FAIL, "--gpu-bind"),
-        ({"requested": None, "on_machine": 0, "visible": 0, "device": None}, Verdict.NOT_APPLICABLE, ""),
+        ({"requested": None, "gpus": [], "visible": 0, "device": None}, Verdict.NOT_APPLICABLE, ""),
         ({"wanted": "cpu", "visible": 0, "device": None}, Verdict.NOT_APPLICABLE, ""),
         ({"requested": None, "ranks": 1}, Verdict.PASS, ""),  # a laptop may leave GPUs unused
     ],

@@ -97,6 +97,7 @@ def test_the_data_folder(context, tmp_path) -> None:
     (tmp_path / "data/cifar10/images.npy").write_bytes(bytes(4 * 2**20))
     facts = storage.measure_data(context)
     assert facts["bytes"] == 4 * 2**20
+    assert "digits" in facts["available"], "it is embedded"
     for slow, verdict in (
         ({"read": 1e9}, Verdict.PASS),
         ({"read": 1e6}, Verdict.FAIL),
@@ -113,15 +114,15 @@ def test_a_file_system_needs_true_links(context, monkeypatch, link) -> None:
         if link == "refused":  # exFAT, some FUSE and object stores: link(2), ERRORS, EPERM
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
         if link == "copies":
-            with open(second, "x") as file:
-                file.write(first.read_text())
+            with second.open("xb") as file:
+                file.write(first.read_bytes())
         if link == "overwrites":
             second.unlink(missing_ok=True)
             real(first, second)
 
     if link != "works":
         monkeypatch.setattr(os, "link", false)
-    found = storage.judge_links(storage.measure_links(context))
+    found = storage.judge_links(storage.measure_results(context))
     assert found.verdict is (Verdict.PASS if link == "works" else Verdict.FAIL)
 
 
@@ -160,7 +161,6 @@ def test_data_sets_are_on_all_nodes_or_on_none() -> None:
     found = storage.judge_datasets(seen(both, one))
     assert (found.verdict, found.where) == (Verdict.FAIL, "node1 rank 1")
     assert storage.judge_datasets(seen({"available": []})).verdict is Verdict.UNKNOWN
-    assert "digits" in storage.measure_datasets(alone())["available"], "it is embedded"
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_real_file_systems_that_are_small_or_read_only(tmp_path, namespaces, mou
     results.mkdir()
     code = (
         "from hpc_utils.doctor import storage; from tests.doctor.conftest import alone; context = alone()\n"
-        "for found in (storage.judge_results(storage.measure_results(context)),"
-        " storage.judge_links(storage.measure_links(context))):\n"
+        "facts = storage.measure_results(context)\n"
+        "for found in (storage.judge_results(facts), storage.judge_links(facts)):\n"
         "    print(found.verdict, found.measured, sep='|')"
     )
     done = subprocess.run(
