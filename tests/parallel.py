@@ -32,7 +32,7 @@ LONGEST = (
     "tests/train/",
     "tests/launch/",
     "tests/interactive/",
-    "tests/probe/",
+    "tests/doctor/",
 )
 
 

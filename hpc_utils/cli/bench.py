@@ -93,11 +93,11 @@ def bench_storage(
     (/dev/shm). Each gets a copy of its own, removed at the end. The record is kept under results/probes/storage.
     """
     from hpc_utils.analyze import storage
-    from hpc_utils.probe.benchmark import places
+    from hpc_utils.doctor.bench.storage import require
 
     arguments = ["storage", f"--repeats={repeats}", f"--dataset={dataset}"]
     found = _arrive(cluster_name)
-    places.stored(dataset)  # refused before anything starts
+    require(dataset)  # refused before anything starts
     record = _measure(arguments, nproc, found, node_type, (nodes, ranks_per_node))
     click.echo("loader time to expect per batch, with its 95 % interval (ms):")
     click.echo(f"  {'place':10}  {'batch':>5}  {'first epoch':>22}  {'later epochs':>22}  {'images/s':>9}")

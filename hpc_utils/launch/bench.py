@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from hpc_utils.probe.benchmark import GRACE, LIMIT
+from hpc_utils.doctor.bench import GRACE, LIMIT
 
 from . import probe
 from .cluster import Cluster
 
-MODULE = "hpc_utils.probe.benchmark"
+MODULE = "hpc_utils.doctor.bench"
 
 
 def here(nproc: int, arguments: Sequence[str]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def measure(config: RunConfig, batches: Sequence[int], repeats: int) -> Path:
 def main(asked: Path, answer: Path) -> int:
     """In the process that measures."""
     die_with_parent()
-    from hpc_utils.probe import compute
+    from hpc_utils.doctor.bench import compute
 
     said = json.loads(asked.read_text())
     try:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from hpc_utils.probe.bench import SECONDS
-from hpc_utils.probe.surroundings import leftovers
+from hpc_utils.doctor.check import SECONDS
+from hpc_utils.doctor.environment import leftovers
 
 from . import cluster, probe
 
@@ -21,7 +21,7 @@ def here(nproc: int) -> dict[str, Any]:
         NoReport, KeyboardInterrupt: as `probe.here`.
     """
     arguments = [f"--inherited={','.join(leftovers(os.environ))}", f"--torch={_build()}"]
-    return probe.here(nproc, "hpc_utils.probe", arguments, seconds=SECONDS + LATE)
+    return probe.here(nproc, "hpc_utils.doctor", arguments, seconds=SECONDS + LATE)
 
 
 def _build() -> str:

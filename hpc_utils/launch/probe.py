@@ -1,4 +1,4 @@
-"""A probe, started: a module of `hpc_utils.probe` as ranks on this machine, or in a job on a cluster's nodes.
+"""A probe, started: a module of `hpc_utils.doctor` as ranks on this machine, or in a job on a cluster's nodes.
 
 Either way rank 0 leaves its record as one JSON file where it is told to, and that file is the answer.
 """
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import paths
-from hpc_utils.probe.check import count
-from hpc_utils.probe.surroundings import leftovers
+from hpc_utils.doctor.check import count
+from hpc_utils.doctor.environment import leftovers
 from hpc_utils.records.folder import RUN_DIR, read_json
 
 from . import allocation, diagnosis, slurm

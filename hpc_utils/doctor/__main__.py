@@ -1,0 +1,120 @@
+"""`hpc doctor`, as every rank runs it; rank 0 prints the table and writes the report.
+
+    torchrun ... -m hpc_utils.doctor [--device cpu] [--torch cu126] [--link-gbit 100] [--seconds 120] [--copy FILE]
+
+The exit code is 0 if the report was made, whatever its verdict: a launcher would take another for a crash. Only if ranks
+are missing it is 1, so that the launcher ends them. `--copy` has rank 0 also write doctor.json there, for the launcher.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from hpc_utils.doctor import process, report
+from hpc_utils.doctor.check import SECONDS, Context, Options, Result, failed
+from hpc_utils.records import atomic
+
+if TYPE_CHECKING:
+    from hpc_utils.doctor.runner import Runner
+
+LATE = 45.0  # s over its time after which a rank ends itself: it may have started before rank 0
+WRITING = 8.0  # s: the results may lie on a file system that hangs
+
+
+class Terminated(BaseException):
+    """SIGTERM: the launcher ends the ranks, because one of them died or the job is over."""
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, and on rank 0 judge and report; the exit code."""
+    args = vars(_parse(arguments))
+    copy, options = args.pop("copy"), Options(**args)
+    console = process.start(options.seconds + LATE)
+    if console.shown:
+        return _lead(options, copy, console)
+    try:
+        runner = _runner(options)
+        runner.follow()
+        runner.context.cleanup.close()
+    except (OSError, RuntimeError) as error:  # rank 0 reports that this one is missing
+        print(f"rank {os.environ['RANK']} on {socket.gethostname()}: {error}", file=sys.stderr)
+    return 0
+
+
+def _runner(options: Options) -> Runner:
+    """Raises OSError or RuntimeError if the launcher's store cannot be reached."""
+    from hpc_utils.doctor.runner import Mailbox, Runner  # torch, which takes seconds
+
+    return Runner(Context.from_environment(options, Mailbox.connect(options.seconds / 2)))
+
+
+def _lead(options: Options, copy: Path | None, console: process.Console) -> int:
+    """Print each result as it is known, then write the report; 1 if ranks are missing."""
+    began, colour = time.monotonic(), sys.stdout.isatty()
+    results: list[Result] = []
+    runner = None
+
+    def show(result: Result) -> None:
+        results.append(result)
+        console.line(report.row(result, colour))
+
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        runner = _runner(options)
+        for result in runner.lead(console.progress):
+            show(result)
+        runner.context.cleanup.close()
+    except Terminated:
+        fix = "read what the ranks printed: did one of them die? Was the job cancelled, or its time over?"
+        show(failed("the launcher ended the ranks before all checks were made", fix=fix, name="launcher"))
+    except (OSError, RuntimeError) as error:
+        fix = "read what the launcher printed: is its store, at MASTER_ADDR, reachable?"
+        show(failed(f"the checks ended early: {error}"[:300], fix=fix, name="launcher"))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher gives 30 s, the report takes less
+    made = report.make(results, runner, time.monotonic() - began)
+    console.line(f"\n{report.summary(made, colour)}")
+    console.line(_write(made))
+    if copy:
+        atomic.write_json(copy, made)
+    return 0 if runner and runner.complete else 1
+
+
+def _write(made: report.Report) -> str:
+    written = process.run_with_timeout(lambda: report.write(made), WRITING)
+    return f"report: {written['facts'] / 'doctor.md'}" if "facts" in written else f"no report written: {written}"
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    """`Options`, and `copy`."""
+    parser = argparse.ArgumentParser(prog="hpc_utils.doctor", description="Is this machine ready to measure?")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for all checks")
+    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="that the study uses")
+    parser.add_argument("--torch", default="", help="build that the cluster file names, such as cu126")
+    parser.add_argument(
+        "--link-gbit", type=float, default=0, help="nominal link of a node in Gbit/s; 0: ask the system"
+    )
+    parser.add_argument("--inherited", type=_names, default=(), help="variables of another launcher, comma-separated")
+    parser.add_argument("--copy", type=Path, help="also write doctor.json there")
+    return parser.parse_args(arguments)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise Terminated
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # measurements that hang are left behind, and so is the process group (see Ranks.settle)

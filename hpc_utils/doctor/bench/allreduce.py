@@ -1,0 +1,145 @@
+"""Time of an all-reduce over message sizes: of all ranks, inside each node, and between nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hpc_utils.collective import bandwidths
+from hpc_utils.config import ConfigError
+from hpc_utils.doctor.check import count
+from hpc_utils.doctor.collectives import all_reduce_seconds
+from hpc_utils.doctor.process import Console
+
+if TYPE_CHECKING:
+    import torch
+
+    from hpc_utils.train.ranks import Ranks
+
+MIB = 2**20
+SMALLEST, STEP = 4, 4  # B, and the factor from one size to the next
+MOMENT, MOST = 0.1, 1000  # s that a repeat should last at least, and calls in it at most
+GROUPS = {
+    "all": "all ranks",
+    "intra": "the ranks of one node, each node at once",
+    "inter": "one rank of each node",
+}
+
+
+def measure(
+    ranks: Ranks, *, repeats: int, largest: int, seconds: float, console: Console, link_gbit: float | None = None
+) -> dict[str, Any]:
+    """The record without its origin: `repeats` times of each size on the slowest rank, interleaved.
+
+    Sizes are 4 B to `largest` MiB in powers of four. Those that do not fit into `seconds` are skipped with a message.
+
+    Args:
+        link_gbit: the rate in Gbit/s to which the nodes' links are limited on purpose.
+
+    Raises:
+        ConfigError: there is only one rank.
+    """
+    if ranks.world_size == 1:
+        raise ConfigError("an all-reduce needs at least two ranks, on one node or more")
+    import torch
+
+    buffer = torch.zeros(largest * MIB // 4, device=ranks.device)  # sums stay zero, however often
+    began = time.perf_counter()
+    groups, plan = list(_groups(ranks)), []
+    for group in groups:
+        for bytes_, times in _sizes(ranks, group, buffer, repeats, seconds / len(groups), console):
+            plan.append((group, bytes_, times, []))
+    for repeat in range(repeats):
+        for group, bytes_, times, measured in plan:
+            console.progress(f"{group.name}, {size(bytes_)}, repeat {repeat + 1} of {repeats}")
+            measured.append(all_reduce_seconds(ranks, buffer[: bytes_ // 4], times, group.processes))
+        late = torch.tensor([float(time.perf_counter() > began + 2 * seconds)])
+        if repeat + 1 < repeats and ranks.max(late):
+            console.line(f"only {repeat + 1} of {repeats} repeats: the machine became slower meanwhile")
+            break
+    return {
+        "backend": ranks.backend,
+        "device": ranks.device_kind,
+        "device_name": ranks.device_name,
+        "nodes": ranks.nodes,
+        "ranks_per_node": ranks.ranks_per_node,
+        "world_size": ranks.world_size,
+        "link_gbit": link_gbit,
+        "groups": {
+            group.name: {
+                "ranks": group.nodes * group.ranks_per_node,
+                "nodes": group.nodes,
+                "ranks_per_node": group.ranks_per_node,
+                "samples": [{"bytes": one[1], "seconds": one[3]} for one in plan if one[0] is group],
+            }
+            for group in groups
+        },
+    }
+
+
+def table(record: Mapping[str, Any]) -> Iterator[str]:
+    """The record as nccl-tests prints its own: medians, and from the shortest to the longest repeat."""
+    for name, group in record["groups"].items():
+        yield f"{name}: {GROUPS[name]} ({group['ranks']} on {count(group['nodes'], 'node')}, {record['backend']})"
+        yield f"  {'size':>8}  {'time (ms)':>10}  {'min .. max':>20}  {'algorithm (GB/s)':>16}  {'bus (GB/s)':>10}"
+        for sample in group["samples"]:
+            times = [1e3 * seconds for seconds in sample["seconds"]]
+            middle = median(times)
+            algorithm, bus = (rate / 1e9 for rate in bandwidths(sample["bytes"], middle / 1e3, group["ranks"]))
+            spread = f"{min(times):.4g} .. {max(times):.4g}"
+            yield f"  {size(sample['bytes']):>8}  {middle:10.4g}  {spread:>20}  {algorithm:16.3g}  {bus:10.3g}"
+
+
+class Group(NamedTuple):
+    """Ranks that reduce together; `processes` is their process group, None on a rank that is not a member."""
+
+    name: str
+    nodes: int
+    ranks_per_node: int
+    processes: Any
+
+
+def _groups(ranks: Ranks) -> Iterator[Group]:
+    """All ranks, and inside and between nodes where there are both. Every rank makes every group, as torch requires."""
+    import torch.distributed as dist
+
+    nodes, each = ranks.nodes, ranks.ranks_per_node
+    yield Group("all", nodes, each, dist.group.WORLD)
+    if nodes == 1 or each == 1:
+        return
+    within = [dist.new_group(range(node * each, (node + 1) * each)) for node in range(nodes)]
+    yield Group("intra", 1, each, within[ranks.rank // each])
+    across = dist.new_group(range(0, ranks.world_size, each))
+    yield Group("inter", nodes, 1, across if ranks.local_rank == 0 else None)
+
+
+def _sizes(
+    ranks: Ranks, group: Group, buffer: torch.Tensor, repeats: int, seconds: float, console: Console
+) -> Iterator[tuple[int, int]]:
+    """(bytes, calls in a repeat) of the sizes that fit into `seconds` on this group, warmed up."""
+    left, once, bytes_ = seconds, 0.0, SMALLEST
+    while bytes_ <= buffer.nbytes:
+        if (repeats + 2) * STEP * once > left:
+            console.line(
+                f"{group.name}: {size(bytes_)} and more skipped: they would take more than {seconds:.0f} s "
+                f"({size(bytes_ // STEP)} took {once:.2g} s)"
+            )
+            return
+        console.progress(f"{group.name}, {size(bytes_)}, warm-up")
+        for _ in range(2):  # the first connects the ranks and allocates memory
+            once = all_reduce_seconds(ranks, buffer[: bytes_ // 4], 1, group.processes)
+        times = max(1, min(MOST, round(MOMENT / once)))
+        left -= (repeats * times + 2) * once
+        yield bytes_, times
+        bytes_ *= STEP
+
+
+def size(number: float) -> str:
+    """`4 B`, `256 KiB`, `1 MiB`."""
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:g} {unit}"
+        number /= 1024
+    return f"{number:g} GiB"

@@ -1,0 +1,119 @@
+"""What a model costs on one device: each phase of a step at several batch sizes, and when its gradients are ready.
+
+The trainer's own step is timed, on one rank without a process group, pinned as the trainer pins.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hpc_utils import provenance
+from hpc_utils.config import RunConfig
+from hpc_utils.records import probes
+from hpc_utils.records.compute_profile import KIND, PHASES, computed
+from hpc_utils.train import precision
+from hpc_utils.train.loop import Trainer
+from hpc_utils.train.ranks import Ranks, setup
+from hpc_utils.train.resolve import source_files
+from hpc_utils.train.sampler import Sampler
+from hpc_utils.train.timing import StepClock
+
+T = TypeVar("T")
+WARM_UP = 2  # steps of each batch size, in which kernels are chosen and memory is allocated
+SETTLE = 1  # steps after another batch size, whose data fill the caches
+
+
+def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Callable[[str], None]) -> Path:
+    """Measure `repeats` steps at each of `batches`, interleaved, and write the record; its path.
+
+    Args:
+        config: what is computed; the number of epochs and the layout do not matter.
+        tell: called with a line after each repeat.
+    """
+    alone = {"parallel": "none", "global_batch": max(batches), "batch_per_device": None, "evaluate_every": 0}
+    config = config.model_copy(update=alone | {"link_gbit": None})
+    exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
+    with setup(config) as ranks, exact, tempfile.TemporaryDirectory(prefix="hpc-compute-") as folder:
+        stopwatch = Stopwatch(ranks, Path(folder))
+        trainer = Trainer(config, ranks, stopwatch)
+        trainer.model.train()
+        for name, parameter in trainer.model.named_parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(lambda _, name=name: stopwatch.ready(name))
+        for batch in batches:
+            _steps(trainer, stopwatch, batch, WARM_UP)
+        times: dict[int, dict[str, list[float]]] = {batch: {phase: [] for phase in PHASES} for batch in batches}
+        fractions: dict[str, list[float]] = defaultdict(list)
+        for number in range(1, repeats + 1):
+            for batch in batches:
+                _steps(trainer, stopwatch, batch, SETTLE + 1)
+                step = stopwatch.finish()[-1]
+                for phase, seconds in step.phases.items():
+                    times[batch][phase].append(seconds)
+                for name, fraction in stopwatch.fractions():
+                    fractions[name].append(fraction)
+            tell(f"repeat {number} of {repeats}")
+        bytes_of = {name: parameter.nbytes for name, parameter in trainer.model.named_parameters()}
+        order = sorted(((name, statistics.median(own)) for name, own in fractions.items()), key=lambda one: one[1])
+        hardware = provenance.hardware_id()
+        record = computed(config) | {
+            "hardware_id": provenance.HardwareId.parse(hardware).machine or hardware,
+            "threads_per_rank": ranks.cores_per_device,
+            "device": ranks.device_kind,
+            "device_name": ranks.device_name,
+            "parameters": stopwatch.facts["parameters"],
+            "gradient_bytes": sum(bytes_of[name] for name in fractions),
+            "batches": [{"batch": batch, **own} for batch, own in times.items()],
+            "ready": [{"name": name, "bytes": bytes_of[name], "fraction": fraction} for name, fraction in order],
+            "provenance": provenance.collect(source_files(config)),
+        }
+    what = (config.workload, record["dataset"], config.precision, f"t{record['threads_per_rank']:g}")
+    return probes.keep(KIND, "-".join(filter(None, [*what, record["hardware_id"]])), record)
+
+
+def _steps(trainer: Trainer, stopwatch: Stopwatch, batch: int, count: int) -> None:
+    chosen = Sampler(len(trainer.workload.train), batch, steps=count).epoch(1)
+    for inputs, targets in stopwatch.epoch(trainer.loader.batches(chosen, epoch=1)):
+        trainer.train_on(inputs, targets)
+    trainer.ranks.synchronize()
+
+
+class Stopwatch(StepClock):
+    """Times the trainer's steps where a `Recorder` would record them, and when each gradient is ready."""
+
+    def __init__(self, ranks: Ranks, path: Path) -> None:
+        super().__init__(ranks.device, phase_every=1)
+        self.path, self.facts = path, {}
+        self._ready: list[tuple[str, object]] = []
+
+    def expect(self, epochs: int, steps: int, *, done: int = 0) -> None:
+        """No progress is shown."""
+
+    def remark(self, text: str) -> None:
+        print(text, flush=True)
+
+    def epoch(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield `batches`, the wait for each timed."""
+        self.start()
+        for batch in batches:
+            self._ready = []
+            self.lap("data")
+            yield batch
+
+    def step(self, **_: Any) -> None:
+        super().step()
+
+    def ready(self, name: str) -> None:
+        """The gradient of the parameter `name` is complete."""
+        self._ready.append((name, self._now()))
+
+    def fractions(self) -> list[tuple[str, float]]:
+        """(parameter, fraction of the backward pass gone) of the last step."""
+        marks = dict(self._steps[-1])
+        begun, whole = marks["forward"], self._between(marks["forward"], marks["backward"])
+        return [(name, self._between(begun, mark) / whole) for name, mark in self._ready]

@@ -1,0 +1,208 @@
+"""What a check is made of: a function that measures facts on a rank, a function that judges the facts, a result."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from hpc_utils import provenance
+
+if TYPE_CHECKING:
+    from hpc_utils.train.ranks import Ranks
+
+    from .runner import Mailbox
+
+SECONDS = 120.0  # for all checks together
+Facts = dict[str, Any]  # JSON-serializable: what one rank measured
+
+
+class Verdict(StrEnum):
+    """The worst first. UNKNOWN means that the check cannot decide here, not that all is probably well."""
+
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+    PASS = "pass"
+    NOT_APPLICABLE = "not applicable"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row of the report.
+
+    Attributes:
+        measured: the value with its unit. expected: what passes. fix: what to do about it.
+        where: hosts and ranks, if not all are alike. name: of the check; set by the runner.
+    """
+
+    verdict: Verdict
+    measured: str
+    expected: str = ""
+    fix: str = ""
+    where: str = ""
+    name: str = ""
+
+
+passed = partial(Result, Verdict.PASS)
+failed = partial(Result, Verdict.FAIL)
+unknown = partial(Result, Verdict.UNKNOWN)
+not_applicable = partial(Result, Verdict.NOT_APPLICABLE)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The facts of one rank."""
+
+    host: str
+    rank: int
+    facts: Facts
+
+    def __str__(self) -> str:
+        return f"{self.host} rank {self.rank}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command that starts the doctor knows and a rank does not.
+
+    Attributes:
+        seconds: for all checks; each check's time is a share of it. device: as `RunConfig.device`.
+        torch: the build that the cluster file names, such as cu126. link_gbit: a node's nominal link; 0: unknown.
+        inherited: variables of another launcher that `hpc doctor` was started under.
+    """
+
+    seconds: float = SECONDS
+    device: str = "auto"
+    torch: str = ""
+    link_gbit: float = 0.0
+    inherited: tuple[str, ...] = ()
+
+
+@dataclass
+class Context:
+    """This rank, as checks see it.
+
+    Attributes:
+        mailbox: exchanges values between ranks without a process group. timeout: seconds that the check under way has.
+        ranks, membership: set by the check that joins the process group; `membership` keeps the group alive.
+        nccl_log: the file that NCCL logs to. adapters: adapters or interfaces that NCCL uses between nodes.
+        hosts: of all ranks; "" for a missing rank. cores: usable CPUs by core, before ranks are pinned.
+        cleanup: removes what checks leave besides the report.
+    """
+
+    options: Options
+    mailbox: Mailbox
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    ranks_per_node: int = 1
+    timeout: float = 10.0
+    ranks: Ranks | None = None
+    membership: Any = None
+    nccl_log: str = ""
+    adapters: list[str] = field(default_factory=list)
+    host: str = field(default_factory=socket.gethostname)
+    hosts: list[str] = field(default_factory=list)
+    cores: list[list[int]] = field(default_factory=provenance.core_groups)
+    cleanup: ExitStack = field(default_factory=ExitStack)
+
+    @classmethod
+    def from_environment(cls, options: Options, mailbox: Mailbox) -> Context:
+        """As torchrun sets it; without a launcher rank 0 of one."""
+        defaults = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+        return cls(options, mailbox, *(int(os.environ.get(name, value)) for name, value in defaults.items()))
+
+    @property
+    def nodes(self) -> int:
+        return self.world_size // self.ranks_per_node
+
+    def share(self, part: float, most: float) -> float:
+        """Seconds for one measurement: `part` of the timeout, at most `most`."""
+        return min(most, self.timeout * part)
+
+    def enter(self) -> Ranks:
+        """The joined ranks; sets the device and number of threads of this thread, in which a check runs.
+
+        Raises:
+            RuntimeError: the process group was not joined.
+        """
+        import torch
+
+        if self.ranks is None:
+            raise RuntimeError("this rank has not joined the process group")
+        torch.set_num_threads(self.ranks.threads)
+        if self.ranks.device.type == "cuda":
+            torch.cuda.set_device(self.ranks.device)
+        return self.ranks
+
+
+Observations = Sequence[Observation]
+Judge = Callable[[Observations], Result]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One measurement and the results that follow from it.
+
+    Attributes:
+        measure: runs on the ranks. judges: {result's name: judge}, run on rank 0.
+        seconds: of the usual two minutes. scope: every rank, the first rank of each node, or rank 0.
+        collective: needs all ranks and their process group. several: does not apply to a single rank, or node.
+        on_timeout: the fix if `measure` does not return.
+    """
+
+    measure: Callable[[Context], Facts]
+    judges: Mapping[str, Judge]
+    seconds: float = 10.0
+    scope: Literal["rank", "node", "main"] = "rank"
+    collective: bool = False
+    several: Literal["", "ranks", "nodes"] = ""
+    on_timeout: str = ""
+
+    @property
+    def name(self) -> str:
+        return next(iter(self.judges))
+
+    def runs_on(self, rank: int, ranks_per_node: int) -> bool:
+        return {"rank": True, "node": rank % ranks_per_node == 0, "main": rank == 0}[self.scope]
+
+
+def worst(results: Sequence[Result]) -> Result:
+    """The first of the worst."""
+    return min(results, key=lambda result: list(Verdict).index(result.verdict))
+
+
+def each(judge: Callable[[Facts], Result]) -> Judge:
+    """Judge every rank alone: the worst result, with the ranks that have it."""
+
+    def judge_all(seen: Observations) -> Result:
+        results = [judge(one.facts) for one in seen]
+        found = worst(results)
+        alike = [one for one, result in zip(seen, results, strict=True) if result.verdict == found.verdict]
+        return found if len(alike) == len(seen) else replace(found, where=locations(alike))
+
+    return judge_all
+
+
+def locations(seen: Observations, most: int = 4) -> str:
+    """`node1 rank 0, node2 rank 4 and 3 more`."""
+    more = f" and {len(seen) - most} more" if len(seen) > most else ""
+    return ", ".join(map(str, seen[:most])) + more
+
+
+def by_host(seen: Observations) -> dict[str, Observations]:
+    """Observations of each host, in the order in which they came."""
+    found: dict[str, list[Observation]] = {}
+    for one in seen:
+        found.setdefault(one.host, []).append(one)
+    return found
+
+
+def count(number: int, what: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

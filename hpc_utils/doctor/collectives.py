@@ -1,0 +1,212 @@
+"""Do the ranks form a process group? How fast is an all-reduce against the nominal link? Do the nodes' clocks agree?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpc_utils.collective import bandwidths
+from hpc_utils.config import ConfigError, RunConfig
+
+from . import network
+from .check import (
+    Context,
+    Facts,
+    Observations,
+    Result,
+    by_host,
+    count,
+    failed,
+    locations,
+    not_applicable,
+    passed,
+    unknown,
+)
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+
+    from hpc_utils.train.ranks import Ranks
+
+JOINED = "every rank connects to all others"
+UNREACHABLE = (
+    "ranks reached the launcher but not each other: a firewall between nodes, or a host name that resolves to loopback; "
+    "set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the cluster's own network (`ip -br addr` lists interfaces; "
+    "`network.interface` in the cluster file)"
+)
+
+
+def join(context: Context) -> Facts:
+    """Join the process group as the trainer does, and set `context.ranks`."""
+    import torch
+
+    if context.options.device != "cpu" and torch.cuda.is_available():
+        _log_nccl(context)
+    began = time.monotonic()
+    # The group gives up before the check does, and says why. One sample a rank: any number of ranks divides the batch.
+    config = RunConfig(
+        device=context.options.device, batch_per_device=1, collective_timeout=max(1.0, 0.8 * context.timeout)
+    )
+    try:
+        from hpc_utils.train.ranks import setup
+
+        context.membership = setup(config)
+        ranks = context.membership.__enter__()
+        ranks.barrier()
+    except Exception as error:
+        return {"error": str(error)[:500], "refused": isinstance(error, ConfigError)}
+    context.ranks = ranks
+    return {"backend": ranks.backend, "seconds": time.monotonic() - began, "ranks": ranks.world_size}
+
+
+def _log_nccl(context: Context) -> None:
+    """NCCL (and RCCL) reads these when it starts; a collective that hangs must not end the process."""
+    folder = tempfile.mkdtemp(prefix="hpc-doctor-")
+    context.cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+    context.nccl_log = f"{folder}/nccl.log"
+    os.environ |= {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+        "NCCL_DEBUG_FILE": context.nccl_log,
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+        "TORCH_NCCL_ENABLE_MONITORING": "0",
+    }
+
+
+def judge_join(facts: Facts) -> Result:
+    """One rank's joining."""
+    if "error" in facts:
+        return failed(facts["error"], JOINED, "see the message" if facts["refused"] else UNREACHABLE)
+    return passed(f"{facts['backend']}, {count(facts['ranks'], 'rank')}, {facts['seconds']:.1f} s")
+
+
+MIB = 2**20
+SIZES = (1, 4, 16, 64)  # MiB; a ResNet-18 has 45 MB of gradients
+ENOUGH = 0.6  # of the nominal link
+BUSY = 0.5  # of a processor, all of a rank's threads together, waiting for it included: then it is the limit
+SLOW = (
+    "compare with `iperf3` or `ib_write_bw` between two nodes; does another job use the link, is a cable or port "
+    "at a lower rate (`ibstat`, `ethtool`), does the transport check above pass?"
+)
+
+
+def all_reduce_seconds(ranks: Ranks, tensor: torch.Tensor, times: int, group: dist.ProcessGroup | None) -> float:
+    """Seconds of one of `times` all-reduces of `group` on the slowest rank: the same value on all ranks, so that they
+    decide alike. None: this rank is not a member."""
+    import torch
+    import torch.distributed as dist
+
+    mine = 0.0
+    ranks.barrier()
+    if group is not None:
+        began = time.perf_counter()
+        for _ in range(times):
+            dist.all_reduce(tensor, group=group)
+        ranks.synchronize()
+        mine = (time.perf_counter() - began) / times
+    return float(ranks.max(torch.tensor([mine], dtype=torch.float64)))
+
+
+def measure_all_reduce(context: Context) -> Facts:
+    """Mean times of a few sizes on the slowest rank, and the nominal speed of the links."""
+    import torch
+    import torch.distributed as dist
+
+    ranks = context.enter()
+    facts: Facts = {"ranks": context.world_size, "nodes": context.nodes, "backend": ranks.backend, "sizes": []}
+    left = context.share(0.6, 8.0)
+    for size in SIZES:
+        tensor = torch.zeros(size * MIB // 4, device=ranks.device)  # sums stay zero, however often
+        once = all_reduce_seconds(ranks, tensor, 1, dist.group.WORLD)
+        if 3 * once > left and facts["sizes"]:
+            break
+        times = max(1, min(20, int(min(1.0, left / 2) / once)))
+        before = _processor_seconds()
+        seconds = all_reduce_seconds(ranks, tensor, times, dist.group.WORLD)
+        facts["busy"] = None if before is None else (_processor_seconds() - before) / (times * seconds)
+        facts["sizes"].append({"bytes": size * MIB, "seconds": seconds})
+        left -= once + times * seconds
+    ports = network.active_ports()
+    used = context.adapters if ranks.backend != "gloo" else network.connected()
+    links = {
+        name: ports[name][0] if name in ports else network.speed(name)
+        for name in used
+        if not network.loopback([name])
+    }
+    return facts | {"link_gbit": context.options.link_gbit or None, "links": links}
+
+
+def _processor_seconds() -> float | None:
+    """Seconds that this process's threads have run or waited for a processor; None where the kernel does not count."""
+    with suppress(OSError, ValueError):
+        fields = [path.read_text().split() for path in Path("/proc/self/task").glob("*/schedstat")]
+        return sum(int(running) + int(waiting) for running, waiting, _ in fields) / 1e9 if fields else None
+    return None
+
+
+def judge_all_reduce(seen: Observations) -> Result:
+    """The largest size's bus bandwidth against the slowest node's links."""
+    facts = seen[0].facts
+    size, seconds = facts["sizes"][-1]["bytes"], facts["sizes"][-1]["seconds"]
+    algorithm, bus = (rate / 1e9 for rate in bandwidths(size, seconds, facts["ranks"]))
+    measured = (
+        f"{size // MIB} MiB in {seconds * 1e3:.1f} ms: algorithm {algorithm:.2f} GB/s, bus {bus:.2f} GB/s "
+        f"({8 * bus:.1f} Gbit/s)"
+    )
+    if facts["nodes"] == 1:
+        return not_applicable(f"no link inside one node; {measured}")
+    nominal, source = _nominal(seen)
+    if nominal is None:
+        fix = "give it: --link-gbit, or `network.link_gbit` in the cluster file"
+        return unknown(f"{measured}, on a link of unknown speed", "", fix)
+    expected = f"at least {ENOUGH:.0%} of {nominal:g} Gbit/s ({source})"
+    if 8 * bus >= ENOUGH * nominal:
+        return passed(measured, expected)
+    if facts["backend"] == "gloo" and max(one.facts["busy"] or 0 for one in seen) > BUSY:
+        fix = "gloo adds up on the CPU: give ranks cores of their own, or measure this link with NCCL"
+        return unknown(f"{measured}: the processor is the limit here, not the link", expected, fix)
+    return failed(measured, expected, SLOW)
+
+
+def _nominal(seen: Observations) -> tuple[float | None, str]:
+    """Gbit/s of the slowest node's links together, and the source of that number."""
+    if seen[0].facts["link_gbit"]:
+        return seen[0].facts["link_gbit"], "--link-gbit"
+    nodes = [
+        {name: gbit for one in node for name, gbit in one.facts["links"].items()} for node in by_host(seen).values()
+    ]
+    if any(not links or None in links.values() for links in nodes):
+        return None, ""
+    slowest = min(nodes, key=lambda links: sum(links.values()))
+    return sum(slowest.values()), ", ".join(sorted(slowest))
+
+
+APART = 1.0  # s: records compare times of different nodes
+
+
+def measure_clock(context: Context) -> Facts:
+    """This node's time as the ranks leave a barrier, three times."""
+    ranks, times = context.enter(), []
+    for _ in range(3):
+        ranks.barrier()
+        times.append(time.time())
+    return {"times": times}
+
+
+def judge_clock(seen: Observations) -> Result:
+    """The smallest difference of three: leaving the barrier at different moments only adds to it."""
+    rounds = zip(*(one.facts["times"] for one in seen), strict=True)
+    best = min(rounds, key=lambda times: max(times) - min(times))
+    apart, middle = max(best) - min(best), sorted(best)[len(best) // 2]
+    expected = f"at most {APART:g} s between nodes"
+    if apart <= APART:
+        return passed(f"{apart * 1e3:.1f} ms", expected)
+    off = [one for one, moment in zip(seen, best, strict=True) if abs(moment - middle) > APART / 2]
+    fix = "correct the nodes' time (NTP: `chronyc tracking`, `timedatectl`): records compare times"
+    return failed(f"{apart:.1f} s apart", expected, fix, locations(off))

@@ -1,0 +1,150 @@
+"""CPU cores: does each rank have its own, as many as it needs and as were requested? What do their clocks show?"""
+
+from __future__ import annotations
+
+import os
+from itertools import combinations
+from pathlib import Path
+
+from hpc_utils.provenance import NODE_CORES
+from hpc_utils.provenance.ask import number, read
+from hpc_utils.provenance.cgroup import files
+from hpc_utils.provenance.cpu import MACHINE, usable
+
+from .check import (
+    Context,
+    Facts,
+    Observations,
+    Result,
+    by_host,
+    count,
+    each,
+    failed,
+    locations,
+    not_applicable,
+    passed,
+    unknown,
+    worst,
+)
+
+OWN = "each rank on cores of its own"
+
+
+def measure_cores(context: Context) -> Facts:
+    """The cores that the launcher left to this rank, and those that the trainer pinned it to."""
+    ranks = context.enter()
+    return {
+        "cpus": sum(map(len, context.cores)),
+        "cores": len(context.cores),
+        "requested": number(os.environ.get("SLURM_CPUS_PER_TASK")),
+        "quota": quota(),
+        "ranks": context.ranks_per_node,
+        "threads": ranks.threads,
+        "pinned": list(ranks.cores),
+        "oversubscribed": ranks.oversubscribed,
+        "node_cores": os.environ.get(NODE_CORES),
+        "device": ranks.device.type,
+    }
+
+
+def quota(machine: Path = MACHINE) -> float | None:
+    """CPUs that this process's control group may use at a time; None without a limit."""
+    limits = [(read(file) or "").split() for file in files("cpu.max", machine)]  # `200000 100000`; `max 100000`
+    limits += [
+        [read(file) or "", read(file.with_name("cpu.cfs_period_us")) or ""]
+        for file in files("cpu.cfs_quota_us", machine)
+    ]
+    found = [one for one in limits if len(one) == 2 and all(part.isdigit() for part in one)]
+    return min((int(time) / int(period) for time, period in found), default=None)
+
+
+def judge_cores(seen: Observations) -> Result:
+    """Every rank alone, then those of a node against each other."""
+    return worst([each(_judge_rank)(seen), *map(_judge_node, by_host(seen).values())])
+
+
+def _judge_rank(facts: Facts) -> Result:
+    ranks, threads, cores = facts["ranks"], facts["threads"], facts["cores"]
+    layout = f"{count(ranks, 'rank')} x {count(threads, 'thread')}"
+    if facts["requested"] and facts["cpus"] < facts["requested"]:
+        return failed(
+            f"{count(facts['cpus'], 'CPU')} usable of {facts['requested']} requested",
+            OWN,
+            "since Slurm 22.05 srun does not take --cpus-per-task from sbatch: pass it to srun too "
+            '(`srun --cpus-per-task="$SLURM_CPUS_PER_TASK"`); else the node has fewer CPUs than Slurm is configured for',
+        )
+    if facts["node_cores"]:
+        return not_applicable(
+            f"nodes share cores, {float(facts['node_cores']):g} of one is this node's: devices that want more than that "
+            "are recorded as oversubscribed"
+        )
+    if facts["oversubscribed"]:
+        return failed(
+            f"{layout} need {count(ranks * threads, 'core')}, {cores} are usable",
+            OWN,
+            f"start at most {max(1, cores // threads)} ranks a node, or request more cores "
+            f"(`--cpus-per-task={ranks * threads}`)",
+        )
+    if facts["quota"] is not None and facts["quota"] < ranks * threads:
+        fix = "request more cores, or give the container more (`--cpus`)"
+        return failed(f"the control group gives {facts['quota']:g} CPUs' time to {layout}", OWN, fix)
+    if facts["pinned"]:
+        return passed(f"{layout}, pinned; {count(cores, 'core')} usable", OWN)
+    if facts["device"] != "cpu":
+        return passed(f"{layout} on {count(cores, 'core')}, not pinned, so that they run near their GPUs", OWN)
+    return unknown(f"{count(cores, 'core')}, but this system cannot pin a rank", OWN)
+
+
+def _judge_node(node: Observations) -> Result:
+    """Two ranks on one core."""
+    for one, other in combinations(node, 2):
+        if shared := sorted({*one.facts["pinned"]} & {*other.facts["pinned"]}):
+            return failed(
+                f"two ranks share CPU {', '.join(map(str, shared))}",
+                OWN,
+                "start one launcher a node, which starts all of its ranks (`srun --ntasks-per-node=1`)",
+                locations([one, other]),
+            )
+    return not_applicable("")
+
+
+UNTHROTTLED = "clocks are not throttled under load"
+# Governors that do not follow the load; with intel_pstate and amd-pstate `powersave` is the usual dynamic one.
+FIXED_LOW = ("powersave", "conservative", "userspace")
+
+
+def clocks(machine: Path = MACHINE) -> Facts:
+    """Of this rank's cores: governors, MHz, and how often they and this control group were throttled since boot."""
+    folders = [machine / f"sys/devices/system/cpu/cpu{one}" for one in usable()]
+
+    def values(name: str) -> list[str]:
+        return [text for folder in folders if (text := read(folder / name))]
+
+    stat = [dict(line.split() for line in (read(file) or "").splitlines()) for file in files("cpu.stat", machine)]
+    return {
+        "governors": sorted({*values("cpufreq/scaling_governor")}),
+        "driver": next(iter(values("cpufreq/scaling_driver")), ""),
+        "mhz": max((int(khz) // 1000 for khz in values("cpufreq/scaling_cur_freq")), default=None),
+        "hot": sum(map(int, heat)) if (heat := values("thermal_throttle/core_throttle_count")) else None,
+        "throttled": sum(int(one.get("nr_throttled", 0)) for one in stat),
+    }
+
+
+def judge_clocks(before: Facts, after: Facts) -> Result:
+    """One rank's cores before and after load."""
+    slow = [name for name in after["governors"] if name in FIXED_LOW and "pstate" not in after["driver"]]
+    if slow:
+        fix = "`cpupower frequency-set -g performance` (as root; plug in a laptop)"
+        return failed(f"frequency governor {', '.join(slow)}", UNTHROTTLED, fix)
+    if (throttled := after["throttled"] - before["throttled"]) > 0:
+        fix = "the container or the job gets less CPU time than its ranks need: request more cores"
+        return failed(f"the control group was throttled {count(throttled, 'time')} under load", UNTHROTTLED, fix)
+    if (hot := (after["hot"] or 0) - (before["hot"] or 0)) > 0:
+        fix = "improve the cooling: is a fan blocked?"
+        return failed(f"cores were throttled for heat {count(hot, 'time')} under load", UNTHROTTLED, fix)
+    if after["mhz"] is None and after["hot"] is None:
+        return unknown(
+            "this machine shows no clocks (a virtual one?); its control group was not throttled", UNTHROTTLED
+        )
+    frequency = f"{after['mhz']} MHz, " if after["mhz"] else ""
+    return passed(f"{frequency}governor {', '.join(after['governors']) or 'unknown'}, not throttled", UNTHROTTLED)

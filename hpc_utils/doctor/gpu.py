@@ -1,0 +1,257 @@
+"""Do driver, torch build and GPUs fit each other? Does each rank have a GPU? What do the GPUs' clocks show?
+
+NVIDIA's rules: a driver runs programs built for its own CUDA major version and older ones, also for later minor versions
+of it (NVIDIA, "CUDA Compatibility", minor version compatibility). Whether a build has machine code for a GPU shows when
+it launches a kernel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpc_utils import provenance
+from hpc_utils.profilers import nvml
+
+from .check import (
+    Context,
+    Facts,
+    Observations,
+    Result,
+    by_host,
+    each,
+    failed,
+    locations,
+    not_applicable,
+    passed,
+    unknown,
+    worst,
+)
+from .cpu import UNTHROTTLED
+
+if TYPE_CHECKING:
+    import torch
+
+FITS = "a torch build that the driver and the GPU can run"
+NO_GPU = "request nodes with GPUs (`--gpus-per-node`), or study the CPU: device=cpu"
+HIDDEN = (
+    "check CUDA_VISIBLE_DEVICES (ROCR_VISIBLE_DEVICES); start a container with --nv (AMD: --rocm); does `nvidia-smi` "
+    "(`rocm-smi`) answer?"
+)
+
+
+def measure(context: Context) -> Facts:
+    """torch's build, the newest CUDA that the driver runs, the node's GPUs, those that were requested, and this rank's."""
+    import torch
+
+    gpus = provenance.hardware()["gpus"]
+    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    mine = torch.device("cuda", context.local_rank) if context.local_rank < visible else None
+    return {
+        "wanted": context.options.device,
+        "build": context.options.torch,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "gpus": [gpu["name"] for gpu in gpus],
+        "vendor": _vendor() or ("nvidia" if gpus else ""),
+        "driver": next((gpu["driver"] for gpu in gpus), None),
+        **_cuda(),
+        "requested": requested(os.environ),
+        "visible": visible,
+        "ranks": context.ranks_per_node,
+        "device": str(torch.cuda.get_device_properties(mine).uuid) if mine else None,
+        "kernel_error": _kernel_error(mine) if mine else None,
+        "mask": next((name for name in MASKS if name in os.environ), MASKS[0]),
+    }
+
+
+def _kernel_error(device: torch.device) -> str | None:
+    """What torch raises when a kernel is launched on that GPU."""
+    import torch
+
+    try:
+        torch.ones(1, device=device).sum().item()
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def requested(environment: Mapping[str, str]) -> int | None:
+    """GPUs of this node that Slurm gave to the job; None if it names none."""
+    number = environment.get("SLURM_GPUS_ON_NODE", "")
+    if number.isdigit():
+        return int(number)
+    listed = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS")
+    return len(listed.split(",")) if listed else None
+
+
+def _vendor() -> str:
+    """As the kernel knows it, also where the vendor's tools are missing."""
+    if any(Path("/dev").glob("nvidia[0-9]*")):
+        return "nvidia"
+    return "amd" if Path("/dev/kfd").exists() else ""
+
+
+def _cuda() -> Facts:
+    """The newest CUDA that the driver runs, such as [12, 4], and the lowest compute capability; None without NVML."""
+    try:
+        library = nvml.library()
+        number = library.nvmlSystemGetCudaDriverVersion()
+        handles = map(library.nvmlDeviceGetHandleByIndex, range(library.nvmlDeviceGetCount()))
+        lowest = min(map(library.nvmlDeviceGetCudaComputeCapability, handles), default=None)
+    except Exception:  # pynvml.NVMLError or OSError: no driver
+        return {"driver_cuda": None, "capability": None}
+    return {"driver_cuda": [number // 1000, number % 1000 // 10], "capability": lowest and list(lowest)}
+
+
+def judge_driver(facts: Facts) -> Result:
+    """One rank's torch against the driver and the GPU."""
+    build, vendor, driver_cuda = f"torch {facts['torch']}", facts["vendor"], facts["driver_cuda"]
+    if facts["wanted"] == "cpu":
+        return not_applicable(f"device=cpu: {build} computes on the CPU")
+    if not vendor and not facts["visible"]:
+        if facts["wanted"] == "cuda":
+            return failed(f"no GPU on this machine, {build}", FITS, NO_GPU)
+        return not_applicable(f"no GPU on this machine; {build} computes on the CPU")
+    machine = f"{facts['gpus'][0] if facts['gpus'] else vendor}, driver {facts['driver'] or 'unknown'}"
+    built_for = "amd" if facts["hip"] else "nvidia" if facts["cuda"] else ""
+    if not built_for:
+        return failed(f"{build} is a CPU build, the machine has {machine}", FITS, _install(facts))
+    if vendor and vendor != built_for:
+        return failed(f"{build} is built for {built_for}, the machine has {machine}", FITS, _install(facts))
+    if facts["kernel_error"]:
+        return failed(f"{build} runs no kernel on {machine}: {facts['kernel_error']}", FITS, _install(facts))
+    if facts["visible"]:
+        library = f"ROCm {facts['hip']}" if facts["hip"] else f"CUDA {facts['cuda']}"
+        newest = f", which runs CUDA up to {_version(driver_cuda)}" if driver_cuda else ""
+        return passed(f"{build} ({library}) on {machine}{newest}", FITS)
+    if built_for == "nvidia" and driver_cuda is None:
+        return unknown(f"{build} sees no GPU and NVML does not answer ({machine})", FITS, HIDDEN)
+    if built_for == "nvidia" and driver_cuda[0] < int(facts["cuda"].partition(".")[0]):
+        return failed(
+            f"{machine} runs CUDA up to {_version(driver_cuda)}, {build} is built for {facts['cuda']}",
+            FITS,
+            f"{_install(facts)}; or have the driver updated",
+        )
+    return failed(f"{build} sees no GPU ({machine})", FITS, HIDDEN)
+
+
+def _version(numbers: Sequence[int]) -> str:
+    return ".".join(map(str, numbers))
+
+
+def _install(facts: Facts) -> str:
+    """The command that installs the right build: the cluster file's, else the newest that driver and GPU can run."""
+    build = facts["build"] or _newest_build(facts)
+    if not build:
+        return "have the NVIDIA driver updated: no build of torch is made for this one any more"
+    source = "the build that the cluster file names" if facts["build"] else "the build for this driver and GPU"
+    wheels = f"https://download.pytorch.org/whl/{build}"
+    return f"python -m pip install --force-reinstall torch torchvision --index-url {wheels} ({source})"
+
+
+def _newest_build(facts: Facts) -> str:
+    """PyTorch's name of a build. CUDA 12.8 added Blackwell (10.0); its builds dropped Volta, as those of 13 do."""
+    if facts["vendor"] == "amd":
+        return "rocm6.4"
+    major, oldest = (facts["driver_cuda"] or [12])[0], facts["capability"] or [8, 0]
+    if major >= 13 and oldest >= [7, 5]:
+        return "cu130"
+    if major >= 12:
+        return "cu128" if oldest >= [10, 0] else "cu126"
+    return "cu118" if major == 11 else ""
+
+
+OWN = "a GPU of its own for each rank, and all that were requested"
+MASKS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+UNMASK = (
+    "start one launcher a node with all of its GPUs: `srun --ntasks-per-node=1 --gpus-per-node=N`, without "
+    "--gpus-per-task and --gpu-bind; leave {} to Slurm"
+)
+
+
+def judge_visible(seen: Observations) -> Result:
+    """Every rank alone, then those of a node against each other."""
+    return worst([each(_judge_rank)(seen), *map(_judge_node, by_host(seen).values())])
+
+
+def _judge_rank(facts: Facts) -> Result:
+    asked, visible, ranks, on_machine = facts["requested"], facts["visible"], facts["ranks"], len(facts["gpus"])
+    if facts["wanted"] == "cpu":
+        return not_applicable("device=cpu: GPUs are not used")
+    if not (asked or visible or on_machine):
+        return not_applicable("no GPU, and none requested")
+    if asked is not None and visible != asked:
+        return failed(f"{asked} requested, {visible} visible", OWN, UNMASK.format(facts["mask"]))
+    if not visible:
+        return failed(f"{on_machine} on the machine, none visible to torch", OWN, f"unset {facts['mask']}")
+    if ranks > visible:
+        fix = f"start {visible} ranks a node, or request more GPUs (`--gpus-per-node={ranks}`)"
+        return failed(f"{ranks} ranks share {visible} GPUs", OWN, fix)
+    if asked is not None and ranks < visible:
+        fix = f"start {visible} ranks a node (`--nproc-per-node={visible}`), or request fewer GPUs"
+        return failed(f"{ranks} of {visible} requested GPUs used", OWN, fix)
+    return passed(f"{ranks} of {visible} visible GPUs used", OWN)
+
+
+def _judge_node(node: Observations) -> Result:
+    """Two ranks on one GPU."""
+    for one in node:
+        sharing = [other for other in node if other.facts["device"] == one.facts["device"]]
+        if one.facts["device"] and len(sharing) > 1:
+            return failed(
+                f"{len(sharing)} ranks use one GPU", OWN, UNMASK.format(one.facts["mask"]), locations(sharing)
+            )
+    return not_applicable("")
+
+
+# NVML API, nvmlClocksEventReasons. No faults: idle (1), set clocks (2), power cap (4), sync boost (10), display.
+THROTTLED = {0x08: "hardware slowdown", 0x20: "too hot (software)", 0x40: "too hot (hardware)", 0x80: "power brake"}
+POWER_CAP = 0x04
+
+
+def clocks(device: torch.device) -> dict[str, int | None] | None:
+    """An NVIDIA GPU's clocks (MHz), temperature (Celsius), power (W) and reasons to slow down; None without NVML."""
+    import torch
+
+    try:
+        library = nvml.library()
+        gpu = nvml.Gpu(str(torch.cuda.get_device_properties(device).uuid), library)
+    except Exception:  # AMD, or no driver
+        return None
+
+    def watts(function: str) -> int | None:
+        milliwatts = gpu.ask(function)
+        return None if milliwatts is None else milliwatts // 1000
+
+    reasons = gpu.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+    return None if reasons is None else {
+        "mhz": gpu.ask("nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM),
+        "most_mhz": gpu.ask("nvmlDeviceGetMaxClockInfo", library.NVML_CLOCK_SM),
+        "celsius": gpu.ask("nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
+        "watts": watts("nvmlDeviceGetPowerUsage"),
+        "most_watts": watts("nvmlDeviceGetPowerManagementLimit"),
+        "reasons": reasons,
+    }  # fmt: skip
+
+
+def judge_clocks(during: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Result:
+    """One GPU's clocks under load and after it."""
+    if not (shown := during or after):
+        by_hand = "`nvidia-smi -q -d PERFORMANCE` (`rocm-smi -c`) by hand"
+        return unknown("NVML does not show this GPU's clocks", UNTHROTTLED, by_hand)
+    value = {name: "?" if number is None else number for name, number in shown.items()}
+    measured = (
+        f"{value['mhz']} of {value['most_mhz']} MHz, {value['celsius']} °C, {value['watts']} of "
+        f"{value['most_watts']} W under load"
+    )
+    reasons = shown["reasons"] | (after or shown)["reasons"]
+    if found := [name for bit, name in THROTTLED.items() if reasons & bit]:
+        fix = "contact the site's support (cooling, power supply), and exclude the node: `--exclude`"
+        return failed(f"{measured}; {', '.join(found)}", UNTHROTTLED, fix)
+    return passed(
+        measured + "; at its power limit, as is usual under full load" * bool(reasons & POWER_CAP), UNTHROTTLED
+    )

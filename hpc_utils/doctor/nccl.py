@@ -1,0 +1,128 @@
+"""What NCCL (or RCCL) really uses between ranks, from its own log.
+
+The lines are NCCL's (src/transport/net.cc, net_ib, net_socket.cc, p2p.cc, shm.cc and src/init.cc):
+
+    NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB ib0:...
+    NCCL INFO Using network IB
+    NCCL INFO Channel 00/0 : 0[0] -> 2[0] [send] via NET/IB/0/GDRDMA
+    NCCL INFO Channel 00/0 : 3[1] -> 2[0] via P2P/CUMEM
+
+Only channels count: `NET/Socket : Using` also appears for a network that is set up and then not used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from hpc_utils.provenance.ask import read
+
+from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed, unknown
+from .network import fabric
+
+FASTEST = "the fastest path between ranks that the machine has"
+MIB = 2**20
+
+
+def parse(log: str) -> Facts:
+    """NCCL's version, network, paths (`NET/IB`, `P2P`, `SHM`: channels), adapters and interfaces used, GPUDirect."""
+    text = "\n".join(line.partition("NCCL INFO ")[2] for line in log.splitlines() if "NCCL INFO " in line)
+    channel = r"^Channel .*? via (?:(NET/[^/\n]+)/(\d+)(?:\(\d+\))?(\S*)|([A-Z0-9]+))"
+    channels = [(net or path, number, rest) for net, number, rest, path in re.findall(channel, text, re.MULTILINE)]
+    adapters = dict(re.findall(r"\[(\d+)\](\w+):\d+/(?:IB|RoCE|Ethernet)", text))
+    used = {number for path, number, _ in channels if path.startswith("NET/IB")}
+    version = re.search(r"NCCL version (\S+)", log)
+    network = re.findall(r"Using network (.+)", text)
+    return {
+        "version": version[1] if version else None,
+        "network": network[-1].strip() if network else None,
+        "paths": dict(Counter(path for path, _, _ in channels)),
+        # A virtual adapter, merged of several, has a number beyond those listed.
+        "adapters": sorted(adapters[n] for n in used if n in adapters) or sorted(adapters.values() if used else ()),
+        "interfaces": re.findall(r"\[\d+\]([\w.-]+):", "".join(re.findall(r"NET/Socket : Using (.*)", text))),
+        "direct": any(path.startswith("NET/") and "GDRDMA" in rest for path, _, rest in channels),
+        "no_adapter": "NET/IB : No device found" in text,
+        "variables": sorted(set(re.findall(r"(NCCL_\w+) set by environment", text)) - {"NCCL_DEBUG_SUBSYS"}),
+    }
+
+
+def measure(context: Context) -> Facts:
+    """All-reduce once, which connects the ranks, and read NCCL's log of it."""
+    import torch
+    import torch.distributed as dist
+
+    ranks = context.enter()
+    facts = {"backend": ranks.backend, "nodes": ranks.nodes}
+    if ranks.device.type == "cpu":
+        return facts
+    dist.all_reduce(torch.ones(8 * MIB // 4, device=ranks.device))
+    ranks.synchronize()
+    log = parse(read(Path(context.nccl_log)) or "")
+    context.adapters = log["adapters"] or (log["interfaces"] if "NET/Socket" in log["paths"] else [])
+    return facts | log | fabric()
+
+
+def judge(seen: Observations) -> Result:
+    """All ranks' logs together: one rank's names only its own channels."""
+    facts = seen[0].facts
+    if facts["backend"] == "gloo":
+        return not_applicable("gloo sends host memory over sockets: see interface")
+    paths = {path for one in seen for path in one.facts["paths"]}
+    if not paths:
+        fix = "set NCCL_DEBUG=INFO for a run and read its log"
+        return unknown(f"{facts['backend']}'s log names no channel", FASTEST, fix)
+    measured = f"{facts['backend']} {facts['version'] or ''}".strip() + ": " + ", ".join(sorted(paths))
+    return (_judge_one_node if facts["nodes"] == 1 else _judge_nodes)(seen, paths, measured)
+
+
+def _judge_nodes(seen: Observations, paths: set[str], measured: str) -> Result:
+    on_sockets = [one for one in seen if "NET/Socket" in one.facts["paths"]]
+    interfaces = sorted({name for one in on_sockets for name in one.facts["interfaces"]})
+    if on_sockets:
+        measured += f" over {', '.join(interfaces) or 'an interface that the log does not name'}"
+        if faster := [one for one in on_sockets if one.facts["fabric"]]:
+            there = f"{measured}, although the node has {faster[0].facts['fabric']}"
+            return failed(there, FASTEST, _fix(faster[0].facts), locations(faster))
+        if interfaces == ["lo"]:
+            fix = "set NCCL_SOCKET_IFNAME to the cluster's network (`network.interface` in the cluster file)"
+            return failed(measured, FASTEST, fix, locations(on_sockets))
+        return passed(f"{measured}; no faster network", FASTEST)
+    remote = [one for one in seen if any(path.startswith("NET/") for path in one.facts["paths"])]
+    if not remote:
+        return unknown(f"{measured}: the log names no channel between nodes", FASTEST)
+    adapters = ", ".join(sorted({name for one in seen for name in one.facts["adapters"]})) or seen[0].facts["network"]
+    how = "with GPUDirect RDMA"
+    if not all(one.facts["direct"] for one in remote):
+        how = "through host memory (no GPUDirect RDMA: is nvidia_peermem loaded?)"
+    return passed(f"{measured} ({adapters}) {how}", FASTEST)
+
+
+def _judge_one_node(seen: Observations, paths: set[str], measured: str) -> Result:
+    if any(path.startswith("NET/") for path in paths):
+        fix = (
+            "ranks of one node do not recognise each other: start them in one container, not one each, and share "
+            "/dev/shm (`--ipc=host`); unset NCCL_P2P_DISABLE and NCCL_SHM_DISABLE"
+        )
+        return failed(f"{measured}: a network inside one node", FASTEST, fix)
+    if "SHM" in paths and seen[0].facts["nvlink"]:
+        fix = "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL; `nvidia-smi topo -p2p r` lists the pairs of GPUs that can"
+        return failed(f"{measured}: host memory, although the GPUs have NVLink", FASTEST, fix)
+    return passed(measured, FASTEST)
+
+
+def _fix(facts: Facts) -> str:
+    """How to use the network that is there but not used."""
+    variables = facts["variables"]
+    if disabling := [name for name in variables if name in ("NCCL_IB_DISABLE", "NCCL_NET")]:
+        return f"unset {' and '.join(disabling)}"
+    if facts["fabric"] == "Slingshot":
+        return "load the aws-ofi-nccl plugin (aws-ofi-rccl on AMD), and make it and libfabric visible in a container"
+    if facts["no_adapter"] and not facts["verbs"]:
+        return "the container hides the adapters: bind /dev/infiniband and install rdma-core (libibverbs) inside"
+    if facts["no_adapter"] and "NCCL_IB_HCA" in variables:
+        return "NCCL_IB_HCA names no adapter of this node: `ibstat -l` lists them (mlx5_0, ..., not ib0)"
+    return (
+        "NCCL found no adapter that it can use: does `ibv_devinfo` list one? NCCL_IB_HCA selects the adapter, "
+        "NCCL_SOCKET_IFNAME the interface for the first contact"
+    )

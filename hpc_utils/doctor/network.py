@@ -1,0 +1,153 @@
+"""Interfaces, fabrics and host names of this node: which are there, how fast, and over which do ranks connect?
+
+Addresses are never reported.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+from hpc_utils import provenance
+from hpc_utils.provenance.ask import read
+from hpc_utils.provenance.cpu import MACHINE
+from hpc_utils.provenance.machine import infiniband
+
+from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed
+
+UNRESOLVED = ""
+
+
+def fabric(machine: Path = MACHINE) -> Facts:
+    """What this node has besides Ethernet: active InfiniBand or RoCE ports, Slingshot, NVLink."""
+    kinds = {"InfiniBand" if layer == "InfiniBand" else "RoCE" for _, layer in active_ports(machine).values()}
+    slingshot = any((machine / "sys/class/cxi").glob("cxi*"))
+    return {
+        "fabric": "Slingshot" if slingshot else " and ".join(sorted(kinds)),
+        "verbs": any((machine / "dev/infiniband").glob("uverbs*")),
+        "nvlink": bool(re.search(r"\bNV\d+\b", provenance.hardware()["nvlink"] or "")),
+    }
+
+
+def active_ports(machine: Path = MACHINE) -> dict[str, tuple[float | None, str]]:
+    """{adapter: (Gbit/s, link layer)} of the InfiniBand and RoCE ports that are up."""
+    found: dict[str, tuple[float | None, str]] = {}
+    for port in infiniband(machine) or []:
+        state = read(machine / f"sys/class/infiniband/{port['device']}/ports/{port['port']}/state") or ""
+        if "ACTIVE" in state:  # `4: ACTIVE`
+            rate = re.match(r"([\d.]+) Gb/sec", port["rate"] or "")
+            found[port["device"]] = (float(rate[1]) if rate else None, port["link_layer"] or "")
+    return found
+
+
+def speed(name: str) -> float | None:
+    """An interface's nominal Gbit/s; None if it has none (loopback, many virtual ones)."""
+    import psutil  # asks the kernel: /sys may show another network namespace's interfaces
+
+    known = psutil.net_if_stats().get(name)
+    return known.speed / 1000 if known and known.speed else None
+
+
+def connected() -> list[str]:
+    """The interfaces of this process's established connections, except those to the launcher's store."""
+    import psutil
+
+    store = int(os.environ.get("MASTER_PORT", 0))
+    connections = psutil.Process().net_connections(kind="tcp")
+    ends = {c.laddr.ip for c in connections if c.status == psutil.CONN_ESTABLISHED and c.raddr.port != store}
+    return sorted({name for end in ends if (name := interface_of(end))})
+
+
+def interface_of_host(name: str) -> str | None:
+    """The interface with an address of that host: UNRESOLVED if it has none, None if it is another machine's."""
+    try:
+        addresses = [entry[4][0] for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+    except OSError:
+        return UNRESOLVED
+    return next(filter(None, map(interface_of, addresses)), None)
+
+
+def interface_of(address: str) -> str | None:
+    """The interface with that address; None if it is not this machine's."""
+    import psutil
+
+    if _plain(address).startswith("127."):  # the whole network is the loopback's, also without an entry of its own
+        return "lo"
+    for name, entries in psutil.net_if_addrs().items():
+        if _plain(address) in {_plain(entry.address) for entry in entries}:
+            return name
+    return None
+
+
+def _plain(address: str) -> str:
+    """`::ffff:10.0.0.1` is 10.0.0.1; `fe80::1%eth0` is fe80::1."""
+    return address.removeprefix("::ffff:").partition("%")[0]
+
+
+def loopback(names: Iterable[str]) -> bool:
+    """Whether all of these are the loopback interface (`lo`, on a Mac `lo0`)."""
+    return all(re.fullmatch(r"lo\d*", name) for name in names)
+
+
+RESOLVED = "each node's own name and all others resolve to the cluster's network"
+HOSTS = "ask the site's support: names of nodes must resolve on nodes (in a container, bind /etc/hosts)"
+
+
+def measure_names(context: Context) -> Facts:
+    """The interface of the own name, and the other hosts whose names do not resolve or mean this node."""
+    own = socket.gethostname()
+    others = sorted(set(context.hosts) - {own, own.partition(".")[0], ""})
+    return {
+        "nodes": len(others) + 1,
+        "own": interface_of_host(own),
+        "unknown": [name for name in others if interface_of_host(name) in (UNRESOLVED, "lo")],
+    }
+
+
+def judge_names(facts: Facts) -> Result:
+    """One node's names."""
+    own = facts["own"]
+    if own == UNRESOLVED:
+        fix = "add it to /etc/hosts (`127.0.0.1 NAME` on a single machine): torchrun, gloo and Slurm look it up"
+        return failed("the host's own name does not resolve", RESOLVED, fix if facts["nodes"] == 1 else HOSTS)
+    if own is None:
+        fix = "correct /etc/hosts: the name must resolve to an address of this machine (`ip -br addr` lists them)"
+        return failed("the host's own name resolves to an address that this machine does not have", RESOLVED, fix)
+    if facts["unknown"]:
+        names = ", ".join(facts["unknown"][:4])
+        return failed(f"not resolved here, or to this node itself: {names}", RESOLVED, HOSTS)
+    if facts["nodes"] > 1 and loopback([own]):
+        return failed("the host's own name resolves to the loopback interface", RESOLVED, HOSTS)
+    return passed(f"own name on {own}" + ", all nodes known" * (facts["nodes"] > 1), RESOLVED)
+
+
+NETWORK = "the cluster's network, not the loopback interface"
+
+
+def measure_interface(context: Context) -> Facts:
+    """The interfaces over which gloo really connects this rank."""
+    context.enter().barrier()
+    return {
+        "nodes": context.nodes,
+        "used": {name: speed(name) for name in connected()},
+        "chosen": os.environ.get("GLOO_SOCKET_IFNAME"),
+    }
+
+
+def judge_interface(seen: Observations) -> Result:
+    """All ranks' connections: on several nodes none may be on loopback alone."""
+    facts = seen[0].facts
+    used = {name: gbit for one in seen for name, gbit in one.facts["used"].items()}
+    if not used:
+        return not_applicable("no connections besides the launcher's")
+    chosen = f", chosen by GLOO_SOCKET_IFNAME={facts['chosen']}" if facts["chosen"] else ""
+    names = [f"{name} ({gbit:g} Gbit/s)" if gbit else name for name, gbit in sorted(used.items())]
+    measured = f"gloo over {', '.join(names)}{chosen}"
+    local = [one for one in seen if one.facts["used"] and loopback(one.facts["used"])]
+    if facts["nodes"] > 1 and local:
+        fix = "set GLOO_SOCKET_IFNAME to it (`ip -br addr` lists interfaces; `network.interface` in the cluster file)"
+        return failed(measured, NETWORK, fix, locations(local))
+    return passed(measured, NETWORK if facts["nodes"] > 1 else "")

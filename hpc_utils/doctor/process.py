@@ -1,0 +1,76 @@
+"""The process of a rank of doctor and benches: it ends with its launcher, and libraries do not print to its terminal."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+PARENT = "HPC_PARENT"  # the launcher's process id, if the launcher sets it (hpc_utils.launch.lifeline)
+
+
+@dataclass(frozen=True)
+class Console:
+    """Prints on rank 0 only: lines that stay, and on a terminal the measurement under way."""
+
+    shown: bool
+
+    def progress(self, what: str = "") -> None:
+        """Replace the progress line; without `what` clear it."""
+        if self.shown and sys.stderr.isatty():
+            text = f"  measuring {what} ..." if what else ""
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    def line(self, text: str = "") -> None:
+        if self.shown:
+            self.progress()
+            print(text, flush=True)
+
+
+def run_with_timeout(function: Callable[[], Any], seconds: float) -> dict[str, Any]:
+    """{"facts": what `function` returns}, {"error": what it raises}, or {"timeout": seconds}: then it is left running."""
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            outcome["facts"] = function()
+        except Exception as error:
+            outcome["error"] = f"{type(error).__name__}: {error}"[:300]
+
+    thread = threading.Thread(target=run, daemon=True)  # a system call that hangs cannot be ended
+    thread.start()
+    thread.join(seconds)
+    return dict(outcome) or {"timeout": seconds}
+
+
+def start(seconds: float, grace: float = 0.0) -> Console:
+    """End this process with its launcher, and in any case after `seconds`; keep the terminal for `sys.stdout` and
+    `sys.stderr`: what libraries print (gloo, NCCL) is dropped.
+
+    With `grace` the process receives SIGTERM so many seconds before its end.
+    """
+    parent = int(os.environ.get(PARENT, os.getppid()))  # it may have ended by now
+    sys.stdout, sys.stderr = (os.fdopen(os.dup(stream), "w", encoding="utf-8") for stream in (1, 2))
+    with tempfile.TemporaryFile() as dropped:
+        for stream in (1, 2):
+            os.dup2(dropped.fileno(), stream)
+    faulthandler.enable(sys.stderr)
+    threading.Thread(target=_end_with, args=(parent, grace), daemon=True).start()
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.stderr)  # also where no Python runs any more
+    return Console(int(os.environ.get("RANK", 0)) == 0)
+
+
+def _end_with(parent: int, grace: float) -> NoReturn:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    if grace:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(grace)
+    os._exit(1)

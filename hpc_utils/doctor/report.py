@@ -1,0 +1,123 @@
+"""The report: doctor.json and doctor.md beside the study's results, and a table on the terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import count as numbers
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpc_utils import paths, provenance
+from hpc_utils.records import atomic
+
+from .check import Result, Verdict, count
+
+if TYPE_CHECKING:
+    from .runner import Runner
+
+WIDTH = 16  # of the longest check's name
+STYLES = {
+    Verdict.PASS: ("✔", "32"),
+    Verdict.FAIL: ("✘", "31;1"),
+    Verdict.UNKNOWN: ("?", "33"),
+    Verdict.NOT_APPLICABLE: ("–", "2"),
+}  # symbol and colour
+
+Report = Mapping[str, Any]
+
+
+def make(results: Sequence[Result], runner: Runner | None, seconds: float) -> Report:
+    """The report's content.
+
+    Args:
+        runner: whose observations are included; None if it could not start. seconds: that the checks took.
+    """
+    world, ranks = (int(os.environ.get(name, 1)) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    return {
+        "verdict": "fail" if any(result.verdict is Verdict.FAIL for result in results) else "pass",
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 1),
+        "nodes": world // ranks,
+        "ranks_per_node": ranks,
+        "hosts": sorted({*runner.context.hosts} - {""}) if runner else [],
+        "checks": [{"name": result.name} | asdict(result) for result in results],
+        "saw": runner.observed if runner else {},
+        "provenance": provenance.collect(),
+    }
+
+
+def write(report: Report) -> Path:
+    """Write `results/doctor/<hardware>-<date>-<n>/`; the folder appears complete.
+
+    Raises:
+        OSError: the results folder cannot be written.
+    """
+    home = paths.results() / "doctor"
+    home.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".new-", dir=home))
+    try:
+        draft.chmod(0o755)
+        atomic.write_json(draft / "doctor.json", report)
+        atomic.write_text(draft / "doctor.md", markdown(report))
+        for number in numbers(1):
+            folder = home / f"{report['provenance']['hardware_id']}-{report['made'][:10]}-{number}"
+            try:
+                return draft.rename(folder)  # refused if it exists: it is not empty
+            except OSError:
+                if not folder.exists():
+                    raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def markdown(report: Report) -> str:
+    """doctor.md."""
+    origin = report["provenance"]
+    job = origin["job"] or {}
+    slurm = f", Slurm job {job['id']} on {job['nodelist']}" if job.get("id") else ""
+    torch, code = (origin["versions"] or {}).get("torch"), (origin["digest"] or "(unknown)")[:12]
+    lines = [
+        f"# Doctor: {origin['hardware_id']}, {'a check fails' if report['verdict'] == 'fail' else 'no check fails'}",
+        "",
+        f"{_layout(report)}, {report['made']}, {report['seconds']:g} s. torch {torch}, code {code}{slurm}.",
+        "",
+        "| check | verdict | measured | expected |",
+        "|---|---|---|---|",
+    ]
+    for one in report["checks"]:
+        where = f" ({one['where']})" if one["where"] else ""
+        cells = (one["name"], one["verdict"], one["measured"] + where, one["expected"])
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    if fixes := [f"- **{one['name']}** ({one['verdict']}): {one['fix']}" for one in report["checks"] if one["fix"]]:
+        lines += ["", "## What to do", "", *fixes]
+    return "\n".join(lines) + "\n"
+
+
+def row(result: Result, colour: bool) -> str:
+    """One line on the terminal; below a fault where, what was expected and what to do."""
+    lines = [f"{_paint(STYLES[result.verdict][0], result.verdict, colour)} {result.name:{WIDTH}}  {result.measured}"]
+    if result.verdict in (Verdict.FAIL, Verdict.UNKNOWN):
+        details = {"where": result.where, "expected": result.expected, "fix": result.fix}
+        lines += [f"  {'':{WIDTH}}  {label}: {text}" for label, text in details.items() if text]
+    return "\n".join(lines)
+
+
+def summary(report: Report, colour: bool) -> str:
+    """`17 pass, 1 fail, ...` and how long it took."""
+    counts = Counter(one["verdict"] for one in report["checks"])
+    parts = [_paint(f"{counts[verdict]} {verdict}", verdict, colour) for verdict in STYLES if counts[verdict]]
+    return f"{', '.join(parts)}; {_layout(report)}, {report['seconds']:.0f} s"
+
+
+def _paint(text: str, verdict: Verdict, colour: bool) -> str:
+    return f"\x1b[{STYLES[verdict][1]}m{text}\x1b[0m" if colour else text
+
+
+def _layout(report: Report) -> str:
+    return f"{count(report['nodes'], 'node')} x {count(report['ranks_per_node'], 'rank')}"

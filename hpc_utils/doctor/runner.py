@@ -1,0 +1,249 @@
+"""All ranks run the checks in step, each within its time; rank 0 collects what they measure and judges it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from . import collectives, cpu, environment, gpu, nccl, network, slurm, speed, storage
+from .check import (
+    SECONDS,
+    Check,
+    Context,
+    Facts,
+    Judge,
+    Observation,
+    Result,
+    count,
+    each,
+    failed,
+    locations,
+    not_applicable,
+    passed,
+    unknown,
+    worst,
+)
+from .process import run_with_timeout
+
+START = 40.0  # s of the usual two minutes that ranks have to start: a shared file system serves Python slowly
+GRACE = 2.0  # s that an answer may be late
+RESERVE = 3.0  # s kept for the report
+POLL = 0.02  # s between two reads of the store
+
+_DISK = (
+    "the file system does not answer: contact the site's support; until then set HPC_RESULTS and HPC_DATA elsewhere"
+)
+_GPU = (
+    "the driver does not answer (`nvidia-smi` and `rocm-smi` hang too): exclude the node (`--exclude`) and contact the "
+    "site's support"
+)
+_COLLECTIVE = (
+    "a collective hangs: some ranks do not reach each other (firewall, several interfaces: set GLOO_SOCKET_IFNAME and "
+    "NCCL_SOCKET_IFNAME), or a device is faulty (`dmesg`, `nvidia-smi -q`)"
+)
+_NAMES = "the name service does not answer: check /etc/resolv.conf and /etc/hosts of this node"
+_SLURM = "Slurm does not answer: is its controller up (`scontrol ping`)?"
+_AGAIN = "run `hpc doctor` again; if it hangs again, contact the site's support about this node"
+
+# In this order: first what needs one rank, then what needs all of them.
+CHECKS = (
+    Check(gpu.measure, {"driver and torch": each(gpu.judge_driver), "GPUs": gpu.judge_visible}, 25, on_timeout=_GPU),
+    Check(environment.measure_software, {"software": environment.judge_software}, 15, "node", on_timeout=_AGAIN),
+    Check(environment.measure_traps, {"environment": each(environment.judge_traps)}, 10, "node", on_timeout=_AGAIN),
+    Check(slurm.measure, {"time limit": each(slurm.judge_limit), "accounting": each(slurm.judge_accounting)}, 20, "main",
+          on_timeout=_SLURM),
+    Check(storage.measure_results, {"results folder": each(storage.judge_results), "hard links": each(storage.judge_links)},
+          15, "node", on_timeout=_DISK),
+    Check(storage.measure_shared, {"shared results": storage.judge_shared}, 12, "node", several="nodes", on_timeout=_DISK),
+    Check(storage.measure_data, {"data folder": each(storage.judge_data), "data sets": storage.judge_datasets}, 15, "node",
+          on_timeout=_DISK),
+    Check(network.measure_names, {"names": each(network.judge_names)}, 10, "node", on_timeout=_NAMES),
+    Check(collectives.join, {"process group": each(collectives.judge_join)}, 30, collective=True, on_timeout=collectives.UNREACHABLE),
+    Check(cpu.measure_cores, {"cores": cpu.judge_cores}, 5, collective=True, on_timeout=_AGAIN),
+    Check(network.measure_interface, {"interface": network.judge_interface}, 10, collective=True, several="ranks",
+          on_timeout=_COLLECTIVE),
+    Check(nccl.measure, {"transport": nccl.judge}, 15, collective=True, several="ranks", on_timeout=_COLLECTIVE),
+    Check(collectives.measure_all_reduce, {"all-reduce": collectives.judge_all_reduce}, 15, collective=True, several="ranks",
+          on_timeout=_COLLECTIVE),
+    Check(collectives.measure_clock, {"clock skew": collectives.judge_clock}, 5, collective=True, several="nodes",
+          on_timeout=_COLLECTIVE),
+    Check(speed.measure_compute, {"compute": speed.judge_compute, "clocks": each(speed.judge_clocks)}, 15, collective=True,
+          on_timeout=_GPU),
+    Check(speed.measure_loader, {"loader": speed.judge_loader}, 15, collective=True, on_timeout=_DISK),
+)  # fmt: skip
+
+
+class Mailbox:
+    """JSON values in the launcher's key-value store.
+
+    The process group is not used, because it is checked itself and may hang. Every wait has a timeout.
+    """
+
+    def __init__(self, store: dist.Store) -> None:
+        self._store = dist.PrefixStore("doctor", store)
+
+    @classmethod
+    def connect(cls, seconds: float) -> Mailbox:
+        """To the store that torchrun serves; a private one without a launcher.
+
+        Raises:
+            OSError, RuntimeError: the store cannot be reached within `seconds`.
+        """
+        if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+            return cls(dist.HashStore())
+        return cls(next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))[0])
+
+    def put(self, key: str, value: Any) -> None:
+        self._store.set(key, json.dumps(value))
+
+    def get(self, key: str, seconds: float) -> Any:
+        """Raises TimeoutError if nobody puts `key` within `seconds`."""
+        end = time.monotonic() + seconds
+        while not self._store.check([key]):
+            if time.monotonic() > end:
+                raise TimeoutError(f"no value of {key} within {seconds:.0f} s")
+            time.sleep(POLL)
+        return json.loads(self._store.get(key))
+
+    def collect(self, topic: str, ranks: Iterable[int], seconds: float) -> dict[int, Any]:
+        """{rank: value of `<topic>/<rank>`} of the ranks that put one within `seconds`."""
+        end = time.monotonic() + seconds
+        received = {}
+        for rank in ranks:
+            with suppress(TimeoutError):
+                received[rank] = self.get(f"{topic}/{rank}", end - time.monotonic())
+        return received
+
+
+class Runner:
+    """The checks as one rank runs them: `lead` on rank 0, `follow` on all others."""
+
+    def __init__(self, context: Context, checks: Sequence[Check] = CHECKS) -> None:
+        self.context, self.checks = context, checks
+        self._scale = context.options.seconds / SECONDS
+        self._end = time.monotonic() + context.options.seconds - RESERVE * self._scale
+        self._present: list[int] = []
+        self._broken = ""  # the check that shows that collectives do not work
+        self.observed: dict[str, dict[str, Facts]] = {}  # {check: {rank: facts}}, on rank 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has started."""
+        return len(self._present) == self.context.world_size
+
+    def follow(self) -> None:
+        """Measure when rank 0 says so, to the last check.
+
+        Raises:
+            TimeoutError: rank 0 is silent.
+        """
+        context = self.context
+        context.mailbox.put(f"present/{context.rank}", context.host)
+        context.hosts = self._next("hosts")
+        for check in self.checks:
+            self._measure(check, self._next(f"start/{check.name}"))
+
+    def lead(self, progress: Callable[[str], None]) -> Iterator[Result]:
+        """Yield each result as it is known; `progress` receives the name of the check under way."""
+        progress("ranks")
+        yield replace(self._roll_call(), name="ranks")
+        for check in self.checks:
+            progress(", ".join(check.judges))
+            skipped = self._skipped(check)
+            seconds = 0.0 if skipped else min(check.seconds * self._scale, self._left())
+            self.context.mailbox.put(f"start/{check.name}", seconds)
+            outcomes = {} if skipped else self._collect(check, seconds)
+            for name, judge in check.judges.items():
+                yield replace(skipped or self._judge(check, judge, outcomes), name=name)
+
+    def _roll_call(self) -> Result:
+        context, began = self.context, time.monotonic()
+        everyone = range(context.world_size)
+        context.mailbox.put(f"present/{context.rank}", context.host)
+        received = context.mailbox.collect("present", everyone, min(START * self._scale, self._left()))
+        context.hosts = [received.get(rank, "") for rank in everyone]
+        context.mailbox.put("hosts", context.hosts)
+        self._present = sorted(received)
+        missing = [
+            f"rank {rank} (node {rank // context.ranks_per_node})" for rank in everyone if rank not in received
+        ]
+        layout = f"{count(context.world_size, 'rank')} on {count(context.nodes, 'node')}"
+        seconds = time.monotonic() - began
+        if not missing:
+            return passed(f"{layout} started within {seconds:.1f} s")
+        return failed(
+            f"{len(received)} of {layout} started within {seconds:.0f} s",
+            "every rank",
+            "read what these ranks printed: does their node have the same Python environment (`srun -N1 -w NODE which "
+            "python`), does a rank hang while it starts, is MASTER_ADDR reachable from there?",
+            ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else ""),
+        )
+
+    def _skipped(self, check: Check) -> Result | None:
+        """The result of a check that is not made."""
+        context = self.context
+        if {"": 0, "ranks": context.world_size, "nodes": context.nodes}[check.several] == 1:
+            return not_applicable(f"needs two {check.several} or more")
+        if self._left() < GRACE * self._scale:
+            return unknown(f"skipped: no time left of {context.options.seconds:.0f} s")
+        if check.collective and not self.complete:
+            return unknown("skipped: ranks are missing")
+        if check.collective and self._broken:
+            return unknown(f"skipped, because of {self._broken} above")
+        return None
+
+    def _collect(self, check: Check, seconds: float) -> Mapping[str, list[Observation]]:
+        """{"facts", "error" or "timeout": the ranks with that outcome}, as `run_with_timeout`."""
+        context = self.context
+        ranks = [rank for rank in self._present if check.runs_on(rank, context.ranks_per_node)]
+        end = time.monotonic() + seconds + GRACE * self._scale
+        self._measure(check, seconds)
+        received = context.mailbox.collect(f"outcome/{check.name}", ranks, end - time.monotonic())
+        outcomes = defaultdict(list)
+        for rank in ranks:
+            for kind, value in received.get(rank, {"timeout": seconds}).items():
+                outcomes[kind].append(Observation(context.hosts[rank], rank, value))
+        facts = self.observed[check.name] = {str(one): one.facts for one in outcomes["facts"]}
+        if check.collective and (len(facts) < len(ranks) or any("error" in one for one in facts.values())):
+            self._broken = check.name
+        return outcomes
+
+    def _judge(self, check: Check, judge: Judge, outcomes: Mapping[str, list[Observation]]) -> Result:
+        results = []
+        if late := outcomes["timeout"]:
+            results.append(
+                failed(f"no answer within {late[0].facts:.0f} s", "an answer", check.on_timeout, locations(late))
+            )
+        if errors := outcomes["error"]:
+            results.append(unknown(f"the check raised {errors[0].facts}", where=locations(errors)))
+        if outcomes["facts"] and not (check.collective and results):  # a judge of all ranks needs the facts of all
+            try:
+                results.append(judge(outcomes["facts"]))
+            except Exception as error:  # an unforeseen machine must not cost the other checks
+                message = f"{type(error).__name__}: {error}"
+                results.append(unknown(f"the facts (see doctor.json) cannot be judged: {message}"))
+        return worst(results)
+
+    def _measure(self, check: Check, seconds: float) -> None:
+        """On this rank, if the check runs on it; 0 seconds: skipped."""
+        context = self.context
+        if seconds and check.runs_on(context.rank, context.ranks_per_node):
+            context.timeout = seconds
+            outcome = run_with_timeout(lambda: check.measure(context), seconds)
+            context.mailbox.put(f"outcome/{check.name}/{context.rank}", outcome)
+
+    def _next(self, key: str) -> Any:
+        """What rank 0 puts; it may have started later than this rank."""
+        return self.context.mailbox.get(key, self._left() + START * self._scale)
+
+    def _left(self) -> float:
+        return max(0.0, self._end - time.monotonic())

@@ -1,0 +1,89 @@
+"""What Slurm knows of this job: may it be requeued, when does it end, does accounting know it?"""
+
+from __future__ import annotations
+
+import re
+import time
+
+from hpc_utils import provenance
+from hpc_utils.provenance.ask import ask
+
+from .check import Context, Facts, Result, failed, not_applicable, passed, unknown
+
+REQUEUE = "a time limit, and Requeue=1: a run that reaches the limit continues in the next job"
+ACCOUNTED = "`sacct` knows the job"
+OUTSIDE = "not in a Slurm job"
+
+
+def measure(context: Context) -> Facts:
+    """What `scontrol` and `sacct` print; accounting may list a new job some seconds late."""
+    job = provenance.job().get("id")
+    if not job:
+        return {"job": None}
+    faults: list[str] = []
+    shown = parse_job(ask("scontrol", "show", "job", job, faults=faults) or "")
+    settings = parse_config(ask("scontrol", "show", "config", faults=[]) or "")
+    return {
+        "job": job,
+        "shown": {name: shown.get(name) for name in ("JobState", "TimeLimit", "Requeue", "Restarts")},
+        "faults": faults,
+        "accounting_fault": _accounting_fault(job, context.share(0.4, 8.0)),
+        "storage": settings.get("AccountingStorageType"),
+        "min_job_age": settings.get("MinJobAge"),
+    }
+
+
+def parse_job(text: str) -> dict[str, str]:
+    """`scontrol show job`'s KEY=VALUE pairs; a value ends at the first space."""
+    return dict(re.findall(r"(?:^|\s)([\w/:]+)=(\S*)", text))
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """`scontrol show config`'s lines `MinJobAge   = 300 sec`."""
+    return dict(re.findall(r"^(\w+) *= (.*?) *$", text, re.MULTILINE))
+
+
+def _accounting_fault(job: str, seconds: float) -> str:
+    """Why sacct does not list the job within `seconds`; "" if it does."""
+    end = time.monotonic() + seconds
+    while True:
+        faults: list[str] = []
+        options = ("--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=JobID,State")
+        printed = ask("sacct", *options, faults=faults)
+        if printed is None:  # missing, failed, or too late
+            return "; ".join(faults) or "sacct is not installed here"
+        if printed.strip():
+            return ""
+        if time.monotonic() > end:
+            return "sacct does not know this job"
+        time.sleep(0.5)
+
+
+def judge_limit(facts: Facts) -> Result:
+    """Time limit and requeue."""
+    if not facts["job"]:
+        return not_applicable(OUTSIDE)
+    shown, faults = facts["shown"], "; ".join(facts["faults"])
+    if "Invalid job id" in faults or shown["JobState"] not in (None, "RUNNING", "COMPLETING"):
+        fix = "the variables of an ended job were inherited: use a new shell (`env | grep ^SLURM_`)"
+        return failed(f"job {facts['job']} does not run", REQUEUE, fix)
+    if shown["TimeLimit"] is None:
+        fix = "`scontrol show job $SLURM_JOB_ID` must work on a compute node"
+        return unknown(f"scontrol does not answer ({faults or 'not installed here'})", REQUEUE, fix)
+    measured = f"TimeLimit={shown['TimeLimit']}, Requeue={shown['Requeue']}"
+    if shown["Requeue"] == "0":
+        return failed(measured, REQUEUE, "add `#SBATCH --requeue` (and --open-mode=append, which keeps the log)")
+    if shown["TimeLimit"] in ("UNLIMITED", "INVALID"):
+        return unknown(f"{measured}: no limit, so no signal before it", REQUEUE, "request a limit: `--time`")
+    return passed(measured, REQUEUE)
+
+
+def judge_accounting(facts: Facts) -> Result:
+    """A study runs without accounting, but the end of its jobs is then soon forgotten."""
+    if not facts["job"]:
+        return not_applicable(OUTSIDE)
+    if not facts["accounting_fault"]:
+        return passed(f"sacct answers ({facts['storage'] or 'storage not named'})", ACCOUNTED)
+    age = f"; without it Slurm forgets a job {facts['min_job_age']} after its end" if facts["min_job_age"] else ""
+    fix = "`hpc status` then knows of ended jobs only what our own records hold; ask the site's support for sacct"
+    return unknown(f"{facts['accounting_fault']}{age}", ACCOUNTED, fix)

@@ -1,0 +1,202 @@
+"""`hpc bench` on this machine: real ranks, real files, a real training step."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hpc_utils import datasets, provenance
+from hpc_utils.cli import main
+from hpc_utils.config import RunConfig
+from hpc_utils.doctor.bench import compute, storage
+from hpc_utils.doctor.process import Console
+from hpc_utils.doctor.storage import filesystem
+from hpc_utils.launch.probe import environment
+from hpc_utils.records import compute_profile, probes
+from hpc_utils.train.ranks import Ranks
+from hpc_utils.train.resolve import resolve
+from tests.datasets.layouts import cifar_binary, know, pixels
+
+HANG = 120  # s
+HPC = [sys.executable, "-m", "hpc_utils.cli"]
+
+
+@pytest.fixture
+def cifar10(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with a small CIFAR-10, and a node's disk beside it."""
+    train, test = pixels(1, 600, (32, 32, 3)), pixels(2, 50, (32, 32, 3))
+    know(monkeypatch, "cifar10", train, test)
+    monkeypatch.setenv("HPC_DATA", str(tmp_path / "data"))
+    datasets.fetch("cifar10", mirror=cifar_binary(tmp_path / "mirror" / "cifar-10-batches-bin", train, test).parent)
+    (tmp_path / "local").mkdir()
+    monkeypatch.setenv("HPC_NODE_LOCAL", str(tmp_path / "local"))
+    return tmp_path
+
+
+def measure(**how: object) -> dict:
+    return storage.measure(Ranks(), dataset="cifar10", seconds=60, console=Console(shown=False), **how)
+
+
+@pytest.mark.soak  # tests/slurm measures on two nodes
+def test_two_ranks_measure_fit_and_write_a_record(results: Path) -> None:
+    command = [*HPC, "bench", "allreduce", "--repeats=2", "--largest=1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = probes.newest("allreduce")
+    assert str(results / "probes/allreduce" / f"{record['name']}.json") in done.stdout
+    assert (record["nodes"], record["ranks_per_node"], record["world_size"]) == (1, 2, 2)
+    assert record["hardware_id"] == record["provenance"]["hardware_id"]
+    assert record["backend"] in ("gloo", "nccl", "rccl") and record["link_gbit"] is None
+    (group,) = record["groups"].values()
+    assert (group["ranks"], group["nodes"], group["ranks_per_node"]) == (2, 1, 2)
+    assert [sample["bytes"] for sample in group["samples"]] == [4 * 4**power for power in range(10)]
+    assert all(len(sample["seconds"]) == 2 and min(sample["seconds"]) > 0 for sample in group["samples"])
+    assert "all: latency" in done.stdout and "Gbit/s" in done.stdout
+    assert "1 MiB" in done.stdout and "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["storage", "--dataset=digits"], "digits"),
+        (["storage", "--dataset=mnist"], "hpc data fetch mnist"),
+        (["allreduce", "--nproc=1"], "--nproc"),
+        (["compute", "--batches", "8;16"], "8,16,32"),
+        (["compute", "--repeats", "0"], "at least one"),
+        (["compute", "-p", "compile=default", "-p", "accumulate=2"], "compile=default, accumulate=2"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_starts(
+    cifar10, results: Path, arguments, message
+) -> None:
+    done = CliRunner().invoke(main, ["bench", *arguments])
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not results.exists()
+
+
+def test_every_place_is_read_cold_and_warm_and_its_copy_is_gone(cifar10: Path, monkeypatch) -> None:
+    monkeypatch.setattr(storage, "MOMENT", 0.01)
+    record = measure(repeats=2)
+    assert (record["bytes"], record["images"]) == (600 * 32 * 32 * 3, 600)
+    assert [one["place"] for one in record["places"]] == ["shared", "node-local", "memory"]
+    for one in record["places"]:
+        assert "skipped" not in one, one
+        assert one["cold"]["bytes"] == one["warm"]["bytes"] == record["bytes"]
+        assert one["sequential"]["cold"]["bytes"] > record["bytes"], "the whole file, with its header"
+        for reads in (one["cold"], one["warm"], one["sequential"]["cold"], one["sequential"]["warm"]):
+            assert len(reads["seconds"]) == 2 and min(reads["seconds"]) > 0
+        assert [load["batch"] for load in one["loader"]] == [32, 64, 128, 256, 512]
+        assert all(
+            len(load["seconds_per_batch"]) == 2 and min(load["seconds_per_batch"]) > 0 for load in one["loader"]
+        )
+        if one["filesystem"] in ("tmpfs", "ramfs"):
+            assert min(one["cold"]["resident"]) > 0.9, "memory cannot be dropped, and that is seen"
+    assert "\n".join(storage.table(record)).count("sequential") == 3
+    folders = cifar10 / "data", cifar10 / "local", Path("/dev/shm")
+    assert not [path for folder in folders for path in folder.glob(".hpc-bench-*")]
+    assert os.environ["HPC_DATA"] == str(cifar10 / "data")
+
+
+def test_a_place_that_cannot_be_used_is_skipped(cifar10: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HPC_NODE_LOCAL", str(cifar10 / "nowhere"))
+    monkeypatch.setattr(storage, "MOMENT", 0.001)
+    monkeypatch.setattr(storage, "filesystem", lambda folder: "nfs4")
+    record = measure(repeats=1)
+    local = {"place": "node-local", "filesystem": "nfs4", "skipped": "no folder nowhere"}
+    assert record["places"][1] == local
+    assert local["skipped"] in "\n".join(storage.table(record))
+
+
+def test_dropped_pages_are_told_from_those_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(2**20))
+    assert storage.resident(path) in (None, 1.0)
+    if filesystem(tmp_path) in ("tmpfs", "ramfs", "overlay", None) or not hasattr(os, "posix_fadvise"):
+        pytest.skip("pages of this file system are not dropped")
+    storage.drop(path)
+    assert storage.resident(path) in (None, 0.0)
+    path.read_bytes()
+    assert storage.resident(path) in (None, 1.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_however_it_ends_no_copy_is_left(tmp_path: Path, number) -> None:
+    """Of a rank that receives SIGTERM, and of one whose launcher is killed."""
+    home = tmp_path / ".hpc-bench-x"
+    (tmp_path / "data" / "set").mkdir(parents=True)
+    rank = f"""
+import signal, sys, time
+from pathlib import Path
+from hpc_utils.doctor import process
+from hpc_utils.doctor.bench import __main__ as main, storage
+signal.signal(signal.SIGTERM, main.leave)
+process.start(60, grace=5)
+with storage.copied("set", Path({str(home)!r})):
+    time.sleep(60)
+"""
+    launcher = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {json.dumps(rank)}])"
+    env = os.environ | {"HPC_DATA": str(tmp_path / "data")}
+    process = subprocess.Popen([sys.executable, "-c", rank if number == signal.SIGTERM else launcher], env=env)
+    _until(home.exists)
+    process.send_signal(number)
+    process.wait(HANG)
+    _until(lambda: not home.exists())
+
+
+def _until(what) -> None:
+    end = time.monotonic() + HANG
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> None:
+    """... and what it is of, whatever the layout: another optimizer or precision is another."""
+    config = RunConfig(workload="cnn", threads_per_rank=1, device="cpu", global_batch=7)
+    lines: list[str] = []
+    path = compute.profile(config, [8, 16], 3, lines.append)
+    record = json.loads(path.read_text())
+    sizes = {name: parameter.nbytes for name, parameter in resolve(config).model().named_parameters()}
+    assert {one["name"]: one["bytes"] for one in record["ready"]} == sizes
+    assert record["gradient_bytes"] == sum(sizes.values()) == 4 * record["parameters"]
+    fractions = [one["fraction"] for one in record["ready"]]
+    assert fractions == sorted(fractions) and fractions[0] > 0 and fractions[-1] <= 1
+    modules = [one["name"].partition(".")[0] for one in record["ready"]]
+    assert list(dict.fromkeys(modules)) == ["8", "6", "2", "0"], "the last layer's gradients come first"
+    assert [one["batch"] for one in record["batches"]] == [8, 16]
+    for one in record["batches"]:
+        assert all(len(one[phase]) == 3 and min(one[phase]) > 0 for phase in compute_profile.PHASES)
+    assert len(lines) == 3
+    assert (record["threads_per_rank"], record["device"]) == (1, "cpu")
+    assert provenance.hardware_id().endswith(record["hardware_id"])
+    assert probes.newest("compute", name=path.stem)["batches"] == record["batches"], "where the model looks for it"
+
+    def of(**changes: object) -> bool:
+        return compute_profile.computed(config.model_copy(update=changes)).items() <= record.items()
+
+    assert of() and of(global_batch=12) and of(global_batch=None, batch_per_device=4)
+    assert not of(optimizer="adamw") and not of(precision="bf16")
+
+
+def test_what_measures_is_no_rank_of_another_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = {
+        "RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "h",
+        "TORCHELASTIC_RUN_ID": "x",
+        "HPC_RUN_DIR": "r",
+    }
+    for name, value in (launched | {"OMP_NUM_THREADS": "4", "HPC_RESULTS": "here"}).items():
+        monkeypatch.setenv(name, value)
+    env = environment("folder")
+    assert not {*launched} & set(env)
+    assert (env["OMP_NUM_THREADS"], env["HPC_RESULTS"]) == ("4", "here")

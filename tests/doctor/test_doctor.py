@@ -1,0 +1,230 @@
+"""`hpc doctor` on this machine: as it is, and with faults injected."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from hpc_utils.doctor.runner import CHECKS
+from hpc_utils.launch import cluster
+from hpc_utils.launch import doctor as starting
+from tests.support import soak
+
+from .conftest import Doctor, Examined
+
+BRIEF = "--seconds=36"  # where something hangs: every limit is a third of the usual
+NAMES = ["ranks", *(name for check in CHECKS for name in check.judges)]
+
+
+@pytest.fixture(scope="module")
+def one(doctors: Callable[[], Doctor]) -> tuple[Doctor, Examined]:
+    """`hpc doctor` on one rank, started under another launcher."""
+    doctor = doctors()
+    return doctor, doctor.hpc(RANK="3", WORLD_SIZE="8", MASTER_ADDR="192.0.2.1", MASTER_PORT="1")
+
+
+@pytest.fixture(scope="module")
+def two(doctors: Callable[[], Doctor]) -> tuple[Doctor, Examined]:
+    """The module on two ranks, as a job script starts it."""
+    doctor = doctors()
+    return doctor, doctor.ranks(2, "--device=cpu")
+
+
+def test_one_rank_is_examined_in_full(one) -> None:
+    _, found = one
+    assert [check["name"] for check in found.report["checks"]] == NAMES
+    for name in ("ranks", "software", "hard links", "data sets", "names", "process group", "cores"):
+        assert found.verdict(name) == "pass", found.out
+    for name in ("time limit", "accounting", "shared results", "interface", "transport", "all-reduce", "clock skew"):
+        assert found.verdict(name) == "not applicable", found.out
+    assert "GFLOP/s" in found["compute"]["measured"]
+    assert "images/s" in found["loader"]["measured"]
+    assert found.report["seconds"] < 120
+
+
+def test_variables_of_another_launcher_are_found_and_do_no_harm(one) -> None:
+    _, found = one
+    assert found["environment"]["verdict"] == "fail"
+    assert "MASTER_ADDR MASTER_PORT RANK WORLD_SIZE" in found["environment"]["measured"]
+    assert found.code == 1
+
+
+def test_the_table_is_printed_and_the_report_written(one) -> None:
+    doctor, found = one
+    rows = [line for line in found.out.splitlines() if line[:1] in "✔✘?–" and line[:1]]
+    assert [row[2:18].strip() for row in rows] == NAMES
+    (folder,) = (doctor.results / "doctor").iterdir()
+    assert {path.name for path in folder.iterdir()} == {"doctor.json", "doctor.md"}
+    assert str(folder / "doctor.md") in found.out
+    assert "\x1b" not in found.out, "no colours into a file"
+
+
+def test_two_ranks_are_examined_together(two) -> None:
+    _, found = two
+    assert found.code == 0, found.err
+    assert "2 ranks on 1 node" in found["ranks"]["measured"]
+    assert found.verdict("process group") == "pass"
+    assert found["interface"]["measured"].startswith("gloo over lo"), found.out
+    assert "GB/s" in found["all-reduce"]["measured"]
+    assert found.report["saw"]["compute"].keys() == found.report["saw"]["cores"].keys()
+    assert len(found.report["saw"]["compute"]) == 2
+    assert len(found.report["saw"]["software"]) == 1, "one look a node is enough there"
+    assert found.verdict("GPUs") == "not applicable"
+    sizes = next(iter(found.report["saw"]["all-reduce"].values()))["sizes"]
+    assert sizes[0]["bytes"] == 2**20
+    pinned = [facts["pinned"] for facts in found.report["saw"]["cores"].values()]
+    oversubscribed = found.verdict("cores") == "fail"
+    assert oversubscribed or not set(pinned[0]) & set(pinned[1])
+
+
+def test_the_copy_is_the_report(two) -> None:
+    doctor, found = two
+    (kept,) = doctor.results.glob("doctor/*/doctor.json")
+    assert json.loads(kept.read_text()) == found.report
+
+
+def test_nothing_is_left(one, two) -> None:
+    for doctor, _ in (one, two):
+        assert doctor.left() == []
+        assert [path.name for path in doctor.results.iterdir()] == ["doctor"]
+        assert not list(doctor.folder.glob("hpc-*"))
+
+
+@pytest.mark.soak
+def test_results_that_cannot_be_written_fail_and_the_verdict_still_comes(doctor) -> None:
+    doctor.results.write_text("a file where the folder should be")
+    found = doctor.ranks(1, BRIEF)
+    assert found.verdict("results folder") == "fail"
+    assert "HPC_RESULTS" in found["results folder"]["fix"]
+    assert found.verdict("hard links") == "fail"
+    assert "no report written" in found.out
+
+
+@pytest.mark.soak
+def test_a_rank_that_never_starts_is_named(doctor) -> None:
+    never = doctor.sabotage(
+        """
+        import os, time
+        if os.environ.get("RANK") == "1":
+            time.sleep(600)
+        """
+    )
+    found = doctor.ranks(2, BRIEF, PYTHONPATH=never)
+    assert found.verdict("ranks") == "fail"
+    assert found["ranks"]["where"] == "rank 1 (node 0)"
+    assert found.verdict("hard links") == "pass", "what needs no other rank is still looked at"
+    assert found.verdict("all-reduce") == "unknown"
+    assert found.code != 0, "the launcher was told to end the one that hangs"
+    assert doctor.left() == []
+
+
+@pytest.mark.soak  # test_runner.py has one hang too
+def test_a_collective_that_hangs_does_not_hang_the_doctor(doctor) -> None:
+    hang = doctor.sabotage(
+        """
+        import os, time
+        if os.environ.get("RANK") == "1":
+            from hpc_utils.doctor import collectives
+            collectives.measure_all_reduce = lambda context: time.sleep(600)
+        """
+    )
+    found = doctor.ranks(2, BRIEF, PYTHONPATH=hang)
+    assert found.verdict("all-reduce") == "fail"
+    assert "rank 1" in found["all-reduce"]["where"]
+    assert "GLOO_SOCKET_IFNAME" in found["all-reduce"]["fix"]
+    assert found.verdict("compute") == "unknown"
+    assert found.code == 0
+    assert doctor.left() == []
+
+
+def test_a_rank_that_dies_is_reported_through_hpc(doctor) -> None:
+    dies = doctor.sabotage(
+        """
+        import os, time
+        if os.environ.get("RANK") == "1":
+            time.sleep(3)
+            raise SystemExit("rank 1 has no libraries")
+        """
+    )
+    found = doctor.hpc("--nproc=2", PYTHONPATH=dies)
+    assert found.code == 1
+    assert found.verdict("launcher") == "fail"
+    assert "rank 1 has no libraries" in found.err
+    assert doctor.left() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, soak(signal.SIGKILL)])
+def test_ended_by_hand_it_leaves_no_process_and_no_report(doctor, number) -> None:
+    process = doctor.start([sys.executable, "-m", "hpc_utils.cli", "doctor"])
+    deadline = time.monotonic() + 150
+    while len(doctor.left()) < 3:  # hpc, torchrun, the rank
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    found = doctor.end(process)
+    assert found.code == (130 if number is signal.SIGINT else -signal.SIGKILL)
+    while doctor.left():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert found.report is None
+
+
+@pytest.mark.soak
+def test_a_host_name_that_does_not_resolve(doctor, namespaces) -> None:
+    """torchrun alone would wait for itself there."""
+    alone = ("unshare", "--uts", "bash", "-c", 'hostname no-such-host; exec "$@"', "bash")
+    found = doctor.hpc("--nproc=2", prefix=alone)
+    assert found.code == 1
+    assert found.verdict("names") == "fail"
+    assert "/etc/hosts" in found["names"]["fix"]
+    assert found.verdict("process group") == "pass"
+
+
+def test_on_a_terminal_the_check_under_way_is_shown(doctor) -> None:
+    main, terminal = pty.openpty()
+    command = [sys.executable, "-m", "hpc_utils.doctor", "--seconds=8"]
+    process = subprocess.Popen(command, env=doctor.environment(), stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    told = b""
+    while True:
+        try:
+            chunk = os.read(main, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not chunk:
+            break
+        told += chunk
+    os.close(main)
+    assert process.wait(60) == 0
+    text = told.decode()
+    assert "measuring compute, clocks ..." in text
+    assert "\x1b[32m✔\x1b[0m" in text
+
+
+@pytest.mark.parametrize(
+    ("here", "known"), [("lumi-g-gpu", True), ("lumi-g", True), ("elsewhere", False), ("", False)]
+)
+def test_the_torch_build_is_the_cluster_files_where_the_machine_is_one(monkeypatch, here, known) -> None:
+    monkeypatch.setenv("HPC_CLUSTER", here)
+    assert starting._build() == (cluster.read("lumi-g").software.torch if known else "")
+
+
+@pytest.mark.gpu
+def test_a_rank_on_each_gpu(doctor) -> None:
+    import torch
+
+    number = torch.cuda.device_count()
+    found = doctor.ranks(number, "--device=cuda")
+    for name in ("driver and torch", "GPUs", "process group", "cores"):
+        assert found.verdict(name) == "pass", found.out + found.err
+    assert found.verdict("transport") == ("not applicable" if number == 1 else "pass")
+    assert found.verdict("clocks") in (("unknown",) if torch.version.hip else ("pass", "fail"))
+    assert not list(doctor.folder.glob("hpc-*")), "NCCL's log is removed"

@@ -1,0 +1,92 @@
+"""Nodes with different software, and settings that change measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.doctor import environment
+from hpc_utils.doctor.check import Verdict
+
+from .conftest import alone, seen
+
+SOFTWARE = {"digest": "a1", "torch": "2.13.0", "CUDA": "12.6", "NCCL": "2.28.9", "Python": "3.11.7"}
+
+
+@pytest.mark.parametrize("what", SOFTWARE)
+def test_a_node_with_other_software_is_named(what) -> None:
+    assert environment.judge_software(seen(SOFTWARE, SOFTWARE)).verdict is Verdict.PASS
+    found = environment.judge_software(seen(SOFTWARE, SOFTWARE, SOFTWARE | {what: "other"}))
+    assert (found.verdict, found.where) == (Verdict.FAIL, "node2 rank 2")
+    assert what in found.measured and "other" in found.measured
+
+
+def test_this_nodes_software_is_known() -> None:
+    facts = environment.measure_software(alone())
+    assert facts.keys() == SOFTWARE.keys()
+    assert all(facts[what] for what in ("digest", "torch", "Python"))
+
+
+CLEAN = {
+    "inherited": [],
+    "threads": "1",
+    "ranks": 2,
+    "cores": 8,
+    "binding": {"OMP_PROC_BIND": "false"},
+    "user_site": [],
+    "versions": {},
+    "shm_bytes": 8 * 2**30,
+    "memlock": 2**63,
+}
+TRAPS = [
+    ({"inherited": ["RANK", "WORLD_SIZE"]}, "unset RANK WORLD_SIZE"),
+    ({"threads": "8"}, "OMP_NUM_THREADS=4"),
+    ({"binding": {"OMP_PROC_BIND": "close"}}, "unset OMP_PROC_BIND"),
+    ({"user_site": ["numpy"]}, "PYTHONNOUSERSITE"),
+    ({"versions": {"torch": ["2.6.0", "2.13.0"]}}, "PYTHONPATH"),
+    ({"shm_bytes": 64 * 2**20}, "--ipc=host"),
+    ({"memlock": 64 * 2**10}, "MEMLOCK"),
+]
+
+
+@pytest.mark.parametrize(("facts", "fix"), TRAPS)
+def test_each_trap_fails_with_its_fix(facts, fix) -> None:
+    found = environment.judge_traps(CLEAN | facts)
+    assert found.verdict is Verdict.FAIL
+    assert fix in found.fix
+
+
+def test_all_traps_are_one_row_and_none_passes() -> None:
+    found = environment.judge_traps(CLEAN | {name: value for facts, _ in TRAPS for name, value in facts.items()})
+    assert all(fix in found.fix for _, fix in TRAPS)
+    for facts in ({}, {"shm_bytes": None, "memlock": None, "threads": None}):
+        assert environment.judge_traps(CLEAN | facts).verdict is Verdict.PASS
+
+
+def test_variables_of_a_launcher() -> None:
+    variables = {"RANK": "0", "TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "h", "PRANK": "1", "RANKS_PER_NODE": "2"}
+    assert environment.leftovers(variables) == ["MASTER_ADDR", "RANK", "TORCHELASTIC_RUN_ID"]
+
+
+def test_a_package_hidden_by_another_version_is_found(tmp_path: Path) -> None:
+    for number, version in enumerate(("1.0", "2.0")):
+        metadata = tmp_path / str(number) / f"numpy-{version}.dist-info" / "METADATA"
+        metadata.parent.mkdir(parents=True)
+        metadata.write_text(f"Metadata-Version: 2.1\nName: numpy\nVersion: {version}\n")
+    first, second = (str(tmp_path / number) for number in "01")
+    assert environment.installed_versions([first, second, first]) == {"numpy": ["1.0", "2.0"]}
+    assert environment.installed_versions([first, first]) == {}
+
+
+def test_traps_of_this_process(monkeypatch) -> None:
+    import site
+    import sys
+    from types import SimpleNamespace
+
+    monkeypatch.setenv("KMP_AFFINITY", "compact")
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(__file__=f"{site.getusersitepackages()}/pandas.py"))
+    facts = environment.measure_traps(alone(inherited=("RANK",)))
+    assert (facts["inherited"], facts["binding"]) == (["RANK"], {"KMP_AFFINITY": "compact"})
+    assert facts["user_site"] == ["pandas"]
+    assert environment.judge_traps(facts).verdict is Verdict.FAIL

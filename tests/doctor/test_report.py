@@ -1,0 +1,89 @@
+"""The report: complete, readable, and never at the price of another."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from hpc_utils.doctor import report
+from hpc_utils.doctor.check import Result, failed, not_applicable, passed, unknown
+from hpc_utils.doctor.runner import CHECKS
+
+RESULTS = [
+    replace(passed("all | well", "well"), name="first"),
+    replace(failed("ill", "well", "mend it", "node1 rank 3"), name="second"),
+    replace(unknown("no light"), name="third"),
+    replace(not_applicable("nothing there"), name="fourth"),
+]
+OBSERVED = {"first": {"node0 rank 0": {"a": 1}}}
+
+
+@pytest.fixture(autouse=True)
+def layout(monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+
+
+def made(results: list[Result] = RESULTS) -> report.Report:
+    runner = SimpleNamespace(observed=OBSERVED, context=SimpleNamespace(hosts=["node1", "node0", ""]))
+    return report.make(results, runner, 12.34)
+
+
+def test_a_failure_decides_the_verdict_and_unknown_does_not() -> None:
+    assert made()["verdict"] == "fail"
+    assert made([RESULTS[0], *RESULTS[2:]])["verdict"] == "pass"
+
+
+def test_it_is_written_with_facts_and_provenance(results) -> None:
+    folder = report.write(made())
+    assert folder.parent == results / "doctor"
+    written = json.loads((folder / "doctor.json").read_text())
+    second = {"name": "second", "verdict": "fail", "measured": "ill", "expected": "well", "fix": "mend it"}
+    assert written["checks"][1] == second | {"where": "node1 rank 3"}
+    assert (written["saw"], written["hosts"]) == (OBSERVED, ["node0", "node1"])
+    assert written["provenance"]["digest"]
+    assert folder.name == f"{written['provenance']['hardware_id']}-{written['made'][:10]}-1"
+
+
+def test_later_reports_have_the_next_numbers_and_nothing_else_is_left(results) -> None:
+    names = [report.write(made()).name for _ in range(3)]
+    assert [name.rpartition("-")[2] for name in names] == ["1", "2", "3"]
+    assert sorted(os.listdir(results / "doctor")) == sorted(names)
+
+
+def test_a_report_that_cannot_be_written_leaves_no_draft(results, monkeypatch) -> None:
+    monkeypatch.setattr(report.atomic, "write_text", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        report.write(made())
+    assert os.listdir(results / "doctor") == []
+
+
+def test_markdown_is_a_table_and_a_list_of_fixes() -> None:
+    lines = report.markdown(made()).splitlines()
+    assert "| first | pass | all / well | well |" in lines, "a bar would end the cell"
+    assert "| second | fail | ill (node1 rank 3) | well |" in lines
+    assert "- **second** (fail): mend it" in lines
+
+
+def test_rows_and_summary_on_the_terminal() -> None:
+    assert report.row(RESULTS[0], colour=False) == "✔ first             all | well"
+    assert report.row(RESULTS[1], colour=False).splitlines() == [
+        "✘ second            ill",
+        "                    where: node1 rank 3",
+        "                    expected: well",
+        "                    fix: mend it",
+    ]
+    assert "\x1b[31;1m✘\x1b[0m" in report.row(RESULTS[1], colour=True)
+    assert max(len(name) for one in CHECKS for name in one.judges) == report.WIDTH
+    summary = report.summary(made(), colour=False)
+    assert summary.startswith("1 pass, 1 fail, 1 unknown, 1 not applicable; 2 nodes x 4")
+
+
+def test_checks_that_never_began_have_a_report_too() -> None:
+    early = report.make(RESULTS[1:2], None, 0.5)
+    assert (early["nodes"], early["ranks_per_node"], early["hosts"], early["saw"]) == (2, 4, [], {})
+    assert early["verdict"] == "fail"

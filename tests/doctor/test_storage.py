@@ -1,0 +1,193 @@
+"""File systems: kind, space and speed, hard links, and whether all nodes see the same."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import torch.distributed as dist
+
+from hpc_utils.doctor import storage
+from hpc_utils.doctor.check import Context, Options, Verdict
+from hpc_utils.doctor.runner import Mailbox
+
+from .conftest import alone, seen
+
+GIB = 2**30
+# In the order of /proc/self/mounts: a container's root, scratch on Lustre, home on NFS, one mount over another.
+MOUNTS = {
+    "/": "overlay",
+    "/scratch": "lustre",
+    "/home": "nfs4",
+    "/scratch/local": "ext4",
+}
+GOOD = {"filesystem": "lustre", "free_bytes": 400 * GIB, "free_files": 10**8, "write": 900e6, "read": 2e9}
+
+
+@pytest.fixture
+def context(tmp_path, monkeypatch) -> Context:
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("HPC_DATA", str(tmp_path / "data"))
+    return alone()
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/", "overlay"),
+        ("/home/me/study", "nfs4"),
+        ("/scratch/study", "lustre"),
+        ("/scratch/local/x", "tmpfs"),  # mounted over the other
+        ("/scratchy", "overlay"),  # a longer name is no folder inside
+    ],
+)
+def test_the_innermost_mount_is_the_file_system(monkeypatch, folder, kind) -> None:
+    mounts = [SimpleNamespace(mountpoint=name, fstype=kind) for name, kind in MOUNTS.items()]
+    mounts.append(SimpleNamespace(mountpoint="/scratch/local", fstype="tmpfs"))
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
+    assert storage.filesystem(Path(folder)) == kind
+
+
+def test_without_mounts_the_file_system_is_unknown(monkeypatch) -> None:
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: [])
+    assert storage.filesystem(Path("/")) is None
+
+
+def test_a_real_folder_is_written_and_read_and_left_as_it_was(context, tmp_path) -> None:
+    facts = storage.measure_results(context)
+    assert min(facts["write"], facts["read"], facts["free_bytes"]) > 0
+    assert facts["filesystem"]
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_writing_keeps_to_its_time(tmp_path) -> None:
+    storage._write_speed(tmp_path / "speed", seconds=0.0)
+    assert (tmp_path / "speed").stat().st_size <= storage.CHUNK
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict"),
+    [
+        ({}, Verdict.PASS),
+        ({"free_files": None, "filesystem": "btrfs"}, Verdict.PASS),
+        ({"filesystem": "tmpfs"}, Verdict.FAIL),
+        ({"free_bytes": 12 * 2**20}, Verdict.FAIL),
+        ({"free_files": 12}, Verdict.FAIL),
+        ({"write": 3e6}, Verdict.FAIL),
+        ({"failure": "Read-only file system"}, Verdict.FAIL),
+    ],
+)
+def test_the_results_folder(facts, verdict) -> None:
+    found = storage.judge_results(GOOD | facts)
+    assert found.verdict is verdict
+    assert ("HPC_RESULTS" in found.fix) is (verdict is Verdict.FAIL)
+    assert facts.get("failure", "") in found.measured
+
+
+def test_the_data_folder(context, tmp_path) -> None:
+    assert storage.judge_data(storage.measure_data(context)).verdict is Verdict.NOT_APPLICABLE
+    (tmp_path / "data/cifar10").mkdir(parents=True)
+    (tmp_path / "data/cifar10/images.npy").write_bytes(bytes(4 * 2**20))
+    facts = storage.measure_data(context)
+    assert facts["bytes"] == 4 * 2**20
+    assert "digits" in facts["available"], "it is embedded"
+    for slow, verdict in (
+        ({"read": 1e9}, Verdict.PASS),
+        ({"read": 1e6}, Verdict.FAIL),
+        ({"read": 1e6, "bytes": 2**10}, Verdict.PASS),
+    ):
+        assert storage.judge_data(facts | slow).verdict is verdict
+
+
+@pytest.mark.parametrize("link", ["works", "refused", "copies", "overwrites"])
+def test_a_file_system_needs_true_links(context, monkeypatch, link) -> None:
+    real = os.link
+
+    def false(first: Path, second: Path) -> None:
+        if link == "refused":  # exFAT, some FUSE and object stores: link(2), ERRORS, EPERM
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        if link == "copies":
+            with second.open("xb") as file:
+                file.write(first.read_bytes())
+        if link == "overwrites":
+            second.unlink(missing_ok=True)
+            real(first, second)
+
+    if link != "works":
+        monkeypatch.setattr(os, "link", false)
+    found = storage.judge_links(storage.measure_results(context))
+    assert found.verdict is (Verdict.PASS if link == "works" else Verdict.FAIL)
+
+
+def measure_shared() -> list:
+    """On two ranks of two nodes that share a store; the results folder is where HPC_RESULTS is."""
+    store = dist.HashStore()
+    ranks = [Context(Options(), Mailbox(store), rank=rank, world_size=2, timeout=5.0) for rank in range(2)]
+    facts: list[dict] = [{}, {}]
+    other = threading.Thread(target=lambda: facts.__setitem__(1, storage.measure_shared(ranks[1])))
+    other.start()
+    facts[0] = storage.measure_shared(ranks[0])
+    other.join()
+    return seen(*facts)
+
+
+def test_whether_all_nodes_see_a_file(context, tmp_path, monkeypatch) -> None:
+    assert storage.judge_shared(measure_shared()).verdict is Verdict.PASS
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "_appears", lambda path, seconds: None)
+        found = storage.judge_shared(measure_shared())
+    assert (found.verdict, found.where) == (Verdict.FAIL, "node1 rank 1")
+    (tmp_path / "results").rmdir()
+    (tmp_path / "results").write_text("not a folder")
+    assert storage.judge_shared(measure_shared()).verdict is Verdict.UNKNOWN
+
+
+def test_waiting_for_a_file_ends(tmp_path) -> None:
+    assert storage._appears(tmp_path / "never", 0.2) is None
+    (tmp_path / "here").touch()
+    assert storage._appears(tmp_path / "here", 0.2) is not None
+
+
+def test_data_sets_are_on_all_nodes_or_on_none() -> None:
+    both, one = {"available": ["cifar10", "digits"]}, {"available": ["digits"]}
+    assert storage.judge_datasets(seen(both, both)).verdict is Verdict.PASS
+    found = storage.judge_datasets(seen(both, one))
+    assert (found.verdict, found.where) == (Verdict.FAIL, "node1 rank 1")
+    assert storage.judge_datasets(seen({"available": []})).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("mount", "measured", "links"),
+    [
+        ("mount -t tmpfs -o size=12m tmpfs {}", "tmpfs, 0.0 GiB", "pass"),
+        ("mount --bind {0} {0} && mount -o remount,bind,ro {0}", "Read-only file system", "fail"),
+    ],
+)
+def test_real_file_systems_that_are_small_or_read_only(tmp_path, namespaces, mount, measured, links) -> None:
+    """In mounts of its own, which end with the process."""
+    results = tmp_path / "results"
+    results.mkdir()
+    code = (
+        "from hpc_utils.doctor import storage; from tests.doctor.conftest import alone; context = alone()\n"
+        "facts = storage.measure_results(context)\n"
+        "for found in (storage.judge_results(facts), storage.judge_links(facts)):\n"
+        "    print(found.verdict, found.measured, sep='|')"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", f'{mount.format(results)} && exec "$0" -c "$1"', sys.executable, code],
+        env=os.environ | {"HPC_RESULTS": str(results)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    folder, hard = done.stdout.splitlines()
+    assert folder.startswith("fail|") and measured in folder
+    assert hard.startswith(links)
