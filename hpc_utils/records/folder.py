@@ -33,7 +33,7 @@ from typing import Any
 
 from hpc_utils.config import ConfigError
 
-from . import atomic, claim
+from . import atomic, claim, packed
 
 # Set by a launcher that has claimed the run already; whoever finds it writes there and closes nothing.
 RUN_DIR = "HPC_RUN_DIR"
@@ -196,9 +196,9 @@ def require_same_request(config: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON in `path`; None if it is missing or not whole."""
+    """The JSON in `path`, which may be a file of a packed run; None if it is missing or not whole."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(packed.content(path))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
 
