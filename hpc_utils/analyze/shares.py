@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pandas as pd
 
+from hpc_utils.records import identity
+
 from . import stats
 from .points import undisturbed
 
 # Equal on a share and on the whole core that it is compared with.
-SAME = [
-    "workload", "dataset", "precision", "device_name", "hardware_id", "digest", "torch", "parallel", "nodes", "world_size",
-    "batch_per_device", "steps_per_epoch", "settings", "link_gbit",
-]  # fmt: skip
+SAME = [name for name in [*identity.SAME, *identity.POINT] if name not in ("threads_per_rank", "share_period")]
 COLUMNS = [
     *SAME, "cores", "period", "step_seconds", "low", "high", "spread", "sample_seconds", "sample_low",
     "sample_high", "periods", "deviation", "deviation_low", "deviation_high", "repeats", "runs",

@@ -123,7 +123,11 @@ RUNS = (
     Column("comm_hook", "", "what gradients are made of on the wire; none or empty: what they are"),
     Column("accumulate", "", "micro-batches that a step's batch is cut into; empty: 1"),
     Column("precision", "", "fp32 (IEEE), tf32, bf16, fp16"),
-    Column("settings", "", "hash of all other parameters: runs that differ in it are never pooled"),
+    Column(
+        "settings",
+        "",
+        "hash of all other parameters that differ from the defaults: runs that differ in it are never pooled",
+    ),
     Column("device", "", "cpu, cuda or rocm"),
     Column("device_name", "", "the device's model"),
     Column("backend", "", "gloo, nccl or rccl; empty without a process group"),
