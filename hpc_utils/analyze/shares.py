@@ -9,8 +9,9 @@ from hpc_utils.records import identity
 from . import stats
 from .points import undisturbed
 
-# Equal on a share and on the whole core that it is compared with.
-SAME = [name for name in [*identity.SAME, *identity.POINT] if name not in ("threads_per_rank", "share_period")]
+# Equal on a share and on the whole core that it is compared with; what follows from the others is left out.
+OTHER = ("threads_per_rank", "share_period", "device", "parameters", "ranks_per_node", "global_batch")
+SAME = [name for name in [*identity.SAME, *identity.POINT] if name not in OTHER]
 COLUMNS = [
     *SAME, "cores", "period", "step_seconds", "low", "high", "spread", "sample_seconds", "sample_low",
     "sample_high", "periods", "deviation", "deviation_low", "deviation_high", "repeats", "runs",
