@@ -78,13 +78,13 @@ def names(folder: Path) -> list[str]:
     return found[0].names(found[1]) if found else []
 
 
-def unpacked(folder: Path) -> Path:
-    """A real folder with the run's files: `folder` itself, or a temporary copy of a packed run."""
-    found = None if folder.is_dir() else _find(folder)
+def unpacked(path: Path) -> Path:
+    """`path` if it is on disk; of a packed run's folder, or of a file in it, the path in a temporary copy."""
+    found = None if path.exists() else _find(path)
     if found is None:
-        return folder
-    pack, run, _ = found
-    return _copy(pack, run)
+        return path
+    pack, run, name = found
+    return _copy(pack, run) / name
 
 
 def holder(path: Path) -> Path | None:
