@@ -1,4 +1,4 @@
-"""What a run's records, or any other evidence, say: equal content has an equal fingerprint, wherever it lies."""
+"""Fingerprints of a run's records and of other evidence: equal content, equal fingerprint, wherever it lies."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def of_run(folder: Path) -> str:
 
 
 def watched(results: Path, runs: Iterable[str]) -> list[str]:
-    """What profilers and monitors left in the folders of these runs, relative to their result set."""
+    """The files that profilers and monitors left in these runs, relative to their result set."""
     files = ((f"runs/{run}", name) for run in runs for name in packed.names(results / "runs" / run))
     return sorted(f"{run}/{name}" for run, name in files if re.fullmatch("(profile|monitor)/[^/]+", name))
 
 
 def of_file(path: Path) -> str:
-    """SHA-256 of what the file says: decompressed, and JSON without this machine's folders, as a kept copy has it.
+    """SHA-256 of a file's content: decompressed, and JSON without this machine's folders, as a kept copy has it.
 
     Raises:
         OSError: it cannot be read.

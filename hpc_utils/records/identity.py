@@ -18,7 +18,7 @@ from typing import Any
 
 from hpc_utils.config import RunConfig
 
-# Knobs that cannot change what is measured; a run is the same run whatever they say.
+# Knobs that cannot change what is measured.
 NOT_MEASURED = {"checkpoint_every", "checkpoint_minutes", "collective_timeout", "save_weights"}
 
 # Columns of `schema.RUNS` in which runs of one configuration are equal. What is trained, and how:
@@ -56,9 +56,9 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
 
 
 def _source(module: str) -> str:
-    """8 hex digits of the file behind `module`, which is looked for as `python -m` would; "" if there is none.
+    """8 hex digits of the file of `module`, found as `python -m` would find it; "" if there is none.
 
-    Not imported: the launching side must not run, or wait for, what the ranks will.
+    The module is not imported: the launcher must not run the code of the ranks.
     """
     place = [str(Path.cwd()), *sys.path]
     for part in module.split("."):
@@ -70,7 +70,7 @@ def _source(module: str) -> str:
 
 
 def settings(parameters: Mapping[str, Any]) -> str:
-    """8 hex digits of all that tells two measurements apart beside layout, batch, precision, seed and repeat.
+    """8 hex digits of all parameters that have no column of their own (`APART`).
 
     Runs may be points of one curve, or repeats of one point, only if these are the same.
     """
@@ -84,7 +84,7 @@ def changed(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def short_hash(what: Mapping[str, Any]) -> str:
-    """8 hex digits of what `what` holds, whatever the order of its names."""
+    """8 hex digits of `what`, whatever the order of its names."""
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 

@@ -1,4 +1,4 @@
-"""Records into pandas: read, check, refuse by name, join."""
+"""Read the records of a result set into pandas: each run is checked, and refused by name if it cannot be true."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .identity import settings
 if TYPE_CHECKING:
     import pandas as pd
 
-# Of a run's ranks the largest value stands in its row; runs of former versions lack some of them.
+# Columns of `ranks.csv` whose largest value is in the run's row.
 LARGEST = (
     "peak_allocated_bytes", "peak_rss_bytes", "mean_allocated_bytes", "mode_allocated_bytes", "mean_rss_bytes",
     "mode_rss_bytes", "page_faults", "cpu_seconds", "throttled_seconds",
@@ -80,8 +80,7 @@ def load(results: Path | None = None, *, study: str | None = None) -> Records:
 
 
 def read_study(name: str, results: Path | None = None) -> dict[str, Any]:
-    """What a study consists of, as its launcher wrote it: title, about, chapters, targets, runs
-    (`run_id`, series, ...).
+    """The index of a study, as its launcher wrote it: title, about, chapters, targets, runs (`run_id`, series, ...).
 
     Raises:
         UnknownStudy: the study was never run with these results, or its index is damaged.
@@ -89,15 +88,15 @@ def read_study(name: str, results: Path | None = None) -> dict[str, Any]:
     path = study_index(name, results)
     index = read_json(path)
     if index is None and not path.is_file():
-        raise UnknownStudy(f"no study {name!r} in {path.parent}: `hpc study run {name}` makes it")
+        raise UnknownStudy(f"no study {name!r} in {path.parent}; run it with `hpc study run {name}`")
     runs = index.get("runs") if isinstance(index, dict) else None
     if not isinstance(runs, list) or not all(isinstance(run, dict) and "run_id" in run for run in runs):
-        raise UnknownStudy(f"{path} does not say which runs the study has: `hpc study run {name}` writes it anew")
+        raise UnknownStudy(f"{path} does not list the runs of the study; `hpc study run {name}` writes it again")
     return index
 
 
 def study_index(name: str, results: Path | None = None) -> Path:
-    """Where a study's launcher writes what it consists of."""
+    """Where a study's launcher writes its index."""
     return Path(results or paths.results()) / "studies" / f"{name}.json"
 
 
