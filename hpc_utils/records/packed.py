@@ -36,6 +36,7 @@ RUNS, FILES = paths.PACKED, "files.zip"
 DOCUMENTS = {f"{name}.json": name for name in ("request", "run", "provenance", "status")}
 TABLES = {"epochs.csv": "csv/epochs.csv", "ranks.csv": "csv/ranks.csv", "steps.csv.gz": "csv/steps.csv.gz"}
 SHARED = "$shared"
+DONE = ".packed"  # the folders of the runs, while they are deleted
 LONG = 100  # characters from which a value that occurs twice is shared
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of the zip's members: the same runs give the same file
 
@@ -136,7 +137,9 @@ def pack(results: Path) -> None:
         for name, raw in files.items():
             if _plain(name, after.content(run, name)) != _plain(name, raw):
                 raise OSError(f"{results / RUNS}: packing changed {name} of {run}")
-    shutil.rmtree(results / "runs", ignore_errors=True)
+    if (results / "runs").is_dir():  # renamed first: a half-deleted folder must not stand for its run
+        shutil.rmtree(results / DONE, ignore_errors=True)
+        shutil.rmtree((results / "runs").rename(results / DONE), ignore_errors=True)
 
 
 def documents(text: str) -> dict[str, dict[str, Any]]:
@@ -210,8 +213,9 @@ def _find(path: Path) -> tuple[Packed, str, str] | None:
 
 
 def _open(results: Path) -> Packed | None:
-    stamps = [_stamp(results / name) for name in (RUNS, FILES, *TABLES.values())]
-    return _opened(results, tuple(stamps)) if stamps[0] else None
+    if (first := _stamp(results / RUNS)) is None:
+        return None
+    return _opened(results, (first, *(_stamp(results / name) for name in (FILES, *TABLES.values()))))
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
