@@ -81,7 +81,10 @@ def names(folder: Path) -> list[str]:
 
 def unpacked(path: Path) -> Path:
     """`path` if it is on disk; of a packed run's folder, or of a file in it, the path in a temporary copy."""
-    found = None if path.exists() else _find(path)
+    try:
+        found = None if path.exists() else _find(path)
+    except OSError:  # no such path is possible: whoever opens it says so
+        found = None
     if found is None:
         return path
     pack, run, name = found
