@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+PACKED = "runs.jsonl"  # the file by which a packed result set is known
+
 
 def root() -> Path:
     """The compendium's own folder (the clone); an installed copy falls back to the working folder."""
@@ -48,6 +50,11 @@ def reference() -> Path:
     return root() / "results" / "reference"
 
 
+def is_result_set(folder: Path) -> bool:
+    """Whether a folder holds runs, in folders or packed."""
+    return (folder / "runs").is_dir() or (folder / PACKED).is_file()
+
+
 def result_set(name: str | Path) -> Path:
     """A result set by its folder, or by its name among the committed ones.
 
@@ -55,10 +62,10 @@ def result_set(name: str | Path) -> Path:
         NoResultSet: there is none that holds runs.
     """
     for folder in (Path(name), reference() / name):
-        if (folder / "runs").is_dir():
+        if is_result_set(folder):
             return folder.absolute()
     committed = ", ".join(sorted(path.name for path in reference().glob("*/")))
-    raise NoResultSet(f"no result set {str(name)!r}: give a folder that holds runs/, or one of {committed or 'none'}")
+    raise NoResultSet(f"no result set {str(name)!r}: give a folder that holds runs, or one of {committed or 'none'}")
 
 
 class NoResultSet(LookupError):

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+from hpc_utils.records import packed
 
 
 def soak(*values: object) -> object:
     """A set of parameters that is tried in `make soak` only: another way to the same end."""
     return pytest.param(*values, marks=pytest.mark.soak)
+
+
+def copy_runs(results: Path, target: Path, pattern: str = "*", limit: int | None = None) -> list[Path]:
+    """Runs of a (packed) result set as folders `target/runs/<run>`: the first `limit` whose names match `pattern`."""
+    found = [run for run in packed.folders(results) if run.match(pattern)][:limit]
+    for run in found:
+        packed.unpack(run, target / "runs" / run.name)
+    return [target / "runs" / run.name for run in found]

@@ -18,6 +18,8 @@ from typing import Any
 
 import pandas as pd
 
+from hpc_utils.records.identity import PLANNED
+
 from . import stats
 from .cost import HOUR, KEYS, NAN, Billing, per_run
 from .points import cores_per_rank, links
@@ -46,19 +48,7 @@ EVALUATION = (1 / 3, 1 / 5, 1.0)
 LAYOUT_MOST = 1.5  # times as long, for as many devices on more nodes than were measured
 
 # What tells one configuration from another, among the points of a study and the runs that were measured.
-SAME = [
-    "hardware_id",
-    "workload",
-    "dataset",
-    "precision",
-    "settings",
-    "global_batch",
-    "parallel",
-    "nodes",
-    "ranks_per_node",
-    "link_gbit",
-    "cores_per_rank",
-]
+SAME = [*PLANNED, "link_gbit", "global_batch", "parallel", "nodes", "ranks_per_node"]
 LAYOUT = ["series", "nodes", "ranks_per_node"]
 SECONDS = ["seconds", "seconds_low", "seconds_high"]
 STARTS = ["start", "start_low", "start_high"]
@@ -234,7 +224,7 @@ def _nearest(known: pd.DataFrame, point: Point) -> pd.DataFrame:
     """Runs of one configuration that differs in the number of devices only, the nearest; strong scaling keeps the global
     batch, weak scaling a device's, both the way in which several share a model. One device needs no link: it stands for
     every rate, and any rate for it."""
-    alike = _alike(known, point, ["hardware_id", "workload", "dataset", "precision", "settings", "cores_per_rank"])
+    alike = _alike(known, point, PLANNED)
     if point["world_size"] > 1:
         alike = alike[(alike.world_size == 1) | alike.index.isin(_alike(alike, point, ["link_gbit"]).index)]
         alike = alike[alike.parallel.isin(("none", point["parallel"]))]

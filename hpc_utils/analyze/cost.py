@@ -13,22 +13,13 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .points import SAME, number, unwatched
+from .points import POINT, SAME, number, unwatched
 
 NAN = float("nan")
 HOUR, KWH = 3600, 3.6e6  # s; J
 
 # What makes a configuration, of which runs are repeats.
-KEYS = [
-    *SAME,
-    "parallel",
-    "world_size",
-    "nodes",
-    "ranks_per_node",
-    "global_batch",
-    "batch_per_device",
-    "steps_per_epoch",
-]
+KEYS = [*SAME, "parallel", "world_size", *(name for name in POINT if name not in ("parallel", "world_size"))]
 # What a configuration takes; each has its 95 % interval in <name>_low and <name>_high.
 MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "core_hours", "node_hours", "cost", "energy_kwh"]
 HOURLY = ("device_hours", "core_hours", "node_hours", "cost")  # these grow with wall_seconds

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hpc_utils.records import foreign, identity
+
 from . import stats
 
-# A curve's runs are equal in all of these, and in their parallelism and fixed batch.
-SAME = ["foreign", "workload", "dataset", "precision", "device_name"]
+# A curve's runs are equal in all of these that their authors state, and in their parallelism and fixed batch.
+SAME = ["foreign", *(name for name in identity.SAME if name in foreign.WORDS)]
 FIXED = {"strong": "global_batch", "weak": "batch_per_device"}
 COLUMNS = [
     *SAME, "parallel", "kind", "batch", "baseline", "world_size", "nodes", "reported", "efficiency", "low", "high",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from hpc_utils.records import packed
 from hpc_utils.records.folder import MONITOR
 
 from .timeline import ProfileError
@@ -20,7 +21,7 @@ def read(run: Path) -> dict[str, pd.DataFrame]:
     Raises:
         ProfileError: a file is not what the monitor writes.
     """
-    files = sorted((Path(run) / MONITOR).glob("*.csv"))
+    files = sorted((packed.unpacked(Path(run)) / MONITOR).glob("*.csv"))
     try:
         rows = [pd.read_csv(path) for path in files]
         every = (

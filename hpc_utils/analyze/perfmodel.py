@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from hpc_utils.collective import Link, Topology, evenly
+from hpc_utils.records.identity import CODE, SAME
 
 from .curves import usable
 from .points import step_seconds
@@ -242,10 +243,9 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The runs that one model can be fitted on, by a label: one workload on one kind of device, whatever layout, batch,
     link, their `bucket_mb` told; without those that had more ranks than cores, and those that do not reduce all gradients as
     they are, once for each batch, as DDP does. Those with most configurations first."""
-    keys = [
-        "workload", "dataset", "precision", "device_name", "hardware_id", "threads_per_rank", "parameters",
-        "bucket_mb", "share_period",
-    ]  # fmt: skip
+    # Whatever settings, code and links: the model reads of the settings what its terms need.
+    other = ("settings", "device", "link_gbit", *CODE, "share_period")
+    keys = [*(name for name in SAME if name not in other), "bucket_mb", "share_period"]
     found = {}
     as_they_are = runs.comm_hook.fillna("none").eq("none") & runs.accumulate.fillna(1).eq(1)
     modelled = runs[runs.parallel.isin(MODELLED) & as_they_are]

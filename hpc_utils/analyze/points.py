@@ -5,17 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from hpc_utils.records.identity import CODE, POINT, SAME
+
 from . import stats
 
-# A curve's runs are equal in all of these.
-SAME = [
-    "workload", "dataset", "precision", "settings", "device", "device_name", "hardware_id", "threads_per_rank",
-    "share_period", "link_gbit", "parameters", "torch",
-]  # fmt: skip
-# Repeats of one point are also equal in these: the same ranks on other nodes are another point.
-POINT = ["parallel", "nodes", "ranks_per_node", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
 # What measured a run, and its id does not hold.
-STATE = ["torch", "hardware_id", "device_name"]
+STATE = [*CODE, "hardware_id", "device_name"]
 
 MEASURES = ["throughput", "step_seconds", "epoch_seconds", "peak_bytes", "mean_bytes", "mode_bytes"]
 ESTIMATES = [name + end for name in MEASURES for end in ("", "_low", "_high")]

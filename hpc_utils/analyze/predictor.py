@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from hpc_utils.records.identity import PLANNED
+
 from . import perfmodel, work
 from .curves import usable
 from .points import cores_per_rank
 from .stats import Estimate
-
-WHAT = ["workload", "dataset", "precision", "hardware_id", "settings", "cores_per_rank"]
 
 
 class Answer(NamedTuple):
@@ -26,8 +26,8 @@ class Answer(NamedTuple):
 def predictor(
     runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = (), *, gbit: float = math.inf
 ) -> Callable[[Mapping[str, Any]], Answer | None]:
-    """A function of a planned point (`WHAT`, nodes, ranks_per_node, world_size, parallel, batch_per_device, link_gbit): the
-    time of its step, or None for another strategy than DDP, and where nothing equal in `WHAT` was measured in at least two configurations.
+    """A function of a planned point (`PLANNED`, nodes, ranks_per_node, world_size, parallel, batch_per_device, link_gbit): the
+    time of its step, or None for another strategy than DDP, and where nothing equal in `PLANNED` was measured in at least two configurations.
 
     Args:
         runs, epochs: as of `records.load`; oversubscribed and profiled ones predict nothing.
@@ -35,14 +35,14 @@ def predictor(
     """
     honest = usable(runs[runs.parallel.isin(perfmodel.MODELLED)])
     honest = honest.assign(cores_per_rank=cores_per_rank(honest))
-    known = {key: own for key, own in honest.groupby(WHAT)}
+    known = {key: own for key, own in honest.groupby(PLANNED)}
     profiles = list(profiles)
     fitted: dict[tuple, perfmodel.Fitted | None] = {}
 
     def predict(point: Mapping[str, Any]) -> Answer | None:
         if point["parallel"] not in perfmodel.MODELLED:
             return None
-        key = tuple(point[name] for name in WHAT)
+        key = tuple(point[name] for name in PLANNED)
         if key not in fitted:
             fitted[key] = _fit(known[key], epochs, profiles, gbit) if key in known else None
         if fitted[key] is None:

@@ -11,10 +11,12 @@ import stat
 import sys
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from hpc_utils.records import packed
 
 from .timeline import ProfileError, Timeline
 
@@ -68,7 +70,8 @@ def kind(path: str | Path) -> str | None:
 
 def gather(paths: Iterable[str | Path]) -> Reports:
     """Read files, and what lies in folders: a run's, its `profile/`, or any with profiles in it."""
-    given = [Path(path) for path in paths]
+    named = {packed.unpacked(path): path for path in map(Path, paths)}
+    given = [*named]
     kinds = _without_exported({path: kind(path) for one in given for path in _files(one)})
     for path, name in kinds.items():
         if name is None:
@@ -76,7 +79,7 @@ def gather(paths: Iterable[str | Path]) -> Reports:
             raise ProfileError(f"{path} {content}: expected a {', a '.join(KINDS)}, or a run's folder")
     readable = [path for path, name in kinds.items() if name in (TRACE, NSYS_EXPORT, NSYS_REPORT)]
     only_traces = all(kinds[path] == TRACE for path in readable)
-    timelines = sorted((_ranked(one) for one in _read_all(readable, only_traces)), key=_order)
+    timelines = sorted((_ranked(_named(one, named)) for one in _read_all(readable, only_traces)), key=_order)
     told = [phases for phases in map(_phases, given) if phases]
     summaries = [path for path, name in kinds.items() if name == NSYS_SUMMARY]
     untimed = () if timelines else summaries
@@ -193,6 +196,15 @@ def _phases(folder: Path) -> dict[str, float] | None:
 
 def _mean(epochs: Sequence[dict[str, str]], phase: str) -> float:
     return math.fsum(float(row[f"{phase}_seconds"]) for row in epochs) / max(len(epochs), 1)
+
+
+def _named(timeline: Timeline, named: Mapping[Path, Path]) -> Timeline:
+    """With the name that its file has in the packed set, where a copy was read."""
+    source = Path(timeline.source)
+    for copy, path in named.items():
+        if copy != path and source.is_relative_to(copy):
+            return timeline.but(source=str(path / source.relative_to(copy)))
+    return timeline
 
 
 def _ranked(timeline: Timeline) -> Timeline:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 
+from hpc_utils.records import identity
+
 from . import stats
 from .points import undisturbed
 
-# Equal on a share and on the whole core that it is compared with.
-SAME = [
-    "workload", "dataset", "precision", "device_name", "hardware_id", "torch", "parallel", "nodes", "world_size",
-    "batch_per_device", "steps_per_epoch", "settings", "link_gbit",
-]  # fmt: skip
+# Equal on a share and on the whole core that it is compared with; what follows from the others is left out.
+OTHER = ("threads_per_rank", "share_period", "device", "parameters", "ranks_per_node", "global_batch")
+SAME = [name for name in [*identity.SAME, *identity.POINT] if name not in OTHER]
 COLUMNS = [
     *SAME, "cores", "period", "step_seconds", "low", "high", "spread", "sample_seconds", "sample_low",
     "sample_high", "periods", "deviation", "deviation_low", "deviation_high", "repeats", "runs",

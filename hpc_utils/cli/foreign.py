@@ -23,23 +23,22 @@ SHOWN = 20  # refused rows in the terminal; all are in provenance.json
     "--as", "name", default="", metavar="NAME", help="Folder under results/foreign; by default the file's name."
 )
 @click.option("--dry-run", is_flag=True, help="Check and show only, keep nothing.")
-@click.option("--draft", is_flag=True, help="Write a first MAPPING.toml beside the file, from its header.")
+@click.option("--draft", is_flag=True, help="Write an empty MAPPING.toml beside the file, with its header.")
 def import_(file: Path, mapping: Path | None, name: str, dry_run: bool, draft: bool) -> None:
-    """Read somebody else's results, check them as ours are, and keep them under results/foreign/NAME.
+    """Read other people's results, check them as ours are, and keep them under results/foreign/NAME.
 
-    A throughput that cannot follow from its row's own time and samples is explained and corrected (the global data set
-    counted once per rank; one rank's samples taken for all), or the row is refused and named; the exit code is then 1.
+    A throughput that does not follow from its row's own time and samples is explained and corrected (a global count taken
+    once on every rank; one rank's samples taken for all), or the row is refused and named; the exit code is then 1.
     """
     from hpc_utils import provenance
     from hpc_utils.records import foreign
-    from hpc_utils.records.foreign.draft import write_draft
 
     if draft:
-        path = write_draft(file)
-        click.echo(f"{path}: fill in what says so, then: hpc import {file} --map {path} --dry-run")
+        path = foreign.draft(file)
+        click.echo(f"{path}: fill it in, then: hpc import {file} --map {path} --dry-run")
         return
     if mapping is None:
-        raise click.UsageError("--map MAPPING.toml says what the columns mean; --draft writes a first one")
+        raise click.UsageError("--map MAPPING.toml says what the columns mean; --draft writes an empty one")
     found = foreign.read(file, mapping, name)
     _show(found.runs)
     for line, why in list(found.refused.items())[:SHOWN]:

@@ -19,7 +19,7 @@ def result_set(name: str | Path) -> Path:
         return paths.result_set(name)
     except paths.NoResultSet:
         named = aliases()
-        if (folder := named.get(str(name))) and (folder / "runs").is_dir():
+        if (folder := named.get(str(name))) and paths.is_result_set(folder):
             return folder
         folders = sorted(path for path in paths.reference().glob("*/"))
         near = strict.nearest(str(name), [*named, *(path.name for path in folders)])
@@ -28,7 +28,7 @@ def result_set(name: str | Path) -> Path:
             if near
             else f"or one of {', '.join(called(path, named) for path in folders) or 'none'}"
         )
-        raise paths.NoResultSet(f"no result set {str(name)!r}: give a folder that holds runs/; {hint}") from None
+        raise paths.NoResultSet(f"no result set {str(name)!r}: give a folder that holds runs; {hint}") from None
 
 
 def aliases() -> dict[str, Path]:

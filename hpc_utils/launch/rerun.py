@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_utils import paths, provenance, strict
 from hpc_utils.config import RunConfig
-from hpc_utils.records import fingerprint
+from hpc_utils.records import fingerprint, packed
 from hpc_utils.records.folder import read_json, state
 from hpc_utils.records.load import Refused, verify
 
@@ -35,10 +35,10 @@ def find(run: str, results: Path | None = None) -> Path:
     Raises:
         CannotRerun: there is no such run, or several.
     """
-    if (Path(run) / "run.json").is_file():
+    if read_json(Path(run).absolute() / "run.json") is not None:
         return Path(run).absolute()
     sets = [results] if results else [paths.results(), *sorted(paths.reference().glob("*"))]
-    known = [path for one in sets for path in sorted((one / "runs").glob("*")) if path.is_dir()]
+    known = [path for one in sets for path in packed.folders(one)]
     found = [path for path in known if path.name == run] or [path for path in known if path.name.endswith(f"-{run}")]
     if not found:
         near = strict.near(run, sorted({path.name for path in known}), cutoff=0.6)

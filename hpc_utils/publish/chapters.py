@@ -11,8 +11,8 @@ from pathlib import Path
 
 from hpc_utils import paths, provenance, records, signals
 from hpc_utils.records import atomic
+from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import read_json
-from hpc_utils.records.portable import portable
 
 from . import ledger
 

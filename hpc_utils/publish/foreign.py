@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
 from hpc_utils.analyze.foreign import SAME
-from hpc_utils.records.foreign.judge import UNCHECKED
+from hpc_utils.records.foreign import Verdict
 
 from . import style
 
@@ -63,7 +63,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, schemes: list[str]) -> None:
         look = {"color": COLOURS[number % 4], "marker": MARKERS[number % 4]}
         told = curve[curve.reported.notna()]
         axes.plot(told.place, told.reported, **look | RING)
-        checked = curve.verdict != UNCHECKED
+        checked = curve.verdict != Verdict.UNCHECKED
         bars = [(curve.efficiency - curve.low).fillna(0), (curve.high - curve.efficiency).fillna(0)]
         axes.errorbar(curve.place, curve.efficiency, bars, color=look["color"], linestyle=LINES[number % 4])
         axes.plot(curve.place[checked], curve.efficiency[checked], **look, linestyle="none")
@@ -104,7 +104,7 @@ def _legend(table: pd.DataFrame, schemes: list[str]) -> list[Line2D]:
         Line2D([], [], **black | RING, label="as reported"),
         Line2D([], [], **black, label="samples / seconds"),
     ]
-    if (table.verdict == UNCHECKED).any():
+    if (table.verdict == Verdict.UNCHECKED).any():
         entries.append(Line2D([], [], color="0.25", marker="x", linestyle="none", label="cannot be checked"))
     if len(schemes) > 1:
         entries += [

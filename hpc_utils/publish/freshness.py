@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import paths, provenance, records
-from hpc_utils.records import fingerprint
+from hpc_utils.records import fingerprint, packed
 
 from . import ledger
 
@@ -108,7 +108,7 @@ def _page(results: Path, stem: str, page: Mapping[str, Any], found: records.Reco
 
 def _runs(results: Path, where: str, page: Mapping[str, Any], anew: str, found: records.Records) -> Iterator[str]:
     for run, told in page["runs"].items():
-        if not (results / "runs" / run).is_dir():
+        if not packed.is_run(results / "runs" / run):
             yield f"{where} rests on the run {run}, which is gone: {anew}"
         elif fingerprint.of_run(results / "runs" / run) != told["fingerprint"]:
             yield f"the records of the run {run} have changed since {where} was written: {anew}"
@@ -119,7 +119,7 @@ def _runs(results: Path, where: str, page: Mapping[str, Any], anew: str, found: 
         return
     if added := sorted(set(now.runs.run_id) - set(page["runs"])):
         yield f"{where} does not know of {len(added)} complete runs that its chapter would read, {added[0]} for one: {anew}"
-    left = {run for run in page["runs"] if (results / "runs" / run).is_dir()} - set(now.runs.run_id)
+    left = {run for run in page["runs"] if packed.is_run(results / "runs" / run)} - set(now.runs.run_id)
     if left := sorted(left - now.refused.keys() - now.unfinished.keys()):
         yield f"{where} rests on {len(left)} runs that its chapter would no longer read, {left[0]} for one: {anew}"
     for run in sorted(set(page["runs"]) & (now.refused.keys() | now.unfinished.keys())):
@@ -150,7 +150,8 @@ def _csv(results: Path, found: records.Records) -> Iterator[str]:
     import pandas as pd
 
     joined = f"`hpc collect --results {called(results)}` joins them anew"
-    for name, frame in (("runs", found.runs), ("epochs", found.epochs)):
+    tables = {"runs": found.runs} | ({} if (results / packed.RUNS).is_file() else {"epochs": found.epochs})
+    for name, frame in tables.items():
         path = results / "csv" / f"{name}.csv"
         if not path.is_file():
             continue

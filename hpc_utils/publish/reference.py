@@ -1,4 +1,4 @@
-"""Result sets worth committing: `results/reference/<hardware>/`, laid out like `results/` itself."""
+"""Result sets worth committing: `results/reference/<hardware>/`, laid out like `results/` itself, their runs packed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hpc_utils import paths, records
-from hpc_utils.records import atomic, fingerprint
+from hpc_utils.records import atomic, fingerprint, packed
+from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import PROFILE, read_json
-from hpc_utils.records.portable import portable
 
 from . import ledger
 from .chapters import renew, write_system
@@ -40,7 +40,7 @@ def keep(studies: Sequence[str], name: str) -> Path:
 
     One study brings its executed chapters, with the figures, tables and values that they handed on. Those of the chapters
     `TOGETHER` that any of the studies has are executed anew, on all that the set then holds. What is kept holds no path of
-    this machine. Returns the folder.
+    this machine, and its runs are packed (`records.packed`). Returns the folder.
 
     Raises:
         CannotKeep: a study is not complete, or holds runs whose records cannot be true.
@@ -61,6 +61,7 @@ def keep(studies: Sequence[str], name: str) -> Path:
     anew = together(found)
     if len(found) == 1:
         _keep_chapters(*found, target, anew)
+    packed.pack(target)
     write_system(records.collect(target), target)
     for chapter in anew:
         renew(paths.notebooks() / f"{chapter}.ipynb", target)

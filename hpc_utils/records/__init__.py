@@ -1,6 +1,12 @@
-"""What a run leaves behind, and how it is read back: the contract between training and analysis.
+"""The records of runs: written by training, checked and read by analysis. The contract between the two.
 
-It speaks of ranks, samples, seconds and bytes, not of torch: an MPI program can leave the same records.
+They hold ranks, samples, seconds and bytes, nothing of torch: an MPI program can leave the same records.
+
+`schema` lists every column. `folder` is a run's folder, `claim` who works on it, `identity` its id and what makes two
+runs the same. `load` reads a result set and refuses what `checks` finds false; `packed` is a committed set in a few
+files. `fingerprint` tells whether evidence has changed, `probes` and `compute_profile` are records of machines, `foreign`
+imports other people's tables. The last one and `packed` are more than half of the code here: the formats and errors of
+others, and a conversion that must lose nothing.
 """
 
 from .claim import ClaimedElsewhere

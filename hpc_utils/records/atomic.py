@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, never half of either."""
+"""Files written whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import IO, Any
 
 
 def write(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
-    """Let `fill(file)` write beside `path`, then rename over it; on any error `path` stays as it was.
+    """Let `fill(file)` write a temporary file, then rename it to `path`; on any error `path` stays as it was.
 
-    Errors of the file system name `path`, not what stands in for it meanwhile.
+    Errors of the file system name `path`, not the temporary file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside, temporary = f".{path.name}.", None

@@ -1,4 +1,4 @@
-"""What must hold of a record before anybody may compute with it."""
+"""Checks that a record must pass before it is used."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ Row = Mapping[str, Any]
 def epoch_faults(row: Row) -> Iterator[str]:
     """Why this epoch's row cannot be true; nothing if it can.
 
-    The identity `throughput x T == samples` catches the field's commonest error: a count that was global
-    already, multiplied by the world size once more.
+    `throughput x T == samples` catches the commonest error: a global count, multiplied by the world size once more.
     """
     wrong = next(number_faults(row, ("samples", "seconds", "throughput")), None)
     if wrong:
@@ -25,7 +24,7 @@ def epoch_faults(row: Row) -> Iterator[str]:
 
 
 def number_faults(row: Row, names: Iterable[str]) -> Iterator[str]:
-    """Which of `names` are no positive numbers."""
+    """Which of `names` are not positive numbers."""
     for name in names:
         value = row.get(name)
         if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
@@ -33,12 +32,12 @@ def number_faults(row: Row, names: Iterable[str]) -> Iterator[str]:
 
 
 def factor(row: Row) -> float:
-    """How many times the throughput is what samples and seconds give: 1 if it follows from them."""
+    """Throughput over samples / seconds: 1 if it follows from them."""
     return row["throughput"] * row["seconds"] / row["samples"]
 
 
 def disagreement(row: Row) -> str:
-    """In words, what the throughput is and what samples and seconds give."""
+    """The throughput, and what samples and seconds give, in words."""
     return (
         f"throughput {row['throughput']:.6g}/s is {factor(row):.4g} times what "
         f"{row['samples']:g} samples in {row['seconds']:.6g} s give ({row['samples'] / row['seconds']:.6g}/s)"
@@ -46,7 +45,7 @@ def disagreement(row: Row) -> str:
 
 
 def overcount(samples: float, steps: float, global_batch: float) -> str:
-    """Why so many steps cannot have held so many samples; empty if they can."""
+    """Why `steps` cannot hold that many samples; empty if they can."""
     full = steps * global_batch
     if samples <= full:
         return ""
@@ -57,11 +56,11 @@ def overcount(samples: float, steps: float, global_batch: float) -> str:
 
 
 def run_faults(run: Row, provenance: Row, epochs: Sequence[Row], ranks: Sequence[Row]) -> Iterator[str]:
-    """Why this run's tables contradict each other or cannot be traced; nothing if all is well."""
+    """Why this run's tables contradict each other, or why it cannot be traced; nothing if all is well."""
     if not provenance.get("digest") and not provenance.get("commit"):
         yield "neither a digest of the measuring code nor a commit is known"
     if run.get("emulated"):
-        yield "nothing was computed: a former version's emulated device waited instead"
+        yield "its device was emulated: it waited instead of computing"
     if not epochs:
         yield "no epoch was recorded"
     for row in epochs:

@@ -18,13 +18,13 @@ from typing import Any
 
 
 class ClaimedElsewhere(RuntimeError):
-    """Somebody alive works on this run."""
+    """Another process works on this run."""
 
     exit_code = 3
 
 
 def nobody_is_gone(owner: Mapping[str, Any]) -> bool:
-    """Of a claimant on another machine nothing is known."""
+    """The default: a claimant on another machine is taken to be alive."""
     return False
 
 
@@ -34,10 +34,10 @@ def claim(run: Path, is_gone: Callable[[Mapping[str, Any]], bool] = nobody_is_go
     The claim of a process that is no longer alive, or of this very job before its requeue, is taken over.
 
     Args:
-        is_gone: whether a claimant on another machine no longer works, asked of somebody who knows its `job`.
+        is_gone: whether a claimant on another machine no longer works; the scheduler knows its `job`.
 
     Raises:
-        ClaimedElsewhere: the present claimant is alive, or lives on a machine we cannot ask.
+        ClaimedElsewhere: the present claimant is alive, or on a machine that cannot be asked.
     """
     claims = run / "claims"
     claims.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def claim(run: Path, is_gone: Callable[[Mapping[str, Any]], bool] = nobody_is_go
 
 
 def release(run: Path) -> None:
-    """Say that the present claimant is done with `run` (its claim stays, as a trace)."""
+    """Mark the present claim of `run` as released; its file stays, as a trace."""
     number, owner = current(run)
     if owner:
         (run / "claims" / f"{number:04d}.released").touch()
@@ -76,14 +76,14 @@ def current(run: Path) -> tuple[int, dict[str, Any] | None]:
 
 
 def is_restarted(run: Path) -> bool:
-    """Whether the last to claim `run` was this very job, before it was requeued: it is still at the same work."""
+    """Whether the last claim of `run` was made by this job before it was requeued."""
     newest, me = _newest(run), claimant()
     last = newest and _read(newest)
     return bool(last and me["job"] and last["job"] == me["job"] and last.get("restart", 0) < me["restart"])
 
 
 def claimant() -> dict[str, Any]:
-    """This process, told apart from any later one with the same pid."""
+    """This process, in a form that no later process with the same pid matches."""
     import psutil
 
     return {
@@ -102,7 +102,7 @@ def is_alive(
     me: dict[str, Any] | None = None,
     is_gone: Callable[[Mapping[str, Any]], bool] = nobody_is_gone,
 ) -> bool:
-    """Whether `owner` still works on its run, as far as `me` (by default this process) and `is_gone` can tell."""
+    """Whether `owner` still works on its run, as far as `me` (this process by default) and `is_gone` know."""
     import psutil
 
     me = me or claimant()

@@ -1,4 +1,4 @@
-"""What a model's computing costs on a device: the record that `hpc bench compute` leaves, and what it says of a batch.
+"""The cost of computing a model on a device: the record that `hpc bench compute` writes.
 
 `results/probes/compute/<name>.json`: what was computed (`COMPUTED`), `hardware_id` (the machine's fingerprint), `device`,
 `device_name`, `threads_per_rank`, `parameters`, `gradient_bytes`; `batches`: {"batch", and the seconds of each measured step

@@ -1,4 +1,4 @@
-"""A run's own folder: the one place that a run writes to.
+"""A run's folder, `results/runs/<run id>/`: the only place that a run writes to.
 
 request.json     what a launcher was asked for
 run.json         what is measured: id, parameters, layout, device
@@ -10,11 +10,11 @@ status.json      running | complete | stopped | failed, and why
 progress.json    how far it is (renewed while it runs)
 notebook.ipynb   the executed notebook of rank 0
 weights.pt       the trained weights, if asked for
-logs/            what each rank, the launcher and a profiler printed
-profile/         what a profiler saw of a few steps, a file a rank, and what was exported of it
-monitor/         devices, processors and network in the course of the run, a CSV a host
-checkpoints/     what an incomplete run is continued from
-earlier/         what former attempts left
+logs/            output of each rank, the launcher and a profiler
+profile/         profiles of a few steps, a file a rank, and exports of them
+monitor/         devices, processors and network over the run, a CSV a host
+checkpoints/     an incomplete run continues from them
+earlier/         files of former attempts
 claims/          who worked on it
 """
 
@@ -33,9 +33,9 @@ from typing import Any
 
 from hpc_utils.config import ConfigError
 
-from . import atomic, claim
+from . import atomic, claim, packed
 
-# Set by a launcher that has claimed the run already; whoever finds it writes there and closes nothing.
+# Set by a launcher that has claimed the run: the process writes there, and the launcher closes the run.
 RUN_DIR = "HPC_RUN_DIR"
 
 CHECKPOINTS, PROFILE, MONITOR = "checkpoints", "profile", "monitor"
@@ -47,7 +47,7 @@ class AlreadyComplete(Exception):
     """The run was measured before; `path` is its folder."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)  # as it stands: ranks hear of it through pickle
+        super().__init__(path)  # the path itself, so that the error can be pickled
         self.path = path
 
     def __str__(self) -> str:
@@ -68,14 +68,13 @@ class RunFolder:
     def claimed(
         cls, path: Path, *, redo: bool = False, is_gone: Callable[[Row], bool] = claim.nobody_is_gone
     ) -> RunFolder:
-        """Claim `path` and clear it for a new attempt; what a former attempt left moves to `earlier/`.
+        """Claim `path` and clear it for a new attempt; files of a former attempt move to `earlier/`.
 
-        Its checkpoints stay, to be continued from, unless `redo` asks for another beginning. A job that was
-        requeued has begun anew before.
+        Its checkpoints stay, to be continued from, unless `redo` asks for a new start (a requeued job has made it).
 
         Raises:
             AlreadyComplete: the run is complete and `redo` does not ask for it again.
-            ClaimedElsewhere: somebody alive works on it.
+            ClaimedElsewhere: another process works on it.
         """
         redo = redo and not claim.is_restarted(path)
         if state(path) == "complete" and not redo:
@@ -104,13 +103,13 @@ class RunFolder:
 
     @classmethod
     def take_from_launcher(cls) -> RunFolder | None:
-        """The same, once: a second run of this process makes a folder of its own. Call it on every rank."""
+        """The same, once: a second run of this process gets its own folder. Call it on every rank."""
         folder = cls.from_launcher()
         os.environ.pop(RUN_DIR, None)
         return folder
 
     def close(self, state: str, reason: str = "") -> None:
-        """Say how the run ended (`complete`, `stopped` or `failed`) and give up the claim."""
+        """Record how the run ended (`complete`, `stopped` or `failed`) and release the claim."""
         (self.path / "progress.json").unlink(missing_ok=True)  # first: the disk may be full
         try:
             self.set_status(state, reason)
@@ -133,14 +132,14 @@ class RunFolder:
         atomic.write_text(self.path / name, _csv(columns, rows, header=True))
 
     def append_table(self, name: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Add `rows` to a gzipped CSV, as one more member: what grows is not written again and again."""
+        """Append `rows` to a gzipped CSV as another member."""
         path = self.path / name
         text = _csv(columns, rows, header=not path.exists())
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
             file.write(gzip.compress(text.encode(), compresslevel=1, mtime=0))
             file.flush()
-            os.fsync(file.fileno())  # a checkpoint counts on what lies there
+            os.fsync(file.fileno())  # a checkpoint relies on it
 
     def size(self, name: str) -> int:
         """Bytes of a file in the folder; 0 if there is none."""
@@ -148,14 +147,14 @@ class RunFolder:
         return path.stat().st_size if path.exists() else 0
 
     def next_shelf(self) -> int:
-        """Number of the shelf in `earlier/` that will take what this attempt leaves."""
-        # Counted by what lies there, not by claims: those may be deleted by hand.
+        """Number of the folder in `earlier/` that will take the files of this attempt."""
+        # By the folders that exist, not by claims: those may be deleted by hand.
         return 1 + max((int(shelf.name) for shelf in self.path.glob("earlier/[0-9]*")), default=0)
 
     def restore(self, name: str, size: int, shelf: int) -> bool:
-        """Begin a growing file with its first `size` bytes, which the attempt on `shelf` and those after it hold.
+        """Start a growing file with its first `size` bytes, from the attempt in `earlier/<shelf>` or a later one.
 
-        False if none of them does.
+        False if none has them.
         """
         if not size:
             return True
@@ -178,10 +177,10 @@ def _csv(columns: Sequence[str], rows: Iterable[Row], *, header: bool) -> str:
 
 
 def require_same_request(config: Mapping[str, Any]) -> None:
-    """Refuse to train, in a run that a launcher claimed, anything but what it was claimed for.
+    """Check that a run claimed by a launcher trains what it was claimed for.
 
     Raises:
-        ConfigError: a notebook changed parameters after they were injected, so its run id would lie.
+        ConfigError: a notebook changed parameters after they were injected, so the run id would be false.
     """
     folder = RunFolder.from_launcher()
     asked = folder and read_json(folder.path / "request.json")
@@ -196,15 +195,15 @@ def require_same_request(config: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON in `path`; None if it is missing or not whole."""
+    """The JSON in `path`, which may be a file of a packed run; None if it is missing or not whole."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(packed.content(path))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
 
 
 def profiled_files(run: Path) -> dict[str, int]:
-    """{name: bytes} of what lies in a run's `profile/`, in the order of the names."""
+    """{name: bytes} of the files in a run's `profile/`, sorted by name."""
     found = sorted(path for path in (run / PROFILE).glob("[!.]*") if path.is_file())
     return {path.name: path.stat().st_size for path in found}
 
@@ -212,7 +211,7 @@ def profiled_files(run: Path) -> dict[str, int]:
 def state(run: Path) -> str:
     """`complete`, `stopped` (in order, checkpointed), `failed`, `running`, `dead` or `absent`.
 
-    A dead run says that it is running, but nobody alive claims it.
+    A dead run is recorded as running, but no living process claims it.
     """
     status = read_json(run / "status.json")
     if not isinstance(status, dict) or "state" not in status:

@@ -1,4 +1,9 @@
-"""A run's name: readable in front, a hash of what is measured and on what behind."""
+"""What makes two runs the same: a run's name, and the columns in which runs of one configuration are equal.
+
+A run's id is readable in front; behind stands a hash of what differs from the defaults, the layout and the hardware. So
+a new knob with its default changes no id. Ids recorded by earlier versions, which hashed all parameters, are names only:
+nothing recomputes them, and a study that is run again in their folder measures its runs anew.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +18,24 @@ from typing import Any
 
 from hpc_utils.config import RunConfig
 
-# Knobs that cannot change what is measured; a run is the same run whatever they say.
+# Knobs that cannot change what is measured.
 NOT_MEASURED = {"checkpoint_every", "checkpoint_minutes", "collective_timeout", "save_weights"}
 
-# Knobs that came later: with their defaults they are no part of the identity, so that older runs keep theirs.
-LATER = {
-    *("link_gbit", "profile", "profile_steps", "monitor_seconds"),
-    *("cutout", "compile", "activation_checkpointing", "accumulate", "fused_optimizer", "gradient_as_bucket_view"),
-    *("static_graph", "comm_hook", "loader", "prefetch_factor", "persistent_workers", "pin_memory"),
-    *("cores_per_rank", "share_period"),
+# Columns of `schema.RUNS` in which runs of one configuration are equal. What is trained, and how:
+TRAINED = ["workload", "dataset", "precision", "settings"]
+# On what. `settings`, and what has a column of its own beside it (`APART`), are all of the parameters.
+DEVICE = ["device", "device_name", "hardware_id", "threads_per_rank", "share_period", "link_gbit"]
+# By what code: a change of it may change the times.
+CODE = ["torch"]
+# Points of one curve are equal in all of these; repeats of one point also in POINT.
+SAME = [*TRAINED, *DEVICE, "parameters", *CODE]
+POINT = ["parallel", "nodes", "ranks_per_node", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
+# Of SAME, what a study's plan knows before a run; `cores_per_rank` is the share of a core, 0 for whole ones.
+PLANNED = [*TRAINED, "hardware_id", "cores_per_rank"]
+# Parameters that are columns of their own, and so no part of `settings`. One rank does without links.
+APART = {
+    *("parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat"),
+    *("threads_per_rank", "cores_per_rank", "share_period", "link_gbit"),
 }
 
 
@@ -32,8 +46,7 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
     its own data; it is another measurement once its module's file is edited.
     """
     global_batch, per_device = config.batches(world_size)
-    unused = {name for name in LATER if getattr(config, name) == RunConfig.model_fields[name].default}
-    parameters = config.model_dump(exclude=NOT_MEASURED | unused) | {
+    parameters = config.model_dump(exclude=NOT_MEASURED) | {
         "global_batch": global_batch,
         "batch_per_device": per_device,
     }
@@ -43,9 +56,9 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
 
 
 def _source(module: str) -> str:
-    """8 hex digits of the file behind `module`, which is looked for as `python -m` would; "" if there is none.
+    """8 hex digits of the file of `module`, found as `python -m` would find it; "" if there is none.
 
-    Not imported: the launching side must not run, or wait for, what the ranks will.
+    The module is not imported: the launcher must not run the code of the ranks.
     """
     place = [str(Path.cwd()), *sys.path]
     for part in module.split("."):
@@ -57,19 +70,21 @@ def _source(module: str) -> str:
 
 
 def settings(parameters: Mapping[str, Any]) -> str:
-    """8 hex digits of all that tells two measurements apart beside layout, batch, precision, seed and repeat.
+    """8 hex digits of all parameters that have no column of their own (`APART`).
 
-    Runs may be points of one curve, or repeats of one point, only if these are the same. Nor are the links one of them,
-    which have a column of their own and which one rank does without.
+    Runs may be points of one curve, or repeats of one point, only if these are the same.
     """
-    apart = {"parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat"}
-    apart |= {"threads_per_rank", "cores_per_rank", "share_period", "link_gbit"}  # columns of their own
-    what = {name: value for name, value in parameters.items() if name not in apart}
-    return short_hash(what)
+    return short_hash({name: value for name, value in changed(parameters).items() if name not in APART})
+
+
+def changed(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """`parameters` without the knobs that have their default."""
+    fields = RunConfig.model_fields
+    return {name: value for name, value in parameters.items() if name not in fields or value != fields[name].default}
 
 
 def short_hash(what: Mapping[str, Any]) -> str:
-    """8 hex digits of what `what` holds, whatever the order of its names."""
+    """8 hex digits of `what`, whatever the order of its names."""
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
@@ -78,7 +93,7 @@ def run_id(parameters: Mapping[str, Any], *, nodes: int = 1, ranks_per_node: int
 
     Two requests share an id when parameters (repeat included), layout and hardware or cluster are the same.
     """
-    what = {**parameters, "nodes": nodes, "ranks_per_node": ranks_per_node, "hardware": hardware}
+    what = {**changed(parameters), "nodes": nodes, "ranks_per_node": ranks_per_node, "hardware": hardware}
     layout = str(nodes * ranks_per_node) if nodes == 1 else f"{nodes}x{ranks_per_node}"
     parts = [
         parameters["workload"],

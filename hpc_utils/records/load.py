@@ -1,26 +1,25 @@
-"""Records into pandas: read, check, refuse by name, join."""
+"""Read the records of a result set into pandas: each run is checked, and refused by name if it cannot be true."""
 
 from __future__ import annotations
 
 import csv
 import io
-import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_utils import paths
 
-from . import atomic, checks, schema
+from . import atomic, checks, packed, schema
 from .folder import read_json, state
 from .identity import settings
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Of a run's ranks the largest value stands in its row; runs of former versions lack some of them.
+# Columns of `ranks.csv` whose largest value is in the run's row.
 LARGEST = (
     "peak_allocated_bytes", "peak_rss_bytes", "mean_allocated_bytes", "mode_allocated_bytes", "mean_rss_bytes",
     "mode_rss_bytes", "page_faults", "cpu_seconds", "throttled_seconds",
@@ -46,7 +45,7 @@ class Records:
 
 
 def load(results: Path | None = None, *, study: str | None = None) -> Records:
-    """Load the runs under `results/runs`, or only those of a study; a refused run is left out and named.
+    """Load the runs of `results`, in folders or packed, or only those of a study; a refused run is left out and named.
 
     Raises:
         UnknownStudy: the study was never run with these results.
@@ -57,7 +56,7 @@ def load(results: Path | None = None, *, study: str | None = None) -> Records:
     wanted = None if study is None else {run["run_id"] for run in read_study(study, results)["runs"]}
     runs, epochs, refused = [], [], {}
     unfinished = dict.fromkeys(sorted(wanted or ()), "absent")
-    for folder in _folders(results / "runs"):
+    for folder in packed.folders(results):
         if wanted is not None and folder.name not in wanted:
             continue
         unfinished.pop(folder.name, None)
@@ -81,8 +80,7 @@ def load(results: Path | None = None, *, study: str | None = None) -> Records:
 
 
 def read_study(name: str, results: Path | None = None) -> dict[str, Any]:
-    """What a study consists of, as its launcher wrote it: title, about, chapters, targets, runs
-    (`run_id`, series, ...).
+    """The index of a study, as its launcher wrote it: title, about, chapters, targets, runs (`run_id`, series, ...).
 
     Raises:
         UnknownStudy: the study was never run with these results, or its index is damaged.
@@ -90,15 +88,15 @@ def read_study(name: str, results: Path | None = None) -> dict[str, Any]:
     path = study_index(name, results)
     index = read_json(path)
     if index is None and not path.is_file():
-        raise UnknownStudy(f"no study {name!r} in {path.parent}: `hpc study run {name}` makes it")
+        raise UnknownStudy(f"no study {name!r} in {path.parent}; run it with `hpc study run {name}`")
     runs = index.get("runs") if isinstance(index, dict) else None
     if not isinstance(runs, list) or not all(isinstance(run, dict) and "run_id" in run for run in runs):
-        raise UnknownStudy(f"{path} does not say which runs the study has: `hpc study run {name}` writes it anew")
+        raise UnknownStudy(f"{path} does not list the runs of the study; `hpc study run {name}` writes it again")
     return index
 
 
 def study_index(name: str, results: Path | None = None) -> Path:
-    """Where a study's launcher writes what it consists of."""
+    """Where a study's launcher writes its index."""
     return Path(results or paths.results()) / "studies" / f"{name}.json"
 
 
@@ -112,15 +110,16 @@ def load_run(folder: Path) -> dict[str, Any]:
         "run": run,
         "epochs": pd.DataFrame(rows),
         "steps": _steps(folder),
-        "ranks": pd.read_csv(folder / "ranks.csv"),
+        "ranks": pd.read_csv(io.BytesIO(packed.content(folder / "ranks.csv"))),
     }
 
 
 def collect(results: Path | None = None) -> Records:
-    """Load everything and write `csv/runs.csv` and `csv/epochs.csv` beside the runs."""
+    """Load everything and write `csv/runs.csv` and `csv/epochs.csv` beside the runs; a packed set has the latter."""
     results = Path(results or paths.results())
     records = load(results)
-    for name, frame in (("runs", records.runs), ("epochs", records.epochs)):
+    tables = {"runs": records.runs} | ({} if (results / packed.RUNS).is_file() else {"epochs": records.epochs})
+    for name, frame in tables.items():
         text = frame.to_csv(index=False, lineterminator="\n")
         atomic.write_text(results / "csv" / f"{name}.csv", text)
     return records
@@ -146,14 +145,9 @@ def _steps(folder: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        return pd.read_csv(folder / "steps.csv.gz")
+        return pd.read_csv(io.BytesIO(packed.content(folder / "steps.csv.gz")), compression="gzip")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise Refused(f"steps.csv.gz cannot be read ({type(error).__name__})") from None
-
-
-def _folders(runs: Path) -> Iterator[Path]:
-    if runs.is_dir():
-        yield from sorted(Path(e.path) for e in os.scandir(runs) if e.is_dir() and not e.name.startswith("."))
 
 
 def _read(folder: Path, results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -213,7 +207,7 @@ def _digests(origin: dict) -> str:
 
 def _table(path: Path) -> list[dict[str, Any]]:
     try:
-        text = path.read_text()
+        text = packed.content(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{path.name} cannot be read ({type(error).__name__})") from None
     rows = list(csv.DictReader(io.StringIO(text)))

@@ -1,7 +1,6 @@
-"""What was measured of a machine and not of a training run: `results/probes/<kind>/<name>.json`, read by `analyze`.
+"""Measurements of a machine, not of a training run: `results/probes/<kind>/<name>.json`, read by `analyze`.
 
-A probe's record is plain JSON with at least `kind`, `hardware_id` and `provenance`; a newer one of the same question
-stands beside the older.
+A record is plain JSON with at least `kind`, `hardware_id` and `provenance`; a newer one is kept beside the older.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def keep(kind: str, name: str, record: Mapping[str, Any]) -> Path:
 
 
 def read(kind: str, results: Path | None = None) -> Iterator[dict[str, Any]]:
-    """The whole records of that kind, newest first, each with its `name` (the file's); what is not whole is left out."""
+    """The records of that kind, newest first, each with its `name` (the file's); damaged files are skipped."""
     folder = Path(results or paths.results()) / "probes" / kind
     found = [{**record, "name": path.stem} for path in folder.glob("*.json") if (record := read_json(path))]
     yield from sorted(found, key=_when, reverse=True)

@@ -45,7 +45,7 @@ EPOCHS = (
     Column("overlap_seconds", "s", "of comm_seconds, the part hidden behind computation, by DDP's own counter"),
     Column("eval_seconds", "s", "evaluation after the epoch; not part of T"),
     Column(
-        "checkpoint_seconds", "s", "that training stood still for checkpoints, or for a profile's end; not part of T"
+        "checkpoint_seconds", "s", "pauses of training for checkpoints, or for the end of a profile; not part of T"
     ),
     Column("energy_joules", "J", "of all devices during T; empty if any has no readable counter"),
     Column("lr", "", "learning rate at the epoch's last step"),
@@ -80,7 +80,7 @@ RANKS = (
     Column(
         "throttled_seconds",
         "s",
-        "during training: had work, but had used up its share of a core (the kernel's count)",
+        "during training: runnable, but its share of a core was used up (the kernel's count)",
     ),
     Column(
         "energy_joules",
@@ -120,15 +120,19 @@ RUNS = (
     Column("batch_per_device", "sample", "samples a step on each rank"),
     Column("steps_per_epoch", "step", "fixed work, or empty for a pass over the data"),
     Column("bucket_mb", "MiB", "DDP's gradient bucket"),
-    Column("comm_hook", "", "what gradients are made of on the wire; none or empty: what they are"),
+    Column("comm_hook", "", "the form of gradients on the wire; none or empty: unchanged"),
     Column("accumulate", "", "micro-batches that a step's batch is cut into; empty: 1"),
     Column("precision", "", "fp32 (IEEE), tf32, bf16, fp16"),
-    Column("settings", "", "hash of all other parameters: runs that differ in it are never pooled"),
+    Column(
+        "settings",
+        "",
+        "hash of all other parameters that differ from the defaults: runs that differ in it are never pooled",
+    ),
     Column("device", "", "cpu, cuda or rocm"),
     Column("device_name", "", "the device's model"),
     Column("backend", "", "gloo, nccl or rccl; empty without a process group"),
     Column("threads_per_rank", "core", "cores, or the share of one, that make one CPU device; a GPU's host threads"),
-    Column("share_period", "s", "how often a share of a core is given anew; empty: whole cores"),
+    Column("share_period", "s", "period of a share of a core; empty: whole cores"),
     Column("pinned", "", "whether ranks were pinned to their cores"),
     Column(
         "oversubscribed",
@@ -138,9 +142,9 @@ RUNS = (
     Column(
         "profile",
         "",
-        "torch, nsys, ncu or cpu (py-spy) watched some of its steps: barred from scaling figures; else empty",
+        "torch, nsys, ncu or cpu (py-spy) profiled some of its steps: barred from scaling figures; else empty",
     ),
-    Column("link_gbit", "Gbit/s", "what the nodes' links were limited to, each way; empty: as they are"),
+    Column("link_gbit", "Gbit/s", "limit of the nodes' links, each way; empty: none"),
     Column("seed", "", "of weights, order and augmentation"),
     Column("repeat", "", "which repeat of the measurement"),
     Column("parameters", "", "number of trainable parameters"),
@@ -160,9 +164,7 @@ RUNS = (
     Column("setup_seconds", "s", "model and data, before the warm-up"),
     Column("warmup_seconds", "s", "warm-up steps, compilation included"),
     Column("energy_joules", "J", "of all devices, during T of all epochs; empty if any has no readable counter"),
-    Column(
-        "energy_source", "", "nvml (GPUs) or rapl (whole processor packages, whoever used them); empty: no energy"
-    ),
+    Column("energy_source", "", "nvml (GPUs) or rapl (whole processor packages); empty: no energy"),
     Column("peak_allocated_bytes", "B", "largest over ranks; empty on a CPU"),
     Column("peak_rss_bytes", "B", "largest over ranks"),
     Column("mean_allocated_bytes", "B", "mean at the ends of sampled steps, largest over ranks; empty on a CPU"),
@@ -171,7 +173,7 @@ RUNS = (
     Column("mode_rss_bytes", "B", "commonest at the ends of sampled steps, largest over ranks"),
     Column("page_faults", "1/step", "pages that the kernel had to find in memory, largest over ranks"),
     Column("cpu_seconds", "s", "processor time during training, largest over ranks"),
-    Column("throttled_seconds", "s", "had work, but had used up its share of a core, largest over ranks"),
+    Column("throttled_seconds", "s", "runnable, but its share of a core was used up, largest over ranks"),
     Column("hardware_id", "", "hash of the hardware, or the cluster's name"),
     Column("host", "", "rank 0's node"),
     Column("job_id", "", "scheduler's job, if any"),
@@ -183,7 +185,7 @@ RUNS = (
     Column("path", "", "the run's folder, relative to the results"),
 )
 
-# Of a host's processors (`cpu`) and of each device that its ranks train on. What cannot be read is empty.
+# Of a host's processors (`cpu`) and of each device of its ranks. Empty: cannot be read.
 MONITOR = (
     Column("time", "s", "since the epoch (Unix)"),
     Column("host", "", "node name"),
@@ -194,7 +196,7 @@ MONITOR = (
         "GPU: share of the time (of NVML's last sample) in which any kernel ran; CPU: of the logical CPUs that the job "
         "may use, since the row before",
     ),
-    Column("memory_used_bytes", "B", "of the device, whoever uses it; CPU: of the host, what is not available"),
+    Column("memory_used_bytes", "B", "of the device, by all processes; CPU: of the host, total minus available"),
     Column("power_watts", "W", "of the GPU's board"),
     Column("temperature_celsius", "°C", "of the GPU; of the CPU the hottest sensor"),
     Column("clock_mhz", "MHz", "GPU: of its multiprocessors; CPU: mean of its cores"),
@@ -212,19 +214,19 @@ MONITOR = (
     Column("rss_bytes", "B", "on the host's row: resident memory of its ranks, loader workers not counted"),
 )
 
-# Behind the columns of RUNS, of results that others measured. There `throughput` is the corrected one, `hardware_id`
-# the set's, so that nothing of ours is ever pooled with it, and what a CSV does not tell is empty.
+# Behind the columns of RUNS, for imported results. Their `throughput` is the corrected one and `hardware_id` is the
+# set's, so that they are never pooled with our runs; what the CSV does not state is empty.
 FOREIGN = (
     Column("foreign", "", "name of the imported set"),
     Column("lines", "", "line of `source.csv`, or first and last of the run's epochs"),
-    Column("comparable", "", "false: kept, but in no curve, for instance another kind of parallelism"),
-    Column("reported_throughput", "sample/s", "as its authors report it, over all ranks; empty if they do not"),
+    Column("comparable", "", "false: kept, but in no curve (another kind of parallelism, for instance)"),
+    Column("reported_throughput", "sample/s", "as reported by its authors, over all ranks; empty: not reported"),
     Column("factor", "", "reported_throughput / throughput"),
     Column(
         "verdict", "", "consistent; counted once per rank; one rank's samples; computed; throughput only, unchecked"
     ),
-    Column("correction", "", "what was wrong and how it was corrected; empty if nothing was"),
-    Column("derived", "", "what the CSV does not say but follows from it, and how"),
+    Column("correction", "", "the error and its correction; empty: none"),
+    Column("derived", "", "values that follow from others in the CSV, and how"),
 )
 
 TABLES = {

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from hpc_utils import paths
 from hpc_utils.cli import main, sets
+from hpc_utils.records import packed
 
 LAPTOP = paths.reference() / "epyc-2core"
 FIGURE = "laptop-efficiency"
@@ -51,7 +52,7 @@ def test_lists_say_both_names() -> None:
 
 def test_commands_take_an_alias(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    run = next((LAPTOP / "runs").iterdir()).name
+    run = packed.folders(LAPTOP)[0].name
     for asked, said in (
         (["export", f"laptop:{FIGURE}", "--format", "pdf", "--output", str(tmp_path)], ""),
         (["export", FIGURE, "--results", "laptop", "--format", "pdf", "--output", str(tmp_path)], ""),

@@ -8,13 +8,12 @@ import pytest
 
 from hpc_utils import provenance
 from hpc_utils.cli.links import held_for
-from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.config import ConfigError
 from hpc_utils.launch import cluster, submit
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.place import Place
 from hpc_utils.launch.request import prepare
 from hpc_utils.paths import notebooks
-from hpc_utils.records.identity import measured
 from hpc_utils.train import train
 
 STUDY = """
@@ -95,8 +94,3 @@ def test_links_limited_by_hand_are_part_of_the_hardwares_name() -> None:
     ]
     assert [bool(why) for why in reasons] == [False, True, True, True]
     assert "2.5gbit by hand" in reasons[1]
-
-
-def test_a_run_that_says_nothing_of_links_keeps_its_id() -> None:
-    assert "link_gbit" not in measured(RunConfig(), 2)
-    assert measured(RunConfig(link_gbit=1), 2)["link_gbit"] == 1

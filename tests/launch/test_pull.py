@@ -10,8 +10,10 @@ import pytest
 
 from hpc_utils import paths
 from hpc_utils.launch.pull import PullError, pull
+from hpc_utils.records import packed
+from tests.support import copy_runs
 
-REFERENCE = sorted((paths.root() / "results/reference/epyc-2core/runs").glob("*"))
+REFERENCE = packed.folders(paths.reference() / "epyc-2core")
 
 pytestmark = pytest.mark.skipif(not shutil.which("rsync"), reason="needs rsync")
 
@@ -20,8 +22,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("rsync"), reason="needs rsync")
 def there(tmp_path: Path, results: Path) -> Path:
     """A cluster's results: two complete runs, one that is unfinished, one whose records cannot be true."""
     folder = tmp_path / "the cluster's $(results)"
-    for run in REFERENCE[:4]:
-        shutil.copytree(run, folder / "runs" / run.name)
+    copy_runs(paths.reference() / "epyc-2core", folder, limit=4)
     (folder / "runs" / REFERENCE[0].name / "checkpoints").mkdir()
     status = folder / "runs" / REFERENCE[2].name / "status.json"
     status.write_text(json.dumps(json.loads(status.read_text()) | {"state": "stopped"}))
@@ -43,7 +44,7 @@ def test_complete_runs_arrive_others_do_not(there: Path, results: Path) -> None:
     assert (done.here, done.unfinished) == (0, 1)
     assert sorted(p.name for p in (results / "runs").iterdir()) == done.fetched
     arrived = results / "runs" / done.fetched[0]
-    assert (arrived / "epochs.csv").read_bytes() == (REFERENCE[0] / "epochs.csv").read_bytes()
+    assert (arrived / "epochs.csv").read_bytes() == packed.content(REFERENCE[0] / "epochs.csv")
     assert not (arrived / "checkpoints").exists()
     assert (results / "studies/strong-x.json").exists()
     assert not list(results.glob(".pull-*")), "nothing is left beside them"

@@ -14,6 +14,7 @@ import pytest
 
 from hpc_utils import paths
 from hpc_utils.publish import ledger
+from hpc_utils.records import packed
 
 CHAPTER = "03_scaling"
 EXECUTE = """
@@ -75,9 +76,10 @@ def test_the_rehearsal_predicts_ranks_and_links_that_the_model_has_not_seen(exec
 def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
     """A laptop's study, and a cluster's of the same model, in one folder of results."""
     both = tmp_path / "both"
-    for run in sorted((LAPTOP / "runs").glob("*-fp32-*")):
+    for run in (run for run in packed.folders(LAPTOP) if "-fp32-" in run.name):
         for machine in ("", "-elsewhere"):
-            copy = Path(shutil.copytree(run, both / "runs" / f"{run.name}{machine}"))
+            copy = both / "runs" / f"{run.name}{machine}"
+            packed.unpack(run, copy)
             for path in copy.glob("*.json"):
                 content = json.loads(path.read_text())
                 for key in ("hardware_id", "run_id"):

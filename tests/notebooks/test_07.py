@@ -10,6 +10,7 @@ import pytest
 
 from hpc_utils import paths, provenance
 from hpc_utils.publish import ledger, workplan
+from hpc_utils.records.folder import read_json
 
 from .test_03 import executed  # noqa: F401
 
@@ -33,6 +34,6 @@ def test_the_plan_is_predicted_and_handed_on(executed, tmp_path: Path) -> None: 
     assert total.value == pytest.approx(sum(values[f"plan.{study}.node-hours"].value for study in plan.studies))
     assert total.low < total.value < total.high
     assert values["plan.request.node-hours"].value >= total.high * (1 + plan.contingency)
-    rests_on = json.loads((results / "runs" / total.runs[0] / "request.json").read_text())
+    rests_on = read_json(results / "runs" / total.runs[0] / "request.json")
     assert "resnet18" in json.dumps(rests_on), "only runs of the planned model count its operations"
     assert values["workplan.months"].value == plan.months

@@ -17,6 +17,7 @@ from hpc_utils.analyze.value import Value
 from hpc_utils.publish import style
 from hpc_utils.publish.ledger import Ledger
 from hpc_utils.publish.ledger import executed as note_execution
+from tests.support import copy_runs
 
 
 @pytest.fixture
@@ -44,8 +45,9 @@ def handed(result_set: Path) -> Path:
 
 def copied(folder: Path) -> Path:
     """`result_set` in `folder`, for fixtures of a whole module."""
-    for part in ("runs", "studies", "csv"):
-        shutil.copytree(paths.root() / "results/reference/epyc-2core" / part, folder / part)
+    copy_runs(paths.reference() / "epyc-2core", folder)
+    shutil.copytree(paths.reference() / "epyc-2core/studies", folder / "studies")
+    records.collect(folder)
     return folder
 
 

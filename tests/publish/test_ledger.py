@@ -206,7 +206,7 @@ def no_fingerprint(handed: Path) -> None:
     [
         (the_index_s_series, r"rests on studies/laptop\.json, which has changed"),
         (a_run_of_the_index, "rests on 1 runs that its chapter would no longer read"),
-        (an_index_without_ids, "does not say which runs"),
+        (an_index_without_ids, "does not list the runs"),
         (a_number_in_the_execution, "was changed after it was executed"),
         (bytes_in_the_execution, "is not the execution"),
         (bytes_in_the_joined_table, r"csv/runs\.csv cannot be read \(UnicodeDecodeError\): `hpc collect --results /"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +13,8 @@ import pytest
 from benchmarks import measure
 from hpc_utils import paths, records
 from hpc_utils.publish import freshness, ledger, reference
+from hpc_utils.records import packed
+from tests.support import copy_runs
 
 SETS = sorted(path for path in (paths.root() / "results/reference").glob("*") if path.is_dir())
 
@@ -91,9 +92,7 @@ def test_tables_of_benchmarks_are_kept_with_the_runs_of_the_same_machine(
 def test_of_a_profile_what_is_small_and_holds_no_environment_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = sorted((SETS[0] / "runs").iterdir())[0]
-    run = tmp_path / "results/runs" / kept.name
-    shutil.copytree(kept, run)
+    (run,) = copy_runs(SETS[0], tmp_path / "results", limit=1)
     for name, text in {
         "profile/rank0.nsys-rep": "SECRET=1",
         "profile/rank0.sqlite": "SECRET=1",
@@ -113,13 +112,11 @@ def test_of_a_profile_what_is_small_and_holds_no_environment_is_kept(
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     target = reference.keep(["mine"], "here") / "runs" / run.name
-    found = {
-        path.relative_to(target).as_posix() for path in target.rglob("*") if path.parent != target and path.is_file()
-    }
+    assert not target.exists() and (tmp_path / "results/reference/here/runs.jsonl").is_file(), "it is packed"
+    found = {name for name in packed.names(target) if "/" in name}
     assert found == {"profile/rank0_nvtxsum.csv", "monitor/node1.csv", "profile/rank0.trace.json.gz"}
-    assert json.loads(gzip.decompress((target / "profile/rank0.trace.json.gz").read_bytes())) == [
-        f"results/runs/{run.name}"
-    ]
+    trace = gzip.decompress(packed.content(target / "profile/rank0.trace.json.gz"))
+    assert json.loads(trace) == [f"results/runs/{run.name}"]
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "", "a/b", ".hidden"])

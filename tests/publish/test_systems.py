@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from hpc_utils import paths, records
 from hpc_utils.publish import systems
+from tests.support import copy_runs
 
 CORES = paths.reference() / "epyc-2core"
 
@@ -30,8 +30,7 @@ def row(text: str, question: str) -> list[str]:
 def some(tmp_path: Path) -> Path:
     """Two of a set's runs, as a set of their own."""
     folder = tmp_path / "mine"
-    for run in sorted((CORES / "runs").iterdir())[:2]:
-        shutil.copytree(run, folder / "runs" / run.name)
+    copy_runs(CORES, folder, limit=2)
     return folder
 
 

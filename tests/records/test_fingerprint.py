@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 from pathlib import Path
 
 import pytest
 
 from hpc_utils import paths
-from hpc_utils.records import fingerprint
+from hpc_utils.records import fingerprint, packed
 
-RUN = sorted((paths.root() / "results/reference/epyc-2core/runs").iterdir())[0]
+RUN = packed.folders(paths.reference() / "epyc-2core")[0]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(RUN, tmp_path / "moved" / RUN.name))
+    packed.unpack(RUN, tmp_path / "moved" / RUN.name)
+    return tmp_path / "moved" / RUN.name
 
 
 def test_a_moved_and_repacked_run_is_the_same(run: Path) -> None:

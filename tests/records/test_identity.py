@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_utils.config import RunConfig
-from hpc_utils.records import identity, run_id
+from hpc_utils.records import identity, run_id, schema
 
 CONFIG = RunConfig(workload="cnn", precision="bf16", global_batch=128)
 
@@ -27,7 +27,27 @@ def test_an_id_is_readable_and_repeats() -> None:
 def test_an_id_stays_the_same_from_version_to_version() -> None:
     """Change it knowingly: results measured before would all be measured again."""
     parameters = {"workload": "cnn", "parallel": "ddp", "precision": "fp32", "global_batch": 64, "repeat": 1}
-    assert run_id(parameters, hardware="0123abcd") == "cnn-ddp1-fp32-b64-r1-a8171c36"
+    assert run_id(parameters, hardware="0123abcd") == "cnn-ddp1-fp32-b64-r1-7e9333e9"
+
+
+def test_a_new_knob_with_its_default_changes_no_id() -> None:
+    recorded = identity.measured(CONFIG, 2)
+    before = {name: value for name, value in recorded.items() if name not in ("compile", "cutout", "workload_args")}
+    assert identity.settings(before) == identity.settings(recorded)
+    assert run_id(before, hardware="x") == run_id(recorded, hardware="x")
+    changed = [{"compile": "default"}, {"cutout": 8}, {"workload_args": {"width": 2}}]
+    assert len({identity.settings(recorded | change) for change in (*changed, {})}) == 4
+
+
+def test_every_parameter_is_in_the_settings_or_a_column_of_its_own() -> None:
+    columns = {
+        *identity.SAME,
+        *identity.POINT,
+        "seed",
+        "repeat",
+        "cores_per_rank",
+    }  # the last is threads_per_rank < 1
+    assert columns >= identity.APART and set(identity.SAME) | set(identity.POINT) <= set(schema.names(schema.RUNS))
 
 
 @pytest.mark.parametrize(

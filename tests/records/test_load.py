@@ -78,7 +78,7 @@ FALSE_RECORDS = {
     ),
     "an epoch lost": ({"epochs": epoch_rows()[:1]}, "the ranks counted 640 samples, but the epochs hold 320"),
     "untraceable": ({"provenance": {"digest": None, "commit": None}}, "neither a digest"),
-    "emulated": ({"run": {"emulated": True}}, "nothing was computed"),
+    "emulated": ({"run": {"emulated": True}}, "its device was emulated"),
     "no epoch": ({"epochs": []}, "no epoch was recorded"),
     "no number": ({"epochs": [row | {"samples": "x"} for row in epoch_rows()]}, "samples is 'x'"),
 }
@@ -188,7 +188,7 @@ def test_a_study_loads_its_own_runs_only(record: Callable, results: Path) -> Non
     assert records.load(study="strong").runs.run_id.tolist() == ["b"]
     assert set(records.load(study="strong").epochs.run_id) == {"b"}
     assert records.load(study="strong").unfinished == {"to come": "absent"}
-    with pytest.raises(records.UnknownStudy, match="`hpc study run weak` makes it"):
+    with pytest.raises(records.UnknownStudy, match="`hpc study run weak`"):
         records.load(study="weak")
 
 
@@ -199,7 +199,7 @@ def test_an_index_that_does_not_say_its_runs_is_refused(index: str, results: Pat
     path = records.study_index("strong")
     path.parent.mkdir(parents=True)
     path.write_text(index)
-    with pytest.raises(records.UnknownStudy, match="does not say which runs the study has"):
+    with pytest.raises(records.UnknownStudy, match="does not list the runs"):
         records.load(study="strong")
 
 

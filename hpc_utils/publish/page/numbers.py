@@ -11,7 +11,7 @@ from hpc_utils.provenance import SHORT
 from hpc_utils.publish import amounts
 from hpc_utils.publish.ledger import Drawn, Handed
 
-from .runs import link
+from .runs import link, link_to
 
 FEW = 3  # so many runs are named where they are behind something; of more there is the way to the table of runs
 
@@ -95,7 +95,7 @@ def _number(value: Value, results: Path, page: Path) -> Number:
         value.says,
         len(value.runs),
         _few(value.runs, results, page),
-        [(file, link(results / file, page) if ":" not in file else "") for file in value.files],
+        [(file, link_to(results / file, page) if ":" not in file else "") for file in value.files],
         amounts.text(value, "interval"),
         str(value.repeats) if value.repeats else "",
         value.unit,
@@ -104,4 +104,4 @@ def _number(value: Value, results: Path, page: Path) -> Number:
 
 
 def _few(runs: Sequence[str], results: Path, page: Path) -> list[tuple[str, str]]:
-    return [(run, link(results / "runs" / run, page) + "/") for run in runs] if len(runs) <= FEW else []
+    return [(run, link_to(results / "runs" / run, page)) for run in runs] if len(runs) <= FEW else []

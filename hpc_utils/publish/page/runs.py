@@ -11,6 +11,7 @@ from typing import Any
 from hpc_utils import records
 from hpc_utils.publish import style
 from hpc_utils.publish.address import relative
+from hpc_utils.records import packed
 from hpc_utils.records.folder import read_json
 
 ABSENT = "absent"  # the state of a run that its study asks for, and nobody measured
@@ -132,6 +133,12 @@ def link(target: Path, page: Path) -> str:
     return relative(target, page.parent)
 
 
+def link_to(path: Path, page: Path) -> str:
+    """A link to a run's folder, or to a file in it; of a packed run to the file that holds it; "" if it is gone."""
+    held = packed.holder(path)
+    return "" if held is None else link(held, page) + "/" * held.is_dir()
+
+
 def said(value: Any) -> str:
     """Any value of a record as text; nothing for what is not known."""
     if value is None or (isinstance(value, float) and value != value):
@@ -181,7 +188,7 @@ def _run(run_id: str, results: Path, page: Path, complete: dict, found: records.
     known["series"] = series
     return Run(
         run_id,
-        link(folder, page) + "/" if folder.is_dir() else "",
+        link_to(folder, page),
         known["state"],
         [column.of(known) for column in COLUMNS],
         dict(_facts(known, config, asked, origin)),

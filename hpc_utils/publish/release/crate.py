@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from hpc_utils.records import packed
+
 from . import citation, licences
 from .reports import REFERENCE, sets
 
@@ -29,10 +31,11 @@ TYPES = {
     ".ipynb": "application/x-ipynb+json", ".md": "text/markdown", ".toml": "application/toml", ".cff": "application/yaml",
     ".py": "text/x-python", ".bib": "application/x-bibtex", ".csv": "text/csv", ".pdf": "application/pdf",
     ".png": "image/png", ".json": "application/json", ".html": "text/html", ".gz": "application/gzip", ".svg": "image/svg+xml",
+    ".jsonl": "application/jsonl", ".zip": "application/zip",
 }  # fmt: skip
 KINDS = {
     ".csv": "Table", ".json": "Record", ".pdf": "Document or figure", ".png": "Figure", ".md": "Page", ".ipynb": "Notebook",
-    ".html": "Report", ".bib": "Bibliography", ".toml": "Settings", ".cff": "How to cite this",
+    ".html": "Report", ".jsonl": "Runs", ".gz": "Table, compressed", ".zip": "Profiles and monitors of the runs", ".bib": "Bibliography", ".toml": "Settings", ".cff": "How to cite this",
 }  # fmt: skip
 LICENCE = "SPDX licence; its text lies in LICENSES/, and REUSE.toml says which file stands under which"
 # What a reader finds where; files below are told one by one only where they are evidence or text.
@@ -123,10 +126,10 @@ def _files(
     terms: Mapping[str, ContextEntity],
     version: str,
 ) -> None:
-    """Every file that is no part of a room or of a run's folder."""
+    """Every file that is no part of a room."""
     said = dict(_said(files))
     for path in sorted(files):
-        if path.startswith(tuple(ROOMS)) or (path.startswith(REFERENCE) and path.split("/")[3:4] == ["runs"]):
+        if path.startswith(tuple(ROOMS)):
             continue
         told = {
             "name": PurePosixPath(path).name,
@@ -175,19 +178,17 @@ def _title(notebook: bytes) -> str:
 
 
 def _runs(crate: ROCrate, folder: str, files: Mapping[str, bytes], agent: ContextEntity) -> Iterator[ContextEntity]:
-    """A folder and an action a run."""
-    runs = sorted({path.split("/")[4] for path in files if path.startswith(f"{folder}/runs/")})
-    for run in runs:
-        own = f"{folder}/runs/{run}/"
-        told = {
-            name: json.loads(files.get(f"{own}{name}.json", b"{}"))
-            for name in ("run", "request", "status", "provenance")
-        }
-        data = crate.add_dataset(dest_path=own, properties={"name": run, "description": _words(told["run"])})
-        notebook = crate.dereference(f"notebooks/{told['request'].get('notebook')}") or crate.dereference(SOFTWARE)
+    """A data set and an action for each packed run."""
+    packs = packed.documents(files.get(f"{folder}/{packed.RUNS}", b'{"$shared": {}}').decode())
+    for run, told in packs.items():
+        own = f"#{folder.rsplit('/', 1)[-1]}-{run}"
+        part = {"isPartOf": {"@id": f"{folder}/{packed.RUNS}"}, "description": _words(told["run"])}
+        data = crate.add(_entity(crate, f"{own}-data", "Dataset", name=run, **part))
+        asked = told.get("request", {}).get("notebook")
+        notebook = crate.dereference(f"notebooks/{asked}") or crate.dereference(SOFTWARE)
         action = crate.add(
             _entity(
-                crate, f"#{folder.rsplit('/', 1)[-1]}-{run}", "CreateAction", name=f"Measurement {run}",
+                crate, own, "CreateAction", name=f"Measurement {run}",
                 startTime=told["status"].get("started", ""), endTime=told["status"].get("updated", ""),
                 description=f"Measured by code of digest {told['provenance'].get('digest')}, commit "
                 f"{told['provenance'].get('commit') or 'not known'}",

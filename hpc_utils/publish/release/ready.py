@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -161,11 +163,13 @@ class Look:
             yield f"no committed result set has {', '.join(lacking)} on GPUs: `hpc submit`, then `hpc study keep`"
 
     def _on_gpus(self, folder: str) -> Iterator[str]:
+        table = csv.DictReader(io.StringIO(self.files.get(f"{folder}/csv/runs.csv", b"").decode()))
+        devices = {run["run_id"]: run["device"] for run in table}
         for path, content in self.files.items():
             if path.startswith(f"{folder}/studies/") and path.endswith(".json"):
                 study = json.loads(content)
-                runs = [self._json(f"{folder}/runs/{run['run_id']}/run.json") for run in study["runs"]]
-                if runs and all(run.get("device") in GPUS for run in runs):
+                runs = [devices.get(run["run_id"]) for run in study["runs"]]
+                if runs and all(device in GPUS for device in runs):
                     yield study["name"]
 
     def reproduced(self) -> Iterator[str]:

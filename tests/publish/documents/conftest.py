@@ -15,6 +15,7 @@ from hpc_utils.publish import style
 from hpc_utils.publish.documents import build, workshop
 from hpc_utils.publish.documents.faults import DocumentError
 from hpc_utils.publish.ledger import Ledger
+from tests.support import copy_runs
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = ROOT / "results/reference"
@@ -166,8 +167,7 @@ def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("laptop", "epyc-2core", "cnn-digits-ddp2-fp32-*"),
         ("rehearsal", "rehearsal", "cnn-digits-ddp1-*"),
     ):
-        for run in sorted((REFERENCE / kept / "runs").glob(some))[:4]:
-            shutil.copytree(run, root / "sets" / alias / "runs" / run.name)
+        copy_runs(REFERENCE / kept, root / "sets" / alias, some, limit=4)
         paper.hand_on(alias)
     paper.folder.mkdir()
     for name, text in (("paper.toml", TOML), ("paper.md", PAPER), ("slides.md", SLIDES), ("references.bib", BIB)):

@@ -14,6 +14,7 @@ import pytest
 from hpc_utils import paths
 from hpc_utils.publish import manifest
 from hpc_utils.publish.release import pdfs
+from hpc_utils.records import packed
 
 SET = "results/reference/here"
 PAPER = f'''[sets]
@@ -29,6 +30,7 @@ def project(tmp_path: Path, handed: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     """A clean clone with one commit, one set and one built PDF; everything that any release needs holds."""
     root = tmp_path / "clone"
     shutil.copytree(handed, root / SET)
+    packed.pack(root / SET)
     for name in ("pyproject.toml", "CITATION.cff", "REUSE.toml", "LICENSE", ".gitignore", "README.md"):
         shutil.copyfile(paths.root() / name, root / name)
     for name in ("LICENSES", "notebooks"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -58,12 +59,12 @@ def test_a_study_counts_as_measured_on_gpus_if_all_its_runs_were(
 ) -> None:
     monkeypatch.setattr(ready, "AIMS", ("laptop",))
     assert states(project)["measured on GPUs"] == FAILS
-    runs = sorted((project / SET / "runs").glob("*/run.json"))
-    for path in runs[1:]:
-        path.write_text(path.read_text().replace('"device": "cpu"', '"device": "cuda"'))
+    path = project / SET / "csv/runs.csv"
+    table = pd.read_csv(path, dtype=str)
+    table.assign(device=["cpu"] + ["cuda"] * (len(table) - 1)).to_csv(path, index=False)
     commit(project)
     assert states(project)["measured on GPUs"] == FAILS
-    runs[0].write_text(runs[0].read_text().replace('"device": "cpu"', '"device": "cuda"'))
+    table.assign(device="cuda").to_csv(path, index=False)
     commit(project)
     assert states(project)["measured on GPUs"] == HOLDS
 

@@ -12,6 +12,7 @@ from rocrate.rocrate import ROCrate
 
 from hpc_utils import provenance
 from hpc_utils.publish.release import ReleaseRefused, checksums, pdfs, release
+from hpc_utils.records import packed
 
 from .conftest import SET, build, commit, git, pdf
 
@@ -45,7 +46,7 @@ def test_the_crate_is_read_back_with_every_run_notebook_and_text(project: Path, 
     crate = ROCrate(folder)
     for entity in crate.data_entities:
         assert (folder / entity.id).exists(), entity.id
-    runs = {path.name for path in (project / SET / "runs").iterdir()}
+    runs = {run.name for run in packed.folders(project / SET)}
     actions = crate.get_by_type("CreateAction")
     assert {action["result"]["name"] for action in actions} == runs
     assert all(

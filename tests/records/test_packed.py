@@ -1,0 +1,122 @@
+"""A packed set says what its folders said, to the byte."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hpc_utils import paths, records
+from hpc_utils.records import fingerprint, packed
+from hpc_utils.records.folder import read_json, state
+from hpc_utils.records.load import Refused, verify
+
+from .conftest import epoch_rows
+
+
+@pytest.fixture
+def two(record: Callable[..., Path], results: Path) -> dict[str, bytes]:
+    """A set of two runs with different columns; one has a profile and a file that JSON would not give back."""
+    record("a")
+    run = record("b", epochs=[row | {"own_score": 0.5} for row in epoch_rows()])
+    (run / "profile").mkdir()
+    (run / "profile/rank0.trace.json.gz").write_bytes(gzip.compress(b"{}"))
+    (run / "request.json").write_text('{"by": "hand"}')
+    for name in ("a", "b"):
+        shutil.rmtree(results / "runs" / name / "claims")
+    found = (path for path in (results / "runs").rglob("*") if path.is_file())
+    return {path.relative_to(results).as_posix(): plain(path.read_bytes()) for path in found}
+
+
+def plain(raw: bytes) -> bytes:
+    return gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
+
+
+def test_load_gives_the_same_frames_and_every_file_is_kept(two: dict[str, bytes], results: Path) -> None:
+    before, prints = records.load(), {run.name: fingerprint.of_run(run) for run in packed.folders(results)}
+    tables = {run: records.load_run(results / "runs" / run) for run in "ab"}
+    packed.pack(results)
+    assert not (results / "runs").exists()
+    after = records.load()
+    for name in ("runs", "epochs"):
+        pd.testing.assert_frame_equal(getattr(before, name), getattr(after, name), check_exact=True)
+    for run in "ab":
+        folder, own = results / "runs" / run, records.load_run(results / "runs" / run)
+        assert fingerprint.of_run(folder) == prints[run] and own["run"] == tables[run]["run"]
+        assert state(folder) == "complete" and packed.is_run(folder)
+        for name in ("epochs", "steps", "ranks"):
+            pd.testing.assert_frame_equal(own[name], tables[run][name], check_exact=True)
+    assert {name: plain(packed.content(results / name)) for name in two} == two
+    names = [f"runs/{run}/{name}" for run in "ab" for name in packed.names(results / "runs" / run)]
+    assert sorted(names) == sorted(two)
+    assert fingerprint.watched(results, "ab") == ["runs/b/profile/rank0.trace.json.gz"]
+
+
+def test_a_packed_run_can_be_had_as_a_folder(two: dict[str, bytes], results: Path) -> None:
+    run = results / "runs/b"
+    assert packed.unpacked(run) == run
+    packed.pack(results)
+    copy = packed.unpacked(run)
+    assert (
+        copy != run and packed.unpacked(run) == copy and read_json(copy / "run.json") == read_json(run / "run.json")
+    )
+    assert gzip.decompress((copy / "profile/rank0.trace.json.gz").read_bytes()) == b"{}"
+    held = {packed.holder(run / name) for name in ("", "epochs.csv", "profile/rank0.trace.json.gz")}
+    assert held == {results / name for name in ("runs.jsonl", "csv/epochs.csv", "files.zip")}
+    assert packed.holder(run / "nothing") is None and packed.holder(results / "runs/c") is None
+
+
+def test_what_is_measured_later_is_packed_too(
+    record: Callable[..., Path], two: dict[str, bytes], results: Path
+) -> None:
+    packed.pack(results)
+    record("c")
+    assert records.load().runs.run_id.tolist() == ["a", "b", "c"], "folders beside a packed set are read"
+    packed.pack(results)
+    assert records.load().runs.run_id.tolist() == ["a", "b", "c"] and not (results / "runs").exists()
+
+
+def test_collect_leaves_the_packed_epochs_alone(two: dict[str, bytes], results: Path) -> None:
+    packed.pack(results)
+    before = (results / "csv/epochs.csv").read_bytes()
+    collected = records.collect()
+    assert (results / "csv/epochs.csv").read_bytes() == before
+    assert pd.read_csv(results / "csv/runs.csv").run_id.tolist() == collected.runs.run_id.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("csv/epochs.csv", lambda raw: raw.replace(b",320,", b",640,", 1)),
+        ("csv/epochs.csv", lambda raw: raw[:-30]),
+        ("csv/ranks.csv", lambda raw: raw.replace(b"samples", b"sample", 1)),
+        ("csv/epochs.csv", lambda raw: b""),
+    ],
+    ids=["count", "truncated", "column", "empty"],
+)
+def test_a_damaged_table_refuses_its_runs_by_name(
+    two: dict[str, bytes], results: Path, name: str, change: Callable[[bytes], bytes]
+) -> None:
+    packed.pack(results)
+    prints = {run.name: fingerprint.of_run(run) for run in packed.folders(results)}
+    (results / name).write_bytes(change((results / name).read_bytes()))
+    refused = records.load().refused
+    assert refused and all(fingerprint.of_run(results / "runs" / run) != prints[run] for run in refused)
+
+
+def test_damaged_steps_are_refused(two: dict[str, bytes], results: Path) -> None:
+    packed.pack(results)
+    steps = results / "csv/steps.csv.gz"
+    steps.write_bytes(steps.read_bytes()[:-9])
+    with pytest.raises(Refused, match=r"steps\.csv\.gz"):
+        verify(results / "runs/a")
+
+
+def test_committed_sets_are_packed_in_a_few_files() -> None:
+    for folder in paths.reference().iterdir():
+        others = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "figures"]
+        assert len(others) <= 40 and not (folder / "runs").exists(), folder
