@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 from hpc_utils.provenance import NODE_CORES
-from hpc_utils.provenance.ask import number, read
+from hpc_utils.provenance.tools import number, read
 from hpc_utils.provenance.cgroup import files
 from hpc_utils.provenance.cpu import MACHINE, usable
 

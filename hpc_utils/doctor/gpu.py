@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_utils import provenance
-from hpc_utils.profilers import nvml
+from hpc_utils.provenance import nvml
 
 from .check import (
     Context,
@@ -46,7 +46,7 @@ def measure(context: Context) -> Facts:
     """torch's build, the newest CUDA that the driver runs, the node's GPUs, those that were requested, and this rank's."""
     import torch
 
-    gpus = provenance.hardware()["gpus"]
+    gpus = provenance.hardware().gpus
     visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
     mine = torch.device("cuda", context.local_rank) if context.local_rank < visible else None
     return {
@@ -55,9 +55,9 @@ def measure(context: Context) -> Facts:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "gpus": [gpu["name"] for gpu in gpus],
+        "gpus": [gpu.name for gpu in gpus],
         "vendor": _vendor() or ("nvidia" if gpus else ""),
-        "driver": next((gpu["driver"] for gpu in gpus), None),
+        "driver": next((gpu.driver for gpu in gpus), None),
         **_cuda(),
         "requested": requested(os.environ),
         "visible": visible,
@@ -219,19 +219,19 @@ def clocks(device: torch.device) -> dict[str, int | None] | None:
 
     try:
         library = nvml.library()
-        gpu = nvml.Gpu(str(torch.cuda.get_device_properties(device).uuid), library)
+        gpu = nvml.Device(str(torch.cuda.get_device_properties(device).uuid), library)
     except Exception:  # AMD, or no driver
         return None
 
     def watts(function: str) -> int | None:
-        milliwatts = gpu.ask(function)
+        milliwatts = gpu.query(function)
         return None if milliwatts is None else milliwatts // 1000
 
-    reasons = gpu.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+    reasons = gpu.query("nvmlDeviceGetCurrentClocksThrottleReasons")
     return None if reasons is None else {
-        "mhz": gpu.ask("nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM),
-        "most_mhz": gpu.ask("nvmlDeviceGetMaxClockInfo", library.NVML_CLOCK_SM),
-        "celsius": gpu.ask("nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
+        "mhz": gpu.query("nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM),
+        "most_mhz": gpu.query("nvmlDeviceGetMaxClockInfo", library.NVML_CLOCK_SM),
+        "celsius": gpu.query("nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
         "watts": watts("nvmlDeviceGetPowerUsage"),
         "most_watts": watts("nvmlDeviceGetPowerManagementLimit"),
         "reasons": reasons,

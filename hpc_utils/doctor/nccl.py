@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from hpc_utils.provenance.ask import read
+from hpc_utils.provenance.tools import read
 
 from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed, unknown
 from .network import fabric

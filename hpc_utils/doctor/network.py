@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hpc_utils import provenance
-from hpc_utils.provenance.ask import read
+from hpc_utils.provenance.tools import read
 from hpc_utils.provenance.cpu import MACHINE
 from hpc_utils.provenance.machine import infiniband
 
@@ -28,7 +28,7 @@ def fabric(machine: Path = MACHINE) -> Facts:
     return {
         "fabric": "Slingshot" if slingshot else " and ".join(sorted(kinds)),
         "verbs": any((machine / "dev/infiniband").glob("uverbs*")),
-        "nvlink": bool(re.search(r"\bNV\d+\b", provenance.hardware()["nvlink"] or "")),
+        "nvlink": bool(re.search(r"\bNV\d+\b", provenance.hardware().nvlink or "")),
     }
 
 
@@ -36,10 +36,10 @@ def active_ports(machine: Path = MACHINE) -> dict[str, tuple[float | None, str]]
     """{adapter: (Gbit/s, link layer)} of the InfiniBand and RoCE ports that are up."""
     found: dict[str, tuple[float | None, str]] = {}
     for port in infiniband(machine) or []:
-        state = read(machine / f"sys/class/infiniband/{port['device']}/ports/{port['port']}/state") or ""
+        state = read(machine / f"sys/class/infiniband/{port.device}/ports/{port.port}/state") or ""
         if "ACTIVE" in state:  # `4: ACTIVE`
-            rate = re.match(r"([\d.]+) Gb/sec", port["rate"] or "")
-            found[port["device"]] = (float(rate[1]) if rate else None, port["link_layer"] or "")
+            rate = re.match(r"([\d.]+) Gb/sec", port.rate or "")
+            found[port.device] = (float(rate[1]) if rate else None, port.link_layer or "")
     return found
 
 

@@ -6,7 +6,7 @@ import re
 import time
 
 from hpc_utils import provenance
-from hpc_utils.provenance.ask import ask
+from hpc_utils.provenance.tools import run_tool
 
 from .check import Context, Facts, Result, failed, not_applicable, passed, unknown
 
@@ -17,12 +17,12 @@ OUTSIDE = "not in a Slurm job"
 
 def measure(context: Context) -> Facts:
     """What `scontrol` and `sacct` print; accounting may list a new job some seconds late."""
-    job = provenance.job().get("id")
+    job = provenance.job().id
     if not job:
         return {"job": None}
     faults: list[str] = []
-    shown = parse_job(ask("scontrol", "show", "job", job, faults=faults) or "")
-    settings = parse_config(ask("scontrol", "show", "config", faults=[]) or "")
+    shown = parse_job(run_tool("scontrol", "show", "job", job, faults=faults) or "")
+    settings = parse_config(run_tool("scontrol", "show", "config", faults=[]) or "")
     return {
         "job": job,
         "shown": {name: shown.get(name) for name in ("JobState", "TimeLimit", "Requeue", "Restarts")},
@@ -49,7 +49,7 @@ def _accounting_fault(job: str, seconds: float) -> str:
     while True:
         faults: list[str] = []
         options = ("--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=JobID,State")
-        printed = ask("sacct", *options, faults=faults)
+        printed = run_tool("sacct", *options, faults=faults)
         if printed is None:  # missing, failed, or too late
             return "; ".join(faults) or "sacct is not installed here"
         if printed.strip():

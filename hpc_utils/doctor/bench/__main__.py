@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
                 console.line("more ranks than cores: the times include waiting for a core")
             shared = {"repeats": args.repeats, "seconds": SECONDS, "console": console}
             if args.what == "allreduce":
-                limit = provenance.link_gbit_in(record["hardware_id"])
+                limit = provenance.HardwareId.parse(record["hardware_id"]).link_gbit
                 record |= allreduce.measure(ranks, largest=args.largest, link_gbit=limit, **shared)
             else:
                 record |= storage.measure(ranks, dataset=args.dataset, **shared)
