@@ -14,7 +14,7 @@ def data() -> None:
 
 @data.command("list")
 def data_list() -> None:
-    """What there is, and which of it is here."""
+    """List the data sets, and which of them are here."""
     from hpc_utils import datasets
 
     for name, about in datasets.DATASETS.items():
@@ -41,9 +41,9 @@ def data_fetch(names: tuple[str, ...], mirror: Path | None, force: bool) -> None
 @data.command("verify")
 @click.argument("names", nargs=-1, required=True)
 def data_verify(names: tuple[str, ...]) -> None:
-    """Compare every pixel's checksum with what it should be."""
+    """Compare the checksum of every image and label with the catalogue."""
     from hpc_utils import datasets
 
     for name in names:
         datasets.verify(name)
-        click.echo(f"{name}: as it should be")
+        click.echo(f"{name}: verified")

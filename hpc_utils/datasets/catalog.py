@@ -23,7 +23,7 @@ class DataError(Exception):
 
 def fault(where: object, expected: str, found: object, remedy: str) -> DataError:
     """The form of nearly every DataError: which file, what it should be, what it is, what to do."""
-    return DataError(f"{where}: expected {expected}, found {found}; to mend: {remedy}")
+    return DataError(f"{where}: expected {expected}, found {found}; fix: {remedy}")
 
 
 @dataclass(frozen=True)

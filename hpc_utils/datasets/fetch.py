@@ -145,7 +145,7 @@ def _decode(known: DatasetInfo, path: Path, progress: bool, remedy: str) -> tupl
     try:
         decoded = decode(known.name, path, progress)
     except DataError as error:
-        raise DataError(f"{error}; to mend: {remedy}") from error
+        raise DataError(f"{error}; fix: {remedy}") from error
     return decoded, store.describe(known, decoded, path, remedy)
 
 

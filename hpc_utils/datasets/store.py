@@ -80,7 +80,7 @@ def verify(name: str) -> None:
         load(name, split, verify=True)
 
 
-def mend(name: str, force: bool = True) -> str:
+def fetch_command(name: str, force: bool = True) -> str:
     """The command that fetches data set `name` (again)."""
     return f"`hpc data fetch {name}{' --force' if force else ''}`"
 
@@ -149,13 +149,13 @@ def _flush(file) -> None:
 
 def read_meta(known: DatasetInfo, folder: Path) -> Meta:
     """The checked content of `meta.json`."""
-    file, remedy = folder / META, mend(known.name)
+    file, remedy = folder / META, fetch_command(known.name)
     try:
         meta = TypeAdapter(Meta).validate_json(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         if folder.is_dir() and any(folder.iterdir()):
             raise fault(file, "the description of a fetched data set", "no such file", remedy) from None
-        raise fault(folder, f"data set {known.name}", "nothing", mend(known.name, force=False)) from None
+        raise fault(folder, f"data set {known.name}", "nothing", fetch_command(known.name, force=False)) from None
     except OSError as error:
         raise fault(file, "a readable file", error.strerror, remedy) from error
     except ValueError as error:
@@ -173,7 +173,7 @@ def _open(
     known: DatasetInfo, file: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: str, verify: bool
 ) -> np.ndarray:
     expected = f"{dtype} {shape}"
-    remedy = mend(known.name)
+    remedy = fetch_command(known.name)
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
         found = f"{array.dtype} {array.shape}"

@@ -93,7 +93,7 @@ def test_a_mirror_may_be_the_layout_or_the_archive_itself(tmp_path, monkeypatch)
 def test_a_set_with_the_same_file_names_is_not_taken_for_mnist(tmp_path, monkeypatch):
     layouts.know(monkeypatch, "mnist", *MNIST)
     layouts.mnist(tmp_path / "mirror/fashion-mnist", *MNIST[::-1])
-    with pytest.raises(DataError, match="fashion-mnist: expected 30 train images, found 12; to mend: replace it"):
+    with pytest.raises(DataError, match="fashion-mnist: expected 30 train images, found 12; fix: replace it"):
         fetch("mnist", mirror=tmp_path / "mirror", progress=False)
     layouts.mnist(tmp_path / "mirror/torch/MNIST/raw", *MNIST, zipped=False)
     fetch("mnist", mirror=tmp_path / "mirror", progress=False)
