@@ -18,6 +18,7 @@ from hpc_utils.signals import HEEDED
 
 from . import augment, randomness
 from .images import DeviceImages, ImageSamples, Numbered
+from .pytree import to_device
 from .workload import ArraySource, Batch, Workload, WorkloadError
 
 
@@ -75,8 +76,8 @@ class Loader:
             self._batches[:] = [Numbered(epoch, step, own.tolist()) for step, own in enumerate(indices, done)]
             if hasattr(self.source, "set_epoch"):
                 self.source.set_epoch(epoch)
-            for inputs, targets in self._loader:
-                yield to_device(inputs, self.device), to_device(targets, self.device)
+            for batch in self._loader:
+                yield to_device(tuple(batch), self.device)
         elif isinstance(self.source, DeviceImages):
             yield from self.source.batches(indices, epoch)
         else:
@@ -117,15 +118,3 @@ def _prepare(worker: int) -> None:
     if hasattr(signal, "sigwaitinfo"):  # not on macOS, where no scheduler is either
         signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
         threading.Thread(target=listen, daemon=True).start()
-
-
-def to_device(value: Any, device: torch.device) -> Any:
-    """Move tensors, also inside tuples, lists and dicts."""
-    if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
-    if isinstance(value, dict):
-        return {name: to_device(item, device) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        moved = [to_device(item, device) for item in value]
-        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
-    return value

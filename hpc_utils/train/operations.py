@@ -1,4 +1,4 @@
-"""Operations that training takes a sample: the model's own, of which MFU is the share of what a device could do."""
+"""Operations that training takes per sample: the model's own, of which MFU is the share of what a device could do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from . import activation_checkpointing, compilation
-from .checkpoint import tensors
+from . import compilation
+from .blocks import activations_kept
+from .pytree import tensors
 from .workload import Batch, Workload, batch_size
 
 
@@ -26,7 +27,7 @@ def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:
     step = _Step(workload, model)
     with (
         compilation.eager(),
-        activation_checkpointing.suspended(),
+        activations_kept(),
         FakeTensorMode(allow_non_fake_inputs=True) as fake,
         FlopCounterMode(display=False) as counter,
     ):
@@ -38,7 +39,7 @@ def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:
 
 
 def _fake(value: Tensor, mode: FakeTensorMode, batch: Batch) -> Tensor:
-    """One like `value` without data, where the batch is if `value` is nowhere."""
+    """A tensor like `value` without data; on the batch's device if `value` is on none."""
     if not value.is_meta:
         return mode.from_tensor(value)
     device = next((tensor.device for tensor in tensors(batch)), torch.device("cpu"))
@@ -46,7 +47,7 @@ def _fake(value: Tensor, mode: FakeTensorMode, batch: Batch) -> Tensor:
 
 
 class _Step(nn.Module):
-    """A training step as a module, so that its weights can be others for a while."""
+    """A training step as a module, so that it can be called with other weights."""
 
     def __init__(self, workload: Workload, model: nn.Module) -> None:
         super().__init__()

@@ -18,7 +18,8 @@ import torch
 
 from hpc_utils.records import atomic
 from hpc_utils.train import checkpoint, randomness
-from hpc_utils.train.checkpoint import Checkpoints, Damaged, on_host, read
+from hpc_utils.train.checkpoint import Checkpoints, Damaged, read
+from hpc_utils.train.pytree import on_host
 
 from .forked import Ranks
 from .support import small_disk

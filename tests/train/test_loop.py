@@ -17,7 +17,8 @@ from hpc_utils.records import ClaimedElsewhere, checks, schema
 from hpc_utils.records.folder import read_json
 from hpc_utils.train import NonFiniteLoss, WorkloadError, loop, train
 from hpc_utils.train.__main__ import main
-from hpc_utils.train.loader import Loader, to_device
+from hpc_utils.train.loader import Loader
+from hpc_utils.train.pytree import to_device
 from hpc_utils.train.vision import small_cnn
 
 from .conftest import OUTSIDE

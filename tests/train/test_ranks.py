@@ -151,18 +151,18 @@ def test_a_group_of_one_gathers_sums_and_broadcasts_alike() -> None:
 
 
 def test_the_level_of_memory_is_a_mean_and_a_mode_of_what_was_seen(monkeypatch) -> None:
-    level, sizes = memory.Level(torch.device("cpu")), iter([300, 100.2, 99.8, 200, 200.3, 500])
-    assert level.summary()["mean_rss_bytes"] is None
+    level, sizes = memory.MemoryMeter(torch.device("cpu")), iter([300, 100.2, 99.8, 200, 200.3, 500])
+    assert level.columns()["mean_rss_bytes"] is None
     monkeypatch.setattr(memory, "_rss", lambda: int(next(sizes) * 2**20))
     for _ in range(4):
-        level.sample()
-    assert level.summary()["mode_rss_bytes"] == 100 * 2**20
-    again = memory.Level(torch.device("cpu"))
+        level.on_step(True)
+    assert level.columns()["mode_rss_bytes"] == 100 * 2**20
+    again = memory.MemoryMeter(torch.device("cpu"))
     again.restore(level.state())
     for _ in range(2):
-        again.sample()
-    assert level.summary()["mode_rss_bytes"] == 100 * 2**20, "what was kept is a copy"
-    found = again.summary()
+        again.on_step(True)
+    assert level.columns()["mode_rss_bytes"] == 100 * 2**20, "what was kept is a copy"
+    found = again.columns()
     assert found["mode_rss_bytes"] == 200 * 2**20, "of two equally common the larger"
     assert found["mean_rss_bytes"] == pytest.approx(1400.3 / 6 * 2**20, abs=2)
     assert found["mean_allocated_bytes"] is None and found["mode_allocated_bytes"] is None
@@ -175,11 +175,11 @@ def _touched(size: int) -> torch.Tensor:
 
 
 def test_the_level_of_memory_follows_what_is_touched() -> None:
-    level = memory.Level(torch.device("cpu"))
+    level = memory.MemoryMeter(torch.device("cpu"))
     before = memory._rss()
     block = _touched(100 * 2**20)
-    level.sample()
-    assert 70 * 2**20 < level.summary()["mean_rss_bytes"] - before < 150 * 2**20
+    level.on_step(True)
+    assert 70 * 2**20 < level.columns()["mean_rss_bytes"] - before < 150 * 2**20
     del block
 
 

@@ -203,13 +203,15 @@ def test_a_half_finished_run_has_its_epochs_on_disk() -> None:
 def test_the_heartbeat_says_how_far_a_run_is(tmp_path: Path, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
-    progress = Progress(tmp_path / "progress.json", epochs=2, steps=5, show=False)
+    progress = Progress(show=True)
+    progress.on_start(tmp_path)
+    progress.expect(2, 5)
     told = []
     for _ in range(4):
         now[0] += 0.6
-        progress.step()
+        progress.on_step(False)
         told.append(json.loads((tmp_path / "progress.json").read_text())["step"])
-    progress.close()
+    progress.on_end([])
     assert told == [1, 1, 3, 3], "once a second"
     assert json.loads((tmp_path / "progress.json").read_text())["steps"] == 10
     assert os.listdir(tmp_path) == ["progress.json"]
@@ -217,8 +219,10 @@ def test_the_heartbeat_says_how_far_a_run_is(tmp_path: Path, monkeypatch) -> Non
 
 def test_a_log_gets_one_line_an_epoch(capsys) -> None:
     row = {"epoch": 2, "throughput": 1234.5, "train_loss": 0.25, "test_accuracy": None}
-    Progress(None, epochs=3, steps=5, show=True).epoch(row)
-    Progress(None, epochs=3, steps=5, show=False).epoch(row)
+    for show in (True, False):
+        progress = Progress(show=show)
+        progress.expect(3, 5)
+        progress.on_end([row])
     assert capsys.readouterr().out == "epoch 2/3  1,234 samples/s  train loss 0.2500\n"
 
 

@@ -21,7 +21,7 @@ from hpc_utils.config import RunConfig
 from hpc_utils.records import atomic, checks
 from hpc_utils.records.folder import read_json, state
 from hpc_utils.train import CheckpointError, NonFiniteLoss, Result, Stopped, loop, train
-from hpc_utils.train.journal import Journal
+from hpc_utils.train.run_writer import RunWriter
 from tests.support import soak
 
 from .forked import Ranks, trained
@@ -169,7 +169,7 @@ def test_a_stop_is_a_state_that_says_where(results: Path, signal_at) -> None:
         train(RunConfig(**DIGITS))
 
 
-@pytest.mark.parametrize("moment", ["_warm_up", "_fresh_optimizer", "_evaluate_batches", "_notes", "state"])
+@pytest.mark.parametrize("moment", ["_warm_up", "_fresh_optimizer", "_test_indices", "_notes", "state"])
 def test_a_signal_at_any_other_moment_is_heeded_too(results: Path, monkeypatch, tmp_path: Path, moment: str) -> None:
     """While building, warming up, evaluating, between evaluation and epoch, and in a checkpoint itself."""
     parameters = OWN | {"checkpoint_every": 1}
@@ -254,7 +254,7 @@ def test_checkpoints_by_the_clock(results: Path, monkeypatch) -> None:
     made, truly, train_on = [], loop.Trainer.state, loop.Trainer.train_on
 
     def no_sooner(self: loop.Trainer, *batch: Any) -> None:
-        while self.keeper._checkpoints.busy:
+        while self.checkpoints.busy:
             time.sleep(0.001)
         train_on(self, *batch)
 
@@ -554,10 +554,10 @@ def counting(parameters: Mapping[str, Any]) -> None:
 def full_on_rank_0(parameters: Mapping[str, Any]) -> None:
     """A rank's body: rank 0 finds its disk full when it closes the first epoch."""
 
-    def no_room(self: Journal, rows: Any) -> None:
+    def no_room(self: RunWriter, rows: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    Journal.write_epochs = no_room
+    RunWriter.write_epochs = no_room
     train(RunConfig(**parameters))
 
 

@@ -16,7 +16,7 @@ from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import checks
 from hpc_utils.train import WorkloadError
 from hpc_utils.train.blocks import blocks
-from hpc_utils.train.microbatches import cut
+from hpc_utils.train.microbatches import microbatches as cut
 from hpc_utils.train.parallel import hooks
 from hpc_utils.train.vision import MODELS
 

@@ -18,11 +18,11 @@ import torch
 from hpc_utils import records
 from hpc_utils.analyze.curves import usable
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.profilers import tools
 from hpc_utils.records import identity
-from hpc_utils.train import NonFiniteLoss, Recorder, Stopped, train, window
+from hpc_utils.train import NonFiniteLoss, Recorder, Stopped, profile_window, train
 from hpc_utils.train.loop import Trainer
-from hpc_utils.train.ranges import Step
+from hpc_utils.train.profile_window import StepRanges
+from hpc_utils.train.profilers import Profiler
 from hpc_utils.train.ranks import Ranks
 
 from .support import BRIEF
@@ -130,37 +130,33 @@ def test_a_run_that_ends_inside_the_window_leaves_what_was_seen(
         assert (run / "earlier/0001/profile/rank0.trace.json.gz").exists()
 
 
-def test_ranks_stand_still_together_though_one_cannot_be_watched() -> None:
+@pytest.mark.parametrize("problem", ["", "no space left"])
+def test_ranks_stand_still_together_though_one_cannot_be_watched(problem: str) -> None:
     """What all do at the window's end, that rank does too, or it would meet the others in no collective any more."""
-    stood: dict[str, list[int]] = {}
-    for name, words in (("watched", ""), ("blind", "no space left")):
+    steps, stood = 0, []
 
-        class Watcher:
-            version, speaker = "1", None
+    class Blind(Profiler):
+        def start(self) -> None:
+            if problem:
+                raise OSError(problem)
 
-            def __init__(self, words: str) -> None:
-                self.words = words
+        def stop(self) -> None:
+            assert not problem, "nothing was begun that could be ended"
 
-            def open(self) -> None:
-                if self.words:
-                    raise OSError(self.words)
+    @contextlib.contextmanager
+    def pause() -> Iterator[None]:
+        stood.append(steps)
+        yield
 
-            def close(self) -> None:
-                assert not self.words, "nothing was begun that could be ended"
-
-        done = [0]
-
-        @contextlib.contextmanager
-        def pause(name: str = name, done: list[int] = done) -> Iterator[None]:
-            stood.setdefault(name, []).append(done[0])
-            yield
-
-        one = window.Window("cpu", Watcher(words), 3, synchronize=lambda: None, pause=pause)
-        for _ in one.over(range(9), epoch=1, done=0, left=9):
-            done[0] += 1
-        assert one.facts["steps"] == (0 if words else 3)
-        assert one.problems == ([f"no profile: OSError: {words}"] if words else [])
-    assert stood["watched"] == stood["blind"] == [5]
+    one = profile_window.ProfileWindow("cpu", Blind(), 3, synchronize=lambda: None, pause=pause)
+    one.on_start(Path())
+    one.on_epoch([], 1, 9)
+    for steps in range(1, 10):  # noqa: B007
+        one.begin_step()
+        one.on_step(False)
+    assert one.facts["steps"] == (0 if problem else 3)
+    assert one.problems == ([f"no profile: OSError: {problem}"] if problem else [])
+    assert stood == [5]
 
 
 def test_a_loop_of_one_s_own_is_profiled_too(results: Path) -> None:
@@ -181,22 +177,22 @@ def test_a_loop_of_one_s_own_is_profiled_too(results: Path) -> None:
     assert profiled(run.path)["steps"] == 1
 
 
-def test_a_step_without_a_profile_says_nothing() -> None:
+def test_ranges_are_those_of_the_step_before() -> None:
     said: list[str] = []
 
-    class Speaker:
+    class Marked(Profiler):
         def push(self, name: str) -> None:
             said.append(f"+{name}")
 
         def pop(self) -> None:
             said.append("-")
 
-    step = Step()
+    step = StepRanges(Marked())
     for phase in ("data", "forward"):
         step.lap(phase)
     step.end()
-    assert said == []
-    step.begin(Speaker())
+    assert said == [], "a step that does not begin is not marked"
+    step.begin()
     for phase in ("data", "forward"):
         step.lap(phase)
     step.end()
@@ -229,16 +225,15 @@ def test_none_and_notebooks_parameters() -> None:
 @pytest.mark.parametrize(
     ("profile", "ranks", "under", "words"),
     [
-        ("nsys", Ranks(), "", "nsys must have started this rank.*torchrun --no-python"),
+        ("nsys", Ranks(), "", "nsys must start this rank.*torchrun --no-python"),
         ("nsys", Ranks(), "nsys:cuda:1", "waits for a window on a GPU, but this rank trains on cpu"),
-        ("ncu", Ranks(), "", "torch sees none here"),
+        ("ncu", Ranks(), "", "torch sees none:"),
         ("ncu", Ranks(world_size=2, device=torch.device("cuda")), "", "on 2 ranks"),
         ("other", Ranks(), "", "expected one of torch, nsys, ncu, cpu"),
     ],
 )
 def test_what_cannot_be_had_on_a_rank_is_refused_before_it_trains(
-    monkeypatch: pytest.MonkeyPatch, profile: str, ranks: Ranks, under: str, words: str
+    profile: str, ranks: Ranks, under: str, words: str
 ) -> None:
-    monkeypatch.setenv(tools.UNDER, under)
     with pytest.raises(ConfigError, match=words):
-        window.window({"profile": profile}, ranks, lambda: None)
+        profile_window.profile_window({"profile": profile}, ranks, lambda: None, under)

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from ..blocks import blocks
-from ..checkpoint import on_host
+from ..pytree import on_host
 from ..workload import WorkloadError
 from .strategy import Strategy
 

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpc_utils.config import ConfigError
 
-from ..checkpoint import on_host
+from ..pytree import on_host
 
 RANK = 2  # of PowerSGD's factors, with which its authors train ResNet-18 on CIFAR-10 (Vogels et al. 2019, table 3)
 

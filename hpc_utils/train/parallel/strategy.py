@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from hpc_utils.config import RunConfig
 
-from ..checkpoint import on_host, weights_on_host
+from ..pytree import on_host, weights_on_host
 from ..ranks import Ranks
 
 

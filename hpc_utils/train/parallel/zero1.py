@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import Optimizer
 
-from ..checkpoint import on_host
+from ..pytree import on_host
 from ..workload import WorkloadError
 from .ddp import Ddp
 
