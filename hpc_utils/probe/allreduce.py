@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpc_utils.collective import bandwidths
+from hpc_utils.allreduce_cost import bandwidths
 
 from . import interfaces
 from .bench import Bench

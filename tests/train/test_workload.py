@@ -219,6 +219,6 @@ def test_augmentation_can_be_left_out_and_matters(results) -> None:
 
 
 def test_the_known_names_are_those_that_there_are_models_for() -> None:
-    from hpc_utils.combinations import WORKLOADS
+    from hpc_utils.config import WORKLOADS
 
     assert set(WORKLOADS) == set(vision.MODELS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hpc_utils.collective import bandwidths
+from hpc_utils.allreduce_cost import bandwidths
 from hpc_utils.config import ConfigError
 from hpc_utils.probe.check import count
 

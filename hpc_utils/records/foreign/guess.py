@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from hpc_utils import strict
+from hpc_utils import toml_config
 
 from .mapping import NAMES, NOT_COMPARABLE
 
@@ -68,7 +68,7 @@ def columns(table: Mapping[str, Sequence[str]]) -> list[Guess]:
     for exact in (True, False):
         for theirs, cells in table.items():
             plain, scale = _plain(theirs, known)
-            word = plain if exact else strict.nearest(plain, known, cutoff=SIMILAR)
+            word = plain if exact else toml_config.nearest(plain, known, cutoff=SIMILAR)
             name = known.get(word)
             if not name or name in found or plain in BATCHES or any(theirs == one.theirs for one in found.values()):
                 continue

@@ -31,9 +31,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
-from hpc_utils import strict
+from hpc_utils import toml_config
 from hpc_utils.config import RunConfig
-from hpc_utils.strict import Strict
+from hpc_utils.toml_config import Strict
 
 from .errors import ForeignError
 
@@ -157,7 +157,7 @@ def read(path: Path) -> Mapping:
         ForeignError: there is none, or it is wrong; names file, key and what is allowed.
     """
     try:
-        return strict.read(path, Mapping, ForeignError)
+        return toml_config.read(path, Mapping, ForeignError)
     except FileNotFoundError:
         raise ForeignError(
             f"{path}: no such mapping file; `hpc import --draft FILE.csv` writes a first one"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpc_utils import strict
+from hpc_utils import toml_config
 
 from .errors import ForeignError, RowFault
 from .mapping import COUNTS, LARGEST, NOT_COMPARABLE, OURS, WORDS, Mapping, Source
@@ -96,7 +96,11 @@ def _places(header: list[str], mapping: Mapping, path: Path) -> dict[str, int]:
             raise ForeignError(f"{path}: columns.{name}: two columns are called {theirs!r}")
         if theirs not in header:
             other = next((mark for mark in ";\t|," if len(header) == 1 and mark in header[0]), "")
-            why = f"is the delimiter {other!r}? ([format] delimiter)" if other else strict.hint(theirs, set(header))
+            why = (
+                f"is the delimiter {other!r}? ([format] delimiter)"
+                if other
+                else toml_config.hint(theirs, set(header))
+            )
             raise ForeignError(f"{path}: columns.{name}: there is no column {theirs!r}: {why}")
         places[name] = header.index(theirs)
     return places
@@ -128,7 +132,7 @@ def _word(row: Row, name: str, word: str, *, translated: bool, own: str = "") ->
     if translated and word == NOT_COMPARABLE:
         row.comparable, word = False, own or word
     elif not translated and word and name in OURS and word not in OURS[name]:
-        meant = strict.nearest(word, OURS[name])
+        meant = toml_config.nearest(word, OURS[name])
         example = f'{word!r} = "{meant or NOT_COMPARABLE}"'
         raise RowFault(
             f"{name} is {word!r}, which is none of {', '.join(OURS[name])}: translate it in [values.{name}], "
