@@ -3,7 +3,7 @@
     RunConfig(workload="resnet18", dataset="cifar10", epochs=10, global_batch=512)
 
 An unknown key is an error that names the nearest known one; so is a contradiction. The object is frozen:
-what was asked for is what is recorded.
+what was requested is what is recorded.
 """
 
 from __future__ import annotations

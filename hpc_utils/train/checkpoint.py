@@ -110,7 +110,8 @@ class Checkpoints:
             stays = f"{kept[-1].name} stays the newest" if kept else "there is none yet"
             self._remark(f"WARNING: the checkpoint of step {step} could not be written ({self._problem}): {stays}")
             return
-        for old in {*same_step, *self._all()[:-KEPT]} - {path}:
+        kept = [one for one in self._all() if one == path or one not in same_step][-KEPT:]
+        for old in {*self._all()} - {*kept}:
             with contextlib.suppress(OSError):
                 old.unlink()
 
@@ -125,7 +126,7 @@ def read(path: Path) -> State:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, _hash).hexdigest()
             if not path.stem.endswith(f"-{digest}"):
-                raise Damaged(f"its {file.tell()} bytes are not those that were written")
+                raise Damaged(f"its {file.tell()} bytes do not match its digest")
             file.seek(0)
             state = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:

@@ -13,7 +13,7 @@ from signal import Signals
 import torch
 
 from hpc_utils.config import RunConfig
-from hpc_utils.signals import HEEDED, strongest
+from hpc_utils.signals import HANDLED, strongest
 
 from .ranks import Ranks
 
@@ -31,11 +31,11 @@ class StopRequest(IntEnum):
     @property
     def signal(self) -> Signals:
         """The signal behind a request that stops the run."""
-        return HEEDED[self - StopRequest.REQUEUE]
+        return HANDLED[self - StopRequest.REQUEUE]
 
     @classmethod
     def of(cls, received: Signals | None) -> StopRequest:
-        return cls.NONE if received is None else cls(cls.REQUEUE + HEEDED.index(received))
+        return cls.NONE if received is None else cls(cls.REQUEUE + HANDLED.index(received))
 
 
 class Consensus:

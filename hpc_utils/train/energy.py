@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
@@ -23,20 +22,8 @@ MACHINE = Path("/")
 LOOK = 60.0  # s: the smallest RAPL counters wrap around after some three minutes of full power
 
 
-class Counter(Protocol):
-    """`source`: nvml or rapl. `name` identifies the counter: ranks may share it."""
-
-    source: str
-    name: str
-
-    def joules(self) -> float | None:
-        """Joules since some moment in the past; None if the counter does not answer."""
-
-
 class Rapl:
     """All processor packages of a machine, not their parts: cores and memory are in them, or not, by model."""
-
-    source = "rapl"
 
     def __init__(self, machine: Path = MACHINE) -> None:
         zones = (machine / "sys/class/powercap").glob("intel-rapl:*")  # AMD's have that name too
@@ -58,51 +45,53 @@ class Rapl:
         return self._total / 1e6 if self._zones else None
 
 
-class Nvml:
-    """One NVIDIA GPU."""
-
-    source = "nvml"
-
-    def __init__(self, gpu: nvml.Gpu) -> None:
-        self.name, self._gpu = gpu.name, gpu
-
-    def joules(self) -> float | None:
-        millijoules = self._gpu.ask("nvmlDeviceGetTotalEnergyConsumption")
-        return None if millijoules is None else millijoules / 1e3
-
-
-def find(device: torch.device) -> Counter | None:
-    """The counter of `device`; None if there is none that answers."""
-    try:
-        if device.type == "cpu":
-            counter = Rapl()
-        elif torch.version.hip:
-            return None
-        else:
-            uuid = str(torch.cuda.get_device_properties(device).uuid)
-            counter = Nvml(nvml.Gpu(uuid, nvml.library()))
-        return counter if counter.joules() is not None else None
-    except Exception:  # whatever a strange driver does: energy is no reason to fail a run
-        return None
-
-
 class EnergyMeter(Observer):
-    """Reads one rank's counter; without an answer its joules are unknown: NaN."""
+    """Reads one rank's counter.
 
-    def __init__(self, counter: Counter | None) -> None:
-        self._counter = counter
-        self.source, self.name = (counter.source, counter.name) if counter else ("", "")
+    Args:
+        source: nvml or rapl. name: identifies the counter: ranks may share it.
+        read: joules since some moment in the past; None if the counter does not answer.
+    """
+
+    def __init__(self, source: str = "", name: str = "", read: Callable[[], float | None] = lambda: None) -> None:
+        self.source, self.name, self._read = source, name, read
         self._due = 0.0
 
     def joules(self) -> float:
+        """NaN if unknown."""
         self._due = time.monotonic() + LOOK
-        joules = self._counter.joules() if self._counter else None
+        joules = self._read()
         return math.nan if joules is None else joules
 
     def on_step(self, sampled: bool) -> None:
         """A counter must be read before it has wrapped around twice."""
-        if self._counter and time.monotonic() > self._due:
+        if self.source and time.monotonic() > self._due:
             self.joules()
+
+
+def of_gpu(gpu: nvml.Gpu) -> EnergyMeter:
+    """One NVIDIA GPU."""
+
+    def joules() -> float | None:
+        millijoules = gpu.ask("nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 1e3
+
+    return EnergyMeter("nvml", gpu.name, joules)
+
+
+def meter(device: torch.device) -> EnergyMeter:
+    """The meter of `device`; one that knows nothing if no counter answers."""
+    try:
+        if device.type == "cpu":
+            rapl = Rapl()
+            found = EnergyMeter("rapl", rapl.name, rapl.joules)
+        elif torch.version.hip:
+            return EnergyMeter()
+        else:
+            found = of_gpu(nvml.Gpu(str(torch.cuda.get_device_properties(device).uuid), nvml.library()))
+        return EnergyMeter() if math.isnan(found.joules()) else found
+    except Exception:  # whatever a strange driver does: energy is no reason to fail a run
+        return EnergyMeter()
 
 
 def once(readings: Iterable[tuple[str, float]]) -> list[float]:

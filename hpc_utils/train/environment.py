@@ -1,4 +1,4 @@
-"""What a launcher tells this process by its environment: read once, where a run begins, and passed on."""
+"""What a launcher sets in this process's environment: read once, where a run begins, and passed on."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, get_worker_info
 
 from hpc_utils.config import RunConfig
-from hpc_utils.signals import HEEDED
+from hpc_utils.signals import HANDLED
 
 from . import augment, randomness
 from .images import DeviceImages, ImageSamples, Numbered
@@ -57,7 +57,7 @@ class Loader:
         workers = config.loader_workers
         if workers:
             gc.collect()  # the process group of an earlier run here: a worker that collected it would hang
-        follows = hasattr(self.source, "set_epoch")  # which workers that live on, with a copy each, would not hear
+        follows = hasattr(self.source, "set_epoch")  # persistent workers, with a copy each, would not get it
         return DataLoader(
             samples,
             batch_sampler=self._batches,  # the very list: filled anew before each epoch
@@ -103,18 +103,18 @@ class _Keyed:
 
 
 def _prepare(worker: int) -> None:
-    """A worker leaves alone what it has inherited, and obeys SIGTERM only of its rank.
+    """A worker does not collect what it has inherited, and obeys SIGTERM only from its rank.
 
-    A scheduler tells all of a job's processes to stop: the rank does so after its step, which needs its workers.
+    A scheduler signals all processes of a job: the rank stops after its step, for which it needs its workers.
     """
 
     def listen() -> None:
         while True:
-            told = signal.sigwaitinfo(HEEDED)
-            if told.si_signo == signal.SIGTERM and told.si_pid == os.getppid():
+            received = signal.sigwaitinfo(HANDLED)
+            if received.si_signo == signal.SIGTERM and received.si_pid == os.getppid():
                 os._exit(0)
 
     gc.freeze()
     if hasattr(signal, "sigwaitinfo"):  # not on macOS, where no scheduler is either
-        signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         threading.Thread(target=listen, daemon=True).start()

@@ -247,18 +247,16 @@ class Trainer:
         metrics = {"loss": self.workload.loss, **self.workload.metrics}
         sums = torch.zeros(len(metrics) + 1, dtype=torch.float64)
         indices, own = self._test_indices()
-        of_all = len(self.workload.test) // ranks.world_size  # samples that every rank has: some have one more
-        of_all = -(-of_all // self.config.eval_batch)
         with self.strategy.evaluating():
-            for number, (inputs, targets) in enumerate(self.test_loader.batches(indices, epoch=0), 1):
+            for number, (inputs, targets) in enumerate(self.test_loader.batches(indices, epoch=0)):
                 with precision.autocast(self.config.precision, ranks.device), compilation.eager():
                     outputs = self.workload.forward(self.model, inputs)
                     loss = self.workload.loss(outputs, targets)
-                if number <= own:
+                if number < own:
                     count = batch_size(targets)
                     values = [float(metric(outputs, targets)) for metric in self.workload.metrics.values()]
                     sums += torch.tensor([count, float(loss) * count, *values], dtype=torch.float64)
-                if request := self.policy.in_evaluation() if number <= of_all else StopRequest.NONE:
+                if request := self.policy.in_evaluation():
                     randomness.put(before, ranks.device)  # the evaluation begins anew
                     self._act_on(request)
         total, *values = ranks.sum(sums).tolist()
@@ -267,14 +265,15 @@ class Trainer:
         return means | {"eval_seconds": time.perf_counter() - begun}
 
     def _test_indices(self) -> tuple[list[Tensor], int]:
-        """The indices of this rank's test batches, and how many batches are its own.
+        """The indices of this rank's test batches, and how many of the batches count.
 
-        Where ranks evaluate together, one with a batch less takes part in the last with a sample that does not count.
+        All ranks evaluate equally many, as they may need each other: one with a batch less ends with a sample that does not
+        count.
         """
         size, share, world = len(self.workload.test), self.config.eval_batch, self.ranks.world_size
         indices = [*evaluation_indices(size, share, rank=self.ranks.rank, world_size=world)]
         own, most = len(indices), -(-size // (share * world))
-        return indices + [torch.tensor([0])] * (most - own) * self.strategy.evaluates_together, own
+        return indices + [torch.tensor([0])] * (most - own), own
 
     def _warm_up(self) -> None:
         """Steps that leave no trace: weights, statistics, random state and optimizer are put back.

@@ -47,13 +47,13 @@ class MemoryMeter(Observer):
         """
         found = self._peaks()
         for name, seen in self._levels.items():
-            rounded = Counter()
+            rounded: Counter[int] = Counter()
             for size, times in seen.items():
                 rounded[round(size / MIB)] += times
-            mode = max(rounded, key=lambda size, rounded=rounded: (rounded[size], size), default=None)
-            mean = sum(size * times for size, times in seen.items()) / seen.total() if seen else None
-            found[f"mean_{name}_bytes"] = None if mean is None else round(mean)
-            found[f"mode_{name}_bytes"] = None if mode is None else mode * MIB
+            mode = max(rounded, key=lambda size, rounded=rounded: (rounded[size], size), default=0)
+            total = sum(size * times for size, times in seen.items())
+            found[f"mean_{name}_bytes"] = round(total / seen.total()) if seen else None
+            found[f"mode_{name}_bytes"] = mode * MIB if seen else None
         return found
 
     def state(self) -> dict[str, Any]:

@@ -29,6 +29,8 @@ class Profiler:
 
     def arm(self, run: Path) -> None:
         """What takes time, before the run's first step. ConfigError: it cannot watch here."""
+        self._folder = run / PROFILE
+        self._folder.mkdir(exist_ok=True)
 
     def start(self) -> None:
         """Watch from now on."""
@@ -59,7 +61,7 @@ class TorchProfiler(Profiler):
         self._open: list[AbstractContextManager] = []
 
     def arm(self, run: Path) -> None:
-        self._folder = _folder(run)
+        super().arm(run)
         self._profiler.prepare_trace()  # CUPTI takes its time
 
     def start(self) -> None:
@@ -127,7 +129,7 @@ class PySpy(Profiler):
         self._rank = ranks.rank
 
     def arm(self, run: Path) -> None:
-        self._folder = _folder(run)
+        super().arm(run)
         self._log = run / "logs" / f"profiler{self._rank}.log"
         self._log.parent.mkdir(exist_ok=True)
         _allow_tracing()
@@ -192,12 +194,6 @@ def _by_hand(profile: str, *, gpu: bool) -> str:
         f"torchrun and Python, `torchrun --no-python ./rank.sh`, whose last line is: exec env {words} python -m "
         f'hpc_utils.train "$@" (jobs/README.md has it in full)'
     )
-
-
-def _folder(run: Path) -> Path:
-    folder = run / PROFILE
-    folder.mkdir(exist_ok=True)
-    return folder
 
 
 def _allow_tracing() -> None:

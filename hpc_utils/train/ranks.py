@@ -139,14 +139,10 @@ def present(device: torch.device | str | None = None, environment: Environment |
         return Ranks(device=device, threads=threads)
     environment = environment or Environment.read()
     rank, world, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
-    per_node = world if environment.ranks_per_node is None else environment.ranks_per_node
+    per_node = environment.ranks_per_node or world
+    local = rank if environment.local_rank is None else environment.local_rank
     return Ranks(
-        rank=rank,
-        world_size=world,
-        local_rank=rank if environment.local_rank is None else environment.local_rank,
-        ranks_per_node=per_node,
-        device=device,
-        backend=backend,
+        *(rank, world, local, per_node, device, backend),
         # Records are gathered on the host, which a group of NCCL alone cannot do.
         group=None if "gloo" in backend else dist.new_group(backend="gloo"),
         threads=threads,
@@ -161,7 +157,7 @@ def setup(config: RunConfig, environment: Environment | None = None) -> Iterator
     How memory is kept between steps (`memory.keep_freed`) stays as it is from now on.
 
     Args:
-        environment: what a launcher has told this process; read from `os.environ` if not given.
+        environment: what a launcher has set for this process; read from `os.environ` if not given.
 
     Raises:
         ConfigError: `parallel="none"` on several processes, or a device that is not there.
@@ -266,7 +262,7 @@ def _cores(
     else:
         oversubscribed = per_node * threads > len(cores)
     pinned: tuple[int, ...] = ()
-    # A GPU's host threads stay free unless asked for: local ranks do not tell which cores are near it.
+    # A GPU's host threads are pinned only on request: local ranks do not show which cores are near it.
     if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):
         pinned = tuple(cpu for core in cores[local_rank * threads : (local_rank + 1) * threads] for cpu in core)
         if share:  # not on a core's siblings: another share would compute beside it there, and slow it

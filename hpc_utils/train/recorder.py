@@ -50,12 +50,12 @@ class Recorder:
     Args:
         workload: what is trained, the name it has in the records.
         global_batch: samples per step over all ranks.
-        parameters: whatever else tells this measurement from another; any `RunConfig` name is understood.
+        parameters: whatever else distinguishes this measurement; any `RunConfig` name is understood.
         device: where the loop trains; if not given, the GPU that this process uses already, else the CPU.
         ranks: found from torch.distributed if not given.
         redo: measure again although the run is complete.
         sources: files beside this project whose digest belongs to the run's provenance.
-        environment: what a launcher has told this process; read from `os.environ` if not given.
+        environment: what a launcher has set for this process; read from `os.environ` if not given.
 
     Raises:
         ValueError: the global batch does not divide over the ranks, or a parameter is no plain value.
@@ -100,7 +100,7 @@ class Recorder:
         self._in_epoch = False
         self._clock = StepClock(ranks.device, self.parameters.get("phase_every", 4))
         self._memory = MemoryMeter(ranks.device)
-        self._energy = energy.EnergyMeter(energy.find(ranks.device))
+        self._energy = energy.meter(ranks.device)
         self._usage = UsageMeter(ranks, self._energy)
         self._profile = profile_window(self.parameters, ranks, self.paused, self._environment.profiler)
         self._monitor = Monitor(self.parameters, ranks)

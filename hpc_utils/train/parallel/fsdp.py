@@ -29,13 +29,12 @@ class Fsdp(Strategy):
     """PyTorch's FSDP2, `fully_shard`, on the model's blocks and the rest: stage 3 of ZeRO (Rajbhandari et al. 2020).
 
     Mixed precision stays autocast's, not FSDP's own policy: that would have batch norm and the reduction of gradients in
-    bf16 or fp16 too, and the same knob would mean other arithmetic than under DDP. Hence weights travel in fp32, and autocast
+    bf16 or fp16 too, and the same option would mean other arithmetic than under DDP. Hence weights travel in fp32, and autocast
     keeps what it casts of a whole model until the backward pass: two bytes a parameter on each rank that are not spread.
 
     Weights are contiguous whatever `channels_last` says, as FSDP2 wants them; images, and so activations, follow it.
     """
 
-    evaluates_together = True
     _OPTIONS = whole.StateDictOptions(full_state_dict=True, cpu_offload=True)
 
     def wrap(self) -> nn.Module:

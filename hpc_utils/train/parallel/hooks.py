@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpc_utils.config import ConfigError
 
-from ..pytree import on_host
+from ..pytree import on_host, to_device
 
 RANK = 2  # of PowerSGD's factors, with which its authors train ResNet-18 on CIFAR-10 (Vogels et al. 2019, table 3)
 
@@ -48,7 +48,7 @@ class Factors(powerSGD_hook.PowerSGDState):
         """Take over what `remembered` gave."""
         self.iter = state["iter"]
         for name in _MEMORIES:
-            setattr(self, name, {bucket: value.to(device) for bucket, value in state[name].items()})
+            setattr(self, name, to_device(state[name], device))
 
 
 def register(wrapped: DistributedDataParallel, name: str, device: torch.device) -> Factors | None:
