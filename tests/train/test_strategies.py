@@ -21,7 +21,7 @@ from hpc_utils.records import checks
 from hpc_utils.train import Stopped, WorkloadError, loop, train
 from hpc_utils.train.blocks import blocks
 from hpc_utils.train.microbatches import microbatches
-from hpc_utils.train.parallel import hooks
+from hpc_utils.train.parallel import fsdp, hooks
 from hpc_utils.train.vision import MODELS
 
 from . import stacked
@@ -274,3 +274,10 @@ def test_a_batch_that_cannot_be_cut_is_refused(shape: tuple, size: int, parts: i
 def test_blocks_are_what_a_model_is_a_stack_of(make: Callable[[], nn.Module], found: dict[str, Any]) -> None:
     names = [type(block).__name__ for block in blocks(make())]
     assert {name: names.count(name) for name in names} == found
+
+
+def test_blocks_that_share_weights_are_not_gathered_on_their_own() -> None:
+    model = stacked.Stack()
+    assert [*fsdp._apart(model)] == [*model.blocks]
+    model.blocks[1].linear.weight = model.blocks[0].linear.weight
+    assert [*fsdp._apart(model)] == []

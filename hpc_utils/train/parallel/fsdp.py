@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -121,17 +122,18 @@ def _meta(value: Tensor) -> Tensor:
 
 
 def _apart(model: nn.Module) -> Iterator[nn.Module]:
-    """The blocks that are gathered on their own: large ones whose weights are no other module's too."""
-    owners: dict[Tensor, int] = {}
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                owners[parameter] = owners.get(parameter, 0) + 1
+    """The blocks that are gathered on their own: large ones whose weights no other module has too."""
+    uses = _uses(model)
     for block in blocks(model):
-        within = [parameter for module in block.modules() for parameter in module._parameters.values()]
-        tied = any(owners[one] != sum(one is other for other in within) for one in block.parameters())
-        if not tied and sum(parameter.nbytes for parameter in block.parameters()) >= LEAST:
+        own = _uses(block)
+        tied = any(uses[parameter] != count for parameter, count in own.items())
+        if not tied and sum(parameter.nbytes for parameter in own) >= LEAST:
             yield block
+
+
+def _uses(module: nn.Module) -> Counter[nn.Parameter]:
+    """How often each parameter is registered in `module`."""
+    return Counter(parameter for _, parameter in module.named_parameters(remove_duplicate=False))
 
 
 def _own(value: Any) -> Any:
