@@ -21,8 +21,6 @@ from .workload import WorkloadError
 
 LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
-_keep_all = False
-
 
 def blocks(model: nn.Module) -> list[nn.Module]:
     """The blocks of `model`, in its order, none within another: a ResNet's residual blocks, a transformer's layers.
@@ -74,21 +72,10 @@ def checkpoint_activations(model: nn.Module) -> None:
         block.forward = types.MethodType(_checkpointed, block)  # a method, so that a copy of the block has its own
 
 
-@contextlib.contextmanager
-def activations_kept() -> Iterator[None]:
-    """Inside, nothing is computed again: a model's own operations are counted once."""
-    global _keep_all
-    _keep_all = True
-    try:
-        yield
-    finally:
-        _keep_all = False
-
-
 def _checkpointed(block: nn.Module, *args: Any, **named: Any) -> Any:
     """The block's forward pass."""
     forward = functools.partial(type(block).forward, block)
-    if _keep_all or not torch.is_grad_enabled():
+    if not torch.is_grad_enabled():
         return forward(*args, **named)
     norms = [module for module in block.modules() if isinstance(module, _NormBase) and module.track_running_stats]
 

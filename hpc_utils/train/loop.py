@@ -122,10 +122,7 @@ class Trainer:
         randomness.seed(config.seed + 1_000_003 * (ranks.rank + 1))  # dropout differs between ranks
         if config.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
-        if config.activation_checkpointing:
-            checkpoint_activations(self.model)
-        self.compiled = compilation.Compiled(self.model, config)
-        global_batch, per_device = config.batches(ranks.world_size)
+        global_batch, _ = config.batches(ranks.world_size)
         self.sampler = Sampler(
             len(self.workload.train),
             global_batch,
@@ -136,6 +133,11 @@ class Trainer:
         )
         self.loader = Loader(self.workload.train, self.workload, config, device)
         self.test_loader = Loader(self.workload.test, self.workload, config, device)
+        if config.warmup_steps and ranks.is_main:
+            self._count_operations()
+        if config.activation_checkpointing:
+            checkpoint_activations(self.model)
+        self.compiled = compilation.Compiled(self.model, config)
         self.peak_lr = config.scaled_lr(global_batch)
         self.strategy = spread(self.model, config, ranks)
         memory.reset_peak(device)  # sharding begins with the whole model, which training then does not need
@@ -155,7 +157,6 @@ class Trainer:
             "train_samples": len(self.workload.train),
             "test_samples": len(self.workload.test),
             "dropped_samples": self.sampler.dropped,
-            "batch_per_device": per_device,
             "setup_seconds": time.perf_counter() - begun,
         }
 
@@ -288,10 +289,8 @@ class Trainer:
             self.strategy.wrapped.train()
             batches = self.loader.batches([*itertools.islice(itertools.cycle(self.sampler.epoch(1)), steps)], epoch=0)
             shortest = math.inf
-            for number, (inputs, targets) in enumerate(batches):
+            for inputs, targets in batches:
                 started = time.process_time()
-                if not number and self.ranks.is_main:
-                    self._count_operations(inputs, targets)
                 self._learn(inputs, targets)
                 shortest = min(shortest, time.process_time() - started)
             self._require_periods(shortest)
@@ -312,14 +311,16 @@ class Trainer:
                 f"{least} periods of {share.period * 1e3:g} ms: give each device a larger batch or a smaller share"
             )
 
-    def _count_operations(self, inputs: Any, targets: Any) -> None:
+    def _count_operations(self) -> None:
+        """Of the plain model: compiled, sharded or computing activations again it would not be countable."""
+        before = randomness.take(self.ranks.device)
+        (batch,) = self.loader.batches(itertools.islice(self.sampler.epoch(1), 1), epoch=0)
         try:
-            self.recorder.facts["flops_per_sample"] = operations.per_sample(
-                self.workload, self.strategy.plain, (inputs, targets)
-            )
+            self.recorder.facts["flops_per_sample"] = operations.per_sample(self.workload, self.model, batch)
         except Exception as error:  # the user's model: it may train all the same
             why = str(error).strip().partition("\n")[0]
             self.recorder.remark(f"the model's operations were not counted, so there is no MFU: {why}")
+        randomness.put(before, self.ranks.device)
 
     def _fresh_optimizer(self) -> None:
         self.optimizer = self.strategy.optimizer(lambda m: self.workload.optimizer(m, self.config, self.peak_lr))
@@ -361,16 +362,6 @@ class Trainer:
             raise stopped
         self.policy.taken(self.epoch - 1)
 
-    def _resume(self) -> None:
-        """Continue from the newest good checkpoint, if there is one."""
-        found = self.checkpoints.newest() if self.ranks.is_main else None
-        path = self.ranks.broadcast(found and found[0])
-        if path is None:
-            return
-        self.restore(found[1] if found else read(path))
-        self.policy.taken(self.epoch - 1)
-        self.recorder.remark(f"continued at epoch {self.epoch}, step {self.step}, from {path.name}")
-
     def state(self) -> dict[str, Any] | None:
         """All that a resume needs, copied to the host: on rank 0; None on the others. Every rank calls it, paused."""
         strategy = self.strategy
@@ -389,12 +380,17 @@ class Trainer:
             "ranks": everyone,
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go back to where `state` was taken; every rank calls it, after the warm-up.
+    def _resume(self) -> None:
+        """Continue from the newest good checkpoint, if there is one. Every rank calls it, after the warm-up.
 
         Raises:
             CheckpointError: it was taken of another model, or of another number of ranks.
         """
+        found = self.checkpoints.newest() if self.ranks.is_main else None
+        path = self.ranks.broadcast(found and found[0])
+        if path is None:
+            return
+        state = found[1] if found else read(path)
         try:
             own = state["ranks"][self.ranks.rank]
             self.strategy.load_optimizer_state(self.optimizer, state["optimizer"])
@@ -409,4 +405,6 @@ class Trainer:
         self.epoch, self.step = state["epoch"], state["step"]
         self.recorder.restore(state["recorder"], own["recorder"], epoch=self.epoch, step=self.step)
         self.recorder.expect(self.config.epochs, len(self.sampler), done=self.steps_done)
+        self.policy.taken(self.epoch - 1)
         randomness.put(own["random"], self.ranks.device)
+        self.recorder.remark(f"continued at epoch {self.epoch}, step {self.step}, from {path.name}")

@@ -12,6 +12,7 @@ Our own trainer records itself through the same object.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import socket
@@ -92,12 +93,14 @@ class Recorder:
         self.facts: dict[str, Any] = {}
         self.path: Path | None = None
         self.rows: list[dict[str, Any]] = []
-        self._redo, self._sources = redo, list(sources)
+        about = {"redo": redo, "sources": list(sources), "cold_start": self._environment.cold_start}
+        self._open = functools.partial(RunWriter, ranks, self.parameters, self.facts, **about)
         self._writer: RunWriter | None = None  # rank 0's
         self._expected: int | None = None  # steps per epoch
-        self._stats, self._carried = EpochStats(), None
+        self._stats = EpochStats()
         self._total: Usage = {"steps": 0, "samples": 0, **UNUSED}
         self._in_epoch = False
+        self._is_carried = False  # whether the next epoch continues the one of a checkpoint
         self._clock = StepClock(ranks.device, self.parameters.get("phase_every", 4))
         self._memory = MemoryMeter(ranks.device)
         self._energy = energy.meter(ranks.device)
@@ -113,9 +116,8 @@ class Recorder:
         problem: Exception | None = None
         folder = self._environment.take_folder()
         if self.ranks.is_main:
-            more = {"redo": self._redo, "sources": self._sources, "cold_start": self._environment.cold_start}
             try:
-                self._writer = RunWriter(self.ranks, self.parameters, self.facts, folder=folder, **more)
+                self._writer = self._open(folder=folder)
             except Exception as error:  # every rank must get it, or the others wait forever
                 problem = error
         self.path, problem = self.ranks.broadcast((self._writer and self._writer.folder.path, problem))
@@ -200,10 +202,11 @@ class Recorder:
         To stop early, shorten the loader (`itertools.islice`): leaving the loop by `break` loses the epoch.
         """
         self._require_closed()
-        self._in_epoch = True
-        if self._carried:
-            self._carried.restarts += 1
-        self._stats, self._carried = self._carried or EpochStats(), None
+        if self._is_carried:
+            self._stats.restarts += 1
+        else:
+            self._stats = EpochStats()
+        self._in_epoch, self._is_carried = True, False
         done = len(self._stats.steps)
         last = self._expected or (done + len(batches) if isinstance(batches, Sized) else None)
         for observer in self._observers:
@@ -306,18 +309,17 @@ class Recorder:
     def own_state(self) -> dict[str, Any]:
         """What this rank has counted so far, likewise."""
         epoch = None
-        if self._in_epoch:
-            epoch = self._stats.state(self._clock.finish())
-        elif self._carried:  # stopped again before it could continue
-            epoch = self._carried.state([])
+        if self._in_epoch or self._is_carried:  # carried: stopped again before it could continue
+            epoch = self._stats.state(self._clock.finish() if self._in_epoch else [])
         return {"epoch": epoch, "total": self._total, "memory": self._memory.state()}
 
     def restore(self, state: dict[str, Any], own: dict[str, Any], *, epoch: int, step: int) -> None:
         """Continue where both states were taken: in `epoch` after `step` of its steps. Not within an epoch."""
         self.rows, self._total = state["rows"], own["total"]
         self._memory.restore(own["memory"])
-        if own["epoch"]:
-            self._carried = EpochStats.continued(own["epoch"], self.ranks.device)
+        self._is_carried = own["epoch"] is not None
+        if self._is_carried:
+            self._stats = EpochStats.continued(own["epoch"], self.ranks.device)
         if self._writer:
             self._writer.restore(state["writer"], epoch=epoch, step=step)
             if self.rows:

@@ -96,7 +96,7 @@ def each_rank() -> dict:
     run("crowded", BRIEF | {"threads_per_rank": cores})
     told["restored"] = {"cores": len(core_groups()) == cores, "threads": torch.get_num_threads() == threads}
     run("compiled", BRIEF | {"compile": "default", "warmup_steps": 1, "loader": "device"})
-    run("counted", {"workload": "counted:make", "epochs": 1, "global_batch": 8, "eval_batch": 2})
+    run("counted", {"workload": "counted:make", "epochs": 1, "global_batch": 8, "eval_batch": 5})
     run("slow", {"workload": "counted:slow", "epochs": 1, "global_batch": 8, "evaluate_every": 0, "warmup_steps": 0})
     run("profiled", PROFILED)
     dist.init_process_group("gloo")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict as whole
@@ -43,8 +40,6 @@ class Fsdp(Strategy):
         for value in (*model.parameters(), *model.buffers()):
             value.data = value.data.contiguous()
             dist.broadcast(value.data, 0)  # as DDP does
-        if self.ranks.is_main:
-            self.plain = _without_data(model)
         mesh = init_device_mesh(self.ranks.device.type, (self.ranks.world_size,))
         for block in _apart(model):
             fully_shard(block, mesh=mesh)
@@ -107,18 +102,6 @@ class Fsdp(Strategy):
             return value
         full = value.full_tensor()
         return full.cpu() if self.ranks.is_main else None
-
-
-def _without_data(model: nn.Module) -> nn.Module:
-    """A copy on the meta device, for which no memory is needed on the way."""
-    values = itertools.chain(model.parameters(), model.buffers())
-    known = {id(value): _meta(value) for value in values}
-    return copy.deepcopy(model, known)
-
-
-def _meta(value: Tensor) -> Tensor:
-    empty = torch.empty_like(value, device="meta")
-    return nn.Parameter(empty, value.requires_grad) if isinstance(value, nn.Parameter) else empty
 
 
 def _apart(model: nn.Module) -> Iterator[nn.Module]:

@@ -24,12 +24,10 @@ class Strategy:
     Attributes:
         model: the workload's own module, which evaluates.
         wrapped: what a training step calls.
-        plain: a module with the same parameters that any rank may call by itself.
     """
 
     def __init__(self, model: nn.Module, config: RunConfig, ranks: Ranks) -> None:
         self.model, self.config, self.ranks = model, config, ranks
-        self.plain = model
         self.wrapped = self.wrap()
 
     def wrap(self) -> nn.Module:
