@@ -1,32 +1,34 @@
-"""`RunConfig`: every knob of a run, typed and validated, with its default and unit.
+"""`RunConfig`: every option of a run, typed and validated, with its default and unit.
 
     RunConfig(workload="resnet18", dataset="cifar10", epochs=10, global_batch=512)
 
 An unknown key is an error that names the nearest known one; so is a contradiction. The object is frozen:
-what was asked for is what is recorded.
+what was requested is what is recorded.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from . import strict
-from .combinations import contradictions, uneven
+from . import toml_config
+from .capability import CUDA_GRAPHS, QUOTA_AT_LEAST, shortest_period
 
 Scalar = str | int | float | bool | None
+Fault = tuple[object, str, str]  # whether it is one, the options that contradict each other, why
 
+WORKLOADS = ("resnet18", "resnet50", "cnn")  # ours; anything else is the user's own `module:function`
 DEFAULT_GLOBAL_BATCH = 128
 PROFILE_STEPS = {
     "torch": 5,
     "nsys": 5,
     "ncu": 1,
     "cpu": 50,
-}  # ncu runs each kernel dozens of times; py-spy only samples
+}  # ncu repeats each kernel dozens of times; py-spy only samples
 
 
 class ConfigError(ValueError):
@@ -35,7 +37,7 @@ class ConfigError(ValueError):
     exit_code = 2
 
 
-def knob(default: Any, text: str, *, unit: str = "", **bounds: Any) -> Any:
+def option(default: Any, text: str, *, unit: str = "", **bounds: Any) -> Any:
     """A field with its default, its meaning and its unit (shown by `hpc params`)."""
     return Field(default, description=text, json_schema_extra={"unit": unit} if unit else None, **bounds)
 
@@ -49,118 +51,118 @@ class RunConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     # What is trained
-    workload: str = knob("resnet18", "`resnet18`, `resnet50`, `cnn`, or your own `module:function`")
-    workload_args: dict[str, Scalar] = knob({}, "keyword arguments for your own workload's function")
-    dataset: str = knob("digits", "`digits` (embedded demo), `cifar10`, `mnist`, `tiny-imagenet`")
-    stem: Literal["cifar", "imagenet"] = knob("cifar", "first layers of a ResNet: 3x3 or 7x7 with pooling")
-    augment: bool = knob(True, "random crop and flip, keyed by seed, epoch and sample")
-    cutout: int = knob(
+    workload: str = option("resnet18", "`resnet18`, `resnet50`, `cnn`, or your own `module:function`")
+    workload_args: dict[str, Scalar] = option({}, "keyword arguments for your own workload's function")
+    dataset: str = option("digits", "`digits` (embedded demo), `cifar10`, `mnist`, `tiny-imagenet`")
+    stem: Literal["cifar", "imagenet"] = option("cifar", "first layers of a ResNet: 3x3 or 7x7 with pooling")
+    augment: bool = option(True, "random crop and flip, keyed by seed, epoch and sample")
+    cutout: int = option(
         0, "with `augment`, blank a square of this size at a random place (DeVries & Taylor 2017); 0: none", unit="pixel",
         ge=0,
     )  # fmt: skip
 
     # How much work
-    epochs: int = knob(3, "epochs to train", unit="epoch", gt=0)
-    steps_per_epoch: PositiveInt | None = knob(
+    epochs: int = option(3, "epochs to train", unit="epoch", gt=0)
+    steps_per_epoch: PositiveInt | None = option(
         None, "fixed work: an epoch is this many steps, reshuffling when the data run out", unit="step"
     )
-    global_batch: PositiveInt | None = knob(
+    global_batch: PositiveInt | None = option(
         None, f"samples a step over all ranks (strong scaling); {DEFAULT_GLOBAL_BATCH} if neither is given",
         unit="sample",
     )  # fmt: skip
-    batch_per_device: PositiveInt | None = knob(None, "samples a step on each rank (weak scaling)", unit="sample")
+    batch_per_device: PositiveInt | None = option(None, "samples a step on each rank (weak scaling)", unit="sample")
 
     # Optimisation
-    optimizer: Literal["sgd", "adamw"] = knob("sgd", "SGD with Nesterov momentum, or AdamW")
-    lr: float = knob(0.1, "learning rate at a global batch of `lr_batch`", gt=0)
-    lr_batch: int = knob(256, "global batch that `lr` was chosen for", unit="sample", gt=0)
-    lr_scaling: Literal["linear", "sqrt", "none"] = knob("linear", "how the rate follows the global batch")
-    lr_warmup_epochs: float = knob(1.0, "linear warm-up of the learning rate", unit="epoch", ge=0)
-    schedule: Literal["cosine", "step", "onecycle", "constant"] = knob("cosine", "learning rate over the run")
-    momentum: float = knob(0.9, "SGD's momentum, AdamW's beta1", ge=0, lt=1)
-    weight_decay: float = knob(5e-4, "decoupled for AdamW, L2 for SGD; not on biases and norms", ge=0)
-    label_smoothing: float = knob(0.0, "cross-entropy's label smoothing", ge=0, lt=1)
+    optimizer: Literal["sgd", "adamw"] = option("sgd", "SGD with Nesterov momentum, or AdamW")
+    lr: float = option(0.1, "learning rate at a global batch of `lr_batch`", gt=0)
+    lr_batch: int = option(256, "global batch that `lr` was chosen for", unit="sample", gt=0)
+    lr_scaling: Literal["linear", "sqrt", "none"] = option("linear", "how the rate follows the global batch")
+    lr_warmup_epochs: float = option(1.0, "linear warm-up of the learning rate", unit="epoch", ge=0)
+    schedule: Literal["cosine", "step", "onecycle", "constant"] = option("cosine", "learning rate over the run")
+    momentum: float = option(0.9, "SGD's momentum, AdamW's beta1", ge=0, lt=1)
+    weight_decay: float = option(5e-4, "decoupled for AdamW, L2 for SGD; not on biases and norms", ge=0)
+    label_smoothing: float = option(0.0, "cross-entropy's label smoothing", ge=0, lt=1)
 
     # How it is computed
-    parallel: Literal["none", "ddp", "zero1", "fsdp"] = knob(
+    parallel: Literal["none", "ddp", "zero1", "fsdp"] = option(
         "ddp", "`none`: one process and no process group, the true baseline; `ddp`: a copy of the model on every rank; "
         "`zero1`: DDP with the optimizer's state sharded; `fsdp`: weights and gradients sharded too (FSDP2)"
     )  # fmt: skip
-    device: Literal["auto", "cuda", "cpu"] = knob("auto", "`cuda` stands for ROCm too")
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = knob("fp32", "fp32 is IEEE; bf16 and fp16 are autocast")
-    channels_last: bool = knob(True, "NHWC memory layout for convolutions")
-    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = knob(
+    device: Literal["auto", "cuda", "cpu"] = option("auto", "`cuda` stands for ROCm too")
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = option("fp32", "fp32 is IEEE; bf16 and fp16 are autocast")
+    channels_last: bool = option(True, "NHWC memory layout for convolutions")
+    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = option(
         "off", "torch.compile's mode; `reduce-overhead` replays CUDA graphs, `max-autotune` tries kernels as well"
     )
-    activation_checkpointing: bool = knob(
+    activation_checkpointing: bool = option(
         False,
         "keep only the inputs of the model's blocks and compute the rest again in the backward pass: less memory",
     )
-    accumulate: PositiveInt = knob(
+    accumulate: PositiveInt = option(
         1, "micro-batches that a step's batch is cut into, their gradients added up and reduced once"
     )
-    fused_optimizer: bool = knob(False, "one kernel for all parameters' update instead of one for each operation")
-    bucket_mb: float = knob(25.0, "DDP's gradient bucket", unit="MiB", gt=0)
-    gradient_as_bucket_view: bool = knob(True, "DDP: gradients live in the buckets, which saves a copy of each")
-    static_graph: bool = knob(False, "DDP: every step uses the same parameters in the same order")
-    comm_hook: Literal["none", "fp16", "bf16", "powersgd"] = knob(
+    fused_optimizer: bool = option(False, "one kernel for all parameters' update instead of one for each operation")
+    bucket_mb: float = option(25.0, "DDP's gradient bucket", unit="MiB", gt=0)
+    gradient_as_bucket_view: bool = option(True, "DDP: gradients live in the buckets, which saves a copy of each")
+    static_graph: bool = option(False, "DDP: every step uses the same parameters in the same order")
+    comm_hook: Literal["none", "fp16", "bf16", "powersgd"] = option(
         "none",
         "DDP: what gradients are made of on the wire: halved (`fp16`, `bf16`), or factors of rank 2 (`powersgd`)",
     )
-    threads_per_rank: PositiveInt | None = knob(
+    threads_per_rank: PositiveInt | None = option(
         None, "cores that make one CPU device, pinned; 1 if not given (a GPU's host threads: its share)",
         unit="core",
     )  # fmt: skip
-    cores_per_rank: Annotated[float, Field(gt=0, lt=1)] | None = knob(
+    cores_per_rank: Annotated[float, Field(gt=0, lt=1)] | None = option(
         None, "a CPU device is this share of a core, which the kernel enforces; none: `threads_per_rank` whole cores",
         unit="core",
     )  # fmt: skip
-    share_period: Annotated[float, Field(gt=0, le=1)] = knob(
+    share_period: Annotated[float, Field(gt=0, le=1)] = option(
         0.01, "how often a device of `cores_per_rank` is given its share anew", unit="s"
     )
-    loader: Literal["host", "device", "workers"] = knob(
+    loader: Literal["host", "device", "workers"] = option(
         "host", "where our images are: `host`: whole batches are gathered in memory and moved; `device`: all of them are "
         "on the device from the start; `workers`: sample by sample through a DataLoader, as other data sets always are"
     )  # fmt: skip
-    loader_workers: int = knob(0, "worker processes of a DataLoader; 0: none, the rank loads", unit="process", ge=0)
-    prefetch_factor: PositiveInt = knob(2, "batches that each loader worker keeps ready", unit="batch")
-    persistent_workers: bool = knob(True, "loader workers live on from epoch to epoch")
-    pin_memory: bool = knob(
+    loader_workers: int = option(0, "worker processes of a DataLoader; 0: none, the rank loads", unit="process", ge=0)
+    prefetch_factor: PositiveInt = option(2, "batches that each loader worker keeps ready", unit="batch")
+    persistent_workers: bool = option(True, "loader workers live on from epoch to epoch")
+    pin_memory: bool = option(
         True, "batches for a GPU wait in page-locked memory: the host need not wait until they are copied"
     )
-    eval_batch: int = knob(512, "samples a step on each rank in evaluation", unit="sample", gt=0)
-    deterministic: bool = knob(False, "deterministic kernels: for debugging, not for performance studies")
+    eval_batch: int = option(512, "samples a step on each rank in evaluation", unit="sample", gt=0)
+    deterministic: bool = option(False, "deterministic kernels: for debugging, not for performance studies")
 
     # How it is measured
-    warmup_steps: int = knob(3, "steps run and undone before the clock starts", unit="step", ge=0)
-    phase_every: int = knob(4, "split every n-th step into data, forward, backward, optimizer", unit="step", gt=0)
-    evaluate_every: int = knob(1, "evaluate after every n-th epoch and the last; 0: never", unit="epoch", ge=0)
-    seed: int = knob(0, "of weights, order and augmentation", ge=0, lt=2**31)
-    repeat: int = knob(1, "which repeat of the measurement this is", ge=1)
-    link_gbit: Annotated[float, Field(gt=0, lt=9999)] | None = knob(
+    warmup_steps: int = option(3, "steps run and undone before the clock starts", unit="step", ge=0)
+    phase_every: int = option(4, "split every n-th step into data, forward, backward, optimizer", unit="step", gt=0)
+    evaluate_every: int = option(1, "evaluate after every n-th epoch and the last; 0: never", unit="epoch", ge=0)
+    seed: int = option(0, "of weights, order and augmentation", ge=0, lt=2**31)
+    repeat: int = option(1, "which repeat of the measurement this is", ge=1)
+    link_gbit: Annotated[float, Field(gt=0, lt=9999)] | None = option(
         None, "rehearsal cluster only: the nodes' links are limited to this, in each direction, while the run is "
         "measured; none: as they are", unit="Gbit/s",
     )  # fmt: skip
-    profile: Literal["torch", "nsys", "ncu", "cpu"] | None = knob(
+    profile: Literal["torch", "nsys", "ncu", "cpu"] | None = option(
         None, "what watches a few steps: `torch` (PyTorch's profiler), `nsys` (Nsight Systems), `ncu` (Nsight Compute, "
         "one rank), `cpu` (py-spy); such a run stands in no scaling figure",
     )  # fmt: skip
-    profile_steps: PositiveInt | None = knob(
+    profile_steps: PositiveInt | None = option(
         None, f"steps that a profile holds, after the first two; {PROFILE_STEPS['torch']} if not given, of ncu "
         f"{PROFILE_STEPS['ncu']}, of py-spy {PROFILE_STEPS['cpu']}", unit="step",
     )  # fmt: skip
-    monitor_seconds: Annotated[float, Field(ge=0, le=3600)] | None = knob(
+    monitor_seconds: Annotated[float, Field(ge=0, le=3600)] | None = option(
         None, "how often devices, processors and network are looked at beside training, into monitor/*.csv; 0: never; "
         "none: every second while a profile is taken, else never", unit="s",
     )  # fmt: skip
-    collective_timeout: float = knob(600.0, "a collective that takes longer ends the run", unit="s", gt=0)
+    collective_timeout: float = option(600.0, "a collective that takes longer ends the run", unit="s", gt=0)
 
     # What is kept
-    checkpoint_every: int = knob(
+    checkpoint_every: int = option(
         0, "checkpoint after every n-th epoch; 0: only when a signal asks for one", unit="epoch", ge=0
     )
-    checkpoint_minutes: float = knob(0.0, "checkpoint this long after the last one; 0: never", unit="min", ge=0)
-    save_weights: bool = knob(False, "leave the trained weights in the run's folder, as weights.pt")
+    checkpoint_minutes: float = option(0.0, "checkpoint this long after the last one; 0: never", unit="min", ge=0)
+    save_weights: bool = option(False, "leave the trained weights in the run's folder, as weights.pt")
 
     def __init__(self, **parameters: Any) -> None:
         unknown = [name for name in parameters if name not in type(self).model_fields]
@@ -173,7 +175,7 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _no_contradictions(self) -> RunConfig:
-        if faults := list(contradictions(self)):
+        if faults := list(_contradictions(self)):
             raise ValueError("\n".join(faults))
         return self
 
@@ -192,7 +194,7 @@ class RunConfig(BaseModel):
                 f"global_batch={nearest}, or {' or '.join(map(str, ranks))} ranks"
             )
         if batch // world_size % self.accumulate:
-            raise ConfigError(uneven(self.accumulate, batch // world_size))
+            raise ConfigError(f"accumulate={self.accumulate}: {_uneven(self.accumulate, batch // world_size)}")
         return batch, batch // world_size
 
     def scaled_lr(self, global_batch: int) -> float:
@@ -213,14 +215,101 @@ class RunConfig(BaseModel):
             for name, value in namespace.items()
             if not name.startswith("_") and isinstance(value, Scalar | dict | list | tuple)
         }
-        misspelt = [n for n in plain if n not in known and strict.nearest(n, known, cutoff=0.8)]
+        misspelt = [n for n in plain if n not in known and toml_config.nearest(n, known, cutoff=0.8)]
         if misspelt:
             raise ConfigError("\n".join(unknown_parameter(name, known) for name in misspelt))
         return cls(**{name: value for name, value in namespace.items() if name in known})
 
 
+def _contradictions(c: RunConfig) -> Iterator[str]:
+    """One line per fault of `c`: the options that contradict each other, and why."""
+    ours = ":" not in c.workload
+    ddp, fsdp = c.parallel in ("ddp", "zero1"), c.parallel == "fsdp"
+    compiled, graphs = c.compile != "off", c.compile in CUDA_GRAPHS and c.device != "cpu"
+    warmup = 3 if graphs else 1
+    near = ours and toml_config.nearest(c.workload, WORKLOADS, cutoff=0.4)
+    share = c.cores_per_rank
+    changed = {name for name, field in RunConfig.model_fields.items() if getattr(c, name) != field.default}
+
+    def only_ddp(name: str) -> Fault:
+        return name in changed and not ddp, f"{name} parallel", f"{name} is an option of DDP"
+
+    faults: list[Fault] = [
+        (ours and c.workload not in WORKLOADS, "workload",
+         f"unknown: {near and f'did you mean {near}? '}known are {', '.join(WORKLOADS)}, and your own as module:function"),
+        (ours and c.workload_args, "workload", "workload_args go to your own module:function"),
+        (c.global_batch and c.batch_per_device, "global_batch batch_per_device",
+         "give global_batch (strong scaling) or batch_per_device (weak scaling), not both"),
+        (c.steps_per_epoch is None and c.lr_warmup_epochs > c.epochs, "lr_warmup_epochs epochs",
+         "the warm-up is longer than the run"),
+        (not ours and c.loader != "host", "loader workload",
+         "this is an option for our images; your own data come as its Workload says, map-style ones through a DataLoader"),
+        (not ours and c.cutout, "cutout workload", "this is an option for our images; your own code augments yours"),
+        (c.cutout and not c.augment, "cutout augment", "cutout is an augmentation"),
+        (ours and c.loader_workers and c.loader != "workers", "loader_workers loader",
+         "this loader makes whole batches without workers; use loader=workers"),
+        (not c.loader_workers and "prefetch_factor" in changed, "prefetch_factor loader_workers", "there are no workers"),
+        (not c.loader_workers and not c.persistent_workers, "persistent_workers loader_workers", "there are no workers"),
+        only_ddp("comm_hook"),
+        only_ddp("static_graph"),
+        only_ddp("gradient_as_bucket_view"),
+        (fsdp and "bucket_mb" in changed, "bucket_mb parallel", "buckets are DDP's; FSDP reduces block by block"),
+        (c.static_graph and c.accumulate > 1, "static_graph accumulate",
+         "micro-batches that are not reduced make another graph"),
+        (c.comm_hook == "powersgd" and not c.warmup_steps, "comm_hook warmup_steps",
+         "PowerSGD keeps its memory by DDP's buckets, which are rebuilt after the first step: warm up at least one"),
+        (c.comm_hook == "powersgd" and c.precision == "fp16", "comm_hook precision",
+         "PowerSGD keeps gradients, which fp16 scales, and an overflow would stay in them: use precision=bf16, or "
+         "comm_hook=fp16"),
+        (c.fused_optimizer and fsdp and c.optimizer == "sgd", "fused_optimizer parallel optimizer",
+         "torch has no fused SGD of sharded weights; use optimizer=adamw"),
+        (c.activation_checkpointing and c.workload == "cnn", "activation_checkpointing workload",
+         "this model has no blocks to compute again, so it would save nothing"),
+        (c.batch_per_device and c.batch_per_device % c.accumulate, "accumulate batch_per_device",
+         _uneven(c.accumulate, c.batch_per_device or 1)),
+        (compiled and c.warmup_steps < warmup, "compile warmup_steps",
+         "the first step compiles" + ", the second records CUDA graphs, the third replays them" * graphs
+         + f", and T must not hold that: use at least warmup_steps={warmup}"),
+        (compiled and c.activation_checkpointing, "compile activation_checkpointing",
+         "the compiler decides itself what to compute again, and batch norm's statistics would move twice"),
+        (compiled and fsdp, "compile parallel", "FSDP's hooks gather weights inside what would be one graph"),
+        (graphs and c.accumulate > 1, "compile accumulate",
+         "the replay for a micro-batch overwrites the gradients of the one before; use compile=default"),
+        (compiled and ddp and c.bucket_mb < 1, "compile bucket_mb",
+         "the compiler cuts the graph by buckets, the first of 1 MiB, which must not be the largest: use at least that"),
+        (c.deterministic and c.compile == "max-autotune", "compile deterministic",
+         "max-autotune picks kernels by their time, others in each run"),
+        (share is None and "share_period" in changed, "share_period", "only a device of cores_per_rank has a period"),
+        (share and c.device == "cuda", "cores_per_rank device", "only a CPU's devices are shares of cores"),
+        (share and (c.threads_per_rank or 1) > 1, "cores_per_rank threads_per_rank",
+         "a device is a share of one core, or whole cores: give one of the two"),
+        (share and share * c.share_period < QUOTA_AT_LEAST, "cores_per_rank share_period",
+         f"the kernel grants {QUOTA_AT_LEAST * 1e3:g} ms at least; use share_period={shortest_period(share or 1):g} or more"),
+        (c.profile == "ncu" and c.device == "cpu", "profile device",
+         "ncu profiles a GPU; use profile=cpu, torch or nsys"),
+        (c.profile_steps and not c.profile, "profile_steps", "there is no profile (profile=torch, nsys, ncu, cpu)"),
+    ]  # fmt: skip
+    for is_fault, names, why in faults:
+        if is_fault:
+            yield f"{' with '.join(f'{name}={_text(getattr(c, name))}' for name in names.split())}: {why}"
+
+
+def _text(value: Any) -> str:
+    """`value` as a user writes it in `name=value`."""
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _uneven(accumulate: int, per_device: int) -> str:
+    fits = [n for n in range(1, per_device + 1) if per_device % n == 0]
+    nearest = sorted(sorted(fits, key=lambda n: abs(n - accumulate))[:2])
+    return (
+        f"{per_device} samples do not divide into {accumulate} micro-batches: nearest possible are "
+        f"{' and '.join(map(str, nearest))}"
+    )
+
+
 def plain(name: str, value: Any) -> Any:
-    """`value` of a parameter, the text `none` as None where the knob may be left out: TOML and shells have no other."""
+    """`value` of a parameter, the text `none` as None where the option may be left out: TOML and shells have no other."""
     field = RunConfig.model_fields.get(name)
     optional = field is not None and field.default is None
     return None if optional and str(value).lower() in ("none", "null") else value
@@ -229,7 +318,7 @@ def plain(name: str, value: Any) -> Any:
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
     """`["epochs=3", "workload_args.depth=12", "steps_per_epoch=none"]` as parameters.
 
-    Values stay text, which `RunConfig` converts to the knob's type; those of `workload_args` are read as
+    Values stay text, which `RunConfig` converts to the option's type; those of `workload_args` are read as
     JSON where they can be.
     """
     parameters: dict[str, Any] = {}
@@ -257,7 +346,7 @@ def _json_or_text(value: str) -> Any:
 def unknown_parameter(name: str, known: Iterable[str]) -> str:
     """One line that refuses `name` and points at the nearest known names."""
     known = sorted(known)
-    close = strict.near(name, known)
+    close = toml_config.near(name, known)
     hint = f"did you mean {' or '.join(close)}?" if close else "`hpc params` lists them all"
     return f"unknown parameter {name!r}: {hint}"
 
@@ -271,7 +360,7 @@ def _explain(item: Mapping[str, Any]) -> str:
 
 
 def describe() -> list[dict[str, str]]:
-    """One row a knob: name, type, default, unit, meaning (what `hpc params` prints)."""
+    """One row per option: name, type, default, unit, meaning (what `hpc params` prints)."""
     rows = []
     for name, field in RunConfig.model_fields.items():
         schema = RunConfig.model_json_schema()["properties"][name]

@@ -28,7 +28,7 @@ def results() -> Path:
 
 @contextlib.contextmanager
 def results_at(folder: Path) -> Iterator[None]:
-    """All that is read, written and started in the block has `folder` for its results."""
+    """In the block, what is read, written and started uses `folder` for its results."""
     before = os.environ.get("HPC_RESULTS")
     os.environ["HPC_RESULTS"] = str(folder)
     try:
@@ -56,7 +56,7 @@ def is_result_set(folder: Path) -> bool:
 
 
 def result_set(name: str | Path) -> Path:
-    """A result set by its folder, or by its name among the committed ones.
+    """A result set, by its folder or its name among the committed ones.
 
     Raises:
         NoResultSet: there is none that holds runs.

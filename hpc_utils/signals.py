@@ -1,7 +1,7 @@
-"""Signals that ask a run to stop in order: they are heard, and heeded where nothing is lost.
+"""Signals that ask a run to stop in order: they are collected, and acted on where nothing is lost.
 
-SIGUSR1 says that the time is nearly up: save, and run me again. SIGTERM says: save, and that is all. No torch
-here: launchers hear them too.
+SIGUSR1: the time is nearly up, checkpoint and run again. SIGTERM: checkpoint and end. No torch here: launchers
+collect them too.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from signal import SIGHUP, SIGTERM, SIGUSR1, Signals
 
-HEEDED = (SIGUSR1, SIGTERM)  # the latter outranks the former: whoever cancels does not want it run again
+HANDLED = (SIGUSR1, SIGTERM)  # the latter outranks the former: a cancelled run does not run again
 AGAIN = 75  # exit code: EX_TEMPFAIL of sysexits.h
 
 _early: list[Signals] = []
 
 
 class Stopped(BaseException):
-    """The run has stopped in order, its checkpoint is on disk. No error: nobody shall swallow it as one.
+    """The run has stopped in order, its checkpoint is on disk. No `Exception`: code that catches those must not catch it.
 
     Attributes:
-        signal: what asked for it. epoch: that it was in, from 1. step: how many of its steps were done.
+        signal: what asked for it. epoch: the one it stopped in, from 1. step: how many of its steps were done.
     """
 
     def __init__(self, signal: Signals, epoch: int, step: int) -> None:
@@ -44,36 +44,36 @@ class Stopped(BaseException):
 
 
 def exit_code(number: Signals) -> int:
-    """What a process that stopped in order says: 75 where it wants to be run again, else 128 + signal as a shell."""
+    """Of a process that stopped in order: 75 if it is to run again, else 128 + signal as in a shell."""
     return AGAIN if number == SIGUSR1 else 128 + number
 
 
-def strongest(heard: Sequence[Signals]) -> Signals | None:
-    """Which of the signals heard is to be heeded."""
-    return max(heard, key=HEEDED.index, default=None)
+def strongest(received: Sequence[Signals]) -> Signals | None:
+    """Which of the signals to act on."""
+    return max(received, key=HANDLED.index, default=None)
 
 
 @contextlib.contextmanager
 def listen() -> Iterator[list[Signals]]:
-    """The list yielded grows by each signal that arrives, which then does nothing else; undone at the end.
+    """The yielded list grows by each signal that arrives, which has no other effect; undone at the end.
 
-    A thread other than the main one hears nothing: signals are somebody else's there.
+    In a thread other than the main one it stays empty: Python delivers signals to the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield []
         return
-    heard, _early[:] = list(_early), []
-    with _handled(HEEDED, lambda number, _: heard.append(Signals(number))):
-        mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
+    received, _early[:] = list(_early), []
+    with _handled(HANDLED, lambda number, _: received.append(Signals(number))):
+        mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         try:
-            yield heard
+            yield received
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @contextlib.contextmanager
 def interrupting() -> Iterator[None]:
-    """In the block SIGTERM and SIGHUP do what Ctrl-C does: raise KeyboardInterrupt, after which one can tidy up.
+    """In the block SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that the program can clean up.
 
     In a thread other than the main one nothing changes.
     """
@@ -90,7 +90,7 @@ def interrupting() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handled(numbers: Sequence[Signals], handler: Callable[[int, object], None]) -> Iterator[None]:
-    """`handler` handles these in the block; what did before does again after it."""
+    """`handler` handles these in the block; the former handlers are restored after it."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -100,18 +100,18 @@ def _handled(numbers: Sequence[Signals], handler: Callable[[int, object], None])
 
 
 def remember() -> None:
-    """A SIGUSR1 no longer ends this process: it is kept for the next `listen`. SIGTERM ends it as ever."""
+    """From now on SIGUSR1 does not end this process: it is kept for the next `listen`. SIGTERM still ends it."""
     if threading.current_thread() is not threading.main_thread():
         return
     signal.signal(SIGUSR1, lambda number, _: _early.append(Signals(number)))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGUSR1})
-    # As it ends, Python puts back the handlers that kill: a run that is complete would look as if it had failed.
+    # At its end Python restores the handlers that kill: a complete run would look as if it had failed.
     atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, {SIGUSR1})
 
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """Processes started in here are born with SIGUSR1 blocked: one that comes before they listen waits for them."""
+    """Processes that are started in the block begin with SIGUSR1 blocked: it stays pending until they listen."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {SIGUSR1})
     try:
         yield

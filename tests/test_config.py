@@ -13,53 +13,90 @@ from hpc_utils.config import ConfigError, RunConfig, describe, parse_assignments
 
 INF, NAN = float("inf"), float("nan")
 
-REFUSED = {
-    "workload": (
-        {"workload": "resnet19"},
-        "unknown workload 'resnet19': did you mean resnet18.*known are resnet18, resnet50, cnn",
-    ),
-    "workload, nothing near": ({"workload": "gpt"}, "unknown workload 'gpt': known are"),
-    "unknown": ({"epoch": 3}, "unknown parameter 'epoch': did you mean epochs"),
-    "unknown, two near": ({"batch_size": 64}, "unknown parameter 'batch_size': did you mean .*batch"),
-    "unknown, nothing near": ({"zzz": 1}, "unknown parameter 'zzz': `hpc params` lists them all"),
-    "two unknown": ({"epoch": 3, "sed": 1}, "(?s)'epoch'.*\n.*'sed'"),
-    "wrong type": ({"epochs": "three"}, "epochs='three': input should be a valid integer"),
-    "fraction": ({"epochs": 2.5}, "epochs=2.5: input should be a valid integer"),
-    "nothing": ({"lr": None}, "lr=None: input should be a valid number"),
-    "object": ({"dataset": types}, "dataset=<module.*: input should be a valid string"),
-    "choice": ({"precision": "fp8"}, "precision='fp8': input should be 'fp32', 'tf32', 'bf16' or 'fp16'"),
-    "both batches": ({"global_batch": 8, "batch_per_device": 4}, r"global_batch \(strong.*or batch_per_device.*not both"),
-    "NaN": ({"lr": NAN}, "lr=nan: input should be a finite number"),
-    "infinite": ({"lr": INF}, "lr=inf: input should be a finite number"),
-    "NaN deep down": ({"workload": "a:b", "workload_args": {"x": NAN}}, "workload_args.*finite"),
-    "negative rate": ({"lr": -0.1}, "lr=-0.1: input should be greater than 0"),
-    "zero rate": ({"lr": 0}, "lr=0: input should be greater than 0"),
-    "zero batch": ({"global_batch": 0}, "global_batch=0: input should be greater than 0"),
-    "negative batch": ({"batch_per_device": -1}, "batch_per_device=-1: input should be greater than 0"),
-    "negative steps": ({"steps_per_epoch": -1}, "steps_per_epoch=-1"),
-    "no epoch": ({"epochs": 0}, "epochs=0: input should be greater than 0"),
-    "negative seed": ({"seed": -1}, "seed=-1: input should be greater than or equal to 0"),
-    "huge seed": ({"seed": 2**31}, "seed=2147483648: input should be less than"),
-    "repeat 0": ({"repeat": 0}, "repeat=0"),
-    "momentum 1": ({"momentum": 1}, "momentum=1: input should be less than 1"),
-    "never sampled": ({"phase_every": 0}, "phase_every=0"),
-    "no thread": ({"threads_per_rank": 0}, "threads_per_rank=0"),
-    "args of nobody": ({"workload_args": {"depth": 3}}, r"workload_args go to your own module:function, not to 'resnet18'"),
-    "args in a list": ({"workload": "a:b", "workload_args": {"x": [1]}}, r"workload_args=\[1\]"),
-    "long warm-up": ({"epochs": 2, "lr_warmup_epochs": 2.5}, "lr_warmup_epochs=2.5 is longer than epochs=2"),
-    "a whole core as a share": ({"cores_per_rank": 1}, "cores_per_rank=1: input should be less than 1"),
-    "share and threads": ({"cores_per_rank": 0.5, "threads_per_rank": 2}, "give one"),
-    "share of a GPU": ({"cores_per_rank": 0.5, "device": "cuda"}, "device='cuda'"),
-    "share too small": ({"cores_per_rank": 0.05}, r"1 ms at least; give share_period=0\.02 or more"),
-    "period of no share": ({"share_period": 0.02}, "share_period=0.02 without cores_per_rank"),
-    "two faults": ({"lr": -1, "epochs": 0}, "(?s)epochs=0.*\n.*lr=-1|lr=-1.*\n.*epochs=0"),
-}  # fmt: skip
+# Parameters, and what the refusal says.
+REFUSED = [
+    ({"workload": "resnet19"}, "workload=resnet19.* resnet18"),
+    ({"workload": "gpt"}, "workload=gpt.* resnet18, resnet50, cnn"),
+    ({"epoch": 3}, "unknown parameter 'epoch': did you mean epochs"),
+    ({"batch_size": 64}, "unknown parameter 'batch_size': did you mean .*batch"),
+    ({"zzz": 1}, "unknown parameter 'zzz': `hpc params` lists them all"),
+    ({"epoch": 3, "sed": 1}, "unknown parameter 'epoch'.*\nunknown parameter 'sed'"),
+    ({"lr": -1, "epochs": 0}, "epochs=0.*\nlr=-1"),
+    ({"epochs": "three"}, "epochs='three'"),
+    ({"epochs": 2.5}, "epochs=2.5"),
+    ({"lr": None}, "lr=None"),
+    ({"dataset": types}, "dataset=<module"),
+    ({"precision": "fp8"}, "precision='fp8'.*'fp32', 'tf32', 'bf16' or 'fp16'"),
+    ({"lr": NAN}, "lr=nan"),
+    ({"lr": INF}, "lr=inf"),
+    ({"workload": "a:b", "workload_args": {"x": NAN}}, "workload_args"),
+    ({"workload": "a:b", "workload_args": {"x": [1]}}, r"workload_args=\[1\]"),
+    ({"lr": 0}, "lr=0"),
+    ({"global_batch": 0}, "global_batch=0"),
+    ({"batch_per_device": -1}, "batch_per_device=-1"),
+    ({"steps_per_epoch": -1}, "steps_per_epoch=-1"),
+    ({"seed": -1}, "seed=-1"),
+    ({"seed": 2**31}, "seed=2147483648"),
+    ({"repeat": 0}, "repeat=0"),
+    ({"momentum": 1}, "momentum=1"),
+    ({"phase_every": 0}, "phase_every=0"),
+    ({"threads_per_rank": 0}, "threads_per_rank=0"),
+    ({"cores_per_rank": 1}, "cores_per_rank=1"),
+    ({"profile": "perf"}, "profile='perf'"),
+    ({"profile": "torch", "profile_steps": 0}, "profile_steps=0"),
+    ({"monitor_seconds": -1}, "monitor_seconds=-1"),
+]
+
+# Options that contradict each other: the refusal begins with these, as they were given or by default.
+OWN = {"workload": "a:b"}
+CONTRADICTIONS = [
+    ({"global_batch": 8, "batch_per_device": 4}, "global_batch=8 with batch_per_device=4"),
+    ({"workload_args": {"depth": 3}}, "workload=resnet18"),
+    ({"epochs": 2, "lr_warmup_epochs": 2.5}, "lr_warmup_epochs=2.5 with epochs=2"),
+    (OWN | {"loader": "device"}, "loader=device with workload=a:b"),
+    (OWN | {"cutout": 3}, "cutout=3 with workload=a:b"),
+    ({"cutout": 3, "augment": False}, "cutout=3 with augment=false"),
+    ({"loader_workers": 2}, "loader_workers=2 with loader=host"),
+    ({"prefetch_factor": 3}, "prefetch_factor=3 with loader_workers=0"),
+    ({"persistent_workers": False}, "persistent_workers=false with loader_workers=0"),
+    ({"parallel": "fsdp", "comm_hook": "fp16"}, "comm_hook=fp16 with parallel=fsdp"),
+    ({"parallel": "none", "static_graph": True}, "static_graph=true with parallel=none"),
+    ({"parallel": "none", "gradient_as_bucket_view": False}, "gradient_as_bucket_view=false with parallel=none"),
+    ({"parallel": "fsdp", "bucket_mb": 50}, "bucket_mb=50 with parallel=fsdp"),
+    ({"static_graph": True, "accumulate": 2}, "static_graph=true with accumulate=2"),
+    ({"comm_hook": "powersgd", "warmup_steps": 0}, "comm_hook=powersgd with warmup_steps=0"),
+    ({"comm_hook": "powersgd", "precision": "fp16"}, "comm_hook=powersgd with precision=fp16"),
+    ({"parallel": "fsdp", "fused_optimizer": True}, "fused_optimizer=true with parallel=fsdp with optimizer=sgd"),
+    ({"workload": "cnn", "activation_checkpointing": True}, "activation_checkpointing=true with workload=cnn"),
+    ({"batch_per_device": 6, "accumulate": 4}, "accumulate=4 with batch_per_device=6: .* 2 and 3"),
+    ({"compile": "default", "warmup_steps": 0}, "compile=default with warmup_steps=0: .*warmup_steps=1"),
+    ({"compile": "reduce-overhead", "warmup_steps": 2}, "compile=reduce-overhead with .*warmup_steps=3"),
+    ({"compile": "default", "activation_checkpointing": True}, "compile=default with activation_checkpointing=true"),
+    ({"compile": "default", "parallel": "fsdp"}, "compile=default with parallel=fsdp"),
+    ({"compile": "max-autotune", "accumulate": 2}, "compile=max-autotune with accumulate=2"),
+    ({"compile": "default", "bucket_mb": 0.5}, "compile=default with bucket_mb=0.5"),
+    ({"compile": "max-autotune", "deterministic": True}, "compile=max-autotune with deterministic=true"),
+    ({"cores_per_rank": 0.5, "threads_per_rank": 2}, "cores_per_rank=0.5 with threads_per_rank=2"),
+    ({"cores_per_rank": 0.5, "device": "cuda"}, "cores_per_rank=0.5 with device=cuda"),
+    ({"cores_per_rank": 0.05}, r"cores_per_rank=0.05 with share_period=0.01: .*share_period=0\.02"),
+    ({"share_period": 0.02}, "share_period=0.02"),
+    ({"profile": "ncu", "device": "cpu"}, "profile=ncu with device=cpu"),
+    ({"profile_steps": 5}, "profile_steps=5"),
+]
 
 
-@pytest.mark.parametrize(("parameters", "why"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("parameters", "why"), REFUSED + CONTRADICTIONS)
 def test_bad_parameters_are_refused_with_the_reason(parameters: dict, why: str) -> None:
-    with pytest.raises(ConfigError, match=why):
+    with pytest.raises(ConfigError, match=f"^{why}"):
         RunConfig(**parameters)
+
+
+def test_what_goes_together_is_not_refused() -> None:
+    RunConfig(parallel="fsdp", fused_optimizer=True, optimizer="adamw")
+    RunConfig(compile="reduce-overhead", warmup_steps=1, device="cpu")
+    RunConfig(**OWN, loader_workers=2, prefetch_factor=3, persistent_workers=False)
+    RunConfig(cores_per_rank=0.05, share_period=0.02)
+    RunConfig(profile="ncu", profile_steps=5)
 
 
 def test_what_was_asked_for_stays() -> None:

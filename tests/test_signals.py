@@ -19,7 +19,7 @@ from hpc_utils import signals
 @pytest.fixture(autouse=True)
 def unchanged() -> Iterator[None]:
     """Each test leaves handlers and mask as it found them."""
-    before = {number: signal.getsignal(number) for number in signals.HEEDED}
+    before = {number: signal.getsignal(number) for number in signals.HANDLED}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
     for number, handler in before.items():
@@ -28,14 +28,14 @@ def unchanged() -> Iterator[None]:
 
 
 def test_signals_are_heard_and_do_nothing_else() -> None:
-    before = [signal.getsignal(number) for number in signals.HEEDED]
+    before = [signal.getsignal(number) for number in signals.HANDLED]
     with signals.listen() as heard:
         assert signals.strongest(heard) is None
         os.kill(os.getpid(), SIGTERM)
         os.kill(os.getpid(), SIGUSR1)
         assert sorted(heard) == [SIGUSR1, SIGTERM]
         assert signals.strongest(heard) == SIGTERM, "who cancels does not want it run again"
-    assert [signal.getsignal(number) for number in signals.HEEDED] == before
+    assert [signal.getsignal(number) for number in signals.HANDLED] == before
 
 
 def test_handlers_are_put_back_after_an_error_too() -> None:
@@ -82,7 +82,7 @@ def test_a_signal_waits_for_a_process_that_is_still_starting() -> None:
 
 
 def test_a_stop_says_where_and_whether_to_run_again() -> None:
-    again, final = (signals.Stopped(number, 3, 12) for number in signals.HEEDED)
+    again, final = (signals.Stopped(number, 3, 12) for number in signals.HANDLED)
     assert str(again) == "SIGUSR1 at epoch 3, step 12: checkpointed"
     assert (again.exit_code, final.exit_code) == (75, 143)
     assert not isinstance(again, Exception), "a user's `except Exception` lets it pass"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hpc_utils import strict
+from hpc_utils import toml_config
 
 from . import equivalence, ladder, targets
 from .value import Value
@@ -87,7 +87,7 @@ def _text(value: Value, wanted: str) -> str:
         raise Wrong(f"{value.name} is a number ({said:g}): compare it with at_least or at_most")
     family = next((words for words in FAMILIES if any(_begins(said, word) for word in words)), None)
     if family and not any(_begins(wanted, word) for word in family):
-        raise Wrong(f"{value.name} is never {wanted!r}: {strict.hint(wanted, family)}")
+        raise Wrong(f"{value.name} is never {wanted!r}: {toml_config.hint(wanted, family)}")
     if _begins(said, wanted):
         return SUPPORTED
     return next((verdict for word, verdict in OPEN.items() if _begins(said, word)), REFUTED)

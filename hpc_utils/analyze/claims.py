@@ -21,8 +21,8 @@ from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
-from hpc_utils import strict
-from hpc_utils.strict import Strict
+from hpc_utils import toml_config
+from hpc_utils.toml_config import Strict
 
 from .bounds import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED, Bound, Wrong, decide
 from .value import Value
@@ -199,7 +199,7 @@ def read(path: Path) -> Claims:
         FileNotFoundError: there is no such file.
         ClaimError: it is no such file, or a claim in it is wrong.
     """
-    claims = Claims(strict.tables(path, Claim, ClaimError))
+    claims = Claims(toml_config.tables(path, Claim, ClaimError))
     claims.path = path
     if wrong := [name for name in claims if not NAME.fullmatch(name)]:
         raise ClaimError(

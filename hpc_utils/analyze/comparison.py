@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from hpc_utils.collective import evenly
+from hpc_utils.allreduce_cost import evenly
 
 from . import laws
 from .curves import FIXED

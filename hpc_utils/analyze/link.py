@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpc_utils.collective import Link, Topology, ring
-from hpc_utils.collective import bandwidths as rates
+from hpc_utils.allreduce_cost import Link, Topology, ring
+from hpc_utils.allreduce_cost import bandwidths as rates
 
 from . import stats
 from .stats import Estimate
@@ -148,7 +148,7 @@ def reach(links: pd.DataFrame, hardware_id: str, without: Sequence[float] = ()) 
 
 
 def fit(record: Record, group: str) -> LinkFit:
-    """Latency and bandwidth of the ring (`collective.ring`) that comes closest to a group's times.
+    """Latency and bandwidth of the ring (`allreduce_cost.ring`) that comes closest to a group's times.
 
     Least squares on log(modelled / measured) of each size's median, so that relative errors count whatever the size,
     weighted by the spread of its repeats, with a soft-L1 loss, so that sizes at which the library changes its protocol

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpc_utils.collective import Link, Topology, evenly
+from hpc_utils.allreduce_cost import Link, Topology, evenly
 from hpc_utils.records.identity import CODE, SAME
 
 from .curves import usable

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hpc_utils import collective
-from hpc_utils.collective import Link, Topology
+from hpc_utils import allreduce_cost
+from hpc_utils.allreduce_cost import Link, Topology
 
 from .work import Work
 
@@ -94,7 +94,8 @@ def step(
         return Step(data, compute, costs.group)
     sent = 2 * (ranks - 1) / ranks
     wires = [
-        (bucket, *collective.cheapest(bucket.size, _reached(topology, costs))) for bucket in work.buckets(bucket_mb)
+        (bucket, *allreduce_cost.cheapest(bucket.size, _reached(topology, costs)))
+        for bucket in work.buckets(bucket_mb)
     ]
     delay, exposed = _overlap(
         costs.scale * work.backward.seconds(batch),
@@ -106,7 +107,7 @@ def step(
     of_link = exposed - of_host
     unlimited = _reached(topology, costs, unlimited=True)
     total = sum(wire for *_, wire in wires)
-    waiting = sum(collective.ALGORITHMS[name](bucket.size, unlimited) for bucket, name, _ in wires)
+    waiting = sum(allreduce_cost.ALGORITHMS[name](bucket.size, unlimited) for bucket, name, _ in wires)
     latency = of_link * waiting / total if total else 0.0
     return Step(
         data,

@@ -45,10 +45,10 @@ def chapter(notebook: str, results: str, assignments: tuple[str, ...], drop: boo
 
 
 def _path(notebook: str) -> Path:
-    from hpc_utils import paths, strict
+    from hpc_utils import paths, toml_config
 
     path = Path(notebook) if notebook.endswith(".ipynb") else paths.notebooks() / f"{notebook}.ipynb"
     if not path.is_file():
-        hint = strict.hint(Path(notebook).stem, (chapter.stem for chapter in paths.notebooks().glob("*.ipynb")))
+        hint = toml_config.hint(Path(notebook).stem, (chapter.stem for chapter in paths.notebooks().glob("*.ipynb")))
         raise click.BadParameter(f"there is no chapter {notebook}: {hint}", param_hint="NOTEBOOK")
     return path

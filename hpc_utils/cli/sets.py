@@ -13,7 +13,7 @@ def result_set(name: str | Path) -> Path:
     Raises:
         NoResultSet: there is none that holds runs; near names are said.
     """
-    from hpc_utils import paths, strict
+    from hpc_utils import paths, toml_config
 
     try:
         return paths.result_set(name)
@@ -22,7 +22,7 @@ def result_set(name: str | Path) -> Path:
         if (folder := named.get(str(name))) and paths.is_result_set(folder):
             return folder
         folders = sorted(path for path in paths.reference().glob("*/"))
-        near = strict.nearest(str(name), [*named, *(path.name for path in folders)])
+        near = toml_config.nearest(str(name), [*named, *(path.name for path in folders)])
         hint = (
             f"did you mean {near}?"
             if near

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpc_utils.collective import bandwidths
+from hpc_utils.allreduce_cost import bandwidths
 from hpc_utils.config import ConfigError, RunConfig
 
 from . import network

@@ -7,9 +7,9 @@ from itertools import combinations
 from pathlib import Path
 
 from hpc_utils.provenance import NODE_CORES
-from hpc_utils.provenance.tools import number, read
 from hpc_utils.provenance.cgroup import files
 from hpc_utils.provenance.cpu import MACHINE, usable
+from hpc_utils.provenance.tools import number, read
 
 from .check import (
     Context,

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hpc_utils import provenance
-from hpc_utils.provenance.tools import read
 from hpc_utils.provenance.cpu import MACHINE
 from hpc_utils.provenance.machine import infiniband
+from hpc_utils.provenance.tools import read
 
 from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed
 

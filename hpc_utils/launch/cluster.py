@@ -17,11 +17,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from hpc_utils import paths, provenance, strict
+from hpc_utils import paths, provenance, toml_config
 from hpc_utils.capability import shortest_period
 from hpc_utils.config import RunConfig
 from hpc_utils.provenance import HardwareId
-from hpc_utils.strict import Strict
+from hpc_utils.toml_config import Strict
 
 from .resources import NodeType, Slurm
 from .text import Label, Module, Text, Word
@@ -85,7 +85,7 @@ class Overrides(Strict):
     @model_validator(mode="after")
     def _known(self) -> Overrides:
         for name in (*self.parameters, *self.matrix):
-            meant = strict.nearest(name, RunConfig.model_fields, cutoff=0.8)
+            meant = toml_config.nearest(name, RunConfig.model_fields, cutoff=0.8)
             if name not in RunConfig.model_fields and meant:  # others are a notebook's own
                 raise ValueError(f"unknown parameter {name!r}: did you mean {meant}?")
         return self
@@ -112,10 +112,10 @@ class Cluster(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
         if self.default and self.default not in self.nodes:
-            raise ValueError(f"default: no [nodes.{self.default}]; {strict.hint(self.default, self.nodes)}")
+            raise ValueError(f"default: no [nodes.{self.default}]; {toml_config.hint(self.default, self.nodes)}")
         known = {path.stem for path in paths.studies().glob("*.toml")} | {"all"}
         for study in self.studies:
-            meant = strict.nearest(study, known, cutoff=0.8)
+            meant = toml_config.nearest(study, known, cutoff=0.8)
             if study not in known and meant:  # others are the user's own
                 raise ValueError(f"studies.{study}: no such study; did you mean {meant}?")
         for name, node in self.nodes.items():
@@ -140,7 +140,7 @@ class Cluster(Strict):
         """
         name = name or self.default or next(iter(self.nodes))
         if name not in self.nodes:
-            raise ClusterError(f"cluster {self.name} has no node type {name!r}: {strict.hint(name, self.nodes)}")
+            raise ClusterError(f"cluster {self.name} has no node type {name!r}: {toml_config.hint(name, self.nodes)}")
         return self.nodes[name]
 
     @property
@@ -249,10 +249,10 @@ def read(name: str | Path) -> Cluster:
     """
     path = Path(name) if str(name).endswith(".toml") else paths.clusters() / f"{name}.toml"
     try:
-        cluster = strict.read(path, Cluster, ClusterError)
+        cluster = toml_config.read(path, Cluster, ClusterError)
     except FileNotFoundError:
         raise ClusterError(
-            f"no cluster {str(name)!r}: {strict.hint(str(name), known())} "
+            f"no cluster {str(name)!r}: {toml_config.hint(str(name), known())} "
             f"(or give a path to a .toml; on a cluster `hpc cluster init` drafts one)"
         ) from None
     if not re.fullmatch(NAME, path.stem):

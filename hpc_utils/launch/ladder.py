@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from hpc_utils.strict import Strict
+from hpc_utils.toml_config import Strict
 
 PLAIN = "plain"
 

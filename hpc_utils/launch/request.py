@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import datasets, paths, provenance
-from hpc_utils.collective import evenly
+from hpc_utils.allreduce_cost import evenly
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.profilers import tools
 from hpc_utils.records import identity

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_utils import paths, provenance, strict
+from hpc_utils import paths, provenance, toml_config
 from hpc_utils.config import RunConfig
 from hpc_utils.records import fingerprint, packed
 from hpc_utils.records.folder import read_json, state
@@ -41,7 +41,7 @@ def find(run: str, results: Path | None = None) -> Path:
     known = [path for one in sets for path in packed.folders(one)]
     found = [path for path in known if path.name == run] or [path for path in known if path.name.endswith(f"-{run}")]
     if not found:
-        near = strict.near(run, sorted({path.name for path in known}), cutoff=0.6)
+        near = toml_config.near(run, sorted({path.name for path in known}), cutoff=0.6)
         hint = f"; is it {' or '.join(near)}?" if near else ""
         raise CannotRerun(f"no run {run!r} in {', '.join(map(shown, sets))}{hint}")
     if len(names := {path.name for path in found}) > 1:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr, model_validator
 
 from hpc_utils.config import RunConfig
-from hpc_utils.strict import Strict
+from hpc_utils.toml_config import Strict
 
 from .text import Device, Gres, Memory, Option, Text, Time, Variable, Word
 

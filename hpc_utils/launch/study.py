@@ -21,11 +21,11 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from hpc_utils import paths, signals, strict
+from hpc_utils import paths, signals, toml_config
 from hpc_utils.config import ConfigError, plain
 from hpc_utils.records import ClaimedElsewhere, atomic, study_index
 from hpc_utils.records.load import Refused, verify
-from hpc_utils.strict import Strict
+from hpc_utils.toml_config import Strict
 
 from . import local, warm
 from .ladder import Ladder
@@ -165,10 +165,12 @@ def read(name: str) -> Study:
 def _file(name: str) -> Study:
     path = Path(name) if name.endswith(".toml") else paths.studies() / f"{name}.toml"
     try:
-        return strict.read(path, Study, StudyError)
+        return toml_config.read(path, Study, StudyError)
     except FileNotFoundError:
         known = sorted(p.stem for p in paths.studies().glob("*.toml"))
-        raise StudyError(f"no study {name!r}: {strict.hint(name, known)}; a path to a .toml is good too") from None
+        raise StudyError(
+            f"no study {name!r}: {toml_config.hint(name, known)}; a path to a .toml is good too"
+        ) from None
 
 
 def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> Plan:

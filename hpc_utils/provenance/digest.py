@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 RULE = 2
 # What decides how long a step takes and what it computes: training, its data, and the settings of a run.
 MEASURING = ("train/**/", "datasets/**/")
-SETTINGS = ("capability.py", "combinations.py", "config.py", "device_share.py", "signals.py")
+SETTINGS = ("capability.py", "config.py", "device_share.py", "signals.py")
 TRAINING = ("01_baseline", "02_ddp", "02b_ddp_interactive")  # notebooks that train
 # What lies between a record and a value or figure: analysis, what it rests on, plans and prices, drawing.
 ANALYSING = ("", "analyze/**/", "records/**/", "launch/", "publish/")

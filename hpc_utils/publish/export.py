@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from hpc_utils import strict
+from hpc_utils import toml_config
 from hpc_utils.records import atomic, fingerprint
 
 from . import freshness, ledger
@@ -61,7 +61,7 @@ def find(name: str, among: Sequence[Figure]) -> Figure:
         raise CannotExport(f"several result sets have a figure {alone}: write {choice}")
     if not among:
         raise CannotExport("no chapter has handed on a figure: `hpc chapter` executes one")
-    raise CannotExport(f"no figure {name!r}: {strict.hint(alone, {one.drawn.name for one in among})}")
+    raise CannotExport(f"no figure {name!r}: {toml_config.hint(alone, {one.drawn.name for one in among})}")
 
 
 def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
@@ -74,7 +74,7 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
     if not formats:
         raise CannotExport(f"no format is named: {', '.join(FORMATS)} are there")
     if wrong := [kind for kind in formats if kind not in FORMATS]:
-        raise CannotExport(f"no format {wrong[0]!r}: {strict.hint(wrong[0], FORMATS)}")
+        raise CannotExport(f"no format {wrong[0]!r}: {toml_config.hint(wrong[0], FORMATS)}")
     drawn = figure.drawn
     for path, digest in drawn.files.items():
         file = figure.folder / path

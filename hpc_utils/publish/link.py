@@ -25,7 +25,7 @@ def allreduce(table: pd.DataFrame, fits: Sequence[LinkFit]) -> Figure:
 
     `table` as of `link.bandwidths`, `fits` of `link.fit` for those of its groups that have one.
     """
-    from hpc_utils.collective import bandwidths
+    from hpc_utils.allreduce_cost import bandwidths
 
     figure, (times, rates) = plt.subplots(1, 2, figsize=(style.PAGE, 2.5))
     legend: list[Line2D] = []

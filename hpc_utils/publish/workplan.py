@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
-from hpc_utils import strict
+from hpc_utils import toml_config
 from hpc_utils.analyze.value import Value
-from hpc_utils.strict import Strict
+from hpc_utils.toml_config import Strict
 
 from . import style
 
@@ -93,7 +93,7 @@ def read(path: Path) -> Plan:
         FileNotFoundError: there is no such file.
         PlanError: it is wrong; a line a fault, with file and place.
     """
-    return strict.read(path, Plan, PlanError)
+    return toml_config.read(path, Plan, PlanError)
 
 
 def values(plan: Plan) -> list[Value]:

@@ -95,19 +95,6 @@ class RunFolder:
         folder.set_status("running")
         return folder
 
-    @classmethod
-    def from_launcher(cls) -> RunFolder | None:
-        """The folder that a launcher claimed for this process, if one did."""
-        path = os.environ.get(RUN_DIR)
-        return cls(Path(path)) if path else None
-
-    @classmethod
-    def take_from_launcher(cls) -> RunFolder | None:
-        """The same, once: a second run of this process gets its own folder. Call it on every rank."""
-        folder = cls.from_launcher()
-        os.environ.pop(RUN_DIR, None)
-        return folder
-
     def close(self, state: str, reason: str = "") -> None:
         """Record how the run ended (`complete`, `stopped` or `failed`) and release the claim."""
         (self.path / "progress.json").unlink(missing_ok=True)  # first: the disk may be full
@@ -176,13 +163,12 @@ def _csv(columns: Sequence[str], rows: Iterable[Row], *, header: bool) -> str:
     return text.getvalue()
 
 
-def require_same_request(config: Mapping[str, Any]) -> None:
-    """Check that a run claimed by a launcher trains what it was claimed for.
+def require_same_request(folder: RunFolder | None, config: Mapping[str, Any]) -> None:
+    """Refuse to train, in the run that a launcher claimed, anything but what it was claimed for.
 
     Raises:
         ConfigError: a notebook changed parameters after they were injected, so the run id would be false.
     """
-    folder = RunFolder.from_launcher()
     asked = folder and read_json(folder.path / "request.json")
     if not asked:
         return

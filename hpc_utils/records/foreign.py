@@ -48,9 +48,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
-from hpc_utils import paths, strict
+from hpc_utils import paths, toml_config
 from hpc_utils.config import RunConfig
-from hpc_utils.strict import Strict
+from hpc_utils.toml_config import Strict
 
 from . import atomic, checks, schema
 from .folder import read_json
@@ -226,7 +226,7 @@ def read_mapping(path: Path) -> Mapping:
         ForeignError: there is none, or it is wrong; names file, key and what is allowed.
     """
     try:
-        return strict.read(path, Mapping, ForeignError)
+        return toml_config.read(path, Mapping, ForeignError)
     except FileNotFoundError:
         raise ForeignError(
             f"{path}: no such mapping file; `hpc import --draft FILE.csv` writes an empty one"
@@ -378,7 +378,11 @@ def _places(header: list[str], mapping: Mapping, path: Path) -> dict[str, int]:
             raise ForeignError(f"{path}: columns.{name}: two columns are called {theirs!r}")
         if theirs not in header:
             other = next((mark for mark in ";\t|," if len(header) == 1 and mark in header[0]), "")
-            why = f"is the delimiter {other!r}? ([format] delimiter)" if other else strict.hint(theirs, set(header))
+            why = (
+                f"is the delimiter {other!r}? ([format] delimiter)"
+                if other
+                else toml_config.hint(theirs, set(header))
+            )
             raise ForeignError(f"{path}: columns.{name}: there is no column {theirs!r}: {why}")
         places[name] = header.index(theirs)
     return places
@@ -410,7 +414,7 @@ def _add_word(row: Row, name: str, word: str, cell: str, *, translated: bool) ->
     if translated and word == NOT_COMPARABLE:
         row.comparable, word = False, cell
     elif not translated and word and name in OURS and word not in OURS[name]:
-        meant = strict.nearest(word, OURS[name]) or NOT_COMPARABLE
+        meant = toml_config.nearest(word, OURS[name]) or NOT_COMPARABLE
         raise RowFault(
             f"{name} is {word!r}, which is none of {', '.join(OURS[name])}: translate it in [values.{name}], "
             f'for instance {word!r} = "{meant}"'

@@ -2,6 +2,9 @@
 
 train(RunConfig(workload="resnet18", dataset="cifar10"))      one process, here and now
 torchrun --nproc-per-node 2 -m hpc_utils.train epochs=3       the same on two ranks
+
+`loop` owns a run: it asks `checkpoint_policy` when to checkpoint or stop, and hands each step to `recorder`, which times
+and writes. Memory, energy, profiler, monitor and progress watch the recorder's steps (`observer`).
 """
 
 from hpc_utils.signals import Stopped

@@ -14,7 +14,7 @@ from .workload import WorkloadError
 
 
 def main(arguments: list[str]) -> int:
-    """Train what the assignments say; 2 if they are refused, 75 or 143 if a signal stopped the run in order."""
+    """Train with the assigned parameters; 2 if they are refused, 75 or 143 if a signal stopped the run in order."""
     try:
         result = train(RunConfig(**parse_assignments(arguments)))
     except (ConfigError, DataError, WorkloadError) as error:
@@ -33,4 +33,4 @@ if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # see Ranks.settle
+    os._exit(status)  # see `Ranks.settle`

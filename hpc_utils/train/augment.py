@@ -1,4 +1,4 @@
-"""Augmentation keyed by (seed, epoch, sample): the same image whoever loads it, in whatever order.
+"""Augmentation keyed by (seed, epoch, sample): the same image on any rank, in any order.
 
 Random numbers come from a counter-based generator (the finaliser of SplitMix64, Steele et al. 2014), so they
 need no state and are the same on CPU and GPU, on any number of ranks and after a resume.
@@ -19,7 +19,7 @@ def key(seed: int, epoch: int) -> int:
 
 
 def integers(key: int, indices: Tensor, stream: int, high: int) -> Tensor:
-    """Uniform integers in [0, high), one a sample: int64 (B,). `stream` tells independent draws apart."""
+    """Uniform integers in [0, high), one per sample: int64 (B,). Each `stream` is an independent draw."""
     state = indices * 1_000_003 + (key ^ _mix(stream + 1) >> 1)
     for multiplier in (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15):  # SplitMix64's, as signed 64-bit
         state = (state ^ _logical_shift(state, 30)) * multiplier
@@ -30,10 +30,10 @@ def integers(key: int, indices: Tensor, stream: int, high: int) -> Tensor:
 def draw(
     key: int, indices: Tensor, height: int, width: int, *, padding: int = 0, flip: bool = False, cutout: int = 0
 ) -> Tensor:
-    """All that is random about the samples `indices` (B,): int32 (5, B), zeros for what is not asked.
+    """All that is random about the samples `indices` (B,): int32 (5, B), zeros for what is off.
 
     Rows: the crop's first row and column in the padded image, whether it is mirrored, the cutout's centre. Each has a
-    stream of its own: what else is asked changes no number.
+    stream of its own: switching one on or off changes no other number.
     """
     highs = (2 * padding + 1, 2 * padding + 1, 2 if flip else 1, height if cutout else 1, width if cutout else 1)
     drawn = [

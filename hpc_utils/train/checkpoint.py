@@ -13,16 +13,17 @@ import os
 import pickle
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 import torch
-from torch import Tensor, nn
 
 from hpc_utils.records import atomic
 
-VERSION = 1  # of what a checkpoint holds
+from .pytree import tensors
+
+VERSION = 2  # of what a checkpoint holds
 KEPT = 2
 
 State = dict[str, Any]
@@ -40,11 +41,11 @@ class Checkpoints:
     """The checkpoints of one run; used by rank 0 only.
 
     Args:
-        folder: where they lie. say: told in a sentence what a person should know.
+        folder: where they lie. remark: called with what a reader of the run should know.
     """
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self.folder, self._say = folder, say
+    def __init__(self, folder: Path, remark: Callable[[str], None]) -> None:
+        self.folder, self._remark = folder, remark
         self._thread: threading.Thread | None = None
         self._problem = ""
 
@@ -54,20 +55,20 @@ class Checkpoints:
         return self._thread is not None and self._thread.is_alive()
 
     def write(self, step: int, state: State) -> None:
-        """Begin to write `state`, which nobody may change from now on; wait first for one that is being written."""
+        """Begin to write `state`, which must not change from now on; wait first for one that is being written."""
         self.wait()
         self._problem = ""
         self._thread = threading.Thread(target=self._write, args=(step, state), name="checkpoint")
         self._thread.start()
 
     def wait(self) -> str:
-        """Until the one that is being written is safely on disk; say what prevented it, or nothing."""
+        """Wait until the one that is being written is on disk; what prevented it, or ""."""
         if self._thread is not None:
             self._thread.join()
         return self._problem
 
     def newest(self) -> tuple[Path, State] | None:
-        """The newest good one. A damaged one is set aside, which is said; unfinished ones are removed."""
+        """The newest good one. A damaged one is set aside, with a remark; unfinished ones are removed."""
         self.wait()
         for unfinished in self.folder.glob(".*"):
             unfinished.unlink()
@@ -78,13 +79,13 @@ class Checkpoints:
             except Damaged as error:
                 damaged = True
                 path.replace(path.with_name(f"damaged-{path.name}"))
-                self._say(f"the checkpoint {path.name} is damaged ({error}): set aside")
+                self._remark(f"the checkpoint {path.name} is damaged ({error}): set aside")
                 continue
             if damaged:
-                self._say(f"the one before it, {path.name}, is good")
+                self._remark(f"the one before it, {path.name}, is good")
             return found
         if damaged:
-            self._say("no checkpoint is left: training starts from the beginning")
+            self._remark("no checkpoint is left: training starts from the beginning")
         return None
 
     def _all(self) -> list[Path]:
@@ -94,7 +95,9 @@ class Checkpoints:
         name, unnamed = f"step{step:09d}", self.folder / ".unnamed.pt"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if shutil.disk_usage(self.folder).free < _size(state):  # not to fill it first: records go there too
+            if shutil.disk_usage(self.folder).free < sum(
+                tensor.nbytes for tensor in tensors(state)
+            ):  # not to fill it first: records go there too
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             digests: list[str] = []
             atomic.write(unnamed, lambda file: digests.append(_save({"version": VERSION, **state}, file)))
@@ -105,9 +108,10 @@ class Checkpoints:
             self._problem = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             kept = self._all()
             stays = f"{kept[-1].name} stays the newest" if kept else "there is none yet"
-            self._say(f"WARNING: the checkpoint of step {step} could not be written ({self._problem}): {stays}")
+            self._remark(f"WARNING: the checkpoint of step {step} could not be written ({self._problem}): {stays}")
             return
-        for old in {*same_step, *self._all()[:-KEPT]} - {path}:
+        kept = [one for one in self._all() if one == path or one not in same_step][-KEPT:]
+        for old in {*self._all()} - {*kept}:
             with contextlib.suppress(OSError):
                 old.unlink()
 
@@ -122,7 +126,7 @@ def read(path: Path) -> State:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, _hash).hexdigest()
             if not path.stem.endswith(f"-{digest}"):
-                raise Damaged(f"its {file.tell()} bytes are not those that were written")
+                raise Damaged(f"its {file.tell()} bytes do not match its digest")
             file.seek(0)
             state = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
@@ -131,25 +135,6 @@ def read(path: Path) -> State:
         raise Damaged(f"torch cannot load it: {str(error).partition('.')[0]}") from None
     if state["version"] != VERSION:
         raise Damaged(f"it is of version {state['version']}, this code reads {VERSION}")
-    return state
-
-
-def on_host(value: Any) -> Any:
-    """A copy on the host, sharing nothing with `value`: tensors, also inside dicts, lists and tuples."""
-    if isinstance(value, Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        return {name: on_host(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(on_host(item) for item in value)
-    return value
-
-
-def weights_on_host(module: nn.Module) -> dict[str, Any]:
-    """A module's `state_dict` on the host, sharing nothing with the module; what it knows of versions stays."""
-    state = module.state_dict()
-    for name, value in state.items():
-        state[name] = on_host(value)
     return state
 
 
@@ -186,20 +171,6 @@ class _Sink:
 
     def flush(self) -> None:
         pass
-
-
-def _size(value: Any) -> int:
-    """Bytes of the tensors in it."""
-    return sum(tensor.nbytes for tensor in tensors(value))
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
-    """Those in it, also inside dicts, lists and tuples."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from tensors(item)
 
 
 def _sync(folder: Path) -> None:

@@ -33,7 +33,7 @@ def eager() -> contextlib.AbstractContextManager:
 
 
 class Compiled:
-    """A model's forward pass compiled in place, its parameters' names as they were; and what became of it.
+    """A model's forward pass compiled in place, its parameters' names as they were; and what the compiler made of it.
 
     `forward` is replaced and not the call: hooks stay outside, and `nn.Module.compile` passes over an `nn.Sequential`
     (torch 2.13). DDP, put around it, has Dynamo cut the graph into pieces of a bucket's size, so that communication still
@@ -46,7 +46,7 @@ class Compiled:
             return
         import torch._dynamo
 
-        torch._dynamo.reset()  # else another run of this process leaves its graphs, and the limit of them, to this one
+        torch._dynamo.reset()  # else graphs of an earlier run of this process count against the limit
         plain = model.forward
         model.forward = torch.compile(
             lambda *args, **named: plain(*args, **named), mode=config.compile, dynamic=False
@@ -59,21 +59,21 @@ class Compiled:
             self._frames = self._counts()[1]
 
     def remarks(self) -> list[str]:
-        """What the run should say of it: a graph in pieces, compilation in T."""
+        """What the run's records mention: a graph in pieces, compilation in T."""
         if not self._on:
             return []
         breaks, frames = self._counts()
-        said = []
+        found = []
         if breaks > self._breaks:
-            said.append(
+            found.append(
                 f"torch.compile broke the model's graph {breaks - self._breaks} times (TORCH_LOGS=graph_breaks)"
             )
         if frames > self._frames:
-            said.append(
+            found.append(
                 f"torch.compile compiled {frames - self._frames} times after the warm-up, inside the time measured "
-                f"(TORCH_LOGS=recompiles says why)"
+                f"(TORCH_LOGS=recompiles shows why)"
             )
-        return said
+        return found
 
     @staticmethod
     def _counts() -> tuple[int, int]:

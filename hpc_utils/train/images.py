@@ -129,7 +129,7 @@ class DeviceImages:
 
 
 class Numbered(NamedTuple):
-    """What a DataLoader's worker is asked for: one batch of samples, and which step of which epoch it is."""
+    """A request to a DataLoader's worker: the samples of one batch, and its epoch and step."""
 
     epoch: int
     step: int
@@ -156,7 +156,7 @@ class ImageSamples:
         return samples
 
     def collate(self, samples: list[tuple[Tensor, int]]) -> Batch:
-        """Images (B, C, H, W) in the layout asked for, and labels (B,)."""
+        """Images (B, C, H, W) in the configured layout, and labels (B,)."""
         images, labels = default_collate(samples)
         return images.permute(0, 3, 1, 2) if self._source.channels_last else images, labels
 

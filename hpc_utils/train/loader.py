@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, get_worker_info
 
 from hpc_utils.config import RunConfig
-from hpc_utils.signals import HEEDED
+from hpc_utils.signals import HANDLED
 
 from . import augment, randomness
 from .images import DeviceImages, ImageSamples, Numbered
+from .pytree import to_device
 from .workload import ArraySource, Batch, Workload, WorkloadError
 
 
@@ -56,7 +57,7 @@ class Loader:
         workers = config.loader_workers
         if workers:
             gc.collect()  # the process group of an earlier run here: a worker that collected it would hang
-        follows = hasattr(self.source, "set_epoch")  # which workers that live on, with a copy each, would not hear
+        follows = hasattr(self.source, "set_epoch")  # persistent workers, with a copy each, would not get it
         return DataLoader(
             samples,
             batch_sampler=self._batches,  # the very list: filled anew before each epoch
@@ -75,8 +76,8 @@ class Loader:
             self._batches[:] = [Numbered(epoch, step, own.tolist()) for step, own in enumerate(indices, done)]
             if hasattr(self.source, "set_epoch"):
                 self.source.set_epoch(epoch)
-            for inputs, targets in self._loader:
-                yield to_device(inputs, self.device), to_device(targets, self.device)
+            for batch in self._loader:
+                yield to_device(tuple(batch), self.device)
         elif isinstance(self.source, DeviceImages):
             yield from self.source.batches(indices, epoch)
         else:
@@ -102,30 +103,18 @@ class _Keyed:
 
 
 def _prepare(worker: int) -> None:
-    """A worker leaves alone what it has inherited, and obeys SIGTERM only of its rank.
+    """A worker does not collect what it has inherited, and obeys SIGTERM only from its rank.
 
-    A scheduler tells all of a job's processes to stop: the rank does so after its step, which needs its workers.
+    A scheduler signals all processes of a job: the rank stops after its step, for which it needs its workers.
     """
 
     def listen() -> None:
         while True:
-            told = signal.sigwaitinfo(HEEDED)
-            if told.si_signo == signal.SIGTERM and told.si_pid == os.getppid():
+            received = signal.sigwaitinfo(HANDLED)
+            if received.si_signo == signal.SIGTERM and received.si_pid == os.getppid():
                 os._exit(0)
 
     gc.freeze()
     if hasattr(signal, "sigwaitinfo"):  # not on macOS, where no scheduler is either
-        signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         threading.Thread(target=listen, daemon=True).start()
-
-
-def to_device(value: Any, device: torch.device) -> Any:
-    """Move tensors, also inside tuples, lists and dicts."""
-    if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
-    if isinstance(value, dict):
-        return {name: to_device(item, device) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        moved = [to_device(item, device) for item in value]
-        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
-    return value

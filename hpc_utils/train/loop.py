@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
@@ -16,16 +17,18 @@ from torch import Tensor, nn
 from hpc_utils import capability, records, signals
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import atomic
-from hpc_utils.records.folder import AlreadyComplete, RunFolder, require_same_request
+from hpc_utils.records.folder import CHECKPOINTS, AlreadyComplete, require_same_request
 from hpc_utils.records.identity import measured
 
-from . import activation_checkpointing, compilation, memory, operations, optim, precision, randomness, vision
-from .agreement import Wish
-from .checkpoint import CheckpointError, on_host
-from .keeper import Keeper
+from . import compilation, memory, operations, optim, precision, randomness, vision
+from .blocks import checkpoint_activations
+from .checkpoint import CheckpointError, Checkpoints, read
+from .checkpoint_policy import CheckpointPolicy, StopRequest
+from .environment import Environment
 from .loader import Loader
-from .microbatches import cut
+from .microbatches import microbatches
 from .parallel import spread
+from .pytree import on_host
 from .ranks import Ranks, setup
 from .recorder import NonFiniteLoss, Recorder
 from .resolve import resolve, source_files
@@ -58,7 +61,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
     """Train what `config` says on the ranks that this process is one of, and record it.
 
     A run that is complete is not trained again (unless `redo`): its records are returned. One that was stopped
-    or died is continued from its last good checkpoint.
+    or died continues from its last good checkpoint.
 
     Raises:
         ConfigError, WorkloadError, DataError: before anything runs.
@@ -66,11 +69,16 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
         Stopped: SIGUSR1 or SIGTERM came, and a checkpoint is on disk.
         CheckpointError: likewise, but it could not be written; or a former one does not fit.
     """
-    require_same_request(config.model_dump())
-    _require_links(config)
+    environment = Environment.read()
+    require_same_request(environment.folder, config.model_dump())
+    if config.link_gbit is not None and environment.folder is None:
+        raise ConfigError(
+            f"link_gbit={config.link_gbit:g}: the links are not limited for this process; `hpc submit` limits them, on a "
+            f"rehearsal cluster"
+        )
     sources = source_files(config)
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
-    with setup(config) as ranks, exact, signals.listen() as heard:
+    with setup(config, environment) as ranks, exact, signals.listen() as received:
         compilation.require(config, ranks.device)
         recorder = Recorder(
             config.workload,
@@ -79,10 +87,11 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
             ranks=ranks,
             redo=redo,
             sources=sources,
+            environment=environment,
         )
         try:
             with recorder:
-                Trainer(config, ranks, recorder, heard).run()
+                Trainer(config, ranks, recorder, received).run()
         except signals.Stopped:
             ranks.barrier()  # torchrun ends the others once one has left: rank 0 has closed its records by now
             raise
@@ -93,22 +102,17 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
         return Result(recorder.path, ranks.is_main)
 
 
-def _require_links(config: RunConfig) -> None:
-    if config.link_gbit is not None and RunFolder.from_launcher() is None:
-        raise ConfigError(
-            f"link_gbit={config.link_gbit:g}: nobody has limited the links for this process; `hpc submit` does, on a "
-            f"rehearsal cluster"
-        )
-
-
 class Trainer:
     """Model, data and optimizer of one rank, and the loop over them.
+
+    Args:
+        received: the signals so far; grows during training.
 
     Attributes:
         epoch: the present one, from 1. step: how many of its steps are done.
     """
 
-    def __init__(self, config: RunConfig, ranks: Ranks, recorder: Recorder, heard: Sequence[Signals] = ()) -> None:
+    def __init__(self, config: RunConfig, ranks: Ranks, recorder: Recorder, received: Sequence[Signals] = ()) -> None:
         begun = time.perf_counter()
         self.config, self.ranks, self.recorder = config, ranks, recorder
         device = ranks.device
@@ -118,10 +122,7 @@ class Trainer:
         randomness.seed(config.seed + 1_000_003 * (ranks.rank + 1))  # dropout differs between ranks
         if config.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
-        if config.activation_checkpointing:
-            activation_checkpointing.apply(self.model)
-        self.compiled = compilation.Compiled(self.model, config)
-        global_batch, per_device = config.batches(ranks.world_size)
+        global_batch, _ = config.batches(ranks.world_size)
         self.sampler = Sampler(
             len(self.workload.train),
             global_batch,
@@ -132,45 +133,50 @@ class Trainer:
         )
         self.loader = Loader(self.workload.train, self.workload, config, device)
         self.test_loader = Loader(self.workload.test, self.workload, config, device)
+        if config.warmup_steps and ranks.is_main:
+            self._count_operations()
+        if config.activation_checkpointing:
+            checkpoint_activations(self.model)
+        self.compiled = compilation.Compiled(self.model, config)
         self.peak_lr = config.scaled_lr(global_batch)
         self.strategy = spread(self.model, config, ranks)
         memory.reset_peak(device)  # sharding begins with the whole model, which training then does not need
         self._fresh_optimizer()
-        self.keeper = Keeper(config, ranks, recorder, heard)
+        self.checkpoints = Checkpoints(recorder.path / CHECKPOINTS, recorder.remark)
+        self.policy = CheckpointPolicy(config, ranks, received, lambda: self.checkpoints.busy)
         self.epoch, self.step = 1, 0
         recorder.expect(config.epochs, len(self.sampler))
         if slow := precision.emulated(config.precision, device):
             recorder.remark(slow)
         if vision.is_demo(config) and device.type == "cuda":
             recorder.remark(
-                "NOTE: this is the demo, 8x8 pixels, which keeps no GPU busy: -p workload=resnet18 -p dataset=cifar10 does"
+                "NOTE: the demo's images of 8x8 pixels keep no GPU busy: use -p workload=resnet18 -p dataset=cifar10"
             )
         recorder.facts |= {
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
             "train_samples": len(self.workload.train),
             "test_samples": len(self.workload.test),
             "dropped_samples": self.sampler.dropped,
-            "batch_per_device": per_device,
             "setup_seconds": time.perf_counter() - begun,
         }
 
     def run(self) -> None:
-        """Warm up, go back to where a former attempt was, then train and evaluate epoch by epoch."""
-        config, keeper = self.config, self.keeper
+        """Warm up, resume where a former attempt was, then train and evaluate epoch by epoch."""
+        config = self.config
         try:
             self._warm_up()
             self.compiled.warmed_up()
-            keeper.resume(self)
+            self._resume()
             while self.epoch <= config.epochs:
-                keeper.between_epochs(self)
+                self._act_on(self.policy.between_epochs(self.epoch - 1))
                 if self.step < len(self.sampler):  # else a former attempt was stopped in its evaluation
                     self._train()
                 self.recorder.note(**self._notes())
                 self.epoch, self.step = self.epoch + 1, 0
         finally:
-            keeper.close()
-        for said in self.compiled.remarks():
-            self.recorder.remark(said)
+            self.checkpoints.wait()
+        for remark in self.compiled.remarks():
+            self.recorder.remark(remark)
         if config.save_weights:
             weights = self.strategy.weights()
             if self.ranks.is_main:
@@ -180,12 +186,12 @@ class Trainer:
         """The present epoch's steps, or what is left of them."""
         self.strategy.wrapped.train()
         batches = self.loader.batches(self.sampler.epoch(self.epoch, self.step), self.epoch, self.step)
-        self.keeper.begin()
+        self.policy.begin()
         for inputs, targets in self.recorder.epoch(batches):
             self.train_on(inputs, targets)
             self.step += 1
             if self.step < len(self.sampler):
-                self.keeper.between_steps(self)
+                self._act_on(self.policy.between_steps())
 
     def _notes(self) -> dict[str, float]:
         notes = {"dropped_samples": self.sampler.dropped, **self.strategy.counters()}
@@ -195,7 +201,7 @@ class Trainer:
         return notes
 
     def train_on(self, inputs: Any, targets: Any) -> None:
-        """One step on one batch, its phases told to the recorder."""
+        """One recorded step on one batch."""
         lr = self._next_lr()
         loss, sums = self._learn(inputs, targets, self.recorder.lap)
         self.recorder.step(samples=batch_size(targets), loss=loss, lr=lr, **sums)
@@ -205,16 +211,16 @@ class Trainer:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """One optimizer step on the batch's gradient: (mean loss, sums of metrics), both over the whole batch.
 
-        With `accumulate` the gradient is that of the micro-batches' losses, each weighted by its share of the samples;
-        what a metric takes falls into the forward pass that follows it, of the last into the optimizer.
+        With `accumulate` the gradient is that of the micro-batches' losses, each weighted by its share of the samples. The
+        time of a metric counts to the forward pass that follows it, of the last micro-batch's to the optimizer.
         """
         self.optimizer.zero_grad(set_to_none=True)
         parts, losses, sums = self.config.accumulate, [], {}
-        for number, (some, wanted) in enumerate(cut((inputs, targets), parts), 1):
+        for number, (part_inputs, part_targets) in enumerate(microbatches((inputs, targets), parts), 1):
             with self.strategy.backward(last=number == parts):
                 with precision.autocast(self.config.precision, self.ranks.device):
-                    outputs = self.workload.forward(self.strategy.wrapped, some)
-                    loss = self.workload.loss(outputs, wanted)
+                    outputs = self.workload.forward(self.strategy.wrapped, part_inputs)
+                    loss = self.workload.loss(outputs, part_targets)
                     loss = loss / parts if parts > 1 else loss
                 lap("forward")
                 self.scaler.scale(loss).backward()
@@ -222,7 +228,7 @@ class Trainer:
             losses.append(loss.detach())
             with torch.no_grad():
                 for name, metric in self.workload.metrics.items():
-                    value = metric(outputs, wanted)
+                    value = metric(outputs, part_targets)
                     sums[name] = sums[name] + value if name in sums else value
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -238,62 +244,53 @@ class Trainer:
         ranks.synchronize()
         begun = time.perf_counter()
         self.model.eval()
-        self.keeper.begin()
-        names = ["loss", *self.workload.metrics]
-        sums = torch.zeros(len(names) + 1, dtype=torch.float64)
-        of_all = -(-(len(self.workload.test) // ranks.world_size) // self.config.eval_batch)  # some have one more
+        self.policy.begin()
+        metrics = {"loss": self.workload.loss, **self.workload.metrics}
+        sums = torch.zeros(len(metrics) + 1, dtype=torch.float64)
+        indices, own = self._test_indices()
         with self.strategy.evaluating():
-            for number, (count, values) in enumerate(self._evaluate_batches(names)):
-                sums += torch.tensor([count, *values], dtype=torch.float64)
-                if wish := self.keeper.stops_evaluation() if number < of_all else Wish.NOTHING:
-                    randomness.put(before, ranks.device)  # it begins anew
-                    self.keeper.stop(wish, self)
+            for number, (inputs, targets) in enumerate(self.test_loader.batches(indices, epoch=0)):
+                with precision.autocast(self.config.precision, ranks.device), compilation.eager():
+                    outputs = self.workload.forward(self.model, inputs)
+                    loss = self.workload.loss(outputs, targets)
+                if number < own:
+                    count = batch_size(targets)
+                    values = [float(metric(outputs, targets)) for metric in self.workload.metrics.values()]
+                    sums += torch.tensor([count, float(loss) * count, *values], dtype=torch.float64)
+                if request := self.policy.in_evaluation():
+                    randomness.put(before, ranks.device)  # the evaluation begins anew
+                    self._act_on(request)
         total, *values = ranks.sum(sums).tolist()
         self.model.train()
-        metrics = {f"test_{name}": value / total for name, value in zip(names, values, strict=True)}
-        return metrics | {"eval_seconds": time.perf_counter() - begun}
+        means = {f"test_{name}": value / total for name, value in zip(metrics, values, strict=True)}
+        return means | {"eval_seconds": time.perf_counter() - begun}
 
-    def _evaluate_batches(self, names: list[str]) -> Iterator[tuple[int, list[float]]]:
-        """(samples, sums of loss and metrics) of each of this rank's test batches.
+    def _test_indices(self) -> tuple[list[Tensor], int]:
+        """The indices of this rank's test batches, and how many of the batches count.
 
-        Where ranks evaluate together, one with a batch less takes part in the last with a sample that counts nothing.
+        All ranks evaluate equally many, as they may need each other: one with a batch less ends with a sample that does not
+        count.
         """
-        workload, config, world = self.workload, self.config, self.ranks.world_size
-        size, share = len(workload.test), config.eval_batch
+        size, share, world = len(self.workload.test), self.config.eval_batch, self.ranks.world_size
         indices = [*evaluation_indices(size, share, rank=self.ranks.rank, world_size=world)]
         own, most = len(indices), -(-size // (share * world))
-        if self.strategy.evaluates_together:
-            indices += [torch.tensor([0])] * (most - own)
-        for number, (inputs, targets) in enumerate(self.test_loader.batches(indices, epoch=0)):
-            with precision.autocast(config.precision, self.ranks.device), compilation.eager():
-                outputs = workload.forward(self.model, inputs)
-                loss = workload.loss(outputs, targets)
-            if number >= own:
-                yield 0, [0.0] * len(names)
-                continue
-            count = batch_size(targets)
-            yield (
-                count,
-                [float(loss) * count, *(float(workload.metrics[name](outputs, targets)) for name in names[1:])],
-            )
+        return indices + [torch.tensor([0])] * (most - own), own
 
     def _warm_up(self) -> None:
         """Steps that leave no trace: weights, statistics, random state and optimizer are put back.
 
-        They pay for what only the first steps pay: kernels chosen and compiled, buffers allocated, DDP's
-        buckets rebuilt in the order in which gradients arrive.
+        They take what only the first steps cost: choosing and compiling kernels, allocating buffers, rebuilding DDP's
+        buckets in the order in which gradients arrive.
         """
         begun = time.perf_counter()
         steps = self.config.warmup_steps
         if steps:
             kept, before = self.strategy.keep(), randomness.take(self.ranks.device)
             self.strategy.wrapped.train()
-            batches = self.loader.batches(list(_first(self.sampler.epoch(1), steps)), epoch=0)
+            batches = self.loader.batches([*itertools.islice(itertools.cycle(self.sampler.epoch(1)), steps)], epoch=0)
             shortest = math.inf
-            for number, (inputs, targets) in enumerate(batches):
+            for inputs, targets in batches:
                 started = time.process_time()
-                if not number and self.ranks.is_main:
-                    self._count_operations(inputs, targets)
                 self._learn(inputs, targets)
                 shortest = min(shortest, time.process_time() - started)
             self._require_periods(shortest)
@@ -304,7 +301,7 @@ class Trainer:
         self.recorder.facts["warmup_seconds"] = time.perf_counter() - begun
 
     def _require_periods(self, cpu: float) -> None:
-        """ConfigError on all ranks if a step of `cpu` seconds is over before a share of a core has become one."""
+        """ConfigError on all ranks if a step of `cpu` seconds is too short for the kernel to enforce a share of a core."""
         if (share := self.ranks.share) is None:
             return
         step, least = float(self.ranks.max(torch.tensor([cpu]))) / share.cores, capability.PERIODS_OF_A_STEP
@@ -314,14 +311,16 @@ class Trainer:
                 f"{least} periods of {share.period * 1e3:g} ms: give each device a larger batch or a smaller share"
             )
 
-    def _count_operations(self, inputs: Any, targets: Any) -> None:
+    def _count_operations(self) -> None:
+        """Of the plain model: compiled, sharded or computing activations again it would not be countable."""
+        before = randomness.take(self.ranks.device)
+        (batch,) = self.loader.batches(itertools.islice(self.sampler.epoch(1), 1), epoch=0)
         try:
-            self.recorder.facts["flops_per_sample"] = operations.per_sample(
-                self.workload, self.strategy.plain, (inputs, targets)
-            )
+            self.recorder.facts["flops_per_sample"] = operations.per_sample(self.workload, self.model, batch)
         except Exception as error:  # the user's model: it may train all the same
             why = str(error).strip().partition("\n")[0]
             self.recorder.remark(f"the model's operations were not counted, so there is no MFU: {why}")
+        randomness.put(before, self.ranks.device)
 
     def _fresh_optimizer(self) -> None:
         self.optimizer = self.strategy.optimizer(lambda m: self.workload.optimizer(m, self.config, self.peak_lr))
@@ -341,6 +340,28 @@ class Trainer:
             group["lr"] = lr
         return lr
 
+    # -- checkpoints ---------------------------------------------------------------------------------------
+
+    def _act_on(self, request: StopRequest) -> None:
+        """Checkpoint if the ranks ask for it; if they ask to stop, raise `Stopped` once it is on disk.
+
+        Raises:
+            CheckpointError: a checkpoint to stop with could not be written.
+        """
+        if not request:
+            return
+        with self.recorder.paused():
+            state = self.state()
+            if self.ranks.is_main:
+                self.checkpoints.write(self.steps_done, state)
+        if request > StopRequest.CHECKPOINT:
+            problem = self.ranks.broadcast(self.checkpoints.wait())
+            stopped = signals.Stopped(request.signal, self.epoch, self.step)
+            if problem:
+                raise CheckpointError(f"{stopped.where}, but its checkpoint could not be written: {problem}")
+            raise stopped
+        self.policy.taken(self.epoch - 1)
+
     def state(self) -> dict[str, Any] | None:
         """All that a resume needs, copied to the host: on rank 0; None on the others. Every rank calls it, paused."""
         strategy = self.strategy
@@ -359,17 +380,22 @@ class Trainer:
             "ranks": everyone,
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go back to where `state` was taken; every rank calls it, after the warm-up.
+    def _resume(self) -> None:
+        """Continue from the newest good checkpoint, if there is one. Every rank calls it, after the warm-up.
 
         Raises:
             CheckpointError: it was taken of another model, or of another number of ranks.
         """
+        found = self.checkpoints.newest() if self.ranks.is_main else None
+        path = self.ranks.broadcast(found and found[0])
+        if path is None:
+            return
+        state = found[1] if found else read(path)
         try:
             own = state["ranks"][self.ranks.rank]
             self.strategy.load_optimizer_state(self.optimizer, state["optimizer"])
             self.strategy.load_weights(state["model"])
-            self.strategy.load_own_state(own.get("strategy", {}))  # checkpoints of former versions lack it
+            self.strategy.load_own_state(own["strategy"])
             self.scaler.load_state_dict(state["scaler"])
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
@@ -379,14 +405,6 @@ class Trainer:
         self.epoch, self.step = state["epoch"], state["step"]
         self.recorder.restore(state["recorder"], own["recorder"], epoch=self.epoch, step=self.step)
         self.recorder.expect(self.config.epochs, len(self.sampler), done=self.steps_done)
+        self.policy.taken(self.epoch - 1)
         randomness.put(own["random"], self.ranks.device)
-
-
-def _first(batches: Iterator[Tensor], count: int) -> Iterator[Tensor]:
-    """`count` of `batches`, from the start again when they run out."""
-    kept = []
-    for batch in batches:
-        if len(kept) == count:
-            break
-        kept.append(batch)
-    yield from (kept[i % len(kept)] for i in range(count))
+        self.recorder.remark(f"continued at epoch {self.epoch}, step {self.step}, from {path.name}")

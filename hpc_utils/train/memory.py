@@ -1,4 +1,4 @@
-"""Memory of this rank: its peak, its level while training, and how often the kernel must find it some."""
+"""Memory of this rank: its peak, its level during training, and how often the kernel must provide pages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,63 @@ from typing import Any
 
 import torch
 
+from .observer import Observer
+
 MIB = 2**20
-LEVELS = ("allocated", "rss")
+
+Bytes = dict[str, int | None]
+
+
+class MemoryMeter(Observer):
+    """Peak memory, and the level at the end of sampled steps: some ten microseconds each time.
+
+    At the end of a step its activations are gone: what is left are weights, gradients, the optimizer's state and a batch.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._former: Bytes = {}  # peaks of former attempts
+        self._levels: dict[str, Counter[int]] = {"allocated": Counter(), "rss": Counter()}  # how often each was seen
+
+    def on_start(self, run: Path) -> None:
+        reset_peak(self._device)
+
+    def on_step(self, sampled: bool) -> None:
+        if sampled:
+            self._levels["rss"][_rss()] += 1
+            if self._device.type == "cuda":
+                self._levels["allocated"][_allocated(self._device)] += 1
+
+    def columns(self) -> Bytes:
+        """Of `ranks.csv`, in bytes: peaks, and `mean_` and `mode_` of the levels `allocated_bytes` (accelerator; None on a
+        CPU) and `rss_bytes`.
+
+        The mode is of values rounded to MiB; of those equally common the largest.
+        """
+        found = self._peaks()
+        for name, seen in self._levels.items():
+            rounded: Counter[int] = Counter()
+            for size, times in seen.items():
+                rounded[round(size / MIB)] += times
+            mode = max(rounded, key=lambda size, rounded=rounded: (rounded[size], size), default=0)
+            total = sum(size * times for size, times in seen.items())
+            found[f"mean_{name}_bytes"] = round(total / seen.total()) if seen else None
+            found[f"mode_{name}_bytes"] = mode * MIB if seen else None
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """What was seen so far, as plain values, for a checkpoint."""
+        return {"peaks": self._peaks(), "levels": {name: dict(seen) for name, seen in self._levels.items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from where `state` was taken."""
+        self._former = state["peaks"]
+        self._levels = {name: Counter(seen) for name, seen in state["levels"].items()}
+
+    def _peaks(self) -> Bytes:
+        """Over former attempts too."""
+        pairs = {name: (value, self._former.get(name)) for name, value in peak(self._device).items()}
+        return {name: max((v for v in pair if v is not None), default=None) for name, pair in pairs.items()}
 
 
 def reset_peak(device: torch.device) -> None:
@@ -22,7 +77,7 @@ def reset_peak(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def peak(device: torch.device) -> dict[str, int | None]:
+def peak(device: torch.device) -> Bytes:
     """Bytes: `peak_allocated_bytes`, `peak_reserved_bytes` (accelerator; None on a CPU), `peak_rss_bytes`."""
     gpu = device.type == "cuda"
     return {
@@ -32,59 +87,16 @@ def peak(device: torch.device) -> dict[str, int | None]:
     }
 
 
-class Level:
-    """How much memory this rank holds at the ends of its steps, where it is asked: some ten microseconds each time.
-
-    There the step's activations are gone: what is left are weights, gradients, the optimizer's state and a batch.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._sums = {name: 0 for name in LEVELS}
-        self._seen = {name: Counter() for name in LEVELS}  # rounded to MiB
-
-    def sample(self) -> None:
-        """Look once."""
-        self._count("rss", _rss())
-        if self._device.type == "cuda":
-            self._count("allocated", _allocated(self._device))
-
-    def summary(self) -> dict[str, int | None]:
-        """Bytes: `mean_` and `mode_` of `allocated_bytes` (accelerator; None on a CPU) and of `rss_bytes`.
-
-        The mode is of values rounded to MiB; of those equally common the largest.
-        """
-        found: dict[str, int | None] = {}
-        for name, seen in self._seen.items():
-            mode = max(seen, key=lambda size, seen=seen: (seen[size], size)) if seen else None
-            found[f"mean_{name}_bytes"] = round(self._sums[name] / seen.total()) if seen else None
-            found[f"mode_{name}_bytes"] = mode * MIB if seen else None
-        return found
-
-    def state(self) -> dict[str, Any]:
-        """What was seen so far, as plain values, for a checkpoint."""
-        return {"sums": dict(self._sums), "seen": {name: dict(seen) for name, seen in self._seen.items()}}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Count on from where `state` was taken."""
-        self._sums = dict(state["sums"])
-        self._seen = {name: Counter(seen) for name, seen in state["seen"].items()}
-
-    def _count(self, name: str, size: int) -> None:
-        self._sums[name] += size
-        self._seen[name][round(size / MIB)] += 1
-
-
 def minor_faults() -> int:
-    """How often the kernel had to give this process a page so far, no disk involved."""
+    """How often the kernel has given this process a page so far, no disk involved."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def keep_freed() -> None:
-    """Have glibc keep what is freed, for the next step: it would give it back and ask for it anew in each.
+    """Have glibc keep freed memory for the next step, instead of returning it and asking for it again in each.
 
-    Each page asked for anew is a fault: thousands a step, which cost a small model on a CPU a third of its time.
-    glibc alone knows these settings (mallopt(3)), and forgets them only with the process.
+    Each page asked for again is a fault: thousands per step, which cost a small model on a CPU a third of its time.
+    Only glibc has these settings (mallopt(3)); they last as long as the process.
     """
     try:
         glibc = os.confstr("CS_GNU_LIBC_VERSION")
@@ -93,8 +105,8 @@ def keep_freed() -> None:
     if glibc and glibc.startswith("glibc"):
         trim_threshold, mmap_threshold = -1, -3
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(trim_threshold, 2**31 - 1)  # never give back
-        mallopt(mmap_threshold, 32 << 20)  # the largest that it takes: beyond it, blocks are mapped one by one
+        mallopt(trim_threshold, 2**31 - 1)  # never return memory
+        mallopt(mmap_threshold, 32 << 20)  # the largest that it takes: larger blocks are mapped one by one
 
 
 def _rss() -> int:

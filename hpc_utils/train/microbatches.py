@@ -6,10 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
+from .pytree import rebuild
 from .workload import Batch, WorkloadError, batch_size
 
 
-def cut(batch: Batch, parts: int) -> list[Batch]:
+def microbatches(batch: Batch, parts: int) -> list[Batch]:
     """`batch` in `parts` equal micro-batches, in order: tensors and lists along their first dimension, as views.
 
     Tensors without dimensions, and what is no tensor, tuple, list or dict, are in each of them.
@@ -22,29 +23,26 @@ def cut(batch: Batch, parts: int) -> list[Batch]:
     size = batch_size(batch[1])
     if size % parts:
         raise WorkloadError(
-            f"accumulate={parts} does not divide a batch of {size} samples, which the workload's data gave: give batches of "
-            f"the size asked for, or use accumulate=1"
+            f"accumulate={parts} does not divide a batch of {size} samples from the workload's data: "
+            f"give batches of the requested size, or use accumulate=1"
         )
     share = size // parts
-    return [_between(batch, part * share, (part + 1) * share, size) for part in range(parts)]
+    return [_slice(batch, slice(part * share, (part + 1) * share), size) for part in range(parts)]
 
 
-def _between(value: Any, start: int, stop: int, size: int) -> Any:
-    """What samples `start` to `stop` of `size` have of `value`."""
-    if isinstance(value, Tensor):
-        if not value.ndim:
-            return value
+def _slice(value: Any, part: slice, size: int) -> Any:
+    """The samples `part` of `value`, which belongs to a batch of `size`."""
+    if isinstance(value, Tensor) and value.ndim:
         if len(value) != size:
             raise WorkloadError(
                 f"accumulate cuts batches along the first dimension: one of {size} samples holds a tensor of shape "
                 f"{tuple(value.shape)}; give it that dimension, or use accumulate=1"
             )
-        return value[start:stop]
-    if isinstance(value, dict):
-        return {name: _between(item, start, stop, size) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        if len(value) == size and not any(isinstance(item, Tensor | dict | list | tuple) for item in value):
-            return value[start:stop]  # names, for instance, one a sample
-        items = [_between(item, start, stop, size) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
+        return value[part]
+    if (
+        isinstance(value, list | tuple)
+        and len(value) == size
+        and not any(isinstance(item, Tensor | dict | list | tuple) for item in value)
+    ):
+        return value[part]  # names, for instance, one per sample
+    return rebuild(value, lambda item: _slice(item, part, size))

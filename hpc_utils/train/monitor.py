@@ -1,10 +1,10 @@
-"""The monitor of devices and processors beside a run: one process a host, started by the first rank there."""
+"""The monitor of devices and processors beside a run: one process per host, started by the first rank there."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,17 @@ import torch
 from hpc_utils.provenance import monitor
 from hpc_utils.records.folder import MONITOR
 
+from .observer import Observer
 from .ranks import Ranks
 
-WITH_A_PROFILE = (
-    1.0  # s: nvidia-smi's own usual interval is no shorter, and NVML renews most values some ten times in it
-)
+WITH_A_PROFILE = 1.0  # s: nvidia-smi's own usual interval; NVML renews most values some ten times in it
 
 
-class Monitor:
-    """What `monitor_seconds` asks for, and the present rank's part in it.
+class Monitor(Observer):
+    """This rank's part in what `monitor_seconds` asks for.
 
     Attributes:
-        seconds: the interval; 0: nobody looks. problems: what went wrong, in words; the run goes on.
+        seconds: the interval; 0: there is no monitor.
     """
 
     def __init__(self, parameters: Mapping[str, Any], ranks: Ranks) -> None:
@@ -33,8 +32,7 @@ class Monitor:
         self.problems: list[str] = []
         self._ranks, self._process = ranks, None
 
-    def start(self, run: Path) -> None:
-        """Every rank calls it."""
+    def on_start(self, run: Path) -> None:
         if not self.seconds:
             return
         ranks = self._ranks
@@ -55,10 +53,7 @@ class Monitor:
         except OSError as error:
             self.problems.append(f"monitor: {error}")
 
-    def stop(self) -> None:
-        """End it, if it was started by this rank."""
-        if self._process is None:
-            return
-        if fault := monitor.stop(self._process):
+    def on_end(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        process, self._process = self._process, None
+        if process and (fault := monitor.stop(process)):
             self.problems.append(f"monitor: {fault}")
-        self._process = None

@@ -1,4 +1,4 @@
-"""Operations that training takes a sample: the model's own, of which MFU is the share of what a device could do."""
+"""Operations that training takes per sample: the model's own, of which MFU is the share of what a device could do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from . import activation_checkpointing, compilation
-from .checkpoint import tensors
 from .workload import Batch, Workload, batch_size
 
 
@@ -18,35 +16,22 @@ def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:
     """Operations of forward and backward pass on one sample of `batch`, by matrix products and convolutions alone.
 
     A multiplication and an addition are two. Counted on tensors without data (PyTorch docs, "Fake tensor"): nothing is
-    computed, and the model stays as it is; it may be on the meta device.
+    computed, and the model stays as it is.
 
     Raises:
         Exception: whatever a model raises that needs to see values, or uses operators of which only code is known.
     """
     step = _Step(workload, model)
-    with (
-        compilation.eager(),
-        activation_checkpointing.suspended(),
-        FakeTensorMode(allow_non_fake_inputs=True) as fake,
-        FlopCounterMode(display=False) as counter,
-    ):
-        state = {name: _fake(value, fake, batch) for name, value in (*step.named_parameters(), *step.named_buffers())}
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake, FlopCounterMode(display=False) as counter:
+        state = {name: fake.from_tensor(value) for name, value in (*step.named_parameters(), *step.named_buffers())}
         weights = [value for value in state.values() if value.requires_grad]
         loss = torch.func.functional_call(step, state, batch)
         torch.autograd.grad(loss, weights, allow_unused=True)
     return counter.get_total_flops() / batch_size(batch[1])
 
 
-def _fake(value: Tensor, mode: FakeTensorMode, batch: Batch) -> Tensor:
-    """One like `value` without data, where the batch is if `value` is nowhere."""
-    if not value.is_meta:
-        return mode.from_tensor(value)
-    device = next((tensor.device for tensor in tensors(batch)), torch.device("cpu"))
-    return torch.empty_like(value, device=device, requires_grad=value.requires_grad)
-
-
 class _Step(nn.Module):
-    """A training step as a module, so that its weights can be others for a while."""
+    """A training step as a module, so that it can be called with other weights."""
 
     def __init__(self, workload: Workload, model: nn.Module) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from hpc_utils import provenance
 
 @contextlib.contextmanager
 def matmul_precision(precision: str, *, deterministic: bool = False) -> Iterator[None]:
-    """Switch TF32 on for `tf32` only, in matmul and convolution, and determinism as asked; undo it at the end.
+    """Switch TF32 on for `tf32` only, in matmul and convolution, and determinism if `deterministic`; undo it at the end.
 
     cuDNN allows TF32 by default: "fp32" convolutions on Ampere and later would be TF32 (PyTorch docs, "CUDA
     semantics").
@@ -43,7 +43,7 @@ def _set(matmul: bool, convolution: bool, benchmark: bool, deterministic: bool) 
 
 
 def default_precision(device: torch.device) -> str:
-    """What a loop that says nothing computes in: on a GPU with TF32 allowed anywhere, that is not fp32."""
+    """The format of a user's loop that does not name one: on a GPU with TF32 allowed anywhere, that is not fp32."""
     allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
     return "tf32" if device.type == "cuda" and allowed else "fp32"
 

@@ -1,4 +1,4 @@
-"""How far a run is: a bar for a person, a line an epoch for a log, a small file for launchers."""
+"""How far a run is: a bar for a person, a line per epoch for a log, a small file for launchers."""
 
 from __future__ import annotations
 
@@ -6,34 +6,44 @@ import contextlib
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from .observer import Observer
 
 HEARTBEAT = 1.0  # s between renewals of progress.json
 
 
-class Progress:
-    """Rank 0's progress; silent on other ranks.
+class Progress(Observer):
+    """Rank 0's progress; silent on other ranks (`show=False`)."""
 
-    Args:
-        path: `progress.json` to renew once a second, or None.
-        epochs, steps: what there is to do. done: steps of it that a former attempt did.
-    """
+    def __init__(self, *, show: bool) -> None:
+        self._show, self._path, self._bar = show, None, None
+        self._shown = 0  # epochs whose line is printed
+        self.expect(0, 0)
 
-    def __init__(self, path: Path | None, epochs: int, steps: int, *, done: int = 0, show: bool) -> None:
-        self._path, self._total, self._done, self._next = path, epochs * steps, done, 0.0
-        self._epochs, self._show, self._bar = epochs, show, None
-        if show and self._total and _is_live():
+    def expect(self, epochs: int, steps: int, *, done: int = 0) -> None:
+        """What is planned: `epochs` of `steps`, of which a former attempt did `done` steps. 0: unknown."""
+        self._epochs, self._total, self._done, self._next = epochs, epochs * steps, done, 0.0
+        self._shown = max(0, (done - 1) // steps) if steps else 0
+        self._close_bar()
+        if self._show and self._total and _is_live():
             from tqdm import tqdm
 
             style = {"unit": "step", "file": sys.stderr, "leave": False, "dynamic_ncols": True}
             self._bar = tqdm(total=self._total, initial=done, **style)
 
-    def step(self) -> None:
-        """One step is done."""
+    def on_start(self, run: Path) -> None:
+        self._path = run / "progress.json"
+
+    def on_step(self, sampled: bool) -> None:
+        if not (self._show and self._total):
+            return
         self._done += 1
         if self._bar is not None:
             self._bar.update()
-        if self._path is not None and (now := time.monotonic()) >= self._next:
+        if (now := time.monotonic()) >= self._next:
             self._next = now + HEARTBEAT
             # Not synced to disk: a lost heartbeat costs nothing, a sync would cost the step.
             beside = self._path.with_name(".progress.json")
@@ -41,10 +51,11 @@ class Progress:
                 beside.write_text(json.dumps({"step": self._done, "steps": self._total, "at": time.time()}))
                 beside.replace(self._path)
 
-    def epoch(self, row: dict) -> None:
-        """An epoch is recorded."""
-        if not self._show:
+    def on_epoch(self, rows: Sequence[Mapping[str, Any]], first: int, last: int | None) -> None:
+        """Print the line of the epoch before: only now it has all that was noted after it."""
+        if not self._show or len(rows) <= self._shown:
             return
+        self._shown, row = len(rows), rows[-1]
         total = f"/{self._epochs}" if self._epochs else ""
         parts = [f"epoch {row['epoch']}{total}", f"{row['throughput']:,.0f} samples/s"]
         names = {"train_loss": "train loss", "test_loss": "test loss", "test_accuracy": "test accuracy"}
@@ -56,13 +67,18 @@ class Progress:
             else:
                 print(line, flush=True)
 
-    def close(self) -> None:
+    def on_end(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.on_epoch(rows, 0, None)
+        self._close_bar()
+
+    def _close_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
+            self._bar = None
 
 
 def _is_live() -> bool:
-    """Whether somebody is looking: a terminal or a notebook's kernel, but no log of a job."""
+    """Whether a person watches: a terminal or a notebook's kernel, but no job's log."""
     if sys.stderr.isatty():
         return True
     shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()

@@ -21,6 +21,7 @@ from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.device_share import NoShare, Share
 
 from . import memory
+from .environment import Environment
 
 CPU = torch.device("cpu")
 
@@ -76,7 +77,7 @@ class Ranks:
         return provenance.hardware().cpu.model or "CPU"
 
     def synchronize(self) -> None:
-        """Wait until this rank's device has done all that it was given."""
+        """Wait until this rank's device has finished its queue."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -109,9 +110,9 @@ class Ranks:
     def settle(self) -> None:
         """After the last collective: let gloo's threads drop what they gathered.
 
-        They do so a moment after the collective returns, hold a lock meanwhile, and need the GIL for it. A Python that
-        is ending by then gives it to nobody, and the process aborts (seen in one of some twenty two-rank scripts);
-        one that frees the group with the GIL held waits for that lock, for ever (pytorch/pytorch#56297; seen once).
+        They do so a moment after the collective returns, holding a lock, and need the GIL for it. A Python that is
+        ending by then does not give it, and the process aborts (seen in one of some twenty two-rank scripts); one that
+        frees the group with the GIL held waits for that lock forever (pytorch/pytorch#56297; seen once).
         """
         if self.backend:
             time.sleep(0.1)
@@ -125,8 +126,8 @@ class Ranks:
         return box[0]
 
 
-def present(device: torch.device | str | None = None) -> Ranks:
-    """The ranks of a process group that somebody else has set up (or of one process), for `Recorder`.
+def present(device: torch.device | str | None = None, environment: Environment | None = None) -> Ranks:
+    """The ranks of a process group that the user has set up (or of one process), for `Recorder`.
 
     Without a `device` it is this process's current GPU if it uses one already, else the CPU.
     """
@@ -136,15 +137,12 @@ def present(device: torch.device | str | None = None) -> Ranks:
     threads = torch.get_num_threads()
     if not (dist.is_available() and dist.is_initialized()):
         return Ranks(device=device, threads=threads)
+    environment = environment or Environment.read()
     rank, world, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
-    per_node = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    per_node = environment.ranks_per_node or world
+    local = rank if environment.local_rank is None else environment.local_rank
     return Ranks(
-        rank=rank,
-        world_size=world,
-        local_rank=int(os.environ.get("LOCAL_RANK", rank)),
-        ranks_per_node=per_node,
-        device=device,
-        backend=backend,
+        *(rank, world, local, per_node, device, backend),
         # Records are gathered on the host, which a group of NCCL alone cannot do.
         group=None if "gloo" in backend else dist.new_group(backend="gloo"),
         threads=threads,
@@ -153,17 +151,20 @@ def present(device: torch.device | str | None = None) -> Ranks:
 
 
 @contextlib.contextmanager
-def setup(config: RunConfig) -> Iterator[Ranks]:
+def setup(config: RunConfig, environment: Environment | None = None) -> Iterator[Ranks]:
     """Choose the device, pin the cores, join the process group; undo all of it at the end.
 
     How memory is kept between steps (`memory.keep_freed`) stays as it is from now on.
 
+    Args:
+        environment: what a launcher has set for this process; read from `os.environ` if not given.
+
     Raises:
         ConfigError: `parallel="none"` on several processes, or a device that is not there.
     """
-    env = os.environ
-    rank, world = int(env.get("RANK", 0)), int(env.get("WORLD_SIZE", 1))
-    local, per_node = int(env.get("LOCAL_RANK", 0)), int(env.get("LOCAL_WORLD_SIZE", 1))
+    environment = environment or Environment.read()
+    rank, world = environment.rank, environment.world_size
+    local, per_node = environment.local_rank or 0, environment.ranks_per_node or 1
     if config.parallel == "none" and world > 1:
         raise ConfigError(
             f"parallel='none' is one process, but {world} were started: use parallel='ddp', 'zero1' or 'fsdp'"
@@ -172,14 +173,14 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
     memory.keep_freed()
     device = _device(config, local)
     grouped = config.parallel != "none"
-    with _host_threads(config, device, local, per_node) as host:
-        backend = _join(config, device, rank, world) if grouped else None
+    with _cores(config, device, local, per_node, environment.node_cores) as host:
+        backend = _join(config, device, environment) if grouped else None
         ranks = Ranks(rank, world, local, per_node, device, backend, **host)
         try:
             yield ranks
         except BaseException:
             ranks.settle()
-            # With others still inside a collective, leaving the group can wait for ever: let the process end.
+            # With others still inside a collective, leaving the group can wait forever: let the process end.
             if grouped and world == 1:
                 dist.destroy_process_group()
             raise
@@ -205,82 +206,82 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
     return device
 
 
-def _join(config: RunConfig, device: torch.device, rank: int, world: int) -> str:
+def _join(config: RunConfig, device: torch.device, environment: Environment) -> str:
     """Set up the default process group; host tensors always travel over gloo."""
     accelerated = device.type == "cuda"
     timeout = timedelta(seconds=config.collective_timeout)
-    store = _meeting_point(timeout) if world > 1 else dist.HashStore()  # one alone needs no network
+    alone = environment.world_size == 1  # which needs no network
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if accelerated else "gloo",
-        store=store,
-        rank=rank,
-        world_size=world,
+        store=dist.HashStore() if alone else _rendezvous(environment.rendezvous, timeout),
+        rank=environment.rank,
+        world_size=environment.world_size,
         timeout=timeout,
         device_id=device if accelerated else None,
     )
     return ("rccl" if torch.version.hip else "nccl") if accelerated else "gloo"
 
 
-_met: dict[tuple[str | None, ...], tuple[dist.Store, Iterator[int]]] = {}
+_stores: dict[tuple[str | None, str | None], tuple[dist.Store, Iterator[int]]] = {}
 
 
-def _meeting_point(timeout: timedelta) -> dist.Store:
+def _rendezvous(address: tuple[str | None, str | None], timeout: timedelta) -> dist.Store:
     """A store in which the ranks find each other, new for each run of one process.
 
-    Where an earlier group met they would find its addresses, and hang.
+    In an earlier group's store they would find its addresses, and hang.
     """
-    where = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
-    if where not in _met:
-        _met[where] = next(dist.rendezvous("env://", timeout=timeout))[0], itertools.count()
-    shared, joins = _met[where]
+    if address not in _stores:
+        _stores[address] = next(dist.rendezvous("env://", timeout=timeout))[0], itertools.count()
+    shared, joins = _stores[address]
     shared.set_timeout(timeout)
     return dist.PrefixStore(f"run-{next(joins)}", shared)
 
 
 @contextlib.contextmanager
-def _host_threads(
-    config: RunConfig, device: torch.device, local_rank: int, per_node: int
+def _cores(
+    config: RunConfig, device: torch.device, local_rank: int, per_node: int, node_cores: float | None
 ) -> Iterator[dict[str, Any]]:
     """Give this rank its own cores, or its share of one: `Ranks`' threads, cores, share, oversubscribed."""
-    provenance.hardware()  # counts this process's cores: look before they are pinned
+    provenance.hardware()  # counts this process's cores: call it before they are pinned
     cores = provenance.core_groups()
     on_gpu = device.type == "cuda"
-    share = max(1, len(cores) // torch.cuda.device_count()) if on_gpu else 1  # equal at every number of ranks
-    threads = config.threads_per_rank or share
-    part = None
+    per_device = max(1, len(cores) // torch.cuda.device_count()) if on_gpu else 1  # equal at every number of ranks
+    threads = config.threads_per_rank or per_device
+    share = None
     if config.cores_per_rank is not None:
         if on_gpu:
             raise ConfigError(
-                f"cores_per_rank={config.cores_per_rank:g} on a GPU: it is a CPU's device; give device=cpu"
+                f"cores_per_rank={config.cores_per_rank:g} makes devices of a CPU, and this rank has a GPU: "
+                f"use device=cpu"
             )
-        part = Share(config.cores_per_rank, config.share_period)
-    if node_cores := os.environ.get(provenance.NODE_CORES):
-        oversubscribed = per_node * (part.cores if part else threads) > float(node_cores)
-    elif part:
-        oversubscribed = part.cores > capability.largest_share(per_node, len(cores))
+        share = Share(config.cores_per_rank, config.share_period)
+    if node_cores:
+        oversubscribed = per_node * (share.cores if share else threads) > node_cores
+    elif share:
+        oversubscribed = share.cores > capability.largest_share(per_node, len(cores))
     else:
         oversubscribed = per_node * threads > len(cores)
-    mine: tuple[int, ...] = ()
-    # A GPU's host threads stay free unless asked for: which cores are near it, local ranks do not tell.
+    pinned: tuple[int, ...] = ()
+    # A GPU's host threads are pinned only on request: local ranks do not show which cores are near it.
     if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):
-        mine = tuple(cpu for core in cores[local_rank * threads : (local_rank + 1) * threads] for cpu in core)
-        if part:  # not on a core's siblings: there another share would compute beside it, and slow it
-            mine = (cores[local_rank % len(cores)][0],)
-    before = torch.get_num_threads(), os.sched_getaffinity(0) if mine else None
-    _pin(mine)
+        pinned = tuple(cpu for core in cores[local_rank * threads : (local_rank + 1) * threads] for cpu in core)
+        if share:  # not on a core's siblings: another share would compute beside it there, and slow it
+            pinned = (cores[local_rank % len(cores)][0],)
+    before = torch.get_num_threads(), os.sched_getaffinity(0) if pinned else ()
+    _pin(pinned)
     torch.set_num_threads(threads)
     try:
-        with part.held() if part else contextlib.nullcontext():
-            yield {"threads": threads, "cores": mine, "share": part, "oversubscribed": oversubscribed}
+        with share.held() if share else contextlib.nullcontext():
+            yield {"threads": threads, "cores": pinned, "share": share, "oversubscribed": oversubscribed}
     except NoShare as error:
         raise ConfigError(f"cores_per_rank={config.cores_per_rank:g}: {error}") from None
     finally:
         torch.set_num_threads(before[0])
-        _pin(before[1] or ())
+        _pin(before[1])
 
 
 def _pin(cpus: tuple[int, ...] | set[int]) -> None:
-    """Pin every thread of this process: those that OpenMP started earlier do not follow the main one."""
+    """Pin every thread of this process: those that OpenMP started before do not follow the main one."""
     if not cpus:
         return
     for thread in os.listdir("/proc/self/task"):

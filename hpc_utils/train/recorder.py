@@ -12,6 +12,7 @@ Our own trainer records itself through the same object.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import socket
@@ -23,21 +24,19 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from hpc_utils import device_share, paths, provenance
-from hpc_utils.records.folder import AlreadyComplete, RunFolder, profiled_files
-from hpc_utils.records.identity import run_id
-from hpc_utils.records.load import verify
-from hpc_utils.signals import Stopped
+from hpc_utils.records.folder import AlreadyComplete, profiled_files
 
-from . import energy, memory
-from .journal import Journal
+from . import energy, epoch_stats
+from .environment import Environment
+from .epoch_stats import UNUSED, EpochStats, Usage, UsageMeter, plus
+from .memory import MemoryMeter
 from .monitor import Monitor
 from .precision import default_precision
+from .profile_window import BEFORE, profile_window
 from .progress import Progress
 from .ranks import Ranks, present
-from .tally import Tally, distribution
+from .run_writer import RunWriter
 from .timing import StepClock
-from .window import BEFORE, window
 
 T = TypeVar("T")
 
@@ -50,19 +49,20 @@ class Recorder:
     """Times and records one run; every rank holds one, rank 0 writes.
 
     Args:
-        workload: what is trained, as it shall be called.
-        global_batch: samples a step over all ranks.
-        parameters: whatever else tells this measurement from another; any `RunConfig` name is understood.
+        workload: what is trained, the name it has in the records.
+        global_batch: samples per step over all ranks.
+        parameters: whatever else distinguishes this measurement; any `RunConfig` name is understood.
         device: where the loop trains; if not given, the GPU that this process uses already, else the CPU.
         ranks: found from torch.distributed if not given.
         redo: measure again although the run is complete.
         sources: files beside this project whose digest belongs to the run's provenance.
+        environment: what a launcher has set for this process; read from `os.environ` if not given.
 
     Raises:
         ValueError: the global batch does not divide over the ranks, or a parameter is no plain value.
         AlreadyComplete: on entry, on every rank, if the run was measured before.
-        ClaimedElsewhere: on entry, if somebody is measuring it now.
-        ConfigError: the `profile` that is asked for cannot be had here.
+        ClaimedElsewhere: on entry, if another process is measuring it now.
+        ConfigError: the requested `profile` is not available here.
     """
 
     def __init__(
@@ -75,14 +75,16 @@ class Recorder:
         ranks: Ranks | None = None,
         redo: bool = False,
         sources: Iterable[Path] = (),
+        environment: Environment | None = None,
     ) -> None:
-        self.ranks = ranks or present(device)
-        if global_batch % self.ranks.world_size:
-            raise ValueError(f"global_batch={global_batch} does not divide over {self.ranks.world_size} ranks")
+        self._environment = environment or Environment.read()
+        self.ranks = ranks = ranks or present(device, self._environment)
+        if global_batch % ranks.world_size:
+            raise ValueError(f"global_batch={global_batch} does not divide over {ranks.world_size} ranks")
         self.parameters = {
             "workload": workload,
-            "parallel": "ddp" if self.ranks.backend else "none",
-            "precision": default_precision(self.ranks.device),
+            "parallel": "ddp" if ranks.backend else "none",
+            "precision": default_precision(ranks.device),
             "repeat": 1,
             **(parameters or {}),
             "global_batch": global_batch,
@@ -91,59 +93,53 @@ class Recorder:
         self.facts: dict[str, Any] = {}
         self.path: Path | None = None
         self.rows: list[dict[str, Any]] = []
-        self._redo, self._sources = redo, list(sources)
-        self._journal: Journal | None = None  # rank 0's
-        self._owns_folder = False
-        self._progress: Progress | None = None
-        self._clock = StepClock(self.ranks.device, self.parameters.get("phase_every", 4))
-        self._tally, self._carried = Tally(), None
-        self._open_epoch = False
-        self._window = window(self.parameters, self.ranks, self.paused)
-        self._monitor = Monitor(self.parameters, self.ranks)
-        self._expected: int | None = None  # steps of an epoch
-        counts, amounts = ("steps", "samples", "faults"), ("seconds", "cpu", "throttled", "joules")
-        self._total = dict.fromkeys(counts, 0) | dict.fromkeys(amounts, 0.0)
-        self._meter = energy.Meter(energy.find(self.ranks.device))
-        self._peaks: dict[str, int | None] = {}  # of former attempts
-        self._level = memory.Level(self.ranks.device)
-        self._announced = 0
+        about = {"redo": redo, "sources": list(sources), "cold_start": self._environment.cold_start}
+        self._open = functools.partial(RunWriter, ranks, self.parameters, self.facts, **about)
+        self._writer: RunWriter | None = None  # rank 0's
+        self._expected: int | None = None  # steps per epoch
+        self._stats = EpochStats()
+        self._total: Usage = {"steps": 0, "samples": 0, **UNUSED}
+        self._in_epoch = False
+        self._is_carried = False  # whether the next epoch continues the one of a checkpoint
+        self._clock = StepClock(ranks.device, self.parameters.get("phase_every", 4))
+        self._memory = MemoryMeter(ranks.device)
+        self._energy = energy.meter(ranks.device)
+        self._usage = UsageMeter(ranks, self._energy)
+        self._profile = profile_window(self.parameters, ranks, self.paused, self._environment.profiler)
+        self._monitor = Monitor(self.parameters, ranks)
+        self._progress = Progress(show=ranks.is_main)
+        self._observers = (self._memory, self._energy, self._profile, self._monitor, self._progress)
 
     # -- the run ------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Recorder:
         problem: Exception | None = None
-        launched = RunFolder.take_from_launcher()
+        folder = self._environment.take_folder()
         if self.ranks.is_main:
             try:
-                self._open_folder(launched)
-            except Exception as error:  # every rank must hear of it, or the others wait for ever
+                self._writer = self._open(folder=folder)
+            except Exception as error:  # every rank must get it, or the others wait forever
                 problem = error
-        self.path, problem = self.ranks.broadcast((self._journal and self._journal.folder.path, problem))
+        self.path, problem = self.ranks.broadcast((self._writer and self._writer.folder.path, problem))
         if problem is not None:
             raise problem
-        memory.reset_peak(self.ranks.device)
-        self.expect(0, 0)
-        self._monitor.start(self.path)
+        for observer in self._observers:
+            observer.on_start(self.path)
         return self
 
     def expect(self, epochs: int, steps: int, *, done: int = 0) -> None:
         """How much is planned (epochs, and steps in each) and done, for the progress bar and the time left."""
-        if self._progress:
-            self._progress.close()
         self._expected = steps or None
-        heartbeat = self.path / "progress.json" if self.ranks.is_main and steps else None
-        self._progress = Progress(heartbeat, epochs, steps, done=done, show=self.ranks.is_main)
+        self._progress.expect(epochs, steps, done=done)
 
     def remark(self, text: str) -> None:
-        """Tell whoever watches, and keep in `run.json`, what happened beside the plan."""
-        if self._journal:
-            self._journal.remark(text)
+        """Print what a reader of the run should know, and keep it in `run.json`."""
+        if self._writer:
+            self._writer.remark(text)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        self._announce()
-        self._progress.close()
-        self._window.close()
-        self._monitor.stop()
+        for observer in self._observers:
+            observer.on_end(self.rows)
         try:
             if error is None:
                 self._finish()
@@ -151,37 +147,21 @@ class Recorder:
             error = failure
             raise
         finally:
-            if self._journal and self._owns_folder:
-                # A full disk must not hide the error itself.
-                with contextlib.suppress(OSError) if error else contextlib.nullcontext():
-                    self._journal.folder.close(*_outcome(error))
+            if self._writer:
+                self._writer.close(error)
 
     def _finish(self) -> None:
         self._require_closed()
         if not self.rows:
             raise RuntimeError("no epoch was recorded: loop over `run.epoch(loader)` inside the recorder")
         self._write_ranks()
-        self._say_what_watched()
-        if self._journal:
-            self._journal.write_run()
-        if self._owns_folder:  # else the launcher looks
-            verify(self.path)
+        self._remark_problems()
+        if self._writer:
+            self._writer.finish()
         self.ranks.settle()
 
-    def _open_folder(self, folder: RunFolder | None) -> None:
-        if folder is None:
-            name = run_id(
-                self.parameters,
-                nodes=self.ranks.nodes,
-                ranks_per_node=self.ranks.ranks_per_node,
-                hardware=provenance.hardware_id(),
-            )
-            folder = RunFolder.claimed(paths.runs() / name, redo=self._redo)
-            self._owns_folder = True
-        self._journal = Journal(folder, self.ranks, self.parameters, self.facts, self._sources)
-
     def _write_ranks(self) -> None:
-        ranks, total = self.ranks, self._total
+        ranks = self.ranks
         mine = {
             "rank": ranks.rank,
             "local_rank": ranks.local_rank,
@@ -189,27 +169,23 @@ class Recorder:
             "device": str(ranks.device),
             "device_name": ranks.device_name,
             "cores": " ".join(map(str, ranks.cores)),
-            "samples": total["samples"],
-            "seconds": total["seconds"],
-            "page_faults": total["faults"] / total["steps"] if total["steps"] else None,
-            "cpu_seconds": total["cpu"],
-            "throttled_seconds": total["throttled"] if ranks.share else None,
-            **self._peak(),
-            **self._level.summary(),
+            **{name: value for name, value in self._total.items() if name != "steps"},
+            "page_faults": self._total["page_faults"] / self._total["steps"] if self._total["steps"] else None,
+            **self._memory.columns(),
         }
-        everyone = ranks.gather((mine, self._meter.source, self._meter.name, total["joules"]))
-        if self._journal:
-            joules = energy.once((name, used) for _, _, name, used in everyone)
-            self.facts["energy_source"] = "+".join(sorted({source for _, source, _, _ in everyone if source}))
-            self._journal.write_ranks(
-                [row | {"energy_joules": used} for (row, *_), used in zip(everyone, joules, strict=True)]
-            )
+        everyone = ranks.gather((mine, self._energy.source, self._energy.name))
+        if self._writer:
+            joules = energy.once((name, row["energy_joules"]) for row, _, name in everyone)
+            self.facts["energy_source"] = "+".join(sorted({source for _, source, _ in everyone if source}))
+            rows = [row | {"energy_joules": used} for (row, *_), used in zip(everyone, joules, strict=True)]
+            self._writer.write_ranks(rows)
 
-    def _say_what_watched(self) -> None:
-        facts = self._window.facts
+    def _remark_problems(self) -> None:
+        """Of all ranks' profilers and monitors, and what there is of a profile."""
+        facts = self._profile.facts
         if facts is None and not self._monitor.seconds:
             return
-        problems = self.ranks.gather([*self._window.problems, *self._monitor.problems])
+        problems = self.ranks.gather([text for observer in self._observers for text in observer.problems])
         for rank, own in enumerate(problems):
             for text in own:
                 self.remark(f"rank {rank}: {text}")
@@ -226,59 +202,66 @@ class Recorder:
         To stop early, shorten the loader (`itertools.islice`): leaving the loop by `break` loses the epoch.
         """
         self._require_closed()
-        self._announce()
-        self._open_epoch = True
-        self._tally = self._carried or Tally()
-        self._tally.restarts += self._carried is not None
-        self._carried = None
-        self._window.arm(self.path)
+        if self._is_carried:
+            self._stats.restarts += 1
+        else:
+            self._stats = EpochStats()
+        self._in_epoch, self._is_carried = True, False
+        done = len(self._stats.steps)
+        last = self._expected or (done + len(batches) if isinstance(batches, Sized) else None)
+        for observer in self._observers:
+            observer.on_epoch(self.rows, done + 1, last)
         self.ranks.barrier()
-        self._go()
+        self._usage.start()
         self._clock.start()
-        done = len(self._tally.steps)
-        left = self._expected - done if self._expected else len(batches) if isinstance(batches, Sized) else None
-        for batch in self._window.over(batches, epoch=len(self.rows) + 1, done=done, left=left):
+        source = iter(batches)
+        while True:
+            self._profile.begin_step()
+            try:
+                batch = next(source)
+            except StopIteration:
+                break
             self.lap("data")
             yield batch
+        self._profile.end_epoch()
         self.ranks.synchronize()
-        self._stand()
+        self._stats.usage = plus(self._stats.usage, self._usage.stop())
         self._close_epoch()
+
+    def _close_epoch(self) -> None:
+        self._in_epoch = False
+        stats = self._stats
+        self._require_finite()
+        stats.steps += self._clock.finish()
+        counted = {"steps": len(stats.steps), "samples": stats.samples, **stats.usage}
+        self._total = plus(self._total, counted)
+        row, times = epoch_stats.reduce(len(self.rows) + 1, stats, self.ranks, self._energy.name)
+        self.rows.append(row)
+        if self._writer:
+            self._writer.write_epochs(self.rows)
+            self._writer.append_steps(row["epoch"], times)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """All ranks stand still between two steps: no part of T, but of the epoch's `checkpoint_seconds`."""
         self.ranks.synchronize()
         begun = time.perf_counter()
-        if self._open_epoch:
-            self._stand()
+        if self._in_epoch:
+            self._stats.usage = plus(self._stats.usage, self._usage.stop())
         yield
         self.ranks.barrier()
         seconds = time.perf_counter() - begun
-        if self._open_epoch:
-            self._tally.standing += seconds
-            self._go()
+        if self._in_epoch:
+            self._stats.paused += seconds
+            self._usage.start()
             self._clock.skip()
         elif self.rows:
             self.rows[-1]["checkpoint_seconds"] = self.rows[-1].get("checkpoint_seconds", 0.0) + seconds
 
-    def _go(self) -> None:
-        self._meter.start()
-        throttled = device_share.throttled() if self.ranks.share else 0.0
-        self._since = time.perf_counter(), memory.minor_faults(), time.process_time(), throttled
-
-    def _stand(self) -> None:
-        begun, faults, cpu, throttled = self._since
-        self._tally.seconds += time.perf_counter() - begun
-        self._tally.faults += memory.minor_faults() - faults
-        self._tally.cpu += time.process_time() - cpu
-        if self.ranks.share:
-            self._tally.throttled += device_share.throttled() - throttled
-        self._tally.joules = energy.added(self._tally.joules, self._meter.stop())
-
     def lap(self, phase: str) -> None:
         """A phase of the step (`forward`, `backward`) ends here."""
         self._clock.lap(phase)
-        self._window.lap(phase)
+        self._profile.lap(phase)
 
     def step(
         self, *, samples: int, loss: Tensor | float | None = None, lr: float | None = None, **sums: Tensor | float
@@ -292,22 +275,12 @@ class Recorder:
         Raises:
             NonFiniteLoss: at once on a CPU; on a GPU within 50 steps, so as not to stop the device each time.
         """
-        tally = self._tally
-        tally.samples += samples
-        tally.lr = lr
-        if loss is not None:
-            sums["loss"] = torch.as_tensor(loss).detach().double() * samples
-        for name, value in sums.items():
-            value = torch.as_tensor(value).detach().double()  # a bf16 sum would stand still
-            tally.sums[name] = tally.sums[name] + value if name in tally.sums else value
+        self._stats.add_step(samples, loss, lr, sums)
         sampled = self._clock.sampled
         self._clock.step()
-        self._window.step()
-        if sampled:  # after its end: the phases are none the longer
-            self._level.sample()
-        self._meter.keep_up()
-        self._progress.step()
-        if "loss" in sums and (self.ranks.device.type == "cpu" or self._clock.steps % 50 == 0):
+        for observer in self._observers:  # after the step's end: its phases do not become longer
+            observer.on_step(sampled)
+        if self.ranks.device.type == "cpu" or self._clock.steps % 50 == 0:
             self._require_finite()
 
     def note(self, **values: float) -> None:
@@ -315,97 +288,45 @@ class Recorder:
         if not self.rows:
             raise RuntimeError("no epoch yet to note anything about")
         self.rows[-1].update(values)
-        if self._journal:
-            self._journal.write_epochs(self.rows)
-
-    def _announce(self) -> None:
-        """Show the last epoch's line: late, so that what was noted after it is on it."""
-        if self._announced < len(self.rows):
-            self._announced = len(self.rows)
-            self._progress.epoch(self.rows[-1])
-
-    def _close_epoch(self) -> None:
-        self._open_epoch = False
-        number, tally = len(self.rows) + 1, self._tally
-        times = tally.steps + self._clock.finish()
-        if "loss" in tally.sums:
-            self._require_finite()
-        counted = {"steps": len(times), "samples": tally.samples, "seconds": tally.seconds, "faults": tally.faults}
-        counted |= {"cpu": tally.cpu, "throttled": tally.throttled, "joules": tally.joules}
-        self._total = {name: energy.added(value, counted[name]) for name, value in self._total.items()}
-        names = sorted(tally.sums)
-        totals = torch.tensor([tally.samples, *(float(tally.sums[n]) for n in names)], dtype=torch.float64)
-        totals = self.ranks.sum(totals).tolist()
-        everyone = self.ranks.gather((tally.seconds, tally.standing, times, (self._meter.name, tally.joules)))
-        if everyone:
-            longest = max(seconds for seconds, *_ in everyone)
-            steps = [step for _, _, own, _ in everyone for step in own]
-            row = {
-                "epoch": number,
-                "restarts": tally.restarts,
-                "steps": len(times),
-                "samples": int(totals[0]),
-                "padded_samples": 0,
-                "seconds": longest,
-                "throughput": totals[0] / longest,
-                "checkpoint_seconds": max(standing for _, standing, *_ in everyone),
-                "energy_joules": energy.total(reading for *_, reading in everyone),
-                "lr": tally.lr,
-                **distribution(steps),
-                **{f"train_{name}": total / totals[0] for name, total in zip(names, totals[1:], strict=True)},
-            }
-            self.rows.append(row)
-            self._journal.write_epochs(self.rows)
-            self._journal.append_steps(number, [own for _, _, own, _ in everyone])
-        else:
-            self.rows.append({"epoch": number})
+        if self._writer:
+            self._writer.write_epochs(self.rows)
 
     def _require_finite(self) -> None:
-        total = float(self._tally.sums["loss"])
+        total = float(self._stats.sums.get("loss", 0.0))
         if not math.isfinite(total):
-            step = len(self._tally.steps) + self._clock.steps
+            step = len(self._stats.steps) + self._clock.steps
             raise NonFiniteLoss(
                 f"the loss became {total} by step {step} of epoch {len(self.rows) + 1} "
                 f"on rank {self.ranks.rank}: try a smaller lr, a longer lr_warmup_epochs, or precision='fp32'"
             )
 
-    def _peak(self) -> dict[str, int | None]:
-        """Peak memory, over former attempts too."""
-        now = memory.peak(self.ranks.device)
-        return {
-            name: max((v for v in (value, self._peaks.get(name)) if v is not None), default=None)
-            for name, value in now.items()
-        }
-
     # -- checkpoints --------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """What is recorded so far, as tensors and plain values, for a checkpoint; while paused, on rank 0."""
-        return {"rows": self.rows, "announced": self._announced, "journal": self._journal.state()}
+        return {"rows": self.rows, "writer": self._writer.state()}
 
     def own_state(self) -> dict[str, Any]:
         """What this rank has counted so far, likewise."""
         epoch = None
-        if self._open_epoch:
-            epoch = self._tally.state(self._clock.finish())
-        elif self._carried:  # stopped again before it could go on
-            epoch = self._carried.state([])
-        return {"epoch": epoch, "total": self._total, "peaks": self._peak(), "level": self._level.state()}
+        if self._in_epoch or self._is_carried:  # carried: stopped again before it could continue
+            epoch = self._stats.state(self._clock.finish() if self._in_epoch else [])
+        return {"epoch": epoch, "total": self._total, "memory": self._memory.state()}
 
     def restore(self, state: dict[str, Any], own: dict[str, Any], *, epoch: int, step: int) -> None:
-        """Go on from where both states were taken: in `epoch` after `step` of its steps. Not within an epoch."""
-        self.rows, self._announced = state["rows"], state["announced"]
-        self._total, self._peaks = self._total | own["total"], own["peaks"]
-        if "level" in own:  # checkpoints of former versions lack it
-            self._level.restore(own["level"])
-        self._carried = own["epoch"] and Tally.continued(own["epoch"], self.ranks.device)
-        if self._journal:
-            self._journal.restore(state["journal"], epoch=epoch, step=step)
+        """Continue where both states were taken: in `epoch` after `step` of its steps. Not within an epoch."""
+        self.rows, self._total = state["rows"], own["total"]
+        self._memory.restore(own["memory"])
+        self._is_carried = own["epoch"] is not None
+        if self._is_carried:
+            self._stats = EpochStats.continued(own["epoch"], self.ranks.device)
+        if self._writer:
+            self._writer.restore(state["writer"], epoch=epoch, step=step)
             if self.rows:
-                self._journal.write_epochs(self.rows)
+                self._writer.write_epochs(self.rows)
 
     def _require_closed(self) -> None:
-        if self._open_epoch:
+        if self._in_epoch:
             raise RuntimeError(
                 "an epoch was left before its end, so it cannot be recorded: "
                 "shorten the loader with itertools.islice instead of leaving the loop by break"
@@ -418,15 +339,8 @@ def _require_plain(parameters: Mapping[str, Any]) -> None:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"parameter {name} names a measurement, so it is text, a number or a list: {error}"
+                f"parameter {name} identifies a measurement, so it must be text, a number or a list: {error}"
             ) from None
-
-
-def _outcome(error: BaseException | None) -> tuple[str, str]:
-    """(state, reason) of a run that ended so."""
-    if error is None:
-        return "complete", ""
-    return ("stopped", str(error)) if isinstance(error, Stopped) else ("failed", f"{type(error).__name__}: {error}")
 
 
 __all__ = ["AlreadyComplete", "NonFiniteLoss", "Recorder"]

@@ -36,8 +36,8 @@ def resolve(config: RunConfig) -> Workload:
         )
     if config.fused_optimizer and workload.optimizer is not optim.build:
         raise WorkloadError(
-            f"fused_optimizer=true: {config.workload} brings an optimizer of its own; have it pass fused=True itself, and "
-            f"leave the knob alone"
+            f"fused_optimizer=true: {config.workload} brings its own optimizer; pass fused=True there, and "
+            f"leave this option off"
         )
     return workload
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from hpc_utils import collective
+from hpc_utils import allreduce_cost
 from hpc_utils.analyze.timeline import COMMUNICATION, COMPUTE, Timeline, collectives
 
 from .timelines import ALL_REDUCE, END, MS, anything, moments, timeline
@@ -181,7 +181,7 @@ def test_a_clock_that_is_off_is_said() -> None:
 def test_bus_bandwidth_is_that_of_the_wire_time() -> None:
     size = 25 << 20
     found = collectives.match(ranks_of(_late(1), MS, moved=size))
-    assert found.bus_bandwidth == pytest.approx(collective.bandwidths(size, 1e-3, 4)[1])
+    assert found.bus_bandwidth == pytest.approx(allreduce_cost.bandwidths(size, 1e-3, 4)[1])
     assert collectives.match(ranks_of(_late(1), MS)).bus_bandwidth is None  # sizes are not known
     other = collectives.match(ranks_of(_late(1), MS, moved=size, name="ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"))
     assert other.bus_bandwidth == pytest.approx(found.bus_bandwidth / 2)

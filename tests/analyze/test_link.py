@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from hpc_utils.allreduce_cost import Link, Topology, ring
 from hpc_utils.analyze import link
-from hpc_utils.collective import Link, Topology, ring
 
 SIZES = tuple(4 * 4**power for power in range(14))
 

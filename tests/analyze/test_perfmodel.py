@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hpc_utils.allreduce_cost import Link, Topology, cheapest, hierarchical, ring, tree
 from hpc_utils.analyze import perfmodel
 from hpc_utils.analyze.stats import Estimate
 from hpc_utils.analyze.step import Costs, expected_maximum, step
 from hpc_utils.analyze.work import Bucket, Line, Work
-from hpc_utils.collective import Link, Topology, cheapest, hierarchical, ring, tree
 
 MIB = 2**20
 

@@ -32,7 +32,7 @@ def test_a_machine_has_no_links_to_limit(results: Path) -> None:
     request = prepare(notebooks() / "02_ddp.ipynb", {"link_gbit": 1})
     with pytest.raises(ConfigError, match="--cluster rehearsal"), held_for(request, on_nodes=False):
         pass
-    with pytest.raises(ConfigError, match="nobody has limited"):
+    with pytest.raises(ConfigError, match="links are not limited"):
         train(request.config)
 
 

@@ -57,7 +57,7 @@ def test_running_the_notebooks_and_their_prose_change_nothing(tree: Path) -> Non
         "hpc_utils/train/loop.py~",
         "hpc_utils/publish/plots.py",
         "hpc_utils/launch/study.py",
-        "hpc_utils/strict.py",
+        "hpc_utils/toml_config.py",
         "notebooks/.ipynb_checkpoints/01_baseline-checkpoint.ipynb",
         "notebooks/03_scaling.ipynb",
         "jobs/studies/strong.toml",

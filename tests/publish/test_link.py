@@ -9,8 +9,8 @@ matplotlib.use("agg")
 import numpy as np
 from matplotlib import pyplot as plt
 
+from hpc_utils.allreduce_cost import Link
 from hpc_utils.analyze import link
-from hpc_utils.collective import Link
 from hpc_utils.publish import link as figures
 from tests.analyze.test_link import SIZES, record
 

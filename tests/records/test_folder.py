@@ -107,21 +107,14 @@ def test_a_living_claimants_files_are_not_moved(run: Path) -> None:
     assert (run / "run.json").is_file() and not (run / "earlier").exists()
 
 
-def test_a_launchers_folder_is_found(run: Path, monkeypatch) -> None:
-    assert RunFolder.from_launcher() is None
-    monkeypatch.setenv("HPC_RUN_DIR", str(run))
-    assert RunFolder.from_launcher().path == run
-
-
-def test_training_something_else_than_the_launcher_asked_for_is_refused(run: Path, monkeypatch) -> None:
-    config = RunConfig(workload="cnn", epochs=2).model_dump()
-    require_same_request(config)  # no launcher asked for anything
-    monkeypatch.setenv("HPC_RUN_DIR", str(run))
-    require_same_request(config)  # a launcher that left no request
-    RunFolder(run).write_json("request.json", {"config": {"workload": "cnn", "epochs": 2}})
-    require_same_request(config)
+def test_training_something_else_than_the_launcher_asked_for_is_refused(run: Path) -> None:
+    config, folder = RunConfig(workload="cnn", epochs=2).model_dump(), RunFolder(run)
+    require_same_request(None, config)  # no launcher asked for anything
+    require_same_request(folder, config)  # a launcher that left no request
+    folder.write_json("request.json", {"config": {"workload": "cnn", "epochs": 2}})
+    require_same_request(folder, config)
     with pytest.raises(ConfigError, match="started for other values of epochs than the notebook"):
-        require_same_request(config | {"epochs": 3})
+        require_same_request(folder, config | {"epochs": 3})
 
 
 def test_tables_write_what_is_missing_as_empty_and_refuse_unknown_columns(run: Path) -> None:

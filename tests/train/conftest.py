@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -14,8 +12,6 @@ import pytest
 import torch
 
 from tests.conftest import LAUNCHED
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # A workload outside the package: a linear model on a map-style data set, with everything a user may bring.
 OUTSIDE = """
@@ -98,30 +94,12 @@ def _settings() -> tuple:
     )
 
 
-def launch(
-    ranks: int, *arguments: object, results: Path, folder: Path, timeout: float = 90
-) -> subprocess.CompletedProcess:
-    """`torchrun` with `arguments` on `ranks` processes; none of them outlives this call."""
-    environment = {name: value for name, value in os.environ.items() if name not in LAUNCHED}
-    environment |= {"HPC_RESULTS": str(results), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    process = subprocess.Popen(
-        [*command, *map(str, arguments)],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(timeout=timeout)
-    finally:  # torchrun puts its workers into sessions of their own, and ends them on SIGTERM
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.communicate(timeout=40)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+@pytest.fixture(scope="module")
+def own_results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An empty result set for all of a file's tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in LAUNCHED:
+            patch.delenv(name, raising=False)
+        folder = tmp_path_factory.mktemp("results")
+        patch.setenv("HPC_RESULTS", str(folder))
+        yield folder

@@ -7,6 +7,7 @@ gloo, get signals and are killed like any other.
 from __future__ import annotations
 
 import functools
+import json
 import multiprocessing
 import os
 import signal
@@ -21,15 +22,19 @@ from pathlib import Path
 from typing import Any
 
 import pandas  # noqa: F401  (once for all ranks)
-import torch._inductor  # noqa: F401  (optimizers do)
+import torch
+import torch._inductor  # optimizers do
 import torch.distributed as dist
 
+from hpc_utils import records
 from hpc_utils.config import RunConfig
 from hpc_utils.signals import Stopped
 from hpc_utils.train import train
 from tests.conftest import LAUNCHED
 
-HANG = 150.0  # s
+from .support import Weights, saved
+
+HANG = 500.0  # s
 
 
 @functools.cache
@@ -86,6 +91,38 @@ class Ranks:
         return "\n".join(log.read_text() for log in self.logs if log.exists())
 
 
+class Two:
+    """What two ranks left in `folder`: each in `told.rank<N>.json` what `body` returned, {name: {"run": id, ...}}."""
+
+    def __init__(self, body: Callable[[], Mapping[str, Any]], folder: Path) -> None:
+        self.folder, self.results = folder, folder / "results"
+        ranks = Ranks(2, _tell, body, folder=folder, results=self.results)
+        assert ranks.end() == [0, 0], ranks.said()
+        self.out = ranks.said()
+        self.told = [json.loads((folder / f"told.rank{rank}.json").read_text()) for rank in range(2)]
+
+    def of(self, name: str, what: str) -> list[Any]:
+        """What each rank has told of a run."""
+        return [told[name][what] for told in self.told]
+
+    def path(self, name: str) -> Path:
+        return self.results / "runs" / self.told[0][name]["run"]
+
+    def tables(self, name: str) -> dict:
+        return records.load_run(self.path(name))
+
+    def saved(self, name: str) -> Weights:
+        return saved(self.path(name))
+
+    def weights(self, name: str) -> list[Weights]:
+        """Each rank's."""
+        return [torch.load(self.folder / f"{name}.rank{rank}.pt") for rank in range(2)]
+
+
+def _tell(body: Callable[[], Mapping[str, Any]]) -> None:
+    Path(f"told.rank{os.environ['RANK']}.json").write_text(json.dumps(body()))
+
+
 def trained(parameters: Mapping[str, Any]) -> None:
     """What a rank does: train."""
     train(RunConfig(**parameters))
@@ -104,6 +141,7 @@ def _rank(
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))
+    torch.set_num_threads(1)  # as under torchrun
     code = 1
     try:
         body(*arguments)

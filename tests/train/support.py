@@ -1,13 +1,14 @@
-"""What tests and the scripts that run on several ranks share."""
+"""What the tests and the ranks that they start share."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,19 +18,17 @@ import torch
 from torch import Tensor
 
 from hpc_utils.config import RunConfig
+from hpc_utils.records.folder import read_json
 from hpc_utils.train import Result, loop, train
 
 # A run of a moment: `cnn` has no batch statistics, so it trains alike on any number of ranks.
 BRIEF = {
-    "workload": "cnn",
-    "epochs": 1,
-    "steps_per_epoch": 3,
-    "global_batch": 64,
-    "warmup_steps": 0,
-    "evaluate_every": 0,
-}
+    "workload": "cnn", "epochs": 1, "steps_per_epoch": 3, "global_batch": 64, "warmup_steps": 0, "evaluate_every": 0,
+}  # fmt: skip
+PHASES = ["data", "forward", "backward", "optimizer"]
 
 Weights = dict[str, Tensor]
+Action = Callable[[loop.Trainer], object]
 
 
 def fit(**parameters: Any) -> tuple[Result, Weights]:
@@ -55,6 +54,33 @@ def distance(one: Weights, other: Weights) -> float:
     """The largest difference between any two weights."""
     assert one.keys() == other.keys()
     return max(float((one[name].double() - other[name].double()).abs().max()) for name in one)
+
+
+def saved(run: Path) -> Weights:
+    return torch.load(run / "weights.pt", weights_only=True)
+
+
+def remarks(run: Path) -> list[str]:
+    return read_json(run / "run.json")["remarks"]
+
+
+@contextlib.contextmanager
+def after_steps(actions: Mapping[int, Action]) -> Iterator[None]:
+    """Inside, the trainer does something after its n-th step, counted over all attempts of this process."""
+    truly, done = loop.Trainer.train_on, [0]
+
+    def step(self: loop.Trainer, *batch: Any) -> None:
+        truly(self, *batch)
+        done[0] += 1
+        actions.get(done[0], lambda _: None)(self)
+
+    with mock.patch.object(loop.Trainer, "train_on", step):
+        yield
+
+
+def gets(number: signal.Signals) -> Action:
+    """The process gets that signal."""
+    return lambda _: os.kill(os.getpid(), number)
 
 
 @contextlib.contextmanager

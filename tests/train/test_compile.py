@@ -52,23 +52,6 @@ def test_graph_breaks_and_compilation_in_the_time_measured_are_remarked() -> Non
     assert "times after the warm-up, inside the time measured" in compiled.remarks()[1]
 
 
-REFUSED = {
-    "no warm-up": ({"compile": "default", "warmup_steps": 0}, "the first step compiles, and that would be timed"),
-    "no replay": ({"compile": "reduce-overhead", "warmup_steps": 2}, "give at least warmup_steps=3"),
-    "checkpointing": ({"compile": "default", "activation_checkpointing": True}, "the compiler chooses itself"),
-    "fsdp": ({"compile": "default", "parallel": "fsdp"}, "hooks gather weights inside"),
-    "micro-batches": ({"compile": "max-autotune", "accumulate": 2}, "overwrites the gradients of the one before"),
-    "small buckets": ({"compile": "default", "bucket_mb": 0.5}, "the first of 1 MiB"),
-    "determinism": ({"compile": "max-autotune", "deterministic": True}, "picks kernels by their time"),
-}
-
-
-@pytest.mark.parametrize(("parameters", "why"), REFUSED.values(), ids=REFUSED)
-def test_contradictions_are_refused(parameters: dict, why: str) -> None:
-    with pytest.raises(ConfigError, match=why):
-        RunConfig(workload="resnet18", **parameters)
-
-
 @pytest.mark.parametrize(("parameters", "why"), [
     ({"compile": "reduce-overhead", "warmup_steps": 3}, "replays CUDA graphs, which a CPU has not"),
     ({"precision": "tf32"}, "a CPU would compute in fp32"),

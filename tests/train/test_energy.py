@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from hpc_utils import records
 from hpc_utils.config import RunConfig
 from hpc_utils.provenance import nvml
 from hpc_utils.train import Recorder, Stopped, energy, train
-from hpc_utils.train.loop import Trainer
-from hpc_utils.train.tally import Tally
+
+from .support import BRIEF, after_steps, gets
 
 CPU = torch.device("cpu")
 
@@ -48,53 +47,47 @@ def counted(machine: Path, monkeypatch: pytest.MonkeyPatch, results: Path) -> Pa
     return machine
 
 
-def test_packages_are_added_up_and_nothing_is_counted_twice(machine: Path) -> None:
+def metered(machine: Path) -> energy.EnergyMeter:
+    counter = energy.Rapl(machine)
+    return energy.EnergyMeter("rapl", counter.name, counter.joules)
+
+
+def test_packages_are_added_up_and_a_counter_that_wraps_around_goes_on(machine: Path) -> None:
     counter = energy.Rapl(machine)
     begun = counter.joules()
-    use(machine, "intel-rapl:0", 3)
     use(machine, "intel-rapl:1", 2.5)
-    for other in ("intel-rapl:0:0", "intel-rapl:1:0", "intel-rapl:2", "intel-rapl-mmio:0"):
-        use(machine, other, 10)
-    assert counter.joules() - begun == pytest.approx(2.5)
-    assert counter.name == "rapl 77"
-
-
-def test_a_counter_that_wraps_around_goes_on(machine: Path) -> None:
-    counter = energy.Rapl(machine)
-    begun = counter.joules()
     for joules in (9, 0.5, 8, 0.25):  # ends at 10 J
-        use(machine, "intel-rapl:0", joules)
+        for zone in ("intel-rapl:0", "intel-rapl:0:0", "intel-rapl:1:0", "intel-rapl:2", "intel-rapl-mmio:0"):
+            use(machine, zone, joules)
         last = counter.joules()
-    assert last - begun == pytest.approx(8 + 1.5 + 7.5 + 2.25)
+    assert last - begun == pytest.approx(8 + 1.5 + 7.5 + 2.25 + 0.5), "nothing is counted twice"
+    assert counter.name == "rapl 77"
 
 
 def test_long_epochs_are_looked_at_before_the_counter_wraps_twice(machine: Path, monkeypatch) -> None:
     now = [100.0]
     monkeypatch.setattr(energy.time, "monotonic", lambda: now[0])
-    meter = energy.Meter(energy.Rapl(machine))
-    meter.start()
+    meter = metered(machine)
+    begun = meter.joules()
     for joules in (7, 3, 9, 1):
         now[0] += energy.LOOK + 1
         use(machine, "intel-rapl:0", joules)
-        meter.keep_up()
-    assert meter.stop() == pytest.approx(20)
+        meter.on_step(False)
+    assert meter.joules() - begun == pytest.approx(20)
 
 
 def test_what_cannot_be_read_is_not_known_and_not_zero(machine: Path) -> None:
-    meter = energy.Meter(energy.Rapl(machine))
-    meter.start()
+    meter = metered(machine)
+    meter.joules()
     (machine / "sys/class/powercap/intel-rapl:1/energy_uj").unlink()
-    assert meter.stop() is None
+    assert math.isnan(meter.joules()) and math.isnan(energy.EnergyMeter().joules())
     assert energy.Rapl(machine / "nothing here").joules() is None
-    assert energy.Meter(None).stop() is None
-    assert energy.added(None, 1.0) is None and energy.added(2.0, 1.0) == 3
 
 
 def test_ranks_that_share_a_counter_count_it_once() -> None:
     readings = [("rapl a", 5.0), ("rapl a", 5.1), ("rapl b", 7.0), ("rapl b", 6.9)]
     assert energy.once(readings) == [5.0, 0.0, 7.0, 0.0]
-    assert energy.total(readings) == 12
-    assert energy.total([*readings, ("", None)]) is None, "a part is not the whole"
+    assert math.isnan(sum(energy.once([*readings, ("", math.nan), ("", math.nan)]))), "a part is not the whole"
 
 
 class Library:
@@ -118,12 +111,12 @@ class Library:
 
 def test_a_gpu_is_asked_for_by_its_uuid_and_answers_in_joules() -> None:
     library = Library()
-    meter = energy.Meter(energy.Nvml(nvml.Device("12-34", library)))
-    meter.start()
+    meter = energy.of_gpu(nvml.Device("12-34", library))
+    begun = meter.joules()
     library.millijoules = 12_500
-    assert meter.stop() == 7.5
+    assert meter.joules() - begun == 7.5
     assert (library.asked, meter.source, meter.name) == ("GPU-12-34", "nvml", "GPU-12-34")
-    assert energy.Nvml(nvml.Device("12-34", Library(failing=True))).joules() is None
+    assert math.isnan(energy.of_gpu(nvml.Device("12-34", Library(failing=True))).joules())
 
 
 def test_no_driver_fails_no_run(monkeypatch) -> None:
@@ -137,7 +130,7 @@ def test_no_driver_fails_no_run(monkeypatch) -> None:
         assert type(error).__name__.startswith("NVMLError")
     else:
         pytest.skip("there is a driver")
-    assert energy.find(torch.device("cuda", 0)) is None
+    assert energy.meter(torch.device("cuda", 0)).source == ""
 
 
 def test_only_training_parts_count(counted: Path) -> None:
@@ -173,44 +166,28 @@ def test_without_a_counter_energy_is_empty(results: Path, monkeypatch, tmp_path:
 
 
 def test_a_resumed_epoch_has_the_energy_of_both_parts(counted: Path, monkeypatch) -> None:
-    """Each step uses 1 J; each copy of the state 5 J, which are no part of training. SIGUSR1 comes in the third."""
-    used, done = [1.0], [0]
-    true_step, true_state = Trainer.train_on, Recorder.own_state
+    """Each step uses 1 J; each copy of the state 5 J, which are no part of training."""
+    used, true_state = [1.0], Recorder.own_state
 
     def spend(joules: float) -> None:
         used[0] += joules
         use(counted, "intel-rapl:0", used[0] % 10)
 
-    def step(self: Trainer, *batch) -> None:
-        true_step(self, *batch)
-        spend(1)
-        done[0] += 1
-        if done[0] == 3:
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-    monkeypatch.setattr(Trainer, "train_on", step)
+    steps = {number: lambda _: spend(1) for number in range(1, 7)}
     monkeypatch.setattr(Recorder, "own_state", lambda self: (spend(5), true_state(self))[1])
-    config = RunConfig(
-        workload="cnn", epochs=1, steps_per_epoch=6, global_batch=8, parallel="none", evaluate_every=0, device="cpu"
-    )
-    with pytest.raises(Stopped):
-        train(config)
-    run = train(config).tables()["run"]
+    config = RunConfig(**BRIEF | {"steps_per_epoch": 6, "global_batch": 8, "device": "cpu"}, parallel="none")
+    with after_steps(steps | {3: lambda trainer: (spend(1), gets(signal.SIGUSR1)(trainer))}):
+        with pytest.raises(Stopped):
+            train(config)
+        run = train(config).tables()["run"]
     assert (run["restarts"], run["energy_joules"]) == (1, pytest.approx(6))
-
-
-def test_a_checkpoint_from_before_energy_was_counted_makes_it_unknown() -> None:
-    state = Tally().state([])
-    del state["joules"]
-    assert Tally.continued(state, CPU).joules is None
-    assert math.isfinite(Tally.continued(Tally(joules=2.0).state([]), CPU).joules)
 
 
 @pytest.mark.gpu
 def test_a_real_gpu_uses_energy() -> None:
     device = torch.device("cuda", 0)
-    counter = energy.find(device)
-    if counter is None:
+    counter = energy.meter(device)
+    if not counter.source:
         pytest.skip("NVML counts no energy for this GPU")
     begun = counter.joules()
     values = torch.randn(4096, 4096, device=device)

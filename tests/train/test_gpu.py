@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
+from signal import SIGUSR1
 
 import pytest
 import torch
 
 from hpc_utils import paths
 from hpc_utils.config import RunConfig
-from hpc_utils.train import Stopped, augment, loop, precision, train
+from hpc_utils.train import Stopped, precision, train
 from hpc_utils.train.loader import Loader
 from hpc_utils.train.resolve import resolve
 
-from .support import BRIEF, distance, fit, same
+from .support import BRIEF, PHASES, after_steps, distance, fit, gets, remarks, same, saved
+from .test_loaders import batches
 
 pytestmark = pytest.mark.gpu
 
@@ -28,32 +28,20 @@ RUN = BRIEF | {"device": "cuda", "epochs": 2, "steps_per_epoch": 20, "phase_ever
 
 
 @pytest.mark.parametrize("parallel", ["none", "ddp"])
-def test_events_add_up_to_the_time_and_phases_to_the_step(results, parallel: str) -> None:
-    result, _ = fit(**RUN, parallel=parallel)
+def test_times_and_memory_of_the_device_are_recorded(results, parallel: str) -> None:
+    result, weights = fit(**RUN, parallel=parallel)
     tables = result.tables()
-    steps = tables["steps"]
-    assert steps.groupby("epoch").seconds.sum().tolist() == pytest.approx(
-        tables["epochs"].seconds.tolist(), rel=0.1, abs=0.01
-    )
+    steps, epochs, (rank,) = tables["steps"], tables["epochs"], tables["ranks"].to_dict("records")
+    assert steps.groupby("epoch").seconds.sum().tolist() == pytest.approx(epochs.seconds.tolist(), rel=0.1, abs=0.01)
     sampled = steps[steps.forward.notna()]
     assert sampled.step.tolist() == [1, 6, 11, 16] * 2
-    phases = sampled[["data", "forward", "backward", "optimizer"]].sum(axis=1)
-    assert phases.tolist() == pytest.approx(sampled.seconds.tolist(), rel=0.02, abs=1e-4)
+    assert sampled[PHASES].sum(axis=1).tolist() == pytest.approx(sampled.seconds.tolist(), rel=0.02, abs=1e-4)
     assert tables["run"]["backend"] in (("nccl", "rccl") if parallel == "ddp" else (None,))
-
-
-def test_a_run_of_the_demo_says_so(results) -> None:
-    result, _ = fit(**RUN)
-    assert any("demo" in remark for remark in json.loads((result.path / "run.json").read_text())["remarks"])
-
-
-def test_memory_of_the_device_is_recorded(results) -> None:
-    result, weights = fit(**RUN)
-    (rank,) = result.tables()["ranks"].to_dict("records")
     held = sum(value.numel() * value.element_size() for value in weights.values())
     total = torch.cuda.get_device_properties(0).total_memory
     assert 2 * held < rank["peak_allocated_bytes"] <= rank["peak_reserved_bytes"] < total
     assert rank["device"] == "cuda:0" and rank["device_name"] == torch.cuda.get_device_name(0)
+    assert any("demo" in remark for remark in remarks(result.path))
 
 
 @pytest.mark.parametrize("name", ["tf32", "bf16", "fp16"])
@@ -76,54 +64,30 @@ def test_tf32_rounds_and_fp32_does_not(results) -> None:
     assert error("fp32") < 1e-3 < 5e-3 < error("tf32")
 
 
-def test_warm_up_leaves_no_trace(results) -> None:
+def test_warm_up_leaves_no_trace_and_a_gpu_trains_what_a_cpu_trains(results) -> None:
     run = RUN | {"deterministic": True, "epochs": 1, "steps_per_epoch": 5}
-    _, cold = fit(**run | {"warmup_steps": 0})
-    _, warm = fit(**run)
+    warm, cold, host = (fit(**run | more)[1] for more in ({}, {"warmup_steps": 0}, {"device": "cpu"}))
     assert distance(cold, warm) < 1e-6
-
-
-def test_a_gpu_trains_what_a_cpu_trains(results) -> None:
-    run = RUN | {"epochs": 1, "steps_per_epoch": 5}
-    _, ours = fit(**run)
-    _, theirs = fit(**run | {"device": "cpu"})
-    assert distance({name: value.cpu() for name, value in ours.items()}, theirs) < 1e-3
-
-
-def test_augmentation_is_the_same_on_both_devices() -> None:
-    pixels = torch.randint(0, 256, (64, 32, 32, 3), generator=torch.Generator().manual_seed(0)).byte()
-    indices, key = torch.arange(64) * 12345, augment.key(3, 4)
-
-    def made(device: str) -> torch.Tensor:
-        drawn = augment.draw(key, indices.to(device), 32, 32, padding=4, flip=True)
-        return augment.crop_and_flip(pixels.to(device), drawn, padding=4).cpu()
-
-    assert torch.equal(made("cpu"), made("cuda"))
-
-
-def loaded(device: str, way: str) -> tuple[Loader, list[torch.Tensor]]:
-    config = RunConfig(workload="cnn", loader=way, cutout=3)
-    workload = resolve(config)
-    return Loader(workload.train, workload, config, torch.device(device)), list(torch.arange(256).split(64))
+    assert distance({name: value.cpu() for name, value in warm.items()}, host) < 1e-3
 
 
 @pytest.mark.parametrize("way", ["host", "device", "workers"])
 def test_images_are_a_cpu_s_bit_by_bit(way: str) -> None:
-    loader, indices = loaded("cuda:0", way)
-    theirs, _ = loaded("cpu", "host")
-    for (x, y), (u, v) in zip(loader.batches(indices, 3), theirs.batches(indices, 3), strict=True):
+    pairs = zip(batches(device="cuda:0", loader=way, cutout=3), batches(loader="host", cutout=3), strict=True)
+    for (x, y), (u, v) in pairs:
         assert x.device.type == y.device.type == "cuda" and x.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(x.cpu(), u) and torch.equal(y.cpu(), v)
 
 
 @pytest.mark.parametrize("way", ["host", "device"])
 def test_a_step_s_batch_does_not_wait_for_the_device(way: str) -> None:
-    loader, indices = loaded("cuda:0", way)
-    batches = loader.batches(indices, 1)
-    next(batches)
+    config = RunConfig(workload="cnn", loader=way)
+    workload = resolve(config)
+    made = Loader(workload.train, workload, config, torch.device("cuda:0")).batches(torch.arange(256).split(64), 1)
+    next(made)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        assert len(list(batches)) == 3
+        assert len(list(made)) == 3
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -135,7 +99,7 @@ def test_a_compiled_model_trains_alike_and_replays(results, mode: str) -> None:
     ours, theirs = (one.tables()["epochs"].iloc[-1] for one in (compiled, plain))
     for column in ("train_loss", "test_loss"):
         assert ours[column] == pytest.approx(theirs[column], rel=0.05)
-    assert json.loads((compiled.path / "run.json").read_text())["remarks"] == []
+    assert remarks(compiled.path) == []
 
 
 def test_activation_checkpointing_takes_less_memory_and_learns_the_same(results) -> None:
@@ -207,26 +171,13 @@ def test_strategies_train_alike_over_nccl(results, options: dict) -> None:
 
 @pytest.mark.parametrize("parallel", ["ddp", "zero1", "fsdp"])
 @pytest.mark.parametrize("fused", [False, True])
-def test_strategies_are_resumed_on_a_gpu(results, monkeypatch, parallel: str, fused: bool) -> None:
-    run = RUN | {
-        "parallel": parallel,
-        "optimizer": "adamw",
-        "lr": 0.01,
-        "fused_optimizer": fused,
-        "deterministic": True,
-    }
-    straight, _ = fit(**run, save_weights=True)
-    truly = loop.Trainer.train_on
-
-    def step(self: loop.Trainer, *batch) -> None:
-        truly(self, *batch)
-        if self.steps_done == 30:
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(loop.Trainer, "train_on", step)
-        train(RunConfig(**run, save_weights=True, repeat=2))
-    resumed = train(RunConfig(**run, save_weights=True, repeat=2))
-    ours, theirs = (torch.load(one.path / "weights.pt") for one in (resumed, straight))
+def test_strategies_are_resumed_on_a_gpu(results, parallel: str, fused: bool) -> None:
+    run = RUN | {"parallel": parallel, "optimizer": "adamw", "lr": 0.01, "fused_optimizer": fused}
+    run |= {"deterministic": True, "save_weights": True}
+    straight, _ = fit(**run)
+    again = RunConfig(**run, repeat=2)
+    with after_steps({30: gets(SIGUSR1)}), pytest.raises(Stopped):
+        train(again)
+    resumed = train(again)
     assert resumed.tables()["run"]["restarts"] == 1
-    assert distance(ours, theirs) < 1e-6
+    assert distance(saved(resumed.path), saved(straight.path)) < 1e-6

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
 import textwrap
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 import pytest
-import torch
 
-from hpc_utils import records
-from hpc_utils.records import checks
 from hpc_utils.train import Result, loop
 
 from .forked import Ranks, trained
-from .support import same
-from .test_resume import MEASURED, RESTLESS
+from .support import gets
+from .test_resume import RESTLESS, require_equal, the_run
+
+pytestmark = pytest.mark.soak  # tests/launch kills a rank once
 
 # Batch norm, dropout and random data; each epoch checkpointed, and by the clock as often as the disk lets it.
 PARAMETERS = {
@@ -41,30 +38,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@dataclass(frozen=True)
-class Undisturbed:
-    """The same run without a kill, and how long it took: over all, and of that in training."""
-
-    result: Result
-    seconds: float
-    training: float
-
-
 @pytest.fixture(scope="module")
-def undisturbed(folder: Path) -> Undisturbed:
+def undisturbed(folder: Path) -> tuple[Result, float, float]:
+    """The same run without a kill, and how long it took: over all, and of that in training."""
     for number in range(2):  # the first also starts the server that ranks are forked from
         begun = time.monotonic()
         ranks = Ranks(2, trained, PARAMETERS, folder=folder, results=folder / f"undisturbed{number}")
         assert ranks.end() == [0, 0], ranks.said()
         seconds = time.monotonic() - begun
-    result = the_run(folder / "undisturbed1")
+    result = Result(the_run(folder / "undisturbed1"))
     epochs = result.tables()["epochs"]
-    return Undisturbed(result, seconds, epochs[["seconds", "eval_seconds", "checkpoint_seconds"]].sum(axis=None))
-
-
-def the_run(results: Path) -> Result:
-    (run,) = (results / "runs").iterdir()
-    return Result(run)
+    return result, seconds, epochs[["seconds", "eval_seconds", "checkpoint_seconds"]].sum(axis=None)
 
 
 def doomed(parameters: Mapping[str, Any], rank: int, seconds: float) -> None:
@@ -73,7 +57,7 @@ def doomed(parameters: Mapping[str, Any], rank: int, seconds: float) -> None:
 
     def train_on_time(self: loop.Trainer) -> None:
         if self.ranks.rank == rank:
-            threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            threading.Timer(seconds, gets(SIGKILL), [self]).start()
         loop.Trainer._train = truly
         truly(self)
 
@@ -81,53 +65,34 @@ def doomed(parameters: Mapping[str, Any], rank: int, seconds: float) -> None:
     trained(parameters)
 
 
-def survive(seed: int, folder: Path, undisturbed: Undisturbed) -> int:
+def survive(seed: int, folder: Path, undisturbed: tuple[Result, float, float]) -> int:
     """Kill a random rank at a random moment, some times; then let it end, and compare. How often one was killed."""
     dice, results, killed = random.Random(seed), folder / f"seed{seed}", 0
+    straight, seconds, training = undisturbed
     for attempt in range(KILLS + 1):
-        rank, when = dice.randrange(2), dice.random()
-        if attempt == KILLS:
-            ranks = Ranks(2, trained, PARAMETERS, folder=folder, results=results)
-        elif dice.random() < 0.5:  # from before it has joined the others to about the end
-            ranks = Ranks(2, trained, PARAMETERS, folder=folder, results=results)
-            time.sleep(when * undisturbed.seconds)
-            ranks.signal(rank, signal.SIGKILL)
-        else:  # while it trains
-            moment = when * undisturbed.training
-            ranks = Ranks(2, doomed, PARAMETERS, rank, moment, folder=folder, results=results)
+        rank, when, early = dice.randrange(2), dice.random(), dice.random() < 0.5
+        body = [trained, PARAMETERS] if attempt == KILLS or early else [doomed, PARAMETERS, rank, when * training]
+        ranks = Ranks(2, *body, folder=folder, results=results)
+        if early and attempt < KILLS:  # from before it has joined the others to about the end
+            time.sleep(when * seconds)
+            ranks.signal(rank, SIGKILL)
         codes = ranks.end()
         if codes == [0, 0]:
             break
-        assert attempt < KILLS and -signal.SIGKILL in codes, ranks.said()
+        assert attempt < KILLS and -SIGKILL in codes, ranks.said()
         killed += 1
-    require_undisturbed(seed, the_run(results), undisturbed.result)
+    require_equal(Result(the_run(results)), straight)
     shutil.rmtree(results)
     return killed
 
 
-def require_undisturbed(seed: int, resumed: Result, undisturbed: Result) -> None:
-    """Bit by bit the same weights and losses, each step recorded once."""
-    ours, theirs = (torch.load(run.path / "weights.pt", weights_only=True) for run in (resumed, undisturbed))
-    assert same(ours, theirs), f"seed {seed}: other weights"
-    found = records.load(resumed.path.parent.parent)
-    assert found.refused == {} and list(found.runs.run_id) == [resumed.run_id]
-    ours, theirs = resumed.tables(), undisturbed.tables()
-    for name in MEASURED:
-        assert ours["epochs"][name].tolist() == theirs["epochs"][name].tolist(), f"seed {seed}: {name}"
-    step = ["rank", "epoch", "step"]
-    assert ours["steps"][step].equals(theirs["steps"][step]), f"seed {seed}: a step is missing or twice there"
-    assert not [fault for row in ours["epochs"].to_dict("records") for fault in checks.epoch_faults(row)]
-
-
-@pytest.mark.soak  # tests/launch kills a rank once
 @pytest.mark.parametrize("tens", range(2))
-def test_a_rank_may_be_killed_at_any_moment(tens: int, folder: Path, undisturbed: Undisturbed) -> None:
+def test_a_rank_may_be_killed_at_any_moment(tens: int, folder: Path, undisturbed: tuple) -> None:
     killed = [survive(seed, folder, undisturbed) for seed in range(10 * tens, 10 * tens + 10)]
     assert sum(killed) >= 10, "they were hardly ever hit"
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(6 * 3600)
-def test_a_rank_may_be_killed_at_any_of_a_thousand_moments(folder: Path, undisturbed: Undisturbed) -> None:
+def test_a_rank_may_be_killed_at_any_of_a_thousand_moments(folder: Path, undisturbed: tuple) -> None:
     for seed in range(1000, 2000):
         survive(seed, folder, undisturbed)

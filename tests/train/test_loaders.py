@@ -28,11 +28,13 @@ WAYS = {
 }
 
 
-def batches(*, world_size: int = 1, epoch: int = 2, done: int = 0, steps: int = 3, **knobs: object) -> list[tuple]:
+def batches(
+    *, device: str = "cpu", world_size: int = 1, epoch: int = 2, done: int = 0, steps: int = 3, **options: object
+) -> list[tuple]:
     """(images, labels) of the first steps of an epoch of digits, rank by rank within each step."""
-    config = RunConfig(workload="cnn", global_batch=64, **knobs)
+    config = RunConfig(workload="cnn", global_batch=64, **options)
     workload = resolve(config)
-    loader = Loader(workload.train, workload, config, CPU)
+    loader = Loader(workload.train, workload, config, torch.device(device))
 
     def of(rank: int) -> list[tuple]:
         sampler = Sampler(len(workload.train), 64, rank=rank, world_size=world_size, steps=steps)
@@ -114,23 +116,16 @@ SEEN = (
 )
 
 
-@pytest.mark.parametrize(("persistent", "processes"), [(True, 1), (False, 2)])
-def test_workers_live_on_as_asked(module: Callable, persistent: bool, processes: int) -> None:
+@pytest.mark.parametrize(("workers", "persistent", "processes"), [(0, True, 0), (1, True, 1), (1, False, 2)])
+def test_workers_live_on_as_asked(module: Callable, workers: int, persistent: bool, processes: int) -> None:
     module("seen", SEEN)
-    config = RunConfig(workload="seen:told", loader_workers=1, prefetch_factor=3, persistent_workers=persistent)
+    more = {"prefetch_factor": 3, "persistent_workers": persistent} if workers else {}
+    config = RunConfig(workload="seen:told", loader_workers=workers, **more)
     workload = resolve(config)
     loader = Loader(workload.train, workload, config, CPU)
     pids = {int(x[0, 1]) for epoch in (1, 2) for x, _ in loader.batches([torch.arange(4)], epoch)}
-    assert len(pids) == processes and -1 not in pids
-    assert loader._loader.prefetch_factor == 3
-
-
-def test_without_workers_the_rank_loads(module: Callable) -> None:
-    module("seen", SEEN)
-    config = RunConfig(workload="seen:told")
-    workload = resolve(config)
-    ((x, _),) = Loader(workload.train, workload, config, CPU).batches([torch.arange(4)], 1)
-    assert x[:, 1].tolist() == [-1.0] * 4
+    assert len(pids - {-1}) == processes and (-1 in pids) == (not workers), "without workers the rank loads"
+    assert loader._loader.prefetch_factor == more.get("prefetch_factor")
 
 
 @pytest.mark.parametrize("pinned", [True, False])

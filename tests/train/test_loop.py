@@ -7,34 +7,33 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 import torch
 from torch import nn
 
 from hpc_utils import datasets, records
-from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.records import ClaimedElsewhere, checks, schema
+from hpc_utils.config import RunConfig
+from hpc_utils.records import ClaimedElsewhere, checks, claim, schema
 from hpc_utils.records.folder import read_json
-from hpc_utils.train import NonFiniteLoss, WorkloadError, loop, train
+from hpc_utils.train import NonFiniteLoss, Result, loop, train
 from hpc_utils.train.__main__ import main
-from hpc_utils.train.loader import Loader, to_device
+from hpc_utils.train.loader import Loader
+from hpc_utils.train.pytree import on_host, to_device
 from hpc_utils.train.vision import small_cnn
 
 from .conftest import OUTSIDE
-from .support import BRIEF, distance, fit, same
+from .support import BRIEF, PHASES, after_steps, distance, fit, same
 
 # Batch norm and dropout: what a warm-up might leave a trace in.
-STATEFUL = (
-    OUTSIDE.replace("self.layers = nn.Sequential(nn.Linear(4, width),", "self.layers = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width),")
-)  # fmt: skip
+STATEFUL = OUTSIDE.replace(
+    "nn.Sequential(nn.Linear(4, width),", "nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width),"
+)
 
 
 def test_the_same_seed_trains_the_same_weights_bit_by_bit(results: Path) -> None:
-    _, first = fit(**BRIEF)
-    _, second = fit(**BRIEF)
-    _, other = fit(**BRIEF, seed=1)
-    assert same(first, second)
-    assert distance(first, other) > 0.01
+    first, second, other = (fit(**BRIEF, seed=seed)[1] for seed in (0, 0, 1))
+    assert same(first, second) and distance(first, other) > 0.01
 
 
 @pytest.mark.parametrize(
@@ -43,64 +42,50 @@ def test_the_same_seed_trains_the_same_weights_bit_by_bit(results: Path) -> None
 def test_warm_up_leaves_no_trace(module: Callable, precision: str, workers: int, optimizer: str) -> None:
     """Batch norm's statistics, dropout's random numbers, the optimizer's moments: all as without it."""
     module("stateful", STATEFUL)
-    parameters = {
-        "workload": "stateful:make", "epochs": 2, "global_batch": 32, "precision": precision,
-        "loader_workers": workers, "optimizer": optimizer, "threads_per_rank": 1,
-    }  # fmt: skip
-    _, cold = fit(**parameters, warmup_steps=0)
-    _, warm = fit(**parameters, warmup_steps=5)
+    parameters = {"workload": "stateful:make", "epochs": 2, "global_batch": 32, "threads_per_rank": 1}
+    parameters |= {"precision": precision, "loader_workers": workers, "optimizer": optimizer}
+    cold, warm = (fit(**parameters, warmup_steps=steps)[1] for steps in (0, 5))
     assert same(cold, warm)
     assert any("running_mean" in name for name in cold), "this model has statistics"
 
 
 def test_warm_up_longer_than_the_data_and_not_recorded(results: Path) -> None:
-    result, _ = fit(**BRIEF | {"steps_per_epoch": 2, "warmup_steps": 5})
-    tables = result.tables()
+    tables = fit(**BRIEF | {"steps_per_epoch": 2, "warmup_steps": 5})[0].tables()
     assert tables["run"]["samples"] == 2 * 64 and len(tables["steps"]) == 2
     assert tables["run"]["warmup_seconds"] > tables["run"]["seconds"]
 
 
 @pytest.mark.filterwarnings("ignore:Grad strides do not match")  # a hint about speed
 def test_the_memory_layout_changes_weights_by_rounding_only(results: Path) -> None:
-    _, last = fit(**BRIEF, channels_last=True)
-    _, first = fit(**BRIEF, channels_last=False)
+    last, first = (fit(**BRIEF, channels_last=on)[1] for on in (True, False))
     assert last["0.weight"].is_contiguous(memory_format=torch.channels_last)
     assert first["2.weight"].is_contiguous() and not last["2.weight"].is_contiguous()
     assert distance(last, first) < 1e-4
 
 
-def test_resnet_trains(results: Path) -> None:
-    parameters = {"workload": "resnet18", "steps_per_epoch": 2, "global_batch": 16, "lr": 0.5}
-    result, weights = fit(**BRIEF | parameters)
-    assert result.tables()["run"]["parameters"] == 11_172_810
-    assert weights["bn1.num_batches_tracked"] == 2
-    assert weights["conv1.weight"].shape == (64, 1, 3, 3)
-
-
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory):
-    """A run of three epochs, evaluated after the second and the last, and its weights."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("RANK", "WORLD_SIZE", "HPC_RUN_DIR"):
-            patch.delenv(name, raising=False)
-        patch.setenv("HPC_RESULTS", str(tmp_path_factory.mktemp("recorded")))
-        result, weights = fit(
-            workload="cnn", epochs=3, global_batch=100, lr=0.3, eval_batch=7, evaluate_every=2, phase_every=5,
-            label_smoothing=0.1, parallel="none",
-        )  # fmt: skip
-        return result, result.tables(), weights
+def recorded(own_results: Path) -> tuple[Result, dict, dict]:
+    """A run of three epochs, evaluated after the second and the last: result, tables, weights."""
+    result, weights = fit(
+        workload="cnn", epochs=3, global_batch=100, lr=0.3, eval_batch=7, evaluate_every=2, phase_every=5,
+        label_smoothing=0.1, parallel="none",
+    )  # fmt: skip
+    return result, result.tables(), weights
 
 
 def test_throughput_times_seconds_is_samples_in_every_row(recorded) -> None:
-    _, tables, _ = recorded
+    _, tables, weights = recorded
     epochs, run = tables["epochs"], tables["run"]
-    assert epochs.epoch.tolist() == [1, 2, 3]
+    assert run["parameters"] == sum(value.numel() for value in weights.values())
+    assert epochs.epoch.tolist() == [1, 2, 3] and epochs.dropped_samples.tolist() == [37] * 3
     assert epochs.samples.tolist() == (epochs.steps * 100).tolist() == [1400] * 3
-    assert epochs.dropped_samples.tolist() == [37] * 3
     assert (epochs.throughput * epochs.seconds).tolist() == pytest.approx([1400] * 3)
     assert run["throughput"] * run["seconds"] == pytest.approx(run["samples"])
     assert run["samples"] == tables["ranks"].samples.sum() == 4200
     assert not [fault for row in epochs.to_dict("records") for fault in checks.epoch_faults(row)]
+    peak = 0.3 * 100 / 256
+    cosine = [(1 + math.cos(math.pi * done / 28)) / 2 * peak for done in (13, 27)]
+    assert epochs.lr.tolist() == pytest.approx([peak, *cosine]), "of the last step"
 
 
 def test_steps_add_up_to_the_epoch_and_phases_to_the_step(recorded) -> None:
@@ -108,10 +93,8 @@ def test_steps_add_up_to_the_epoch_and_phases_to_the_step(recorded) -> None:
     steps, epochs = tables["steps"], tables["epochs"]
     assert steps.groupby("epoch").seconds.sum().tolist() == pytest.approx(epochs.seconds.tolist(), rel=0.05, abs=0.05)
     sampled = steps[steps.forward.notna()]
-    assert sampled.step.tolist() == [1, 6, 11] * 3
-    phases = sampled[["data", "forward", "backward", "optimizer"]]
-    assert (phases > 0).all(axis=None)
-    assert phases.sum(axis=1).tolist() == pytest.approx(sampled.seconds.tolist())
+    assert sampled.step.tolist() == [1, 6, 11] * 3 and (sampled[PHASES] > 0).all(axis=None)
+    assert sampled[PHASES].sum(axis=1).tolist() == pytest.approx(sampled.seconds.tolist())
     for epoch, row in steps.groupby("epoch"):
         told = epochs[epochs.epoch == epoch].iloc[0]
         assert told.step_p50 == pytest.approx(row.seconds.median())
@@ -124,56 +107,43 @@ def test_evaluation_is_over_every_test_sample_in_batches_of_any_size(recorded) -
     model = small_cnn(1, 10)
     model.load_state_dict(weights)
     data = datasets.load("digits", "test")
-    pixels = torch.from_numpy(data.images.copy()).permute(0, 3, 1, 2) / 255
+    pixels, labels = (
+        torch.from_numpy(data.images.copy()).permute(0, 3, 1, 2) / 255,
+        torch.from_numpy(data.labels.copy()),
+    )
     with torch.no_grad():
         outputs = model((pixels - data.mean[0]) / data.std[0])
-    labels = torch.from_numpy(data.labels.copy())
-    last = tables["epochs"].iloc[-1]
+    epochs, last = tables["epochs"], tables["epochs"].iloc[-1]
     assert last.test_accuracy == pytest.approx((outputs.argmax(1) == labels).sum().item() / 360)
-    loss = nn.functional.cross_entropy(outputs, labels, label_smoothing=0.1)
-    assert last.test_loss == pytest.approx(loss.item(), rel=1e-4)
+    assert last.test_loss == pytest.approx(
+        nn.functional.cross_entropy(outputs, labels, label_smoothing=0.1).item(), rel=1e-4
+    )
     assert last.test_accuracy > 0.5 and tables["run"]["test_accuracy"] == last.test_accuracy
-    assert tables["epochs"].test_accuracy.notna().tolist() == [False, True, True]
-    assert tables["epochs"].eval_seconds.notna().tolist() == [False, True, True]
+    assert epochs.test_accuracy.notna().tolist() == epochs.eval_seconds.notna().tolist() == [False, True, True]
 
 
 def test_real_runs_write_the_schemas_columns_and_no_other(recorded) -> None:
     result, tables, _ = recorded
-    assert tables["epochs"].columns.tolist() == schema.names(schema.EPOCHS)
-    assert tables["steps"].columns.tolist() == schema.names(schema.STEPS)
-    assert tables["ranks"].columns.tolist() == schema.names(schema.RANKS)
+    for name, columns in (("epochs", schema.EPOCHS), ("steps", schema.STEPS), ("ranks", schema.RANKS)):
+        assert tables[name].columns.tolist() == schema.names(columns)
     assert list(tables["run"]) == schema.names(schema.RUNS)
-    text = schema.markdown()
-    assert all(f"| `{name}` |" in text for table in tables.values() for name in table)
+    assert all(f"| `{name}` |" in schema.markdown() for table in tables.values() for name in table)
     empty = {name for name, value in tables["run"].items() if value is None}
     allocated = {f"{what}_allocated_bytes" for what in ("peak", "mean", "mode")}
     machine = {"commit", "dirty", "job_id", "pinned", "energy_joules", "energy_source"} | allocated
-    shared, rehearsed, usual = {"share_period", "throttled_seconds"}, {"link_gbit"}, {"comm_hook", "accumulate"}
-    assert empty - machine == {"backend", "steps_per_epoch", "profile"} | shared | rehearsed | usual, (
-        "parallel=none has no process group"
-    )
+    unused = {"share_period", "throttled_seconds", "link_gbit", "comm_hook", "accumulate"}
+    assert empty - machine == {"backend", "steps_per_epoch", "profile"} | unused, "parallel=none has no process group"
     assert {path.name for path in result.path.iterdir()} == {
         "claims", "epochs.csv", "provenance.json", "ranks.csv", "run.json", "status.json", "steps.csv.gz"
     }  # fmt: skip
 
 
-def test_the_rate_of_the_last_step_is_recorded(recorded) -> None:
-    _, tables, _ = recorded
-    peak = 0.3 * 100 / 256
-    cosine = [(1 + math.cos(math.pi * done / 28)) / 2 * peak for done in (13, 27)]
-    assert tables["epochs"].lr.tolist() == pytest.approx([peak, *cosine])
-
-
 def test_memory_is_recorded_and_plausible(recorded) -> None:
-    import psutil
-
     _, tables, _ = recorded
-    (peak,) = tables["ranks"].peak_rss_bytes
-    assert 50e6 < peak < psutil.virtual_memory().total
-    assert tables["run"]["peak_allocated_bytes"] is None and tables["run"]["mean_allocated_bytes"] is None
-    assert 50e6 < tables["run"]["mean_rss_bytes"] <= peak
-    assert tables["run"]["mode_rss_bytes"] % 2**20 == 0 and tables["run"]["mode_rss_bytes"] <= peak + 2**19
-    assert tables["run"]["page_faults"] == tables["ranks"].page_faults.max()
+    run, (peak,) = tables["run"], tables["ranks"].peak_rss_bytes
+    assert 50e6 < run["mean_rss_bytes"] <= peak < psutil.virtual_memory().total
+    assert run["mode_rss_bytes"] % 2**20 == 0 and run["mode_rss_bytes"] <= peak + 2**19
+    assert run["page_faults"] == tables["ranks"].page_faults.max()
 
 
 def test_dropout_and_norms_know_training_from_evaluation(module: Callable) -> None:
@@ -183,20 +153,6 @@ def test_dropout_and_norms_know_training_from_evaluation(module: Callable) -> No
     import modes as workload
 
     assert workload.modes == ([True] * 3 + [False] * 2) * 2
-
-
-@pytest.mark.parametrize("parallel", ["none", "ddp"])
-def test_a_group_of_one_is_named_and_trains_the_same(results: Path, parallel: str) -> None:
-    result, weights = fit(**BRIEF, parallel=parallel)
-    run = result.tables()["run"]
-    assert (run["parallel"], run["backend"]) == (parallel, "gloo" if parallel == "ddp" else None)
-    _, other = fit(**BRIEF, parallel="none" if parallel == "ddp" else "ddp")
-    assert distance(weights, other) < 1e-6
-
-
-def test_evaluation_can_be_left_out(results: Path) -> None:
-    epochs = fit(**BRIEF)[0].tables()["epochs"]
-    assert epochs.test_accuracy.isna().all() and epochs.eval_seconds.isna().all()
 
 
 # -- runs that end early -----------------------------------------------------------------------------------
@@ -219,24 +175,15 @@ NAN = """
 """
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-def test_a_loss_that_is_no_number_stops_the_run_at_once(module: Callable, value: str) -> None:
+@pytest.mark.parametrize("value", ["nan", "-inf"])
+def test_a_loss_that_is_no_number_stops_the_run_at_once(module: Callable, results: Path, value: str) -> None:
     module("unstable", NAN)
-    own = {"workload": "unstable:make", "workload_args": {"value": value}, "global_batch": 4}
-    with pytest.raises(
-        NonFiniteLoss, match=f"the loss became {value} by step 3 of epoch 1 on rank 0: try a smaller lr"
-    ):
-        fit(**BRIEF | own | {"steps_per_epoch": 9})
-    loaded = records.load()
+    own = {"workload": "unstable:make", "workload_args": {"value": value}, "global_batch": 4, "steps_per_epoch": 9}
+    with pytest.raises(NonFiniteLoss, match=f"{value} by step 3 of epoch 1 on rank 0"):
+        fit(**BRIEF | own)
+    loaded, (folder,) = records.load(), (results / "runs").iterdir()
     assert [*loaded.unfinished.values()] == ["failed"] and len(loaded.runs) == 0
-    (folder,) = (records.study_index("x").parent.parent / "runs").iterdir()
-    status = read_json(folder / "status.json")
-    assert status["reason"].startswith(f"NonFiniteLoss: the loss became {value} by step 3")
-
-
-def test_a_rate_beyond_reason_ends_in_no_number(results: Path) -> None:
-    with pytest.raises(NonFiniteLoss):
-        fit(**BRIEF | {"lr": 1e6, "steps_per_epoch": 20})
+    assert read_json(folder / "status.json")["reason"].startswith("NonFiniteLoss: ")
 
 
 def test_a_complete_run_is_not_trained_again(results: Path, monkeypatch, capsys) -> None:
@@ -245,35 +192,30 @@ def test_a_complete_run_is_not_trained_again(results: Path, monkeypatch, capsys)
     with monkeypatch.context() as patch:
         patch.setattr(loop, "Trainer", None)
         again = train(RunConfig(**BRIEF))
-    assert again == first and again.run_id == first.run_id
-    assert f"{first.run_id} is complete already: its records are read" in capsys.readouterr().out
+    assert again == first and again.tables()["run"]["samples"] == 192
+    assert f"{first.run_id} is complete already" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in first.path.rglob("*") if path.is_file()} == before
-    assert again.tables()["run"]["samples"] == 192
-    other = train(RunConfig(**BRIEF, repeat=2))
-    assert other.path != first.path
+    assert train(RunConfig(**BRIEF, repeat=2)).path != first.path
     train(RunConfig(**BRIEF), redo=True)
     assert (first.path / "earlier" / "0001" / "epochs.csv").read_bytes() == before[first.path / "epochs.csv"]
     assert len(records.load().runs) == 2
 
 
-def test_a_failed_run_is_redone_and_its_remains_are_kept(results: Path, monkeypatch) -> None:
-    def stop(self) -> None:
+def test_a_failed_run_is_redone_and_its_remains_are_kept(results: Path) -> None:
+    def fail(_: loop.Trainer) -> None:
         raise RuntimeError("the power is gone")
 
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="power"):
-        patch.setattr(loop.Trainer, "_notes", stop)
-        train(RunConfig(**BRIEF))
+    parameters = BRIEF | {"epochs": 2}
+    with after_steps({4: fail}), pytest.raises(RuntimeError, match="power"):
+        train(RunConfig(**parameters))
     assert [*records.load().unfinished.values()] == ["failed"]
-    result = train(RunConfig(**BRIEF))
-    assert result.tables()["run"]["samples"] == 192
+    result = train(RunConfig(**parameters))
     shelf = result.path / "earlier" / "0001"
-    assert read_json(shelf / "status.json")["state"] == "failed"
-    assert len(pd.read_csv(shelf / "epochs.csv")) == 1
+    assert read_json(shelf / "status.json")["state"] == "failed" and len(pd.read_csv(shelf / "epochs.csv")) == 1
+    assert len(result.tables()["epochs"]) == 2
 
 
-def test_a_run_that_somebody_else_is_measuring_is_left_to_them(results: Path, monkeypatch) -> None:
-    from hpc_utils.records import claim
-
+def test_a_run_that_another_host_is_measuring_is_left_to_it(results: Path, monkeypatch) -> None:
     path = train(RunConfig(**BRIEF)).path
     there = claim.claimant() | {"host": "elsewhere"}
     with monkeypatch.context() as patch:
@@ -287,9 +229,8 @@ def test_a_run_that_somebody_else_is_measuring_is_left_to_them(results: Path, mo
 # -- from the command line ---------------------------------------------------------------------------------
 
 
-def test_the_command_line_trains_and_says_where(results: Path, capsys) -> None:
-    arguments = [f"{name}={value}" for name, value in BRIEF.items()]
-    assert main(arguments) == 0
+def test_the_command_line_trains_and_prints_where(results: Path, capsys) -> None:
+    assert main([f"{name}={value}" for name, value in BRIEF.items()]) == 0
     path = Path(capsys.readouterr().out.splitlines()[-1])
     assert path.parent == results / "runs" and records.load_run(path)["run"]["samples"] == 192
 
@@ -297,35 +238,31 @@ def test_the_command_line_trains_and_says_where(results: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["epoch=3"], "error: unknown parameter 'epoch': did you mean epochs"),
-        (["workload=resnet81"], "error: unknown workload 'resnet81': did you mean resnet18?"),
-        (["workload=nowhere:make"], "error: workload 'nowhere:make': no module 'nowhere'"),
+        (["epoch=3"], "did you mean epochs"),
+        (["workload=nowhere:make"], "no module 'nowhere'"),
         (["workload=cnn", "dataset=digit"], "digits"),
-        (["workload=cnn", "global_batch=2000"], "error: the data set has 1437 samples, fewer than one global batch"),
+        (["workload=cnn", "global_batch=2000"], "1437 samples, fewer than one global batch"),
     ],
 )
 def test_the_command_line_refuses_in_one_line(results: Path, capsys, arguments: list[str], why: str) -> None:
     assert main(arguments) == 2
-    said = capsys.readouterr().err
-    assert why in said and said.startswith("error: ") and len(said.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert why in error and error.startswith("error: ") and len(error.splitlines()) == 1
     assert len(records.load().runs) == 0
-
-
-def test_refusals_are_errors_of_their_own_kind(results: Path) -> None:
-    with pytest.raises(WorkloadError, match="no module 'nowhere'"):
-        train(RunConfig(workload="nowhere:transformer"))
-    with pytest.raises(ConfigError, match="fewer than one global batch"):
-        train(RunConfig(workload="cnn", global_batch=2000))
 
 
 # -- batches -----------------------------------------------------------------------------------------------
 
 
-def test_batches_move_whatever_they_are_made_of() -> None:
-    value = {"x": [torch.ones(1), (torch.ones(2), "text")], "n": 3}
-    moved = to_device(value, torch.device("meta"))
+def test_what_batches_and_states_are_made_of_is_moved_and_copied() -> None:
+    weight = torch.zeros(3)
+    value = {"x": [weight, (weight, "text")], "n": 3}
+    moved, copy = to_device(value, torch.device("meta")), on_host(value)
+    weight += 1
     assert moved["x"][0].device.type == moved["x"][1][0].device.type == "meta"
-    assert moved["x"][1][1] == "text" and moved["n"] == 3 and isinstance(moved["x"][1], tuple)
+    assert copy["x"][0].sum() == copy["x"][1][0].sum() == 0, "shares nothing with what training changes"
+    for made in (moved, copy):
+        assert made["x"][1][1] == "text" and made["n"] == 3 and isinstance(made["x"][1], tuple)
 
 
 def test_the_size_of_a_batch_is_its_targets() -> None:
@@ -339,6 +276,5 @@ def test_a_loader_draws_no_random_number_of_the_models(results: Path) -> None:
     loader = Loader(data, workload, RunConfig(), torch.device("cpu"))
     before = torch.get_rng_state()
     for indices in ([[3, 1], [2, 9]], [[0]]):
-        made = [targets.tolist() for _, targets in loader.batches(map(torch.tensor, indices), 1)]
-        assert made == indices
+        assert [targets.tolist() for _, targets in loader.batches(map(torch.tensor, indices), 1)] == indices
     assert torch.equal(torch.get_rng_state(), before)

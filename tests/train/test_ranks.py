@@ -30,45 +30,35 @@ def alone(results) -> None:
 @pins
 @pytest.mark.parametrize("parallel", ["none", "ddp"])
 def test_a_rank_has_its_cores_inside_and_gives_them_back(parallel: str) -> None:
-    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    """The fixture `unchanged` looks too."""
+    before = os.sched_getaffinity(0)
     torch.ones(400, 400) @ torch.ones(400, 400)  # OpenMP's threads are there before they are pinned
-    with setup(RunConfig(parallel=parallel, threads_per_rank=1, **CPU)) as ranks:
+    with (
+        pytest.raises(RuntimeError, match="inside"),
+        setup(RunConfig(parallel=parallel, threads_per_rank=1, **CPU)) as ranks,
+    ):
         everyone = {tuple(sorted(os.sched_getaffinity(int(task)))) for task in os.listdir("/proc/self/task")}
-        assert everyone == {ranks.cores} and set(ranks.cores) <= before
-        assert list(ranks.cores) == core_groups(allowed=before)[0]
+        assert everyone == {ranks.cores} and list(ranks.cores) == core_groups(allowed=before)[0]
         assert torch.get_num_threads() == ranks.threads == 1
         assert (ranks.rank, ranks.world_size, ranks.nodes, ranks.is_main) == (0, 1, 1, True)
         assert ranks.backend == ("gloo" if parallel == "ddp" else None)
         assert torch.distributed.is_initialized() == (parallel == "ddp")
-    for task in os.listdir("/proc/self/task"):
-        assert os.sched_getaffinity(int(task)) == before
-    assert torch.get_num_threads() == threads and not torch.distributed.is_initialized()
-
-
-@pytest.mark.parametrize("parallel", ["none", "ddp"])
-def test_an_error_inside_gives_everything_back_too(parallel: str) -> None:
-    """The fixture `unchanged` looks."""
-    with pytest.raises(RuntimeError, match="inside"), setup(RunConfig(parallel=parallel, **CPU)):
         raise RuntimeError("inside")
+    assert {frozenset(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task")} == {
+        frozenset(before)
+    }
 
 
 @pins
-def test_local_ranks_share_out_the_cores(monkeypatch) -> None:
-    cores = core_groups()
-    taken = []
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(len(cores)))
-    for local_rank in range(len(cores)):
-        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
-        with setup(RunConfig(parallel="none", threads_per_rank=1, **CPU)) as ranks:
-            assert not ranks.oversubscribed
-            taken.append(list(ranks.cores))
-    assert taken == cores
-
-
-def test_one_rank_too_many_is_oversubscribed_and_not_pinned(monkeypatch) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(len(core_groups()) + 1))
-    with setup(RunConfig(parallel="none", **CPU)) as ranks:
-        assert ranks.oversubscribed and ranks.cores == ()
+def test_local_ranks_share_out_the_cores_and_one_too_many_is_oversubscribed(monkeypatch) -> None:
+    cores, taken = core_groups(), []
+    for world in (len(cores), len(cores) + 1):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(world))
+        for local_rank in range(world):
+            monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+            with setup(RunConfig(parallel="none", threads_per_rank=1, **CPU)) as ranks:
+                taken.append((list(ranks.cores), ranks.oversubscribed))
+    assert taken == [(core, False) for core in cores] + [([], True)] * (len(cores) + 1)
 
 
 def test_more_threads_than_cores_is_recorded_as_such() -> None:
@@ -106,16 +96,15 @@ def test_a_share_is_recorded_and_a_step_of_few_periods_refused() -> None:
         train(RunConfig(**BRIEF | long | {"global_batch": 2}, cores_per_rank=0.3, share_period=0.02))
 
 
-def test_no_process_group_on_several_processes_is_refused(monkeypatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="parallel='none' is one process, but 2 were started: use parallel='ddp'"):
-        train(RunConfig(**BRIEF, parallel="none"))
-
-
-def test_a_batch_that_does_not_divide_is_refused_before_ranks_meet(monkeypatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(ConfigError, match=r"does not divide over 3 ranks: nearest .* global_batch=63 or 66"):
-        train(RunConfig(**BRIEF))
+@pytest.mark.parametrize(
+    ("world", "parallel", "why"), [(2, "none", "2 were started"), (3, "ddp", "does not divide over 3 ranks")]
+)
+def test_what_several_processes_cannot_do_is_refused_before_they_meet(
+    monkeypatch, world: int, parallel: str, why: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", str(world))
+    with pytest.raises(ConfigError, match=why):
+        train(RunConfig(**BRIEF, parallel=parallel))
 
 
 def test_several_processes_that_cannot_meet_are_told_so_at_once(monkeypatch) -> None:
@@ -135,34 +124,30 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch) -> None:
         assert (ranks.device.type, ranks.device_kind, bool(ranks.device_name)) == ("cpu", "cpu", True)
 
 
-def test_alone_a_process_is_all_ranks_there_are() -> None:
+def test_one_rank_gathers_sums_and_broadcasts_with_a_group_and_without() -> None:
     ranks = present()
     assert (ranks.rank, ranks.world_size, ranks.backend) == (0, 1, None)
-    assert ranks.gather("x") == ["x"] and ranks.broadcast("x") == "x"
-    assert ranks.sum(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
-
-
-def test_a_group_of_one_gathers_sums_and_broadcasts_alike() -> None:
-    with setup(RunConfig(**CPU)) as ranks:
+    with setup(RunConfig(**CPU)) as grouped:
         assert present().backend == "gloo"
-        ranks.barrier()
-        assert ranks.gather("x") == ["x"] and ranks.broadcast("x") == "x"
-        assert ranks.sum(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
+        grouped.barrier()
+        for one in (ranks, grouped):
+            assert one.gather("x") == ["x"] and one.broadcast("x") == "x"
+            assert one.sum(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
 
 
 def test_the_level_of_memory_is_a_mean_and_a_mode_of_what_was_seen(monkeypatch) -> None:
-    level, sizes = memory.Level(torch.device("cpu")), iter([300, 100.2, 99.8, 200, 200.3, 500])
-    assert level.summary()["mean_rss_bytes"] is None
+    level, sizes = memory.MemoryMeter(torch.device("cpu")), iter([300, 100.2, 99.8, 200, 200.3, 500])
+    assert level.columns()["mean_rss_bytes"] is None
     monkeypatch.setattr(memory, "_rss", lambda: int(next(sizes) * 2**20))
     for _ in range(4):
-        level.sample()
-    assert level.summary()["mode_rss_bytes"] == 100 * 2**20
-    again = memory.Level(torch.device("cpu"))
+        level.on_step(True)
+    assert level.columns()["mode_rss_bytes"] == 100 * 2**20
+    again = memory.MemoryMeter(torch.device("cpu"))
     again.restore(level.state())
     for _ in range(2):
-        again.sample()
-    assert level.summary()["mode_rss_bytes"] == 100 * 2**20, "what was kept is a copy"
-    found = again.summary()
+        again.on_step(True)
+    assert level.columns()["mode_rss_bytes"] == 100 * 2**20, "what was kept is a copy"
+    found = again.columns()
     assert found["mode_rss_bytes"] == 200 * 2**20, "of two equally common the larger"
     assert found["mean_rss_bytes"] == pytest.approx(1400.3 / 6 * 2**20, abs=2)
     assert found["mean_allocated_bytes"] is None and found["mode_allocated_bytes"] is None
@@ -174,24 +159,18 @@ def _touched(size: int) -> torch.Tensor:
     return torch.frombuffer(pages, dtype=torch.uint8).fill_(1)
 
 
-def test_the_level_of_memory_follows_what_is_touched() -> None:
-    level = memory.Level(torch.device("cpu"))
-    before = memory._rss()
-    block = _touched(100 * 2**20)
-    level.sample()
-    assert 70 * 2**20 < level.summary()["mean_rss_bytes"] - before < 150 * 2**20
-    del block
-
-
-def test_peak_memory_follows_what_is_touched() -> None:
+def test_peak_and_level_of_memory_follow_what_is_touched() -> None:
     import psutil
 
     before, now = memory.peak(torch.device("cpu")), psutil.Process().memory_info().rss
     assert before["peak_rss_bytes"] >= 0.95 * now
     assert before["peak_allocated_bytes"] is None and before["peak_reserved_bytes"] is None
     more = 100 * 2**20
+    level = memory.MemoryMeter(torch.device("cpu"))
     block = _touched(before["peak_rss_bytes"] - now + more)
-    risen = memory.peak(torch.device("cpu"))["peak_rss_bytes"] - before["peak_rss_bytes"]
-    assert 0.7 * more < risen < 1.5 * more
+    level.on_step(True)
+    found = level.columns()
+    assert 0.7 * more < found["peak_rss_bytes"] - before["peak_rss_bytes"] < 1.5 * more
+    assert 0.9 * found["peak_rss_bytes"] < found["mean_rss_bytes"] <= found["peak_rss_bytes"]
     del block
     assert memory.peak(torch.device("cpu"))["peak_rss_bytes"] >= before["peak_rss_bytes"] + 0.7 * more

@@ -2,48 +2,125 @@
 
 from __future__ import annotations
 
-import json
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from signal import SIGUSR1
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from hpc_utils import records
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import checks
-from hpc_utils.train import WorkloadError
+from hpc_utils.train import Stopped, WorkloadError, loop, train
 from hpc_utils.train.blocks import blocks
-from hpc_utils.train.microbatches import cut
-from hpc_utils.train.parallel import hooks
+from hpc_utils.train.microbatches import microbatches
+from hpc_utils.train.parallel import fsdp, hooks
 from hpc_utils.train.vision import MODELS
 
 from . import stacked
-from .conftest import ROOT, launch
-from .on_two_strategies import COLD, RESUMED
-from .support import BRIEF, distance, fit, same
+from .forked import Two
+from .support import BRIEF, PHASES, after_steps, distance, fit, gets, same, saved
 
-HERE = Path(__file__).parent
-pytestmark = pytest.mark.timeout(600)  # one launch trains some forty models
+pytestmark = pytest.mark.timeout(600)  # two ranks train some forty models
+
+CNN = {"workload": "cnn", "epochs": 2, "steps_per_epoch": 6, "global_batch": 64, "eval_batch": 50, "lr": 0.3}
+CNN |= {"save_weights": True}
+OWN = CNN | {"workload": "tests.train.stacked:make", "global_batch": 16, "eval_batch": 10, "lr": 0.02}
+POWERSGD = CNN | {"comm_hook": "powersgd", "epochs": 4, "steps_per_epoch": 20}
+
+RUNS = {
+    "ddp": CNN,
+    "small buckets": CNN | {"bucket_mb": 0.1},
+    "copied buckets": CNN | {"gradient_as_bucket_view": False},
+    "static graph": CNN | {"static_graph": True},
+    "accumulated": CNN | {"accumulate": 4},
+    "fp16 hook": CNN | {"comm_hook": "fp16"},
+    "bf16 hook": CNN | {"comm_hook": "bf16"},
+    "bf16 hook, accumulated": CNN | {"comm_hook": "bf16", "accumulate": 4},
+    "zero1": CNN | {"parallel": "zero1"},
+    "fsdp": CNN | {"parallel": "fsdp"},
+    "fsdp, accumulated": CNN | {"parallel": "fsdp", "accumulate": 4},
+    "powersgd": POWERSGD,
+    "powersgd, small buckets": POWERSGD | {"bucket_mb": 0.05},
+    "fp16": CNN | {"precision": "fp16", "epochs": 1},
+    "fp16 fsdp": CNN | {"precision": "fp16", "epochs": 1, "parallel": "fsdp"},
+    "own": OWN,
+    "own zero1": OWN | {"parallel": "zero1"},
+    "own fsdp": OWN | {"parallel": "fsdp"},
+    "own fsdp, recomputed": OWN | {"parallel": "fsdp", "activation_checkpointing": True},
+}
+RESUMED = {
+    "ddp": OWN,
+    "fp16 hook": OWN | {"comm_hook": "fp16", "accumulate": 2},
+    "powersgd": OWN | {"comm_hook": "powersgd"},
+    "zero1": OWN | {"parallel": "zero1"},
+    "fsdp": OWN | {"parallel": "fsdp"},
+    "fsdp, fp16": CNN | {"parallel": "fsdp", "precision": "fp16"},
+    "fsdp, no momentum": CNN | {"parallel": "fsdp", "momentum": 0.0},
+}
+COLD = {"ddp": 0, "powersgd": 1, "zero1": 0, "fsdp": 0}  # warm-up steps
+SCATTER = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else "reduce_scatter_tensor"  # FSDP's
+
+
+def each_rank() -> dict:
+    """What each of two ranks does."""
+    told: dict[str, dict] = {}
+    reduced: list[str] = []
+    held: dict[str, int] = {}
+
+    class Watched(loop.Trainer):
+        def run(self) -> None:
+            super().run()
+            local = getattr(self.optimizer, "optim", self.optimizer)  # of ZeroRedundancyOptimizer: this rank's own
+            state = [value for own in local.state.values() for value in own.values()]
+            for name, values in (("state", state), ("weights", self.model.parameters())):
+                own = [value.to_local() if isinstance(value, DTensor) else value for value in values]
+                held[name] = sum(value.numel() for value in own if hasattr(value, "numel"))
+
+    def counted(truly: Callable) -> Callable:
+        return functools.wraps(truly)(lambda *given, **more: reduced.append(truly.__name__) or truly(*given, **more))
+
+    with (
+        mock.patch.object(hooks, "bf16_on_host", counted(hooks.bf16_on_host)),
+        mock.patch.object(dist, SCATTER, counted(getattr(dist, SCATTER))),
+        mock.patch.object(loop, "Trainer", Watched),
+    ):
+        for name, parameters in RUNS.items():
+            reduced.clear()
+            told[name] = {"run": train(RunConfig(**parameters)).run_id, "reduced": len(reduced)} | held
+    for name, steps in COLD.items():
+        told[f"cold {name}"] = {"run": train(RunConfig(**RESUMED[name], warmup_steps=steps)).run_id}
+    for name, parameters in RESUMED.items():
+        told[f"straight {name}"] = {"run": train(RunConfig(**parameters, repeat=2)).run_id}
+        stop_in_second_epoch(parameters | {"repeat": 3})
+        told[f"resumed {name}"] = {"run": train(RunConfig(**parameters, repeat=3)).run_id}
+    try:
+        train(RunConfig(**OWN | {"workload": "tests.train.stacked:stubborn", "parallel": "zero1"}))
+    except WorkloadError as error:
+        told["stubborn"] = {"error": str(error)}
+    return told
+
+
+def stop_in_second_epoch(parameters: dict) -> None:
+    try:
+        with after_steps({8: gets(SIGUSR1)}):
+            train(RunConfig(**parameters))
+    except Stopped:
+        dist.destroy_process_group()  # all have left it in order
+    else:
+        raise AssertionError("it was not stopped")
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """What one launch of `on_two_strategies` left."""
-    results = tmp_path_factory.mktemp("strategies")
-    done = launch(2, HERE / "on_two_strategies.py", results, results=results, folder=ROOT, timeout=500)
-    assert done.returncode == 0, done.stderr
-    told = [json.loads((results / f"told.rank{rank}.json").read_text()) for rank in range(2)]
-    folder = lambda name: results / "runs" / told[0][name]["run"]  # noqa: E731
-    return SimpleNamespace(
-        results=results,
-        told=told,
-        weights=lambda name: torch.load(folder(name) / "weights.pt", weights_only=True),
-        tables=lambda name: records.load_run(folder(name)),
-        of=lambda name, what: [rank[name][what] for rank in told],
-    )
+def two(tmp_path_factory: pytest.TempPathFactory) -> Two:
+    return Two(each_rank, tmp_path_factory.mktemp("strategies"))
 
 
 @pytest.mark.parametrize(
@@ -53,8 +130,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         ("own zero1", "own"), ("own fsdp, recomputed", "own fsdp"),
     ],
 )  # fmt: skip
-def test_what_only_moves_things_trains_the_same_bit_by_bit(two, name: str, like: str) -> None:
-    assert same(two.weights(name), two.weights(like))
+def test_what_only_moves_things_trains_the_same_bit_by_bit(two: Two, name: str, like: str) -> None:
+    assert same(two.saved(name), two.saved(like))
 
 
 @pytest.mark.parametrize(
@@ -65,36 +142,33 @@ def test_what_only_moves_things_trains_the_same_bit_by_bit(two, name: str, like:
         ("bf16 hook, accumulated", "bf16 hook", 1e-3),
     ],
 )  # fmt: skip
-def test_what_adds_up_in_another_order_trains_the_same_to_rounding(two, name: str, like: str, most: float) -> None:
-    assert distance(two.weights(name), two.weights(like)) < most
-    ours, theirs = two.tables(name), two.tables(like)
+def test_what_adds_up_in_another_order_trains_the_same_to_rounding(
+    two: Two, name: str, like: str, most: float
+) -> None:
+    assert distance(two.saved(name), two.saved(like)) < most
+    ours, theirs = (two.tables(one)["epochs"] for one in (name, like))
     for column in ("steps", "samples", "lr"):
-        assert ours["epochs"][column].tolist() == theirs["epochs"][column].tolist()
+        assert ours[column].tolist() == theirs[column].tolist()
     for column in ("train_loss", "train_accuracy", "test_loss", "test_accuracy"):
-        assert ours["epochs"][column].tolist() == pytest.approx(theirs["epochs"][column].tolist(), rel=1e-4)
-    assert ours["ranks"].samples.tolist() == theirs["ranks"].samples.tolist()
+        assert ours[column].tolist() == pytest.approx(theirs[column].tolist(), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["fp16 hook", "bf16 hook"])
-def test_halved_gradients_train_nearly_the_same(two, name: str) -> None:
-    assert 1e-6 < distance(two.weights(name), two.weights("ddp")) < 2e-3
+def test_compressed_gradients_are_others_and_learn(two: Two) -> None:
+    for name in ("fp16 hook", "bf16 hook"):
+        assert 1e-6 < distance(two.saved(name), two.saved("ddp")) < 2e-3
+    assert distance(two.saved("straight powersgd"), two.saved("straight ddp")) > 1e-3, "it was not compressed"
+    for name in ("powersgd", "powersgd, small buckets"):
+        assert two.tables(name)["epochs"].test_accuracy.iloc[-1] > 0.8
 
 
-@pytest.mark.parametrize("name", ["powersgd", "powersgd, small buckets"])
-def test_powersgd_sends_other_gradients_and_learns(two, name: str) -> None:
-    assert distance(two.weights("straight powersgd"), two.weights("straight ddp")) > 1e-3, "it was not compressed"
-    accuracy = two.tables(name)["epochs"].test_accuracy
-    assert accuracy.iloc[-1] > 0.8
-
-
-def test_gradients_are_reduced_once_a_step(two) -> None:
+def test_gradients_are_reduced_once_a_step(two: Two) -> None:
     for whole, in_parts in (("bf16 hook", "bf16 hook, accumulated"), ("fsdp", "fsdp, accumulated")):
         assert two.of(whole, "reduced") == two.of(in_parts, "reduced")
         assert min(two.of(whole, "reduced")) >= 15, "3 warm-up steps and 12"
 
 
 @pytest.mark.parametrize(("ddp", "zero1", "fsdp"), [("ddp", "zero1", "fsdp"), ("own", "own zero1", "own fsdp")])
-def test_what_is_sharded_is_a_part_on_every_rank(two, ddp: str, zero1: str, fsdp: str) -> None:
+def test_what_is_sharded_is_a_part_on_every_rank(two: Two, ddp: str, zero1: str, fsdp: str) -> None:
     weights, state = two.of(ddp, "weights")[0], two.of(ddp, "state")[0]
     assert two.of(ddp, "state") == [state, state] and two.of(zero1, "weights") == [weights, weights]
     assert sum(two.of(zero1, "state")) == state and min(two.of(zero1, "state")) > 0
@@ -102,65 +176,59 @@ def test_what_is_sharded_is_a_part_on_every_rank(two, ddp: str, zero1: str, fsdp
     assert max(two.of(fsdp, "state")) < 0.6 * state
 
 
-@pytest.mark.parametrize("name", COLD)
-def test_the_warm_up_leaves_no_trace(two, name: str) -> None:
-    assert distance(two.weights(f"cold {name}"), two.weights(f"straight {name}")) <= _rounding(name)
-
-
-@pytest.mark.parametrize("name", RESUMED)
-def test_a_resumed_run_ends_with_the_same_weights(two, name: str) -> None:
-    """PowerSGD's to rounding: whichever thread finds its factors ready multiplies them."""
-    ours, theirs = (f"{how} {name}" for how in ("resumed", "straight"))
-    assert two.tables(ours)["run"]["restarts"] == 1
-    assert distance(two.weights(ours), two.weights(theirs)) <= _rounding(name)
-    for column in ("train_loss", "test_loss", "samples"):
-        pairs = (two.tables(which)["epochs"][column].tolist() for which in (ours, theirs))
-        assert next(pairs) == pytest.approx(next(pairs), rel=_rounding(name), abs=0)
-
-
 def _rounding(name: str) -> float:
+    """PowerSGD's: whichever thread finds its factors ready multiplies them."""
     return 1e-6 if name == "powersgd" else 0.0
 
 
-def test_weights_are_whole_and_the_plain_models(two) -> None:
+@pytest.mark.parametrize("name", COLD)
+def test_the_warm_up_leaves_no_trace(two: Two, name: str) -> None:
+    assert distance(two.saved(f"cold {name}"), two.saved(f"straight {name}")) <= _rounding(name)
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_resumed_run_ends_with_the_same_weights(two: Two, name: str) -> None:
+    ours, theirs = f"resumed {name}", f"straight {name}"
+    assert two.tables(ours)["run"]["restarts"] == 1
+    assert distance(two.saved(ours), two.saved(theirs)) <= _rounding(name)
+    for column in ("train_loss", "test_loss", "samples"):
+        resumed, straight = (two.tables(which)["epochs"][column].tolist() for which in (ours, theirs))
+        assert resumed == pytest.approx(straight, rel=_rounding(name), abs=0)
+
+
+def test_weights_are_whole_and_the_plain_models(two: Two) -> None:
     for name in ("own fsdp", "own zero1"):
         model = stacked.Stack()
-        model.load_state_dict(two.weights(name))
+        model.load_state_dict(two.saved(name))
         assert int(model.blocks[0].norm.num_batches_tracked) == 12
 
 
-def test_every_strategys_records_are_whole(two) -> None:
+def test_every_strategys_records_are_whole(two: Two) -> None:
     loaded = records.load(two.results)
     assert loaded.refused == {} and set(loaded.unfinished.values()) <= {"failed"}
     assert {*loaded.runs.parallel} == {"ddp", "zero1", "fsdp"}
     assert not [fault for row in loaded.epochs.to_dict("records") for fault in checks.epoch_faults(row)]
-    assert (loaded.epochs.test_loss > 0).all()
     phases = two.tables("accumulated")["steps"].dropna()
-    assert phases[["data", "forward", "backward", "optimizer"]].sum(axis=1).tolist() == pytest.approx(
-        phases.seconds.tolist()
-    )
-    flops = {name: two.tables(name)["run"]["flops_per_sample"] for name in ("ddp", "zero1", "fsdp")}
-    assert flops["ddp"] > 0 and len({*flops.values()}) == 1
+    assert phases[PHASES].sum(axis=1).tolist() == pytest.approx(phases.seconds.tolist())
+    flops = {two.tables(name)["run"]["flops_per_sample"] for name in ("ddp", "zero1", "fsdp")}
+    assert len(flops) == 1 and min(flops) > 0
 
 
-def test_an_optimizer_that_cannot_be_made_of_a_share_is_refused(two) -> None:
-    for told in two.told:
-        assert "zero1" in told["stubborn"] and "Stubborn(parameters, lr) failed" in told["stubborn"]
+def test_an_optimizer_that_cannot_be_made_of_a_share_is_refused(two: Two) -> None:
+    assert all("Stubborn(parameters, lr)" in error for error in two.of("stubborn", "error"))
 
 
-@pytest.mark.parametrize("parallel", ["zero1", "fsdp"])
+@pytest.mark.parametrize("parallel", ["ddp", "zero1", "fsdp"])
 def test_a_group_of_one_trains_the_same(results: Path, parallel: str) -> None:
-    assert distance(fit_whole(parallel), fit_whole("none")) < 1e-6
+    ours, alone = (fit(**BRIEF, parallel=how, save_weights=True)[0] for how in (parallel, "none"))
+    assert distance(saved(ours.path), saved(alone.path)) < 1e-6
+    kinds = [(run["parallel"], run["backend"]) for run in (one.tables()["run"] for one in (ours, alone))]
+    assert kinds == [(parallel, "gloo"), ("none", None)]
 
 
-def test_a_model_that_does_not_call_its_blocks_is_told_why_fsdp_cannot(results: Path) -> None:
+def test_a_model_that_does_not_call_its_blocks_is_refused_by_fsdp(results: Path) -> None:
     with pytest.raises(WorkloadError, match="without calling the block"):
         fit(**BRIEF | {"workload": "tests.train.stacked:reaching", "global_batch": 16, "parallel": "fsdp"})
-
-
-def fit_whole(parallel: str) -> dict:
-    result, _ = fit(**BRIEF, parallel=parallel, save_weights=True)
-    return torch.load(result.path / "weights.pt", weights_only=True)
 
 
 def test_accumulating_alone_is_the_whole_batchs_gradient(results: Path) -> None:
@@ -169,25 +237,29 @@ def test_accumulating_alone_is_the_whole_batchs_gradient(results: Path) -> None:
     assert parts.tables()["run"]["samples"] == whole.tables()["run"]["samples"]
 
 
+def test_powersgd_on_a_cpu_is_refused_where_torch_would_wait_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES="):
+        hooks.register(None, "powersgd", torch.device("cpu"))
+
+
 # -- micro-batches and blocks ------------------------------------------------------------------------------
 
 
 def test_a_batch_of_anything_is_cut_along_its_samples() -> None:
-    batch = (
-        {"x": torch.arange(8.0).view(4, 2), "name": list("abcd"), "scale": torch.tensor(2.0)},
-        (torch.arange(4), None),
-    )
-    first, second = cut(batch, 2)
+    inputs = {"x": torch.arange(8.0).view(4, 2), "name": list("abcd"), "scale": torch.tensor(2.0)}
+    first, second = microbatches((inputs, (torch.arange(4), None)), 2)
     assert first[0]["x"].tolist() == [[0, 1], [2, 3]] and second[0]["x"].tolist() == [[4, 5], [6, 7]]
     assert (first[0]["name"], second[0]["name"]) == (["a", "b"], ["c", "d"])
     assert second[0]["scale"] == 2 and second[1][0].tolist() == [2, 3] and second[1][1] is None
 
 
-def test_a_tensor_that_is_not_the_batchs_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"one of 4 samples holds a tensor of shape \(3, 3\)"):
-        cut((torch.zeros(3, 3), torch.zeros(4)), 2)
-    with pytest.raises(WorkloadError, match="accumulate=4 does not divide a batch of 6 samples"):
-        cut((torch.zeros(6, 3), torch.zeros(6)), 4)
+@pytest.mark.parametrize(
+    ("shape", "size", "parts", "why"), [((3, 3), 4, 2, r"\(3, 3\)"), ((6, 3), 6, 4, "batch of 6")]
+)
+def test_a_batch_that_cannot_be_cut_is_refused(shape: tuple, size: int, parts: int, why: str) -> None:
+    with pytest.raises(WorkloadError, match=why):
+        microbatches((torch.zeros(shape), torch.zeros(size)), parts)
 
 
 @pytest.mark.parametrize(
@@ -199,25 +271,13 @@ def test_a_tensor_that_is_not_the_batchs_is_refused() -> None:
         (lambda: nn.ModuleDict({"inner": stacked.Stack()}), {"Block": 2}),
     ],
 )
-def test_blocks_are_what_a_model_is_a_stack_of(make: Callable[[], nn.Module], found: dict[str, int]) -> None:
+def test_blocks_are_what_a_model_is_a_stack_of(make: Callable[[], nn.Module], found: dict[str, Any]) -> None:
     names = [type(block).__name__ for block in blocks(make())]
     assert {name: names.count(name) for name in names} == found
 
 
-@pytest.mark.parametrize(
-    ("knobs", "why"),
-    [
-        ({"comm_hook": "powersgd", "warmup_steps": 0}, "powersgd with warmup_steps=0"),
-        ({"comm_hook": "powersgd", "precision": "fp16"}, "remembers gradients, which fp16 scales"),
-        ({"parallel": "fsdp", "bucket_mb": 50}, "bucket_mb=50 is DDP's, and parallel='fsdp' has none"),
-    ],
-)
-def test_what_would_learn_or_change_nothing_is_refused(knobs: dict, why: str) -> None:
-    with pytest.raises(ConfigError, match=why):
-        RunConfig(**knobs)
-
-
-def test_powersgd_on_a_cpu_is_refused_where_torch_would_wait_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES="):
-        hooks.register(None, "powersgd", torch.device("cpu"))
+def test_blocks_that_share_weights_are_not_gathered_on_their_own() -> None:
+    model = stacked.Stack()
+    assert [*fsdp._apart(model)] == [*model.blocks]
+    model.blocks[1].linear.weight = model.blocks[0].linear.weight
+    assert [*fsdp._apart(model)] == []

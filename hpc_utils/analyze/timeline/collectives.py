@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpc_utils import collective
+from hpc_utils import allreduce_cost
 
 from . import COMMUNICATION, COMPUTE, Ops, Timeline, intervals, phases
 
@@ -86,12 +86,14 @@ class Collectives:
     @property
     def bus_bandwidth(self) -> float | None:
         """byte/s that each rank's link carried in the wire time of all collectives whose operation and size are known, as
-        nccl-tests defines it (`collective.traffic`); None if there are none of these, or ranks are missing."""
+        nccl-tests defines it (`allreduce_cost.traffic`); None if there are none of these, or ranks are missing."""
         if any(remark.startswith(_MISSING) for remark in self.remarks):
             return None
         operations, members, wire = _operations(self.names), self.taking_part.sum(axis=1), self.wire_ns
         known = [row for row in range(len(self)) if operations[row] and self.moved[row] > 0 and wire[row] > 0]
-        carried = sum(int(self.moved[row]) * collective.traffic(operations[row], int(members[row])) for row in known)
+        carried = sum(
+            int(self.moved[row]) * allreduce_cost.traffic(operations[row], int(members[row])) for row in known
+        )
         return carried / (int(wire[known].sum()) / 1e9) if known else None
 
 

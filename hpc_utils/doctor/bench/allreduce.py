@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpc_utils.collective import bandwidths
+from hpc_utils.allreduce_cost import bandwidths
 from hpc_utils.config import ConfigError
 from hpc_utils.doctor.check import count
 from hpc_utils.doctor.collectives import all_reduce_seconds

@@ -35,9 +35,9 @@ def build(
     entries = workshop.project.document
     for name in names:
         if name not in entries:
-            from hpc_utils import strict
+            from hpc_utils import toml_config
 
-            raise project.ProjectError(f"no document {name!r} in paper.toml: {strict.hint(name, entries)}")
+            raise project.ProjectError(f"no document {name!r} in paper.toml: {toml_config.hint(name, entries)}")
     faults: list[Fault] = []
     written: list[Path] = []
     done: dict[str, Filled] = {}

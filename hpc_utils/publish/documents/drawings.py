@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import strict
+from hpc_utils import toml_config
 
 from .sets import Found, Sets, UnknownName, UnreadableSet
 from .tree import Node, pairs, plain, words
@@ -75,7 +75,7 @@ def check(said: dict[str, str], known: Iterable[str], line: int, fault: Callable
     """Attributes that are unknown, or have a value that means nothing, are faults."""
     for key in said:
         if known and key not in known:
-            fault(line, f"unknown attribute {key!r}: {strict.hint(key, known)}")
+            fault(line, f"unknown attribute {key!r}: {toml_config.hint(key, known)}")
     if said.get("wide", "true") not in ("true", "false"):
         fault(line, f"wide={said['wide']!r}: write wide=true, or leave it out")
 
@@ -150,7 +150,8 @@ def _table(
         for name in wanted:
             if name not in frame:
                 fault(
-                    line, f"the table {found.what.name} has no column {name!r}: {strict.hint(name, map(str, frame))}"
+                    line,
+                    f"the table {found.what.name} has no column {name!r}: {toml_config.hint(name, map(str, frame))}",
                 )
         frame = frame[[name for name in wanted if name in frame]]
     rows = said.get("rows", "")

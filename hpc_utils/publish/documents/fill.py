@@ -6,7 +6,7 @@ import json
 import re
 from itertools import zip_longest
 
-from hpc_utils import strict
+from hpc_utils import toml_config
 from hpc_utils.publish import amounts
 
 from . import frontmatter, units
@@ -224,7 +224,7 @@ class _Filler:
             return [{"t": "Refer", "c": key, "line": mark.line} for key in keys]
         for key in keys:
             if key not in self.around.citations:
-                near = strict.nearest(key, self.around.citations)
+                near = toml_config.nearest(key, self.around.citations)
                 self.fault(
                     mark.line, f"no entry {key!r} in the bibliography" + (f": did you mean {near}?" if near else "")
                 )
@@ -256,7 +256,7 @@ class _Filler:
     def _known_claim(self, name: str) -> list[Node]:
         if name not in self.around.claims:
             known = (
-                strict.hint(name, self.around.claims)
+                toml_config.hint(name, self.around.claims)
                 if self.around.claims
                 else "there are none, `claims` in paper.toml names their file"
             )
@@ -267,7 +267,7 @@ class _Filler:
         labels = set(self.labels)
         for node in walk([self.filled.body, *self.filled.words.values(), *(d.caption for d in self.filled.drawings)]):
             if node["t"] == "Refer" and node["c"] not in labels:
-                hint = strict.hint(node["c"], labels) if labels else "nothing has a label"
+                hint = toml_config.hint(node["c"], labels) if labels else "nothing has a label"
                 self.fault(node["line"], f"nothing is called #{node['c']}: {hint}")
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from hpc_utils import strict
+from hpc_utils import toml_config
 
 from .faults import Faults
 
@@ -75,7 +75,7 @@ def line_of(key: str, head: str) -> int:
 def _wrong(key: Any, said: Any) -> str:
     """What is wrong with one key; empty if nothing is."""
     if key not in KNOWN:
-        return f"unknown key {str(key)!r} in the front matter: {strict.hint(str(key), KNOWN)}"
+        return f"unknown key {str(key)!r} in the front matter: {toml_config.hint(str(key), KNOWN)}"
     if key in WORDS and (not isinstance(said, str) or not said.strip()):
         return f"`{key}` is no text: write words (in quotes, if they look like a number), or leave the key out"
     if key in PLAIN and (said is None or isinstance(said, list | dict | bool)):
@@ -88,7 +88,7 @@ def _wrong(key: Any, said: Any) -> str:
         for one in said:
             for name, part in one.items():
                 if name not in AUTHOR:
-                    return f"unknown key {str(name)!r} of an author: {strict.hint(str(name), AUTHOR)}"
+                    return f"unknown key {str(name)!r} of an author: {toml_config.hint(str(name), AUTHOR)}"
                 if not isinstance(part, str):
                     return f"`{name}` of an author is no text: write words"
     return ""

@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hpc_utils import strict
-from hpc_utils.strict import Strict
+from hpc_utils import toml_config
+from hpc_utils.toml_config import Strict
 
 CLASSES = ("ieee", "acm")
 
@@ -59,7 +59,7 @@ class Project(Strict):
                 )
             for alias in document.sets:
                 if alias not in self.sets:
-                    raise ValueError(f"document.{name}.sets: no set {alias!r}: {strict.hint(alias, self.sets)}")
+                    raise ValueError(f"document.{name}.sets: no set {alias!r}: {toml_config.hint(alias, self.sets)}")
         if len(exported := [name for name, document in self.document.items() if document.tex]) > 1:
             raise ValueError(
                 f"document: only one can be exported as TeX, not {' and '.join(exported)}: take `tex` out"
@@ -78,7 +78,7 @@ def read(path: Path) -> Project:
         ProjectError: there is no such file, or it is wrong.
     """
     try:
-        return strict.read(path, Project, ProjectError)
+        return toml_config.read(path, Project, ProjectError)
     except FileNotFoundError:
         raise ProjectError(f"{path}: there is no such file; paper/README.md says what it holds") from None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hpc_utils.strict import Strict, read
+from hpc_utils.toml_config import Strict, read
 
 from .tree import ReleaseRefused
 

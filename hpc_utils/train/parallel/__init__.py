@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from torch import nn
 
 from hpc_utils.config import RunConfig
@@ -9,31 +11,18 @@ from hpc_utils.config import RunConfig
 from ..ranks import Ranks
 from .strategy import Strategy
 
+KINDS = {"none": "strategy.Strategy", "ddp": "ddp.Ddp", "zero1": "zero1.Zero1", "fsdp": "fsdp.Fsdp"}
+
 
 def spread(model: nn.Module, config: RunConfig, ranks: Ranks) -> Strategy:
     """`model`, which is on its device, spread as `config` says.
 
     Raises:
-        ConfigError: this backend or model cannot do what is asked.
+        ConfigError: this backend or model does not support it.
     """
-    return _kind(config.parallel)(model, config, ranks)
-
-
-def _kind(parallel: str) -> type[Strategy]:
-    """Imported when it is needed: ZeroRedundancyOptimizer takes seconds."""
-    if parallel == "ddp":
-        from .ddp import Ddp
-
-        return Ddp
-    if parallel == "zero1":
-        from .zero1 import Zero1
-
-        return Zero1
-    if parallel == "fsdp":
-        from .fsdp import Fsdp
-
-        return Fsdp
-    return Strategy
+    module, _, kind = KINDS[config.parallel].partition(".")
+    # Imported when it is needed: ZeroRedundancyOptimizer takes seconds.
+    return getattr(importlib.import_module(f".{module}", __package__), kind)(model, config, ranks)
 
 
 __all__ = ["Strategy", "spread"]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import itertools
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict as whole
@@ -18,7 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from ..blocks import blocks
-from ..checkpoint import on_host
+from ..pytree import on_host
 from ..workload import WorkloadError
 from .strategy import Strategy
 
@@ -29,13 +27,12 @@ class Fsdp(Strategy):
     """PyTorch's FSDP2, `fully_shard`, on the model's blocks and the rest: stage 3 of ZeRO (Rajbhandari et al. 2020).
 
     Mixed precision stays autocast's, not FSDP's own policy: that would have batch norm and the reduction of gradients in
-    bf16 or fp16 too, and the same knob would mean other arithmetic than under DDP. Hence weights travel in fp32, and autocast
+    bf16 or fp16 too, and the same option would mean other arithmetic than under DDP. Hence weights travel in fp32, and autocast
     keeps what it casts of a whole model until the backward pass: two bytes a parameter on each rank that are not spread.
 
     Weights are contiguous whatever `channels_last` says, as FSDP2 wants them; images, and so activations, follow it.
     """
 
-    evaluates_together = True
     _OPTIONS = whole.StateDictOptions(full_state_dict=True, cpu_offload=True)
 
     def wrap(self) -> nn.Module:
@@ -43,8 +40,6 @@ class Fsdp(Strategy):
         for value in (*model.parameters(), *model.buffers()):
             value.data = value.data.contiguous()
             dist.broadcast(value.data, 0)  # as DDP does
-        if self.ranks.is_main:
-            self.plain = _without_data(model)
         mesh = init_device_mesh(self.ranks.device.type, (self.ranks.world_size,))
         for block in _apart(model):
             fully_shard(block, mesh=mesh)
@@ -109,30 +104,19 @@ class Fsdp(Strategy):
         return full.cpu() if self.ranks.is_main else None
 
 
-def _without_data(model: nn.Module) -> nn.Module:
-    """A copy on the meta device, for which no memory is needed on the way."""
-    values = itertools.chain(model.parameters(), model.buffers())
-    known = {id(value): _meta(value) for value in values}
-    return copy.deepcopy(model, known)
-
-
-def _meta(value: Tensor) -> Tensor:
-    empty = torch.empty_like(value, device="meta")
-    return nn.Parameter(empty, value.requires_grad) if isinstance(value, nn.Parameter) else empty
-
-
 def _apart(model: nn.Module) -> Iterator[nn.Module]:
-    """The blocks that are gathered on their own: large ones whose weights are no other module's too."""
-    owners: dict[Tensor, int] = {}
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                owners[parameter] = owners.get(parameter, 0) + 1
+    """The blocks that are gathered on their own: large ones whose weights no other module has too."""
+    uses = _uses(model)
     for block in blocks(model):
-        within = [parameter for module in block.modules() for parameter in module._parameters.values()]
-        tied = any(owners[one] != sum(one is other for other in within) for one in block.parameters())
-        if not tied and sum(parameter.nbytes for parameter in block.parameters()) >= LEAST:
+        own = _uses(block)
+        tied = any(uses[parameter] != count for parameter, count in own.items())
+        if not tied and sum(parameter.nbytes for parameter in own) >= LEAST:
             yield block
+
+
+def _uses(module: nn.Module) -> Counter[nn.Parameter]:
+    """How often each parameter is registered in `module`."""
+    return Counter(parameter for _, parameter in module.named_parameters(remove_duplicate=False))
 
 
 def _own(value: Any) -> Any:

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpc_utils.config import ConfigError
 
-from ..checkpoint import on_host
+from ..pytree import on_host, to_device
 
 RANK = 2  # of PowerSGD's factors, with which its authors train ResNet-18 on CIFAR-10 (Vogels et al. 2019, table 3)
 
@@ -48,7 +48,7 @@ class Factors(powerSGD_hook.PowerSGDState):
         """Take over what `remembered` gave."""
         self.iter = state["iter"]
         for name in _MEMORIES:
-            setattr(self, name, {bucket: value.to(device) for bucket, value in state[name].items()})
+            setattr(self, name, to_device(state[name], device))
 
 
 def register(wrapped: DistributedDataParallel, name: str, device: torch.device) -> Factors | None:
@@ -68,11 +68,10 @@ def register(wrapped: DistributedDataParallel, name: str, device: torch.device) 
         factors = Factors(None, matrix_approximation_rank=RANK, start_powerSGD_iter=2)  # the earliest that it allows
         wrapped.register_comm_hook(factors, powersgd_in_turn if device.type == "cpu" else powerSGD_hook.powerSGD_hook)
         return factors
+    hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[name]
     if name == "bf16" and device.type == "cpu":
         _require_bf16()
-        wrapped.register_comm_hook(None, bf16_on_host)
-        return None
-    hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[name]
+        hook = bf16_on_host
     wrapped.register_comm_hook(None, hook)
     return None
 

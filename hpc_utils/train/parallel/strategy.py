@@ -1,4 +1,4 @@
-"""What the trainer asks of every strategy, and what one process alone answers."""
+"""The interface of every strategy, and its implementation for one process alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from hpc_utils.config import RunConfig
 
-from ..checkpoint import on_host, weights_on_host
+from ..pytree import on_host, weights_on_host
 from ..ranks import Ranks
 
 
@@ -24,15 +24,10 @@ class Strategy:
     Attributes:
         model: the workload's own module, which evaluates.
         wrapped: what a training step calls.
-        plain: a module with the same parameters that any rank may call by itself.
-        evaluates_together: a rank's forward pass needs the others: all evaluate equally many batches.
     """
-
-    evaluates_together = False
 
     def __init__(self, model: nn.Module, config: RunConfig, ranks: Ranks) -> None:
         self.model, self.config, self.ranks = model, config, ranks
-        self.plain = model
         self.wrapped = self.wrap()
 
     def wrap(self) -> nn.Module:

@@ -6,12 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import Optimizer
 
-from ..checkpoint import on_host
+from ..pytree import on_host, to_device
 from ..workload import WorkloadError
 from .ddp import Ddp
 
@@ -31,7 +30,7 @@ class Zero1(Ddp):
         options = {name: value for name, value in whole.defaults.items() if name in taken}
         try:
             return ZeroRedundancyOptimizer(whole.param_groups, optimizer_class=kind, **options)
-        except Exception as error:  # whatever somebody's class raises
+        except Exception as error:  # whatever the user's class raises
             raise WorkloadError(
                 f"parallel='zero1' makes the optimizer anew on each rank's share of the parameters, and "
                 f"{kind.__name__}(parameters, {', '.join(options)}) failed: {error}; use parallel='ddp'"
@@ -46,12 +45,8 @@ class Zero1(Ddp):
         optimizer.state.clear()  # a second copy of this rank's share, which nothing reads
         for (
             group
-        ) in optimizer.optim.param_groups:  # it puts step counts on the host, where these do not look for them
+        ) in optimizer.optim.param_groups:  # it moves step counts to the host, where these do not look for them
             if group.get("fused") or group.get("capturable"):
                 for parameter in group["params"]:
                     own = optimizer.optim.state[parameter]
-                    own |= {name: _beside(value, parameter) for name, value in own.items()}
-
-
-def _beside(value: Any, parameter: torch.Tensor) -> Any:
-    return value.to(parameter.device) if isinstance(value, torch.Tensor) else value
+                    own.update(to_device(dict(own), parameter.device))

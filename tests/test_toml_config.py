@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_utils import strict
+from hpc_utils import toml_config
 
 MANY = [f"name{number}" for number in range(9)]
 
@@ -19,8 +19,8 @@ MANY = [f"name{number}" for number in range(9)]
     ],
 )
 def test_the_nearest_or_the_first_few_are_named(name: str, known: list[str], said: str) -> None:
-    assert strict.hint(name, known) == said
+    assert toml_config.hint(name, known) == said
 
 
 def test_several_near_ones_stand_in_order() -> None:
-    assert strict.near("name", ["nam", "names", "other"]) == ["names", "nam"]
+    assert toml_config.near("name", ["nam", "names", "other"]) == ["names", "nam"]

@@ -68,7 +68,7 @@ def near(name: str, known: Iterable[str], *, most: int = 2, cutoff: float = 0.5)
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """What to say to somebody who wrote `name`: the nearest known name, or all of them, the first `SHOWN` if many."""
+    """A hint for an unknown `name`: the nearest known name, or all of them, the first `SHOWN` if many."""
     known = sorted(known)
     if close := nearest(name, known):
         return f"did you mean {close}?"

@@ -6,11 +6,13 @@ import contextlib
 import gzip
 import itertools
 import json
-import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from signal import SIGUSR1
 
 import pytest
 import torch
@@ -19,15 +21,14 @@ from hpc_utils import records
 from hpc_utils.analyze.curves import usable
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.profilers import tools
-from hpc_utils.records import identity
-from hpc_utils.train import NonFiniteLoss, Recorder, Stopped, train, window
-from hpc_utils.train.loop import Trainer
-from hpc_utils.train.ranges import Step
+from hpc_utils.records.folder import read_json
+from hpc_utils.train import NonFiniteLoss, Recorder, Stopped, profile_window, train
+from hpc_utils.train.profile_window import StepRanges
+from hpc_utils.train.profilers import Profiler
 from hpc_utils.train.ranks import Ranks
 
-from .support import BRIEF
+from .support import BRIEF, PHASES, after_steps, gets, remarks
 
-PHASES = ["data", "forward", "backward", "optimizer"]
 RUN = BRIEF | {"parallel": "none", "device": "cpu", "profile": "torch", "monitor_seconds": 0}
 
 
@@ -41,7 +42,7 @@ def ranges(run: Path, rank: int = 0) -> list[tuple[str, float, float]]:
 
 
 def profiled(run: Path) -> dict:
-    return json.loads((run / "run.json").read_text())["profiled"]
+    return read_json(run / "run.json")["profiled"]
 
 
 def test_the_trace_holds_the_window_s_steps_and_nothing_else(results: Path) -> None:
@@ -73,94 +74,71 @@ def test_a_profiled_run_is_another_measurement_and_stands_in_no_figure(results: 
     assert usable(found).profile.isna().all() and len(usable(found)) == 1
 
 
-def test_runs_from_before_there_were_profiles_keep_their_names() -> None:
-    asked = identity.measured(RunConfig(workload="cnn"), 1)
-    assert not {"profile", "profile_steps", "monitor_seconds"} & set(asked)
+@pytest.mark.parametrize(
+    ("steps", "epochs", "held"), [(4, 1, (1, 3, 2)), (3, 1, (1, 3, 1)), (2, 3, (2, 1, 2)), (2, 1, None)]
+)
+def test_an_epoch_that_ends_before_the_window_does(results: Path, steps: int, epochs: int, held: tuple) -> None:
+    """... ends it: what is profiled is less, with a remark; never a step that was none. The first steps of the run are
+    left out, not those of each epoch."""
+    run = train(RunConfig(**RUN | {"steps_per_epoch": steps, "epochs": epochs})).path
+    about = profiled(run)
+    if held is None:
+        assert about["steps"] == 0 and about["files"] == {} and "no step was profiled" in remarks(run)[0]
+        return
+    assert (about["epoch"], about["first_step"], about["steps"]) == held
+    assert [name for name, *_ in ranges(run)] == ["step", *PHASES] * held[2] and remarks(run) == []
 
 
-@pytest.mark.parametrize(("steps", "held"), [(4, 2), (3, 1), (2, 0)])
-def test_an_epoch_that_ends_before_the_window_does(results: Path, steps: int, held: int) -> None:
-    """... ends it: what is profiled is less, and that is said; never a step that was none."""
-    done = train(RunConfig(**RUN | {"steps_per_epoch": steps}))
-    assert profiled(done.path)["steps"] == held
-    remarks = json.loads((done.path / "run.json").read_text())["remarks"]
-    if held:
-        assert Counter(name for name, *_ in ranges(done.path)) == dict.fromkeys(["step", *PHASES], held)
-        assert remarks == []
-    else:
-        assert "no step was profiled" in remarks[0]
-        assert profiled(done.path)["files"] == {}
-
-
-def test_epochs_shorter_than_what_is_left_out(results: Path) -> None:
-    """The first steps of the run are left out, not those of each epoch."""
-    done = train(RunConfig(**RUN | {"steps_per_epoch": 2, "epochs": 3}))
-    about = profiled(done.path)
-    assert (about["epoch"], about["first_step"], about["steps"]) == (2, 1, 2)
-    assert [name for name, *_ in ranges(done.path)] == ["step", *PHASES] * 2
-
-
-@pytest.mark.parametrize("how", ["stopped", "failed"])
+@pytest.mark.parametrize(("number", "error"), [(SIGUSR1, Stopped), (None, NonFiniteLoss)])
 def test_a_run_that_ends_inside_the_window_leaves_what_was_seen(
-    results: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    results: Path, number: signal.Signals | None, error: type
 ) -> None:
     """... and a stopped one has a window again when it goes on."""
-    true_step, done = Trainer.train_on, [0]
 
-    def step(self: Trainer, *batch: object) -> None:
-        true_step(self, *batch)
-        done[0] += 1
-        if done[0] == 4 and how == "stopped":
-            os.kill(os.getpid(), signal.SIGUSR1)
-        if done[0] == 4 and how == "failed":
-            raise NonFiniteLoss("so to speak")
+    def fail(_: object) -> None:
+        raise NonFiniteLoss("so to speak")
 
-    monkeypatch.setattr(Trainer, "train_on", step)
     config = RunConfig(**RUN | {"steps_per_epoch": 12})
-    with pytest.raises(Stopped if how == "stopped" else NonFiniteLoss):
+    with after_steps({4: gets(number) if number else fail}), pytest.raises(error):
         train(config)
     (run,) = (results / "runs").iterdir()
     first = Counter(name for name, *_ in ranges(run))
     assert first["step"] >= 2 and first["optimizer"] == first["step"]
-    if how == "stopped":
-        again = train(config)
-        about = profiled(again.path)
+    if number:
+        again = train(config).path
+        about = profiled(again)
         assert about["steps"] == 5 and about["first_step"] > 6
-        assert Counter(name for name, *_ in ranges(again.path))["step"] == 5
+        assert Counter(name for name, *_ in ranges(again))["step"] == 5
         assert (run / "earlier/0001/profile/rank0.trace.json.gz").exists()
 
 
-def test_ranks_stand_still_together_though_one_cannot_be_watched() -> None:
+@pytest.mark.parametrize("problem", ["", "no space left"])
+def test_ranks_stand_still_together_though_one_cannot_be_watched(problem: str) -> None:
     """What all do at the window's end, that rank does too, or it would meet the others in no collective any more."""
-    stood: dict[str, list[int]] = {}
-    for name, words in (("watched", ""), ("blind", "no space left")):
+    steps, stood = 0, []
 
-        class Watcher:
-            version, speaker = "1", None
+    class Blind(Profiler):
+        def start(self) -> None:
+            if problem:
+                raise OSError(problem)
 
-            def __init__(self, words: str) -> None:
-                self.words = words
+        def stop(self) -> None:
+            assert not problem, "nothing was begun that could be ended"
 
-            def open(self) -> None:
-                if self.words:
-                    raise OSError(self.words)
+    @contextlib.contextmanager
+    def pause() -> Iterator[None]:
+        stood.append(steps)
+        yield
 
-            def close(self) -> None:
-                assert not self.words, "nothing was begun that could be ended"
-
-        done = [0]
-
-        @contextlib.contextmanager
-        def pause(name: str = name, done: list[int] = done) -> Iterator[None]:
-            stood.setdefault(name, []).append(done[0])
-            yield
-
-        one = window.Window("cpu", Watcher(words), 3, synchronize=lambda: None, pause=pause)
-        for _ in one.over(range(9), epoch=1, done=0, left=9):
-            done[0] += 1
-        assert one.facts["steps"] == (0 if words else 3)
-        assert one.problems == ([f"no profile: OSError: {words}"] if words else [])
-    assert stood["watched"] == stood["blind"] == [5]
+    one = profile_window.ProfileWindow("cpu", Blind(), 3, synchronize=lambda: None, pause=pause)
+    one.on_start(Path())
+    one.on_epoch([], 1, 9)
+    for steps in range(1, 10):  # noqa: B007
+        one.begin_step()
+        one.on_step(False)
+    assert one.facts["steps"] == (0 if problem else 3)
+    assert one.problems == ([f"no profile: OSError: {problem}"] if problem else [])
+    assert stood == [5]
 
 
 def test_a_loop_of_one_s_own_is_profiled_too(results: Path) -> None:
@@ -181,22 +159,22 @@ def test_a_loop_of_one_s_own_is_profiled_too(results: Path) -> None:
     assert profiled(run.path)["steps"] == 1
 
 
-def test_a_step_without_a_profile_says_nothing() -> None:
+def test_ranges_are_those_of_the_step_before() -> None:
     said: list[str] = []
 
-    class Speaker:
+    class Marked(Profiler):
         def push(self, name: str) -> None:
             said.append(f"+{name}")
 
         def pop(self) -> None:
             said.append("-")
 
-    step = Step()
+    step = StepRanges(Marked())
     for phase in ("data", "forward"):
         step.lap(phase)
     step.end()
-    assert said == []
-    step.begin(Speaker())
+    assert said == [], "a step that does not begin is not marked"
+    step.begin()
     for phase in ("data", "forward"):
         step.lap(phase)
     step.end()
@@ -205,40 +183,37 @@ def test_a_step_without_a_profile_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"profile": "perf"}, "profile='perf'"),
-        ({"profile_steps": 5}, "no profile is asked for"),
-        ({"profile": "torch", "profile_steps": 0}, "profile_steps=0"),
-        ({"profile": "ncu", "device": "cpu"}, "counts on a GPU"),
-        ({"monitor_seconds": -1}, "monitor_seconds=-1"),
-    ],
-)
-def test_a_profile_that_makes_no_sense_is_refused(parameters: dict, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        RunConfig(**parameters)
-
-
-def test_none_and_notebooks_parameters() -> None:
-    from hpc_utils.config import parse_assignments
-
-    assert RunConfig(**parse_assignments(["profile=none", "monitor_seconds=none"])) == RunConfig()
-    assert RunConfig.from_notebook({"profile": "nsys", "result": 3}).profile == "nsys"
-
-
-@pytest.mark.parametrize(
     ("profile", "ranks", "under", "words"),
     [
-        ("nsys", Ranks(), "", "nsys must have started this rank.*torchrun --no-python"),
+        ("nsys", Ranks(), "", "nsys must start this rank.*torchrun --no-python"),
         ("nsys", Ranks(), "nsys:cuda:1", "waits for a window on a GPU, but this rank trains on cpu"),
-        ("ncu", Ranks(), "", "torch sees none here"),
+        ("ncu", Ranks(), "", "torch sees none:"),
         ("ncu", Ranks(world_size=2, device=torch.device("cuda")), "", "on 2 ranks"),
         ("other", Ranks(), "", "expected one of torch, nsys, ncu, cpu"),
     ],
 )
 def test_what_cannot_be_had_on_a_rank_is_refused_before_it_trains(
-    monkeypatch: pytest.MonkeyPatch, profile: str, ranks: Ranks, under: str, words: str
+    profile: str, ranks: Ranks, under: str, words: str
 ) -> None:
-    monkeypatch.setenv(tools.UNDER, under)
     with pytest.raises(ConfigError, match=words):
-        window.window({"profile": profile}, ranks, lambda: None)
+        profile_window.profile_window({"profile": profile}, ranks, lambda: None, under)
+
+
+def test_py_spy_sees_what_a_rank_is_at(results: Path, tmp_path: Path) -> None:
+    try:
+        tools.require("cpu")
+    except ConfigError as error:
+        pytest.skip(str(error))
+    more = {"profile": "cpu", "steps_per_epoch": 60, "global_batch": 128, "profile_steps": 50}
+    words = [f"{name}={value}" for name, value in (RUN | more).items()]
+    command = [sys.executable, "-m", "hpc_utils.train", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    if "py-spy may not look into this process" in done.stderr:
+        pytest.skip("ptrace is forbidden here")
+    assert done.returncode == 0, done.stderr
+    (run,) = (results / "runs").iterdir()
+    assert profiled(run)["steps"] == 50
+    seen = read_json(run / "profile/rank0.speedscope.json")
+    frames = [frame["name"] for frame in seen["shared"]["frames"]]
+    names = Counter(frames[place] for one in seen["profiles"] for sample in one["samples"] for place in sample)
+    assert any("train_on" in name for name in names), names

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import provenance
+from hpc_utils import paths, provenance
 from hpc_utils.records import schema
 from hpc_utils.records.folder import RunFolder
+from hpc_utils.records.identity import run_id
+from hpc_utils.records.load import verify
+from hpc_utils.signals import Stopped
 
 from .ranks import Ranks
 from .timing import StepTime
@@ -21,34 +23,44 @@ STEPS = "steps.csv.gz"
 Row = Mapping[str, Any]
 
 
-class Journal:
+class RunWriter:
     """The files of one attempt at a run.
 
     Args:
-        folder: the run's, claimed.
-        parameters: what is measured. facts: what else `run.json` shall say; looked at whenever it is written.
+        parameters: what is measured. facts: what else `run.json` holds; read whenever it is written.
+        folder: claimed by a launcher, which also checks and closes it; without one the run's folder is claimed here.
+        redo: claim it even if the run is complete.
         sources: files beside this project whose digest belongs to the run's provenance.
+        cold_start: why this process was not forked from a warm one, if that was planned.
     """
 
     def __init__(
         self,
-        folder: RunFolder,
         ranks: Ranks,
         parameters: Mapping[str, Any],
         facts: dict[str, Any],
+        *,
+        folder: RunFolder | None = None,
+        redo: bool = False,
         sources: Iterable[Path] = (),
+        cold_start: str = "",
     ) -> None:
-        self.folder = folder
         self._ranks, self._parameters, self._facts = ranks, parameters, facts
+        self._is_claimant = folder is None
+        if folder is None:
+            place = {"nodes": ranks.nodes, "ranks_per_node": ranks.ranks_per_node}
+            name = run_id(parameters, **place, hardware=provenance.hardware_id())
+            folder = RunFolder.claimed(paths.runs() / name, redo=redo)
+        self.folder = folder
         self._remarks: list[str] = []
         self._former: list[dict[str, Any]] = []  # attempts that this one continues
         self._origin = provenance.collect(sources)
         self._write_origin()
-        if refused := os.environ.get(provenance.REFUSED):
-            self.remark(f"cold start: {refused}")
+        if cold_start:
+            self.remark(f"cold start: {cold_start}")
 
     def remark(self, text: str) -> None:
-        """Tell whoever watches, and keep in `run.json`, what happened beside the plan."""
+        """Print what a reader of the run should know, and keep it in `run.json`."""
         self._remarks.append(text)
         with contextlib.suppress(OSError):  # the log may be on the full disk that this is about
             print(text, flush=True)
@@ -81,10 +93,10 @@ class Journal:
         )
 
     def write_epochs(self, rows: Sequence[Row]) -> None:
-        """`epochs.csv`; metrics of a workload's own come last."""
+        """`epochs.csv`; a workload's own metrics come last."""
         known = schema.names(schema.EPOCHS)
         own = sorted({name for row in rows for name in row} - set(known))
-        self.folder.write_table("epochs.csv", known + own, rows)
+        self.folder.write_table("epochs.csv", known + own, map(_known, rows))
 
     def append_steps(self, epoch: int, times: Sequence[Sequence[StepTime]]) -> None:
         """Every rank's steps of an epoch to `steps.csv.gz`."""
@@ -97,7 +109,25 @@ class Journal:
 
     def write_ranks(self, rows: Sequence[Row]) -> None:
         """`ranks.csv`."""
-        self.folder.write_table("ranks.csv", schema.names(schema.RANKS), rows)
+        self.folder.write_table("ranks.csv", schema.names(schema.RANKS), map(_known, rows))
+
+    def finish(self) -> None:
+        """The run is over: the last `run.json`, and a check of what was written."""
+        self.write_run()
+        if self._is_claimant:
+            verify(self.folder.path)
+
+    def close(self, error: BaseException | None) -> None:
+        """Record how the run ended and give up the claim. A full disk must not hide the error itself."""
+        if not self._is_claimant:
+            return
+        state, reason = "complete", ""
+        if isinstance(error, Stopped):
+            state, reason = "stopped", str(error)
+        elif error is not None:
+            state, reason = "failed", f"{type(error).__name__}: {error}"
+        with contextlib.suppress(OSError) if error else contextlib.nullcontext():
+            self.folder.close(state, reason)
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint, plain values: this attempt and those before, and how many step times are on disk."""
@@ -110,7 +140,7 @@ class Journal:
         }
 
     def restore(self, state: dict[str, Any], *, epoch: int, step: int) -> None:
-        """Go on where `state` was taken: in `epoch`, after `step` of its steps."""
+        """Continue where `state` was taken: in `epoch`, after `step` of its steps."""
         *former, last = state["attempts"]
         self._former = [*former, last | {"until_epoch": epoch, "until_step": step}]
         self._remarks[:0] = state["remarks"]
@@ -124,3 +154,8 @@ class Journal:
     def _write_origin(self) -> None:
         self.folder.write_json("provenance.json", self._origin | {"continues": self._former})
         self.write_run()
+
+
+def _known(row: Row) -> Row:
+    """`row` with None where a number is unknown."""
+    return {name: None if value != value else value for name, value in row.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_utils.collective import bandwidths, evenly, traffic
+from hpc_utils.allreduce_cost import bandwidths, evenly, traffic
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:

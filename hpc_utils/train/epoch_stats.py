@@ -1,0 +1,144 @@
+"""What one rank counts of an epoch's training part, and what of it becomes the epoch's row."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpc_utils import device_share
+
+from . import energy, memory
+from .energy import EnergyMeter
+from .ranks import Ranks
+from .timing import PHASES, StepTime
+
+Usage = dict[str, float]
+
+# Pages that the kernel gave this process; its processor time; the time that it waited because its share of a core was used
+# up; its device's joules. NaN: unknown.
+UNUSED: Usage = {"seconds": 0.0, "page_faults": 0, "cpu_seconds": 0.0, "throttled_seconds": 0.0, "energy_joules": 0.0}
+
+
+class UsageMeter:
+    """What this rank uses between `start` and `stop`."""
+
+    def __init__(self, ranks: Ranks, meter: EnergyMeter) -> None:
+        self._share, self._energy = ranks.share, meter
+
+    def start(self) -> None:
+        self._before = self._read()
+        self._begun = time.perf_counter()
+
+    def stop(self) -> Usage:
+        seconds = time.perf_counter() - self._begun
+        return {"seconds": seconds} | {name: now - self._before[name] for name, now in self._read().items()}
+
+    def _read(self) -> Usage:
+        return {
+            "page_faults": memory.minor_faults(),
+            "cpu_seconds": time.process_time(),
+            "throttled_seconds": device_share.throttled() if self._share else math.nan,
+            "energy_joules": self._energy.joules(),
+        }
+
+
+@dataclass
+class EpochStats:
+    """One rank's counts of an epoch, so far or in all.
+
+    Attributes:
+        samples: trained on. usage: while the clock ran. paused: seconds that it stood still for checkpoints.
+        lr: the last step's learning rate. sums: loss and metrics, summed over samples (float64 scalars).
+        steps: times of the steps before the last of `restarts`, how often a checkpoint continued the epoch.
+    """
+
+    samples: int = 0
+    usage: Usage = field(default_factory=UNUSED.copy)
+    paused: float = 0.0
+    lr: float | None = None
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    steps: list[StepTime] = field(default_factory=list)
+    restarts: int = 0
+
+    def add_step(self, samples: int, loss: Tensor | float | None, lr: float | None, sums: dict) -> None:
+        """`loss`: the samples' mean; `sums`: over the samples."""
+        self.samples += samples
+        self.lr = lr
+        if loss is not None:
+            self._add("loss", _double(loss) * samples)
+        for name, value in sums.items():
+            self._add(name, _double(value))
+
+    def _add(self, name: str, value: Tensor) -> None:
+        self.sums[name] = self.sums[name] + value if name in self.sums else value
+
+    def state(self, steps: list[StepTime]) -> dict[str, Any]:
+        """As tensors and plain values, for a checkpoint; `steps` are those since the last restart."""
+        sums = {name: value.cpu() for name, value in self.sums.items()}
+        return vars(self) | {"sums": sums, "steps": [(one.seconds, one.phases) for one in self.steps + steps]}
+
+    @classmethod
+    def continued(cls, state: dict[str, Any], device: torch.device) -> EpochStats:
+        """What it was when `state` was taken."""
+        sums = {name: value.to(device) for name, value in state["sums"].items()}
+        return cls(**state | {"sums": sums, "steps": [StepTime(*one) for one in state["steps"]]})
+
+
+def _double(value: Tensor | float) -> Tensor:
+    return torch.as_tensor(value).detach().double()  # a bf16 sum would stop growing
+
+
+def plus(total: Usage, used: Usage) -> Usage:
+    """The sums by name."""
+    return {name: value + used[name] for name, value in total.items()}
+
+
+def reduce(number: int, stats: EpochStats, ranks: Ranks, counter: str) -> tuple[dict[str, Any], list[list[StepTime]]]:
+    """Epoch `number` over all ranks, on rank 0: its row, and each rank's steps; on the others little but the number.
+
+    Args:
+        counter: the name of this rank's energy counter.
+    """
+    names = sorted(stats.sums)
+    totals = torch.tensor([stats.samples, *(float(stats.sums[name]) for name in names)], dtype=torch.float64)
+    samples, *sums = ranks.sum(totals).tolist()
+    everyone = ranks.gather((stats.usage, stats.paused, stats.steps, counter))
+    if not everyone:
+        return {"epoch": number}, []
+    longest = max(usage["seconds"] for usage, *_ in everyone)
+    times = [steps for _, _, steps, _ in everyone]
+    row = {
+        "epoch": number,
+        "restarts": stats.restarts,
+        "steps": len(stats.steps),
+        "samples": int(samples),
+        "padded_samples": 0,
+        "seconds": longest,
+        "throughput": samples / longest,
+        "checkpoint_seconds": max(paused for _, paused, *_ in everyone),
+        "energy_joules": sum(energy.once((name, usage["energy_joules"]) for usage, *_, name in everyone)),
+        "lr": stats.lr,
+        **distribution([step for steps in times for step in steps]),
+        **{f"train_{name}": total / samples for name, total in zip(names, sums, strict=True)},
+    }
+    return row, times
+
+
+def distribution(steps: list[StepTime]) -> dict[str, float]:
+    """Step-time statistics in seconds over all ranks' steps, and the mean phases of the sampled ones."""
+    if not steps:
+        return {}
+    seconds = np.array([step.seconds for step in steps])
+    p50, p95, p99 = np.percentile(seconds, (50, 95, 99))
+    row = {"step_mean": seconds.mean(), "step_p50": p50, "step_p95": p95, "step_p99": p99}
+    for phase in PHASES:
+        sampled = [step.phases[phase] for step in steps if phase in step.phases]
+        if sampled:
+            row[f"{phase}_seconds"] = np.mean(sampled)
+    return {name: float(value) for name, value in row.items()}

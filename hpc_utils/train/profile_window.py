@@ -1,0 +1,199 @@
+"""The profiled window: a few steps that a profiler watches, on every rank the same ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from hpc_utils.config import PROFILE_STEPS, ConfigError
+
+from .observer import Observer
+from .profilers import Profiler, profiler
+from .ranks import Ranks
+
+BEFORE = 2  # steps: by then the loader runs, and the order of the phases is known
+
+
+class NoWindow(Observer):
+    """A run without a profile.
+
+    Attributes:
+        facts: what `run.json` says about the profile.
+    """
+
+    facts: dict[str, Any] | None = None
+
+    def begin_step(self) -> None:
+        """The wait for a step's batch begins."""
+
+    def lap(self, phase: str) -> None:
+        """`phase` ends here."""
+
+    def end_epoch(self) -> None:
+        """There are no more steps in this epoch."""
+
+
+class ProfileWindow(NoWindow):
+    """Steps `BEFORE` + 1 and those after it, of this process's first, within one epoch.
+
+    Args:
+        length: steps; fewer where the epoch ends before. synchronize: waits for the device, so that the window holds
+            the work of its steps and no other. pause: a context in which all ranks stand still and no time counts.
+
+    Where the profiler cannot begin, the window is open all the same, and empty: all ranks stand still at its end, and one
+    that did not would meet the others in no collective any more.
+    """
+
+    def __init__(
+        self,
+        profile: str,
+        profiler: Profiler,
+        length: int,
+        *,
+        synchronize: Callable[[], None],
+        pause: Callable[[], AbstractContextManager],
+    ) -> None:
+        self._profiler, self._length = profiler, length
+        self._synchronize, self._pause = synchronize, pause
+        self._ranges = StepRanges(profiler)
+        self._epoch, self._step, self._last = 1, 1, None  # the coming step, and the epoch's last if known
+        self._seen = self._taken = 0  # steps: of this process, in the window
+        self._is_armed = self._is_open = self._is_running = False
+        self._is_due = True
+        self.problems: list[str] = []
+        self.facts = {"tool": profile, "version": profiler.version, "steps": 0}
+
+    def on_start(self, run: Path) -> None:
+        self._run = run
+
+    def on_epoch(self, rows: Sequence[Mapping[str, Any]], first: int, last: int | None) -> None:
+        self._epoch, self._step, self._last = len(rows) + 1, first, last
+        if not self._is_armed:
+            self._profiler.arm(self._run)
+            self._is_armed = True
+
+    def begin_step(self) -> None:
+        is_over = self._last is not None and self._step > self._last
+        if self._seen == BEFORE and self._is_due and not is_over:
+            self._open()
+        if self._is_running:
+            self._ranges.begin()
+
+    def lap(self, phase: str) -> None:
+        self._ranges.lap(phase)
+
+    def on_step(self, sampled: bool) -> None:
+        self._ranges.end()
+        self._seen += 1
+        self._taken += self._is_open
+        if self._is_open and (self._taken == self._length or self._step == self._last):
+            self.end_epoch()
+        self._step += 1
+
+    def end_epoch(self) -> None:
+        if self._is_open:
+            with self._pause():
+                self._close()
+
+    def on_end(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._close()
+
+    def _open(self) -> None:
+        self._is_due, self._is_open = False, True
+        self._synchronize()
+        try:
+            self._profiler.start()
+        except Exception as error:
+            self.problems.append(f"no profile: {type(error).__name__}: {error}")
+            return
+        self._is_running = True
+        self.facts |= {"epoch": self._epoch, "first_step": self._step, "begun": time.time()}
+
+    def _close(self) -> None:
+        """End the window if it is open: in order, or because the run has failed."""
+        running, self._is_open, self._is_running = self._is_running, False, False
+        if not running:
+            return
+        try:
+            self._ranges.abandon()
+            self._synchronize()
+            self._profiler.stop()
+        except Exception as error:  # a full disk, a device that has failed: the run reports those itself
+            self.problems.append(f"no profile: {type(error).__name__}: {error}")
+        self.facts |= {"steps": self._taken, "ended": time.time()}
+
+
+class StepRanges:
+    """The ranges of a training loop: `step`, and within it `data` and whatever phases the loop marks the ends of.
+
+    A phase is named when it ends, a range when it begins: so a step's ranges are those of the step before.
+    """
+
+    def __init__(self, profiler: Profiler) -> None:
+        self._profiler = profiler
+        self._order: list[str] = ["data"]
+        self._laps: list[str] = []
+        self._coming: Iterator[str] = iter(())
+        self._depth = 0  # ranges open: none, the step, the step and a phase
+
+    def begin(self) -> None:
+        """A step begins, and is marked until it ends."""
+        self._coming = iter(self._order)
+        self._push("step")
+        self._next()
+
+    def lap(self, phase: str) -> None:
+        """`phase` ends here."""
+        self._laps.append(phase)
+        if self._depth:
+            self._next()
+
+    def end(self) -> None:
+        """The step ends here, and with it the optimizer, its last phase; a loop that marks no phases has none."""
+        self._order = [*self._laps, "optimizer"] if len(self._laps) > 1 else self._laps
+        self._laps = []
+        self.abandon()
+
+    def abandon(self) -> None:
+        """End the open ranges."""
+        while self._depth:
+            self._pop()
+
+    def _next(self) -> None:
+        if self._depth > 1:
+            self._pop()
+        for phase in self._coming:
+            self._push(phase)
+            return
+
+    def _push(self, name: str) -> None:
+        self._profiler.push(name)
+        self._depth += 1
+
+    def _pop(self) -> None:
+        self._profiler.pop()
+        self._depth -= 1
+
+
+def profile_window(
+    parameters: Mapping[str, Any], ranks: Ranks, pause: Callable[[], AbstractContextManager], started_by: str = ""
+) -> NoWindow:
+    """What `parameters` ask for: `profile`, and `profile_steps`.
+
+    Args:
+        started_by: the profiler that has started this process, `tool:device:...`.
+
+    Raises:
+        ConfigError: it is not available here; with the reason and what to do.
+    """
+    profile = parameters.get("profile")
+    if profile is None:
+        return NoWindow()
+    if profile not in PROFILE_STEPS:
+        raise ConfigError(f"profile={profile!r}: expected one of {', '.join(PROFILE_STEPS)}")
+    length = int(parameters.get("profile_steps") or PROFILE_STEPS[profile])
+    made = profiler(profile, ranks, started_by)
+    return ProfileWindow(profile, made, length, synchronize=ranks.synchronize, pause=pause)

@@ -1,0 +1,203 @@
+"""The profilers, from inside the rank that they watch: each begins and ends with the window, and marks ranges in it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import torch
+
+from hpc_utils.config import ConfigError
+from hpc_utils.profilers import tools
+from hpc_utils.records.folder import PROFILE
+
+from .ranks import Ranks
+
+PATIENCE = 30.0  # s for py-spy to begin, and to write
+
+
+class Profiler:
+    """One profiler; `version` is its own, "" if unknown. What a subclass does not need does nothing."""
+
+    version = ""
+
+    def arm(self, run: Path) -> None:
+        """What takes time, before the run's first step. ConfigError: it cannot watch here."""
+        self._folder = run / PROFILE
+        self._folder.mkdir(exist_ok=True)
+
+    def start(self) -> None:
+        """Watch from now on."""
+
+    def stop(self) -> None:
+        """Watch no more, and write."""
+
+    def push(self, name: str) -> None:
+        """A range of the host's time begins; ranges are nested."""
+
+    def pop(self) -> None:
+        """The range that began last ends."""
+
+
+class TorchProfiler(Profiler):
+    """torch.profiler: operators, and on a GPU its kernels, as profile/rank<N>.trace.json.gz.
+
+    No shapes, stacks or memory: each makes the steps themselves longer.
+    """
+
+    version = torch.__version__
+
+    def __init__(self, ranks: Ranks) -> None:
+        activity = torch.profiler.ProfilerActivity
+        seen = [activity.CPU, *([activity.CUDA] if ranks.device.type == "cuda" else [])]
+        self._profiler = torch.profiler.profile(activities=seen)
+        self._name = f"rank{ranks.rank}.trace.json.gz"
+        self._open: list[AbstractContextManager] = []
+
+    def arm(self, run: Path) -> None:
+        super().arm(run)
+        self._profiler.prepare_trace()  # CUPTI takes its time
+
+    def start(self) -> None:
+        self._profiler.start_trace()
+
+    def stop(self) -> None:
+        self._profiler.stop_trace()
+        beside = self._folder / f".{self._name}"
+        self._profiler.export_chrome_trace(str(beside))
+        beside.replace(self._folder / self._name)
+
+    def push(self, name: str) -> None:
+        self._open.append(torch.profiler.record_function(name))
+        self._open[-1].__enter__()
+
+    def pop(self) -> None:
+        self._open.pop().__exit__(None, None, None)
+
+
+class Nsight(Profiler):
+    """nsys or ncu, which has started this process and waits for the window.
+
+    Ranges are NVTX's, by torch where it is built with CUDA, else by the package nvtx.
+
+    Args:
+        started_by: what the launcher says about it, `tool:device:...`.
+
+    Raises:
+        ConfigError: it has not started this process, waits for a window on another device, or does not see NVTX ranges.
+    """
+
+    def __init__(self, profile: str, ranks: Ranks, started_by: str) -> None:
+        program, waits, *_ = [*started_by.split(":"), "", ""]
+        self._gpu = ranks.device.type == "cuda"
+        if program != profile:
+            raise ConfigError(_by_hand(profile, gpu=self._gpu))
+        if waits != ("cuda" if self._gpu else "nvtx"):
+            raise ConfigError(
+                f"profile={profile!r}: {profile} waits for a window on {'a GPU' if waits == 'cuda' else 'the CPU'}, but "
+                f"this rank trains on {ranks.device}: set device=cuda or device=cpu"
+            )
+        self.version = tools.version(profile)
+        if torch.backends.cuda.is_built():
+            self.push, self.pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+        elif fault := tools.nvtx_fault(self.version):
+            raise ConfigError(f"profile='nsys': {fault}")
+        else:
+            import nvtx
+
+            self.push, self.pop = nvtx.push_range, nvtx.pop_range
+
+    def start(self) -> None:
+        torch.cuda.profiler.start() if self._gpu else self.push(tools.WINDOW)
+
+    def stop(self) -> None:
+        torch.cuda.profiler.stop() if self._gpu else self.pop()
+
+
+class PySpy(Profiler):
+    """py-spy: the stacks of all threads, a hundred times a second, as profile/rank<N>.speedscope.json. No ranges."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        tools.require("cpu")
+        self.version = tools.version("cpu")
+        self._rank = ranks.rank
+
+    def arm(self, run: Path) -> None:
+        super().arm(run)
+        self._log = run / "logs" / f"profiler{self._rank}.log"
+        self._log.parent.mkdir(exist_ok=True)
+        _allow_tracing()
+        command = [tools.program("cpu"), "dump", "--pid", str(os.getpid())]
+        try:
+            subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise ConfigError(f"profile='cpu': py-spy did not answer within {PATIENCE:g} s") from None
+        except subprocess.CalledProcessError as error:
+            reason, *_ = error.stderr.strip().splitlines() or ["no reason given"]
+            raise ConfigError(
+                f"profile='cpu': py-spy may not look into this process: {reason}. The system forbids ptrace "
+                f"(/proc/sys/kernel/yama/ptrace_scope is 2 or 3, or a container without SYS_PTRACE): use profile='torch'"
+            ) from None
+
+    def start(self) -> None:
+        self._partial = self._folder / f".rank{self._rank}.speedscope.json"
+        command = tools.spying(os.getpid(), self._partial)
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        end = time.monotonic() + PATIENCE
+        while b"Sampling" not in self._log.read_bytes():  # until then it reads where Python keeps its threads
+            if self._process.poll() is not None or time.monotonic() > end:
+                self._process.kill()
+                raise RuntimeError(f"py-spy did not begin: {self._log.read_text(errors='replace').strip()}")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if not self._partial.exists():
+            raise RuntimeError(f"py-spy wrote nothing: {self._log.read_text(errors='replace').strip()}")
+        self._partial.replace(self._folder / f"rank{self._rank}.speedscope.json")
+
+
+def profiler(profile: str, ranks: Ranks, started_by: str) -> Profiler:
+    """The profiler for `profile`; ConfigError if it is not available on this rank."""
+    if profile == "torch":
+        return TorchProfiler(ranks)
+    if profile == "cpu":
+        return PySpy(ranks)
+    if ranks.device_kind == "rocm":
+        raise ConfigError(f"profile={profile!r} profiles NVIDIA's GPUs, and this one is AMD's: use profile='torch'")
+    if profile == "ncu" and ranks.world_size > 1:
+        raise ConfigError(tools.ONE_RANK.format(ranks=ranks.world_size))
+    if profile == "ncu" and ranks.device.type != "cuda":
+        raise ConfigError("profile='ncu' needs a GPU, and torch sees none: use profile='cpu', 'torch' or 'nsys'")
+    return Nsight(profile, ranks, started_by)
+
+
+def _by_hand(profile: str, *, gpu: bool) -> str:
+    """How to start a rank under `profile` where `hpc run` does not."""
+    settings = [f"{name}={value}" for name, value in tools.variables(profile).items()]
+    settings.append(f"{tools.UNDER}={profile}:{'cuda' if gpu else 'nvtx'}")
+    words = " ".join([*settings, f"{profile} ..."])
+    return (
+        f"profile={profile!r}: {profile} must start this rank, as `hpc run` does. By hand it stands between "
+        f"torchrun and Python, `torchrun --no-python ./rank.sh`, whose last line is: exec env {words} python -m "
+        f'hpc_utils.train "$@" (jobs/README.md has it in full)'
+    )
+
+
+def _allow_tracing() -> None:
+    """Linux with Yama: a process may trace only its children, unless the others allow it (prctl(2))."""
+    if sys.platform == "linux":
+        pr_set_ptracer, any_process = 0x59616D61, ctypes.c_ulong(-1)
+        ctypes.CDLL(None).prctl(pr_set_ptracer, any_process, 0, 0, 0)
