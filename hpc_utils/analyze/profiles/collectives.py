@@ -140,32 +140,48 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
     ops = [_collectives(one) for one in timelines]
     grouped = all(np.all(one.group >= 0) for one in ops)
     found = [_by_key(one, grouped) for one in ops]
+    steps = [_steps(one, phases.steps(line.ranges)) for one, line in zip(ops, timelines, strict=True)]
     aligned = all(one.aligned for one in timelines)
-    steps = [phases.steps(one.ranges) for one in timelines]
-    keys: list[Key] = []
-    blocks, unequal = [_Block.empty(0, len(ops))], []
+    matched: list[tuple[Key, dict[int, np.ndarray]]] = []
+    remarks = []
     for key in dict.fromkeys(key for by_key in found for key in by_key):
         places = {column: by_key[key] for column, by_key in enumerate(found) if key in by_key}
-        counts = list(map(len, places.values()))
-        if len(places) == 1 or len(set(counts)) > 1:
-            unequal.append((key, counts))
+        counts = {len(place) for place in places.values()}
+        name = key[1] + (f" of group {key[0]}" if key[0] else "")
         if len(places) == 1:
+            remarks.append(f"{name}: one rank only has {min(counts)}, left out")
             continue
-        if len(set(counts)) > 1:
+        if len(counts) > 1:
+            how = "those that end together are matched" if aligned else "the first are matched, which may be wrong"
+            remarks.append(f"{name}: ranks have seen {min(counts)} to {max(counts)}: {how}")
             places = _shortened(places, {column: ops[column].end[place] for column, place in places.items()}, aligned)
-        blocks.append(_Block.of(places, ops, steps))
-        keys += [key] * min(counts)
-    whole = _Block(*map(np.concatenate, zip(*(vars(block).values() for block in blocks), strict=True)))
+        matched.append((key, places))
+    if len(remarks) > 3:
+        remarks = [*remarks[:3], f"{len(remarks) - 3} more kinds of collectives are not the same number on all ranks"]
+
+    keys = [key for key, places in matched for _ in next(iter(places.values()))]
+    start = np.full((len(keys), len(ops)), -1)
+    end, moved, step = start.copy(), np.full(len(keys), -1), np.full(len(keys), -1)
+    row = 0
+    for _, places in matched:
+        here = slice(row, row := row + len(next(iter(places.values()))))
+        for column, place in places.items():
+            start[here, column], end[here, column] = ops[column].start[place], ops[column].end[place]
+            moved[here] = np.maximum(moved[here], ops[column].moved[place])
+        marked = next((column for column in places if steps[column] is not None), None)
+        if marked is not None:
+            step[here] = steps[marked][places[marked]]
+
     world = max((one.world_size or 0 for one in timelines), default=0)
     seen = len({one.place for one in timelines})
-    remarks = [*_unequal(unequal, aligned)]
     if world > seen:
         remarks.append(f"{seen} of {world} ranks were profiled: wire time is an upper bound")
-    if aligned and keys and (together := whole.overlapping()) < OVERLAPPING:
+    if aligned and keys and (together := _overlapping(start, end)) < OVERLAPPING:
         remarks.append(
             f"only {together:.0%} of matched collectives overlap in time: the ranks' clocks differ, or matches are wrong"
         )
-    return Collectives(_labels(timelines), tuple(keys), **vars(whole), complete=world <= seen, remarks=tuple(remarks))
+    labels = _labels(timelines)
+    return Collectives(labels, tuple(keys), start, end, moved, step, world <= seen, tuple(remarks))
 
 
 def straggler(found: Collectives) -> Straggler | None:
@@ -233,60 +249,19 @@ def table(timelines: Sequence[Timeline], found: Collectives | None = None) -> pd
     part, waiting = found.taking_part, found.waiting_ns
     last = part & (waiting == 0)
     last &= last.sum(axis=1, keepdims=True) == 1
-    rows = []
-    for column, one in enumerate(timelines):
-        shown = exposed(one, found, column)
-        rows.append(
-            {
-                "rank": one.rank,
-                "device": one.device,
-                "collectives": part[:, column].sum(),
-                "wire_ns": found.wire_ns[part[:, column]].sum(),
-                "waiting_ns": waiting[:, column].sum(),
-                "exposed_wire_ns": shown.wire_ns,
-                "exposed_waiting_ns": shown.waiting_ns,
-                "exposed_other_ns": shown.other_ns,
-                "last": last[:, column].sum(),
-            }
-        )
-    return pd.DataFrame(rows).astype("Int64")
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Rows of `Collectives`."""
-
-    start: np.ndarray
-    end: np.ndarray
-    moved: np.ndarray
-    step: np.ndarray
-
-    @classmethod
-    def empty(cls, size: int, ranks: int) -> _Block:
-        return cls(*(np.full(shape, -1, np.int64) for shape in ((size, ranks), (size, ranks), size, size)))
-
-    @classmethod
-    def of(cls, places: dict[int, np.ndarray], ops: list[Ops], steps: list[intervals.Set]) -> _Block:
-        """`places`: of each column as many entries of its `ops`. Steps are those of the first column that marks some."""
-        found = cls.empty(len(next(iter(places.values()))), len(ops))
-        for column, place in places.items():
-            found.start[:, column], found.end[:, column] = ops[column].start[place], ops[column].end[place]
-            np.maximum(found.moved, ops[column].moved[place], out=found.moved)
-        column = next((column for column in places if len(steps[column][0])), None)
-        if column is not None:
-            begin, end = steps[column]
-            own = ops[column].where(places[column])
-            launched = np.where(own.launched >= 0, own.launched, own.start)
-            step = np.searchsorted(begin, launched, side="right") - 1
-            found.step[:] = np.where((step >= 0) & (launched < end[step]), step, -1)
-        return found
-
-    def overlapping(self) -> float:
-        """Share of the collectives that are in progress on all their ranks at one time."""
-        part = self.start >= 0
-        begun = np.where(part, self.start, np.iinfo(np.int64).min).max(axis=1)
-        ended = np.where(part, self.end, np.iinfo(np.int64).max).min(axis=1)
-        return float(np.mean(begun < ended))
+    shown = [exposed(one, found, column) for column, one in enumerate(timelines)]
+    columns = {
+        "rank": [one.rank for one in timelines],
+        "device": [one.device for one in timelines],
+        "collectives": part.sum(axis=0),
+        "wire_ns": (found.wire_ns[:, None] * part).sum(axis=0),
+        "waiting_ns": waiting.sum(axis=0),
+        "exposed_wire_ns": [one.wire_ns for one in shown],
+        "exposed_waiting_ns": [one.waiting_ns for one in shown],
+        "exposed_other_ns": [one.other_ns for one in shown],
+        "last": last.sum(axis=0),
+    }
+    return pd.DataFrame(columns).astype("Int64")
 
 
 def _collectives(timeline: Timeline) -> Ops:
@@ -329,16 +304,22 @@ def _labels(timelines: Sequence[Timeline]) -> tuple[str, ...]:
     )
 
 
-def _unequal(found: Sequence[tuple[Key, list[int]]], aligned: bool) -> Sequence[str]:
-    how = "those that end together are matched" if aligned else "the first are matched, which may be wrong"
-    remarks = []
-    for (group, name), counts in found[:3]:
-        many = f"ranks have seen {min(counts)} to {max(counts)}: {how}"
-        many = f"one rank only has {counts[0]}, left out" if len(counts) == 1 else many
-        remarks.append(f"{name}{f' of group {group}' if group else ''}: {many}")
-    if len(found) > 3:
-        remarks.append(f"{len(found) - 3} more kinds of collectives are not the same number on all ranks")
-    return remarks
+def _steps(ops: Ops, steps: intervals.Set) -> np.ndarray | None:
+    """The step in which each was launched, or ran if that is not known; -1: none. None if no steps are marked."""
+    start, end = steps
+    if not len(start):
+        return None
+    moment = np.where(ops.launched >= 0, ops.launched, ops.start)
+    step = np.searchsorted(start, moment, side="right") - 1
+    return np.where((step >= 0) & (moment < end[step]), step, -1)
+
+
+def _overlapping(start: np.ndarray, end: np.ndarray) -> float:
+    """Share of the collectives that are in progress on all their ranks at one time."""
+    part = start >= 0
+    begun = np.where(part, start, np.iinfo(np.int64).min).max(axis=1)
+    ended = np.where(part, end, np.iinfo(np.int64).max).min(axis=1)
+    return float(np.mean(begun < ended))
 
 
 def _chance(last: int, of: int, ranks: int) -> float:

@@ -10,8 +10,9 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,7 +24,6 @@ MAGIC = b"SQLite format 3\0"
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
 REPORTS = (".nsys-rep", ".qdrep")
 TIMEOUT = 3600.0  # s: exporting a report of some GB takes minutes
-PART = 65_536  # rows at a time
 LONGEST = 4096  # characters of a name that are read
 CELL = 64 << 20  # bytes of a cell, at most
 
@@ -121,43 +121,22 @@ class Database:
             )
 
     def integers(self, table: str, *columns: str, where: str = "1") -> list[np.ndarray]:
-        """Each column as int64, in the order of the rows; `UNKNOWN` for NULL, empty for a table that is not there.
-
-        SQLite writes a part of a column as one text, which NumPy parses: twice as fast as a Python object per number.
-        """
-        there = [column for column in columns if column in self.tables.get(table, ())]
-        inner = "".join(f", ifnull({_quoted(column)}, {UNKNOWN}) AS c{place}" for place, column in enumerate(there))
-        outer = "".join(f", group_concat(c{place})" for place in range(len(there)))
-        query = (
-            f"SELECT max(row), count(*){outer} FROM (SELECT rowid AS row{inner} FROM {_quoted(table)} "
-            f"WHERE rowid >= ? AND ({where}) ORDER BY rowid LIMIT {PART})"
-        )
-        parts = [np.empty((len(there), 0), np.int64)]
-        first = -(2**63)
-        while table in self.tables and first < 2**63:
-            with self._reading():
-                last, count, *texts = self._connection.execute(query, [first]).fetchone()
-            if not count:
-                break
-            parts.append(np.empty((len(there), count), np.int64))
-            for column, text in zip(parts[-1], texts, strict=True):
-                column[:] = self._numbers(table, text, count)
-            first = last + 1
-        found = dict(zip(there, np.concatenate(parts, axis=1), strict=True))
-        total = sum(part.shape[1] for part in parts)
-        return [found[column] if column in found else np.full(total, UNKNOWN) for column in columns]
+        """Each column as int64, in the order of the rows; `UNKNOWN` for NULL, empty for a table that is not there."""
+        known = self.tables.get(table, ())
+        cells = (f"ifnull({_quoted(column)}, {UNKNOWN})" if column in known else str(UNKNOWN) for column in columns)
+        rows = self._select(", ".join(cells), table, where)
+        try:
+            return list(np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, len(columns)).T.copy())
+        except (TypeError, ValueError, OverflowError):
+            rows.close()
+            raise ProfileError(f"{self.name}: table {table} holds something else than whole numbers") from None
 
     def rows(self, table: str, *columns: str, where: str = "1") -> Iterator[tuple]:
         """Rows as they are, texts cut at `LONGEST` characters; None for blobs and for a column that is not there."""
-        known = self.tables.get(table)
-        names = [(column, _quoted(column)) for column in columns]
-        cells = (
-            f"CASE typeof({name}) WHEN 'text' THEN substr({name}, 1, {LONGEST}) WHEN 'blob' THEN NULL ELSE {name} END"
-            if known and column in known
-            else "NULL"
-            for column, name in names
-        )
-        return self._select(", ".join(cells), table, where) if known is not None else iter(())
+        known = self.tables.get(table, ())
+        cell = f"CASE typeof({{0}}) WHEN 'text' THEN substr({{0}}, 1, {LONGEST}) WHEN 'blob' THEN NULL ELSE {{0}} END"
+        cells = (cell.format(_quoted(column)) if column in known else "NULL" for column in columns)
+        return self._select(", ".join(cells), table, where)
 
     def blobs(self, table: str, column: str, where: str = "1") -> list[bytes]:
         """A column's bytes: SQLite's own text functions would end them at the first NUL."""
@@ -172,17 +151,9 @@ class Database:
         return {number: str(text) for number, text in rows if number in wanted and text is not None}
 
     def _select(self, what: str, table: str, where: str) -> Iterator[tuple]:
-        with self._reading():
-            yield from self._connection.execute(f"SELECT {what} FROM {_quoted(table)} WHERE {where} ORDER BY rowid")
-
-    def _numbers(self, table: str, text: str, count: int) -> np.ndarray | Sequence[int]:
-        try:
-            numbers = np.fromstring(text, np.int64, sep=",")
-        except ValueError:
-            numbers = ()
-        if len(numbers) != count:
-            raise ProfileError(f"{self.name}: table {table} holds something else than whole numbers")
-        return numbers
+        if table in self.tables:
+            with self._reading():
+                yield from self._connection.execute(f"SELECT {what} FROM {_quoted(table)} WHERE {where} ORDER BY rowid")
 
     def _columns(self, table: str) -> frozenset[str]:
         return frozenset(str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({_quoted(table)})"))

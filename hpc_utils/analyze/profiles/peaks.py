@@ -1,4 +1,4 @@
-"""What a GPU can do at most: operations a second by precision, bytes a second, bytes; from the makers' documents.
+"""Peaks of GPUs from their makers' documents: operations per second by precision, bytes per second, memory.
 
 The table is `peaks.toml`, each GPU with its source: dense operations, without sparsity.
 """
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 
-# Words that driver, profilers and people put before or between, and that tell no GPU from another.
+# Words in the names of drivers, profilers and people that identify no GPU.
 _WORDS = re.compile(r"\b(?:nvidia|amd|tesla|radeon|instinct|\(tm\)|™)\b|[™®]|\((?:tm|r)\)", re.I)
 
 
 @dataclass(frozen=True)
 class Peak:
-    """A device: of a module of two dies, one die.
+    """A device; of a module of two dies, one die.
 
     Attributes:
-        name: what we call it. flops: operations/s by precision (of `PRECISIONS`; one that the hardware lacks is missing).
+        flops: operations/s by precision (of `PRECISIONS`; one that the hardware lacks is missing).
         bandwidth: byte/s of its memory. memory: bytes. source: the document.
     """
 
@@ -38,7 +38,7 @@ class Peak:
     source: str
 
     def ridge(self, precision: str) -> float:
-        """Operations a byte from which on arithmetic, not memory, is the limit (Williams et al. 2009); KeyError: see `of`."""
+        """Operations per byte above which arithmetic, not memory, is the limit (Williams et al. 2009); KeyError: see `of`."""
         return self.of(precision) / self.bandwidth
 
     def of(self, precision: str) -> float:
@@ -51,37 +51,30 @@ class Peak:
 def find(device_name: str) -> Peak | None:
     """The GPU of this name (as of `torch.cuda.get_device_name`, nvidia-smi, or a profile); None if it is not in the table.
 
-    A part of a GPU (MIG) is none of them, and neither is one whose name leaves open which it is ("A100": 40 or 80 GB).
+    A part of a GPU (MIG) is not in it, nor one whose name is ambiguous ("A100": 40 or 80 GB).
     """
     plain = " ".join(_WORDS.sub(" ", device_name).split()).lower()
-    for row, pattern in _rows():
-        found = pattern.fullmatch(plain)
+    for row in _rows():
+        found = re.fullmatch(row["device"], plain)
         if found or plain == row["name"].lower():
             return _peak(row, found.groupdict().get("memory") if found else None)
     return None
 
 
 def table() -> pd.DataFrame:
-    """All of them: name, memory (bytes; NaN where it has variants), bandwidth (byte/s), a column a precision, source."""
+    """All GPUs: name, memory (bytes; NaN where it has variants), bandwidth (byte/s), a column per precision, source."""
     import pandas as pd
 
-    found = [_peak(row, None) for row, _ in _rows()]
-    rows = [
-        {"name": one.name, "memory": one.memory, "bandwidth": one.bandwidth}
-        | dict(one.flops)
-        | {"source": one.source}
-        for one in found
-    ]
+    rows = [vars(one) | one.flops for one in map(_peak, _rows())]
     return pd.DataFrame(rows, columns=["name", "memory", "bandwidth", *PRECISIONS, "source"])
 
 
 @functools.cache
-def _rows() -> list[tuple[dict, re.Pattern[str]]]:
-    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["gpu"]
-    return [(row, re.compile(row["device"])) for row in rows]
+def _rows() -> list[dict]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["gpu"]
 
 
-def _peak(row: dict, memory: str | None) -> Peak:
+def _peak(row: dict, memory: str | None = None) -> Peak:
     flops = {name: row["tflops"][name] * 1e12 for name in PRECISIONS if name in row["tflops"]}
     size = float(memory or row.get("memory_gb", "nan")) * 1e9
     return Peak(row["name"], flops, row["gb_per_s"] * 1e9, size, row["source"])

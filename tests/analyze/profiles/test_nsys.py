@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import synthetic_export
-from hpc_utils.analyze.profiles import nsys, nsys_export
+from hpc_utils.analyze.profiles import nsys
 from hpc_utils.analyze.profiles.breakdown import breakdowns
 from hpc_utils.analyze.profiles.nsys_export import Database
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, ProfileError, Timeline
@@ -397,15 +397,6 @@ def test_no_view_and_no_virtual_table_stands_for_a_table(small: Path, definition
     sql(small, f"ALTER TABLE {kernel} RENAME TO hidden", f"CREATE {definition.format(kernel)}")
     assert kernel not in Database(small).tables
     assert not any(np.any(one.ops.kind != MEMORY) for one in nsys.read(small))
-
-
-def test_a_table_is_read_in_parts_of_any_size(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = nsys.read(small)
-    monkeypatch.setattr(nsys_export, "PART", 7)
-    for one, other in zip(whole, nsys.read(small), strict=True):
-        for column in ("start", "end", "launched", "name", "kind"):
-            assert np.array_equal(getattr(one.ops, column), getattr(other.ops, column))
-        assert np.array_equal(one.ranges.start, other.ranges.start)
 
 
 def test_damage_is_an_error_or_harmless_but_never_a_traceback(small: Path) -> None:
