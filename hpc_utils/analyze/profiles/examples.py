@@ -1,4 +1,4 @@
-"""Profiles of other people that chapter 04 reads: their owners, sources and subjects.
+"""Profiles of other people that chapter 04 reads: their owners, sources and subjects, from `examples.toml`.
 
 The files stay out of the project: `folder` is where a copy lies, if there is one. Where one lies, its SHA-256 is recorded in
 `values/`, so that others can tell whether theirs is the same.
@@ -6,6 +6,7 @@ The files stay out of the project: `folder` is where a copy lies, if there is on
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -35,34 +36,8 @@ class Example(NamedTuple):
         return tuple(f"profile:{file}" for file in self.files)
 
 
-_NERSC = (
-    "NERSC, SC22 tutorial Deep Learning at Scale",
-    "github.com/NERSC/sc22-dl-tutorial, sample_nsys_profiles",
-    "none stated",
-)
-_KINETO = (
-    "PyTorch, samples of the profiler's TensorBoard plugin",
-    "github.com/pytorch/kineto, tb_plugin/samples",
-    "BSD-3-Clause",
-)
-_MODDED = (
-    "C. McCormick, in K. Jordan and others, modded-nanogpt",
-    "github.com/KellerJordan/modded-nanogpt, records/track_1_short/2025-12-11_NorMuonOptimsAndFixes",
-    "MIT",
-)
-_LOADER = ("nsys/loader-16workers-1xA100.nsys-rep",)
-_DDP = ("nsys/ddp-4xA100-one-rank.nsys-rep",)
-_EIGHT = tuple(f"torch/8xH100-compiled/rank{rank}.json.gz" for rank in range(8))
-_BEFORE, _AFTER = ((f"torch/v100-resnet50-workers{workers}.pt.trace.json.gz",) for workers in (0, 4))
-
-# Each file was compared with the one at its source: they are the same, byte for byte.
-EXAMPLES = (
-    Example("loader", _LOADER, "a network on one A100, fed by 16 loader workers", *_NERSC),
-    Example("ddp", _DDP, "one rank of four of a DDP run on A100s", *_NERSC),
-    Example("eight", _EIGHT, "a compiled language model on eight H100s", *_MODDED),
-    Example("before", _BEFORE, "ResNet-50 on a V100 without loader workers", *_KINETO),
-    Example("after", _AFTER, "ResNet-50 on a V100 with four loader workers", *_KINETO),
-)
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+EXAMPLES = tuple(Example(files=tuple(row.pop("files")), **row) for row in _TABLE["example"])
 
 
 def read_all(

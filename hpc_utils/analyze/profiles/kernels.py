@@ -196,10 +196,6 @@ def _first_argument(arguments: str) -> str:
 
 
 def _without_templates(name: str) -> str:
-    depth, kept = 0, []
-    for letter in name:
-        depth += letter == "<"
-        if depth == 0:
-            kept.append(letter)
-        depth -= letter == ">" and depth > 0
-    return "".join(kept)
+    while (plain := re.sub(r"<[^<>]*>", "", name)) != name:
+        name = plain
+    return name

@@ -106,14 +106,14 @@ def _timelines(source: str, database: Database) -> list[Timeline]:
     others = ranges.keys() - {process for process, _ in places}
     if others:
         remarks.append(f"NVTX ranges of {len(others)} processes without work on a device are left out")
-    models, timelines = _Models(database), []
+    timelines = []
     for rank, (process, device, ops) in zip(ranks, found, strict=True):
         _shift(ops, began, source)
         own = ranges.get(process, Ranges.of([], [], []))
         missing = [] if len(own) else [NO_RANGES]
         if ops is not None and np.all(ops.launched < 0):
             missing.append(NO_LAUNCHES)
-        model = "" if device is None else models.of(process & 0xFFFFFF, device)
+        model = "" if device is None else _model(database, process, device)
         remarked = (*remarks, *missing)
         timelines.append(Timeline(source, rank, world_size, device, model, ops, own, began is not None, remarked))
     return timelines
@@ -151,20 +151,14 @@ def _epoch(database: Database, about: dict[str, object]) -> int | None:
     return int(began[0]) - shifted if len(began) and 0 < began[0] < 2**62 else None
 
 
-class _Models:
-    """The models of the devices, as each process numbers them."""
-
-    def __init__(self, database: Database) -> None:
-        rows = list(database.rows("TARGET_INFO_GPU", "id", "name", "cuDevice"))
-        models = {number: str(name) for number, name, _ in rows if name}
-        self._usual = {number if ordinal is None else ordinal: models.get(number, "") for number, _, ordinal in rows}
-        own = database.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
-        self._own = {(pid, ordinal): models.get(number, "") for pid, ordinal, number in own}
-        self._only = next(iter(models.values())) if len(set(models.values())) == 1 else ""
-
-    def of(self, pid: int, device: int) -> str:
-        """ "" if the export does not tell."""
-        return self._own.get((pid, device)) or self._only or self._usual.get(device, "")
+def _model(database: Database, process: int, device: int) -> str:
+    """The model of a device, as this process numbers it; "" if the export does not tell."""
+    gpus = list(database.rows("TARGET_INFO_GPU", "id", "name", "cuDevice"))
+    names = {number: str(name) for number, name, _ in gpus if name}
+    numbers = {number if ordinal is None else ordinal: number for number, _, ordinal in gpus}
+    own = database.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
+    numbers |= {ordinal: number for pid, ordinal, number in own if pid == process & 0xFFFFFF}
+    return next(iter(names.values())) if len(set(names.values())) == 1 else names.get(numbers.get(device), "")
 
 
 # -- ranges ---------------------------------------------------------------------------------------------------

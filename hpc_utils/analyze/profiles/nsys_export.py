@@ -153,7 +153,9 @@ class Database:
     def _select(self, what: str, table: str, where: str) -> Iterator[tuple]:
         if table in self.tables:
             with self._reading():
-                yield from self._connection.execute(f"SELECT {what} FROM {_quoted(table)} WHERE {where} ORDER BY rowid")
+                yield from self._connection.execute(
+                    f"SELECT {what} FROM {_quoted(table)} WHERE {where} ORDER BY rowid"
+                )
 
     def _columns(self, table: str) -> frozenset[str]:
         return frozenset(str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({_quoted(table)})"))

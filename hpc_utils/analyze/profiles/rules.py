@@ -25,7 +25,7 @@ from .thresholds import (
     WAITING,
     Bound,
 )
-from .verdict import Advice, Doubt, Loss, beyond, saves, within
+from .verdict import Advice, Doubt, Loss, beyond, saving, within
 
 
 def communication(found: Devices) -> Loss | None:
@@ -39,11 +39,12 @@ def communication(found: Devices) -> Loss | None:
 
 def communicating(share: float, *doubts: Doubt) -> Loss:
     """`share`: of the time on the wire that nothing is computed beside."""
-    advice = [
-        saves(share, "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)"),
-        saves(share / 2, "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)"),
-        saves(share / 2, "add up the gradients of two batches before each all-reduce (no_sync)"),
-    ]
+    advice = saving(share, "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)")
+    advice += saving(
+        share / 2,
+        "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)",
+        "add up the gradients of two batches before each all-reduce (no_sync)",
+    )
     return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), "on the wire", advice=advice, doubts=doubts)
 
 
@@ -56,7 +57,7 @@ def straggler(found: Devices) -> Loss | None:
         doubts = (Doubt(0.6, "no rank is behind most of it: they take turns"),)
         equal = "give ranks equal work: samples decoded before, or sorted by length into batches of equal size"
         turns = "find what disturbs them in turn: the loader's slow samples, garbage collection, other jobs"
-        advice = [saves(share, equal), saves(share, turns)]
+        advice = saving(share, equal, turns)
     else:
         reason = (
             f"ranks wait {share:.0%} of the time, {one.caused:.0%} of that for {one.label}, which is the last in "
@@ -68,8 +69,7 @@ def straggler(found: Devices) -> Loss | None:
         elsewhere = (
             f"repeat it without the node of {one.label}: if the waiting is gone it was the node, not the program"
         )
-        share_of_it = share * one.caused
-        advice = [saves(share_of_it, f"look at {one.label}: {why}"), saves(share_of_it, elsewhere)]
+        advice = saving(share * one.caused, f"look at {one.label}: {why}", elsewhere)
     margin = beyond(share, WAITING)
     return Loss(Bound.STRAGGLER, share, margin, "waiting for other ranks", reason, advice, doubts)
 
@@ -116,15 +116,15 @@ def waiting_for_data(
     advice, idle = [], loader + outside
     if copies:
         seen = f" ({pageable:,} copies are pageable)" if pageable else ""
-        advice.append(saves(copies, f"pin the host's memory and copy with non_blocking=True{seen}"))
+        advice += saving(copies, f"pin the host's memory and copy with non_blocking=True{seen}")
     if copies and not idle:
-        advice.append(saves(copies, "copy the next batch on a stream of its own, beside this one's kernels"))
+        advice += saving(copies, "copy the next batch on a stream of its own, beside this one's kernels")
     if idle:
-        advice.append(saves(idle, "more loader workers that persist and prefetch (num_workers)"))
+        advice += saving(idle, "more loader workers that persist and prefetch (num_workers)")
     if outside > loader:
         advice.append(Advice("mark the wait for a batch with a range `data`", "what is guessed now is known then"))
     if idle:
-        advice.append(saves(idle, "decode once, before training, or augment on the GPU"))
+        advice += saving(idle, "decode once, before training, or augment on the GPU")
     return Loss(Bound.INPUT, share, margin, "waiting for data", advice=advice, doubts=doubts)
 
 
@@ -143,11 +143,12 @@ def launching(found: Devices) -> Loss | None:
         doubts.append(Doubt(0.8, "kernels are long enough to hide launches: the host is busy with something else"))
     if any(part.communication_ns is None for part in found.parts):
         doubts.append(Doubt(0.5, "it may be communication, which was not seen"))
-    advice = [
-        saves(share, "torch.compile with CUDA graphs (mode='reduce-overhead')"),
-        saves(share, "a larger batch per device: as many launches for more work"),
-        saves(share, "a fused optimizer (fused=True), and no .item() or print of a tensor inside the step"),
-    ]
+    advice = saving(
+        share,
+        "torch.compile with CUDA graphs (mode='reduce-overhead')",
+        "a larger batch per device: as many launches for more work",
+        "a fused optimizer (fused=True), and no .item() or print of a tensor inside the step",
+    )
     margin = min(1.0, (UTILISATION - found.busy) / (1 - UTILISATION))
     return Loss(Bound.LAUNCH, share, margin, "waiting for launches", advice=advice, doubts=tuple(doubts))
 
@@ -156,10 +157,11 @@ def copying(found: Devices) -> Loss | None:
     share = found.moves
     if share < EXPOSED:
         return None
-    advice = [
-        saves(share, "find the copies in the timeline: clones, .contiguous(), .cpu() and .item() in the step"),
-        saves(share, "copy on a stream of its own, beside the kernels"),
-    ]
+    advice = saving(
+        share,
+        "find the copies in the timeline: clones, .contiguous(), .cpu() and .item() in the step",
+        "copy on a stream of its own, beside the kernels",
+    )
     return Loss(Bound.MEMORY, share, beyond(share, EXPOSED), "copying", advice=advice)
 
 
@@ -205,9 +207,9 @@ def working(found: Devices, measured: Counters | None) -> Loss:
 def moving_bytes(share: float) -> list[Advice]:
     """`share`: of the time in kernels that do few operations per byte."""
     return [
-        saves(share, "fuse kernels: torch.compile, fused normalisation, fused optimizer"),
-        saves(share / 2, "bf16 autocast: half the bytes of the activations"),
-        saves(share, "channels_last for convolutional networks: no changes of layout"),
+        *saving(share, "fuse kernels: torch.compile, fused normalisation, fused optimizer"),
+        *saving(share / 2, "bf16 autocast: half the bytes of the activations"),
+        *saving(share, "channels_last for convolutional networks: no changes of layout"),
     ]
 
 
@@ -218,7 +220,7 @@ def computing(matrix: float = 0.0, peak: Peak | None = None) -> list[Advice]:
     if matrix and best:
         faster = best / peak.of("fp32")
         action = f"16-bit autocast, if this ran in fp32: the {peak.name}'s peak is {faster:.3g} times as high"
-        advice.append(saves(matrix * (1 - 1 / faster), action))
+        advice += saving(matrix * (1 - 1 / faster), action)
     elif matrix:
         advice.append(Advice("16-bit autocast, if this ran in fp32", "as much as the GPU's peaks differ"))
     tensor = "measure the longest kernels with Nsight Compute: do they use the tensor cores?"
@@ -230,7 +232,7 @@ def unexplained(idle: float | None = None) -> list[Advice]:
     mark = "mark data, forward, backward and optimizer with ranges and profile again"
     launches = "have the profiler record launches (CUDA API calls)"
     advice = [Advice(mark, "tells what waits"), Advice(launches, "tells whether the GPU waits for them")]
-    return advice if idle is None else [*advice, saves(idle, "then do away with the cause")]
+    return advice if idle is None else advice + saving(idle, "then do away with the cause")
 
 
 def nothing_seen() -> list[Advice]:

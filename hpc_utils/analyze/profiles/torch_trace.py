@@ -201,23 +201,14 @@ class _Reader:
         shown = [ranges, *filter(None, devices.values())]
         aligned = bool(self.base) or any(len(one) and one.start[0] > _EPOCH for one in shown)
         rank, world_size = (
-            value if type(value) is int and value >= least else None  # not a bool
-            for value, least in ((self.about.get("rank"), 0), (self.about.get("world_size"), 1))
+            value if type(value := self.about.get(name)) is int else None
+            for name in ("rank", "world_size")  # no bool
         )
         listed = self.trace.devices if isinstance(self.trace.devices, list) else []
         names = {one.get("id"): str(one.get("name", "")) for one in listed if isinstance(one, dict)}
+        remarks = tuple(self.remarks)
         return [
-            Timeline(
-                self.source,
-                rank,
-                world_size,
-                device,
-                names.get(device, ""),
-                ops,
-                ranges,
-                aligned,
-                tuple(self.remarks),
-            )
+            Timeline(self.source, rank, world_size, device, names.get(device, ""), ops, ranges, aligned, remarks)
             for device, ops in devices.items()
         ]
 

@@ -56,11 +56,11 @@ class Advice:
     at_most: float | None = None
 
 
-def saves(share: float, action: str) -> Advice:
-    """Advice that can at most do away with this share of the time. The gain is Amdahl's (1967), 1/(1 - share): an upper
-    bound, for nothing is ever gone altogether, and what was hidden behind it becomes visible."""
+def saving(share: float, *actions: str) -> list[Advice]:
+    """Advice that can at most save this share of the time. The gain is Amdahl's (1967), 1/(1 - share): an upper bound, for
+    nothing is ever gone altogether, and what was hidden behind it becomes visible."""
     most = 1 / (1 - min(max(share, 0.0), 0.99))
-    return Advice(action, f"at most {most:.2f}x ({share:.1%} of the time)", most)
+    return [Advice(action, f"at most {most:.2f}x ({share:.1%} of the time)", most) for action in actions]
 
 
 @dataclass(frozen=True)
