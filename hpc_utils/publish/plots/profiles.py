@@ -252,8 +252,11 @@ def _stacked(
     for part, (colour, hatch) in looks.items():
         widths = shares[part].fillna(0.0).to_numpy(float)
         axes.barh(places, widths, left=left, height=0.75, color=colour, hatch=hatch, edgecolor="white", linewidth=0.4)
-        ink = "white" if np.dot(to_rgb(colour), (0.3, 0.6, 0.1)) < 0.6 else "black"
-        box = {"facecolor": colour, "edgecolor": "none", "pad": 0.8} if hatch else None
+        dark = not hatch and np.dot(to_rgb(colour), (0.3, 0.6, 0.1)) < 0.6
+        ink, box = (
+            "white" if dark else "black",
+            {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if hatch else None,
+        )
         look = {"ha": "center", "va": "center", "fontsize": 6.5, "color": ink, "bbox": box}
         numbers = (shares if shown is None else shown)[part]
         for place, value, middle in zip(places, numbers, left + widths / 2, strict=True):
