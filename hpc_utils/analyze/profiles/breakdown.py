@@ -19,7 +19,7 @@ import numpy as np
 from . import intervals, phases
 from .phases import Phase
 from .thresholds import LONG_GAP
-from .timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Ops, Timeline, order
+from .timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Ops, Timeline, rank_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +124,7 @@ def breakdowns(timelines: Iterable[Timeline]) -> list[Breakdown]:
     """One each, ordered by rank, then device (not known: last)."""
     timelines = list(timelines)
     several = len({one.place for one in timelines}) > 1
-    return sorted((breakdown(one, several=several) for one in timelines), key=order)
+    return sorted((breakdown(one, several=several) for one in timelines), key=rank_order)
 
 
 def table(timelines: Iterable[Timeline]) -> pd.DataFrame:

@@ -132,10 +132,12 @@ def _version(about: dict[str, object]) -> Iterator[str]:
 
 def _lost(database: Database) -> Iterator[str]:
     """The warnings of nsys that concern the numbers: events that it dropped or could not collect."""
-    rows = [(severity, str(text)) for severity, text in database.rows("DIAGNOSTIC_EVENT", "severity", "text")]
-    texts = dict.fromkeys(text for severity, text in rows if severity == ERROR)
-    texts |= dict.fromkeys(text for severity, text in rows if severity == WARNING and LOST.search(text))
-    for text in list(texts)[:MOST]:
+    rows = database.rows("DIAGNOSTIC_EVENT", "severity", "text")
+    texts = [
+        str(text) for severity, text in rows if severity == ERROR or (severity == WARNING and LOST.search(str(text)))
+    ]
+    texts = list(dict.fromkeys(texts))
+    for text in texts[:MOST]:
         yield f"nsys: {' '.join(text.split())[:200]}"
     if len(texts) > MOST:
         yield f"nsys: {len(texts) - MOST} more warnings of this kind"

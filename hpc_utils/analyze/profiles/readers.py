@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from .phases import PARTS
-from .timeline import ProfileError, Timeline, named_rank, order
+from .timeline import ProfileError, Timeline, named_rank, rank_order
 
 PROFILE = "profile"  # the folder of a run in which profilers write
 AT_ONCE = 2  # files read at a time: one is decompressed while another is parsed, and more would need more memory
@@ -78,7 +78,7 @@ def gather(paths: Iterable[str | Path]) -> Reports:
         elif found != FileKind.NSYS_REPORT or path.with_suffix("") not in exports:
             readable.append(path)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        timelines = sorted((one for found in pool.map(read, readable) for one in found), key=order)
+        timelines = sorted((one for found in pool.map(read, readable) for one in found), key=rank_order)
     recorded = [phases for phases in map(_phases, given) if phases]
     return Reports(timelines, counters, recorded[0] if len(recorded) == 1 else None, tuple(_odd(timelines)))
 

@@ -158,7 +158,7 @@ class Timeline:
         return self.ops is not None and len(self.ops) > 0
 
 
-def order(one: object) -> tuple[bool, int, bool, int]:
+def rank_order(one: object) -> tuple[bool, int, bool, int]:
     """Sort key: by rank, then device; what is not known comes last."""
     return one.rank is None, one.rank or 0, one.device is None, one.device or 0
 

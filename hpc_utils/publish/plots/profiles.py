@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -120,7 +120,7 @@ def overlap(frame: pd.DataFrame) -> Figure:
         times = known[[first, second]].astype(float).set_axis([one, other], axis=1) * MS
         _stacked(axes, ranks, times, looks, written=False)
         axes.set_xlabel("communication kernels (ms)")
-        axes.legend(handles=_patches(looks), loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=7)
+        axes.legend(handles=patches(looks), loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=7)
     panels.flat[0].set_yticks(ranks, [f"rank {rank}" for rank in known["rank"]])
     panels.flat[0].invert_yaxis()
     return figure
@@ -144,7 +144,7 @@ def kernels(table: pd.DataFrame, *, most: int = 12) -> Figure:
     axes.set_xlabel("share of the time in kernels (%)")
     axes.grid(axis="y", visible=False)
     used = {name: look for name, look in CLASSES.items() if name in set(top["kind"])}
-    axes.legend(handles=_patches(used), loc="lower right", fontsize=7)
+    axes.legend(handles=patches(used), loc="lower right", fontsize=7)
     return figure
 
 
@@ -266,10 +266,11 @@ def _stacked(
     axes.grid(axis="y", visible=False)
 
 
-def _patches(looks: Mapping[str, Look]) -> Sequence[Patch]:
+def patches(looks: Mapping[str, Look]) -> list[Patch]:
+    """Handles for a legend."""
     return [Patch(facecolor=look[0], hatch=look[1], edgecolor="white", label=name) for name, look in looks.items()]
 
 
 def _legend(figure: Figure, looks: Mapping[str, Look]) -> None:
-    handles = _patches(looks)
+    handles = patches(looks)
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), fontsize=7, columnspacing=1.2)

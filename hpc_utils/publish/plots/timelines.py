@@ -10,13 +10,12 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from hpc_utils.analyze.profiles import intervals, phases
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Timeline
 
 from .. import style
-from .profiles import MS, PARTS, PHASES
+from .profiles import MS, PARTS, PHASES, patches
 
 BINS = 1200  # across the page: finer than print
 
@@ -61,12 +60,9 @@ def timelines(
     since = "the first event of any rank" if len(set(zeros)) == 1 else "each rank's first event"
     panels.flat[-1].set_xlabel(f"ms since {since}")
     if seen:
-        looks = [(name, look) for name, look in PHASES.items() if name in seen]
-        patches = [
-            Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name) for name, (colour, hatch) in looks
-        ]
+        looks = {phase: look for phase, look in PHASES.items() if phase in seen}
         marks = [Line2D([], [], linewidth=0.7, label="a step begins", **STEP)]
-        figure.legend(handles=[*patches, *marks], loc="outside upper right", ncols=5, fontsize=7)
+        figure.legend(handles=[*patches(looks), *marks], loc="outside upper right", ncols=5, fontsize=7)
     return figure
 
 
