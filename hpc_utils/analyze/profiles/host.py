@@ -58,7 +58,7 @@ def by_phases(
 ) -> Verdict:
     """`seconds`: under `RECORDED`; `rest`: of the step in none of them. Shares are of all of it."""
     total = sum(seconds.values()) + rest
-    remarks = (*remarks, "no events of a GPU: the phases of the host decide, and waiting inside a phase is not seen")
+    remarks = (*remarks, "no GPU events: the host's phases decide, and waiting inside a phase is not visible")
     if not total:
         return undecided("the phases take no time", (), nothing_seen(), remarks)
     shares = {name: value / total for name, value in seconds.items()}
@@ -89,7 +89,7 @@ def by_phases(
         reason = "neither forward nor backward nor optimizer is among the phases"
         return undecided(reason, evidence, unexplained(), remarks)
     if not losses and other > work:
-        reason = f"{other:.0%} of the step is in no phase, and nothing tells what it is"
+        reason = f"{other:.0%} of the step is in no marked phase"
         return undecided(reason, evidence, unexplained(), remarks)
     if not losses:
         reason = f"forward, backward and optimizer take {work:.0%} of the step"
@@ -108,16 +108,16 @@ def by_counters(measured: Counters, remarks: tuple[str, ...]) -> Verdict:
     whole = Advice("profile whole steps too: -p profile=torch, or nsys", "tells what the run waits for")
     if measured.moving is None:
         sections = "collect ncu's sections SpeedOfLight and MemoryWorkloadAnalysis"
-        reason = "the report has neither the SMs' use nor the memory's"
+        reason = "the report has no utilisation of the SMs or of the memory"
         return undecided(reason, evidence, [Advice(sections, "tells what they reach"), whole], remarks)
     if not measured.efficiency > EFFICIENCY:
         larger = "a larger batch, or fewer and fused kernels: more work a launch"
-        reason = "the measured kernels reach half of no peak: they wait for latency, or are too small"
+        reason = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
         return undecided(reason, evidence, [Advice(larger, "as far as they are too small"), whole], remarks)
     bound, best, what, advice = Bound.COMPUTE, measured.sm, "what the SMs can do", computing()
     if measured.moving:
         bound, best, what, advice = Bound.MEMORY, measured.dram, "the memory's bandwidth", moving_bytes(1.0)
-    reason = f"the measured kernels reach {best:.0%} of {what}; the rest of the run was not seen"
+    reason = f"the measured kernels reach {best:.0%} of {what}; the rest of the run was not measured"
     advice = [*(Advice(one.action, "of the measured kernels' time only") for one in advice[:2]), whole]
     return Loss(bound, best, beyond(best, EFFICIENCY), "", reason, advice).verdict([Doubt(0.5)], evidence, remarks)
 

@@ -46,7 +46,7 @@ def judge(
         return replace(found, evidence=(*found.evidence, *(measured.evidence() if measured else ())))
     if measured is not None:
         return host.by_counters(measured, remarks)
-    reason = "no events of a GPU, no phases of the host and no counters: nothing to judge by"
+    reason = "the profiles have no GPU events, no phases and no counters"
     return undecided(reason, (), nothing_seen(), remarks)
 
 
@@ -69,7 +69,7 @@ def _by_devices(
     known = evidence(found, measured)
     losses = sorted(filter(None, (rule(found) for rule in LOSSES)), key=lambda loss: -loss.share)
     if not losses and found.busy < UTILISATION:
-        reason = f"the GPU is idle {1 - found.busy:.0%} of the time, and nothing tells what for"
+        reason = f"the GPU is idle {1 - found.busy:.0%} of the time for no known reason"
         return undecided(reason, known, unexplained(1 - found.busy), remarks)
     chosen = losses[0] if losses else working(found, measured)
     doubts = _doubts(found, timelines)
@@ -90,7 +90,7 @@ def _doubts(found: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
     if len(timelines) > seen:
         doubts.append(Doubt(0.5, "several profiles of one rank are judged together"))
     if found.exposed is None:
-        doubts.append(Doubt(0.7, "communication was not seen"))
+        doubts.append(Doubt(0.7, "communication was not recorded"))
     if found.loader is None:
         doubts.append(Doubt(0.9, "waits for data are not marked"))
     unknown, busy = (sum(getattr(part, name) for part in found.parts) for name in ("unknown_ns", "busy_ns"))
@@ -104,5 +104,5 @@ def _remarks(timelines: Sequence[Timeline], found: Devices) -> tuple[str, ...]:
     remarks += found.matched.remarks if found.matched is not None else ()
     blind = [one.label for one in timelines if not one.worked]
     if blind:
-        remarks.append(f"no work of a GPU was seen of {', '.join(blind)}: the verdict leaves them out")
+        remarks.append(f"no GPU work was recorded for {', '.join(blind)}: the verdict excludes them")
     return tuple(dict.fromkeys(remarks))

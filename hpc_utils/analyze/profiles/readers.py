@@ -71,7 +71,7 @@ def gather(paths: Iterable[str | Path]) -> Reports:
     readable, counters = [], []
     for path, found in kinds.items():
         if found is None:
-            content = "holds no profile that is known here" if _head(path) else "is empty"
+            content = "is not a known profile" if _head(path) else "is empty"
             raise ProfileError(f"{path} {content}: expected a {', a '.join(FileKind)}, or a run's folder")
         if found == FileKind.NCU_REPORT:
             counters.append(path)

@@ -32,7 +32,7 @@ def communication(found: Devices) -> Loss | None:
     share, doubts = found.wire, ()
     if share is None:
         share = found.exposed or 0.0
-        why = "nothing tells the wire from waiting for other ranks: that takes collectives of several ranks"
+        why = "wire time and waiting are not separated: that takes the collectives of several ranks"
         doubts = (Doubt(0.7, why),)
     return communicating(share, *doubts) if share >= EXPOSED else None
 
@@ -54,17 +54,17 @@ def straggler(found: Devices) -> Loss | None:
         return None
     reason, doubts = "", ()
     if one is None or one.caused <= CAUSED:
-        doubts = (Doubt(0.6, "no rank is behind most of it: they take turns"),)
+        doubts = (Doubt(0.6, "no single rank causes most of it"),)
         equal = "give ranks equal work: samples decoded before, or sorted by length into batches of equal size"
         turns = "find what disturbs them in turn: the loader's slow samples, garbage collection, other jobs"
         advice = saving(share, equal, turns)
     else:
         reason = (
-            f"ranks wait {share:.0%} of the time, {one.caused:.0%} of that for {one.label}, which is the last in "
+            f"ranks wait {share:.0%} of the time, {one.caused:.0%} of that for {one.label}, which is last in "
             f"{one.last} of {one.of} {one.per}s, by {one.behind_ns / 1e6:.3g} ms"
         )
         if not one.systematic:
-            doubts = (Doubt(0.8, f"{one.of} {one.per}s are too few to tell {one.label} from chance"),)
+            doubts = (Doubt(0.8, f"{one.of} {one.per}s are too few to rule out chance"),)
         why = _why_late(found) or "clocks, temperature, throttling, and who else uses its node"
         elsewhere = (
             f"repeat it without the node of {one.label}: if the waiting is gone it was the node, not the program"
@@ -142,7 +142,7 @@ def launching(found: Devices) -> Loss | None:
     if not brief:
         doubts.append(Doubt(0.8, "kernels are long enough to hide launches: the host is busy with something else"))
     if any(part.communication_ns is None for part in found.parts):
-        doubts.append(Doubt(0.5, "it may be communication, which was not seen"))
+        doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
     advice = saving(
         share,
         "torch.compile with CUDA graphs (mode='reduce-overhead')",
@@ -174,11 +174,11 @@ def working(found: Devices, measured: Counters | None) -> Loss:
     by_name, by_counters = few > LOW_INTENSITY, measured.moving if measured is not None else None
     doubts = []
     if by_counters is None:
-        doubts.append(Doubt(0.9, "no counters tell how well the kernels use the GPU"))
+        doubts.append(Doubt(0.9, "no hardware counters were measured"))
     elif by_counters != by_name:
         doubts.append(Doubt(0.7, "counters and the classes of the kernels disagree"))
     if by_counters is not None and measured.efficiency <= EFFICIENCY:
-        why = "the measured kernels reach half of no peak: they wait for latency, or are too small"
+        why = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
         doubts.append(Doubt(0.8, why))
     if found.wire is not None and found.exposed >= EXPOSED:  # together they are no bound, but no good sign
         doubts.append(Doubt(0.6, f"the wire and waiting together leave {found.exposed:.0%} of the time exposed"))

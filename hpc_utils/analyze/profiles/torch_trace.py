@@ -233,7 +233,7 @@ class _Reader:
         if abs(self.base) + int(np.abs(start).max(initial=0)) + int(np.abs(lasted).max(initial=0)) >= 2**63:
             raise ProfileError(f"{self.source}: {BEYOND}")
         if backwards := int(np.sum(lasted < 0)):
-            self.remarks.append(f"{backwards} events end before they begin: they count as moments without length")
+            self.remarks.append(f"{backwards} events end before they begin: they count as empty")
         return start + self.base, start + self.base + np.maximum(lasted, 0)
 
     def _devices(self) -> dict[int, Ops]:

@@ -138,7 +138,7 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [("", "is empty"), ("rank,seconds\n", "holds no profile that is known here: expected a PyTorch")],
+    [("", "is empty"), ("rank,seconds\n", "is not a known profile: expected a PyTorch")],
 )
 def test_what_is_no_profile_is_refused(tmp_path: Path, content: str, why: str) -> None:
     with pytest.raises(ProfileError, match=why):
