@@ -14,8 +14,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpc_utils.analyze import roofline
-from hpc_utils.analyze.peaks import Peak
+from hpc_utils.analyze.profiles import roofline
+from hpc_utils.analyze.profiles.peaks import Peak
 
 from . import measure
 from .plain_loop import given, pin

@@ -31,8 +31,8 @@ print(time.perf_counter() - begun, 0)
 """
 READ = """
 import resource, sys, time
-from hpc_utils.analyze import nsys
-from hpc_utils.analyze.timeline.breakdown import breakdown
+from hpc_utils.analyze.profiles import nsys
+from hpc_utils.analyze.profiles.breakdown import breakdown
 begun = time.perf_counter()
 [timeline] = nsys.read(sys.argv[1])
 found = [breakdown(timeline)] if sys.argv[2] == "analysed" else []

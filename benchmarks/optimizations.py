@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpc_utils.analyze.peaks import Peak
+from hpc_utils.analyze.profiles.peaks import Peak
 from hpc_utils.launch.place import Place
 
 from . import ceilings, measure

@@ -25,10 +25,9 @@ PROMISE = 1.5  # s for eight ranks, on two cores
 
 INSIDE = """
 import sys, time
-from hpc_utils.analyze import reports, trace
-from hpc_utils.analyze.timeline import breakdown
+from hpc_utils.analyze.profiles import breakdown, readers, torch_trace
 begun = time.perf_counter()
-found = breakdown.breakdowns(reports.gather(sys.argv[1:]).timelines)
+found = breakdown.breakdowns(readers.gather(sys.argv[1:]).timelines)
 print(time.perf_counter() - begun, len(found))
 """
 HTA = """

@@ -20,7 +20,7 @@ ONE_HEAP = (
     "tests/ondemand/test_session.py",
     "tests/notebooks/test_02b.py",
     "tests/launch/test_survey.py",
-    "tests/analyze/test_nsys_tool.py",
+    "tests/analyze/profiles/test_nsys_tool.py",
     "tests/env/test_nsight.py",
     "tests/profilers/test_tools.py",
 )

@@ -103,7 +103,7 @@ def imported(*statements: str) -> set[str]:
         ("hpc_utils.launch.study", {"torch", "pandas", "hpc_utils.train", "hpc_utils.analyze"}),
         ("hpc_utils.analyze.scaling", {"torch", "hpc_utils.train", "hpc_utils.launch", "hpc_utils.publish"}),
         ("hpc_utils.analyze.link", {"torch", "hpc_utils.train", "hpc_utils.doctor", "hpc_utils.publish"}),
-        ("hpc_utils.analyze.nsys", {"torch", "pandas", "hpc_utils.train", "hpc_utils.launch"}),
+        ("hpc_utils.analyze.profiles.nsys", {"torch", "pandas", "hpc_utils.train", "hpc_utils.launch"}),
         ("hpc_utils.publish.chapters", {"torch", "hpc_utils.train", "hpc_utils.launch"}),
         ("hpc_utils.train", {"IPython", "papermill", "hpc_utils.launch", "hpc_utils.analyze", "hpc_utils.publish"}),
         ("hpc_utils.cli", {"torch", "numpy", "pandas", "papermill", "IPython"}),

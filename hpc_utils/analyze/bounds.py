@@ -7,6 +7,8 @@ from typing import NamedTuple
 from hpc_utils import toml_config
 
 from . import equivalence, ladder, targets
+from .profiles.thresholds import Bound as ProfileBound
+from .profiles.thresholds import Certainty
 from .value import Value
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
@@ -17,6 +19,8 @@ FAMILIES = [
     (equivalence.EQUAL, equivalence.DIFFERS, equivalence.UNKNOWN),
     (targets.MET, targets.MISSED, targets.UNDECIDED, targets.NOT_MEASURED),
     (ladder.FASTER, ladder.SLOWER, ladder.NOISE, ladder.SINGLE),
+    tuple(ProfileBound),
+    tuple(Certainty),
 ]
 OPEN = {
     equivalence.UNKNOWN: UNDECIDED,
@@ -24,6 +28,7 @@ OPEN = {
     ladder.NOISE: UNDECIDED,
     ladder.SINGLE: TOO_FEW,
     targets.NOT_MEASURED: NOT_MEASURED,
+    ProfileBound.NOT_ENOUGH: UNDECIDED,
 }
 SHARE_MOST = 2.0  # a bound above is a percentage by mistake
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from .peaks import Peak
 from .predictor import Answer
+from .profiles.peaks import Peak
 from .stats import Estimate
 
 # Of the peak rate that a training step attains: (expected, slowest, fastest). An allowance, no measurement: convolutions

@@ -13,8 +13,8 @@ import click
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hpc_utils.analyze.timeline import Timeline
-    from hpc_utils.analyze.timeline.breakdown import Breakdown
+    from hpc_utils.analyze.profiles.breakdown import Breakdown
+    from hpc_utils.analyze.profiles.timeline import Timeline
 
 KERNELS = 10  # in the terminal
 WIDE = 60  # characters of a kernel's name
@@ -38,12 +38,11 @@ def explain(files: tuple[Path, ...], as_json: bool) -> None:
     installed), a report of Nsight Compute, or a run's folder: what it is its content tells, not its name. Give the files
     of all ranks at once. Times are of the profiled window; busy includes memory operations, compute does not.
     """
-    from hpc_utils.analyze import bottleneck, reports
-    from hpc_utils.analyze.timeline import breakdown
+    from hpc_utils.analyze.profiles import breakdown, judge, readers
 
-    found = reports.gather(files)
+    found = readers.gather(files)
     parts = breakdown.breakdowns(found.timelines)
-    verdict = bottleneck.judge(found.timelines, kernels=_measured(found.counters), phase_seconds=found.phases)
+    verdict = judge.judge(found.timelines, kernels=_measured(found.counters), phase_seconds=found.phases)
     verdict = replace(verdict, remarks=(*verdict.remarks, *found.remarks))
     if as_json:
         click.echo(
@@ -52,8 +51,6 @@ def explain(files: tuple[Path, ...], as_json: bool) -> None:
         return
     for line in (*_breakdown(found.timelines, parts), *_kernels(found.timelines), *verdict.lines()):
         click.echo(_shown(line))
-    for line in _remarks(parts, {*verdict.remarks}):
-        click.secho(f"  note: {_shown(line)}", fg="yellow")
 
 
 def _shown(line: str) -> str:
@@ -67,7 +64,7 @@ def _measured(counters: Sequence[Path]) -> pd.DataFrame | None:
         return None
     import pandas as pd
 
-    from hpc_utils.analyze import ncu
+    from hpc_utils.analyze.profiles import ncu
 
     return pd.concat([ncu.read(path) for path in counters], ignore_index=True)
 
@@ -93,7 +90,7 @@ def _row(part: Breakdown) -> list[str]:
 
 
 def _kernels(timelines: Sequence[Timeline]) -> Iterator[str]:
-    from hpc_utils.analyze.timeline import kernels
+    from hpc_utils.analyze.profiles import kernels
 
     longest = kernels.rows(timelines, "short")
     if not longest:
@@ -129,14 +126,3 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 0)
             for place, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
-
-
-def _remarks(parts: Iterable[Breakdown], said: set[str]) -> Iterator[str]:
-    """Each remark once, with the ranks that it is of."""
-    about: dict[str, list[str]] = {}
-    for part in parts:
-        for remark in part.remarks:
-            about.setdefault(remark, []).append("?" if part.rank is None else str(part.rank))
-    for remark, ranks in about.items():
-        if remark not in said:
-            yield f"rank {', '.join(dict.fromkeys(ranks))}: {remark}"

@@ -42,8 +42,9 @@ def plan(
     cluster, whose nodes are this machine, is started if it is not up (`hpc cluster down` ends it).
     """
     from hpc_utils import paths, records
-    from hpc_utils.analyze import budget, peak_rate, peaks
+    from hpc_utils.analyze import budget, peak_rate
     from hpc_utils.analyze.predictor import predictor
+    from hpc_utils.analyze.profiles import peaks
     from hpc_utils.launch import cluster, environment, forecast, submit
     from hpc_utils.launch import study as studies
     from hpc_utils.publish import proposal

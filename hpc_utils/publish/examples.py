@@ -1,19 +1,19 @@
-"""Somebody else's profile in a chapter: its timeline drawn, and what it says handed on."""
+"""Other people's profile in a chapter: its timeline as a figure, its values and its verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hpc_utils.analyze import bottleneck
 from hpc_utils.analyze.named import profiles
+from hpc_utils.analyze.profiles.judge import judge
 
-from .timeline import drawn, timelines
+from .plots.timelines import drawn, timelines
 
 if TYPE_CHECKING:
-    from hpc_utils.analyze.examples import Example
-    from hpc_utils.analyze.timeline import Timeline
-    from hpc_utils.analyze.verdict import Verdict
+    from hpc_utils.analyze.profiles.examples import Example
+    from hpc_utils.analyze.profiles.timeline import Timeline
+    from hpc_utils.analyze.profiles.verdict import Verdict
 
     from .ledger import Ledger
 
@@ -26,6 +26,6 @@ def hand_on(
     data = drawn(lines, begin=begin, milliseconds=milliseconds)
     says = f"What host and device did, a part of the profile: {example.what}."
     ledger.figure(figure, name, data=data, says=says, runs=())
-    found = bottleneck.judge(lines)
+    found = judge(lines)
     ledger.add(profiles.of_devices(example.name, lines, found, what=example.what, files=example.evidence))
     return found

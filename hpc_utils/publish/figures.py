@@ -118,8 +118,8 @@ def training(epochs: pd.DataFrame) -> Figure:
     curves.xaxis.get_major_locator().set_params(integer=True)
     if epochs.test_accuracy.notna().any():
         accuracy = curves.twinx()
-        accuracy.plot(epochs.epoch, epochs.test_accuracy, "-^", color=style.COLOURS["fp32"], markersize=3)
-        accuracy.set_ylabel("test accuracy", color=style.COLOURS["fp32"])
+        accuracy.plot(epochs.epoch, epochs.test_accuracy, "-^", color=style.ROLES["main"], markersize=3)
+        accuracy.set_ylabel("test accuracy", color=style.ROLES["main"])
         accuracy.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         accuracy.set_ylim(0, 1.02)
         accuracy.grid(visible=False)
@@ -129,7 +129,7 @@ def training(epochs: pd.DataFrame) -> Figure:
 
     names = ["data", "forward", "backward", "optimizer"]
     means = [1e3 * epochs[f"{name}_seconds"].mean() for name in names]
-    shades = ["0.75", style.COLOURS["fp32"], style.COLOURS["bf16"], style.COLOURS["tf32"]]
+    shades = [style.ROLES[name] for name in names]
     phases.barh(names, means, color=shades, edgecolor="white")
     for place, value in enumerate(means):
         phases.annotate(f"{value:.2f}", (value, place), (3, 0), textcoords="offset points", va="center", fontsize=7)

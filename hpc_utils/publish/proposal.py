@@ -10,7 +10,7 @@ import pandas as pd
 from hpc_utils.analyze import budget, peak_rate
 
 if TYPE_CHECKING:
-    from hpc_utils.analyze.peaks import Peak
+    from hpc_utils.analyze.profiles.peaks import Peak
 
 HOW = (
     "Intervals add up linearly where runs rest on the same basis, above all the repeats of a configuration, and as the "

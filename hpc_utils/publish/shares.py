@@ -33,7 +33,7 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
 def _shares(axes: Axes, rows: pd.DataFrame) -> None:
     rows = rows[rows.cores < 1].sort_values("cores")
     bars = labels.bars(rows, "deviation", "deviation_low", "deviation_high")
-    axes.errorbar(rows.cores, rows.deviation, yerr=bars, fmt="o-", color=style.COLOURS["fp32"])
+    axes.errorbar(rows.cores, rows.deviation, yerr=bars, fmt="o-", color=style.ROLES["main"])
     axes.axhline(0, **style.IDEAL)
     axes.set_xscale("log")
     axes.set_xticks(rows.cores, [f"{share:g}" for share in rows.cores])
@@ -48,7 +48,7 @@ def _two_ranks(axes: Axes, curves: pd.DataFrame) -> None:
     rows = rows.drop_duplicates("threads_per_rank")
     places = range(len(rows))
     bars = labels.bars(rows, "efficiency")
-    axes.errorbar(places, rows.efficiency, yerr=bars, fmt="o", color=style.COLOURS["fp32"])
+    axes.errorbar(places, rows.efficiency, yerr=bars, fmt="o", color=style.ROLES["main"])
     axes.axhline(1, **style.IDEAL)
     axes.set_xticks(places, ["whole core" if cores == 1 else f"{cores:g}" for cores in rows.threads_per_rank])
     axes.set(xlabel="device", ylabel="weak efficiency", title="Two ranks against one")

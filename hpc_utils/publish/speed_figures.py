@@ -20,19 +20,19 @@ from . import labels, style
 
 # Colour and hatch, so that they are told apart in grey as well.
 TOLD = {
-    ladder.FASTER: (style.COLOURS["fp32"], ""),
-    ladder.SLOWER: (style.COLOURS["bf16"], "////"),
+    ladder.FASTER: (style.ROLES["faster"], ""),
+    ladder.SLOWER: (style.ROLES["slower"], "////"),
     ladder.NOISE: ("0.75", "...."),
     ladder.SINGLE: ("0.75", ""),
 }
 PHASE = {
-    "data": ("0.75", ""),
-    "forward": (style.COLOURS["fp32"], "////"),
-    "backward": (style.COLOURS["bf16"], ""),
-    "optimizer": (style.COLOURS["tf32"], "...."),
+    "data": (style.ROLES["data"], ""),
+    "forward": (style.ROLES["forward"], "////"),
+    "backward": (style.ROLES["backward"], ""),
+    "optimizer": (style.ROLES["optimizer"], "...."),
 }
 FASTEST = {"facecolor": "white", "edgecolor": "0.15", "linewidth": 1.0}  # a sum, not a verdict: no colour of `TOLD`
-MARK = style.COLOURS["fp32"]
+MARK = style.ROLES["main"]
 NAMES = {
     "bucket_mb": "bucket (MiB)",
     "batch_per_device": "batch a device",

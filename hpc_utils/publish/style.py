@@ -11,13 +11,19 @@ if TYPE_CHECKING:
 COLUMN = 3.5  # inches: one column of a two-column paper (IEEE, ACM)
 PAGE = 7.16  # both columns
 
-# Okabe & Ito 2008, told apart by colour-blind readers; ordered by falling contrast in grey.
-COLOURS = {"fp32": "#0072B2", "bf16": "#D55E00", "fp16": "#CC79A7", "tf32": "#009E73"}
+# Okabe & Ito 2008, distinguishable by colour-blind readers; ordered by falling contrast in grey.
+BLUE, ORANGE, PINK, GREEN = "#0072B2", "#D55E00", "#CC79A7", "#009E73"
+# Colours of precisions, and of the roles that things have in figures.
+COLOURS = {"fp32": BLUE, "bf16": ORANGE, "fp16": PINK, "tf32": GREEN}
+ROLES = {
+    "main": BLUE, "faster": BLUE, "slower": ORANGE, "milestone": ORANGE,
+    "data": "0.75", "forward": BLUE, "backward": ORANGE, "optimizer": GREEN,
+}  # fmt: skip
 MARKERS = {"fp32": "o", "bf16": "s", "fp16": "^", "tf32": "D"}
 LINES = {"fp32": "-", "bf16": "--", "fp16": ":", "tf32": "-."}
 # For lines that anything else tells apart: colour, line, marker.
 SERIES = (
-    ("#0072B2", "-", "o"), ("#D55E00", "--", "s"), ("#009E73", "-.", "D"), ("#CC79A7", ":", "^"), ("0.25", (0, (6, 2)), "v"),
+    (BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "D"), (PINK, ":", "^"), ("0.25", (0, (6, 2)), "v"),
 )  # fmt: skip
 IDEAL = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1}
 

@@ -155,12 +155,12 @@ def gantt(plan: Plan) -> Figure:
     rows = len(plan.package)
     fig, ax = plt.subplots(figsize=(style.PAGE, 0.6 + 0.24 * (rows + 1)))
     for row, one in enumerate(plan.package):
-        ax.barh(row, one.months, left=one.start - 1, height=0.55, color=style.COLOURS["fp32"], zorder=2)
+        ax.barh(row, one.months, left=one.start - 1, height=0.55, color=style.ROLES["main"], zorder=2)
         effort = f"{one.effort_pm:g} pm"
         ax.text(one.start - 1 + one.months / 2, row, effort, ha="center", va="center", color="white", fontsize=7)
     for mark in plan.milestone:
-        ax.plot(mark.month, rows, "D", color=style.COLOURS["bf16"], markersize=6, zorder=3, clip_on=False)
-        ax.axvline(mark.month, color=style.COLOURS["bf16"], linewidth=0.6, linestyle=":", zorder=1)
+        ax.plot(mark.month, rows, "D", color=style.ROLES["milestone"], markersize=6, zorder=3, clip_on=False)
+        ax.axvline(mark.month, color=style.ROLES["milestone"], linewidth=0.6, linestyle=":", zorder=1)
         ax.annotate(
             mark.id, (mark.month, rows), (-5, 0), textcoords="offset points", ha="right", va="center", fontsize=7
         )  # fmt: skip

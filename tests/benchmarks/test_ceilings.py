@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.ceilings import Work, work
 from benchmarks.sides import Case
-from hpc_utils.analyze.peaks import Peak
+from hpc_utils.analyze.profiles.peaks import Peak
 
 # The small CNN on 8x8 digits, a sample: what its backward pass needs, in bytes.
 KEPT = {

@@ -23,11 +23,9 @@ from hpc_utils.analyze import (
     link,
     misfit,
     peak_rate,
-    peaks,
     perfmodel,
     predictor,
     recommend,
-    roofline,
     scaling,
     shares,
     targets,
@@ -35,6 +33,7 @@ from hpc_utils.analyze import (
     workshop,
 )
 from hpc_utils.analyze.points import gather
+from hpc_utils.analyze.profiles import peaks, roofline
 from hpc_utils.analyze.value import Value
 from hpc_utils.launch import cluster, forecast, submit
 from hpc_utils.launch import study as studies

@@ -13,9 +13,12 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from hpc_utils import paths
-from hpc_utils.analyze import bottleneck, ladder, ncu, reports, stats, verdict, watched
-from hpc_utils.analyze.measures import FEW_OPERATIONS, Devices
-from hpc_utils.analyze.timeline import collectives, phases
+from hpc_utils.analyze import ladder, stats
+from hpc_utils.analyze.profiles import collectives, ncu, phases, profiled_runs, readers
+from hpc_utils.analyze.profiles import thresholds as limits
+from hpc_utils.analyze.profiles.devices import FEW_OPERATIONS, Devices
+from hpc_utils.analyze.profiles.judge import judge
+from hpc_utils.analyze.profiles.verdict import Verdict
 
 from . import Pins, Rows
 from .rows import known, rows
@@ -35,11 +38,11 @@ WAITS = "wire_ns waiting_ns exposed_wire_ns exposed_waiting_ns last"
 def of_set(own: ResultSet) -> Pins:
     """Our own profiled runs: where their steps go, the verdicts, and what following the advice gave."""
     asked = [run for index in own.studies.values() for run in index["runs"]]
-    ours = {one.name: one for one in watched.configurations(own.runs, asked)}
+    ours = {one.name: one for one in profiled_runs.configurations(own.runs, asked)}
     parts, judged, gains = {}, {}, {}
     for name, one in ours.items():
-        found = [reports.gather([own.folder / "runs" / run]) for run in one.runs]
-        said = [bottleneck.judge(each.timelines, phase_seconds=each.phases) for each in found]
+        found = [readers.gather([own.folder / "runs" / run]) for run in one.runs]
+        said = [judge(each.timelines, phase_seconds=each.phases) for each in found]
         totals = [sum(each.phases.values()) for each in found]
         split = {
             phase: stats.median([each.phases[phase] / total for each, total in zip(found, totals, strict=True)])
@@ -55,7 +58,7 @@ def of_set(own: ResultSet) -> Pins:
     return {"phases": parts, "verdicts": judged, "advice followed": gains}
 
 
-def _verdicts(said: list[verdict.Verdict]) -> dict:
+def _verdicts(said: list[Verdict]) -> dict:
     """The commonest of the repeats' verdicts, how sure the least sure is, and what the advice gives at most."""
     bound, times = Counter(one.bound for one in said).most_common(1)[0]
     alike = [one for one in said if one.bound == bound]
@@ -92,9 +95,10 @@ def profile(path: Path) -> Rows:
     if not said["ranks"]:
         counted = ncu.read(path).rename_axis("number").reset_index()
         return found | rows(counted, "name number", "duration_ns sm_share memory_share dram_share tensor_share")
-    timelines = reports.gather([path]).timelines
-    devices = Devices.of([one for one in timelines if one.ops is not None and len(one.ops)])
-    steps = [ns for one in timelines for ns in phases.steps(one).host_ns.tolist()]
+    timelines = readers.gather([path]).timelines
+    devices = Devices.of([one for one in timelines if one.worked])
+    marked = [phases.steps(one.ranges) for one in timelines]
+    steps = [ns for start, end in marked for ns in (end - start).tolist()]
     of_steps = {"step_ns": median(steps), "mean_step_ns": sum(steps) / len(steps)} if steps else {}
     few = {"few_operations": devices.class_share(FEW_OPERATIONS)}
     found["devices"] = known({name: getattr(devices, name) for name in SHARES.split()} | few | of_steps)
@@ -110,4 +114,4 @@ def profile(path: Path) -> Rows:
 
 def thresholds() -> Rows:
     names = ("UTILISATION", "EXPOSED", "WAITING", "LOADER", "COPIES", "LOW_INTENSITY", "EFFICIENCY", "HIGH", "MEDIUM")
-    return {name.lower(): {"share": getattr(verdict, name)} for name in names}
+    return {name.lower(): {"share": getattr(limits, name)} for name in names}

@@ -11,7 +11,7 @@ matplotlib.use("agg")
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
-from hpc_utils.publish import communication
+from hpc_utils.publish.plots import communication
 
 pytestmark = pytest.mark.usefixtures("styled")
 

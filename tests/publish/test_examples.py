@@ -7,11 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze.examples import Example
+from hpc_utils.analyze.profiles.examples import Example
 from hpc_utils.publish import ledger
 from hpc_utils.publish.examples import hand_on
 
-from ..analyze.timelines import COMPUTE, MS, timeline
+from ..analyze.profiles.timelines import COMPUTE, MS, timeline
 
 pytestmark = pytest.mark.usefixtures("styled")
 

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from hpc_utils.analyze.timeline import COMMUNICATION, COMPUTE, MEMORY, breakdown
-from hpc_utils.publish import advice_figures, profile_figures, roofline
-from hpc_utils.publish.monitor import utilisation
-from hpc_utils.publish.timeline import drawn, timelines
+from hpc_utils.analyze.profiles import breakdown
+from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY
+from hpc_utils.publish.plots import profiles
+from hpc_utils.publish.plots.timelines import drawn, timelines
 
-from ..analyze.timelines import timeline
+from ..analyze.profiles.timelines import timeline
 
 pytestmark = pytest.mark.usefixtures("styled")
 MS = 1_000_000
@@ -26,20 +26,20 @@ RANGES = [(0, 50 * MS, "step"), (50 * MS, 100 * MS, "step"), (70 * MS, 85 * MS, 
 
 
 def test_a_bar_s_parts_are_the_span() -> None:
-    figure = profile_figures.breakdown({"run": breakdown.table([timeline(WORK, RANGES)])})
+    figure = profiles.breakdown({"run": breakdown.table([timeline(WORK, RANGES)])})
     widths = {to_hex(bar.get_facecolor()): bar.get_width() for bar in figure.axes[0].patches}
     assert widths == pytest.approx({"#0072b2": 50, "#d55e00": 20, "#009e73": 10, "#cc79a7": 15, to_hex("0.9"): 5})
 
 
 def test_the_data_of_bars_are_what_is_drawn() -> None:
-    (row,) = profile_figures.parts({"run": breakdown.table([timeline(WORK, RANGES)])}).to_dict("records")
+    (row,) = profiles.parts({"run": breakdown.table([timeline(WORK, RANGES)])}).to_dict("records")
     assert row["group"] == "run" and (row["rank"], row["device"]) == (0, 0)
-    assert [row[part] for part in profile_figures.PARTS] == pytest.approx([50, 20, 10, 15, 5])
+    assert [row[part] for part in profiles.PARTS] == pytest.approx([50, 20, 10, 15, 5])
 
 
 def test_communication_that_is_not_known_is_said_and_not_drawn_as_none() -> None:
     several = [timeline([WORK[0]], [], rank=rank, world_size=2) for rank in (0, 1)]
-    figure = profile_figures.breakdown({"run": breakdown.table(several)})
+    figure = profiles.breakdown({"run": breakdown.table(several)})
     assert sum("not known" in text.get_text() for text in figure.axes[0].texts) == 2
 
 
@@ -71,7 +71,7 @@ def test_a_step_s_bar_is_whole_and_says_the_medians() -> None:
     frame = pd.DataFrame(
         shares | {"optimizer": [0.05, 0.0], "configuration": ["a", "b"], "verdict": ["input-bound", "x"]}
     )
-    axes = advice_figures.steps(frame).axes[0]
+    axes = profiles.steps(frame).axes[0]
     ends = [
         max(bar.get_x() + bar.get_width() for bar in axes.patches if round(bar.get_y() + 0.375) == row)
         for row in (0, 1)
@@ -93,7 +93,7 @@ def test_promises_stand_beside_what_came_of_them() -> None:
             "at_most": [2.0, np.nan],
         }
     )
-    axes = advice_figures.promises(frame).axes[0]
+    axes = profiles.promises(frame).axes[0]
     promised = next(one for one in axes.collections if one.get_label() == "promised at most").get_offsets()
     assert np.ma.filled(promised[0], np.nan).tolist() == pytest.approx([2.0, 0])
     measured = axes.containers[0]
@@ -110,24 +110,41 @@ def test_kernels_are_ordered_by_time_and_say_theirs() -> None:
     table = pd.DataFrame(
         {"name": ["gemm", "nccl"], "kind": ["GEMM", "communication"], "count": [3, 1], "total_ns": [2e6, 6e6], "share": [0.25, 0.75]}
     )  # fmt: skip
-    axes = profile_figures.kernels(table).axes[0]
+    axes = profiles.kernels(table).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["gemm", "nccl"]
     assert [text.get_text() for text in axes.texts] == ["2.0 ms in 3", "6.0 ms in 1"]
 
 
 def test_power_has_a_panel_only_where_somebody_measured_it() -> None:
     frame = pd.DataFrame(
-        {"seconds": [0, 1], "utilisation": [90, 95], "memory_bytes": [2**30, 2**30], "power_watts": np.nan}
+        {
+            "seconds": [0, 1],
+            "utilisation": [90, 95],
+            "memory_bytes": [2**30, 2**30],
+            "power_watts": np.nan,
+            "temperature": np.nan,
+        }
     )
-    lower = utilisation({"node1, cpu": frame}).axes
+    lower = profiles.utilisation({"node1, cpu": frame}).axes
     assert len(lower) == 2 and lower[1].get_ylim()[1] > 1.05, "what stays the same is not on the edge"
-    assert len(utilisation({"node1, cuda:0": frame.assign(power_watts=400.0)}).axes) == 3
+    assert len(profiles.utilisation({"node1, cuda:0": frame.assign(power_watts=400.0)}).axes) == 3
+    assert len(profiles.utilisation({"node1, cuda:0": frame.assign(power_watts=400.0, temperature=60.0)}).axes) == 4
 
 
 def test_many_devices_are_told_apart() -> None:
     """A node of eight GPUs beside its processors, twice: no two look alike; nor do GPUs under a roof, and none is left out."""
-    frame = pd.DataFrame({"seconds": [0, 1], "utilisation": [1, 2], "memory_bytes": [1, 2], "power_watts": np.nan})
-    figure = utilisation({f"node{node}, {device}": frame for node in (1, 2) for device in ("cpu", *range(8))})
+    frame = pd.DataFrame(
+        {
+            "seconds": [0, 1],
+            "utilisation": [1, 2],
+            "memory_bytes": [1, 2],
+            "power_watts": np.nan,
+            "temperature": np.nan,
+        }
+    )
+    figure = profiles.utilisation(
+        {f"node{node}, {device}": frame for node in (1, 2) for device in ("cpu", *range(8))}
+    )
     looks = {
         (line.get_color(), line.get_linestyle(), line.get_marker(), str(line._dash_pattern))
         for line in figure.axes[0].lines
@@ -136,7 +153,7 @@ def test_many_devices_are_told_apart() -> None:
     points = pd.DataFrame(
         {"name": "k", "device": [f"G{n}" for n in range(7)], "precision": "fp32", "intensity": 4.0, "achieved": 1e12}
     )
-    figure = roofline.roofline(points, {})
+    figure = profiles.roofline(points, {})
     assert len(figure.axes[0].get_legend().get_texts()) == 7
 
 
@@ -144,6 +161,6 @@ def test_the_roof_bends_where_arithmetic_becomes_the_limit() -> None:
     points = pd.DataFrame(
         {"name": ["k"], "device": ["G"], "precision": ["fp32"], "intensity": [4.0], "achieved": [1e12]}
     )
-    axes = roofline.roofline(points, {"G": 1e12}, {"G": 5e12}).axes[0]
+    axes = profiles.roofline(points, {"G": 1e12}, {"G": 5e12}).axes[0]
     x, y = axes.lines[0].get_data()
     assert y.max() == 5e12 and y[0] == pytest.approx(1e12 * x[0])

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from hpc_utils import datasets, provenance
-from hpc_utils.analyze import budget, peaks
+from hpc_utils.analyze import budget
+from hpc_utils.analyze.profiles import peaks
 from hpc_utils.cli import main
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import forecast

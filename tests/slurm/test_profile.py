@@ -13,8 +13,9 @@ import nbformat
 import pytest
 
 from hpc_utils import paths, records
-from hpc_utils.analyze import bottleneck, reports, verdict
-from hpc_utils.analyze.timeline import phases
+from hpc_utils.analyze.profiles import phases, readers
+from hpc_utils.analyze.profiles.judge import judge
+from hpc_utils.analyze.profiles.thresholds import Bound
 from tests.launch.conftest import TRAIN, notebook
 
 from .conftest import Desk
@@ -65,12 +66,12 @@ def test_both_ranks_of_a_job_are_profiled_and_exported(desk: Desk, nsys: str) ->
             ranges = tables.execute(RANGES).fetchall()
         assert [name for name, *_ in ranges] == ["window", *["step", *PHASES] * 4]
         assert all(end for *_, end in ranges), "each of them is whole"
-    told = reports.gather([run])
+    told = readers.gather([run])
     assert [(one.rank, one.device) for one in told.timelines] == [(0, None), (1, None)]
     for one in told.timelines:
-        assert {phase.name: phase.count for phase in phases.phases(one)} == dict.fromkeys(["step", *PHASES], 4)
-    found = bottleneck.judge(told.timelines, phase_seconds=told.phases)
-    assert found.bound != verdict.NOT_ENOUGH and "no events of a GPU" in " ".join(found.remarks)
+        assert {phase.phase: phase.count for phase in phases.spent(one)} == dict.fromkeys(["step", *PHASES], 4)
+    found = judge(told.timelines, phase_seconds=told.phases)
+    assert found.bound != Bound.NOT_ENOUGH and "no events of a GPU" in " ".join(found.remarks)
     assert "rank1.nsys-rep exported (2 of 2)" in desk.log(job)
     assert len(list((run / "monitor").iterdir())) == 2, "one a node"
     (row,) = records.load(desk.results).runs.itertuples()

@@ -8,12 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from hpc_utils.analyze import stats, verdict
-from hpc_utils.analyze.measures import FEW_OPERATIONS, Devices
-from hpc_utils.analyze.reports import Reports
-from hpc_utils.analyze.timeline import Timeline, phases
+import numpy as np
+
+from hpc_utils.analyze import stats
+from hpc_utils.analyze.profiles import phases
+from hpc_utils.analyze.profiles.devices import FEW_OPERATIONS, Devices
+from hpc_utils.analyze.profiles.readers import Reports
+from hpc_utils.analyze.profiles.thresholds import CITED
+from hpc_utils.analyze.profiles.timeline import Timeline
+from hpc_utils.analyze.profiles.verdict import Verdict
 from hpc_utils.analyze.value import Value
-from hpc_utils.analyze.verdict import Verdict
 
 NS = 1e-9  # s
 PLACES = ("first", "second", "third")  # of advice
@@ -37,21 +41,13 @@ PHASES = {
     "optimizer": "the optimizer runs",
     "communication": "communication runs that the backward pass does not hide",
 }
-THRESHOLDS = {
-    "busy": (verdict.UTILISATION, "the share of its time that a device should be busy, at least"),
-    "exposed-wire": (verdict.EXPOSED, "the share of unhidden communication that moves bytes, at most"),
-    "exposed-waiting": (verdict.WAITING, "the share of waiting for other ranks, at most"),
-    "loader-wait": (verdict.LOADER, "the share of waiting for data, at most"),
-    "input-copies": (verdict.COPIES, "the share of copies of input with nothing beside them, at most"),
-    "few-operations": (verdict.LOW_INTENSITY, "the share of compute time in kernels of few operations a byte, at most"),
-}  # fmt: skip
 
 
 def thresholds() -> list[Value]:
     """What verdicts are told by: settings of ours, not measurements."""
     return [
         Value(f"profile.threshold.{name}", share, "share", f"A threshold of the verdict: {says}.")
-        for name, (share, says) in THRESHOLDS.items()
+        for name, (share, says) in CITED.items()
     ]
 
 
@@ -69,7 +65,7 @@ def of_devices(
     Args:
         what: the run in words, as they stand behind "of". runs, files: the evidence.
     """
-    devices = Devices.of([one for one in timelines if one.ops is not None and len(one.ops)])
+    devices = Devices.of([one for one in timelines if one.worked])
     ranks = len({one.place for one in timelines})
     told = _Teller(name, what, runs=runs, files=files)
     for quantity, (attribute, says) in SHARES.items():
@@ -85,7 +81,7 @@ def of_devices(
     told.add("ranks", ranks, "count", "Ranks whose profile is at hand")
     told.add("world", max(ranks, *(one.world_size or 1 for one in timelines)), "count", "Ranks that train together")
     told.add("steps", devices.steps, "count", "Marked steps that were watched, of the rank with fewest")
-    told.add("pageable", sum(part.pageable_copies or 0 for part in devices.parts), "count",
+    told.add("pageable", devices.pageable_copies, "count",
              "Copies from or to memory of the host that is not pinned")  # fmt: skip
     if seconds := _steps(timelines):
         told.add("step", median(seconds), "s", "Median time of a step, by the host's marks")
@@ -121,7 +117,7 @@ def of_configuration(
         found: by run id, what its profilers left, and the verdict on it. results: the result set they lie in.
     """
     first, (told, judged) = next(iter(found.items()))
-    if any(one.ops is not None and len(one.ops) for one in told.timelines):
+    if any(one.worked for one in told.timelines):
         files = tuple(Path(one.source).relative_to(results).as_posix() for one in told.timelines)
         return of_devices(name, told.timelines, judged, what=what, runs=(first,), files=tuple(dict.fromkeys(files)))
     phased = {run: (told.phases, judged) for run, (told, judged) in found.items() if told.phases}
@@ -170,7 +166,7 @@ def watched_gain(
 
 
 def _steps(timelines: Sequence[Timeline]) -> list[float]:
-    return [ns * NS for one in timelines for ns in phases.steps(one).host_ns.tolist()]
+    return [ns * NS for one in timelines for ns in np.subtract(*phases.steps(one.ranges)[::-1]).tolist()]
 
 
 class _Teller:
@@ -202,8 +198,8 @@ class _Teller:
         bound, times = Counter(one.bound for one in found).most_common(1)[0]
         chosen = [one for one in found if one.bound == bound]
         least = min(chosen, key=lambda one: one.confidence)
-        self.say("verdict", bound, "text", "What limits")
-        self.say("certainty", least.certainty, "text", "How sure the verdict is, in a word")
+        self.say("verdict", str(bound), "text", "What limits")
+        self.say("certainty", str(least.certainty), "text", "How sure the verdict is, in a word")
         self.add("confidence", least.confidence, "share", "How sure the verdict is, by the least sure repeat")
         self.add("agreeing", times, "count", "Profiled repeats that come to this verdict")
         self.add("judged", len(found), "count", "Profiled repeats")
@@ -233,7 +229,7 @@ class _Teller:
         if one is None:
             return
         others = [part.idle_ns * NS for part in devices.parts]
-        own = others.pop(devices.matched.labels.index(one.label))
+        own = others.pop(one.column)
         self.say("straggler", one.label, "text", "The rank that the others wait for most")
         self.add("straggler.caused", one.caused, "share", "Share of all waiting that is for this rank")
         self.add("straggler.last", one.last, "count", f"How many {one.per}s this rank is the last in")

@@ -6,7 +6,7 @@ import pytest
 
 from hpc_utils.analyze import budget, peak_rate
 from hpc_utils.analyze.named import plan
-from hpc_utils.analyze.peaks import Peak
+from hpc_utils.analyze.profiles.peaks import Peak
 
 from ..test_budget import LIMIT, NOTHING, PRICES, point
 from ..test_cost import records

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hpc_utils.analyze import bottleneck, verdict
 from hpc_utils.analyze.named import profiles
-from hpc_utils.analyze.reports import Reports
-from hpc_utils.analyze.timeline import COMMUNICATION, COMPUTE, Timeline
-from tests.analyze.timelines import MS, timeline
+from hpc_utils.analyze.profiles import thresholds
+from hpc_utils.analyze.profiles.judge import judge
+from hpc_utils.analyze.profiles.readers import Reports
+from hpc_utils.analyze.profiles.thresholds import Bound
+from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, Timeline
+from hpc_utils.analyze.profiles.verdict import Verdict
+from tests.analyze.profiles.timelines import MS, timeline
 
 STEP = 10 * MS
 
@@ -28,7 +32,7 @@ def rank(number: int, late: int, steps: int = 6) -> Timeline:
 
 
 def told(timelines: list[Timeline], name: str = "mine", **more: object) -> dict:
-    found = bottleneck.judge(timelines)
+    found = judge(timelines)
     values = profiles.of_devices(name, timelines, found, what="two ranks", **more)
     assert len({value.name for value in values}) == len(values)
     return {value.name.removeprefix(f"profile.{name}."): value for value in values}
@@ -46,7 +50,7 @@ def test_devices_tell_shares_whom_they_wait_for_and_the_verdict() -> None:
     assert values["straggler.behind"].value == pytest.approx(1e-3)
     assert (values["ranks"].value, values["world"].value, values["steps"].value) == (2, 2, 6)
     assert values["step"].value == pytest.approx(0.010) and values["step"].unit == "s"
-    assert values["verdict"].value in vars(verdict).values()
+    assert values["verdict"].value in list(Bound)
     assert all(value.files == ("profile:a.json", "profile:b.json") for value in values.values())
     assert all(value.says.endswith("; of two ranks.") for value in values.values())
     assert values["busy"].repeats == 1 and not values["busy"].has_interval, "one profile is one measurement"
@@ -58,10 +62,9 @@ def test_what_is_not_known_has_no_value() -> None:
     assert "straggler" not in values and "busy.lowest" not in values
 
 
-def phased(*shares: dict[str, float]) -> dict[str, tuple[Reports, verdict.Verdict]]:
+def phased(*shares: dict[str, float]) -> dict[str, tuple[Reports, Verdict]]:
     return {
-        f"run-{number}": (Reports([], phases=one), bottleneck.judge([], phase_seconds=one))
-        for number, one in enumerate(shares)
+        f"run-{number}": (Reports([], phases=one), judge([], phase_seconds=one)) for number, one in enumerate(shares)
     }
 
 
@@ -75,7 +78,7 @@ def test_phases_are_medians_over_repeats_with_their_runs() -> None:
     assert data.value == pytest.approx(1.0 / 1.5) and data.low < data.value < data.high
     assert data.repeats == 3 and data.runs == ("run-0", "run-1", "run-2")
     assert values["profile.slow.step"].value == pytest.approx(1.5)
-    assert values["profile.slow.verdict"].value == verdict.INPUT
+    assert values["profile.slow.verdict"].value == Bound.INPUT
     assert values["profile.slow.agreeing"].value == 3
     assert values["profile.slow.gain-at-most"].value == pytest.approx(3.0)
     assert "profile.slow.communication" not in values
@@ -87,23 +90,23 @@ def test_repeats_that_disagree_are_counted() -> None:
         one.name: one
         for one in profiles.of_configuration("x", phased(DATA, computing, DATA), what="x", results=Path())
     }
-    assert values["profile.x.verdict"].value == verdict.INPUT
+    assert values["profile.x.verdict"].value == Bound.INPUT
     assert (values["profile.x.agreeing"].value, values["profile.x.judged"].value) == (2, 3)
     assert values["profile.x.gain-at-most"].repeats == 2, "what a repeat of another verdict promises is another thing"
 
 
 def test_a_phase_of_no_time_has_no_interval() -> None:
     still = DATA | {"data": 0.0}
-    values = {one.name: one for one in profiles.of_phases("x", {"a": (still, bottleneck.judge([], phase_seconds=still))} , what="x")}  # fmt: skip
+    values = {one.name: one for one in profiles.of_phases("x", {"a": (still, judge([], phase_seconds=still))} , what="x")}  # fmt: skip
     assert values["profile.x.data"].value == 0 and math.isnan(values["profile.x.data"].low)
 
 
 def test_own_devices_are_told_by_their_profile_in_the_set(tmp_path: Path) -> None:
     lines = [
-        one.but(source=str(tmp_path / f"runs/a/profile/rank{number}.trace.json.gz"))
+        replace(one, source=str(tmp_path / f"runs/a/profile/rank{number}.trace.json.gz"))
         for number, one in enumerate([rank(0, 0), rank(1, 2)])
     ]
-    found = {"a": (Reports(lines), bottleneck.judge(lines))}
+    found = {"a": (Reports(lines), judge(lines))}
     values = profiles.of_configuration("gpu", found, what="x", results=tmp_path)
     assert values[0].runs == ("a",)
     assert values[0].files == ("runs/a/profile/rank0.trace.json.gz", "runs/a/profile/rank1.trace.json.gz")
@@ -152,5 +155,5 @@ def test_a_watched_gain_is_told_by_the_mean_and_the_median_step() -> None:
 
 def test_thresholds_are_those_of_the_verdict() -> None:
     values = {one.name: one.value for one in profiles.thresholds()}
-    assert values["profile.threshold.busy"] == verdict.UTILISATION
-    assert values["profile.threshold.exposed-waiting"] == verdict.WAITING
+    assert values["profile.threshold.busy"] == thresholds.UTILISATION
+    assert values["profile.threshold.exposed-waiting"] == thresholds.WAITING

@@ -1,0 +1,175 @@
+"""Where a device's time went: computing, communicating, moving memory, idle and why.
+
+Every number is the length of a union of intervals, so concurrent work counts once. Busy is any work, including memory
+operations; compute is neither communication nor memory. Work of unknown kind (CUDA graphs that were traced whole) is busy
+and never idle: with it, compute and communication are lower bounds, and exposed communication is an upper bound.
+
+Idle time is the gaps between a device's first and last work. Launching costs the host up to some hundred microseconds:
+a gap of a millisecond has another cause on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import intervals, phases
+from .phases import Phase
+from .thresholds import LONG_GAP
+from .timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Ops, Timeline, rank_order
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What `hpc explain --json` gives for each rank and device, in this order.
+KEYS = (
+    "rank", "device", "span_ns", "busy_ns", "compute_ns", "communication_ns", "exposed_communication_ns", "memory_ns",
+    "loader_wait_ns",
+)  # fmt: skip
+
+NO_COMMUNICATION = (
+    "several devices but no communication kernel: the time of communication is not known, rather than zero"
+)
+PARTLY_UNKNOWN = "work of unknown kind (CUDA graphs traced whole): compute and communication are lower bounds"
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """One device of one rank, in ns; None: not known.
+
+    Attributes:
+        span_ns: from the first start to the last end of the device's work.
+        busy_ns: any work. compute_ns: kernels other than communication. memory_ns: copies and fills.
+        communication_ns: communication kernels, including the time in which they wait for other ranks.
+        exposed_communication_ns: the part of it in which nothing is computed; overlapped_ns: the rest.
+        loader_wait_ns: idle while the host was in a data range.
+        idle_ns: span less busy. unknown_ns: work of unknown kind.
+        pageable_copies, pageable_bytes, pageable_ns: copies from or to host memory that is not pinned: number, bytes, and
+            the union of their times.
+        between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase. None unless the
+            program marks its steps (or forward with backward or optimizer).
+        otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `thresholds.LONG_GAP`.
+        launched_late_ns: of it, before the host had launched what came next. None without launch times.
+        remarks: the timeline's, and what to know about these numbers.
+    """
+
+    rank: int | None
+    device: int | None
+    span_ns: int | None = None
+    busy_ns: int | None = None
+    compute_ns: int | None = None
+    communication_ns: int | None = None
+    exposed_communication_ns: int | None = None
+    memory_ns: int | None = None
+    loader_wait_ns: int | None = None
+    idle_ns: int | None = None
+    overlapped_ns: int | None = None
+    unknown_ns: int | None = None
+    pageable_copies: int | None = None
+    pageable_bytes: int | None = None
+    pageable_ns: int | None = None
+    between_steps_ns: int | None = None
+    otherwise_idle_ns: int | None = None
+    short_gaps_ns: int | None = None
+    launched_late_ns: int | None = None
+    remarks: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, int | None]:
+        """`KEYS`."""
+        return {name: getattr(self, name) for name in KEYS}
+
+
+def breakdown(timeline: Timeline, *, several: bool = False) -> Breakdown:
+    """Where this device's time went, exact at the resolution of its clock.
+
+    Args:
+        several: it trains together with other devices, whatever its file says of the world size: then without communication
+            kernels the time of communication is not known.
+    """
+    ops, remarks = timeline.ops, list(timeline.remarks)
+    if ops is None:
+        return Breakdown(timeline.rank, timeline.device, remarks=timeline.remarks)
+    busy, compute, communication = ops.union(), ops.union(COMPUTE), ops.union(COMMUNICATION)
+    unknown_ns, busy_ns, communication_ns = map(intervals.length, (ops.union(UNKNOWN), busy, communication))
+    first, last = (int(ops.start.min()), int(ops.end.max())) if len(ops) else (0, 0)
+    if (several or (timeline.world_size or 1) > 1) and not np.any(ops.kind == COMMUNICATION):
+        remarks.append(NO_COMMUNICATION)
+        communicated = {}
+    else:
+        overlapped = int(intervals.overlap(*communication, compute).sum())
+        communicated = {"communication_ns": communication_ns, "overlapped_ns": overlapped}
+        communicated["exposed_communication_ns"] = communication_ns - overlapped
+    if unknown_ns:
+        remarks.append(PARTLY_UNKNOWN)
+    return Breakdown(
+        timeline.rank,
+        timeline.device,
+        span_ns=last - first,
+        busy_ns=busy_ns,
+        compute_ns=intervals.length(compute),
+        memory_ns=intervals.length(ops.union(MEMORY)),
+        idle_ns=last - first - busy_ns,
+        unknown_ns=unknown_ns,
+        **communicated,
+        **_pageable(ops),
+        **_idle(timeline, np.append(first, busy[1]), np.append(busy[0], last)),
+        remarks=tuple(remarks),
+    )
+
+
+def breakdowns(timelines: Iterable[Timeline]) -> list[Breakdown]:
+    """One each, ordered by rank, then device (not known: last)."""
+    timelines = list(timelines)
+    several = len({one.place for one in timelines}) > 1
+    return sorted((breakdown(one, several=several) for one in timelines), key=rank_order)
+
+
+def table(timelines: Iterable[Timeline]) -> pd.DataFrame:
+    """The same as a frame: a row per rank and device, the columns as the attributes, Int64 with NA for what is not known."""
+    import pandas as pd
+
+    frame = pd.DataFrame([asdict(one) for one in breakdowns(timelines)], columns=list(Breakdown.__dataclass_fields__))
+    return frame.astype({name: "Int64" for name in frame if name != "remarks"})
+
+
+def _pageable(ops: Ops) -> dict[str, int | None]:
+    """Empty if no copy tells which memory it used; bytes None if one of them does not tell how many."""
+    copies = ops.where(ops.copy > 0)
+    if len(copies) and np.all(copies.pageable < 0):
+        return {}
+    slow = copies.where(copies.pageable == 1)
+    moved = None if np.any(slow.moved < 0) else int(slow.moved.sum())
+    return {"pageable_copies": len(slow), "pageable_bytes": moved, "pageable_ns": intervals.length(slow.union())}
+
+
+def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, int | None]:
+    """`start`, `end`: the gaps, of which the first and the last may be empty."""
+    data = phases.windows(timeline.ranges, Phase.DATA)
+    loader = int(intervals.overlap(start, end, data).sum()) if len(data[0]) else None
+    explained, between = data, None
+    marked = set(phases.marked(timeline.ranges))
+    if Phase.STEP in marked or (Phase.FORWARD in marked and marked & {Phase.BACKWARD, Phase.OPTIMIZER}):
+        long = end - start >= LONG_GAP
+        nowhere = intervals.difference((start[long], end[long]), phases.windows(timeline.ranges, *Phase))
+        between = intervals.length(nowhere)
+        explained = intervals.union(*map(np.concatenate, zip(data, nowhere, strict=True)))
+    left = end - start - intervals.overlap(start, end, explained)
+    return {
+        "loader_wait_ns": loader,
+        "between_steps_ns": between,
+        "otherwise_idle_ns": int(left.sum()),
+        "short_gaps_ns": int(left[end - start < LONG_GAP].sum()),
+        "launched_late_ns": _launched_late(timeline.ops, start, end, explained),
+    }
+
+
+def _launched_late(ops: Ops, start: np.ndarray, end: np.ndarray, explained: intervals.Set) -> int | None:
+    """ns of the gaps, outside `explained`, before the work behind each gap was launched."""
+    if len(ops) and np.all(ops.launched < 0):
+        return None
+    launched = np.append(ops.launched, -1)[np.searchsorted(ops.start, end)]
+    until = np.where(launched < 0, start, np.clip(launched, start, end))
+    return int((until - start - intervals.overlap(start, until, explained)).sum())

@@ -1,0 +1,170 @@
+"""Files of any profiler: what a file is, by its content, and all timelines of a run in order."""
+
+from __future__ import annotations
+
+import csv
+import math
+import stat
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from hpc_utils.records import packed
+
+from .phases import PARTS
+from .timeline import ProfileError, Timeline, named_rank, rank_order
+
+PROFILE = "profile"  # the folder of a run in which profilers write
+AT_ONCE = 2  # files read at a time: one is decompressed while another is parsed, and more would need more memory
+
+_HEAD = 65536
+_NAMES = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".ncu-rep")
+_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')  # one of them is in a trace's head
+
+
+class FileKind(StrEnum):
+    TRACE = "PyTorch trace"
+    NSYS_EXPORT = "nsys export"
+    NSYS_REPORT = "nsys report"
+    NCU_REPORT = "ncu report"
+
+
+_MAGIC = {
+    b"SQLite format 3\0": FileKind.NSYS_EXPORT,
+    b"NVIDIA Tegra Profiler": FileKind.NSYS_REPORT,
+    b"NVR\0": FileKind.NCU_REPORT,
+}
+
+
+@dataclass(frozen=True)
+class Reports:
+    """What a run's profilers wrote.
+
+    Attributes:
+        timelines: ordered by rank, then device; without a rank last. counters: reports of Nsight Compute.
+        phases: seconds a step under data, forward, backward, optimizer from the records of the run, if its folder was
+            given; and exposed communication where DDP counted it, which is then no part of backward.
+        remarks: what is odd about the files together.
+    """
+
+    timelines: list[Timeline]
+    counters: Sequence[Path] = ()
+    phases: dict[str, float] | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def kind(path: str | Path) -> FileKind | None:
+    """Whatever the file is called; None: something else. ProfileError if it cannot be read."""
+    head = _head(Path(path))
+    for magic, found in _MAGIC.items():
+        if head.startswith(magic):
+            return found
+    return FileKind.TRACE if head.lstrip().startswith(b"{") and any(key in head for key in _KEYS) else None
+
+
+def gather(paths: Iterable[str | Path]) -> Reports:
+    """Read files, and those in folders: a run's, its `profile/`, or any with profiles in it."""
+    given = {packed.unpacked(path): path for path in map(Path, paths)}
+    kinds = {path: kind(path) for one in given for path in _files(one)}
+    exports = {path.with_suffix("") for path, found in kinds.items() if found == FileKind.NSYS_EXPORT}
+    readable, counters = [], []
+    for path, found in kinds.items():
+        if found is None:
+            content = "is not a known profile" if _head(path) else "is empty"
+            raise ProfileError(f"{path} {content}: expected a {', a '.join(FileKind)}, or a run's folder")
+        if found == FileKind.NCU_REPORT:
+            counters.append(path)
+        elif found != FileKind.NSYS_REPORT or path.with_suffix("") not in exports:
+            readable.append(path)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = (_named(one, given) for own in pool.map(read, readable) for one in own)
+        timelines = sorted(found, key=rank_order)
+    recorded = [phases for phases in map(_phases, given) if phases]
+    return Reports(timelines, counters, recorded[0] if len(recorded) == 1 else None, tuple(_odd(timelines)))
+
+
+def _named(timeline: Timeline, given: Mapping[Path, Path]) -> Timeline:
+    """With the name that its file has in a packed set, where a copy was read."""
+    source = Path(timeline.source)
+    for copy, path in given.items():
+        if copy != path and source.is_relative_to(copy):
+            return replace(timeline, source=str(path / source.relative_to(copy)))
+    return timeline
+
+
+def read(path: str | Path) -> list[Timeline]:
+    """The timelines of one file. A rank that the file does not tell is that of its name or folder."""
+    found = kind(path)
+    if found == FileKind.TRACE:
+        from . import torch_trace as reader
+    elif found in (FileKind.NSYS_EXPORT, FileKind.NSYS_REPORT):
+        from . import nsys as reader
+    else:
+        raise ProfileError(f"{path}: {found or 'unknown content'}, which holds no timeline")
+    return [one if one.rank is not None else replace(one, rank=named_rank(path)) for one in reader.read(path)]
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes, decompressed."""
+    try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a pipe would lose its head
+            raise ProfileError(f"{path}: a pipe or a device: write it to a file, and give that")
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        return zlib.decompressobj(wbits=31).decompress(head, _HEAD) if head.startswith(b"\x1f\x8b") else head
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from None
+    except zlib.error as error:
+        raise ProfileError(f"{path}: the compressed file is damaged ({error}): copy it again") from None
+
+
+def _files(given: Path) -> list[Path]:
+    """`given`, or the profiles in that folder, including files that a profiler never filled."""
+    try:
+        if not given.is_dir():
+            return [given]
+        folder = given / PROFILE if (given / PROFILE).is_dir() else given
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    except OSError as error:
+        raise ProfileError(f"{given}: cannot be read: {error.strerror}") from None
+    chosen = [path for path in files if kind(path) or (path.name.endswith(_NAMES) and not _head(path))]
+    if not chosen and not _phases(given):
+        raise ProfileError(f"{given}: holds no profile; `hpc run ... -p profile=torch` makes a run that does")
+    return chosen
+
+
+def _phases(folder: Path) -> dict[str, float] | None:
+    """The mean over the epochs in a run's own records; None if this is no run's folder."""
+    try:
+        with (folder / "epochs.csv").open(newline="") as file:
+            epochs = list(csv.DictReader(file))
+        means = {str(phase): _mean(epochs, phase) for phase in PARTS}
+    except (OSError, KeyError, ValueError, TypeError):
+        return None
+    try:  # empty on one rank, and where DDP did not count
+        exposed = _mean(epochs, "comm") - _mean(epochs, "overlap")
+    except (KeyError, ValueError, TypeError):
+        exposed = -1.0
+    if 0 <= exposed <= means["backward"]:
+        means |= {"backward": means["backward"] - exposed, "communication": exposed}
+    return means if epochs and all(0 <= mean < math.inf for mean in means.values()) else None
+
+
+def _mean(epochs: Sequence[dict[str, str]], phase: str) -> float:
+    return math.fsum(float(row[f"{phase}_seconds"]) for row in epochs) / max(len(epochs), 1)
+
+
+def _odd(timelines: Sequence[Timeline]) -> Iterator[str]:
+    """What is odd about the ranks of files that are taken for those of one run."""
+    unknown = list(dict.fromkeys(one.source for one in timelines if one.rank is None))
+    if len(unknown) > 1:
+        yield f"{unknown[0]} and {len(unknown) - 1} more do not tell their rank: each is taken for another one"
+    seen: dict[tuple[int | str, int | None], str] = {}
+    for one in timelines:
+        before = seen.setdefault(one.place, one.source)
+        if before != one.source:
+            yield f"{one.label} is in {before} and in {one.source}: are they of one run?"

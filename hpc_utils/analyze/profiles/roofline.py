@@ -1,0 +1,115 @@
+"""The roofline, and how much of a GPU's peak a training run uses.
+
+A kernel of so many operations a byte can do at most min(peak, intensity x bandwidth) operations a second (Williams,
+Waterman and Patterson 2009, CACM 52:65). MFU is the share of the peak that the *model's* operations take (Chowdhery et al.
+2022, PaLM, appendix B): recomputed activations do not count.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..points import gather, unwatched
+from . import peaks
+from .peaks import Peak
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+POINTS = [
+    "name", "kind", "device", "precision", "flops", "dram_bytes", "intensity", "achieved", "attainable", "share", "duration_ns",
+]  # fmt: skip
+_PRECISIONS = {"flops_fp64": "fp64", "flops_fp32": "fp32", "flops_fp16": "fp16", "flops_tensor": "fp16"}
+ATTAINED = ["workload", "dataset", "precision", "device_name", "parallel", "layout", "world_size", "batch_per_device"]
+
+
+def intensity(flops: float, moved: float) -> float:
+    """Operations a byte; NaN if nothing was moved, or one is not known (NaN)."""
+    return flops / moved if moved > 0 else float("nan")
+
+
+def attainable(peak: Peak, precision: str, intensity: float | np.ndarray) -> float | np.ndarray:
+    """Operations/s at most at this intensity (operations a byte)."""
+    return np.minimum(peak.of(precision), np.asarray(intensity) * peak.bandwidth)[()]
+
+
+def share(achieved: float, peak: Peak, precision: str, intensity: float | None = None) -> float:
+    """Of `achieved` operations/s in the peak; with an intensity in what is attainable there. May exceed 1 by clocks."""
+    return achieved / (peak.of(precision) if intensity is None else attainable(peak, precision, intensity))
+
+
+def attained(runs: pd.DataFrame) -> pd.DataFrame:
+    """What one device does of the model's operations, and the share of its peak: a row a configuration (`points`).
+
+    Not of runs that a profiler watched, nor where the operations were not counted. Columns: those of
+    `ATTAINED`; flops_per_sample; flops_per_second of one device, with its interval `_low` and `_high`; peak
+    (operations/s) and mfu with its interval, NaN where `peaks` does not know the device; repeats, runs.
+    """
+    import pandas as pd
+
+    runs = unwatched(runs)
+    runs = runs[runs.flops_per_sample.notna()]
+    found = gather(runs)
+    found["flops_per_sample"] = [float(runs.flops_per_sample.iloc[at[0]]) for at in found["at"]]
+    tops = [peaks.find(name) for name in found.device_name]
+    found["peak"] = [
+        peak.flops.get(precision, math.nan) if peak else math.nan
+        for peak, precision in zip(tops, found.precision, strict=True)
+    ]
+    for end in ("", "_low", "_high"):
+        found[f"flops_per_second{end}"] = found.flops_per_sample * found[f"throughput{end}"] / found.world_size
+        found[f"mfu{end}"] = found[f"flops_per_second{end}"] / found.peak
+    measures = [f"{name}{end}" for name in ("flops_per_second", "mfu") for end in ("", "_low", "_high")]
+    return pd.DataFrame(found[[*ATTAINED, "flops_per_sample", "peak", *measures, "repeats", "runs"]])
+
+
+def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
+    """Measured kernels (`ncu.read`) in the roofline, a row per kernel whose operations and bytes are known.
+
+    Columns: name, kind, device, precision (in which it does most of its operations), flops, dram_bytes, intensity (operations
+    per byte of DRAM), achieved (operations/s), attainable and share of it (NaN where `peaks` does not know the GPU:
+    `device_name`, or that of the report), duration_ns.
+    """
+    by = [name for name in _PRECISIONS if name in kernels]
+    found = kernels[(kernels.flops > 0) & (kernels.dram_bytes > 0) & (kernels.duration_ns > 0)]
+    found = found[(found[by] > 0).any(axis=1)]
+    found = found.assign(
+        precision=[
+            _PRECISIONS[max(by, key=lambda name: (row[name] > 0, row[name]))] for row in found[by].to_dict("records")
+        ],
+        intensity=found.flops / found.dram_bytes,
+        achieved=found.flops / found.duration_ns * 1e9,
+    )
+    tops = [peaks.find(device_name or device) for device in found.device]
+    found["attainable"] = [
+        attainable(peak, row.precision, row.intensity) if peak and row.precision in peak.flops else math.nan
+        for peak, row in zip(tops, found.itertuples(), strict=True)
+    ]
+    found["share"] = found.achieved / found.attainable
+    return found[POINTS].reset_index(drop=True)
+
+
+def roofs(points: pd.DataFrame) -> dict[str, float]:
+    """Operations/s at most of each GPU that `peaks` knows, in the fastest precision of its kernels in `points`."""
+    known = points[points.attainable.notna()]
+    return {
+        device: max(peaks.find(device).flops[precision] for precision in set(own.precision))
+        for device, own in known.groupby("device")
+    }
+
+
+def bandwidths(kernels: pd.DataFrame) -> dict[str, float]:
+    """Byte/s of each GPU's DRAM, as its own counters say (`ncu.read`): what moved, over the share of the peak that it was.
+
+    Where no kernel moved bytes, what `peaks` says; a GPU of which neither is known is left out.
+    """
+    found = {}
+    for device, own in kernels.groupby("device"):
+        told = (own.dram_bytes / own.duration_ns * 1e9 / own.dram_share)[own.dram_share > 0].dropna()
+        peak = peaks.find(device)
+        if len(told) or peak:
+            found[device] = float(told.median()) if len(told) else peak.bandwidth
+    return found

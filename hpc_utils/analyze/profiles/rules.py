@@ -1,0 +1,242 @@
+"""The rules behind verdicts, one per bound: when it is beyond its threshold, what casts doubt on it, and what to try.
+
+A rule takes the shares of the devices' time and gives a `Loss`, or None within its threshold. `LOSSES` are judged
+together, the largest decides; without any the devices work, and `working` tells what at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import peaks
+from .devices import FEW_OPERATIONS, MATRIX, Counters, Devices
+from .peaks import Peak
+from .thresholds import (
+    CAUSED,
+    COPIES,
+    EFFICIENCY,
+    EXPLAINED,
+    EXPOSED,
+    LOADER,
+    LOW_INTENSITY,
+    MANY,
+    SHORT_KERNEL,
+    UTILISATION,
+    WAITING,
+    Bound,
+)
+from .verdict import Advice, Doubt, Loss, beyond, saving, within
+
+
+def communication(found: Devices) -> Loss | None:
+    share, doubts = found.wire, ()
+    if share is None:
+        share = found.exposed or 0.0
+        why = "wire time and waiting are not separated: that takes the collectives of several ranks"
+        doubts = (Doubt(0.7, why),)
+    return communicating(share, *doubts) if share >= EXPOSED else None
+
+
+def communicating(share: float, *doubts: Doubt) -> Loss:
+    """`share`: of the time on the wire that nothing is computed beside."""
+    advice = saving(share, "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)")
+    advice += saving(
+        share / 2,
+        "send gradients in 16 bits: half the bytes (DDP's bf16 compression hook)",
+        "add up the gradients of two batches before each all-reduce (no_sync)",
+    )
+    return Loss(Bound.COMMUNICATION, share, beyond(share, EXPOSED), "on the wire", advice=advice, doubts=doubts)
+
+
+def straggler(found: Devices) -> Loss | None:
+    share, one = found.waiting, found.straggler
+    if share is None or share < WAITING or share <= found.wire:
+        return None
+    reason, doubts = "", ()
+    if one is None or one.caused <= CAUSED:
+        doubts = (Doubt(0.6, "no single rank causes most of it"),)
+        equal = "give ranks equal work: samples decoded before, or sorted by length into batches of equal size"
+        turns = "find what disturbs them in turn: the loader's slow samples, garbage collection, other jobs"
+        advice = saving(share, equal, turns)
+    else:
+        reason = (
+            f"ranks wait {share:.0%} of the time, {one.caused:.0%} of that for {one.label}, which is last in "
+            f"{one.last} of {one.of} {one.per}s, by {one.behind_ns / 1e6:.3g} ms"
+        )
+        if not one.systematic:
+            doubts = (Doubt(0.8, f"{one.of} {one.per}s are too few to rule out chance"),)
+        why = _why_late(found) or "clocks, temperature, throttling, and who else uses its node"
+        elsewhere = (
+            f"repeat it without the node of {one.label}: if the waiting is gone it was the node, not the program"
+        )
+        advice = saving(share * one.caused, f"look at {one.label}: {why}", elsewhere)
+    margin = beyond(share, WAITING)
+    return Loss(Bound.STRAGGLER, share, margin, "waiting for other ranks", reason, advice, doubts)
+
+
+def _why_late(found: Devices) -> str:
+    """What the straggler's own profile shows, against the median of the others; "" if nothing."""
+    one = found.straggler
+    for name, text in (
+        ("loader_wait_ns", "it waits for data {:.3g} ms, the others {:.3g}"),
+        ("compute_ns", "it computes {:.3g} ms, the others {:.3g}: clocks, temperature, or more work"),
+        ("idle_ns", "its GPU is idle {:.3g} ms, the others' {:.3g}: its host is late"),
+    ):
+        values = [getattr(part, name) for part in found.parts]
+        if None in values:
+            continue
+        own = values.pop(one.column)
+        others = float(np.median(values))
+        if own - others > 0.5 * one.behind_ns * one.last:  # half of what the others wait for it, or more
+            return text.format(own / 1e6, others / 1e6)
+    return ""
+
+
+def loading(found: Devices) -> Loss | None:
+    loader, outside = found.loader or 0.0, found.outside or 0.0
+    copies = found.copies if found.copies >= COPIES else 0.0
+    if loader + outside < LOADER and not copies:
+        return None
+    margin = max(beyond(loader + outside, LOADER), beyond(found.copies, COPIES))
+    doubts = ()
+    if loader < LOADER and not copies:
+        doubts = (Doubt(0.7, "the GPU idles between steps, where nothing is marked: usually that is the loader"),)
+    share = loader + outside + copies
+    if loader + outside < LOADER:
+        loader = outside = 0.0
+    return waiting_for_data(share, margin, loader, outside, copies, found.pageable_copies, doubts)
+
+
+def waiting_for_data(
+    share: float, margin: float, loader: float, outside: float = 0.0, copies: float = 0.0, pageable: int = 0,
+    doubts: tuple[Doubt, ...] = (),
+) -> Loss:  # fmt: skip
+    """`loader`, `outside`, `copies`: shares of the time to do away with: idle for the loader, idle between steps, copying
+    input with nothing beside; `pageable`: copies from memory that is not pinned."""
+    advice, idle = [], loader + outside
+    if copies:
+        seen = f" ({pageable:,} copies are pageable)" if pageable else ""
+        advice += saving(copies, f"pin the host's memory and copy with non_blocking=True{seen}")
+    if copies and not idle:
+        advice += saving(copies, "copy the next batch on a stream of its own, beside this one's kernels")
+    if idle:
+        advice += saving(idle, "more loader workers that persist and prefetch (num_workers)")
+    if outside > loader:
+        advice.append(Advice("mark the wait for a batch with a range `data`", "what is guessed now is known then"))
+    if idle:
+        advice += saving(idle, "decode once, before training, or augment on the GPU")
+    return Loss(Bound.INPUT, share, margin, "waiting for data", advice=advice, doubts=doubts)
+
+
+def launching(found: Devices) -> Loss | None:
+    share = found.remaining
+    if found.busy >= UTILISATION or share < (1 - found.busy) / 2 or found.kernels < MANY:
+        return None
+    brief = found.median_kernel < SHORT_KERNEL and found.short > EXPLAINED * share
+    late = found.late is not None and found.late > EXPLAINED * share
+    if not brief and not late:
+        return None
+    doubts = []
+    if not late:
+        doubts.append(Doubt(0.8, f"launch times {'are not known' if found.late is None else 'do not confirm it'}"))
+    if not brief:
+        doubts.append(Doubt(0.8, "kernels are long enough to hide launches: the host is busy with something else"))
+    if any(part.communication_ns is None for part in found.parts):
+        doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
+    advice = saving(
+        share,
+        "torch.compile with CUDA graphs (mode='reduce-overhead')",
+        "a larger batch per device: as many launches for more work",
+        "a fused optimizer (fused=True), and no .item() or print of a tensor inside the step",
+    )
+    margin = min(1.0, (UTILISATION - found.busy) / (1 - UTILISATION))
+    return Loss(Bound.LAUNCH, share, margin, "waiting for launches", advice=advice, doubts=tuple(doubts))
+
+
+def copying(found: Devices) -> Loss | None:
+    share = found.moves
+    if share < EXPOSED:
+        return None
+    advice = saving(
+        share,
+        "find the copies in the timeline: clones, .contiguous(), .cpu() and .item() in the step",
+        "copy on a stream of its own, beside the kernels",
+    )
+    return Loss(Bound.MEMORY, share, beyond(share, EXPOSED), "copying", advice=advice)
+
+
+LOSSES = (communication, straggler, loading, launching, copying)
+
+
+def working(found: Devices, measured: Counters | None) -> Loss:
+    """No loss is beyond its threshold: does the GPU compute, or move bytes?"""
+    few = found.class_share(FEW_OPERATIONS)
+    by_name, by_counters = few > LOW_INTENSITY, measured.moving if measured is not None else None
+    doubts = []
+    if by_counters is None:
+        doubts.append(Doubt(0.9, "no hardware counters were measured"))
+    elif by_counters != by_name:
+        doubts.append(Doubt(0.7, "counters and the classes of the kernels disagree"))
+    if by_counters is not None and measured.efficiency <= EFFICIENCY:
+        why = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
+        doubts.append(Doubt(0.8, why))
+    if found.wire is not None and found.exposed >= EXPOSED:  # together they are no bound, but no good sign
+        doubts.append(Doubt(0.6, f"the wire and waiting together leave {found.exposed:.0%} of the time exposed"))
+    margin = within(
+        [
+            (1 - found.busy, 1 - UTILISATION),
+            (found.loader, LOADER),
+            (found.outside, LOADER),
+            (found.copies, COPIES),
+            (found.moves, EXPOSED),
+            (found.exposed if found.wire is None else found.wire, EXPOSED),
+            (found.waiting, WAITING),
+        ]
+    )
+    if by_name if by_counters is None else by_counters:
+        margin = margin if by_counters else min(margin, beyond(few, LOW_INTENSITY))
+        share = found.computing * few
+        reason = f"kernels that do few operations a byte take {few:.0%} of the compute time"
+        return Loss(Bound.MEMORY, share, margin, "", reason, moving_bytes(share), tuple(doubts))
+    device = next((one.device_name for one in found.timelines if one.device_name), "")
+    advice = computing(found.computing * found.class_share(MATRIX), peaks.find(device))
+    reason = f"the GPU is busy {found.busy:.0%} of the time, and no loss is beyond its threshold"
+    return Loss(Bound.COMPUTE, found.busy, margin, "", reason, advice, tuple(doubts))
+
+
+def moving_bytes(share: float) -> list[Advice]:
+    """`share`: of the time in kernels that do few operations per byte."""
+    return [
+        *saving(share, "fuse kernels: torch.compile, fused normalisation, fused optimizer"),
+        *saving(share / 2, "bf16 autocast: half the bytes of the activations"),
+        *saving(share, "channels_last for convolutional networks: no changes of layout"),
+    ]
+
+
+def computing(matrix: float = 0.0, peak: Peak | None = None) -> list[Advice]:
+    """`matrix`: share of the time in GEMMs, convolutions and attention, on this GPU."""
+    best = max((peak.flops.get(kind, 0.0) for kind in ("bf16", "fp16")), default=0.0) if peak else 0.0
+    advice = []
+    if matrix and best:
+        faster = best / peak.of("fp32")
+        action = f"16-bit autocast, if this ran in fp32: the {peak.name}'s peak is {faster:.3g} times as high"
+        advice += saving(matrix * (1 - 1 / faster), action)
+    elif matrix:
+        advice.append(Advice("16-bit autocast, if this ran in fp32", "as much as the GPU's peaks differ"))
+    tensor = "measure the longest kernels with Nsight Compute: do they use the tensor cores?"
+    return [*advice, Advice(tensor, "the next step"), Advice("more devices: these are used", "at most in proportion")]
+
+
+def unexplained(idle: float | None = None) -> list[Advice]:
+    """`idle`: share of the time that the GPU is idle for no known reason; None: nothing is known of it."""
+    mark = "mark data, forward, backward and optimizer with ranges and profile again"
+    launches = "have the profiler record launches (CUDA API calls)"
+    advice = [Advice(mark, "tells what waits"), Advice(launches, "tells whether the GPU waits for them")]
+    return advice if idle is None else advice + saving(idle, "then do away with the cause")
+
+
+def nothing_seen() -> list[Advice]:
+    return [
+        Advice("profile a few steps after warm-up: hpc run ... -p profile=torch", "a verdict"),
+        Advice("mark data, forward, backward and optimizer with ranges", "a verdict, also without a GPU"),
+    ]

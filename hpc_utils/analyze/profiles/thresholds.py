@@ -1,0 +1,69 @@
+"""The verdicts on a run, and the thresholds that decide between them.
+
+Thresholds are shares of the time unless noted. A run that keeps all of them has no such bottleneck. A new verdict is a
+member of `Bound` here and a rule in `rules`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+UTILISATION = 0.80  # the GPU is busy, at least
+EXPOSED = 0.20  # on the wire and nothing computed, or copying inside and between devices and nothing else
+WAITING = 0.10  # waiting for other ranks; a balanced run has some percent
+LOADER = 0.05  # idle for data
+COPIES = 0.10  # copying input and nothing else
+EFFICIENCY = 0.50  # of its peak that a kernel should reach
+LOW_INTENSITY = 0.50  # of the compute time in kernels that do few operations per byte
+SHORT_KERNEL = 10_000  # ns; a launch costs the host about as much, so shorter kernels do not hide the next launch
+LONG_GAP = 1_000_000  # ns; a longer gap between kernels is not the cost of a launch
+MANY = 10  # kernels on each device; fewer show no pattern
+EXPLAINED = 0.50  # of the remaining idle time that late launches or short gaps must explain
+CAUSED = 0.50  # of all waiting that is for one rank, which is then the straggler
+CHANCE = 0.01  # probability that a rank is last so often by chance; below it, it is so systematically
+BACKWARD = 2.0  # forward passes in a backward pass; what is longer may be communication
+
+HIGH, MEDIUM = 0.75, 0.4  # least confidence of these words
+
+
+class Bound(StrEnum):
+    """What limits a run."""
+
+    COMPUTE = "compute-bound"
+    COMMUNICATION = "communication-bound"
+    STRAGGLER = "straggler-bound"
+    INPUT = "input-bound"
+    LAUNCH = "launch-bound"
+    MEMORY = "memory-bound"
+    NOT_ENOUGH = "not enough evidence"
+
+
+class Certainty(StrEnum):
+    """The confidence in a verdict as a word."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+# When each verdict is reached, for people.
+WHEN = {
+    Bound.INPUT: f"the device waits for data more than {LOADER:.0%} of the time",
+    Bound.COMMUNICATION: f"more than {EXPOSED:.0%} of the time bytes are on the wire and nothing is computed beside",
+    Bound.STRAGGLER: f"more than {WAITING:.0%} of the time, and longer than bytes are on the wire, ranks wait for each other; "
+    "the rank that causes it is named if it is one",
+    Bound.LAUNCH: "the device idles between short kernels, or for kernels that the host launches late",
+    Bound.MEMORY: "the device is busy with kernels that move bytes rather than compute, or with copies",
+    Bound.COMPUTE: f"the device is busy more than {UTILISATION:.0%} of the time with kernels that compute",
+    Bound.NOT_ENOUGH: "the device is idle and nothing in the profile shows why",
+}
+
+# Thresholds that texts may cite: value, description.
+CITED = {
+    "busy": (UTILISATION, "the share of its time that a device should be busy, at least"),
+    "exposed-wire": (EXPOSED, "the share of unhidden communication that moves bytes, at most"),
+    "exposed-waiting": (WAITING, "the share of waiting for other ranks, at most"),
+    "loader-wait": (LOADER, "the share of waiting for data, at most"),
+    "input-copies": (COPIES, "the share of copies of input with nothing beside them, at most"),
+    "few-operations": (LOW_INTENSITY, "the share of compute time in kernels of few operations a byte, at most"),
+}

@@ -1,0 +1,171 @@
+"""What a profiler saw of one rank and one of its devices, whichever profiler it was.
+
+The readers (`nsys`, `torch_trace`) fill it, everything else reads it. Plain NumPy: a trace may hold ten million kernels,
+and `hpc explain` answers before pandas is imported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from . import intervals
+
+# Kinds of work on a device. Unknown: the device was busy, for example with a CUDA graph that was traced as a whole.
+COMPUTE, COMMUNICATION, MEMORY, UNKNOWN = range(4)
+
+# Direction of a copy (CUPTI's copyKind); 0: not a copy.
+TO_DEVICE, TO_HOST, ON_DEVICE, PEER = 1, 2, 8, 10
+
+# Columns of `Ops`: type, and the value that means "not known".
+_COLUMNS = {
+    "start": (np.int64, 0), "end": (np.int64, 0), "kind": (np.int8, UNKNOWN), "name": (np.int32, 0),
+    "launched": (np.int64, -1), "moved": (np.int64, -1), "copy": (np.int8, 0), "pageable": (np.int8, -1),
+    "group": (np.int32, -1),
+}  # fmt: skip
+
+
+class ProfileError(ValueError):
+    """A file cannot be read as a profile. The message names the file, what was expected and what to do."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Ops:
+    """A device's work in the order of its starts, one entry per operation.
+
+    Attributes:
+        start, end: int64 ns, on the timeline's clock.
+        kind: int8, COMPUTE, COMMUNICATION, MEMORY or UNKNOWN.
+        name: int32, index into `names`: demangled names without return type and parameters.
+        launched: int64 ns, when the host launched it; -1: not known.
+        moved: int64 bytes of a memory operation or a collective's message; -1: not known.
+        copy: int8, TO_DEVICE and so on. pageable: int8, 1: pageable host memory; 0: pinned; -1: not known.
+        group: int32, index into `groups`: the process group of a collective; -1: not known.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    kind: np.ndarray
+    name: np.ndarray
+    launched: np.ndarray
+    moved: np.ndarray
+    copy: np.ndarray
+    pageable: np.ndarray
+    group: np.ndarray
+    names: Sequence[str]
+    groups: Sequence[str]
+
+    @classmethod
+    def of(
+        cls, start: np.ndarray, end: np.ndarray, kind: np.ndarray, *, names: Sequence[str] = ("",),
+        groups: Sequence[str] = (), **more: np.ndarray,
+    ) -> Ops:  # fmt: skip
+        """Sorted by start. Columns that are not given are not known."""
+        given = {"start": start, "end": end, "kind": kind} | more
+        order = np.argsort(start, kind="stable")
+        columns = {
+            name: np.asarray(given[name], dtype)[order] if name in given else np.full(len(order), unknown, dtype)
+            for name, (dtype, unknown) in _COLUMNS.items()
+        }
+        return cls(**columns, names=names, groups=groups)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def where(self, chosen: np.ndarray) -> Ops:
+        """The entries that `chosen` (bool, or rising indices) selects."""
+        return replace(self, **{name: getattr(self, name)[chosen] for name in _COLUMNS})
+
+    def of_kind(self, *kinds: int) -> Ops:
+        return self.where(np.isin(self.kind, kinds))
+
+    def union(self, *kinds: int) -> intervals.Set:
+        """When the device did work of these kinds; of any kind if none is given."""
+        chosen = np.isin(self.kind, kinds) if kinds else slice(None)
+        return intervals.union(self.start[chosen], self.end[chosen])
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges that the program marked (NVTX, `record_function`), in the order of their starts.
+
+    Attributes:
+        start, end: int64 ns, on the timeline's clock. name: int32, index into `names`.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    name: np.ndarray
+    names: Sequence[str]
+
+    @classmethod
+    def of(cls, start: Sequence[int], end: Sequence[int], name: Sequence[str]) -> Ranges:
+        """Sorted by start; `name` as text."""
+        order = np.argsort(start, kind="stable")
+        known = {text: number for number, text in enumerate(dict.fromkeys(name))}
+        names = np.array([known[text] for text in name], np.int32)
+        start, end = np.asarray(start, np.int64), np.asarray(end, np.int64)
+        return cls(start[order], end[order], names[order], tuple(known))
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One device of one rank.
+
+    Attributes:
+        source: the file, as it was given.
+        rank: global rank; None if the file does not tell. world_size: likewise.
+        device: its number as the rank saw it; None without a GPU. device_name: its model; "" if not known.
+        ops: the device's work; None if the profile has no events of a GPU.
+        ranges: the host's, of the whole process: the devices of one process share them.
+        aligned: whether times are ns since the epoch, so that ranks can be compared.
+        remarks: what a reader of the numbers must know, such as missing events.
+    """
+
+    source: str
+    rank: int | None
+    world_size: int | None
+    device: int | None
+    device_name: str
+    ops: Ops | None
+    ranges: Ranges
+    aligned: bool = False
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> tuple[int | str, int | None]:
+        """Rank and device, unique in a run; the file instead of a rank that is not known."""
+        return self.source if self.rank is None else self.rank, self.device
+
+    @property
+    def label(self) -> str:
+        """Its name in tables and figures."""
+        rank = "rank ?" if self.rank is None else f"rank {self.rank}"
+        return rank if self.device is None else f"{rank}, GPU {self.device}"
+
+    @property
+    def worked(self) -> bool:
+        """Whether any work of the device was seen."""
+        return self.ops is not None and len(self.ops) > 0
+
+
+def rank_order(one: object) -> tuple[bool, int, bool, int]:
+    """Sort key: by rank, then device; what is not known comes last."""
+    return one.rank is None, one.rank or 0, one.device is None, one.device or 0
+
+
+def named_rank(path: str | Path) -> int | None:
+    """The rank that a file's name gives, or else a folder `rank3` that it lies in."""
+    path = Path(path)
+    named = re.findall(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", path.name, re.I)
+    folder = re.fullmatch(r"rank[-_.= ]?(\d{1,6})", path.parent.name, re.I)
+    return int(named[-1]) if named else int(folder[1]) if folder else None

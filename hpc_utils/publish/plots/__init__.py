@@ -1,0 +1,1 @@
+"""Figures, one module per subject; none of them computes what it draws."""

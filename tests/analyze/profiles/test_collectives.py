@@ -1,0 +1,204 @@
+"""Collectives across ranks: matched, told apart into wire and waiting, and whom the ranks wait for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from hpc_utils import allreduce_cost
+from hpc_utils.analyze.profiles import collectives
+from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, Timeline
+
+from .timelines import ALL_REDUCE, END, MS, anything, moments, timeline
+
+BROADCAST = "ncclDevKernel_Broadcast_RING_LL"
+
+
+def ranks_of(
+    arrivals: np.ndarray, wire: int, shift: int = 0, *, step: bool = False, **columns: object
+) -> list[Timeline]:
+    """One timeline a column of `arrivals` (rows, ranks) in ns: an all-reduce a row, over when the last one has come and the
+    wire's time has gone. Each rank's clock is off by its number times `shift`."""
+    ends = arrivals.max(axis=1) + wire
+    found = []
+    for rank, starts in enumerate(arrivals.T):
+        off = rank * shift
+        work = [(s + off, e + off, COMMUNICATION, columns) for s, e in zip(starts, ends, strict=True)]
+        marks = [(s + off - 1, e + off, "step") for s, e in zip(starts, ends, strict=True)] if step else []
+        found.append(timeline(work, marks, rank=rank, world_size=arrivals.shape[1], aligned=not shift))
+    return found
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 900), min_size=3, max_size=3), min_size=1, max_size=8),
+    st.integers(1, 50),
+    st.integers(0, 5),
+)
+def test_wire_and_waiting_are_recovered_whatever_the_clocks(rows: list, wire: int, shift: int) -> None:
+    arrivals = np.array(rows) + 1000 * np.arange(len(rows))[:, None]
+    found = collectives.match(ranks_of(arrivals, wire, shift * 100))
+    late = arrivals.max(axis=1)[:, None]
+    assert found.wire_ns.tolist() == [wire] * len(rows)
+    assert found.waiting_ns.tolist() == (late - arrivals).tolist()
+    frame = collectives.table(ranks_of(arrivals, wire, shift * 100))
+    assert frame.waiting_ns.tolist() == (late - arrivals).sum(axis=0).tolist()
+    assert frame.wire_ns.tolist() == [wire * len(rows)] * 3
+
+
+@settings(max_examples=60)
+@given(st.lists(anything(kinds=(COMPUTE, COMMUNICATION)), min_size=2, max_size=3))
+def test_exposed_parts_are_what_counting_gives(drawn: list) -> None:
+    timelines = [timeline(work, rank=rank) for rank, (work, _) in enumerate(drawn)]
+    found = collectives.match(timelines)
+    for column, (work, _) in enumerate(drawn):
+        part = found.taking_part[:, column]
+        start, end, wire = found.start[part, column], found.end[part, column], found.wire_ns[part]
+        free = ~moments([item[:2] for item in work if item[2] == COMPUTE])
+        on_wire = moments(list(zip(end - wire, end, strict=True)))
+        waiting = moments(list(zip(start, end - wire, strict=True))) & ~on_wire
+        everything = moments([item[:2] for item in work if item[2] == COMMUNICATION])
+        shown = collectives.exposed(timelines[column], found, column)
+        assert shown.wire_ns == (on_wire & free).sum()
+        assert shown.waiting_ns == (waiting & free).sum()
+        assert shown.wire_ns + shown.waiting_ns + shown.other_ns == (everything & free).sum() <= END
+
+
+def _late(rank: int, of: int = 12, ranks: int = 4, by: int = 500) -> np.ndarray:
+    """Arrivals with some noise, one rank always behind."""
+    noise = np.random.default_rng(0).integers(0, 50, (of, ranks))
+    noise[:, rank] += by
+    return noise + 10_000 * np.arange(of)[:, None]
+
+
+def test_where_no_rank_is_known_the_straggler_is_named_by_its_file() -> None:
+    ranks = [replace(one, rank=None, source=f"of/host{n}.json") for n, one in enumerate(ranks_of(_late(2), 100))]
+    assert collectives.straggler(collectives.match(ranks)).label == "rank ?, GPU 0 of host2.json"
+
+
+@pytest.mark.parametrize("step", [False, True])
+def test_the_straggler_is_named(step: bool) -> None:
+    found = collectives.straggler(collectives.match(ranks_of(_late(2), 100, step=step)))
+    assert (found.column, found.label, found.last, found.of) == (2, "rank 2, GPU 0", 12, 12)
+    assert found.per == ("step" if step else "collective")
+    assert found.systematic
+    assert found.caused == 1.0
+    assert 450 <= found.behind_ns <= 550
+
+
+def test_ranks_that_take_turns_are_no_stragglers() -> None:
+    noise = np.random.default_rng(1).integers(0, 500, (40, 4)) + 10_000 * np.arange(40)[:, None]
+    assert not collectives.straggler(collectives.match(ranks_of(noise, 100))).systematic
+
+
+def test_three_times_out_of_three_is_chance_with_two_ranks() -> None:
+    found = collectives.straggler(collectives.match(ranks_of(_late(1, of=3, ranks=2), 100)))
+    assert (found.last, found.of) == (3, 3)
+    assert not found.systematic
+
+
+def test_collectives_of_one_step_are_late_together_and_count_once() -> None:
+    arrivals = _late(1, of=30, ranks=2)
+    timelines = ranks_of(arrivals, 100)
+    found = collectives.straggler(collectives.match(timelines))
+    assert found.systematic and found.of == 30
+    steps = [(0, 145_000, "step"), (145_000, 400_000, "step")]
+    marked = [timeline([*zip(t.ops.start, t.ops.end, t.ops.kind)], steps, rank=r) for r, t in enumerate(timelines)]  # noqa: B905
+    found = collectives.straggler(collectives.match(marked))
+    assert (found.of, found.per, found.systematic) == (2, "step", False)
+
+
+def test_who_is_last_together_with_another_is_not_the_last() -> None:
+    arrivals = 10_000 * np.arange(20)[:, None] + np.array([[500, 500, 0]])
+    assert collectives.straggler(collectives.match(ranks_of(arrivals, 100))) is None
+
+
+def test_nobody_waits_nobody_is_named() -> None:
+    assert collectives.straggler(collectives.match(ranks_of(np.zeros((5, 3), int), 100))) is None
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("of", [1, 5, 40, 400])
+def test_the_bound_of_chance_holds(ranks: int, of: int) -> None:
+    last = np.arange(of + 1)
+    exact = np.minimum(1, ranks * binom.sf(last - 1, of, 1 / ranks))
+    bound = np.array([collectives._chance(int(one), of, ranks) for one in last])
+    assert np.all(bound >= exact - 1e-12)
+
+
+def test_sends_and_receives_are_no_collectives() -> None:
+    pair = {"name": "ncclDevKernel_SendRecv"}
+    timelines = [timeline([(0, 90, COMMUNICATION, pair)], rank=0), timeline([(0, 10, COMMUNICATION, pair)], rank=1)]
+    found = collectives.match(timelines)
+    assert len(found) == 0
+    assert collectives.straggler(found) is None
+    assert collectives.exposed(timelines[0], found, 0).other_ns == 90
+
+
+def test_kinds_and_groups_are_matched_apart() -> None:
+    def one(rank: int, group: str, early: int) -> Timeline:
+        work = [
+            (0, 10, COMMUNICATION, {"group": group}),
+            (20 - early, 40, COMMUNICATION, {"group": group, "name": BROADCAST}),
+            (50, 60 + early, COMMUNICATION, {"group": "all"}),
+        ]
+        return timeline(work, rank=rank)
+
+    found = collectives.match([one(0, "a", 0), one(1, "a", 5), one(2, "b", 0), one(3, "b", 7)])
+    rows = [(group, name, found.taking_part[row].sum()) for row, (group, name) in enumerate(found.keys)]
+    assert sorted(rows) == sorted(
+        [("a", ALL_REDUCE, 2), ("a", BROADCAST, 2), ("b", ALL_REDUCE, 2), ("b", BROADCAST, 2), ("all", ALL_REDUCE, 4)]
+    )
+    assert found.wire_ns[rows.index(("all", ALL_REDUCE, 4))] == 10
+    assert found.waiting_ns[rows.index(("b", BROADCAST, 2))].tolist() == [0, 0, 0, 7]
+
+
+def test_different_numbers_are_said_and_matched_by_their_ends_on_one_clock() -> None:
+    arrivals = _late(0, of=6, ranks=2)
+    whole, part = ranks_of(arrivals, 100)
+    part = replace(part, ops=part.ops.where(np.arange(6) >= 2))  # its profile began later
+    found = collectives.match([whole, part])
+    assert found.start[:, 0].tolist() == whole.ops.start[2:].tolist()
+    assert found.wire_ns.tolist() == [100] * 4
+    assert "5 to 6" not in found.remarks[0] and "4 to 6" in found.remarks[0]
+    apart = collectives.match([replace(whole, aligned=False), replace(part, aligned=False)])
+    assert "may be wrong" in apart.remarks[0]
+    assert apart.start[:, 0].tolist() == whole.ops.start[:4].tolist()
+
+
+def test_a_clock_that_is_off_is_said() -> None:
+    timelines = ranks_of(_late(0, of=6, ranks=2), 100)
+    ops = timelines[1].ops
+    moved = replace(timelines[1], ops=type(ops)(**{**vars(ops), "start": ops.start + MS, "end": ops.end + MS}))
+    assert any("overlap in time" in remark for remark in collectives.match([timelines[0], moved]).remarks)
+    assert collectives.match(timelines).remarks == ()
+
+
+def test_bus_bandwidth_is_that_of_the_wire_time() -> None:
+    size = 25 << 20
+    found = collectives.match(ranks_of(_late(1), MS, moved=size))
+    assert found.bus_bandwidth == pytest.approx(allreduce_cost.bandwidths(size, 1e-3, 4)[1])
+    assert collectives.match(ranks_of(_late(1), MS)).bus_bandwidth is None  # sizes are not known
+    other = collectives.match(ranks_of(_late(1), MS, moved=size, name="ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"))
+    assert other.bus_bandwidth == pytest.approx(found.bus_bandwidth / 2)
+    unknown = collectives.match(ranks_of(_late(1), MS, moved=size, name="ncclDevKernel_Generic_4"))
+    assert unknown.bus_bandwidth is None
+
+
+def test_missing_ranks_are_said_and_give_no_bandwidth() -> None:
+    found = collectives.match(ranks_of(_late(1), MS, moved=1 << 20)[:3])
+    assert "3 of 4 ranks" in found.remarks[0]
+    assert found.bus_bandwidth is None
+
+
+@pytest.mark.parametrize("work", [None, [], [(0, 10, COMPUTE)]])
+def test_nothing_to_match(work: list | None) -> None:
+    timelines = [timeline(work, rank=0), timeline(work, rank=1)]
+    found = collectives.match(timelines)
+    assert len(found) == 0 and found.bus_bandwidth is None and found.wire_ns.tolist() == []
+    assert collectives.straggler(found) is None
+    assert collectives.table(timelines).waiting_ns.tolist() == [0, 0]

@@ -1,0 +1,31 @@
+"""Other people's profiles: whose they are is said of each, and one that is not there is said, not fatal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpc_utils.analyze.profiles import examples
+from hpc_utils.analyze.value import NAME
+
+from . import torch_traces
+
+
+def test_each_example_says_whose_it_is() -> None:
+    names = [one.name for one in examples.EXAMPLES]
+    assert len(set(names)) == len(names) and all(NAME.fullmatch(f"profile.{name}") for name in names)
+    for one in examples.EXAMPLES:
+        assert one.files and one.whose and one.licence and one.source.startswith("github.com/")
+        assert not any(Path(file).is_absolute() for file in one.files)
+
+
+def test_those_that_are_here_are_read_and_the_others_named(tmp_path: Path) -> None:
+    mine = examples.Example("mine", ("torch/rank0.json",), "a run", "me", "github.com/me", "MIT")
+    lost = examples.Example("lost", ("torch/rank1.json",), "a run", "me", "github.com/me", "MIT")
+    (tmp_path / "torch").mkdir()
+    torch_traces.write(tmp_path / "torch/rank0.json", torch_traces.trace([torch_traces.kernel("gemm", 1, 2)]))
+    opened, missing = examples.read_all(tmp_path, (mine, lost))
+    assert opened["mine"][0] is mine and opened["mine"][1].timelines[0].rank == 0
+    assert mine.evidence == ("profile:torch/rank0.json",)
+    assert (
+        list(missing) == ["lost"] and str(tmp_path) not in missing["lost"] and "torch/rank1.json" in missing["lost"]
+    )

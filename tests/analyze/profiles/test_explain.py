@@ -1,0 +1,147 @@
+"""`hpc explain`: one object on stdout, or a table for people, or one line about what is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hpc_utils.cli import main
+
+from . import torch_traces as made
+from .torch_traces import event, kernel, write
+
+KEYS = [
+    "rank", "device", "span_ns", "busy_ns", "compute_ns", "communication_ns", "exposed_communication_ns", "memory_ns",
+    "loader_wait_ns",
+]  # fmt: skip
+
+
+def explain(*arguments: str | Path):
+    return CliRunner().invoke(main, ["explain", *map(str, arguments)])
+
+
+@pytest.fixture
+def two_ranks(tmp_path: Path) -> list[Path]:
+    """Given in the wrong order; of each the numbers are told by hand: us 0 to 100, of which 40 to 50 idle, 45 to 60 in data."""
+    files = []
+    for rank in (1, 0):
+        events = [
+            kernel("ampere_sgemm_128x64_tn", 0, 30),
+            kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 20, 20, stream=9),
+            event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 50, 10, device=0, stream=7, bytes=4),
+            kernel("triton_poi_fused_add_0", 60, 40),
+            event("user_annotation", "data", 45, 15, pid=1, tid=1),
+        ]
+        head = {"distributedInfo": {"rank": rank, "world_size": 2}}
+        files.append(write(tmp_path / f"{'ba'[rank]}.json.gz", made.trace(events, **head)))
+    return files
+
+
+def test_json_is_one_object_with_ranks_and_verdict(two_ranks: list[Path]) -> None:
+    done = explain("--json", *two_ranks)
+    assert done.exit_code == 0 and done.stderr == ""
+    found = json.loads(done.stdout)
+    assert list(found) == ["ranks", "verdict"]
+    part = {"span_ns": 100_000, "busy_ns": 90_000, "compute_ns": 70_000, "communication_ns": 20_000}
+    part |= {"exposed_communication_ns": 10_000, "memory_ns": 10_000, "loader_wait_ns": 5_000}
+    assert found["ranks"] == [{"rank": rank, "device": 0} | part for rank in (0, 1)]
+    assert all(list(rank) == KEYS for rank in found["ranks"])
+    assert {"bound", "confidence", "evidence", "advice"} <= found["verdict"].keys()
+
+
+def test_people_get_tables_and_a_verdict(two_ranks: list[Path]) -> None:
+    done = explain(*two_ranks)
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[1] == [
+        "0",
+        "0",
+        "0.1",
+        "0.1",
+        "90%",
+        "0.1",
+        "70%",
+        "0.0",
+        "20%",
+        "0.0",
+        "10%",
+        "0.0",
+        "10%",
+        "0.0",
+        "5%",
+    ]
+    assert "ampere_sgemm_128x64_tn" in done.stdout and "elementwise 44%" in done.stdout
+    assert "confidence" in done.stdout
+
+
+def test_eight_real_ranks_as_the_command_prints_them() -> None:
+    folder = made.real("8xH100-compiled")
+    command = [sys.executable, "-m", "hpc_utils.cli", "explain", "--json"]
+    done = subprocess.run(
+        [*command, *sorted(folder.iterdir())], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == "" and done.stdout.count("\n") == 1
+    ranks = json.loads(done.stdout)["ranks"]
+    assert [(rank["rank"], rank["device"]) for rank in ranks] == [(number, number) for number in range(8)]
+    parts = made.brute(folder / "rank2.json.gz")
+    assert {(2, key.removesuffix("_ns")): ranks[2][key] for key in KEYS[2:-1]} == parts
+    assert {rank["loader_wait_ns"] for rank in ranks} == {None}
+
+
+def test_without_a_gpu_its_fields_are_null(tmp_path: Path) -> None:
+    path = write(tmp_path / "rank0.json", made.trace([event("user_annotation", "step", 0, 10)]))
+    (rank,) = json.loads(explain("--json", path).stdout)["ranks"]
+    assert rank == dict.fromkeys(KEYS) | {"rank": 0}
+    shown = explain(path)
+    assert shown.exit_code == 0 and "not known" in shown.stdout and "no work of a GPU was seen" in shown.stdout
+
+
+def test_communication_that_was_not_seen_is_null_and_said(tmp_path: Path) -> None:
+    head = {"distributedInfo": {"rank": 0, "world_size": 2}}
+    path = write(tmp_path / "t.json", made.trace([kernel("a", 1, 1)], **head))
+    (rank,) = json.loads(explain("--json", path).stdout)["ranks"]
+    assert (rank["busy_ns"], rank["communication_ns"], rank["exposed_communication_ns"]) == (1000, None, None)
+    assert "no communication kernel" in explain(path).stdout
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]])
+def test_a_fault_is_one_line_and_nothing_on_stdout(
+    tmp_path: Path, two_ranks: list[Path], json_too: list[str]
+) -> None:
+    whole = two_ranks[0].read_bytes()
+    (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
+    for bad in ("cut.json.gz", "none.json"):
+        done = explain(*json_too, two_ranks[0], tmp_path / bad)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and bad in done.stderr
+
+
+def test_what_is_odd_about_the_files_together_is_in_the_object_too(two_ranks: list[Path], tmp_path: Path) -> None:
+    again = tmp_path / "again.json.gz"
+    again.write_bytes(two_ranks[0].read_bytes())
+    verdict = json.loads(explain("--json", *two_ranks, again).stdout)["verdict"]
+    assert any("are they of one run?" in remark for remark in verdict["remarks"])
+    assert explain(*two_ranks, again).stdout.count("are they of one run?") == 1
+
+
+def test_a_name_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    names = [{"id": 0, "name": "GPU\x1b]0;title\x07"}]
+    events = [kernel("\x1b[2Jclear\u202e\x9b1m", 0, 5), kernel("k", 5, 5)]
+    done = explain(write(tmp_path / "rank0.json", made.trace(events, deviceProperties=names)))
+    assert done.exit_code == 0 and "?[2Jclear" in done.stdout and "GPU?]0;title?" in done.stdout
+    assert all(line.isprintable() for line in done.stdout.splitlines())
+
+
+def test_it_needs_neither_torch_nor_pandas(two_ranks: list[Path]) -> None:
+    code = (
+        "import sys; from hpc_utils.cli import main; main(sys.argv[1:], standalone_mode=False); "
+        "print(*({'torch', 'pandas', 'scipy', 'matplotlib'} & set(sys.modules)), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, "explain", "--json", *map(str, two_ranks)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.strip()) == (0, "")

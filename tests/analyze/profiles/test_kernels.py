@@ -1,0 +1,210 @@
+"""What kernels do, by their names; and their table against plain Python."""
+
+from __future__ import annotations
+
+import statistics
+
+import numpy as np
+import pytest
+
+from hpc_utils.analyze.profiles import kernels, torch_trace
+from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Ops, Ranges, Timeline
+
+from . import torch_traces as made
+
+NAMES = {
+    "convolution": [
+        "volta_fp16_s884cudnn_fp16_256x128_ldg8_relu_f2f_exp_interior_nhwc_tn_v1",
+        "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1",
+        "ampere_fp16_s16816cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1",
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckcrs_nhwc_tilesize128x128x16_stage4_warpsize2x2x1_g1_tensor16x8x8_execute_kernel__5x_cudnn",
+        "sm90_xmma_dgrad_implicit_gemm_indexed_wo_smem_f16f16_f16f32_f32_nhwckcrs_nhwc_tilesize128x32x32_cudnn",
+        "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688wgrad_optimized_tf32_128x128_16x4>(cutlass_tensorop::Params)",
+        "void implicit_convolve_sgemm<float, float, 1024, 6, 7, 3, 3, 5, 1, false, true, true>(int, int)",
+        "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(cudnn::winograd_nonfused::Params)",
+        "void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<3, float, int>(int)",
+        "void cudnn::cnn::im2col4d_kernel<float, long>(cudnn::cnn::im2col4d_params, cudnnConvolutionStruct)",
+        "igemm_fwd_gtcx_nhwc_fp32_bx0_ex1_bt64x64x16.kd",
+        "miopenSp3AsmConv_v21_1_2_gfx9_fp32_stride1.kd",
+        "triton_tem_fused_convolution_3",
+    ],
+    "GEMM": [
+        "ampere_sgemm_128x64_tn",
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+        "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_32x1_nn_align2>(Params)",
+        "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
+        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>(float)",
+        "std::enable_if<true, void>::type internal::gemvx::kernel<int, int, float, 7, cublasGemvParamsEx<int> >(int)",
+        "void splitKreduce_kernel<float, float, float, float>(cublasSplitKParams<float>, float const*)",
+        "Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_MI32x32x8x1_SE_K1.kd",
+        "triton_tem_fused_addmm_relu_2",
+    ],
+    "attention": [
+        "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4> >(Params)",
+        "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<float, 2> > >(Params)",
+        "void cutlass::device_kernel<flash::FlashAttnBwdPostprocessConvertdQ<cute::tuple<cute::C<64> >, float> >(x)",
+        "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t>::Params)",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_6_64x128x64_4x1x1_kernel0_0",
+        "attn_fwd.kd",
+        "triton_tem_fused_flex_attention_0",
+    ],
+    "normalisation": [
+        "void cudnn::bn_fw_tr_1C11_singleread<float, 512, true, 1, 2, 0>(cudnnTensorStruct, float const*)",
+        "void cudnn::detail::bn_bw_1C11_kernel_new<float, float, float2, 512, true, 1>(float)",
+        "void at::native::batch_norm_collect_statistics_kernel<at::native::InvStd, float, float, float, int>(float)",
+        "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)",
+        "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernel<float, float>(long)",
+        "MIOpenBatchNormFwdTrainSpatial.kd",
+        "triton_red_fused__fused_rms_norm__fused_rms_norm_backward_mul_neg_sum_view_3",
+        "triton_per_fused_native_layer_norm_5",
+        "triton_red_fused__native_batch_norm_legit_functional_1",
+    ],
+    "elementwise": [
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int)",
+        "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>(int)",
+        "triton_poi_fused_convolution_relu_5",
+        "triton_poi_fused__native_batch_norm_legit_functional_relu_12",
+        "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<float, float, unsigned int, 1, 4, bool>(x)",
+        "void cudnn::ops::scalePackedTensor_kernel<float, float>(cudnnTensor4dStruct, float*, float)",
+        "void op_tensor_kernel<2, float, float>(cudnnTensorStruct)",
+    ],
+    "reduction": [
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float> > >(x)",
+        "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, true>(float*, float const*, int)",
+        "triton_per_fused__to_copy_linalg_vector_norm_1",
+        "triton_red_fused__log_softmax_mul_nll_loss_forward_sub_view_41",
+        "void cunn_ClassNLLCriterion_updateOutput_kernel<float, float>(float*, float*)",
+    ],
+    "optimizer": [
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::TensorListMetadata<2>, at::native::(anonymous namespace)::BinaryOpScalarFunctor<float, 2, 1, 1>, std::multiplies<float>, float>(x)",
+        "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float, float, int>, float>(x)",
+        "triton_for_fused_0",
+    ],
+    "communication": [
+        "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)",
+        "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
+        "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)",
+        "NCCL_AllReduce",
+        "void rcclAllReduceRingLLKernel<1>(x)",
+        "mscclKernel_Sum_float_Simple_true(ncclDevComm*, mscclAlgo*)",
+    ],
+    "memory": [
+        "Memcpy HtoD (Pageable -> Device)",
+        "Memset (Device)",
+        "CopyDeviceToHost",
+        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 4, 64, 64>(float*)",
+        "void cudnn::ops::nchwToNhwcKernel<float, float, float, true, false, (cudnnKernelDataType_t)0>(int)",
+        "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2, true>(x)",
+    ],
+    "other": ["XXT_kernel", "", "void at::native::(anonymous namespace)::max_pool_forward_nchw<float, float>(int)"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in NAMES.items() for name in names])
+def test_a_kernel_is_known_by_its_name_with_and_without_parameters(kind: str, name: str) -> None:
+    assert kernels.classify(name) == kind
+    assert kernels.classify(kernels.bare(name)) == kind
+    assert (kernels.ops_kinds([name])[0] == COMMUNICATION) == (kind == "communication")
+
+
+def test_every_class_is_listed() -> None:
+    assert set(NAMES) == set(kernels.KernelClass)
+
+
+@pytest.mark.parametrize(
+    ("name", "bare", "short"),
+    [
+        ("volta_sgemm_64x64_nt", "volta_sgemm_64x64_nt", "volta_sgemm_64x64_nt"),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, std::array<char*, 3ul> >(int, at::native::AddFunctor<float>)",
+            "at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, std::array<char*, 3ul> >",
+            "at::native::vectorized_elementwise_kernel",
+        ),
+        (
+            "void (anonymous namespace)::softmax_warp_forward<float, 10, true>(float*, int)",
+            "softmax_warp_forward<float, 10, true>",
+            "softmax_warp_forward",
+        ),
+        (
+            "void nchwToNhwcKernel<float, true, (cudnnKernelDataType_t)0>(int, float const*)",
+            "nchwToNhwcKernel<float, true, (cudnnKernelDataType_t)0>",
+            "nchwToNhwcKernel",
+        ),
+        (
+            "std::enable_if<true, void>::type internal::gemvx::kernel<int, 7>(cublasGemvParams<int>)",
+            "internal::gemvx::kernel<int, 7>",
+            "internal::gemvx::kernel",
+        ),
+        (
+            "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<cute::C<1>, 2> > >(x<1>)",
+            "cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<cute::C<1>, 2> > >",
+            "flash::FlashAttnFwdSm90",
+        ),
+        (
+            "void unrolled_elementwise_kernel<copy(at::TensorIterator&, bool)::{lambda()#2}::operator()() const::{lambda(float)#1}, int>(int)",
+            "unrolled_elementwise_kernel<copy(at::TensorIterator&, bool)::{lambda()#2}::operator()() const::{lambda(float)#1}, int>",
+            "unrolled_elementwise_kernel",
+        ),
+        ("Cijk_Ailk_MT64.kd", "Cijk_Ailk_MT64", "Cijk_Ailk_MT64"),
+        ("void scale(float*) [clone .kd]", "scale", "scale"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
+        ("<<((", "<<((", "<<(("),
+        ("", "", ""),
+    ],
+)
+def test_names_are_shortened(name: str, bare: str, short: str) -> None:
+    assert kernels.bare(name) == bare
+    assert kernels.short(name) == kernels.short(bare) == short
+
+
+def timeline(seed: int, count: int = 500) -> Timeline:
+    draw = np.random.default_rng(seed)
+    names = (
+        "ncclDevKernel_AllReduce",
+        "ampere_sgemm<1>",
+        "ampere_sgemm<2>",
+        "triton_poi_fused_add",
+        "Memset (Device)",
+    )
+    name = draw.integers(0, len(names), count)
+    start = draw.integers(0, 10**6, count)
+    kind = np.array([COMMUNICATION, COMPUTE, COMPUTE, COMPUTE, MEMORY])[name]
+    kind[:3] = UNKNOWN
+    ops = Ops.of(start, start + draw.integers(0, 1000, count), kind, name=name, names=names)
+    return Timeline("made", seed, 2, 0, "", ops, Ranges.of([], [], []))
+
+
+@pytest.mark.parametrize("by", ["name", "short", "kind"])
+def test_the_table_is_what_plain_python_counts(by: str) -> None:
+    ranks = [timeline(0), timeline(1)]
+    expected: dict[tuple[str, str], list[int]] = {}
+    for ops in (rank.ops for rank in ranks):
+        for place in range(len(ops)):
+            if ops.kind[place] in (COMPUTE, COMMUNICATION):
+                text = ops.names[ops.name[place]]
+                label = {"name": text, "short": text.split("<")[0], "kind": kernels.classify(text)}[by]
+                key = (label, kernels.classify(text))
+                expected.setdefault(key, []).append(int(ops.end[place] - ops.start[place]))
+    rows = kernels.rows(ranks, by)
+    assert [row.total_ns for row in rows] == sorted((sum(own) for own in expected.values()), reverse=True)
+    assert sum(row.share for row in rows) == pytest.approx(1)
+    for row in rows:
+        own = expected.pop((row.name, row.kind))
+        assert (row.count, row.total_ns) == (len(own), sum(own))
+        assert (row.mean_ns, row.median_ns) == (pytest.approx(statistics.mean(own)), statistics.median(own))
+    assert not expected
+    assert kernels.table(ranks, by).to_dict("records") == [vars(row) for row in rows]
+
+
+def test_a_table_of_nothing_is_empty() -> None:
+    nothing = Timeline("made", 0, 1, None, "", None, Ranges.of([], [], []))
+    assert kernels.rows([nothing]) == []
+    assert list(kernels.table([nothing]).columns) == list(kernels.Row.__dataclass_fields__)
+
+
+def test_a_residual_network_is_mostly_convolution_and_normalisation_and_little_is_unknown() -> None:
+    lines = torch_trace.read(made.real("v100-resnet50-workers0.pt.trace.json.gz"))
+    shares = {row.name: row.share for row in kernels.rows(lines, "kind")}
+    assert next(iter(shares)) == "convolution" and shares["convolution"] > 0.4
+    assert shares["normalisation"] > 0.1 and shares["other"] < 0.05

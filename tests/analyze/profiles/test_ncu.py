@@ -1,0 +1,179 @@
+"""Nsight Compute's reports, real ones, and what is wrong with others."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc_utils import paths
+from hpc_utils.analyze.profiles import ncu, roofline
+from hpc_utils.analyze.profiles.timeline import ProfileError
+
+# Read at import, before a fixture takes it out of a test's environment.
+_MIRROR = os.environ.get("HPC_DATA_MIRROR")
+_SHARED = Path(_MIRROR).absolute() if _MIRROR else paths.root().parent / "shared"
+NAMES = ("addConstDouble-2022.3.ncu-rep", "sobelFloat-2024.1.ncu-rep", "transposeCoalesced-2024.1.ncu-rep")
+
+
+@pytest.fixture(scope="module")
+def reports() -> Path:
+    """Real ones, other people's: beside the project, not in it."""
+    pytest.importorskip("ncu_report", reason="the package ncu-report is not installed")
+    found = next((one / "profiles" / "ncu" for one in (_SHARED, _SHARED.parent) if (one / "profiles").is_dir()), None)
+    if found is None:
+        pytest.skip(f"no real reports beside the project at {_SHARED} (set HPC_DATA_MIRROR)")
+    return found
+
+
+def _metrics(path: Path) -> list[dict[str, float]]:
+    """Of each kernel every metric that is a number, as NVIDIA's reader has it."""
+    import ncu_report
+
+    context = ncu_report.load_report(str(path))
+    return [
+        {name: action.metric_by_name(name).as_double() for name in action.metric_names()}
+        for number in range(context.num_ranges())
+        for action in context.range_by_idx(number)
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_columns_are_the_metrics_of_the_report(reports: Path, name: str) -> None:
+    frame, metrics = ncu.read(reports / name), _metrics(reports / name)
+    assert tuple(frame) == ncu.COLUMNS
+    assert len(frame) == len(metrics) > 0
+    assert (frame.device != "").all()
+    for row, told in zip(frame.itertuples(), metrics, strict=True):
+        assert row.duration_ns == told["gpu__time_duration.sum"]
+        assert row.sm_share == told["sm__throughput.avg.pct_of_peak_sustained_elapsed"] / 100
+        assert row.dram_share == told["gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"] / 100
+        assert row.occupancy == told["sm__warps_active.avg.pct_of_peak_sustained_active"] / 100
+        assert row.dram_bytes == told["dram__bytes_read.sum"] + told["dram__bytes_write.sum"]
+        assert 0 <= row.sm_share <= 1 and 0 <= row.dram_share <= 1 and 0 < row.occupancy <= 1
+        assert row.dram_bytes / row.duration_ns == pytest.approx(told["dram__bytes.sum.per_second"] / 1e9, rel=1e-3)
+        assert math.isnan(row.flops_fp16)  # no counters of half precision in these
+
+
+def test_operations_are_those_of_the_source_code(reports: Path) -> None:
+    double = ncu.read(reports / NAMES[0]).iloc[0]
+    assert double.flops_fp64 > 0 and double.flops_fp64 == pytest.approx(round(double.flops_fp64), rel=1e-3)
+    points = roofline.points(ncu.read(reports / NAMES[0]))
+    assert (points.precision == "fp64").all() and (points.intensity < 1).all()
+    assert points.share.isna().all()  # a workstation's GPU is not in our table
+    moved = ncu.read(reports / NAMES[2])
+    assert (moved.flops == 0).all() and roofline.points(moved).empty  # a transpose computes nothing
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_truncated_report_is_said(reports: Path, tmp_path: Path, name: str) -> None:
+    whole = (reports / name).read_bytes()
+    path = tmp_path / "part.ncu-rep"
+    for size in (*range(4, len(whole), len(whole) // 40), len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ProfileError, match=r"part\.ncu-rep: damaged"):
+            ncu.read(path)
+
+
+def test_a_damaged_report_that_ends_nvidias_reader_does_not_end_us(reports: Path, tmp_path: Path) -> None:
+    chance, content = random.Random(0), bytearray((reports / NAMES[0]).read_bytes())
+    for _ in range(chance.randint(1, 200)):
+        content[chance.randrange(4, len(content))] = chance.randrange(256)
+    path = tmp_path / "odd.ncu-rep"
+    path.write_bytes(content)
+    with pytest.raises(ProfileError, match=r"odd\.ncu-rep: cannot be read: damaged, or of a newer"):
+        ncu.read(path)
+
+
+def test_what_is_no_report_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "other.ncu-rep"
+    path.write_bytes(b"SQLite format 3\0")
+    with pytest.raises(ProfileError, match="not a report of Nsight Compute: expected what `ncu -o NAME` writes"):
+        ncu.read(path)
+    with pytest.raises(ProfileError, match=r"missing\.ncu-rep: cannot be read: No such file"):
+        ncu.read(tmp_path / "missing.ncu-rep")
+
+
+def test_without_nvidias_package_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    path = tmp_path / "some.ncu-rep"
+    path.write_bytes(b"NVR\0\2\0\0\0\x08\x07")
+    with pytest.raises(ProfileError, match="pip install ncu-report"):
+        ncu.read(path)
+
+
+class _Metric:
+    def __init__(self, value: float | str, unit: str = "") -> None:
+        self._value, self._unit = value, unit
+
+    def as_double(self) -> float:
+        return float(self._value)
+
+    def as_string(self) -> str:
+        return str(self._value)
+
+    def unit(self) -> str:
+        return self._unit
+
+
+class _Kernel:
+    """A kernel with just these metrics, as reports of other chips and sections have them."""
+
+    def __init__(self, **metrics: Any) -> None:
+        self._metrics = {name.replace("___", "."): value for name, value in metrics.items()}
+
+    def name(self) -> str:
+        return "ampere_bf16_s16816gemm_bf16_128x64"
+
+    def metric_names(self) -> list[str]:
+        return list(self._metrics)
+
+    def metric_by_name(self, name: str) -> _Metric | None:
+        value = self._metrics.get(name)
+        return None if value is None else _Metric(*value) if isinstance(value, tuple) else _Metric(value)
+
+
+def test_what_is_missing_is_nan_and_never_zero() -> None:
+    row = ncu._row(_Kernel(gpu__time_duration___sum=(2.0, "usecond")))
+    assert row["duration_ns"] == pytest.approx(2000) and row["kind"] == "GEMM" and row["device"] == ""
+    missing = [name for name in ncu.COLUMNS if name not in ("name", "kind", "device", "duration_ns")]
+    assert all(math.isnan(row[name]) for name in missing)
+
+
+FP32 = {f"smsp__sass_thread_inst_executed_op_{name}_pred_on___sum": 10 for name in ("fadd", "fmul", "ffma")}
+
+
+def test_tensor_operations_count_where_the_chip_counts_them() -> None:
+    tensor = {
+        "sm__pipe_tensor_cycles_active___avg___pct_of_peak_sustained_active": 50,
+        "sm__ops_path_tensor_src_bf16_dst_fp32___sum": 4096,
+        "sm__ops_path_tensor_src_bf16_dst_fp32_sparsity_off___sum": 4096,
+        "sm__ops_path_tensor_src_fp16_dst_fp32___sum": 1024,
+    }
+    row = ncu._row(_Kernel(**FP32, **tensor))
+    assert (row["tensor_share"], row["flops_fp32"], row["flops_tensor"], row["flops"]) == (0.5, 40, 5120, 5160)
+
+
+@pytest.mark.parametrize(("busy", "flops"), [(0, 40.0), (30, math.nan)])
+def test_a_busy_tensor_pipe_without_counters_leaves_operations_unknown(busy: float, flops: float) -> None:
+    older = {"sm__inst_executed_pipe_tensor_op_hmma___avg___pct_of_peak_sustained_active": busy}
+    row = ncu._row(_Kernel(**FP32, **older))
+    assert row["tensor_share"] == busy / 100
+    assert row["flops"] == pytest.approx(flops, nan_ok=True)
+
+
+def test_instructions_of_half_precision_work_on_pairs() -> None:
+    row = ncu._row(_Kernel(**{name.replace("_op_f", "_op_h"): 10 for name in FP32}))
+    assert row["flops_fp16"] == 10 * (2 + 2 + 4)
+    assert math.isnan(row["flops_fp32"])
+
+
+def test_operations_a_cycle_become_operations() -> None:
+    each = {name.replace("___sum", "___sum___per_cycle_elapsed"): 2 for name in FP32}
+    row = ncu._row(_Kernel(**each, smsp__cycles_elapsed___avg___per_second=1e9, gpu__time_duration___sum=(500, "ns")))
+    assert row["flops_fp32"] == pytest.approx((2 + 2 + 2 * 2) * 500)

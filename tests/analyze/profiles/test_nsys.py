@@ -1,0 +1,486 @@
+"""Exports of Nsight Systems: real ones against plain SQL, made ones against what was put into them, hostile ones."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import synthetic_export
+from hpc_utils.analyze.profiles import nsys
+from hpc_utils.analyze.profiles.breakdown import breakdowns
+from hpc_utils.analyze.profiles.nsys_export import Database
+from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, ProfileError, Timeline
+
+from .timelines import named
+
+REAL = ("export-2026.2-2gpu-before.sqlite", "export-2026.2-2gpu-after.sqlite")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.sqlite"
+    synthetic_export.write(path, kernels=300, ranks=2, steps=3)
+    return path
+
+
+def sql(path: Path, *statements: str) -> list[tuple]:
+    """Change an export, or ask it; the last answer."""
+    with sqlite3.connect(path) as connection:
+        rows = [connection.execute(statement).fetchall() for statement in statements]
+    connection.close()
+    return rows[-1]
+
+
+def said(timelines: list[Timeline]) -> str:
+    return "\n".join(dict.fromkeys(text for one in timelines for text in one.remarks))
+
+
+# -- real exports ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=REAL)
+def real(request: pytest.FixtureRequest) -> Path:
+    mirror = os.environ.get("HPC_DATA_MIRROR")
+    path = Path(mirror or "../shared") / "profiles/nsys" / request.param
+    if not path.is_file():
+        pytest.skip(f"no real export at {path} (set HPC_DATA_MIRROR)")
+    return path
+
+
+def test_real_exports_hold_what_sql_finds_in_them(real: Path) -> None:
+    found = nsys.read(real)
+    assert [(one.rank, one.device, one.world_size) for one in found] == [(0, 0, 2), (1, 1, 2)]
+    [(began,)] = sql(real, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")
+    for one in found:
+        kernels = sql(
+            real,
+            "SELECT k.start, k.end, s.value LIKE '%nccl%', ifnull(r.start, -1) "
+            "FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName LEFT JOIN "
+            "CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId AND r.globalTid >> 24 = k.globalPid >> 24 "
+            f"WHERE deviceId = {one.device}",
+        )
+        ours = one.ops.where(one.ops.kind != MEMORY)
+        launched = np.where(ours.launched < 0, -1, ours.launched - began)
+        columns = (ours.start - began, ours.end - began, ours.kind == COMMUNICATION, launched)
+        assert Counter(zip(*(column.tolist() for column in columns), strict=True)) == Counter(kernels)
+        assert sum(launched >= 0) > 0.9 * len(ours)
+        copies = sql(
+            real, f"SELECT copyKind, sum(bytes), count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE deviceId = {one.device} GROUP BY 1"
+        )  # fmt: skip
+        assert {kind: (size, count) for kind, size, count in copies} == {
+            kind: (int(one.ops.moved[one.ops.copy == kind].sum()), int(np.sum(one.ops.copy == kind)))
+            for kind in (1, 8)
+        }
+        assert set(one.ops.pageable[one.ops.copy == 1].tolist()) == {1}  # srcKind is 0 in all of them
+        assert set(one.ops.pageable[one.ops.copy == 8].tolist()) == {-1}
+
+
+def test_real_ranges_have_their_names_and_the_process_its_own(real: Path) -> None:
+    for one in nsys.read(real):
+        texts = sql(
+            real,
+            "SELECT coalesce(n.text, s.value) FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId WHERE "
+            "n.globalTid >> 24 = (SELECT globalPid >> 24 FROM CUPTI_ACTIVITY_KIND_KERNEL "
+            f"WHERE deviceId = {one.device} LIMIT 1)",
+        )
+        expected = Counter(text.split(", seq")[0].split(", op_id")[0] for (text,) in texts)
+        assert Counter(one.ranges.names[number] for number in one.ranges.name.tolist()) == expected
+        assert np.all(np.diff(one.ranges.start) >= 0)
+
+
+# -- made exports ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", synthetic_export.VERSIONS)
+@pytest.mark.parametrize(("ranks", "devices"), [(1, 1), (3, 1), (2, 2)])
+def test_what_was_put_in_comes_out(tmp_path: Path, version: str, ranks: int, devices: int) -> None:
+    path = tmp_path / "made.sqlite"
+    made = synthetic_export.write(path, version=version, kernels=2_000, ranks=ranks, devices=devices, steps=4)
+    found = nsys.read(path)
+    assert len(found) == ranks * devices
+    for place, one in enumerate(found):
+        truth = made[place // devices]
+        assert (one.device, one.aligned, one.device_name) == (place, True, "NVIDIA H100 80GB HBM3")
+        assert one.ranges.start.min() == min(at for spans in truth.ranges.values() for at, _ in spans)
+        own = truth.kernels[truth.kernels[:, 4] == place]
+        order = np.argsort(own[:, 0], kind="stable")
+        kernels = one.ops.of_kind(COMPUTE, COMMUNICATION)
+        ours = np.column_stack([kernels.start, kernels.end, kernels.launched, kernels.kind == COMMUNICATION])
+        assert np.array_equal(ours, own[order, :4])
+        names = truth.names[truth.kernels[:, 4] == place][order]
+        short = [*(short for short, _ in synthetic_export.COMPUTED), synthetic_export.COMMUNICATED[version][0]]
+        assert all(short[name] in kernels.names[ours] for name, ours in zip(names, kernels.name, strict=True))
+        memory = one.ops.of_kind(MEMORY)
+        copies, fills = memory.where(memory.copy == 1), memory.where(memory.copy == 0)
+        if place == truth.device:
+            columns = [copies.start, copies.end, copies.launched, copies.moved, copies.pageable]
+            assert np.array_equal(np.column_stack(columns), truth.copies)
+            columns = [fills.start, fills.end, fills.launched, fills.moved]
+            assert np.array_equal(np.column_stack(columns), truth.fills)
+        else:
+            assert not len(memory)
+        for name, spans in truth.ranges.items():
+            assert list(zip(*(times.tolist() for times in named(one.ranges, name)), strict=True)) == spans
+    assert f"{6 * ranks} NVTX ranges never ended" in said(found)  # and marks are no ranges
+
+
+def test_ranks_are_known_by_device_where_one_torchrun_started_one_each(tmp_path: Path) -> None:
+    path = tmp_path / "made.sqlite"
+    synthetic_export.write(path, kernels=50, ranks=3)
+    found = nsys.read(path)
+    assert [(one.rank, one.world_size) for one in found] == [(0, 3), (1, 3), (2, 3)]
+    assert "rank taken from the device's number" in said(found)
+    sql(path, "UPDATE META_DATA_CAPTURE SET value = '--nnodes=2' WHERE value = '--nnodes=1'")
+    assert [(one.rank, one.world_size) for one in nsys.read(path)] == [(None, 6)] * 3
+
+
+def test_the_breakdown_of_an_export_is_what_a_sweep_finds(tmp_path: Path) -> None:
+    path = tmp_path / "made.sqlite"
+    made = synthetic_export.write(path, kernels=3_000, ranks=2)
+    for one, truth in zip(breakdowns(nsys.read(path)), made, strict=True):
+        spans = [
+            (at, until, "communication" if sent else "compute") for at, until, _, sent, _ in truth.kernels.tolist()
+        ]
+        spans += [(at, until, "memory") for at, until, *_ in [*truth.copies.tolist(), *truth.fills.tolist()]]
+        events = sorted([(at, 1, kind) for at, _, kind in spans] + [(until, -1, kind) for _, until, kind in spans])
+        active, before, times = Counter(), events[0][0], Counter()
+        for at, change, kind in events:
+            kinds = {name for name, count in active.items() if count}
+            times.update(dict.fromkeys(kinds, at - before))
+            times["busy"] += (at - before) * bool(kinds)
+            times["exposed"] += (at - before) * ("communication" in kinds and "compute" not in kinds)
+            active[kind] += change
+            before = at
+        assert (one.busy_ns, one.compute_ns, one.memory_ns) == (times["busy"], times["compute"], times["memory"])
+        assert (one.communication_ns, one.exposed_communication_ns) == (times["communication"], times["exposed"])
+
+
+# -- what an export lacks -------------------------------------------------------------------------------------
+
+
+def test_a_missing_table_is_no_such_events_and_is_said(small: Path) -> None:
+    sql(small, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", "DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY")
+    found = nsys.read(small)
+    assert all(np.all(one.ops.launched == -1) for one in found)
+    assert not any(np.any(one.ops.copy) for one in found)
+    assert "when the host launched its work is not known" in said(found)
+    sql(small, "DROP TABLE NVTX_EVENTS", "DROP TABLE TARGET_INFO_SESSION_START_TIME")
+    found = nsys.read(small)
+    assert [len(one.ranges) for one in found] == [0, 0]
+    assert "no NVTX ranges" in said(found)
+    assert not any(one.aligned for one in found)
+
+
+def test_an_export_without_a_gpu_has_ranges_and_no_work(small: Path) -> None:
+    for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME"):
+        sql(small, f"DELETE FROM CUPTI_ACTIVITY_KIND_{table}")
+    found = nsys.read(small)
+    assert [(one.ops, one.device, len(named(one.ranges, "step")[0])) for one in found] == [(None, None, 3)] * 2
+    assert "no events of a GPU" in said(found)
+    assert all(one.busy_ns is None for one in breakdowns(found))
+    sql(small, "DROP TABLE NVTX_EVENTS")
+    [one] = nsys.read(small)
+    assert one.ops is None
+    assert "no NVTX ranges" in said([one])
+
+
+def test_several_devices_without_communication_are_not_zero(tmp_path: Path) -> None:
+    path = tmp_path / "made.sqlite"
+    synthetic_export.write(path, kernels=200, ranks=2, communication=False)
+    found = nsys.read(path)
+    assert all(one.communication_ns is None for one in breakdowns(found))
+    synthetic_export.write(path, kernels=200, ranks=1, communication=False)
+    assert breakdowns(nsys.read(path))[0].communication_ns == 0
+
+
+def test_graphs_that_were_traced_whole_are_unknown_work(small: Path) -> None:
+    before = nsys.read(small)[0]
+    sql(
+        small,
+        "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end, deviceId, contextId, streamId, correlationId, globalPid, "
+        "graphId, graphExecId) SELECT 1000, 900000, 0, 1, 7, 5, min(globalPid), 1, 1 FROM CUPTI_ACTIVITY_KIND_KERNEL",
+    )
+    found = nsys.read(small)
+    graphs = found[0].ops.of_kind(UNKNOWN)
+    assert (graphs.end - graphs.start).tolist() == [899_000]
+    assert "1 launches of CUDA graphs were traced whole" in said(found)
+    assert len(found[0].ops) == len(before.ops) + 1
+
+
+def test_graphs_that_left_no_work_are_said(small: Path) -> None:
+    """As nsys 2022.4 traces them; a graph whose kernels are there is none of them."""
+    launch = "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, end, eventClass, globalTid, correlationId, nameId, returnValue) "
+    sql(
+        small,
+        "INSERT INTO StringIds VALUES (9999, 'cudaGraphLaunch_v10000')",
+        f"{launch} SELECT 10, 20, 0, min(globalTid), 777777, 9999, 0 FROM CUPTI_ACTIVITY_KIND_RUNTIME",
+    )
+    assert "1 launches of CUDA graphs, but what ran in them was not seen" in said(nsys.read(small))
+    sql(small, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = 777777 WHERE rowid = 5")
+    assert "CUDA graphs" not in said(nsys.read(small))
+
+
+def test_a_newer_schema_is_read_and_said(small: Path) -> None:
+    assert "newer" not in said(nsys.read(small))
+    sql(small, "UPDATE META_DATA_EXPORT SET value = '3.26.1' WHERE name = 'EXPORT_SCHEMA_VERSION'")
+    assert "schema 3.26.1 of nsys 2026.2.1 is newer than 3.25" in said(nsys.read(small))
+
+
+def test_kernels_without_a_name_are_said(small: Path) -> None:
+    sql(small, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 9999 WHERE rowid <= 7")
+    assert "7 kernels whose names the export does not hold count as compute" in said(nsys.read(small))
+    sql(small, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN demangledName")
+    found = nsys.read(small)
+    assert "names the export does not hold" not in said(found)
+    assert [np.sum(one.ops.kind == COMMUNICATION) for one in found] == [
+        sum(count for (count,) in rows)
+        for rows in (
+            sql(
+                small,
+                "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName "
+                f"WHERE s.value LIKE '%nccl%' AND deviceId = {device}",
+            )
+            for device in (0, 1)
+        )
+    ]
+
+
+def test_work_of_no_known_process_is_that_of_the_only_one(tmp_path: Path) -> None:
+    path = tmp_path / "made.sqlite"
+    synthetic_export.write(path, kernels=50)
+    [before] = nsys.read(path)
+    for tables in (("MEMCPY", "MEMSET"), ("KERNEL",)):
+        sql(path, *(f"UPDATE CUPTI_ACTIVITY_KIND_{table} SET globalPid = NULL" for table in tables))
+        [one] = nsys.read(path)
+        assert np.array_equal(one.ops.launched, before.ops.launched)
+        assert len(one.ranges) == len(before.ranges)
+
+
+def test_what_nsys_lost_is_repeated(small: Path) -> None:
+    rows = "(1, 1, 1, {severity}, '{text}', NULL)"
+    lost, other = "Not all CUDA events might have been collected.", "CPU sampling is not available."
+    values = [
+        rows.format(severity=severity, text=text) for severity, text in ((2, lost), (2, other), (3, "Out of disk."))
+    ]
+    sql(
+        small,
+        "CREATE TABLE DIAGNOSTIC_EVENT (timestamp INTEGER NOT NULL, timestampType INTEGER NOT NULL, "
+        "source INTEGER NOT NULL, severity INTEGER NOT NULL, text TEXT NOT NULL, globalPid INTEGER)",
+        f"INSERT INTO DIAGNOSTIC_EVENT VALUES {', '.join(values)}",
+    )
+    remarks = said(nsys.read(small))
+    assert lost in remarks
+    assert "Out of disk." in remarks
+    assert other not in remarks
+
+
+def test_work_that_ends_before_it_starts_is_left_out_and_said(small: Path) -> None:
+    sql(small, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start - 5 WHERE rowid % 100 = 0")
+    found = nsys.read(small)
+    assert sum(np.sum(one.ops.kind != MEMORY) for one in found) == 600 - 6
+    assert "6 events of CUPTI_ACTIVITY_KIND_KERNEL end before they start" in said(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "offset"),
+    [
+        ("EXPORT_PARAM_TIME_SHIFT", "-250", 250),  # nsys export --ts-shift=-250
+        ("EXPORT_PARAM_TIME_NORMALIZE", "true", -synthetic_export.EPOCH),  # nsys has added the epoch by itself
+    ],
+)
+def test_times_that_nsys_moved_are_moved_back(small: Path, name: str, value: str, offset: int) -> None:
+    before = nsys.read(small)[0].ops.start
+    sql(small, f"UPDATE META_DATA_EXPORT SET value = '{value}' WHERE name = '{name}'")
+    assert set((nsys.read(small)[0].ops.start - before).tolist()) == {offset}
+
+
+# -- whose it is ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("about", "name", "expected"),
+    [
+        ({}, "x.sqlite", (None, None)),
+        ({}, "report-rank3.sqlite", (3, None)),
+        ({"RANK": "2", "WORLD_SIZE": "4"}, "report-rank3.sqlite", (2, 4)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, "x.sqlite", (5, 8)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, "x.sqlite", (1, 2)),
+        ({"RANK": "9", "WORLD_SIZE": "2"}, "x.sqlite", (None, None)),  # somebody else's variables
+    ],
+)
+@pytest.mark.parametrize("separator", ["", ";", "\0"])
+def test_a_rank_is_known_by_its_launcher(
+    tmp_path: Path, about: dict[str, str], name: str, expected: tuple, separator: str
+) -> None:
+    path = tmp_path / name
+    synthetic_export.write(path, kernels=20)
+    sql(path, "DELETE FROM META_DATA_CAPTURE")
+    if not separator:  # a row each, as nsys of 2026 has them too
+        for key, value in about.items():
+            text = f'{key}="{value}"'
+            sql(path, f"INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', '{text}')")
+    else:
+        text = separator.join(["HOME=/root", *(f"{key}={value}" for key, value in about.items()), "LOCAL_RANK=0"])
+        with sqlite3.connect(path) as connection:
+            connection.execute(
+                "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (1, '', 'DeviceEnvironment', 17, ?)", [text]
+            )
+    [one] = nsys.read(path)
+    assert (one.rank, one.world_size) == expected
+
+
+def test_a_device_has_the_name_that_its_process_gives_it(small: Path) -> None:
+    [(first,), (second,)] = sql(
+        small, "SELECT DISTINCT globalPid >> 24 & 16777215 FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY 1"
+    )
+    sql(
+        small,
+        "UPDATE TARGET_INFO_GPU SET name = 'NVIDIA A40' WHERE id = 1",
+        "CREATE TABLE IF NOT EXISTS TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT, "
+        "numMultiprocessors INTEGER)",
+        f"INSERT INTO TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid) VALUES (1, 0, {first}), (0, 1, {second})",
+    )
+    assert [one.device_name for one in nsys.read(small)] == ["NVIDIA A40", "NVIDIA H100 80GB HBM3"]
+
+
+# -- files that are none --------------------------------------------------------------------------------------
+
+
+def _cut(part: float) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(path.read_bytes()[: int(path.stat().st_size * part)])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda path: path.unlink(), "cannot be read"),
+        (lambda path: path.write_bytes(b""), "no SQLite database"),
+        (lambda path: path.write_text("Time (%),Total Time (ns)\n"), "no SQLite database"),
+        (_cut(0.0001), "no SQLite database"),
+        (_cut(0.5), "is truncated"),
+        (_cut(0.99), "is truncated"),
+        (lambda path: path.with_name(path.name + "-journal").write_bytes(b"x"), "is not finished"),
+        (lambda path: sql(path, "DROP TABLE StringIds"), "no export of Nsight Systems"),
+        (lambda path: sql(path, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME end TO finish"), "has no end"),
+        (lambda path: sql(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 'zero'"), "something else than whole numbers"),
+        (lambda path: sql(path, "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = x'00ff'"), "something else than whole numbers"),
+    ],
+)  # fmt: skip
+def test_what_is_no_whole_export_is_refused(small: Path, spoil: Callable[[Path], object], words: str) -> None:
+    spoil(small)
+    with pytest.raises(ProfileError, match=words):
+        nsys.read(small)
+
+
+def test_another_database_is_refused(tmp_path: Path) -> None:
+    sql(tmp_path / "other.sqlite", "CREATE TABLE photos (id INTEGER)")
+    with pytest.raises(ProfileError, match="no export of Nsight Systems"):
+        nsys.read(tmp_path / "other.sqlite")
+    with pytest.raises(ProfileError, match="cannot be read"):
+        nsys.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    ["VIEW {0} AS SELECT * FROM hidden", "VIRTUAL TABLE {0} USING fts4(start, end, deviceId, demangledName)"],
+)
+def test_no_view_and_no_virtual_table_stands_for_a_table(small: Path, definition: str) -> None:
+    """They would run what the file's author wrote."""
+    kernel = "CUPTI_ACTIVITY_KIND_KERNEL"
+    sql(small, f"ALTER TABLE {kernel} RENAME TO hidden", f"CREATE {definition.format(kernel)}")
+    assert kernel not in Database(small).tables
+    assert not any(np.any(one.ops.kind != MEMORY) for one in nsys.read(small))
+
+
+def test_damage_is_an_error_or_harmless_but_never_a_traceback(small: Path) -> None:
+    whole, draw = small.read_bytes(), random.Random(0)
+    refused = 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for _ in range(draw.choice([1, 20, 400])):
+            damaged[draw.randrange(100, len(damaged))] = draw.randrange(256)
+        small.write_bytes(damaged)
+        try:
+            nsys.read(small)
+        except ProfileError as error:
+            assert str(small) in str(error)
+            refused += 1
+    assert refused > 5
+
+
+def test_numbers_out_of_all_bounds_are_an_error_or_harmless(small: Path) -> None:
+    for column in ("start", "deviceId", "streamId", "correlationId", "globalPid", "demangledName"):
+        for value in (-(2**63), 2**63 - 1, 2**31):
+            sql(small, f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = {value} WHERE rowid = 7")
+            try:
+                nsys.read(small)
+            except ProfileError as error:
+                assert str(small) in str(error)
+
+
+@pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS"])
+@pytest.mark.parametrize("value", [2**63 - 1, 2**63 - synthetic_export.EPOCH])
+def test_a_time_that_no_clock_says_is_refused(small: Path, table: str, value: int) -> None:
+    sql(small, f"UPDATE {table} SET end = {value} WHERE rowid = 3")
+    with pytest.raises(ProfileError, match="beyond the year 2262"):
+        nsys.read(small)
+
+
+def test_what_a_file_calls_its_tables_does_not_steer_the_terminal(small: Path) -> None:
+    sql(small, 'CREATE TABLE "\x1b[2J" (a)')
+    with sqlite3.connect(small) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_master SET sql = 'CREATE TABLE ((' WHERE name LIKE '%[2J'")
+    connection.close()
+    with pytest.raises(ProfileError, match="malformed") as refused:
+        nsys.read(small)
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a?mode=rwc.sqlite", "50%20.sqlite", "#1.sqlite", "mit Leerzeichen ä.sqlite", f"{'long' * 61}.sqlite"],
+)
+def test_a_name_is_no_address(small: Path, name: str) -> None:
+    path = small.rename(small.with_name(name))
+    assert len(nsys.read(path)) == 2
+    assert sorted(one.name for one in path.parent.iterdir()) == [name]
+
+
+def test_reading_leaves_the_file_as_it_was(small: Path) -> None:
+    before = small.read_bytes()
+    small.chmod(0o444)
+    nsys.read(small)
+    assert small.read_bytes() == before
+    assert [one.name for one in small.parent.iterdir()] == [small.name]
+
+
+# -- reports --------------------------------------------------------------------------------------------------
+
+
+def test_a_report_without_an_nsys_says_how_to_export_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    report = tmp_path / "run rank0.nsys-rep"
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 1.\n")
+    with pytest.raises(ProfileError, match=r"--output 'run rank0\.sqlite' 'run rank0\.nsys-rep'"):
+        nsys.read(report)
+    with pytest.raises(ProfileError, match="no such file"):
+        nsys.read(tmp_path / "none.nsys-rep")
+
+
+def test_the_export_beside_a_report_is_taken_unless_it_is_older(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(small.parent))
+    report = small.with_suffix(".nsys-rep")
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 1.\n")
+    os.utime(report, (1, 1))
+    assert [one.source for one in nsys.read(report)] == [str(report)] * 2
+    os.utime(small, (0, 0))
+    with pytest.raises(ProfileError, match="there is no nsys here"):
+        nsys.read(report)

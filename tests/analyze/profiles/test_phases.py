@@ -1,0 +1,110 @@
+"""Which ranges are phases, and what they cost host and device."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from hpc_utils.analyze.profiles import phases
+from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY
+
+from .timelines import anything, moments, timeline
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("step", "step"),
+        ("step 12", "step"),
+        ("ProfilerStep#12", "step"),
+        ("train_step", "step"),
+        ("Iteration: 7", "step"),
+        ("data", "data"),
+        ("dataloader", "data"),
+        ("data_loading", "data"),
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data"),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "data"),
+        ("data copy in 3", "data"),
+        ("Forward", "forward"),
+        ("fwd", "forward"),
+        ("DistributedDataParallel.forward", "forward"),
+        ("backward", "backward"),
+        ("bwd", "backward"),
+        ("optimizer", "optimizer"),
+        ("Optimizer.step#SGD.step", "optimizer"),
+        ("Optimizer.zero_grad#NorMuon.zero_grad", "optimizer"),
+        ("Optimizer.step#SGD.step, op_id = 17", "optimizer"),
+        ("nccl:all_reduce", None),
+        ("DataParallel", None),
+        ("epoch 3", None),
+        ("data_input", None),  # DALI's reader, on a thread of its own
+        ("DistributedDataParallel.init", None),
+        ("", None),
+        ("step" * 1000, None),
+    ],
+)
+def test_ranges_are_known_by_name(name: str, phase: str | None) -> None:
+    assert phases.phase_of(name) == phase
+
+
+@given(anything())
+def test_times_of_a_phase_are_what_counting_gives(drawn: tuple) -> None:
+    work, ranges = drawn
+    found = {phase.phase: phase for phase in phases.spent(timeline(work, ranges))}
+    known = [item for item in work if item[3]["launched"] >= 0]
+    for name, marks in {
+        "step": ("step", "ProfilerStep#3"),
+        "data": ("data",),
+        "forward": ("forward",),
+    }.items():
+        chosen = [mark[:2] for mark in ranges if mark[2] in marks]
+        if not chosen:
+            assert name not in found
+            continue
+        window = moments(chosen)
+        assert found[name].count == len(chosen)
+        assert found[name].host_ns == window.sum()
+        if work and not known:
+            assert found[name].device_ns is None
+            continue
+        launched = [item for item in known if window[item[3]["launched"]]]
+        assert found[name].device_ns == moments([item[:2] for item in launched]).sum()
+        assert found[name].ops == len(launched)
+    assert "else" not in found
+
+
+def test_work_that_is_done_later_counts_for_the_phase_that_launched_it() -> None:
+    work = [
+        (100, 150, COMPUTE, {"launched": 10}),
+        (150, 300, COMPUTE, {"launched": 25}),
+        (160, 400, COMMUNICATION, {"launched": 29}),
+        (400, 450, MEMORY, {"launched": 30}),
+    ]
+    marks = [(0, 20, "forward"), (20, 30, "backward"), (30, 40, "optimizer"), (0, 40, "step")]
+    found = {phase.phase: phase.device_ns for phase in phases.spent(timeline(work, marks))}
+    assert found == {"step": 350, "forward": 50, "backward": 250, "optimizer": 50}
+
+
+@pytest.mark.parametrize("work", [None, [(0, 10, COMPUTE)]])
+def test_without_launch_times_the_device_is_not_guessed(work: list | None) -> None:
+    (found,) = phases.spent(timeline(work, [(0, 10, "forward")]))
+    assert (found.host_ns, found.device_ns, found.ops) == (10, None, None)
+
+
+def test_no_ranges_no_phases_no_steps() -> None:
+    assert phases.spent(timeline([(0, 10, COMPUTE)])) == []
+    assert len(phases.steps(timeline([]).ranges)[0]) == 0
+
+
+def test_a_step_inside_a_step_is_the_same_one() -> None:
+    marks = [(0, 10, "ProfilerStep#1"), (1, 9, "step 1"), (10, 30, "ProfilerStep#2"), (11, 30, "step 2")]
+    start, end = phases.steps(timeline([], marks).ranges)
+    assert (start.tolist(), end.tolist()) == ([0, 10], [10, 30])
+
+
+def test_the_table_has_a_row_a_rank_and_phase() -> None:
+    marks = [(0, 4, "data"), (4, 8, "forward")]
+    frame = phases.table([timeline(None, marks, rank=0), timeline([(5, 8, COMPUTE, {"launched": 4})], marks, rank=1)])
+    assert frame[["rank", "phase"]].values.tolist() == [[0, "data"], [0, "forward"], [1, "data"], [1, "forward"]]
+    assert frame.device_ns.isna().tolist() == [True, True, False, False]
+    assert frame.device_ns.tolist()[3] == 3

@@ -1,0 +1,168 @@
+"""Files of all kinds are known by what is in them, and come back in the order of their ranks."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.analyze.profiles import breakdown, readers
+from hpc_utils.analyze.profiles.readers import FileKind
+from hpc_utils.analyze.profiles.timeline import ProfileError
+
+from . import torch_traces as made
+from .torch_traces import kernel, write
+
+
+def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
+    some = made.trace([kernel("a", 1, 1)])
+    sqlite3.connect(tmp_path / "x.json").execute("create table t (a)").connection.commit()
+    contents = {
+        "x.sqlite": (some, FileKind.TRACE),
+        "y.gz": (some, FileKind.TRACE),
+        "z.csv": (b"NVR\0\0\2", FileKind.NCU_REPORT),
+        "z.txt": (b"NVIDIA Tegra Profiler Report 1.\n\0", FileKind.NSYS_REPORT),
+        "new": ("\n** CUDA GPU Kernel Summary:\nTime (%),Total Time (ns),Instances\n", None),
+        "plan": ('{"steps": 3}', None),
+        "table": ("rank,seconds\n0,1\n", None),
+        "empty": ("", None),
+    }
+    assert readers.kind(tmp_path / "x.json") == FileKind.NSYS_EXPORT
+    for name, (content, kind) in contents.items():
+        assert readers.kind(write(tmp_path / name, content)) == kind, name
+
+
+def test_real_reports_are_known() -> None:
+    folder = made.real("8xH100-compiled").parent.parent
+    kinds = {path.name: readers.kind(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    for name, kind in kinds.items():
+        expected = {".gz": FileKind.TRACE, ".sqlite": FileKind.NSYS_EXPORT, ".nsys-rep": FileKind.NSYS_REPORT}
+        assert kind == expected.get(Path(name).suffix, FileKind.NCU_REPORT), name
+
+
+def test_timelines_are_ordered_by_rank_then_device_and_unnumbered_ones_come_last(tmp_path: Path) -> None:
+    def put(name: str, rank: int | None, devices: tuple[int, ...]) -> None:
+        about = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 4}}
+        write(tmp_path / name, made.trace([kernel("k", 1, 1, device=device) for device in devices], **about))
+
+    put("a.json", 3, (1, 0))
+    put("trace-rank12.json.gz", None, (0,))
+    put("rank7.json", 1, (5,))
+    put("frank5-nobody.json", None, (2,))
+    for folder in ("rank_9", "results-of-rank4"):
+        (tmp_path / folder).mkdir()
+        put(f"{folder}/trace.json", None, (0,))
+    found = readers.gather([tmp_path]).timelines
+    assert [(one.rank, one.device) for one in found] == [
+        (1, 5),
+        (3, 0),
+        (3, 1),
+        (9, 0),
+        (12, 0),
+        (None, 0),
+        (None, 2),
+    ]
+    one_by_one = readers.gather([*sorted(tmp_path.iterdir()), tmp_path / "a.json"]).timelines
+    assert [one.label for one in one_by_one] == [one.label for one in found]
+
+
+def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "profile/rank0").mkdir(parents=True)
+    (run / "results.json").write_text("{}")
+    header = "epoch,data_seconds,forward_seconds,backward_seconds,optimizer_seconds\n"
+    (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4\n2,0.3,0.2,0.3,0.4\n")
+    found = readers.gather([run])  # it has no profile, but its own clocks
+    assert found.timelines == []
+    assert found.phases == pytest.approx({"data": 0.2, "forward": 0.2, "backward": 0.3, "optimizer": 0.4})
+    header = header.replace("\n", ",comm_seconds,overlap_seconds\n")
+    (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4,,\n")
+    assert "communication" not in readers.gather([run]).phases, "one rank has none"
+    (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4,0.25,0.05\n")
+    assert readers.gather([run]).phases == pytest.approx(
+        {"data": 0.1, "forward": 0.2, "backward": 0.1, "optimizer": 0.4, "communication": 0.2}
+    )
+    write(run / "profile/rank0/trace.json", made.trace([kernel("k", 1, 1)]))
+    write(run / "profile/rank0/window.json", {"steps": 3})
+    write(run / "profile/rank0/notes.txt", "anything")
+    assert [one.source for one in readers.gather([run]).timelines] == [str(run / "profile/rank0/trace.json")]
+
+
+def test_a_profile_that_was_never_filled_is_not_overlooked_in_a_folder(tmp_path: Path) -> None:
+    write(tmp_path / "rank0.json.gz", made.trace([kernel("k", 1, 1)]))
+    for name, content in (("rank1.json.gz", b""), ("rank1.json", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ProfileError, match=r"rank1.* is empty"):
+            readers.gather([tmp_path])
+        (tmp_path / name).unlink()
+    assert len(readers.gather([tmp_path]).timelines) == 1
+
+
+def test_an_export_stands_for_its_report(tmp_path: Path) -> None:
+    export = made.real("8xH100-compiled").parent.parent / "nsys/export-2026.2-2gpu-after.sqlite"
+    (tmp_path / "a.sqlite").symlink_to(export)
+    (tmp_path / "a.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report 1.")
+    for given in ([tmp_path], [tmp_path / "a.nsys-rep", tmp_path / "a.sqlite"]):
+        assert {one.source for one in readers.gather(given).timelines} == {str(tmp_path / "a.sqlite")}
+
+
+def test_two_files_of_one_rank_are_said(tmp_path: Path) -> None:
+    for name in ("rank0-a.json", "rank0-b.json"):
+        write(tmp_path / name, made.trace([kernel("k", 1, 1)]))
+    (remark,) = readers.gather([tmp_path]).remarks
+    assert "rank 0, GPU 0 is in" in remark and "rank0-a.json" in remark and "rank0-b.json" in remark
+    assert readers.gather([tmp_path / "rank0-a.json"]).remarks == ()
+
+
+def test_files_that_tell_no_rank_are_each_another_rank_and_that_is_said(tmp_path: Path) -> None:
+    """So what they lack is not known, instead of zero; and none is taken for a repeat of the other."""
+    for name in "ab":
+        write(tmp_path / f"{name}.json", made.trace([kernel("k", 1, 1)]))
+    found = readers.gather([tmp_path])
+    assert any("do not tell their rank" in remark for remark in found.remarks)
+    assert [part.communication_ns for part in breakdown.breakdowns(found.timelines)] == [None, None]
+    (alone,) = breakdown.breakdowns(readers.gather([tmp_path / "a.json"]).timelines)
+    assert alone.communication_ns == 0
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    code = "import sys; from hpc_utils.analyze.profiles import readers; readers.gather(sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "pipe"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "write it to a file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("", "is empty"), ("rank,seconds\n", "is not a known profile: expected a PyTorch")],
+)
+def test_what_is_no_profile_is_refused(tmp_path: Path, content: str, why: str) -> None:
+    with pytest.raises(ProfileError, match=why):
+        readers.gather([write(tmp_path / "x", content)])
+
+
+def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="profile=torch"):
+        readers.gather([tmp_path])
+    for name in ("none", "n" * 300):
+        with pytest.raises(ProfileError, match="cannot be read"):
+            readers.gather([tmp_path / name])
+
+
+def test_reading_in_several_threads_at_once_does_no_harm(tmp_path: Path) -> None:
+    """msgspec once crashed where two threads met its first decoder of a type: in a fresh process, switching often."""
+    files = [write(tmp_path / f"rank{rank}.json", made.trace([kernel("k", 1, 1)])) for rank in range(8)]
+    code = """
+import sys
+sys.setswitchinterval(1e-6)
+from hpc_utils.analyze.profiles import readers
+readers.AT_ONCE = 8
+assert len(readers.gather(sys.argv[1:]).timelines) == 8
+"""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,144 @@
+"""Peaks of GPUs, the roofline, and model FLOPs utilisation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hpc_utils.analyze.profiles import peaks, roofline
+
+from ..runs import repeated
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "bf16", "bandwidth", "memory"),
+    [
+        ("Tesla T4", "T4", None, 320, 16),
+        ("Tesla V100-SXM2-16GB", "V100 SXM", None, 900, 16),
+        ("Tesla V100-DGXS-32GB", "V100 SXM", None, 900, 32),
+        ("Tesla V100-PCIE-32GB", "V100 PCIe", None, 900, 32),
+        ("NVIDIA A100-SXM4-40GB", "A100 40GB", 312, 1555, 40),
+        ("A100-SXM4-80GB", "A100 SXM 80GB", 312, 2039, 80),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB", 312, 1935, 80),
+        ("NVIDIA A40", "A40", 149.7, 696, 48),
+        ("NVIDIA L40S", "L40S", 362.05, 864, 48),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM", 989.4, 3350, 80),
+        ("NVIDIA H100 PCIe", "H100 PCIe", 756.5, 2000, 80),
+        ("NVIDIA H100 NVL", "H100 NVL", 835.5, 3900, 94),
+        ("NVIDIA H200", "H200 SXM", 989.5, 4800, 141),
+        ("AMD Instinct MI250X", "MI250X, one GCD", 191.5, 1638.4, 64),
+    ],
+)
+def test_a_gpu_is_found_by_the_name_that_its_driver_gives(device, name, bf16, bandwidth, memory) -> None:
+    found = peaks.find(device)
+    assert (found.name, found.bandwidth, found.memory) == (name, bandwidth * 1e9, memory * 1e9)
+    assert found.flops.get("bf16") == (bf16 and bf16 * 1e12)
+    assert peaks.find(name).name == name
+
+
+@pytest.mark.parametrize("device", ["", "A100", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GeForce RTX 4090", "H100 96GB"])
+def test_another_one_is_not_guessed(device: str) -> None:
+    assert peaks.find(device) is None
+
+
+def test_the_table_holds_what_is_promised_each_with_its_document() -> None:
+    frame = peaks.table()
+    for gpu in ("T4", "V100", "A100", "A40", "L40S", "H100", "H200", "MI250X"):
+        assert frame.name.str.startswith(gpu).any()
+    assert frame.source.str.contains("https://").all()
+    assert (frame[["bandwidth", "fp32", "fp16"]] > 0).all().all()
+    dense = frame[["fp32", "tf32", "bf16", "fp8"]].to_numpy()  # each at least as fast as the one before
+    pairs = dense[:, 1:] / dense[:, :-1]
+    assert np.all(np.isnan(pairs) | (pairs >= 1))
+    assert (frame.bf16.isna() | (frame.bf16 == frame.fp16)).all()
+
+
+def test_roofline_has_its_ridge_where_both_limits_meet() -> None:
+    peak = peaks.find("NVIDIA A100-SXM4-40GB")
+    ridge = peak.ridge("bf16")
+    assert ridge == pytest.approx(312e12 / 1555e9)
+    assert roofline.attainable(peak, "bf16", ridge) == pytest.approx(312e12)
+    assert roofline.attainable(peak, "bf16", np.array([ridge / 2, 2 * ridge])).tolist() == pytest.approx(
+        [156e12, 312e12]
+    )
+    assert roofline.share(156e12, peak, "bf16") == pytest.approx(0.5)
+    assert roofline.share(156e12, peak, "bf16", ridge / 2) == pytest.approx(1.0)
+    assert math.isnan(roofline.intensity(1e9, 0)) and roofline.intensity(6.0, 2.0) == 3.0
+
+
+A100 = {"device": "cuda", "device_name": "NVIDIA A100-SXM4-80GB", "precision": "bf16"}
+RESNET50 = 3 * 2 * 4.09e9  # 4.09e9 multiply-adds forward, twice that backward
+
+
+def test_mfu_of_a_model_that_is_known() -> None:
+    def images(rate: float, world: int) -> list[dict]:
+        return repeated(world, 5120 / rate, flops_per_sample=RESNET50, **A100)
+
+    found = roofline.attained(pd.DataFrame(images(2500, 1) + images(20000, 8)))
+    assert found.layout.tolist() == ["1x1", "1x8"]
+    assert found.flops_per_second.tolist() == pytest.approx([RESNET50 * 2500] * 2, rel=1e-3)
+    assert found.mfu.tolist() == pytest.approx([RESNET50 * 2500 / 312e12] * 2, rel=1e-3)
+    assert (found.mfu_low < found.mfu).all() and (found.mfu < found.mfu_high).all()
+
+
+@pytest.mark.parametrize(("device", "precision"), [("Tesla T4", "bf16"), ("AMD EPYC 7763", "fp32")])
+def test_without_a_peak_there_are_operations_but_no_share(device: str, precision: str) -> None:
+    runs = repeated(1, 2.0, flops_per_sample=1e9, device_name=device, precision=precision)
+    (found,) = roofline.attained(pd.DataFrame(runs)).itertuples()
+    assert found.flops_per_second == pytest.approx(2560e9, rel=1e-3)
+    assert math.isnan(found.peak) and math.isnan(found.mfu)
+
+
+@pytest.mark.parametrize("other", [{"flops_per_sample": None}, {"profile": "nsys"}])
+def test_what_is_not_known_or_disturbed_attains_nothing(other: dict) -> None:
+    runs = pd.DataFrame(repeated(1, 2.0, **A100 | {"flops_per_sample": 1e9} | other))
+    assert roofline.attained(runs).empty
+
+
+def test_points_are_kernels_of_which_operations_and_bytes_are_known() -> None:
+    common = {"kind": "GEMM", "device": "NVIDIA A100-SXM4-40GB", "duration_ns": 1e6}
+    nothing = {f"flops_{name}": math.nan for name in ("fp64", "fp32", "fp16", "tensor")}
+    frame = pd.DataFrame(
+        [
+            common | nothing | {"name": "fp32", "flops_fp32": 1.555e9, "flops": 1.555e9, "dram_bytes": 1.555e8},
+            common | nothing | {"name": "tensor", "flops_tensor": 3e11, "flops_fp32": 1.0, "flops": 3e11, "dram_bytes": 1e8},
+            common | nothing | {"name": "no operations", "flops": 0.0, "dram_bytes": 1e8},
+            common | nothing | {"name": "not known", "flops": math.nan, "dram_bytes": 1e8},
+            common | nothing | {"name": "no bytes", "flops_fp32": 5.0, "flops": 5.0, "dram_bytes": math.nan},
+            common | nothing | {"name": "no time", "flops_fp32": 5.0, "flops": 5.0, "dram_bytes": 1.0, "duration_ns": 0.0},
+        ]
+    )  # fmt: skip
+    found = roofline.points(frame).set_index("name")
+    assert list(found.index) == ["fp32", "tensor"]
+    assert found.precision.tolist() == ["fp32", "fp16"]
+    assert found.intensity.tolist() == [10.0, 3000.0]
+    assert found.achieved.tolist() == pytest.approx([1.555e12, 3e14])
+    assert found.attainable.tolist() == pytest.approx([1.555e13, 3.12e14])
+    assert found.share.tolist() == pytest.approx([0.1, 300 / 312])
+    assert roofline.points(frame, "unheard of").share.isna().all()
+
+
+def test_a_roof_is_that_of_the_fastest_precision_that_was_used():
+    points = pd.DataFrame(
+        [
+            {"device": "NVIDIA A100-SXM4-40GB", "precision": "fp32", "attainable": 1e12},
+            {"device": "NVIDIA A100-SXM4-40GB", "precision": "fp64", "attainable": 1e12},
+            {"device": "NVIDIA RTX A2000", "precision": "fp32", "attainable": math.nan},
+        ]
+    )
+    assert roofline.roofs(points) == {"NVIDIA A100-SXM4-40GB": 19.5e12}
+
+
+def test_a_gpu_s_bandwidth_follows_from_its_counters_or_from_the_table():
+    kernels = pd.DataFrame(
+        [
+            {"device": "NVIDIA RTX A2000", "dram_bytes": 100.0, "duration_ns": 1.0, "dram_share": 0.5},
+            {"device": "NVIDIA H100 80GB HBM3", "dram_bytes": 0.0, "duration_ns": 1.0, "dram_share": 0.0},
+            {"device": "unheard of", "dram_bytes": 0.0, "duration_ns": 1.0, "dram_share": float("nan")},
+        ]
+    )
+    found = roofline.bandwidths(kernels)
+    assert found == {"NVIDIA RTX A2000": 200e9, "NVIDIA H100 80GB HBM3": peaks.find("H100 80GB HBM3").bandwidth}

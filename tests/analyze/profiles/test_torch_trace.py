@@ -1,0 +1,348 @@
+"""Traces of torch.profiler as timelines: the same moments as event by event, and every fault said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpc_utils.analyze.profiles import torch_trace as trace
+from hpc_utils.analyze.profiles.breakdown import KEYS, breakdown
+from hpc_utils.analyze.profiles.timeline import (
+    COMMUNICATION,
+    COMPUTE,
+    MEMORY,
+    ON_DEVICE,
+    PEER,
+    TO_DEVICE,
+    TO_HOST,
+    ProfileError,
+)
+
+from . import torch_traces as made
+from .timelines import named
+from .torch_traces import event, kernel, write
+
+EPOCH = 1_759_300_074  # s: a day in 2025
+
+
+def one(path: Path, events, **head):
+    """The only timeline of a handmade trace."""
+    (found,) = trace.read(write(path / "trace.json", made.trace(events, **head)))
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "8xH100-compiled/rank0.json.gz",
+        "8xH100-compiled/rank5.json.gz",
+        "v100-resnet50-workers0.pt.trace.json.gz",
+    ],
+)
+def test_real_traces_agree_with_going_through_every_moment(name: str) -> None:
+    path = made.real(name)
+    expected = made.brute(path)
+    found = {
+        (part.device, key.removesuffix("_ns")): getattr(part, key)
+        for part in map(breakdown, trace.read(path))
+        for key in KEYS
+        if key.endswith("_ns") and key != "loader_wait_ns"
+    }
+    assert found == expected
+    assert min(expected.values()) >= 0 and max(expected.values()) > 10**8
+
+
+def test_an_eager_trace_agrees_with_holistic_trace_analysis() -> None:
+    """It is right on eager traces, as long as it is told to keep the last step."""
+    pytest.importorskip("hta", reason="HolisticTraceAnalysis is not installed (it is one of the dev requirements)")
+    path = made.real("v100-resnet50-workers4.pt.trace.json.gz")
+    code = """
+import contextlib, io, json, sys
+from hta.trace_analysis import TraceAnalysis
+with contextlib.redirect_stdout(io.StringIO()):
+    found = TraceAnalysis(trace_files={0: sys.argv[1]}, include_last_profiler_step=True)
+    row = found.get_temporal_breakdown(visualize=False).to_dict("records")[0]
+print(json.dumps(row))
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    (line,) = trace.read(path)
+    ours = breakdown(line)
+    assert ours.span_ns == 1000 * theirs["kernel_time(us)"]
+    assert ours.idle_ns == 1000 * theirs["idle_time(us)"]
+    assert ours.compute_ns == 1000 * theirs["compute_time(us)"]
+    assert ours.busy_ns - ours.compute_ns == 1000 * theirs["non_compute_time(us)"]
+
+
+def test_what_a_compiled_run_says_of_its_ranks() -> None:
+    folder = made.real("8xH100-compiled")
+    found = [line for path in sorted(folder.iterdir()) for line in trace.read(path)]
+    assert [(line.rank, line.world_size, line.device) for line in found] == [(rank, 8, rank) for rank in range(8)]
+    for line in found:
+        assert (line.device_name, line.aligned) == ("NVIDIA H100 80GB HBM3", True)
+        assert line.remarks == ()
+        steps = [name for name in line.ranges.names if name.startswith("ProfilerStep#")]
+        assert sorted(steps) == [f"ProfilerStep#{number}" for number in range(10, 14)]
+        assert int(np.datetime64(int(line.ops.start[0]), "ns").astype("datetime64[Y]").astype(int)) + 1970 == 2025
+        # There is one group; what was launched inside the window knows its size too.
+        collectives = line.ops.of_kind(COMMUNICATION)
+        assert line.ops.groups == ("0",) and set(collectives.group.tolist()) == {0}
+        known = collectives.launched >= 0
+        assert known.sum() >= 50 and np.all((collectives.moved > 0) == known)
+        assert np.all(line.ops.launched[line.ops.launched >= 0] < line.ops.end[line.ops.launched >= 0])
+    # They are the same collectives on all ranks, so they moved the same bytes.
+    sizes = [sorted(set(line.ops.moved[(line.ops.kind == COMMUNICATION) & (line.ops.moved > 0)])) for line in found]
+    assert all(each == sizes[0] for each in sizes)
+    assert 50304 * 768 * 2 in sizes[0]  # an embedding's gradient in bfloat16
+
+
+def test_what_an_old_trace_in_whole_microseconds_says() -> None:
+    (line,) = trace.read(made.real("v100-resnet50-workers0.pt.trace.json.gz"))
+    assert (line.rank, line.world_size, line.device, line.device_name) == (None, None, 0, "Tesla V100-DGXS-32GB")
+    assert (line.aligned, line.remarks) == (True, ())
+    assert np.all(line.ops.launched >= 0)
+    slow = line.ops.where(line.ops.pageable == 1)
+    assert len(slow) == 12 and set(slow.copy) == {TO_DEVICE} and max(slow.moved) == 32 * 3 * 224 * 224 * 4
+    waits = named(line.ranges, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+    assert len(waits[0]) == 6 and len(named(line.ranges, "Optimizer.step#SGD.step")[0]) == 6
+    assert not any("aten::" in name for name in line.ranges.names)
+
+
+def test_a_triton_operator_with_a_stream_is_no_work_of_the_device(tmp_path: Path) -> None:
+    found = one(
+        tmp_path,
+        [
+            kernel("triton_poi_fused_add_0", 100, 10),
+            event("cpu_op", "triton_poi_fused_add_0", 50, 30, pid=1, tid=1, stream=0, device=0),
+            event("gpu_user_annotation", "ProfilerStep#1", 0, 900, stream=7, device=0),
+            event("user_annotation", "ProfilerStep#1", 0, 500, pid=1, tid=1),
+        ],
+    )
+    assert (found.ops.start.tolist(), found.ops.end.tolist()) == ([100_000], [110_000])
+    assert found.ranges.names == ("ProfilerStep#1",) and len(found.ranges) == 1
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("base", "ts", "dur", "start"),
+    [
+        # Kineto since 2024: us with three decimals since a base
+        (EPOCH * 10**9, "6322354292627.937", "72.927", EPOCH * 10**9 + 6322354292627937),
+        # for a while before: us with three decimals since 1970, which no float holds
+        (0, f"{EPOCH}123456.789", "0.001", EPOCH * 10**9 + 123456789),
+        (0, f"{EPOCH}123456.001", "7.999", EPOCH * 10**9 + 123456001),
+        # before PyTorch 2: whole us
+        (0, f"{EPOCH}123457", "3", EPOCH * 10**9 + 123457000),
+        (0, "9007199254740991", "1", 9007199254740991000),
+        (0, "0.001", "12.5", 1),
+    ],
+)
+def test_times_are_exact(tmp_path: Path, packed, base, ts, dur, start) -> None:
+    text = (
+        f'{{"schemaVersion": 1, "baseTimeNanoseconds": {base}, "traceEvents": [\n'
+        f'{{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {ts}, "dur": {dur}, '
+        '"args": {"device": 0, "stream": 7, "correlation": 5}},'
+        f'{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": {ts}, "dur": {dur}, '
+        '"args": {"correlation": 5}}]}'
+    )
+    (found,) = trace.read(write(tmp_path / f"t.json{'.gz' * packed}", text))
+    assert (found.ops.start.tolist(), found.ops.launched.tolist()) == ([start], [start])
+    assert found.ops.end.tolist() == [start + int(float(dur) * 1000)]
+    assert found.aligned == (start > 10**18)
+
+
+def test_kinds_streams_and_copies_are_told_apart(tmp_path: Path) -> None:
+    found = one(
+        tmp_path,
+        [
+            kernel("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", 10, 5, stream=20),
+            kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long)", 20, 5, stream=20),
+            kernel("void rcclDevKernel<1>(args)", 30, 5, stream=20),
+            kernel("void at::native::(anonymous namespace)::cat<float, 4>(float*, int)", 11, 2),
+            event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 1, 2, device=0, stream=7, bytes=64),
+            event("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 3, 1, device=0, stream=7, bytes=32),
+            event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 4, 1, device=0, stream=7, bytes=16),
+            event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", 5, 1, device=0, stream=7, bytes=8),
+            event("gpu_memcpy", "CopyHostToDevice", 6, 1, device=0, stream=7, bytes=4),
+            event("gpu_memset", "Memset (Device)", 7, 1, device=0, stream=7, bytes=2),
+        ],
+    )
+    ops = found.ops
+    assert ops.kind.tolist() == [MEMORY] * 6 + [COMMUNICATION, COMPUTE, COMMUNICATION, COMMUNICATION]
+    assert ops.copy.tolist()[:6] == [TO_DEVICE, TO_HOST, ON_DEVICE, PEER, TO_DEVICE, 0] and not any(ops.copy[6:])
+    assert ops.pageable.tolist() == [1, 0, -1, -1, -1, -1] + [-1] * 4
+    assert ops.moved.tolist() == [64, 32, 16, 8, 4, 2, -1, -1, -1, -1]
+    assert ops.names[ops.name[7]] == "at::native::cat<float, 4>"
+
+
+def test_launches_are_found_by_correlation(tmp_path: Path) -> None:
+    calls = {"cudaLaunchKernel": 1, "cuLaunchKernelEx": 2, "hipExtModuleLaunchKernel": 3, "cudaGraphLaunch": 4}
+    found = one(
+        tmp_path,
+        [
+            *(
+                event(
+                    "cuda_driver" if name.startswith("cu_") else "cuda_runtime",
+                    name,
+                    place,
+                    1,
+                    pid=9,
+                    correlation=place,
+                )
+                for name, place in calls.items()
+            ),
+            *(kernel("k", 10 + place, 1, correlation=place) for place in (1, 2, 3, 4, 4)),
+            event("cuda_driver", "cuLaunchKernel", 1.5, 0.25, pid=9, correlation=1),  # inside cudaLaunchKernel
+            kernel("launched before the window", 20, 1, correlation=77),
+            kernel("does not tell", 21, 1),
+        ],
+    )
+    assert found.ops.launched.tolist() == [1000, 2000, 3000, 4000, 4000, -1, -1]
+
+
+def test_collectives_know_their_group_and_size_from_the_kernel_or_its_operator(tmp_path: Path) -> None:
+    about = {"Process Group Name": "2", "In msg nelems": 100, "Out msg nelems": 800, "dtype": "BFloat16"}
+    found = one(
+        tmp_path,
+        [
+            kernel("ncclDevKernel_AllGather_RING_LL(x)", 10, 1, **about),
+            kernel("ncclDevKernel_Broadcast_RING_LL(x)", 20, 1, correlation=3),
+            kernel("ncclDevKernel_SendRecv(x)", 30, 1, correlation=4),
+            event("cuda_runtime", "cudaLaunchKernelExC", 5, 1, pid=9, tid=1, correlation=3),
+            kernel("ncclDevKernel_SendRecv(x)", 40, 1, correlation=5),
+            event("cuda_runtime", "cudaLaunchKernelExC", 8, 1, pid=9, tid=1, correlation=5),  # after the operator
+            event("cuda_runtime", "cudaLaunchKernelExC", 5, 1, pid=9, tid=2, correlation=4),
+            event(
+                "cpu_op",
+                "record_param_comms",
+                4,
+                3,
+                pid=9,
+                tid=1,
+                **about | {"Process Group Name": "0", "dtype": "Int"},
+            ),
+        ],
+    )
+    assert found.ops.groups == ("2", "0")
+    assert found.ops.group.tolist() == [0, 1, -1, -1]
+    assert found.ops.moved.tolist() == [1600, 3200, -1, -1]
+
+
+def test_each_device_of_a_process_has_a_timeline(tmp_path: Path) -> None:
+    events = [kernel("a", 1, 1, device=1), kernel("b", 2, 1, device=0), kernel("c", 3, 1, device=1)]
+    events.append(event("user_annotation", "step", 0, 9, pid=4, tid=4))
+    names = [{"id": 0, "name": "AMD Instinct MI250X"}, {"id": 1, "name": "AMD Instinct MI250X"}]
+    path = write(tmp_path / "t.json", made.trace(events, deviceProperties=names))
+    first, second = trace.read(path)
+    assert (first.device, second.device) == (0, 1)
+    assert (first.ops.start.tolist(), second.ops.start.tolist()) == ([2000], [1000, 3000])
+    assert first.device_name == "AMD Instinct MI250X" and first.ranges is second.ranges
+
+
+def test_many_ranks_without_communication_are_said_not_shown_as_zero(tmp_path: Path) -> None:
+    step = event("user_annotation", "step", 0, 9, pid=4, tid=4)
+    of_two = one(tmp_path, [kernel("a", 1, 1), step], distributedInfo={"rank": 1, "world_size": 2})
+    assert (of_two.rank, of_two.world_size) == (1, 2)
+    assert breakdown(of_two).communication_ns is None and breakdown(of_two).exposed_communication_ns is None
+    odd = one(tmp_path, [kernel("a", 1, 1), step], distributedInfo={"rank": True, "world_size": True})
+    assert (odd.rank, odd.world_size) == (None, None)
+    alone = one(tmp_path, [kernel("a", 1, 1), step], distributedInfo={"rank": 0, "world_size": 1})
+    assert alone.remarks == () and breakdown(alone).communication_ns == 0
+
+
+def test_what_is_missing_is_in_the_remarks(tmp_path: Path) -> None:
+    newer = one(tmp_path, [kernel("a", 1, 1), event("user_annotation", "step", 0, 9)], schemaVersion=2)
+    assert "schemaVersion is 2" in newer.remarks[0]
+    assert trace.NO_RANGES in one(tmp_path, [kernel("a", 1, 1)]).remarks
+    only_host = one(tmp_path, [event("cuda_runtime", "cudaLaunchKernel", 1, 1, correlation=1)])
+    assert (only_host.ops, only_host.device) == (None, None) and trace.NO_KERNELS in only_host.remarks
+    assert trace.NO_KERNELS not in one(tmp_path, [event("cpu_op", "aten::add", 1, 1)]).remarks
+    backwards = one(tmp_path, [kernel("a", 5, -3), kernel("b", 6, 1)])
+    assert backwards.ops.end.tolist() == [5000, 7000] and "1 events end before they begin" in "".join(
+        backwards.remarks
+    )
+
+
+def test_what_kineto_writes_wrong_is_read_all_the_same(tmp_path: Path) -> None:
+    text = json.dumps(made.trace([kernel("a", 1, 1), kernel("k: inf", 3, 1)]))
+    text = text.replace('"stream": 7', '"stream": 7, "memory bandwidth (GB/s)": inf, "x": -nan', 1).encode()
+    (found,) = trace.read(write(tmp_path / "t.json", text.replace(b'"a"', b'"\xe4"')))
+    assert found.ops.start.tolist() == [1000, 3000]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "ends too early"),
+        ("<html>404</html>", "no JSON"),
+        ("[]", "no trace of torch.profiler"),
+        ('{"traceEvents": 5}', "no trace of torch.profiler"),
+        ('{"a": 1}', "traceEvents"),
+        ('{"traceEvents": [{"ph": "X", "cat": "xla", "name": "fusion", "ts": 1, "dur": 1}]}', "none of its events"),
+        (made.trace([kernel("a", "soon", 1)]), r"traceEvents\[.*ts"),
+        (made.trace([kernel("a", 1e300, 1)]), "beyond the year"),
+        (made.trace([kernel("a", 10**40, 1)]), "no trace|beyond"),
+        (made.trace([kernel("a", 1, 1)], baseTimeNanoseconds=2**63 - 10), "beyond the year"),
+        (made.trace([kernel("a", 1, 1, correlation=[1])]), "a kind that torch.profiler does not write"),
+        (made.trace([event("kernel", "a", 1, 1, pid="GPU")]), "on which device"),
+        (made.trace([kernel("a", 1, 1, device=[0])]), "on which device"),
+        ('{"schemaVersion": 1, "traceEvents": ' + "[" * 100_000, "no trace|too deeply|ends too early"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_refused_with_the_reason(tmp_path: Path, content, why: str) -> None:
+    path = write(tmp_path / "odd.json", content)
+    with pytest.raises(ProfileError, match=why) as refused:
+        trace.read(path)
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole.json.gz", made.trace(kernel(f"k{n}", n, 1) for n in range(2000)))
+    packed, text = whole.read_bytes(), json.dumps(made.trace(kernel("k", n, 1) for n in range(2000)))
+    for name, data, why in [
+        ("cut.json.gz", packed[: len(packed) // 2], "compressed file ends too early"),
+        ("cut.json", text[: len(text) // 2].encode(), "JSON ends too early"),
+        ("bad.json.gz", packed[:200] + bytes(50) + packed[250:], "damaged"),
+    ]:
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ProfileError, match=why):
+            trace.read(tmp_path / name)
+    with pytest.raises(ProfileError, match="cannot be read"):
+        trace.read(tmp_path / "none.json")
+
+
+def test_a_trace_that_torch_writes_here(tmp_path: Path) -> None:
+    """A run on the CPU: no work of a GPU, but the program's ranges and gloo's."""
+    program = f"""
+import torch, torch.distributed as dist
+from torch.profiler import profile, record_function
+from torch.utils.data import DataLoader
+dist.init_process_group("gloo", init_method="file://{tmp_path}/meet", rank=0, world_size=1)
+layer = torch.nn.Linear(8, 8)
+steps = torch.optim.SGD(layer.parameters(), 0.1)
+with profile() as found:
+    for batch in DataLoader(torch.ones(4, 8), batch_size=2):
+        with record_function("step"):
+            with record_function("forward"):
+                loss = layer(batch).sum()
+            with record_function("backward"):
+                loss.backward()
+            dist.all_reduce(layer.weight.grad)
+            steps.step()
+found.export_chrome_trace("{tmp_path}/rank0.json.gz")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True)
+    (found,) = trace.read(tmp_path / "rank0.json.gz")
+    assert (found.device, found.ops, found.aligned) == (None, None, True)
+    counts = {name: len(named(found.ranges, name)[0]) for name in found.ranges.names}
+    assert (counts["step"], counts["forward"], counts["backward"], counts["Optimizer.step#SGD.step"]) == (2, 2, 2, 2)
+    assert sum(count for name, count in counts.items() if name.startswith("enumerate(DataLoader)#")) == 3
+    assert counts["gloo:all_reduce"] == 2
+    assert (found.rank, found.world_size) == (0, 1)
+    assert breakdown(found).busy_ns is None
