@@ -36,9 +36,9 @@ def export(figure: str | None, as_list: bool, results: str | None, formats: str,
             if one.folder != last:
                 click.secho(called(one.folder, named), bold=True)
                 last = one.folder
-            click.echo(f"{called(one.folder, named).split(' ')[0]}:{one.drawn.name}  {one.drawn.says}")
+            click.echo(f"{called(one.folder, named).split(' ')[0]}:{one.drawn.name}  {one.drawn.caption}")
         if not found:
-            click.echo("none: no chapter has handed on a figure (`hpc chapter` executes one)", err=True)
+            click.echo("none: no chapter has exported a figure (`hpc chapter` executes one)", err=True)
         return
     kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]
     chosen = exports.find(_own(figure), found)

@@ -43,9 +43,9 @@ def _list(workshop, pattern: str) -> None:
     for alias, one in found.by_alias.items():
         for said in one.faults:
             click.secho(f"{alias}: {said}", fg="yellow", err=True)
-        listed = [(name, amounts.text(value, "interval"), value.says) for name, value in one.handed.values.items()]
-        listed += [(f"figure:{name}", "", drawn.says) for name, drawn in one.handed.figures.items()]
-        listed += [(f"table:{name}", "", drawn.says) for name, drawn in one.handed.tables.items()]
+        listed = [(name, amounts.text(value, "interval"), value.says) for name, value in one.exported.values.items()]
+        listed += [(f"figure:{name}", "", drawn.caption) for name, drawn in one.exported.figures.items()]
+        listed += [(f"table:{name}", "", drawn.caption) for name, drawn in one.exported.tables.items()]
         heading = called(one.folder, {alias: one.folder})
         for name, said, says in listed:
             if fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(f"{alias}:{name}", pattern):

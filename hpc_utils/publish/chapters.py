@@ -14,9 +14,9 @@ from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
 from hpc_utils.records.portable import portable
 
-from . import ledger
+from . import exports
 
-WRITTEN = ("notebooks", *ledger.KINDS)  # what executing a chapter changes in its set
+WRITTEN = ("notebooks", exports.FOLDER, *exports.KINDS)  # what executing a chapter changes in its set
 
 
 def execute(notebook: Path, output: Path, **parameters: object) -> Path:
@@ -41,7 +41,7 @@ def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False,
     """Execute a chapter on the result set `results`, where it lies: its figures, tables and values are written anew.
 
     The executed notebook, whose path is returned, keeps no path of this machine. `study`: "" for a chapter about the whole set.
-    `drop`: names may go that it handed on before.
+    `drop`: names may go that it exported before.
 
     Raises:
         UnknownStudy: the set has no such study.
@@ -70,13 +70,13 @@ def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False,
 def _hand_on(notebook: Path, output: Path, parameters: Mapping[str, object]) -> None:
     execute(notebook, output, **parameters)
     atomic.write_text(output, portable(output.read_text()))
-    ledger.executed(paths.results(), output)
+    exports.note_execution(paths.results(), output)
 
 
 def _names(results: Path, stem: str) -> set[tuple[str, str]]:
     """(kind, name) of all that the page `stem` hands on; none if there is no such page that can be read."""
-    page = read_json(results / "values" / f"{stem}.json")
-    parts = {kind: page.get(kind) for kind in ledger.KINDS} if isinstance(page, dict) else {}
+    page = read_json(results / exports.FOLDER / f"{stem}.json")
+    parts = {kind: page.get(kind) for kind in exports.KINDS} if isinstance(page, dict) else {}
     return {(kind, name) for kind, own in parts.items() if isinstance(own, dict) for name in own}
 
 

@@ -1,4 +1,4 @@
-"""Whether what the chapters of a result set handed on is still true of its records, files and figures."""
+"""Whether what the chapters of a result set exported is still true of its records, files and figures."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 from hpc_utils import paths, provenance, records
 from hpc_utils.records import fingerprint
 
-from . import ledger
+from . import exports
 
 
-def faults(results: Path, *, handed: ledger.Handed | None = None, found: records.Records | None = None) -> list[str]:
+def faults(results: Path, *, exported: exports.Exports | None = None, found: records.Records | None = None) -> list[str]:
     """What is stale, changed by hand, missing or ambiguous in the set; a sentence each, with what to do.
 
-    Read are `values/`, the records of the runs, probes and benches that they rest on, figures, tables, and `csv/`.
-    `handed`, `found`: what `ledger.read` and `records.load` say of the whole set, where somebody has read it already.
+    Read are `exports/`, the records of the runs, probes and benches that they rest on, figures, tables, and `csv/`.
+    `exported`, `found`: what `exports.read` and `records.load` say of the whole set, where somebody has read it already.
     """
     results = Path(results)
     try:
-        handed = ledger.read(results) if handed is None else handed
-    except ledger.LedgerError as error:
+        exported = exports.read(results) if exported is None else exported
+    except exports.ExportError as error:
         return [str(error)]
     found = records.load(results) if found is None else found
-    return [*_twice(handed), *(line for stem, page in handed.pages.items() for line in _page(results, stem, page, found)),
+    return [*_twice(exported), *(line for stem, page in exported.pages.items() for line in _page(results, stem, page, found)),
             *_csv(results, found)]  # fmt: skip
 
 
 def faults_of(results: Path, stem: str) -> list[str]:
-    """`faults` of one page alone, `values/<stem>.json`."""
-    return list(_page(results, stem, ledger.read(results).pages[stem], records.load(results)))
+    """`faults` of one page alone, `exports/<stem>.json`."""
+    return list(_page(results, stem, exports.read(results).pages[stem], records.load(results)))
 
 
 def untraceable(results: Path) -> list[str]:
@@ -40,66 +40,61 @@ def untraceable(results: Path) -> list[str]:
     for stem, page in _pages(results).items():
         if page.get("dirty") is not False:
             found.append(
-                f"values/{stem}.json was written by code that was not committed: commit, then {remedy(results, page)}"
+                f"exports/{stem}.json was written by code that was not committed: commit, then {remedy(results, page)}"
             )
-        elif not page.get(ledger.EXECUTED):
-            found.append(f"values/{stem}.json holds no digest of the notebook that wrote it: {remedy(results, page)}")
+        elif not page.get(exports.EXECUTED):
+            found.append(f"exports/{stem}.json holds no digest of the notebook that wrote it: {remedy(results, page)}")
     return found
 
 
-def computed_otherwise(results: Path, handed: ledger.Handed | None = None) -> list[str]:
+def computed_otherwise(results: Path, exported: exports.Exports | None = None) -> list[str]:
     """The pages that other code computed than would now: what reads, analyses and draws, or the chapter itself was edited.
 
     Their values may still be the same; only executing the chapter anew can tell.
     """
     return [
-        f"values/{stem}.json was computed by other code than is here now (reading, analysis, drawing or the chapter changed): "
+        f"exports/{stem}.json was computed by other code than is here now (reading, analysis, drawing or the chapter changed): "
         f"{remedy(results, page)}"
-        for stem, page in _pages(results, handed).items()
+        for stem, page in _pages(results, exported).items()
         if page.get("analysis") != provenance.analysis_digest(page["notebook"])[: provenance.SHORT]
     ]
 
 
-def _pages(results: Path, handed: ledger.Handed | None = None) -> dict[str, dict[str, Any]]:
+def _pages(results: Path, exported: exports.Exports | None = None) -> dict[str, dict[str, Any]]:
     """The pages of the set; none if one cannot be read, which `faults` says."""
     try:
-        return (ledger.read(Path(results)) if handed is None else handed).pages
-    except ledger.LedgerError:
+        return (exports.read(Path(results)) if exported is None else exported).pages
+    except exports.ExportError:
         return {}
 
 
-def _twice(handed: ledger.Handed) -> Iterator[str]:
-    """Two chapters may tell the same (how many runs there are), but not by one name different things."""
-    for kind in ("values", "figures", "tables"):
+def _twice(exported: exports.Exports) -> Iterator[str]:
+    """Two chapters may not export different things under one name."""
+    for kind in exports.KINDS:
         seen: dict[str, str] = {}
-        for stem, page in handed.pages.items():
-            for name, told in page[kind].items():
-                first = seen.setdefault(name, stem)
-                if first != stem and not (kind == "values" and _alike(told, handed.pages[first][kind][name])):
-                    yield f"{name} is handed on by {seen[name]} and by {stem}: one of the chapters must name it otherwise"
-
-
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one[part] == other[part] for part in ("value", "low", "high", "unit", "repeats"))
+        for stem, page in exported.pages.items():
+            for name in page[kind]:
+                if seen.setdefault(name, stem) != stem:
+                    yield f"{kind[:-1]} {name} is exported by {seen[name]} and by {stem}: rename it in one of the chapters"
 
 
 def _page(results: Path, stem: str, page: Mapping[str, Any], found: records.Records) -> Iterator[str]:
-    where, anew = f"values/{stem}.json", remedy(results, page)
-    if ledger.seal(page) != page.get("fingerprint"):
+    where, anew = f"exports/{stem}.json", remedy(results, page)
+    if exports.seal(page) != page.get("fingerprint"):
         yield f"{where} was changed after its chapter wrote it: {anew}"
     executed = results / page["executed"]
     if not executed.is_file() or page["fingerprint"][: provenance.SHORT] not in executed.read_text(errors="replace"):
         yield f"{page['executed']} is not the execution that wrote {where}: {anew}"
-    elif page.get(ledger.EXECUTED, own := fingerprint.of_file(executed)) != own:
+    elif page.get(exports.EXECUTED, own := fingerprint.of_file(executed)) != own:
         yield f"{page['executed']} was changed after it was executed: {anew}"
-    for name in ledger.beside_runs(results, page["study"]):
+    for name in exports.beside_runs(results, page["study"]):
         if name not in page["files"]:
             yield f"{where} does not know of {name}, which its chapter would read: {anew}"
     yield from _runs(results, where, page, anew, found)
     for name, own in page["files"].items():
-        if not name.startswith(ledger.PROFILE) and _is_other(ledger.place(name, results), own):
+        if not name.startswith(exports.PROFILE) and _is_other(exports.place(name, results), own):
             yield f"{where} rests on {name}, which has changed since or is gone: {anew}"
-    for kind in ("figures", "tables"):
+    for kind in exports.KINDS:
         for name, told in page[kind].items():
             for file, own in told["files"].items():
                 if _is_other(results / file, own):

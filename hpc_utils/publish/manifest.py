@@ -18,7 +18,7 @@ from typing import Any
 from hpc_utils import provenance
 from hpc_utils.records import atomic
 
-from . import ledger
+from . import exports
 
 FILE = "manifest.json"
 SCHEMA = 1
@@ -75,7 +75,7 @@ def of_set(folder: Path) -> str:
     Raises:
         LedgerError: a page cannot be read.
     """
-    pages = ledger.read(folder).pages
+    pages = exports.read(folder).pages
     return of_bytes("".join(f"{stem} {page['fingerprint']}\n" for stem, page in sorted(pages.items())).encode())
 
 

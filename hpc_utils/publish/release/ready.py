@@ -11,7 +11,7 @@ from typing import Any
 
 from hpc_utils.analyze import reproduction
 from hpc_utils.provenance import SHORT
-from hpc_utils.publish import freshness, ledger
+from hpc_utils.publish import exports, freshness
 from hpc_utils.publish.documents.sets import ResultSet, Sets
 
 from . import checks, citation, licences, pdfs
@@ -203,9 +203,9 @@ def judged(path: Path, folders: Mapping[str, Path]) -> tuple[str, str]:
     from hpc_utils.analyze import claims
 
     try:
-        found = Sets(ResultSet(alias, folder, ledger.read(folder)) for alias, folder in folders.items())
-        verdicts = claims.judge(claims.read(path), found.named())
-    except (ledger.LedgerError, claims.ClaimError) as error:
+        found = Sets(ResultSet(alias, folder, exports.read(folder)) for alias, folder in folders.items())
+        verdicts = claims.judge(claims.read(path), lambda name: found.value(name).what)
+    except (exports.ExportError, claims.ClaimError) as error:
         return FAILS, str(error)
     lacking = [
         f"{one.name} ({one.verdict})" for one in verdicts if one.verdict in (claims.NOT_MEASURED, claims.TOO_FEW)
