@@ -135,7 +135,7 @@ def _ends(column: str, item: Item) -> list[tuple[str, str]]:
 def _runs(row: pd.Series, column: str, item: Item) -> tuple[str, ...]:
     names = [f"{column}_runs"] if f"{column}_runs" in row else [one for one in ("runs", "runs_one") if one in row]
     ids = [run for name in names if isinstance(row[name], str) for run in row[name].split()]
-    return tuple(dict.fromkeys(ids)) or item.runs
+    return tuple(dict.fromkeys(ids)) if names else item.runs
 
 
 def _keys(cited: Citation) -> str:

@@ -2,7 +2,7 @@
 
     ch = Chapter("03_scaling", study=study, label="scaling")
     curves = ch.export(scaling.efficiency(ch.runs), "efficiency", "Efficiency of every point.", measure="efficiency")
-    ch.figure(plots.efficiency(curves, ch.targets), "efficiency", "Efficiency against ranks.", data=curves)
+    ch.figure(scaling_figures.efficiency(curves, ch.targets), scaling_figures.throughput(curves))
     ch.close()
 
 Each table and figure gets a name that starts with the chapter's label (and its study, if it is about one): `scaling-efficiency`,
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from IPython.display import Markdown, display
@@ -23,12 +23,10 @@ from hpc_utils.analyze.targets import Targets
 from hpc_utils.records import atomic, fingerprint
 
 from . import exports, style
+from .chart import Chart
 from .exports import BEHIND, ExportError, Item
 from .shown import show
 from .units import unit_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Chapter:
@@ -37,7 +35,7 @@ class Chapter:
     Args:
         notebook: its name, such as `03_scaling`. study: "" for a chapter about the whole set.
         label: first part of the names of its tables and figures; "": the study's name alone.
-        outside: {`profile:NAME`: its file} of evidence outside the set. files: what the whole chapter rests on beside runs.
+        outside: {`profile:NAME`: its file} of evidence outside the set.
         required: refuse a set without a complete run.
 
     Raises:
@@ -45,13 +43,12 @@ class Chapter:
     """
 
     def __init__(
-        self, notebook: str, *, study: str = "", label: str = "", outside: Mapping[str, Path] | None = None,
-        files: Iterable[str] = (), required: bool = True,
+        self, notebook: str, *, study: str = "", label: str = "", outside: Mapping[str, Path] | None = None, required: bool = True
     ) -> None:  # fmt: skip
         style.apply()
         self.notebook, self.study, self.results = notebook, study, Path(paths.results())
         self.prefix = "-".join(filter(None, (study, label)))
-        self.outside, self.files = dict(outside or {}), tuple(files)
+        self.outside, self.files = dict(outside or {}), ()
         self.records = records.load(study=study or None)
         self.runs, self.epochs = self.records.runs, self.records.epochs
         if required and self.runs.empty:
@@ -100,7 +97,9 @@ class Chapter:
         known = {column: unit_of(column, data[column], units or {}) for column in data if column not in BEHIND}
         more = {"measure": measure, "units": {c: unit for c, unit in known.items() if unit}, "span": span}
         more["evidence"] = tuple(files)
-        self._add("tables", name, caption, _behind(data) if runs is None else runs, [self._csv("tables", name, data)], more)
+        self._add(
+            "tables", name, caption, _behind(data) if runs is None else runs, [self._csv("tables", name, data)], more
+        )
         return data
 
     def table(
@@ -114,14 +113,27 @@ class Chapter:
             display(data[list(columns)] if columns else data.drop(columns=[one for one in BEHIND if one in data]))
         return data
 
-    def figure(
-        self, figure: Figure, name: str, caption: str, *, data: pd.DataFrame, runs: Iterable[str] | None = None
-    ) -> None:
-        """Save `figure` as `figures/<name>.pdf` and `.png` and what it shows as `.csv`, and show it; `runs` as of `export`."""
-        written = style.save(figure, self.name(name), self.results / "figures")
-        runs = _behind(data) if runs is None else runs
-        self._add("figures", name, caption, runs, [*written, self._csv("figures", name, data)], {})
-        show(figure, self.name(name), caption)
+    def figure(self, *charts: Chart) -> None:
+        """Save each chart as `figures/<name>.pdf` and `.png` and its data as `.csv`, and show it."""
+        for chart in charts:
+            name = self.name(chart.name)
+            written = [
+                *style.save(chart.figure, name, self.results / "figures"),
+                self._csv("figures", chart.name, chart.data),
+            ]
+            self._add(
+                "figures",
+                chart.name,
+                chart.caption,
+                _behind(chart.data) if chart.runs is None else chart.runs,
+                written,
+                {},
+            )
+            show(chart.figure, name, chart.caption)
+
+    def rests_on(self, *files: str | Path) -> None:
+        """Files of the project that the whole chapter rests on beside runs."""
+        self.files += tuple(map(exports.of_project, files))
 
     def close(self) -> str:
         """Write `exports/<stem>.json`; returns a line for the notebook, by which the two are known to belong together."""
@@ -181,6 +193,12 @@ class Chapter:
             raise ExportError(f"the evidence {name} cannot be read ({error})") from error
 
 
+def stacked(frames: Mapping[str, pd.DataFrame], column: str = "study") -> pd.DataFrame:
+    """The frames above each other, with their keys in `column`."""
+    own = [frame.assign(**{column: name}) for name, frame in frames.items() if len(frame)]
+    return pd.concat(own, ignore_index=True) if own else pd.DataFrame()
+
+
 def _plain(item: Item, order: Mapping[str, int]) -> dict[str, Any]:
     plain = {"caption": item.caption, "runs": sorted(order[run] for run in item.runs), "files": dict(item.files)}
     more = {"measure": item.measure, "units": dict(item.units), "span": item.span, "evidence": list(item.evidence)}
@@ -189,11 +207,12 @@ def _plain(item: Item, order: Mapping[str, int]) -> dict[str, Any]:
 
 def _behind(data: pd.DataFrame) -> list[str] | None:
     columns = [column for column in data if column in BEHIND or column.endswith("_runs")]
-    return list(dict.fromkeys(run for column in columns for own in data[column] for run in own)) if columns else None
+    each = (own for column in columns for own in data[column] if isinstance(own, tuple | list))
+    return list(dict.fromkeys(run for own in each for run in own)) if columns else None
 
 
 def _joined(runs: Any) -> str:
-    return runs if isinstance(runs, str) else " ".join(runs)
+    return " ".join(runs) if isinstance(runs, tuple | list) else runs
 
 
 def _known(value: Any) -> str | None:

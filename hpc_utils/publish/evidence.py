@@ -60,7 +60,5 @@ def gather(
         tables={name: drawn for name, drawn in exported.tables.items() if drawn.page in pages},
     )
     wanted = {run["run_id"] for run in records.read_study(study, results)["runs"]}
-    wanted.update(
-        run for part in (exported.figures, exported.tables) for one in part.values() for run in one.runs
-    )
+    wanted.update(run for part in (exported.figures, exported.tables) for one in part.values() for run in one.runs)
     return Evidence(results, found, exported, faults, frozenset(wanted))

@@ -14,7 +14,7 @@ from pathlib import Path
 from hpc_utils import strict
 from hpc_utils.records import atomic, fingerprint
 
-from . import freshness, exports
+from . import exports, freshness
 from .exports import Item
 
 FORMATS = ("pdf", "svg", "png")

@@ -13,7 +13,9 @@ from hpc_utils.records import fingerprint
 from . import exports
 
 
-def faults(results: Path, *, exported: exports.Exports | None = None, found: records.Records | None = None) -> list[str]:
+def faults(
+    results: Path, *, exported: exports.Exports | None = None, found: records.Records | None = None
+) -> list[str]:
     """What is stale, changed by hand, missing or ambiguous in the set; a sentence each, with what to do.
 
     Read are `exports/`, the records of the runs, probes and benches that they rest on, figures, tables, and `csv/`.
@@ -43,7 +45,9 @@ def untraceable(results: Path) -> list[str]:
                 f"exports/{stem}.json was written by code that was not committed: commit, then {remedy(results, page)}"
             )
         elif not page.get(exports.EXECUTED):
-            found.append(f"exports/{stem}.json holds no digest of the notebook that wrote it: {remedy(results, page)}")
+            found.append(
+                f"exports/{stem}.json holds no digest of the notebook that wrote it: {remedy(results, page)}"
+            )
     return found
 
 

@@ -39,7 +39,9 @@ def said(
         _check_wording(known, here, faults)
         if not found.readable:
             return dict.fromkeys(known, ""), {}
-        judged = claims.judge(known, lambda name: found.value(name).what, lambda value: amounts.text(value, "interval"))
+        judged = claims.judge(
+            known, lambda name: found.value(name).what, lambda value: amounts.text(value, "interval")
+        )
     except claims.ClaimError as error:
         for line in str(error).splitlines():
             told = line.removeprefix(f"{path}: ")

@@ -111,7 +111,11 @@ def read(alias: str, folder: Path) -> ResultSet:
     except exports.ExportError as error:
         return ResultSet(alias, folder, exports.Exports(), [str(error)], readable=False)
     return ResultSet(
-        alias, folder, exported, freshness.faults(folder, exported=exported), freshness.computed_otherwise(folder, exported)
+        alias,
+        folder,
+        exported,
+        freshness.faults(folder, exported=exported),
+        freshness.computed_otherwise(folder, exported),
     )
 
 

@@ -37,8 +37,7 @@ def parts_of(evidence: Evidence, page: Path, chapters: Mapping[Path, str]) -> Pa
     }
     runs = runs_of(results, page, evidence.found, evidence.wanted)
     rests = {
-        kind: {name: one.runs for name, one in getattr(exported, kind).items()}
-        for kind in ("figures", "tables")
+        kind: {name: one.runs for name, one in getattr(exported, kind).items()} for kind in ("figures", "tables")
     }
     places = {run.anchor for run in runs.rows}
     places |= {f"{kind[:-1]}-{one.name}" for kind, rows in drawn.items() for one in rows}
