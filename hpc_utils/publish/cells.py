@@ -72,7 +72,7 @@ def cell(exported: Exports, cited: Citation) -> Value:
         raise UnknownCell(f"{cited}: {cited.table} has no column {column!r}: {strict.hint(column, item.units)}")
     row = _row(frame, cited)
     unit = item.units.get(column, "")
-    if unit and column == item.measure and isinstance(row.get("unit"), str):
+    if column == item.measure and isinstance(row.get("unit"), str):
         unit = row["unit"]  # a table of several quantities, each with its own
     if not unit:
         raise UnknownCell(f"{cited}: the unit of {column!r} is not declared (publish/units.py)")
@@ -119,7 +119,7 @@ def _row(frame: pd.DataFrame, cited: Citation) -> pd.Series:
 def _is(value: object, wanted: str) -> bool:
     if _empty(value):
         return wanted == NONE
-    if isinstance(value, str) or value in (True, False):
+    if isinstance(value, str | bool) or str(value) in ("True", "False"):
         return str(value).lower() == wanted.lower()
     try:
         return math.isclose(float(value), float(wanted), rel_tol=1e-9)

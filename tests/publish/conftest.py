@@ -10,13 +10,13 @@ from pathlib import Path
 import matplotlib
 import pandas as pd
 import pytest
+from hpc_utils.publish.ledger import Ledger
+from hpc_utils.publish.ledger import executed as note_execution
 from matplotlib import pyplot as plt
 
 from hpc_utils import paths, provenance, records
 from hpc_utils.analyze.value import Value
 from hpc_utils.publish import style
-from hpc_utils.publish.ledger import Ledger
-from hpc_utils.publish.ledger import executed as note_execution
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from hpc_utils.publish.examples import hand_on
 
 from hpc_utils.analyze.examples import Example
 from hpc_utils.publish import ledger
-from hpc_utils.publish.examples import hand_on
 
 from ..analyze.timelines import COMPUTE, MS, timeline
 

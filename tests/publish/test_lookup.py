@@ -11,12 +11,12 @@ from urllib.parse import quote, unquote
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from hpc_utils.publish.ledger import Ledger
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from hpc_utils import records
 from hpc_utils.analyze.value import Value
 from hpc_utils.publish import chapters
-from hpc_utils.publish.ledger import Ledger
 
 from .browser import opened, scripted
 from .conftest import copied, hand_on

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hpc_utils.publish.ledger import Ledger
 
 from hpc_utils import records
 from hpc_utils.analyze.value import Value
 from hpc_utils.publish import style
 from hpc_utils.publish.documents import build, workshop
 from hpc_utils.publish.documents.faults import DocumentError
-from hpc_utils.publish.ledger import Ledger
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = ROOT / "results/reference"
