@@ -4,7 +4,7 @@
     sentence = "bf16 trains the small network at least {at_least} times as fast at equal accuracy"
     tests = [
         { value = "avx512:speed-gains.marginal[study=optimization-cpu, step=bf16]", at_least = 1.2 },
-        { value = "avx512:speed-learnt.verdict[study=optimization-cpu, step=bf16, measure=accuracy]", is = "equal within" },
+        { value = "avx512:speed-learnt.verdict[study=optimization-cpu, step=bf16, measure=accuracy]", is = "equal" },
     ]
 
 `{at_least}`, `{at_most}` and `{is}` stand for the bound of the only condition that has one, `{at_least.2}` for that of the

@@ -17,7 +17,7 @@ from . import ladder
 from .stats import CONFIDENCE
 from .targets import Targets
 
-EQUAL, DIFFERS, UNKNOWN = "equal within", "differs", "not enough evidence"
+EQUAL, DIFFERS, UNKNOWN = "equal", "differs", "not enough evidence"
 TWO_ONE_SIDED = 0.90  # confidence of the interval that must lie in the margin: each side may err in 5 %
 COLUMNS = [
     "step",
@@ -126,7 +126,7 @@ def words(row: Mapping[str, Any]) -> str:
         else (lambda value: f"{100 * value:.2g} %")
     )
     if row["verdict"] == EQUAL:
-        return f"{EQUAL} {unit(row['margin'])}"
+        return f"{EQUAL} within {unit(row['margin'])}"
     return f"{DIFFERS} by {unit(row['difference'])}" if row["verdict"] == DIFFERS else UNKNOWN
 
 
