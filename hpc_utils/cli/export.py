@@ -25,7 +25,7 @@ def export(figure: str | None, as_list: bool, results: str | None, formats: str,
     """
     from hpc_utils import paths
     from hpc_utils.publish import export as exports
-    from hpc_utils.publish import freshness
+    from hpc_utils.publish import staleness
 
     if bool(figure) == as_list:
         raise click.UsageError("name a figure, or ask for the --list")
@@ -44,7 +44,7 @@ def export(figure: str | None, as_list: bool, results: str | None, formats: str,
     chosen = exports.find(_own(figure), found)
     for path in exports.write(chosen, output or paths.results() / "export", kinds):
         click.echo(path)
-    for fault in freshness.faults_of(chosen.folder, chosen.drawn.page):
+    for fault in staleness.faults_of(chosen.folder, chosen.drawn.page):
         click.secho(f"beware: {fault}", fg="yellow", err=True)
 
 

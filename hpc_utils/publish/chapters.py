@@ -32,7 +32,7 @@ def execute(notebook: Path, output: Path, **parameters: object) -> Path:
 
 
 class NamesLost(ValueError):
-    """A chapter, executed anew, no longer hands on what it did; the message lists it."""
+    """A chapter, executed again, no longer exports what it did; the message lists it."""
 
     exit_code = 2
 
@@ -60,9 +60,8 @@ def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False,
             if (lost := sorted(before - _names(folder, stem))) and not drop:
                 listed = "".join(f"\n  {kind[:-1]} {name}" for kind, name in lost)
                 raise NamesLost(
-                    f"{notebook.stem} would no longer hand on {len(lost)} of {len(before)}, and the set was left as it was. "
-                    "Something that the chapter reads may not be here: measurements, Extra-P (`make extrap`), the example "
-                    f"profiles (HPC_DATA_MIRROR). If these are to go, `--drop`:{listed}"
+                    f"{notebook.stem} would no longer export {len(lost)} of {len(before)}; the set is unchanged. Something that the "
+                    f"chapter reads may be missing: measurements, the example profiles (HPC_DATA_MIRROR). To drop them, `--drop`:{listed}"
                 )
     return output
 
@@ -74,7 +73,7 @@ def _hand_on(notebook: Path, output: Path, parameters: Mapping[str, object]) -> 
 
 
 def _names(results: Path, stem: str) -> set[tuple[str, str]]:
-    """(kind, name) of all that the page `stem` hands on; none if there is no such page that can be read."""
+    """(kind, name) of all that the page `stem` exports; none if there is no such page that can be read."""
     page = read_json(results / exports.FOLDER / f"{stem}.json")
     parts = {kind: page.get(kind) for kind in exports.KINDS} if isinstance(page, dict) else {}
     return {(kind, name) for kind, own in parts.items() if isinstance(own, dict) for name in own}

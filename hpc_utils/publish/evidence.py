@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpc_utils import records
 
-from . import exports, freshness
+from . import exports, staleness
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def gather(
         exported, faults = exports.Exports(), [str(error)]
     else:
         faults = [
-            *freshness.faults(results, exported=exported, found=found),
-            *freshness.computed_otherwise(results, exported),
+            *staleness.faults(results, exported=exported, found=found),
+            *staleness.computed_otherwise(results, exported),
         ]
     if study is None:
         return Evidence(results, found, exported, faults)

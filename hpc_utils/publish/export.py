@@ -14,7 +14,7 @@ from pathlib import Path
 from hpc_utils import strict
 from hpc_utils.records import atomic, fingerprint
 
-from . import exports, freshness
+from . import exports, staleness
 from .exports import Item
 
 FORMATS = ("pdf", "svg", "png")
@@ -80,7 +80,7 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
         file = figure.folder / path
         if not file.is_file() or fingerprint.of_file(file) != digest:
             raise CannotExport(
-                f"{path} is not as {figure.page['notebook']} wrote it: {freshness.remedy(figure.folder, figure.page)}"
+                f"{path} is not as {figure.page['notebook']} wrote it: {staleness.remedy(figure.folder, figure.page)}"
             )
     output.mkdir(parents=True, exist_ok=True)
     written = []

@@ -101,7 +101,7 @@ class ResultSet:
 
 def read(alias: str, folder: Path) -> ResultSet:
     """The set in `folder`, with all that is stale or damaged in it as its `faults`, and what may be as its `doubts`."""
-    from hpc_utils.publish import freshness
+    from hpc_utils.publish import staleness
 
     if not folder.is_dir():
         missing = f"there is no folder {folder.name}: correct [sets] in paper.toml"
@@ -114,8 +114,8 @@ def read(alias: str, folder: Path) -> ResultSet:
         alias,
         folder,
         exported,
-        freshness.faults(folder, exported=exported),
-        freshness.computed_otherwise(folder, exported),
+        staleness.faults(folder, exported=exported),
+        staleness.computed_otherwise(folder, exported),
     )
 
 

@@ -154,7 +154,7 @@ def _said(files: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
             yield path, _title(content)
         elif path.startswith(REFERENCE) and part[3:4] == ["values"] and path.endswith(".json"):
             page = json.loads(content)
-            yield path, f"Values, figures and tables that {page['notebook']} hands on to texts"
+            yield path, f"Tables and figures that {page['notebook']} exports"
             for one in (*page["figures"].values(), *page["tables"].values()):
                 yield from ((f"{'/'.join(part[:3])}/{own}", one["says"]) for own in one["files"])
 

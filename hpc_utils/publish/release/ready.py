@@ -11,7 +11,7 @@ from typing import Any
 
 from hpc_utils.analyze import reproduction
 from hpc_utils.provenance import SHORT
-from hpc_utils.publish import exports, freshness
+from hpc_utils.publish import exports, staleness
 from hpc_utils.publish.documents.sets import ResultSet, Sets
 
 from . import checks, citation, licences, pdfs
@@ -115,7 +115,7 @@ class Look:
 
     def fresh(self) -> Iterator[str]:
         for folder in sets(self.files):
-            for ask in (freshness.faults, freshness.untraceable, freshness.computed_otherwise):
+            for ask in (staleness.faults, staleness.untraceable, staleness.computed_otherwise):
                 yield from (f"{folder}: {fault}" for fault in ask(self.root / folder))
 
     def texts(self) -> list[str]:
