@@ -1,7 +1,7 @@
 """Other people's profiles that chapter 04 reads: whose they are, where they come from, and what they are of.
 
 The files are theirs and stay out of the project: `folder` is where a copy lies, if there is one. Where one lies, its
-SHA-256 stands in `values/`, so that others can tell whether theirs is the same.
+SHA-256 stands in `exports/`, so that others can tell whether theirs is the same.
 """
 
 from __future__ import annotations

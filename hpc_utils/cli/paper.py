@@ -33,24 +33,28 @@ def paper(documents: tuple[str, ...], check: bool, pattern: str | None) -> None:
 
 
 def _list(workshop, pattern: str) -> None:
+    from .sets import called
+
     pattern = pattern if set(pattern) & set("*?[") else f"*{pattern}*"
     shown = 0
     for alias, one in workshop.sets(workshop.project.sets, lambda line: None).by_alias.items():
         for fault in one.faults:
             click.secho(f"{alias}: {fault}", fg="yellow", err=True)
-        items = [*one.exported.tables.values(), *one.exported.figures.values()]
-        for item in [item for item in items if fnmatch.fnmatch(f"{alias}:{item.name}", f"*{pattern}")]:
+        heading = called(one.folder, {alias: one.folder})
+        tables, figures = ([*own.values()] for own in (one.exported.tables, one.exported.figures))
+        for prefix, item in [*(("", item) for item in tables), *(("figure:", item) for item in figures)]:
+            if not fnmatch.fnmatch(f"{alias}:{item.name}", f"*{pattern}"):
+                continue
+            if heading:
+                click.secho(heading, bold=True)
+                heading = ""
             shown += 1
-            kind = "" if item.units else "figure:"
-            click.secho(
-                f"{kind}{alias}:{item.name}" + (f"  (without a column: {item.measure})" if item.measure else ""),
-                bold=True,
+            click.echo(
+                f"{prefix}{alias}:{item.name}" + (f"  (without a column: {item.measure})" if item.measure else "")
             )
             click.echo(f"    {item.caption}")
-            if item.units:
-                columns = (
-                    (column, unit) for column, unit in item.units.items() if not column.endswith(("_low", "_high"))
-                )
-                click.echo("    " + ", ".join(f"{column} ({unit})" for column, unit in columns))
+            columns = {column: unit for column, unit in item.units.items() if not column.endswith(("_low", "_high"))}
+            if columns:
+                click.echo("    " + ", ".join(f"{column} ({unit})" for column, unit in columns.items()))
     if not shown:
         click.echo(f"nothing matches {pattern}: `hpc paper --values` lists all", err=True)

@@ -33,7 +33,7 @@ def texts(figure) -> str:
 
 
 def test_throughput_names_every_configuration_and_its_value() -> None:
-    shown = texts(figures.throughput(speed()))
+    shown = texts(figures.throughput(speed()).figure)
     for part in (
         "1 rank no group, batch 512",
         "1 rank DDP",
@@ -63,8 +63,8 @@ def test_run_figures_from_a_run_s_own_tables() -> None:
 
 
 def test_saving_writes_both_kinds_and_the_same_bytes_again(tmp_path: Path) -> None:
-    first = [path.read_bytes() for path in style.save(figures.throughput(speed()), "f", tmp_path / "a")]
-    second = [path.read_bytes() for path in style.save(figures.throughput(speed()), "f", tmp_path / "b")]
+    first = [path.read_bytes() for path in style.save(figures.throughput(speed()).figure, "f", tmp_path / "a")]
+    second = [path.read_bytes() for path in style.save(figures.throughput(speed()).figure, "f", tmp_path / "b")]
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"f.pdf", "f.png"}
     assert first == second
 
@@ -81,7 +81,7 @@ def test_precisions_are_told_apart_without_colour() -> None:
 
 
 def test_points_of_different_code_or_layout_are_bars_of_their_own() -> None:
-    bars = texts(figures.throughput(pd.concat([speed().assign(digest=d) for d in ("1111aaaa", "2222bbbb")])))
+    bars = texts(figures.throughput(pd.concat([speed().assign(digest=d) for d in ("1111aaaa", "2222bbbb")])).figure)
     assert "digest 2222bbbb" in bars
-    bars = texts(figures.throughput(pd.concat([speed(), speed().assign(nodes=2, layout="2x1")])))
+    bars = texts(figures.throughput(pd.concat([speed(), speed().assign(nodes=2, layout="2x1")])).figure)
     assert "2 ranks (2x1) DDP" in bars and "2 ranks DDP" in bars

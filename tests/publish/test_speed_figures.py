@@ -51,7 +51,7 @@ def test_the_waterfall_shows_what_each_step_adds(climbed) -> None:
     study, runs, _ = climbed
     gains = ladder.gains(runs, study)
     best = ladder.best(runs, study)
-    figure = speed_figures.waterfall(gains, best)
+    figure = speed_figures.waterfall(gains, best).figure
     said = texts(figure)
     assert [f"×{value:.2f}" in said for value in gains.together.dropna()] == [True] * 3
     assert "not applicable here" in said and {f"×{best.gain.value:.2f}, fastest", "up to bf16"} <= set(said)
@@ -67,7 +67,7 @@ def test_a_rung_that_is_missing_and_a_fastest_that_is_none_of_the_path_are_shown
     study, runs, epochs = ladders.ladder({"slow": 0.5, "gone": 0.9, "fast": 2.0})
     runs = runs[~runs.run_id.str.contains("-gone-")]
     gains, best = ladder.gains(runs, study), ladder.best(runs, study)
-    figure = speed_figures.waterfall(gains, best)
+    figure = speed_figures.waterfall(gains, best).figure
     assert {"not measured", "fast alone", "×2.00, fastest", "×0.90"} <= set(texts(figure)) and uncovered(figure)
     judged = equivalence.table(runs, epochs, study, labels={best.series: best.name})
     head = speed_tables.headline(best, judged)
@@ -86,11 +86,11 @@ def test_every_figure_of_a_ladder_is_drawn_uncovered(climbed) -> None:
     speeds = ladder.speeds(runs, study, {"plain": "plain loop", best.series: "fastest"})
     curves = ladder.learning(runs, epochs, study, {"plain": "plain loop", best.series: "fastest"})
     for figure in (
-        speed_figures.before_after(speeds, best.gain), speed_figures.alone_and_after(gains), speed_figures.profile(parts),
-        speed_figures.costs(gains), speed_figures.learning(curves),
+        speed_figures.before_after(speeds, best.gain).figure, speed_figures.alone_and_after(gains).figure, speed_figures.profile(parts).figure,
+        speed_figures.costs(gains).figure, speed_figures.learning(curves).figure,
     ):  # fmt: skip
         assert uncovered(figure) and figure.get_figwidth() in (style.COLUMN, 2 * style.COLUMN, style.PAGE)
-    assert len(speed_figures.learning(curves.assign(accuracy=float("nan"))).axes) == 1, (
+    assert len(speed_figures.learning(curves.assign(accuracy=float("nan"))).figure.axes) == 1, (
         "without accuracy the loss alone"
     )
 
@@ -98,9 +98,9 @@ def test_every_figure_of_a_ladder_is_drawn_uncovered(climbed) -> None:
 def test_a_factorial_s_figures_have_a_panel_a_knob_and_a_pair() -> None:
     study, runs = ladders.factorial(LEVELS, lambda point, repeat: 1000 + point["batch_per_device"] + repeat)
     design = factorial.design(runs, study)
-    main = speed_figures.main_effects(factorial.main_effects(design))
+    main = speed_figures.main_effects(factorial.main_effects(design)).figure
     assert [axes.get_xlabel() for axes in main.axes] == ["bucket (MiB)", "batch a device", "number format"]
-    pairs = speed_figures.interactions(factorial.interactions(design))
+    pairs = speed_figures.interactions(factorial.interactions(design)).figure
     assert [len(axes.lines) for axes in pairs.axes] == [3, 2, 2] and uncovered(pairs)
 
 

@@ -49,7 +49,7 @@ def items(root: Path) -> list[Item]:
     look = Look(root, tree.commit, tree.files)
     needed = [
         ("committed", look.committed), ("nothing secret, no machine's path", look.clean), ("sizes", look.sizes),
-        ("licences", look.licences), ("one version", look.version), ("values are fresh", look.fresh),
+        ("licences", look.licences), ("one version", look.version), ("exports are current", look.fresh),
         ("texts are built", look.texts),
     ]  # fmt: skip
     beyond = [
