@@ -133,7 +133,8 @@ def with_promises(gains: Sequence[Mapping[str, Any]], profiles: pd.DataFrame) ->
             dict(one) | {"before": own.get("verdict"), "at_most": own.get(f"at_most_{one['which']}", float("nan"))}
         )
     found = pd.DataFrame(rows)
-    return found.reindex(columns=[*found, *({"low", "high", "repeats"} - {*found})]) if rows else found
+    lacking = [name for name in ("low", "high", "repeats", "verdict") if name not in found]
+    return found.reindex(columns=[*found, *lacking]) if rows else found
 
 
 def measured_gain(before: Mapping[int, tuple[str, float]], after: Mapping[int, tuple[str, float]]) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def test_gains_stand_beside_what_the_advice_promised() -> None:
     found = profile_rows.with_promises(gains, profiles)
     assert found.before.tolist()[:2] == [verdict.INPUT] * 2 and found.before.isna()[2]
     assert found.at_most[0] == 3.0 and found.at_most[1:].isna().all()
-    assert {"low", "high", "repeats"} <= set(found) and profile_rows.with_promises([], profiles).empty
+    assert {"low", "high", "repeats", "verdict"} <= set(found) and profile_rows.with_promises([], profiles).empty
 
 
 def test_a_verdict_in_words_has_its_first_advice() -> None:

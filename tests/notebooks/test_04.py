@@ -50,10 +50,9 @@ def test_our_own_runs_come_to_verdicts_and_say_whether_their_advice_helped(execu
         "of others' profiles nothing is drawn without them"
     )
     found, kept = exports.read(tmp_path / "results"), exports.read(OWN)
-    for table in ("profiling-profiles", "profiling-promises"):
-        own = found.frame(table).set_index("name")
-        there = kept.frame(table).set_index("name").loc[own.index, own.columns]
-        pd.testing.assert_frame_equal(own, there, check_dtype=False)
+    for table, keys in (("profiling-profiles", ["name"]), ("profiling-promises", ["name", "other"])):
+        own, there = (one.frame(table).set_index(keys) for one in (found, kept))
+        pd.testing.assert_frame_equal(own, there.loc[own.index, own.columns], check_dtype=False)
     profiles = found.frame("profiling-profiles").set_index("name")
     assert (profiles.verdict["items"], profiles.verdict["resnet"]) == ("input-bound", "compute-bound")
     gain = found.frame("profiling-promises").set_index("other").loc["batches"]

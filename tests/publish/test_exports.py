@@ -53,6 +53,7 @@ def test_a_table_rests_on_the_runs_of_its_columns_or_of_its_caller(result_set: P
 
 def test_names_start_with_study_and_label_and_an_empty_table_is_not_exported(result_set: Path) -> None:
     chapter = Chapter("x", study="laptop", label="scaling")
+    assert f"{len(chapter.runs)} complete runs" in chapter.overview().data and chapter.targets.strong_ranks
     chapter.export(ONE, "t", "")
     assert chapter.table(ONE.head(0), "links", "", missing="`hpc submit links`").empty
     chapter.close()

@@ -33,7 +33,9 @@ def texts(figure) -> str:
 
 
 def test_throughput_names_every_configuration_and_its_value() -> None:
-    shown = texts(figures.throughput(speed()).figure)
+    chart = figures.throughput(speed())
+    assert chart.name == "throughput" and chart.caption and chart.data.equals(speed())
+    shown = texts(chart.figure)
     for part in (
         "1 rank no group, batch 512",
         "1 rank DDP",
