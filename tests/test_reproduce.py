@@ -89,16 +89,16 @@ def copies(desk: Path) -> None:
 
 
 @pytest.mark.parametrize("command", CHAPTERS)
-def test_a_chapter_on_committed_records_gives_the_committed_values(command: str, desk: Path, copies: None) -> None:
+def test_a_chapter_on_committed_records_gives_the_committed_tables(command: str, desk: Path, copies: None) -> None:
     """Nothing is measured, so nothing may differ but who analysed it."""
     kept, copy, chapter = CHAPTERS[command]
-    written = desk / copy / "values"
+    written = desk / copy / "exports"
     before = {path.name: path.stat().st_mtime_ns for path in written.iterdir()}
     execute(desk, command, 280)
     (anew,) = [path for path in written.iterdir() if path.stat().st_mtime_ns != before.get(path.name)]
     assert anew.stem.endswith(chapter)
-    ours, theirs = (json.loads(path.read_text()) for path in (anew, paths.reference() / kept / "values" / anew.name))
-    for part in ("values", "runs", "files"):
+    ours, theirs = (json.loads(path.read_text()) for path in (anew, paths.reference() / kept / "exports" / anew.name))
+    for part in ("tables", "runs", "files"):
         assert ours[part] == theirs[part], part
 
 

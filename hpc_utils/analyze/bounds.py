@@ -86,17 +86,10 @@ def _number(value: Value, bound: Bound, without_interval: bool) -> str:
 
 
 def _text(value: Value, wanted: str) -> str:
-    """A verdict may say more than its word: "equal within 0.5 points" is "equal within"."""
-    said = value.value
-    if not isinstance(said, str):
-        raise Wrong(f"{value.name} is a number ({said:g}): compare it with at_least or at_most")
-    family = next((words for words in FAMILIES if any(_begins(said, word) for word in words)), None)
-    if family and not any(_begins(wanted, word) for word in family):
+    word = value.value
+    if not isinstance(word, str):
+        raise Wrong(f"{value.name} is a number ({word:g}): compare it with at_least or at_most")
+    family = next((words for words in FAMILIES if word in words), None)
+    if family and wanted not in family:
         raise Wrong(f"{value.name} is never {wanted!r}: {toml_config.hint(wanted, family)}")
-    if _begins(said, wanted):
-        return SUPPORTED
-    return next((verdict for word, verdict in OPEN.items() if _begins(said, word)), REFUTED)
-
-
-def _begins(text: str, word: str) -> bool:
-    return text == word or text.startswith(f"{word} ")
+    return SUPPORTED if word == wanted else OPEN.get(word, REFUTED)

@@ -3,8 +3,8 @@
     [bf16-speed]                       # paper/claims.toml
     sentence = "bf16 trains the small network at least {at_least} times as fast at equal accuracy"
     tests = [
-        { value = "avx512:ladder.optimization-cpu.gain.bf16", at_least = 1.2 },
-        { value = "avx512:ladder.optimization-cpu.equivalence.bf16.accuracy", is = "equal within" },
+        { value = "avx512:speed-gains.marginal[study=optimization-cpu, step=bf16]", at_least = 1.2 },
+        { value = "avx512:speed-learnt.verdict[study=optimization-cpu, step=bf16, measure=accuracy]", is = "equal" },
     ]
 
 `{at_least}`, `{at_most}` and `{is}` stand for the bound of the only condition that has one, `{at_least.2}` for that of the
@@ -13,9 +13,8 @@ second condition. A claim holds if each of its conditions does; of several, the 
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,8 +81,8 @@ class Condition(Strict):
 
 
 class Claim(Strict):
-    """`min_repeats`: with fewer a measured value decides nothing. `planned`: about what is not measured yet, so that a name
-    which no chapter has handed on is no fault."""
+    """`min_repeats`: with fewer a measured value decides nothing. `planned`: about what is not measured yet, so that a cell that
+    is not there is no fault."""
 
     sentence: str = Field(min_length=1)
     tests: list[Condition] = Field(min_length=1)
@@ -209,17 +208,16 @@ def read(path: Path) -> Claims:
 
 
 def judge(
-    claims: Mapping[str, Claim], values: Mapping[str, Value], say: Callable[[Value], str] | None = None
+    claims: Mapping[str, Claim], find: Callable[[str], Value], say: Callable[[Value], str] | None = None
 ) -> list[Judged]:
     """Each claim's verdict, in their order.
 
     Args:
-        values: under each name by which a claim may call it: "rehearsal:strong.efficiency.2" with its set's alias, and the
-            bare name where only one set has it.
+        find: the cell that a condition cites; raises LookupError where there is none, with the nearest ones.
         say: a value in words, with its interval if it has one; by default plainly.
 
     Raises:
-        ClaimError: a name that no chapter has handed on (near ones are named), or a bound that cannot be one of that value.
+        ClaimError: a cell that does not exist, or a bound that cannot be one of that value.
     """
     path = getattr(claims, "path", Claims.path)
     found, faults = [], []
@@ -227,7 +225,7 @@ def judge(
         tests = []
         for number, condition in enumerate(claim.tests, 1):
             try:
-                tests.append(_test(condition, claim, values, say or plain))
+                tests.append(_test(condition, claim, find, say or plain))
             except Wrong as error:
                 faults.append(f"{path}: {name}.tests.{number}: {error}")
         if len(tests) == len(claim.tests):
@@ -252,13 +250,15 @@ def plain(value: Value) -> str:
     return amount(value.value) + unit + ends
 
 
-def _test(condition: Condition, claim: Claim, values: Mapping[str, Value], say: Callable[[Value], str]) -> Tested:
-    name, bound, value = condition.value, condition.bound, values.get(condition.value)
+def _test(condition: Condition, claim: Claim, find: Callable[[str], Value], say: Callable[[Value], str]) -> Tested:
+    name, bound = condition.value, condition.bound
     called = condition.called or (name if len(claim.tests) > 1 else "")
     lead = f"{called}: " if called else ""
-    if value is None:
+    try:
+        value = find(name)
+    except LookupError as error:
         if not claim.planned:
-            raise Wrong(f"no chapter hands on {name!r}: {_near(name, values)}; or say planned = true")
+            raise Wrong(f"{error}; or set planned = true") from None
         return Tested(name, bound, None, NOT_MEASURED, f"{lead}not measured yet")
     if condition.unit and condition.unit != value.unit:
         raise Wrong(f"{name} is in {value.unit!r}, not in {condition.unit!r}")
@@ -297,12 +297,3 @@ def _amount(condition: Condition, unit: str, say: Callable[[Value], str]) -> str
     if unit == "share":
         return f"{100 * bound:.10g}\u00a0%"
     return say(Value("claims.bound", bound, unit, ""))
-
-
-def _near(name: str, values: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(values), 3, 0.6)
-    return (
-        f"near are {', '.join(close)}"
-        if close
-        else "no name is near; chapters hand on names such as " + ", ".join(sorted(values)[:3])
-    )

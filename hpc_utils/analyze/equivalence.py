@@ -17,9 +17,22 @@ from . import ladder
 from .stats import CONFIDENCE
 from .targets import Targets
 
-EQUAL, DIFFERS, UNKNOWN = "equal within", "differs", "not enough evidence"
+EQUAL, DIFFERS, UNKNOWN = "equal", "differs", "not enough evidence"
 TWO_ONE_SIDED = 0.90  # confidence of the interval that must lie in the margin: each side may err in 5 %
-COLUMNS = ["step", "measure", "plain", "changed", "difference", "low", "high", "margin", "repeats", "verdict", "runs"]
+COLUMNS = [
+    "step",
+    "measure",
+    "plain",
+    "changed",
+    "difference",
+    "low",
+    "high",
+    "margin",
+    "repeats",
+    "verdict",
+    "words",
+    "runs",
+]
 
 
 class Judged(NamedTuple):
@@ -67,7 +80,7 @@ def table(
 
     Columns: step; measure ("accuracy": of the test samples, at the end, a share; "loss": of the test samples, or where
     none were evaluated of the last epoch's training, differences relative to the plain loop's); plain, changed (means);
-    difference, low, high (90 % interval), margin, repeats; verdict; runs. Empty where neither was recorded.
+    difference, low, high (90 % interval), margin, repeats; verdict, and in words; runs. Empty where neither was recorded.
     """
     targets, rungs = targets or Targets.of(study), final(runs, epochs, study)
     rows, plain = [], rungs[rungs.series == study["ladder"]["plain"]].set_index("repeat")
@@ -82,7 +95,17 @@ def table(
                 found = judge(relative.to_numpy(), margin)._asdict()
                 means = {name: both[name].mean() for name in both}
                 rows.append({"step": step, "measure": measure, "margin": margin, "runs": behind} | means | found)
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame([row | {"words": words(row)} for row in rows], columns=COLUMNS)
+
+
+def with_best(
+    runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any], best: ladder.Best | None
+) -> pd.DataFrame:
+    """`table` of the cumulative rungs, and of the fastest (as of `ladder.best`) under its name."""
+    found = table(runs, epochs, study)
+    if best is None:
+        return found
+    return pd.concat([found, table(runs, epochs, study, labels={best.series: best.name})], ignore_index=True)
 
 
 def final(runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
@@ -103,7 +126,7 @@ def words(row: Mapping[str, Any]) -> str:
         else (lambda value: f"{100 * value:.2g} %")
     )
     if row["verdict"] == EQUAL:
-        return f"{EQUAL} {unit(row['margin'])}"
+        return f"{EQUAL} within {unit(row['margin'])}"
     return f"{DIFFERS} by {unit(row['difference'])}" if row["verdict"] == DIFFERS else UNKNOWN
 
 

@@ -245,6 +245,20 @@ def interactions(found: Design) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names)
 
 
+def best_table(found: Design, target: float) -> pd.DataFrame:
+    """`best` in one row: point and reference in words, gain, low, high, repeats, verdict, why, target (the gain it asks for), runs."""
+    chosen = best(found, target)
+    point, reference = (", ".join(f"{k}={v}" for k, v in own.items()) for own in (chosen.point, chosen.reference))
+    row = {"point": point, "reference": reference, "gain": chosen.gain, "low": chosen.low, "high": chosen.high}
+    row |= {
+        "repeats": found.values.repeat.nunique(),
+        "verdict": chosen.verdict,
+        "why": chosen.why,
+        "target": 1 + target,
+    }
+    return pd.DataFrame([row | {"runs": tuple(found.values.run_id)}])
+
+
 def best(found: Design, target: float) -> Best:
     """The fastest point against the reference (each factor's first level), and whether that gains `target` (0.2: 20 %).
 

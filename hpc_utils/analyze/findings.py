@@ -52,6 +52,11 @@ def findings(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+def counts(found: pd.DataFrame) -> pd.DataFrame:
+    """How many of each kind of finding there are: finding, count."""
+    return found.groupby("finding", sort=False).size().rename("count").reset_index()
+
+
 def _super_linear(measured: pd.DataFrame, found: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
     ddp = found[(found.world_size == 1) & (found.parallel != "none")].set_index("curve").step_seconds_each
     for row in measured[(measured.world_size > 1) & (measured.low > 1)].to_dict("records"):

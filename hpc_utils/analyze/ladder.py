@@ -23,7 +23,7 @@ GAINS = ["alone", "marginal", "together"]
 COSTS = ["memory", "warmup"]
 BEHIND = [f"{name}_runs" for name in GAINS]  # ids of the runs behind each gain
 SPEED = ["throughput", "low", "high", "repeats"]
-SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high")]
+SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high", "_verdict")]
 COLUMNS = [
     "step",
     "about",
@@ -109,7 +109,7 @@ def gains(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
 
     Columns: step, about, parameters; why (it cannot be run there, or ""); before (the nearest rung below that was
     measured, by its step); its gain `alone` over the plain loop, `marginal` over the rung before, and of all up to it
-    `together`, factors of throughput, each with `_low` and `_high`; repeats (pairs behind `together`); what it costs in
+    `together`, factors of throughput, each with `_low`, `_high` and `_verdict`; repeats (pairs behind `together`); what it costs in
     the cumulative order: memory (factor of the peak of the rung before), warmup (s more than that before the clock starts,
     compilation included); <gain>_runs (ids). NaN: not measured.
     """
@@ -129,6 +129,7 @@ def gains(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
         for name, pair in pairs.items():
             found = gain(table, *pair)
             row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            row[f"{name}_verdict"] = verdict(found.low, found.high) if found.repeats else None
             row[f"{name}_runs"] = behind(table, *pair)
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -149,6 +150,26 @@ def best(runs: pd.DataFrame, study: Mapping[str, Any]) -> Best | None:
     found = [Best(*rung, *(of(table, rung[0], ladder["plain"]) for of in (gain, behind))) for rung in made]
     measured = [one for one in found if one.gain.repeats]
     return max(measured, key=lambda one: one.gain.value) if measured else None
+
+
+def best_table(found: Best, learnt: pd.DataFrame) -> pd.DataFrame:
+    """`best` in one row: name, steps; gain, low, high, repeats, verdict; of accuracy and loss, where `learnt` (the rung's rows of
+    `equivalence.table`) has them, `<measure>_verdict` and `<measure>` in words; runs."""
+    row = {
+        "name": found.name,
+        "steps": " + ".join(found.steps) or "none",
+        "gain": found.gain.value,
+        "low": found.gain.low,
+    }
+    row |= {
+        "high": found.gain.high,
+        "repeats": found.gain.repeats,
+        "verdict": verdict(*found.gain[1:3]),
+        "runs": found.runs,
+    }
+    for one in learnt.to_dict("records"):
+        row |= {f"{one['measure']}_verdict": one["verdict"], one["measure"]: one["words"]}
+    return pd.DataFrame([row])
 
 
 def speeds(runs: pd.DataFrame, study: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> pd.DataFrame:

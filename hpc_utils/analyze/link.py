@@ -131,6 +131,17 @@ def inside(links: pd.DataFrame, hardware_id: str) -> float:
     return 8e-9 * float(within.median()) if len(within) else math.inf
 
 
+def newest(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The newest of the measurements (the first) over several nodes and unlimited links, else the newest."""
+    several = [record for record in records if record["nodes"] > 1 and not record["link_gbit"]]
+    return next(iter(several or records), None)
+
+
+def fits(record: Mapping[str, Any], links: pd.DataFrame) -> list[LinkFit]:
+    """The fits of the record's groups that have one; `links`: as of `table`."""
+    return [fit(record, group) for group in links.group[(links.name == record["name"]) & links.latency.notna()]]
+
+
 def reach(links: pd.DataFrame, hardware_id: str, without: Sequence[float] = ()) -> Estimate | None:
     """The share of their nominal bandwidth that an all-reduce got over limited links between nodes of that hardware, at
     the rate with the largest share: at faster ones processors are what limits. None where nobody measured.

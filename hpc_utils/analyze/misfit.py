@@ -13,14 +13,22 @@ from .stats import CONFIDENCE, Estimate
 RESAMPLES = 4000
 
 
-def of(errors: pd.DataFrame, measured: pd.DataFrame) -> tuple[Estimate, Estimate]:
-    """(median, worst) of the errors without their sign, with their intervals over the repeats.
+def table(errors: pd.DataFrame, measured: pd.DataFrame, by: str) -> pd.DataFrame:
+    """One row a value of the column `by` of `errors` (as of `Fitted.errors`, of the runs `measured`).
 
-    `errors`: rows of `Fitted.errors`. `measured`: the runs behind them, as of `perfmodel.points`.
+    Columns: `by`; count (points), inside (of them in the prediction's 95 % interval), inside_share; median_error, worst_error (without
+    the sign, over the repeats of the points, the prediction held fixed), each with `_low` and `_high`; repeats (the fewest); runs.
     """
-    each = measured.groupby(POINT).seconds.agg(list)
-    repeats = [each[tuple(row)] for row in errors[POINT].itertuples(index=False)]
-    return estimate(errors.seconds, repeats, np.median), estimate(errors.seconds, repeats, np.max)
+    each, rows = measured.groupby(POINT).seconds.agg(list), []
+    for name, own in errors.groupby(by, sort=False):
+        repeats = [each[tuple(row)] for row in own[POINT].itertuples(index=False)]
+        inside = int(own.measured.between(own.low, own.high).sum())
+        row = {by: name, "count": len(own), "inside": inside, "inside_share": inside / len(own)}
+        for column, statistic in (("median_error", np.median), ("worst_error", np.max)):
+            off = estimate(own.seconds, repeats, statistic)
+            row |= {column: off.value, f"{column}_low": off.low, f"{column}_high": off.high, "repeats": off.repeats}
+        rows.append(row | {"runs": tuple(dict.fromkeys(run for behind in own.runs for run in behind))})
+    return pd.DataFrame(rows)
 
 
 def estimate(

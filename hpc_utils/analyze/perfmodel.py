@@ -138,9 +138,10 @@ class Fitted:
         return found.assign(error=found.seconds / found.measured - 1)
 
     def table(self) -> pd.DataFrame:
-        """The costs with 95 % intervals: cost, value, low, high, unit, told (whether the data narrowed the first guess)."""
+        """The costs with 95 % intervals: cost, value, low, high, unit (s: a step or message), told (whether the data narrowed the first
+        guess)."""
         spread = np.sqrt(np.diag(self.covariance))
-        units = dict(zip(asdict(self.costs), ["", "s/step", "s/byte", "", "s/message", ""], strict=True))
+        units = dict(zip(asdict(self.costs), ["ratio", "s", "s/B", "ratio", "s", "ratio"], strict=True))
         widths = asdict(self.widths)
         return pd.DataFrame(
             [
@@ -271,6 +272,25 @@ def held_out(
     fitted = fit(measured[~away(measured)], work, **options)
     errors = fitted.errors(measured)
     return fitted, errors.assign(held_out=away(errors))
+
+
+def below(predicted: pd.DataFrame, efficient: float) -> pd.DataFrame:
+    """From how many of the ranks asked about a curve of `Fitted.scaling` is less efficient than `efficient`, in one row.
+
+    Columns: kind, gbit; batch (of one rank); below_at, and below_from and below_to by the interval's ends (NaN: at none); efficient_to (the
+    most ranks before below_at); limited_by (there, or on the most ranks); efficiency, low, high, extrapolation (there).
+    """
+    many = predicted[predicted.world_size > 1]
+    row = {"kind": many.kind.iloc[0], "gbit": many.gbit.iloc[0], "batch": float(predicted.batch_per_device.iloc[0])}
+    for name, column in (("at", "efficiency"), ("from", "efficiency_low"), ("to", "efficiency_high")):
+        row[f"below_{name}"] = many.world_size[many[column] < efficient].min()
+    good = many.world_size[~(many.world_size >= row["below_at"])]
+    there = many[many.world_size == row["below_at"]] if row["below_at"] == row["below_at"] else many.tail(1)
+    return pd.DataFrame(
+        [row | {"efficient_to": good.max() if len(good) else 1, "limited_by": there.bottleneck.iloc[0],
+                "efficiency": there.efficiency.iloc[0], "low": there.efficiency_low.iloc[0], "high": there.efficiency_high.iloc[0],
+                "extrapolation": there.extrapolation.iloc[0], "world_size": there.world_size.iloc[0]}]
+    )  # fmt: skip
 
 
 def bottlenecks(predicted: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import pandas as pd
 
 from .cost import KEYS, MEASURES, currency, intervals
@@ -75,6 +78,32 @@ def recommend(table: pd.DataFrame, *, minutes: float = MINUTES, efficient: float
     no_price = ["no common price is known: device-hours are compared"] if money != "cost" else []
     add("cheapest", known, money, lambda row: _rank(row, known, money, "cost") + spends(row), no_price)
     return pd.DataFrame(rows)
+
+
+def by_machine(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The configurations with a time, over links as they are, of each workload and machine that has several, by a title."""
+    alike = table[table.seconds.notna() & table.link_gbit.isna()]
+    machines = alike.groupby(["workload", "dataset"], dropna=False).hardware_id.nunique()
+    return {
+        f"{workload} on {dataset}" + (f", {machine}" if machines[workload, dataset] > 1 else ""): own
+        for (workload, dataset, machine), own in alike.groupby(["workload", "dataset", "hardware_id"], dropna=False)
+        if len(own) > 1
+    }
+
+
+def of_each(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """`recommend` of each of `tables`, with its title in `which`, the configuration in words and the runs chosen among."""
+    found = []
+    for title, own in tables.items():
+        chosen = recommend(own)
+        words, behind = [describe(row) for _, row in chosen.iterrows()], [own.runs.sum()] * len(chosen)
+        found.append(chosen.assign(which=title, configuration=words, runs=behind))
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+
+
+def slug(title: str) -> str:
+    """As part of a file's name."""
+    return re.sub(r"[^a-z0-9.]+", "-", title.lower()).strip("-")
 
 
 def describe(row: pd.Series) -> str:

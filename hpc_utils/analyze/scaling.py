@@ -137,6 +137,29 @@ def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
     return found[(found.parallel == "none") & ~found.other].reset_index(drop=True)
 
 
+def sentences(table: pd.DataFrame) -> list[str]:
+    """What `efficiency` found on several ranks over one process without a group, a sentence a point."""
+    many = table[(table.baseline == "none") & (table.world_size > 1)]
+    return [
+        f"{row.kind} scaling, {row.precision}: {row.world_size} ranks run at **{row.efficiency:.0%}** efficiency"
+        f"{_interval(row, '.0%')}, a speed-up of {row.speedup:.2f}."
+        for row in many.itertuples()
+    ]
+
+
+def precision_sentences(gains: pd.DataFrame) -> list[str]:
+    """What `precision_gain` found, a sentence a row."""
+    return [
+        f"On one device, batch {row.global_batch}, {row.precision} trains at **{row.gain:.2f}** times the speed of fp32"
+        f"{_interval(row, '.2f')}."
+        for row in gains.itertuples()
+    ]
+
+
+def _interval(row: tuple, form: str) -> str:
+    return f" (95 % interval {row.low:{form}} to {row.high:{form}})" if row.low == row.low else " (a single run)"
+
+
 def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     """Efficiency in each other precision over that in fp32, against one rank without a group, all else equal.
 

@@ -88,3 +88,12 @@ def one_slow_rank(fitted: Fitted, grid: pd.DataFrame, noise: Noise, slows: Itera
     base = replay(fitted, grid, noise)
     frames = [replay(fitted, grid, noise, slow=slow).assign(slow=slow) for slow in slows]
     return pd.concat([frame.assign(longer=frame.seconds / base.seconds) for frame in frames], ignore_index=True)
+
+
+def longest(runs: pd.DataFrame) -> pd.DataFrame:
+    """Of `runs` without a group, those of the batch with most steps."""
+    alone = runs[runs.parallel == "none"] if len(runs) else runs
+    if alone.empty:
+        return alone
+    steps = (alone.samples / alone.global_batch).groupby(alone.batch_per_device).sum()
+    return alone[alone.batch_per_device == steps.idxmax()]

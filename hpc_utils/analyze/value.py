@@ -1,13 +1,9 @@
-"""A named value: a number that a text may quote, with all that a reader of the text may ask about it."""
+"""A number that a text quotes, with all that a reader of the text may ask about it."""
 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
-
-PART = r"[a-z0-9]+(?:-[a-z0-9]+)*"
-NAME = re.compile(rf"{PART}(?:\.{PART})+")
 
 
 @dataclass(frozen=True)
@@ -15,7 +11,7 @@ class Value:
     """One quantity that was measured, computed from measurements, or counted.
 
     Attributes:
-        name: dotted, as `strong.efficiency.2`; each part of small letters, digits and dashes.
+        name: the cell that it stands in, as a text cites it.
         value: in base units (a share of 1, seconds, bytes, samples per second), or a word.
         unit: as `publish.amounts` prints it: share, ratio, count, text, s, B, ...
         says: one sentence, without the number: what this is, of what.
@@ -27,7 +23,7 @@ class Value:
         span: what low and high are where they are no 95 % interval, such as "allowance".
 
     Raises:
-        ValueError: the name cannot be one, the number is none, half an interval, or one that does not hold the value.
+        ValueError: the number is not finite, half an interval, or one that does not hold the value.
     """
 
     name: str
@@ -42,10 +38,6 @@ class Value:
     span: str = ""
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
-            raise ValueError(
-                f"{self.name!r} is no value's name: parts of small letters, digits and dashes, joined by dots"
-            )
         if isinstance(self.value, str) != (self.unit == "text"):
             raise ValueError(
                 f"{self.name}: a word has the unit 'text', and only a word ({self.value!r}, {self.unit!r})"

@@ -1,4 +1,4 @@
-"""`hpc chapter`: a chapter executed anew on a result set."""
+"""`hpc chapter`: execute a chapter again on a result set."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .sets import SETS, result_set
     metavar="NAME=VALUE",
     help="As the chapter's first cell names them.",
 )
-@click.option("--drop", is_flag=True, help="Names that it handed on before may go.")
+@click.option("--drop", is_flag=True, help="Tables and figures that it exported before may go.")
 def chapter(notebook: str, results: str, assignments: tuple[str, ...], drop: bool) -> None:
     """Execute NOTEBOOK, a chapter that reads results, on the set where it lies (default: results/).
 
-    Its figures with their data, its tables and its values are written anew; if names would go that it handed on before,
-    nothing is changed and they are listed (exit code 2). NOTEBOOK: a path, or a name such as 03_scaling.
+    Its tables and its figures with their data are written again. If one that it exported before would be missing, nothing is changed
+    and they are listed (exit code 2). NOTEBOOK: a path, or a name such as 03_scaling.
     """
     from hpc_utils import paths, provenance
     from hpc_utils.config import parse_assignments
@@ -37,7 +37,7 @@ def chapter(notebook: str, results: str, assignments: tuple[str, ...], drop: boo
     folder = result_set(results) if results else paths.results()
     if provenance.dirty():
         click.secho(
-            "the tree is not as committed (results aside): what this chapter hands on cannot be released; commit, then execute",
+            "the tree is not as committed (results aside): what this chapter exports cannot be released; commit, then execute",
             fg="yellow",
             err=True,
         )

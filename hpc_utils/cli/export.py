@@ -25,7 +25,7 @@ def export(figure: str | None, as_list: bool, results: str | None, formats: str,
     """
     from hpc_utils import paths
     from hpc_utils.publish import export as exports
-    from hpc_utils.publish import freshness
+    from hpc_utils.publish import staleness
 
     if bool(figure) == as_list:
         raise click.UsageError("name a figure, or ask for the --list")
@@ -36,15 +36,15 @@ def export(figure: str | None, as_list: bool, results: str | None, formats: str,
             if one.folder != last:
                 click.secho(called(one.folder, named), bold=True)
                 last = one.folder
-            click.echo(f"{called(one.folder, named).split(' ')[0]}:{one.drawn.name}  {one.drawn.says}")
+            click.echo(f"{called(one.folder, named).split(' ')[0]}:{one.drawn.name}  {one.drawn.caption}")
         if not found:
-            click.echo("none: no chapter has handed on a figure (`hpc chapter` executes one)", err=True)
+            click.echo("none: no chapter has exported a figure (`hpc chapter` executes one)", err=True)
         return
     kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]
     chosen = exports.find(_own(figure), found)
     for path in exports.write(chosen, output or paths.results() / "export", kinds):
         click.echo(path)
-    for fault in freshness.faults_of(chosen.folder, chosen.drawn.page):
+    for fault in staleness.faults_of(chosen.folder, chosen.drawn.page):
         click.secho(f"beware: {fault}", fg="yellow", err=True)
 
 

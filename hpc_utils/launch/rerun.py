@@ -98,11 +98,11 @@ def unchanged(run: Path) -> None:
     Raises:
         CannotRerun: its records have changed since.
     """
-    for path in sorted((run.parent.parent / "values").glob("*.json")):
+    for path in sorted((run.parent.parent / "exports").glob("*.json")):
         noted = ((read_json(path) or {}).get("runs") or {}).get(run.name)
         if noted and noted.get("fingerprint") != fingerprint.of_run(run):
             raise CannotRerun(
-                f"the records of {run.name} have changed since values/{path.name} was written: restore them, or take the run "
+                f"the records of {run.name} have changed since exports/{path.name} was written: restore them, or take the run "
                 "from where it was measured"
             )
 

@@ -14,9 +14,9 @@ from hpc_utils.records import atomic
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import read_json
 
-from . import ledger
+from . import exports
 
-WRITTEN = ("notebooks", *ledger.KINDS)  # what executing a chapter changes in its set
+WRITTEN = ("notebooks", exports.FOLDER, *exports.KINDS)  # what executing a chapter changes in its set
 
 
 def execute(notebook: Path, output: Path, **parameters: object) -> Path:
@@ -32,7 +32,7 @@ def execute(notebook: Path, output: Path, **parameters: object) -> Path:
 
 
 class NamesLost(ValueError):
-    """A chapter, executed anew, no longer hands on what it did; the message lists it."""
+    """A chapter, executed again, no longer exports what it did; the message lists it."""
 
     exit_code = 2
 
@@ -41,7 +41,7 @@ def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False,
     """Execute a chapter on the result set `results`, where it lies: its figures, tables and values are written anew.
 
     The executed notebook, whose path is returned, keeps no path of this machine. `study`: "" for a chapter about the whole set.
-    `drop`: names may go that it handed on before.
+    `drop`: names may go that it exported before.
 
     Raises:
         UnknownStudy: the set has no such study.
@@ -60,9 +60,8 @@ def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False,
             if (lost := sorted(before - _names(folder, stem))) and not drop:
                 listed = "".join(f"\n  {kind[:-1]} {name}" for kind, name in lost)
                 raise NamesLost(
-                    f"{notebook.stem} would no longer hand on {len(lost)} of {len(before)}, and the set was left as it was. "
-                    "Something that the chapter reads may not be here: measurements, Extra-P (`make extrap`), the example "
-                    f"profiles (HPC_DATA_MIRROR). If these are to go, `--drop`:{listed}"
+                    f"{notebook.stem} would no longer export {len(lost)} of {len(before)}; the set is unchanged. Something that the "
+                    f"chapter reads may be missing: measurements, the example profiles (HPC_DATA_MIRROR). To drop them, `--drop`:{listed}"
                 )
     return output
 
@@ -70,13 +69,13 @@ def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False,
 def _hand_on(notebook: Path, output: Path, parameters: Mapping[str, object]) -> None:
     execute(notebook, output, **parameters)
     atomic.write_text(output, portable(output.read_text()))
-    ledger.executed(paths.results(), output)
+    exports.note_execution(paths.results(), output)
 
 
 def _names(results: Path, stem: str) -> set[tuple[str, str]]:
-    """(kind, name) of all that the page `stem` hands on; none if there is no such page that can be read."""
-    page = read_json(results / "values" / f"{stem}.json")
-    parts = {kind: page.get(kind) for kind in ledger.KINDS} if isinstance(page, dict) else {}
+    """(kind, name) of all that the page `stem` exports; none if there is no such page that can be read."""
+    page = read_json(results / exports.FOLDER / f"{stem}.json")
+    parts = {kind: page.get(kind) for kind in exports.KINDS} if isinstance(page, dict) else {}
     return {(kind, name) for kind, own in parts.items() if isinstance(own, dict) for name in own}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,6 @@ from hpc_utils.analyze.bounds import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, 
 
 if TYPE_CHECKING:
     from hpc_utils.analyze.claims import Judged
-
-NEAR = 0.9  # of 1: a letter or two apart
 
 WORDS = {
     SUPPORTED: "the data support it",
@@ -33,16 +30,3 @@ def statement(judged: Judged) -> str:
 def failing(claims: Iterable[Judged]) -> list[str]:
     """A line for each claim that does not hold, though it is no planned one: `bf16-speed: refuted: ...`."""
     return [f"{one.name}: {one.verdict}: {one.why}" for one in claims if one.fails]
-
-
-def doubtful(claims: Iterable[Judged], names: Iterable[str]) -> list[str]:
-    """A line for each planned claim about a name that nothing has but something nearly has: perhaps it is misspelt."""
-    names, found = list(names), []
-    for one in claims:
-        for test in one.tests if one.planned else ():
-            same = [name for name in names if name.rpartition(":")[0] == test.name.rpartition(":")[0]]
-            near = difflib.get_close_matches(test.name, same, 1, NEAR) if test.found is None else []
-            found += (
-                [f"{one.name} is planned, and nothing is called {test.name}: did you mean {near[0]}?"] if near else []
-            )
-    return found

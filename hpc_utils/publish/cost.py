@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from matplotlib.transforms import Bbox
 
 from . import style
+from .chart import charted
 
 # Where a point's label may stand (alignment, points to the right and up), nearest first; which is tried first tells its
 # number format: points of two formats often lie on top of each other.
@@ -22,6 +23,7 @@ CORNERS = dict(zip(style.COLOURS, PLACES, strict=True))
 SPREAD = 3.0  # largest over smallest, from which an axis is logarithmic
 
 
+@charted("pareto", "Cost against time of equal work: configurations that no other beats in both are joined.")
 def pareto(table: pd.DataFrame, unit: str, *, cost: str = "cost", title: str = "") -> Figure:
     """Time to finish (or to the target) against cost, the frontier joined by a line.
 

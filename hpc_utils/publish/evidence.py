@@ -1,4 +1,4 @@
-"""What a report's numbers rest on: the records of a result set, what its chapters handed on, and whether that is true still."""
+"""What a report's numbers rest on: the records of a result set, what its chapters exported, and whether that is true still."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpc_utils import records
 
-from . import freshness, ledger
+from . import exports, staleness
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class Evidence:
 
     Attributes:
         found: all runs of the set. wanted: ids of those to show; None for all.
-        handed: values, figures and tables. faults: sentences about what is stale.
+        exported: tables and figures. faults: sentences about what is stale.
     """
 
     results: Path
     found: records.Records
-    handed: ledger.Handed
+    exported: exports.Exports
     faults: Sequence[str] = ()
     wanted: frozenset[str] | None = None
 
@@ -30,7 +30,7 @@ class Evidence:
 def gather(
     results: Path, chapters: Sequence[Path] = (), *, study: str | None = None, found: records.Records | None = None
 ) -> Evidence:
-    """The evidence in the set; of a study its runs, what `chapters` (executed notebooks) handed on, and the runs behind that.
+    """The evidence in the set; of a study its runs, what `chapters` (executed notebooks) exported, and the runs behind that.
 
     Values that cannot be read are none, and `faults` says why. `found`: what `records.load` says of the whole set, where
     somebody has read it already.
@@ -41,27 +41,24 @@ def gather(
     results = Path(results)
     found = records.load(results) if found is None else found
     try:
-        handed = ledger.read(results)
-    except ledger.LedgerError as error:
-        handed, faults = ledger.Handed(), [str(error)]
+        exported = exports.read(results)
+    except exports.ExportError as error:
+        exported, faults = exports.Exports(), [str(error)]
     else:
         faults = [
-            *freshness.faults(results, handed=handed, found=found),
-            *freshness.computed_otherwise(results, handed),
+            *staleness.faults(results, exported=exported, found=found),
+            *staleness.computed_otherwise(results, exported),
         ]
     if study is None:
-        return Evidence(results, found, handed, faults)
+        return Evidence(results, found, exported, faults)
     own = {path.resolve() for path in chapters}
-    pages = {stem: page for stem, page in handed.pages.items() if (results / page["executed"]).resolve() in own}
-    handed = replace(
-        handed,
+    pages = {stem: page for stem, page in exported.pages.items() if (results / page["executed"]).resolve() in own}
+    exported = replace(
+        exported,
         pages=pages,
-        values={name: value for name, value in handed.values.items() if handed.of[name] in pages},
-        figures={name: drawn for name, drawn in handed.figures.items() if drawn.page in pages},
-        tables={name: drawn for name, drawn in handed.tables.items() if drawn.page in pages},
+        figures={name: drawn for name, drawn in exported.figures.items() if drawn.page in pages},
+        tables={name: drawn for name, drawn in exported.tables.items() if drawn.page in pages},
     )
     wanted = {run["run_id"] for run in records.read_study(study, results)["runs"]}
-    wanted.update(
-        run for part in (handed.values, handed.figures, handed.tables) for one in part.values() for run in one.runs
-    )
-    return Evidence(results, found, handed, faults, frozenset(wanted))
+    wanted.update(run for part in (exported.figures, exported.tables) for one in part.values() for run in one.runs)
+    return Evidence(results, found, exported, faults, frozenset(wanted))

@@ -14,8 +14,8 @@ from pathlib import Path
 from hpc_utils import toml_config
 from hpc_utils.records import atomic, fingerprint
 
-from . import freshness, ledger
-from .ledger import Drawn
+from . import exports, staleness
+from .exports import Item
 
 FORMATS = ("pdf", "svg", "png")
 EMBEDDED = re.compile(r'<image[^>]*xlink:href="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"')
@@ -33,16 +33,16 @@ class Figure:
     """A figure, and the set that holds it."""
 
     folder: Path
-    drawn: Drawn
+    drawn: Item
     page: dict
 
 
 def figures(folders: Iterable[Path]) -> list[Figure]:
-    """All figures that chapters of these sets handed on, set by set, by name."""
+    """All figures that chapters of these sets exported, set by set, by name."""
     found = []
     for folder in folders:
-        handed = ledger.read(folder)
-        found += [Figure(folder, one, handed.pages[one.page]) for _, one in sorted(handed.figures.items())]
+        exported = exports.read(folder)
+        found += [Figure(folder, one, exported.pages[one.page]) for _, one in sorted(exported.figures.items())]
     return found
 
 
@@ -60,7 +60,7 @@ def find(name: str, among: Sequence[Figure]) -> Figure:
         choice = " or ".join(f"{one.folder.name}:{alone}" for one in having)
         raise CannotExport(f"several result sets have a figure {alone}: write {choice}")
     if not among:
-        raise CannotExport("no chapter has handed on a figure: `hpc chapter` executes one")
+        raise CannotExport("no chapter has exported a figure: `hpc chapter` executes one")
     raise CannotExport(f"no figure {name!r}: {toml_config.hint(alone, {one.drawn.name for one in among})}")
 
 
@@ -80,14 +80,14 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
         file = figure.folder / path
         if not file.is_file() or fingerprint.of_file(file) != digest:
             raise CannotExport(
-                f"{path} is not as {figure.page['notebook']} wrote it: {freshness.remedy(figure.folder, figure.page)}"
+                f"{path} is not as {figure.page['notebook']} wrote it: {staleness.remedy(figure.folder, figure.page)}"
             )
     output.mkdir(parents=True, exist_ok=True)
     written = []
     for kind in (*formats, "csv"):
         path = output / f"{drawn.name}.{kind}"
         if kind == "svg":
-            atomic.write_text(path, svg(figure.folder / drawn.file("pdf"), drawn.says))
+            atomic.write_text(path, svg(figure.folder / drawn.file("pdf"), drawn.caption))
         else:
             shutil.copyfile(figure.folder / drawn.file(kind), path)
         written.append(path)
@@ -102,7 +102,7 @@ def source(figure: Figure) -> dict:
     told = [page["runs"][run] for run in drawn.runs]
     return {
         "figure": drawn.name,
-        "says": drawn.says,
+        "says": drawn.caption,
         "set": figure.folder.name,
         "notebook": page["notebook"],
         "study": page["study"],

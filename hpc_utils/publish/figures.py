@@ -11,8 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from . import labels, style
+from .chart import charted
 
 
+@charted("throughput", "Training throughput of every configuration.")
 def throughput(table: pd.DataFrame) -> Figure:
     """Throughput of every configuration with its 95 % interval. `table` as of `scaling.throughput`."""
     table = table.sort_values(["world_size", "parallel", "global_batch"], ascending=[True, False, True])
@@ -55,6 +57,7 @@ def throughput(table: pd.DataFrame) -> Figure:
     return figure
 
 
+@charted("accuracy", "Test accuracy over the epochs: every run by itself, and the median.")
 def accuracy(epochs: pd.DataFrame, runs: pd.DataFrame) -> Figure:
     """Test accuracy over epochs and over training time: the median run bold, every repeat thin.
 

@@ -13,12 +13,14 @@ from hpc_utils.analyze.foreign import SAME
 from hpc_utils.records.foreign import Verdict
 
 from . import style
+from .chart import charted
 
 COLOURS, MARKERS, LINES = (list(look.values()) for look in (style.COLOURS, style.MARKERS, style.LINES))
 RING = {"markerfacecolor": "none", "markersize": 8, "linewidth": 0.8, "linestyle": (0, (1, 1.5))}
 LINEAR_TO = 1.5  # an efficiency; what is reported beyond asks for a logarithmic axis
 
 
+@charted("foreign", "Other people's efficiencies as they report them, and as their own times and samples give them.")
 def efficiency(table: pd.DataFrame) -> Figure:
     """Reported (hollow) against corrected (filled) efficiency over ranks; `table` as of `analyze.foreign.efficiency`.
 

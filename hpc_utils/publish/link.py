@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from . import style
+from .chart import charted
 
 if TYPE_CHECKING:
     from hpc_utils.analyze.link import LinkFit
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 LOOKS = {"all": ("fp32", "all ranks"), "intra": ("tf32", "inside a node"), "inter": ("bf16", "between nodes")}
 
 
+@charted(
+    "allreduce",
+    "Time and bus bandwidth of an all-reduce alone against the size of the message, and the link fitted to it.",
+)
 def allreduce(table: pd.DataFrame, fits: Sequence[LinkFit]) -> Figure:
     """Time against message size with its fit, and bus bandwidth against message size; one line a group.
 

@@ -1,7 +1,7 @@
 """What each built text was built from: `manifest.json` beside the PDFs, by which a release knows that they belong to it.
 
 {"schema": 1, "documents": {name: {"file": "paper.pdf", "sha256": of the file, "commit": SHA,
- "sources": {path in the clone: SHA-256}, "sets": {path in the clone: fingerprint of what the set hands on}}}}
+ "sources": {path in the clone: SHA-256}, "sets": {path in the clone: fingerprint of what the set exports}}}}
 
 The commit is null where there was none, or the tree was not as committed.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from hpc_utils import provenance
 from hpc_utils.records import atomic
 
-from . import ledger
+from . import exports
 
 FILE = "manifest.json"
 SCHEMA = 1
@@ -32,7 +32,7 @@ class NoManifest(ValueError):
 
 def note(pdf: Path, root: Path, sources: Iterable[Path], sets: Iterable[Path]) -> None:
     """Note in the manifest beside `pdf` that it was built just now, from `sources` (files) and what `sets` (folders of
-    result sets) hand on, all of the clone at `root`."""
+    result sets) export, all of the clone at `root`."""
     _change(
         pdf,
         {
@@ -70,12 +70,12 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def of_set(folder: Path) -> str:
-    """Fingerprint of all that a result set hands on to texts: over its pages' own fingerprints.
+    """Fingerprint of all that a result set exports: over its pages' own fingerprints.
 
     Raises:
         LedgerError: a page cannot be read.
     """
-    pages = ledger.read(folder).pages
+    pages = exports.read(folder).pages
     return of_bytes("".join(f"{stem} {page['fingerprint']}\n" for stem, page in sorted(pages.items())).encode())
 
 

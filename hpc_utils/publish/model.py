@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
 
 from . import labels, style
+from .chart import Chart, charted
 
 # A step's parts from the bottom up: told apart by shade and hatch, in black and white too.
 PARTS = {
@@ -26,7 +26,7 @@ PARTS = {
 }
 
 
-def validation(drawn: pd.DataFrame, lines: pd.DataFrame) -> Figure:
+def validation(drawn: pd.DataFrame, lines: pd.DataFrame) -> Chart:
     """Step times against ranks, measured on top of what the model says, a panel for each fixed batch and a colour for each link
     rate; right: the model's error at each point.
 
@@ -66,14 +66,21 @@ def validation(drawn: pd.DataFrame, lines: pd.DataFrame) -> Figure:
     figure.supxlabel(
         f"measured: {labels.interval(drawn[drawn.world_size > 1])}; bands: the model's", fontsize=7, color="0.35"
     )
-    return figure
+    both = pd.concat(
+        [drawn.assign(what="measured"), lines.assign(what="model", runs=[()] * len(lines))], ignore_index=True
+    )
+    caption = "Time of a step against ranks over links of several rates, measured and by the model, and the model's error at each."
+    return Chart(figure, both, "model", caption)
 
 
-def parts(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
-    """What a step consists of as ranks are added, a panel for each frame of `Fitted.scaling`, titled by its key.
+@charted("parts", "What a step consists of as ranks are added, by the model.")
+def parts(ahead: pd.DataFrame, measured_to: int) -> Figure:
+    """What a step consists of as ranks are added, a panel for each link rate of `ahead` (rows of `Fitted.scaling`, of one kind).
 
     `measured_to`: with more ranks than that, or over another link, it is an extrapolation, and the panels say so.
     """
+    kind = ahead.kind.iloc[0]
+    predicted = {f"{kind}, {gbit:g} Gbit/s": own for gbit, own in ahead.groupby("gbit", sort=False)}
     figure, grid = plt.subplots(1, len(predicted), figsize=(style.PAGE, 2.7), squeeze=False, sharey=False)
     for axes, (title, frame) in zip(grid[0], predicted.items(), strict=True):
         places, below = np.arange(len(frame)), np.zeros(len(frame))
@@ -100,13 +107,21 @@ def parts(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
     return figure
 
 
-def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
-    """Predicted efficiency against ranks with 95 % intervals, a line for each frame of `Fitted.scaling`, named by its key
-    (blanks at its end tell keys apart, and are not shown); strong scaling left, weak right, each in the same order."""
+@charted("reach", "Efficiency that the model predicts up to many ranks, by the links' rate.")
+def reach(ahead: pd.DataFrame, measured: pd.DataFrame) -> Figure:
+    """Predicted efficiency against ranks with 95 % intervals, a line for each link rate; strong scaling left, weak right.
+
+    Args:
+        ahead: rows of `Fitted.scaling`, of both kinds. measured: as of `perfmodel.points`; a rate that is not there is labelled so.
+    """
+    measured_to, rates = int(measured.world_size.max()), set(measured.gbit[measured.world_size > 1])
     figure, panels = plt.subplots(1, 2, figsize=(style.PAGE, 2.7), sharey=True)
     known: dict[str, Artist] = {}
     for axes, kind in zip(panels, ("strong", "weak"), strict=True):
-        own = {label: frame for label, frame in predicted.items() if frame.kind.iloc[0] == kind}
+        own = {
+            f"{gbit:g} Gbit/s{'' if gbit in rates else ', not measured'}": frame
+            for gbit, frame in ahead[ahead.kind == kind].groupby("gbit", sort=False)
+        }
         for below, ((colour, line, marker), (label, frame)) in enumerate(
             zip(itertools.cycle(style.SERIES), own.items(), strict=False), 1
         ):
@@ -136,15 +151,17 @@ def reach(predicted: Mapping[str, pd.DataFrame], measured_to: int) -> Figure:
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.set_title(f"{kind} scaling", pad=9)
         axes.set_xlabel("ranks")
-        known |= {label.strip(): line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        known |= {label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(known.values(), known, loc="outside upper center", ncols=4)
     panels[0].set_ylabel("efficiency")
-    highest = max((frame.efficiency_high.max() for frame in predicted.values()), default=1.0)
-    panels[0].set_ylim(0, 1.06 * max(1.06, highest))  # T(1) is not sure either: the band may pass 100 %
+    panels[0].set_ylim(
+        0, 1.06 * max(1.06, ahead.efficiency_high.max())
+    )  # T(1) is not sure either: the band may pass 100 %
     panels[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return figure
 
 
+@charted("laws", "How far laws that know only the number of ranks, and the model, miss times of steps on more ranks.")
 def laws(compared: pd.DataFrame) -> Figure:
     """How far each law and the model miss step times on more ranks than they were fitted on, over the links' rate: strong scaling
     left, weak right. `compared`: as of `comparison.compare`, each number of ranks a marker of its own."""
@@ -170,7 +187,7 @@ def laws(compared: pd.DataFrame) -> Figure:
     return figure
 
 
-def stragglers(replayed: pd.DataFrame, slow: pd.DataFrame) -> Figure:
+def stragglers(replayed: pd.DataFrame, slow: pd.DataFrame) -> Chart:
     """Left: the mean step and the middle 90 % of steps over ranks against ideal; right: what one slow rank costs.
 
     Args:
@@ -202,7 +219,8 @@ def stragglers(replayed: pd.DataFrame, slow: pd.DataFrame) -> Figure:
         ticks = worlds[:: max(1, len(worlds) // 6)]
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xlabel("ranks")
-    return figure
+    both = pd.concat([replayed.assign(slow=1.0, longer=1.0), slow], ignore_index=True)
+    return Chart(figure, both, "stragglers", "How long ranks wait for the slowest, and what one slow rank costs all.")
 
 
 def _log(axis, scale, base: int) -> None:

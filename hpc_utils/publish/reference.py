@@ -14,7 +14,7 @@ from hpc_utils.records import atomic, fingerprint, packed
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import PROFILE, read_json
 
-from . import ledger
+from . import exports
 from .chapters import renew, write_system
 
 RECORDS = (
@@ -23,7 +23,7 @@ RECORDS = (
     "monitor/*.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
 BENCH = "bench"  # where `make bench` leaves its tables
-HANDED = ("figures", "tables", "values")  # what a study's chapters hand on, named by the study
+EXPORTED = (*exports.KINDS, exports.FOLDER)  # what a study's chapters export, named by the study
 TOGETHER = ("03_scaling", "04_profiling", "05_optimization")  # chapters that read whatever runs there are
 SMALL = 2**20  # bytes
 
@@ -38,7 +38,7 @@ def keep(studies: Sequence[str], name: str) -> Path:
     """Copy the complete runs of `studies` to `results/reference/<name>/`, and what was probed, and measured side
     by side (`make bench`), on the same hardware.
 
-    One study brings its executed chapters, with the figures, tables and values that they handed on. Those of the chapters
+    One study brings its executed chapters, with the figures and tables that they exported. Those of the chapters
     `TOGETHER` that any of the studies has are executed anew, on all that the set then holds. What is kept holds no path of
     this machine, and its runs are packed (`records.packed`). Returns the folder.
 
@@ -97,7 +97,7 @@ def _is_of(own: str | None, hardware: set[str]) -> bool:
 
 
 def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:
-    """All but those that are executed `anew`, and what they handed on, if one of them draws something."""
+    """All but those that are executed `anew`, and what they exported, if one of them draws something."""
     source = paths.results()
     for chapter in (source / "notebooks" / study).glob("*.ipynb"):
         if chapter.stem not in anew:
@@ -107,10 +107,10 @@ def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:
     longer = [path.stem for path in (source / "studies").glob(f"{study}-*.json")]  # strong-512 is none of strong's
     theirs = {
         name
-        for stem, page in ledger.read(source).pages.items() if page["study"] == study and page["notebook"] in anew
-        for name in (f"values/{stem}.json", *(file for kind in HANDED[:2] for told in page[kind].values() for file in told["files"]))
+        for stem, page in exports.read(source).pages.items() if page["study"] == study and page["notebook"] in anew
+        for name in (f"exports/{stem}.json", *(file for kind in EXPORTED[:2] for told in page[kind].values() for file in told["files"]))
     }  # fmt: skip
-    for file in (file for part in HANDED for file in (source / part).glob(f"{study}-*")):
+    for file in (file for part in EXPORTED for file in (source / part).glob(f"{study}-*")):
         name = f"{file.parent.name}/{file.name}"
         if name not in theirs and not file.name.startswith(tuple(f"{other}-" for other in longer)):
             _copy(file, target / name)

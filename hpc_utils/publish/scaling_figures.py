@@ -19,17 +19,20 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFor
 from hpc_utils.analyze.targets import Targets, headline
 
 from . import labels, style
+from .chart import charted
 
 MIB = 2**20
 OTHER = 0.06  # how far beside a point, in parts of its ranks, those of other layouts stand
 STATISTICS = {"peak": ("^", "-"), "mean": ("o", "--"), "mode": ("s", ":")}
 
 
+@charted("throughput-ranks", "Training throughput against the number of ranks.")
 def throughput(table: pd.DataFrame) -> Figure:
     """Samples a second against ranks, with the line that N times one rank's would follow. `table`: `scaling.efficiency`."""
     return _curves(headline(table), "throughput", "throughput (samples/s)", ideal=lambda row, n: row.throughput * n)
 
 
+@charted("times", "Time of a step and of an epoch against the number of ranks.")
 def times(table: pd.DataFrame) -> Figure:
     """Time of a step and of an epoch against ranks, above each other. `table` as of `scaling.efficiency`."""
     table = headline(table).assign(step_ms=lambda t: 1e3 * t.step_seconds)
@@ -56,6 +59,7 @@ def times(table: pd.DataFrame) -> Figure:
     return _explained(figure, table)
 
 
+@charted("speedup", "Speed-up against the number of ranks.")
 def speedup(table: pd.DataFrame) -> Figure:
     """Speed-up against ranks and its ideal, N. `table` as of `scaling.efficiency`."""
     figure = _curves(headline(table), "speedup", "speed-up", ideal=lambda _, ranks: ranks)
@@ -64,6 +68,7 @@ def speedup(table: pd.DataFrame) -> Figure:
     return figure
 
 
+@charted("efficiency", "Strong and weak scaling efficiency against the number of ranks.")
 def efficiency(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     """Strong and weak scaling efficiency against ideal, and a study's `targets`. `table` as of `scaling.efficiency`.
 
@@ -91,6 +96,7 @@ def efficiency(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
     return _explained(figure, table)
 
 
+@charted("memory", "Memory of a device against the number of ranks.")
 def memory(table: pd.DataFrame) -> Figure:
     """Memory a device against ranks: peak, and mean and mode at the ends of steps. `table` as of `scaling.memory`."""
     table = headline(table)

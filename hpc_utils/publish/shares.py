@@ -9,8 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
 from . import labels, style
+from .chart import charted
 
 
+@charted("shares", "A share of a core beside a whole one: step time, two ranks, spread of steps, cost of a sample.")
 def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     """Step time against the share, two ranks against one, spread against the period, cost of a sample against the batch.
 

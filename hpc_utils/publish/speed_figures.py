@@ -17,6 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from hpc_utils.analyze import ladder, stats
 
 from . import labels, style
+from .chart import charted
 
 # Colour and hatch, so that they are told apart in grey as well.
 TOLD = {
@@ -51,6 +52,7 @@ TICKS = {
 ROW, REST = 0.24, 0.75  # inches: of a row, and of title and axis
 
 
+@charted("before-after", "Throughput of the plain loop and of the fastest configuration.")
 def before_after(speeds: pd.DataFrame, gain: stats.Estimate) -> Figure:
     """Throughput of the plain loop and of the fastest rung, a bar each; `speeds`: these rows of `ladder.speeds`. What is
     written beside the second is `gain`, the median of the pairs' ratios, and not the ratio of both medians."""
@@ -72,6 +74,10 @@ def before_after(speeds: pd.DataFrame, gain: stats.Estimate) -> Figure:
     return figure
 
 
+@charted(
+    "ladder",
+    "From the plain loop to the fastest, change by change: bars start at the configuration before, the axis is logarithmic.",
+)
 def waterfall(gains: pd.DataFrame, best: ladder.Best) -> Figure:
     """From the plain loop rung by rung: each bar goes from the rung before to this one, and ends at the number beside it,
     the throughput of all up to it over the plain loop's, with its interval. Its colour says what the step gives the rung
@@ -113,6 +119,7 @@ def waterfall(gains: pd.DataFrame, best: ladder.Best) -> Figure:
     return figure
 
 
+@charted("alone", "What each change gives the plain loop, and what the configuration before it.")
 def alone_and_after(gains: pd.DataFrame) -> Figure:
     """What each step gives the plain loop, beside what it gives the rung before it. `gains` as of `ladder.gains`."""
     gains = gains[gains.alone.notna() | gains.marginal.notna()].reset_index(drop=True)
@@ -132,6 +139,7 @@ def alone_and_after(gains: pd.DataFrame) -> Figure:
     return figure
 
 
+@charted("profile", "Where the time of a mean step goes.")
 def profile(parts: pd.DataFrame) -> Figure:
     """Where a mean step's time goes on every cumulative rung. `parts` as of `ladder.profile` (ms)."""
     figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.3 + ROW * len(parts)))
@@ -149,6 +157,7 @@ def profile(parts: pd.DataFrame) -> Figure:
     return figure
 
 
+@charted("costs", "What each change gives in its place, and what it costs there.")
 def costs(gains: pd.DataFrame) -> Figure:
     """What each step gives in its place, and what it costs there: memory and time before the clock starts. `gains` as above."""
     own = gains[gains.marginal.notna()].reset_index(drop=True)
@@ -181,6 +190,7 @@ def costs(gains: pd.DataFrame) -> Figure:
     return figure
 
 
+@charted("learning", "What is learnt by when, of the plain loop and of the fastest configuration.")
 def learning(curves: pd.DataFrame) -> Figure:
     """Loss and accuracy against training time: what the speed is worth. Every run thin, the median marked.
 
@@ -208,6 +218,7 @@ def learning(curves: pd.DataFrame) -> Figure:
     return figure
 
 
+@charted("main-effects", "What the values of each option give, all others averaged.")
 def main_effects(table: pd.DataFrame) -> Figure:
     """Each knob's values against throughput, all others averaged. `table` as of `factorial.main_effects`."""
     factors = list(dict.fromkeys(table.factor))
@@ -222,6 +233,7 @@ def main_effects(table: pd.DataFrame) -> Figure:
     return figure
 
 
+@charted("interactions", "Throughput at the values of every two options: parallel lines do not interact.")
 def interactions(table: pd.DataFrame) -> Figure:
     """Throughput at every two knobs' values, a panel a pair: parallel lines do not interact. `table`: `factorial.interactions`."""
     pairs = list(dict.fromkeys(zip(table["first"], table.second, strict=True)))

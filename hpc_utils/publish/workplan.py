@@ -1,4 +1,4 @@
-"""A proposal's work plan: packages and milestones by month, from `paper/plan.toml`; as named values, and as a Gantt chart.
+"""A proposal's work plan: packages and milestones by month, from `paper/plan.toml`; as tables, and as a Gantt chart.
 
 [[package]]
 id = "WP1"
@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 from pydantic import Field, model_validator
 
 from hpc_utils import toml_config
-from hpc_utils.analyze.value import Value
 from hpc_utils.toml_config import Strict
 
 from . import style
+from .chart import Chart
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 
 class PlanError(ValueError):
@@ -96,29 +95,12 @@ def read(path: Path) -> Plan:
     return toml_config.read(path, Plan, PlanError)
 
 
-def values(plan: Plan) -> list[Value]:
-    """`workplan.months`, `workplan.effort`, `workplan.packages`; `workplan.wp1.start`, `.end`, `.months`, `.effort`;
-    `workplan.m1.month`."""
-    found = [
-        Value("workplan.months", plan.months, "count", "Months of the work plan."),
-        Value("workplan.packages", len(plan.package), "count", "Packages of the work plan."),
-        Value(
-            "workplan.effort", sum(one.effort_pm for one in plan.package), "person-months", "Effort of all packages."
-        ),
-    ]
-    for one in plan.package:
-        stem, whose = f"workplan.{one.id.lower()}", f"of package {one.id}, {one.title}"
-        found += [
-            Value(f"{stem}.start", one.start, "count", f"First month {whose}."),
-            Value(f"{stem}.end", one.end, "count", f"Last month {whose}."),
-            Value(f"{stem}.months", one.months, "count", f"Months {whose}."),
-            Value(f"{stem}.effort", one.effort_pm, "person-months", f"Effort {whose}."),
-        ]
-    for mark in plan.milestone:
-        found.append(
-            Value(f"workplan.{mark.id.lower()}.month", mark.month, "count", f"Month of {mark.id}, {mark.title}.")
-        )
-    return found
+def total(plan: Plan) -> pd.DataFrame:
+    """The whole plan in one row: months, packages, effort_pm (person-months)."""
+    import pandas as pd
+
+    effort = sum(one.effort_pm for one in plan.package)
+    return pd.DataFrame([{"months": plan.months, "packages": len(plan.package), "effort_pm": effort}])
 
 
 def table(plan: Plan) -> pd.DataFrame:
@@ -140,15 +122,15 @@ def table(plan: Plan) -> pd.DataFrame:
 
 
 def frame(plan: Plan) -> pd.DataFrame:
-    """What the Gantt chart draws: id, title, start, end (months, both included; of a milestone the same), kind."""
+    """What the Gantt chart draws: id, title, start, end (months, both included; of a milestone the same), kind, effort_pm."""
     import pandas as pd
 
-    bars = [(one.id, one.title, one.start, one.end, "package") for one in plan.package]
-    marks = [(one.id, one.title, one.month, one.month, "milestone") for one in plan.milestone]
-    return pd.DataFrame(bars + marks, columns=["id", "title", "start", "end", "kind"])
+    bars = [(one.id, one.title, one.start, one.end, "package", one.effort_pm) for one in plan.package]
+    marks = [(one.id, one.title, one.month, one.month, "milestone", None) for one in plan.milestone]
+    return pd.DataFrame(bars + marks, columns=["id", "title", "start", "end", "kind", "effort_pm"])
 
 
-def gantt(plan: Plan) -> Figure:
+def gantt(plan: Plan) -> Chart:
     """A bar a package over its months; milestones as diamonds at the end of their month, named in a row below."""
     import matplotlib.pyplot as plt
 
@@ -174,4 +156,5 @@ def gantt(plan: Plan) -> Figure:
     ax.grid(False)
     for month in range(1, plan.months):
         ax.axvline(month, color="0.92", linewidth=0.6, zorder=0)
-    return fig
+    caption = "The work plan: packages over months, with their effort in person-months (pm), and milestones."
+    return Chart(fig, frame(plan), "gantt", caption)

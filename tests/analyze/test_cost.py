@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import cost, scaling
-from hpc_utils.analyze.recommend import recommend
+from hpc_utils.analyze.recommend import by_machine, describe, of_each, recommend, slug
 from hpc_utils.launch.resources import NodeType
 from hpc_utils.records import schema
 
@@ -173,6 +173,21 @@ def test_each_purpose_has_its_configuration_and_its_reason() -> None:
     assert found.reason["fastest"].startswith("as good as the least time")
     assert found.caveat["cheapest"] == ""
     assert recommend(table, minutes=1).reason[0].startswith("no epoch trains within 1 min; here it takes least: 16")
+
+
+def test_each_machine_and_workload_has_its_own_advice() -> None:
+    own = ladder(h=WHOLE)
+    limited = own.assign(link_gbit=1.0)
+    table = pd.concat(
+        [own, own.assign(hardware_id="g"), own.head(1).assign(workload="vit"), limited], ignore_index=True
+    )
+    each = by_machine(table)
+    assert list(each) == ["cnn on digits, g", "cnn on digits, h"], "one configuration is no choice"
+    assert list(by_machine(own)) == ["cnn on digits"] and slug("cnn on digits, h") == "cnn-on-digits-h"
+    found = of_each(each)
+    assert found.which.value_counts().to_dict() == dict.fromkeys(each, 4) and of_each({}).empty
+    first = found.iloc[0]
+    assert first.configuration == describe(first) and len(first.runs) == len(set(first.runs)) == 15
 
 
 def test_without_a_price_device_hours_decide_and_single_runs_are_said() -> None:

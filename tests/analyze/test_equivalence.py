@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from hpc_utils.analyze import equivalence
+from hpc_utils.analyze import equivalence, ladder
 from hpc_utils.analyze.targets import Targets
 
 from . import ladders
@@ -53,7 +53,7 @@ def test_rungs_are_compared_with_the_plain_loop_seed_by_seed() -> None:
     verdicts = table.set_index(["step", "measure"]).verdict
     assert verdicts["a", "accuracy"] == verdicts["b", "accuracy"] == verdicts["a", "loss"] == equivalence.EQUAL
     assert verdicts["b", "loss"] == equivalence.DIFFERS
-    assert [equivalence.words(row) for row in table.to_dict("records")] == [
+    assert table.words.tolist() == [
         "equal within 0.5 points", "equal within 5 %", "equal within 0.5 points", "differs by 20 %",
     ]  # fmt: skip
 
@@ -64,6 +64,17 @@ def test_a_rung_that_is_no_cumulative_one_is_judged_as_well() -> None:
     table = equivalence.table(runs, epochs, study, labels={"alone-fast": "fast alone"})
     assert list(table.step) == ["fast alone"] * 2
     assert list(table.verdict) == [equivalence.EQUAL, equivalence.DIFFERS]
+
+
+def test_the_fastest_configuration_stands_below_the_cumulative_ones() -> None:
+    study, runs, epochs = ladders.ladder({"slow": 0.5, "fast": 2.0})
+    best = ladder.best(runs, study)
+    table = equivalence.with_best(runs, epochs, study, best)
+    assert table.step.tolist() == ["slow", "slow", "fast", "fast", best.name, best.name]
+    assert equivalence.with_best(runs, epochs, study, None).equals(equivalence.table(runs, epochs, study))
+    row = table[(table.step == best.name) & (table.measure == "accuracy")].iloc[0]
+    assert (row.difference, row.repeats, row.verdict) == (0, 3, equivalence.EQUAL)
+    assert set(row.runs) == {f"{series}-r{n}" for series in ("plain", best.series) for n in (1, 2, 3)}
 
 
 def test_without_evaluation_the_training_loss_is_compared() -> None:

@@ -126,7 +126,9 @@ def test_the_best_point_is_judged_against_the_first_levels() -> None:
     assert best.low < 2.7 < best.high
     assert factorial.best(designed(), 3.0).verdict == MISSED
     assert factorial.best(designed(), best.gain - 1).verdict == UNDECIDED
-    assert best.why == "the interval lies above it"
+    (row,) = factorial.best_table(designed(), 0.2).to_dict("records")
+    assert (row["gain"], row["low"], row["high"], row["verdict"]) == (best.gain, best.low, best.high, MET)
+    assert (row["repeats"], row["target"], len(row["runs"])) == (3, 1.2, 54) and "precision=bf16" in row["point"]
     slower = designed(lambda point, repeat: 1000 if tuple(point.values()) == (25.0, 64, "fp32") else 900 + repeat)
     assert (factorial.best(slower, 0.2).gain, factorial.best(slower, 0.2).verdict) == (1.0, MISSED)
 

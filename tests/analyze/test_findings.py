@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze.findings import COLUMNS, findings
+from hpc_utils.analyze.findings import COLUMNS, counts, findings
 
 from .runs import MIB, run, study
 
@@ -30,7 +30,7 @@ def slow(runs: pd.DataFrame, which: pd.Series, factor: float) -> pd.DataFrame:
 def test_sound_runs_have_no_findings() -> None:
     found = findings(study(strong=SOUND, weak=SOUND))
     assert found.empty and found.columns.tolist() == COLUMNS
-    assert findings(study(strong=SOUND).iloc[:0]).empty
+    assert findings(study(strong=SOUND).iloc[:0]).empty and counts(found).empty
 
 
 def test_a_super_linear_point_is_flagged_and_a_doubtful_one_is_not() -> None:
@@ -99,6 +99,7 @@ def test_single_runs_are_flagged_only_beyond_what_repeats_spread() -> None:
     runs = study(weak={"1x4": 0.85, "1x8": 0.9, "1x12": 0.3})
     found = findings(runs[runs.repeat == 1])
     assert set(found.finding) == {"throughput falls", "few repeats"}
+    assert dict(counts(found).itertuples(index=False)) == found.finding.value_counts().to_dict()
 
 
 def test_repeats_that_spread_are_named() -> None:

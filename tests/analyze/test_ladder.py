@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from hpc_utils.analyze import ladder
+from hpc_utils.analyze import equivalence, ladder
 
 from . import ladders
 
@@ -27,6 +27,10 @@ def test_each_step_s_gain_alone_after_those_before_and_together() -> None:
     assert list(table.together) == pytest.approx([1.5, 1.65, 3.3])
     assert list(table.memory) == pytest.approx([1.1] * 3)
     assert list(table.warmup) == pytest.approx([1.0] * 3)
+    assert list(table.marginal_verdict) == [ladder.FASTER] * 3
+    assert set(table.marginal_runs["bf16"]) == {
+        f"{one}-r{n}" for one in ("upto-layout", "upto-bf16") for n in (1, 2, 3)
+    }
 
 
 def test_intervals_are_of_ratios_within_a_repeat() -> None:
@@ -59,6 +63,15 @@ def test_the_best_rung_may_leave_steps_out() -> None:
     assert ladder.best(runs.iloc[:0], study) is None
     study, runs, _ = ladders.ladder({"slow": 0.5, "fast": 2.0})
     assert ladder.best(runs, study)[:3] == ("alone-fast", "fast alone", ("fast",))
+
+
+def test_the_best_rung_is_a_row_with_what_it_learnt() -> None:
+    study, runs, epochs = ladders.ladder({"loader": 1.5, "bf16": 2.0}, noise=jitter)
+    best = ladder.best(runs, study)
+    (row,) = ladder.best_table(best, equivalence.table(runs, epochs, study, labels={best.series: best.name})).to_dict("records")  # fmt: skip
+    assert (row["name"], row["steps"], row["verdict"]) == ("up to bf16", "loader + bf16", ladder.FASTER)
+    assert (row["gain"], row["low"], row["high"], row["repeats"]) == best.gain and len(row["runs"]) == 6
+    assert row["accuracy_verdict"] == row["loss_verdict"] == equivalence.EQUAL
 
 
 def test_one_repeat_has_gains_and_no_intervals() -> None:

@@ -102,7 +102,11 @@ def test_reach_is_what_a_limited_link_gave_where_the_link_was_what_limited() -> 
         | {"link_gbit": limit}
         for limit, gbit in rates
     ]
+    assert link.newest(records) is records[0] and link.newest(records[1:]) is records[1] and link.newest([]) is None
     links = link.table(records)
+    assert [one.link for one in link.fits(records[0] | {"name": "r"}, links.head(1))] == [
+        link.fit(records[0], "all").link
+    ]
     assert link.reach(links, "here").value == pytest.approx(0.97, rel=0.02)
     held = link.reach(links, "here", without=[0.3])
     assert held.value == pytest.approx(0.92, rel=0.02) and held.low < 0.92 < held.high

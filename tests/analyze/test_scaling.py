@@ -72,6 +72,11 @@ def test_repeats_give_intervals_that_hold_the_value() -> None:
     assert found.efficiency == pytest.approx(0.8)
     assert 0.7 < found.low < 0.8 < found.high < 0.9
     assert found.repeats == 3
+    assert set(found.runs) == {row["run_id"] for row in two} and set(found.runs_one) == {
+        row["run_id"] for row in alone
+    }
+    (sentence,) = scaling.sentences(scaling.efficiency(pd.DataFrame(alone + two)))
+    assert "2 ranks" in sentence and "80%" in sentence and "1.60" in sentence
 
 
 def test_throughput_has_one_row_a_configuration() -> None:
@@ -93,6 +98,8 @@ def test_what_a_precision_gains_is_a_ratio_with_an_interval_on_one_process() -> 
     gain = table.iloc[0]
     assert (gain.precision, gain.global_batch, gain.gain, gain.repeats) == ("bf16", 512, pytest.approx(2.0), 3)
     assert 1.8 < gain.low < 2 < gain.high < 2.2
+    (sentence,) = scaling.precision_sentences(table)
+    assert "2.00" in sentence and f"{gain.low:.2f} to {gain.high:.2f}" in sentence
 
 
 def test_layouts_of_one_rank_count_are_points_of_their_own() -> None:

@@ -84,3 +84,24 @@ def test_noise_is_read_from_runs_and_needs_enough_steps(monkeypatch):
     assert found.ranks.tolist() == [1.0, 1.0]
     with pytest.raises(ValueError, match="10 steps were measured"):
         Noise.measured(["b"])
+
+
+def test_noise_is_taken_from_the_batch_with_most_steps_on_one_rank():
+    rows = [
+        {
+            "run_id": name,
+            "parallel": parallel,
+            "batch_per_device": batch,
+            "global_batch": batch,
+            "samples": batch * steps,
+        }
+        for name, parallel, batch, steps in (
+            ("a", "none", 8, 10),
+            ("b", "none", 8, 10),
+            ("c", "none", 32, 15),
+            ("d", "ddp", 8, 99),
+        )
+    ]
+    runs = pd.DataFrame(rows)
+    assert simulate.longest(runs).run_id.tolist() == ["a", "b"]
+    assert simulate.longest(runs[runs.parallel == "ddp"]).empty and simulate.longest(runs.iloc[:0]).empty

@@ -1,4 +1,4 @@
-"""What can be a named value at all."""
+"""What can be a value at all."""
 
 from __future__ import annotations
 
@@ -12,12 +12,6 @@ from hpc_utils.analyze.value import Value
 def test_a_value_has_an_interval_or_none() -> None:
     assert Value("a.b", 1.0, "s", "", 0.9, 1.1).has_interval
     assert not Value("a.b", 1.0, "s", "").has_interval
-
-
-@pytest.mark.parametrize("name", ["strong", "Strong.x", "strong..x", "strong.x ", "a.b|c", "a.-b", "a:b.c", "a.b_c"])
-def test_a_name_has_parts_of_small_letters(name: str) -> None:
-    with pytest.raises(ValueError, match="no value's name"):
-        Value(name, 1.0, "s", "")
 
 
 @pytest.mark.parametrize(

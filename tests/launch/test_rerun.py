@@ -176,7 +176,7 @@ def test_a_copy_of_the_set_and_a_changed_run_are_no_evidence(results: Path, tmp_
     assert said.exit_code == 2 and ("have changed since" in said.output or "cannot be true" in said.output), (
         said.output
     )
-    with pytest.raises(CannotRerun, match="have changed since values/laptop-06"):
+    with pytest.raises(CannotRerun, match="have changed since exports/laptop-06"):
         rerun.unchanged(run)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths
-from hpc_utils.publish import ledger
+from hpc_utils.publish import exports
 from hpc_utils.records import packed
 
 CHAPTER = "03_scaling"
@@ -24,7 +23,7 @@ from hpc_utils.publish.chapters import execute
 execute(Path(sys.argv[1]), Path(sys.argv[2]), **json.loads(sys.argv[3]))
 """
 HANG = 240  # s; it takes some 20 s
-MADE = ("figures", "notebooks", "tables", "values")  # what chapters made of a set
+MADE = ("figures", "notebooks", "tables", "exports")  # what chapters made of a set
 REHEARSAL = paths.root() / "results/reference/rehearsal"
 LAPTOP = paths.root() / "results/reference/epyc-2core"
 
@@ -55,22 +54,16 @@ def executed(tmp_path: Path):
 
 def test_the_rehearsal_predicts_ranks_and_links_that_the_model_has_not_seen(executed, tmp_path):
     text, figures = executed(REHEARSAL)
-    median, worst = map(float, re.search(r"median error ([\d.]+)%, worst ([\d.]+)%", text).groups())
-    assert median < 5 and worst < 25
+    found = exports.read(tmp_path / "results")
+    off = found.frame("scaling-model-accuracy").set_index("points").loc["held out"]
+    assert off.median_error < 0.05 and off.worst_error < 0.25
+    assert f"median error of {off.median_error:.1%}" in text
     assert {"scaling-model", "scaling-reach", "scaling-parts", "scaling-allreduce"} <= figures
-    assert "extrapolation" in text
-    handed = ledger.read(tmp_path / "results")
-    assert figures == set(handed.figures) and all(one.file("csv") for one in handed.figures.values())
-    assert f"{handed.values['model.held-out.median-error'].value:.1%}" == f"{median}%"
-    assert f"{handed.values['model.held-out.worst-error'].value:.1%}" == f"{worst}%"
-    # What the paper and the README quote: renamed or dropped, they fail here before they fail there.
-    quoted = {
-        "strong.efficiency.8.fp32", "weak.efficiency.12.over-ddp.bf16", "weak.target.variation.fp32", "study.runs", "study.core-hours",
-        "link.bandwidth.2x1", "model.measured.runs", "model.weak.10gbit.efficiency.1024", "model.strong.10gbit.below-from",
-        "model.law.amdahl.median-error", "model.measured-seconds.12.device-batch-2.3gbit", "throughput.gain.bf16.global-batch-768",
-        "cost.device-hours.12.resnet18.ddp.global-batch-24.1gbit.fp32", "memory.peak.12.global-batch-768.fp32",
-    }  # fmt: skip
-    assert quoted <= set(handed.values), quoted - set(handed.values)
+    assert figures == set(found.figures) and all(one.file("csv") for one in found.figures.values())
+    assert found.frame("scaling-reach").extrapolation.notna().any()
+    kept = exports.read(REHEARSAL)
+    assert set(found.tables) == set(kept.tables), "what texts cite"
+    assert all(one.units == kept.tables[name].units for name, one in found.tables.items())
 
 
 def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
@@ -88,14 +81,16 @@ def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
                 path.write_text(json.dumps(content))
     _, figures = executed(both)
     assert len([name for name in figures if "pareto" in name]) == 2
-    handed = ledger.read(tmp_path / "results")
-    assert len([name for name in handed.values if name.startswith("cost.recommended.production")]) == 2
+    advice = exports.read(tmp_path / "results").frame("scaling-advice")
+    assert advice.which[advice.purpose == "production"].nunique() == 2
 
 
 @pytest.mark.soak
-def test_a_study_of_one_machine_says_what_is_not_there(executed):
+def test_a_study_of_one_machine_says_what_is_not_there(executed, tmp_path):
     text, figures = executed(LAPTOP, study="laptop")
-    for missing in ("No link was measured", "No storage was measured", "No links were limited"):
-        assert missing in text
-    assert "not measured" in text  # the target on 8 devices
+    assert "hpc bench allreduce" in text and "hpc bench storage" in text
+    found = exports.read(tmp_path / "results")
+    assert not {"laptop-scaling-links", "laptop-scaling-storage", "laptop-scaling-model-errors"} & set(found.tables)
+    targets = found.frame("laptop-scaling-targets")
+    assert "not measured" in set(targets.verdict), "the target on 8 devices"
     assert {"laptop-scaling-efficiency", "laptop-scaling-times", "laptop-scaling-reach"} <= figures

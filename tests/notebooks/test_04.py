@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from hpc_utils import paths
-from hpc_utils.publish import freshness, ledger
+from hpc_utils.publish import exports, staleness
 
 from .test_03 import executed  # noqa: F401
 
@@ -22,20 +23,24 @@ def test_without_profiles_it_says_what_is_missing(executed, tmp_path):  # noqa: 
     text, figures = executed(LAPTOP, CHAPTER, study="laptop", examples=str(tmp_path / "none"))
     assert "0 of 5 examples" in text and "No run here was profiled" in text
     assert "No kernel was counted" in text and not figures
+    tables = exports.read(tmp_path / "results").tables
+    assert "laptop-profiling-thresholds" in tables and "laptop-profiling-profiles" not in tables
 
 
 @pytest.mark.skipif(not PROFILES.exists(), reason="no folder of real profiles (HPC_DATA_MIRROR)")
 def test_real_profiles_come_to_their_verdicts(executed, tmp_path):  # noqa: F811
-    text, figures = executed(LAPTOP, CHAPTER, study="laptop")
-    assert "0 workers: input-bound (high confidence" in text and "4 workers: input-bound" not in text
-    assert "straggler-bound" in text and "rank 1, GPU 1" in text
-    assert {"laptop-eight", "laptop-eight-parts", "laptop-eight-overlap", "laptop-workers"} <= figures
-    handed = ledger.read(tmp_path / "results")
-    assert handed.values["profile.before.gain-at-most"].files == (
-        "profile:torch/v100-resnet50-workers0.pt.trace.json.gz",
+    _, figures = executed(LAPTOP, CHAPTER, study="laptop")
+    assert {f"laptop-profiling-{name}" for name in ("eight", "eight-parts", "eight-overlap", "workers")} <= figures
+    found = exports.read(tmp_path / "results")
+    assert (
+        "profile:torch/v100-resnet50-workers0.pt.trace.json.gz" in found.tables["laptop-profiling-profiles"].evidence
     )
-    assert handed.values["profile.eight.exposed-waiting"].value > handed.values["profile.eight.exposed-wire"].value
-    assert handed.values["profile.before.gain.after"].value < handed.values["profile.before.gain-at-most"].value
+    profiles = found.frame("laptop-profiling-profiles").set_index("name")
+    assert profiles.verdict["before"] == "input-bound" != profiles.verdict["after"]
+    eight = profiles.loc["eight"]
+    assert (eight.verdict, eight.straggler) == ("straggler-bound", "rank 1, GPU 1") and eight.waiting > eight.wire
+    gain = found.frame("laptop-profiling-promises").set_index("name").loc["before"]
+    assert 1 < gain.gain < gain.at_most
 
 
 def test_our_own_runs_come_to_verdicts_and_say_whether_their_advice_helped(executed, tmp_path):  # noqa: F811
@@ -44,12 +49,12 @@ def test_our_own_runs_come_to_verdicts_and_say_whether_their_advice_helped(execu
     assert not {"profiling-eight", "profiling-roofline"} & figures, (
         "of others' profiles nothing is drawn without them"
     )
-    values, kept = ledger.read(tmp_path / "results").values, ledger.read(OWN).values
-    own = [name for name, value in values.items() if value.runs]
-    assert len(own) > 100 and all(values[name] == kept[name] for name in own), "the kept set says what its runs say"
-    assert values["profile.items.verdict"].value == "input-bound"
-    assert values["profile.resnet.verdict"].value == "compute-bound"
-    gain = values["profile.items.gain.batches"]
-    assert gain.repeats == 5 and len(gain.runs) == 10 and gain.low > 1
-    assert values["profile.items.gain.batches.told"].value == "faster"
-    assert freshness.faults(OWN) == []
+    found, kept = exports.read(tmp_path / "results"), exports.read(OWN)
+    for table, keys in (("profiling-profiles", ["name"]), ("profiling-promises", ["name", "other"])):
+        own, there = (one.frame(table).set_index(keys) for one in (found, kept))
+        pd.testing.assert_frame_equal(own, there.loc[own.index, own.columns], check_dtype=False)
+    profiles = found.frame("profiling-profiles").set_index("name")
+    assert (profiles.verdict["items"], profiles.verdict["resnet"]) == ("input-bound", "compute-bound")
+    gain = found.frame("profiling-promises").set_index("other").loc["batches"]
+    assert (gain.repeats, gain.verdict, len(gain.runs.split())) == (5, "faster", 10) and gain.low > 1
+    assert staleness.faults(OWN) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths
-from hpc_utils.publish import ledger
+from hpc_utils.publish import cells, exports
 
 from .test_03 import MADE, executed  # noqa: F401
 
@@ -43,12 +43,7 @@ def as_ladder(tmp_path: Path) -> Path:
 
 def test_without_a_ladder_it_says_what_is_missing(executed):  # noqa: F811
     text, figures = executed(LAPTOP, CHAPTER, study="laptop", gpu_set="no-such-gpu")
-    for missing in (
-        "No ladder was climbed",
-        "No complete factorial",
-        "`make bench` does",
-        "This set holds no GPU's ladder",
-    ):
+    for missing in ("hpc study run optimization-cpu", "hpc study run sensitivity-cpu", "make bench", "cifar10-gpu"):
         assert missing in text
     assert not figures
 
@@ -70,17 +65,20 @@ def test_a_ladder_and_a_factorial_are_told(executed, as_ladder, tmp_path):  # no
     assert "**Not applicable here:** no CUDA graphs on a CPU." in text
     assert "times** the plain loop's throughput" in text or "No rung was measured to be faster" in text
     assert "Target, at least 1.20 times: **" in text
-    handed = ledger.read(tmp_path / "results")
-    assert figures == set(handed.figures)
-    assert {"speed-mine-rungs", "speed-mine-steps", "speed-mine-learnt", "speed-mine-combined-effects"} <= set(
-        handed.tables
+    found = exports.read(tmp_path / "results")
+    assert figures == set(found.figures)
+    assert {"speed-mine-steps", "speed-learnt", "speed-effects", "speed-best-points", "speed-studies"} <= set(
+        found.tables
     )
-    quoted = {
-        "ladder.mine.best.gain", "ladder.mine.gain.bf16", "ladder.mine.alone.bf16", "ladder.mine.throughput.plain",
-        "ladder.mine.accuracy.bf16", "ladder.mine.phase.data.plain", "factorial.mine.best.gain",
-        "factorial.mine.share.noise", "study.runs",
-    }  # fmt: skip
-    assert quoted <= set(handed.values), quoted - set(handed.values)
-    assert (
-        handed.values["ladder.mine.gain.bf16"].repeats == 3 and len(handed.values["ladder.mine.gain.bf16"].runs) == 6
-    )
+    for cited, unit in (
+        ("speed-best[study=mine]", "ratio"),
+        ("speed-gains.alone[study=mine, step=bf16]", "ratio"),
+        ("speed-speeds[study=mine, label=plain]", "samples/s"),
+        ("speed-learnt.verdict[study=mine, step=bf16, measure=accuracy]", "text"),
+        ("speed-phases.data[study=mine, step=plain]", "ms"),
+        ("speed-best-points[study=mine]", "ratio"),
+        ("speed-effects[study=mine, effect=noise]", "share"),
+    ):
+        assert cells.cell(found, cells.parse(cited)).unit == unit
+    gain = cells.cell(found, cells.parse("speed-gains.marginal[study=mine, step=bf16]"))
+    assert gain.has_interval and gain.repeats == 3 and len(gain.runs) == 6

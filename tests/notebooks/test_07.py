@@ -1,15 +1,14 @@
-"""Chapter 07, executed: the planned studies' node-hours from counted operations, and the work plan, handed on for the proposal."""
+"""Chapter 07, executed: the planned studies' node-hours from counted operations, and the work plan, exported for the proposal."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from hpc_utils import paths, provenance
-from hpc_utils.publish import ledger, workplan
+from hpc_utils.publish import exports, workplan
 from hpc_utils.records.folder import read_json
 
 from .test_03 import executed  # noqa: F401
@@ -18,22 +17,20 @@ CHAPTER = "07_proposal"
 COUNTED = paths.root() / "results/reference/epyc-avx512"
 
 
-def test_the_plan_is_predicted_and_handed_on(executed, tmp_path: Path) -> None:  # noqa: F811
+def test_the_plan_is_predicted_and_exported(executed, tmp_path: Path) -> None:  # noqa: F811
     text, figures = executed(COUNTED, CHAPTER)
     assert "plan-gantt" in figures
-    assert "The like device is A100 40GB" in text
     results = tmp_path / "results"
-    page = ledger.read(results).pages[CHAPTER]
-    assert page["fingerprint"][: provenance.SHORT] in text
-    values = ledger.read(results).values
+    found = exports.read(results)
+    assert found.pages[CHAPTER]["fingerprint"][: provenance.SHORT] in text
     plan = workplan.read(paths.root() / "paper/plan.toml")
-    table = pd.read_csv(results / "tables/plan-resources.csv")
-    assert table.Study.tolist() == [*plan.studies, "Total"]
-    assert set(table.Basis) == {"operations"}
-    total = values["plan.node-hours"]
-    assert total.value == pytest.approx(sum(values[f"plan.{study}.node-hours"].value for study in plan.studies))
-    assert total.low < total.value < total.high
-    assert values["plan.request.node-hours"].value >= total.high * (1 + plan.contingency)
-    rests_on = read_json(results / "runs" / total.runs[0] / "request.json")
+    table = found.frame("plan-studies").set_index("study")
+    assert table.index.tolist() == [*plan.studies, "Total"] and set(table.basis) == {"operations"}
+    total = table.loc["Total"]
+    assert total.node_hours == pytest.approx(table.node_hours[plan.studies].sum())
+    assert total.node_hours_low < total.node_hours < total.node_hours_high
+    (asked,) = found.frame("plan-request").itertuples()
+    assert asked.like == "A100 40GB" and asked.request_node_hours >= total.node_hours_high * (1 + plan.contingency)
+    rests_on = read_json(results / "runs" / found.tables["plan-studies"].runs[0] / "request.json")
     assert "resnet18" in json.dumps(rests_on), "only runs of the planned model count its operations"
-    assert values["workplan.months"].value == plan.months
+    assert found.frame("plan-total").months.tolist() == [plan.months]

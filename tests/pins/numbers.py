@@ -153,13 +153,16 @@ def model(own: ResultSet) -> Pins:
     reach = link.reach(own.links, hardware, without=held)
     fitted, errors = perfmodel.held_out(points, alone, held, most_ranks=most_ranks, reach=reach, **options)
 
-    def missed(frame: pd.DataFrame) -> dict:
-        middle, worst = misfit.of(frame, points)
-        ends = {"median_error": list(middle[:3]), "worst_error": list(worst[:3])}
-        return known({"count": len(frame), "repeats": middle.repeats} | ends)
+    def missed(frame: pd.DataFrame, by: str) -> dict:
+        names = ("median_error", "worst_error")
+        return {
+            row[by]: known({"count": row["count"], "repeats": row["repeats"]}
+                           | ({"inside": row["inside"]} if row[by] == "held out" else {})
+                           | {name: [row[f"{name}{end}"] for end in ("", "_low", "_high")] for name in names})
+            for row in misfit.table(frame, points, by).to_dict("records")
+        }  # fmt: skip
 
-    away = errors[errors.held_out]
-    inside = int(away.measured.between(away.low, away.high).sum())
+    which = errors.assign(points=errors.held_out.map({True: "held out", False: "fitted"}))
     laws = comparison.compare(errors, most_ranks)
     whole = perfmodel.fit(points, alone, reach=link.reach(own.links, hardware), **options)
     batch, many = points.batch_per_device.max(), points[points.nodes > 1]
@@ -174,8 +177,7 @@ def model(own: ResultSet) -> Pins:
         "links": rows(own.links, "nodes ranks_per_node group link_gbit", "latency~ bandwidth~ misfit=residual worst"),
         "model: costs": rows(fitted.table(), "cost", "value+"),
         "model: steps": rows(errors, grid, "measured~ seconds+ error bottleneck held_out"),
-        "model: errors": {"held out": missed(away) | {"inside": inside}, "fitted": missed(errors[~errors.held_out])}
-        | {law: missed(frame) for law, frame in laws.groupby("law")},
+        "model: errors": missed(which, "points") | missed(laws, "law"),
         "model: fit": {"all": known({"scatter": fitted.residual, "gradient_bytes": alone.gradient_bytes})},
         "model: more ranks": rows(
             ahead[ahead.world_size > 1], "kind gbit world_size", "efficiency~ seconds limit=bottleneck"

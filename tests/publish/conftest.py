@@ -1,7 +1,8 @@
-"""The figures' look, for tests that draw; a result set, and one whose chapter handed on values."""
+"""The figures' look, for tests that draw; a result set, and one whose chapter exported tables and a figure."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -13,20 +14,31 @@ import pytest
 from matplotlib import pyplot as plt
 
 from hpc_utils import paths, provenance, records
-from hpc_utils.analyze.value import Value
-from hpc_utils.publish import style
-from hpc_utils.publish.ledger import Ledger
-from hpc_utils.publish.ledger import executed as note_execution
+from hpc_utils.publish import exports, style
+from hpc_utils.publish.chapter import Chapter
+from hpc_utils.publish.chart import Chart
 from tests.support import copy_runs
 
 
-@pytest.fixture
-def styled() -> Iterator[None]:
-    """`style.apply` for this test alone; its figures are closed."""
-    with matplotlib.rc_context(), pd.option_context("display.float_format", None, "display.max_colwidth", 50):
-        style.apply()
+def own_style() -> contextlib.ExitStack:
+    """What `style.apply` sets, a chapter does, is then as it was."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(matplotlib.rc_context())
+        stack.enter_context(pd.option_context("display.float_format", None, "display.max_colwidth", 50))
+        stack.callback(plt.close, "all")
+        return stack.pop_all()
+
+
+@pytest.fixture(autouse=True)
+def _own_style() -> Iterator[None]:
+    with own_style():
         yield
-        plt.close("all")
+
+
+@pytest.fixture
+def styled() -> None:
+    """The figures' look, for this test alone; its figures are closed."""
+    style.apply()
 
 
 @pytest.fixture
@@ -38,9 +50,9 @@ def result_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def handed(result_set: Path) -> Path:
-    """The same, after a chapter handed on a value with an interval, a count, a word, a figure and a table."""
-    return hand_on(result_set)
+def exported(result_set: Path) -> Path:
+    """The same, after a chapter exported a table with intervals, one without, and a figure."""
+    return export(result_set)
 
 
 def copied(folder: Path) -> Path:
@@ -51,38 +63,33 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-def hand_on(result_set: Path) -> Path:
-    """`handed`, likewise."""
-    runs = records.load(result_set, study="laptop").runs
-    one = tuple(runs[runs.world_size == 1].run_id)
-    ledger = Ledger("06_paper_figures", runs, study="laptop", results=result_set)
-    ledger.add(
-        [
-            Value(
-                "strong.efficiency.2",
-                0.7231,
-                "share",
-                "Efficiency on 2 ranks.",
-                0.6412,
-                0.8109,
-                3,
-                tuple(runs.run_id),
-            ),
-            Value("study.runs", len(runs), "count", "Complete runs.", runs=tuple(runs.run_id)),
-            Value("study.device", "AMD EPYC", "text", "The processor.", runs=one),
-        ]
-    )
+def chart(data: pd.DataFrame, name: str = "efficiency", runs: tuple[str, ...] | None = None) -> Chart:
     figure, axes = plt.subplots(figsize=(style.COLUMN, 2))
     axes.plot([1, 2], [1, 0.72])
-    points = pd.DataFrame({"ranks": [1, 2], "efficiency": [1, 0.7231]})
-    ledger.figure(figure, "laptop-efficiency", data=points, says="Efficiency over ranks.", runs=one)
     plt.close(figure)
-    ledger.table(points, "laptop-points", says="The points.")
-    executed = result_set / "notebooks/laptop/06_paper_figures.ipynb"
-    executed.parent.mkdir(parents=True)
-    with pytest.MonkeyPatch.context() as patch:
+    return Chart(figure, data, name, "Efficiency over ranks.", runs)
+
+
+def export(result_set: Path) -> Path:
+    """`exported`, likewise."""
+    with own_style(), paths.results_at(result_set), pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "dirty", lambda: False)  # whatever the tree is that these tests are of
-        told = ledger.write()
-    executed.write_text(json.dumps({"cells": [], "metadata": {"told": told}, "nbformat": 4, "nbformat_minor": 5}))
-    note_execution(result_set, executed)
+        chapter = Chapter("06_paper_figures", study="laptop")
+        one = tuple(chapter.runs.run_id[chapter.runs.world_size == 1])
+        points = pd.DataFrame({"ranks": [1, 2], "efficiency": [1, 0.7231]})
+        several = points.assign(low=[None, 0.6412], high=[None, 0.8109], repeats=3, limit=[None, "communication"])
+        several["runs"] = [one, tuple(chapter.runs.run_id)]
+        chapter.export(several, "efficiency", "Efficiency of every point.", measure="efficiency")
+        chapter.export(points, "points", "The points.")
+        chapter.figure(chart(points, runs=one))
+        line = chapter.close()
+    return execution(result_set, "laptop/06_paper_figures", line)
+
+
+def execution(result_set: Path, chapter: str, line: str) -> Path:
+    """What stands for the executed notebook of the chapter whose `close` returned `line`."""
+    executed = result_set / f"notebooks/{chapter}.ipynb"
+    executed.parent.mkdir(parents=True, exist_ok=True)
+    executed.write_text(json.dumps({"cells": [], "metadata": {"exported": line}, "nbformat": 4, "nbformat_minor": 5}))
+    exports.note_execution(result_set, executed)
     return result_set

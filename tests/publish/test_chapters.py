@@ -31,31 +31,31 @@ def titles(page: Path) -> list[str]:
     return [title.get_text() for title in BeautifulSoup(page.read_text(), "html.parser").select("article h2")]
 
 
-def test_a_set_s_chapters_stand_in_their_order(handed: Path) -> None:
-    lay(handed, "03_scaling", "other/02_ddp", "laptop/01_baseline")
-    result = hpc("--results", str(handed))
+def test_a_set_s_chapters_stand_in_their_order(exported: Path) -> None:
+    lay(exported, "03_scaling", "other/02_ddp", "laptop/01_baseline")
+    result = hpc("--results", str(exported))
     assert result.exit_code == 0, result.output
-    page = handed / "report/index.html"
+    page = exported / "report/index.html"
     assert result.output.strip() == str(page)
     assert titles(page) == ["laptop/01_baseline", "other/02_ddp", "03_scaling", "06_paper_figures"]
 
 
-def test_a_study_s_own_chapters_stand_before_those_of_all(handed: Path, tmp_path: Path) -> None:
-    index = json.loads((handed / "studies/laptop.json").read_text())
+def test_a_study_s_own_chapters_stand_before_those_of_all(exported: Path, tmp_path: Path) -> None:
+    index = json.loads((exported / "studies/laptop.json").read_text())
     index["chapters"] = [{"notebook": name, "run": None} for name in ("03_scaling", "02_ddp", "01_baseline")]
-    (handed / "studies/laptop.json").write_text(json.dumps(index))
-    lay(handed, "03_scaling", "laptop/02_ddp", "02_ddp", "other/01_baseline")
-    page = chapters.bind(handed, "laptop", tmp_path / "page.html")
+    (exported / "studies/laptop.json").write_text(json.dumps(index))
+    lay(exported, "03_scaling", "laptop/02_ddp", "02_ddp", "other/01_baseline")
+    page = chapters.bind(exported, "laptop", tmp_path / "page.html")
     assert titles(page) == ["03_scaling", "laptop/02_ddp"]
-    assert not (handed / "report").exists()
+    assert not (exported / "report").exists()
     soup = BeautifulSoup(page.read_text(), "html.parser")
     assert (page.parent / soup.select_one("#runs tbody a")["href"]).is_dir()  # from wherever the page lies
 
 
-def test_a_stale_set_says_so_on_top(handed: Path) -> None:
-    assert not BeautifulSoup(chapters.bind(handed).read_text(), "html.parser").select("#stale")
-    (handed / "figures/laptop-efficiency.png").write_bytes(b"painted")
-    soup = BeautifulSoup(chapters.bind(handed).read_text(), "html.parser")
+def test_a_stale_set_says_so_on_top(exported: Path) -> None:
+    assert not BeautifulSoup(chapters.bind(exported).read_text(), "html.parser").select("#stale")
+    (exported / "figures/laptop-efficiency.png").write_bytes(b"painted")
+    soup = BeautifulSoup(chapters.bind(exported).read_text(), "html.parser")
     assert "figures/laptop-efficiency.png" in soup.select_one(".masthead #stale").get_text()
 
 
@@ -65,8 +65,8 @@ def test_what_is_no_result_set_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "report").exists()
 
 
-def test_an_unknown_study_is_refused(handed: Path) -> None:
-    result = hpc("none", "--results", str(handed))
+def test_an_unknown_study_is_refused(exported: Path) -> None:
+    result = hpc("none", "--results", str(exported))
     assert result.exit_code == 2 and "no study 'none'" in result.output
 
 

@@ -22,7 +22,7 @@ def judged(tmp_path, low: float) -> list[claims.Judged]:
     path = tmp_path / "claims.toml"
     path.write_text(TEXT)
     found = Value("x.gain", 1.36, "ratio", "x", low, 1.48, 5)
-    return claims.judge(claims.read(path), {"x.gain": found})
+    return claims.judge(claims.read(path), {"x.gain": found}.__getitem__)
 
 
 def test_a_statement_is_the_sentence_its_verdict_and_the_value_that_decides(tmp_path) -> None:
@@ -42,5 +42,5 @@ def test_a_build_lists_what_fails_and_not_what_is_planned(tmp_path) -> None:
 def test_our_own_claims_are_sound() -> None:
     found = claims.read(paths.root() / "paper/claims.toml")
     assert any(claim.planned for claim in found.values())
-    names = {test.value.partition(":")[0] for claim in found.values() for test in claim.tests if not claim.planned}
-    assert names == {"laptop", "rehearsal", "shares", "avx512"}, "the sets of paper.toml"
+    sets = {test.value.partition(":")[0] for claim in found.values() for test in claim.tests if not claim.planned}
+    assert sets == {"laptop", "rehearsal", "shares", "avx512"}, "the sets of paper.toml"

@@ -30,7 +30,7 @@ def table(**columns) -> pd.DataFrame:
 
 
 def test_points_are_named_by_devices_and_units_are_said() -> None:
-    shown = texts(cost.pareto(table(), "GPU-hours", title="15 epochs"))
+    shown = texts(cost.pareto(table(), "GPU-hours", title="15 epochs").figure)
     for part in (
         "1*",
         "12",
@@ -46,7 +46,7 @@ def test_points_are_named_by_devices_and_units_are_said() -> None:
 
 
 def test_the_frontier_joins_those_on_it_and_only_they_are_filled() -> None:
-    axes = cost.pareto(table(), "GPU-hours").axes[0]
+    axes = cost.pareto(table(), "GPU-hours").figure.axes[0]
     line = next(one for one in axes.lines if one.get_label() == "Pareto frontier")
     assert line.get_xdata() == pytest.approx([9000 / 60 / 24, 9000 / 60 / 8, 75])
     assert axes.get_xscale() == "log"
@@ -56,14 +56,16 @@ def test_the_frontier_joins_those_on_it_and_only_they_are_filled() -> None:
 
 def test_single_runs_and_other_batches_are_said() -> None:
     ends = {f"{name}_{end}": np.nan for name in ("wall_seconds", "cost") for end in ("low", "high")}
-    shown = texts(cost.pareto(table(**ends, repeats=1, global_batch=[768] * 5 + [512]), "GPU-hours"))
+    shown = texts(cost.pareto(table(**ends, repeats=1, global_batch=[768] * 5 + [512]), "GPU-hours").figure)
     assert "single runs" in shown and "12 (512)" in shown and "global batch, else 768" in shown
 
 
 def test_names_of_points_that_lie_together_can_be_read() -> None:
     """Neither on each other nor on a point, also where points are told apart by less than a name is wide."""
     one = table().iloc[[0, 0, 0, 2]].assign(parallel=["none", "ddp", "ddp", "ddp"], global_batch=[768, 768, 128, 128])
-    figure = cost.pareto(one.assign(wall_seconds=[100.0, 101, 99, 200], cost=[1.0, 1.01, 1.02, 3]), "GPU-hours")
+    figure = cost.pareto(
+        one.assign(wall_seconds=[100.0, 101, 99, 200], cost=[1.0, 1.01, 1.02, 3]), "GPU-hours"
+    ).figure
     figure.canvas.draw()
     (axes,) = figure.axes
     boxes = [text.get_window_extent() for text in axes.texts]

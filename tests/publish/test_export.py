@@ -20,17 +20,17 @@ NAME = "laptop-efficiency"
 ELEMENT = "{http://www.w3.org/2000/svg}"
 
 
-def test_a_figure_comes_in_each_format_with_its_data_and_source(handed: Path, tmp_path: Path) -> None:
-    written = export.write(export.find(NAME, export.figures([handed])), tmp_path / "out")
+def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, tmp_path: Path) -> None:
+    written = export.write(export.find(NAME, export.figures([exported])), tmp_path / "out")
     assert [path.name for path in written] == [f"{NAME}.{kind}" for kind in ("pdf", "svg", "png", "csv", "json")]
     pdf, svg, png, csv, source = written
-    assert pdf.read_bytes() == (handed / f"figures/{NAME}.pdf").read_bytes()
+    assert pdf.read_bytes() == (exported / f"figures/{NAME}.pdf").read_bytes()
     with Image.open(png) as image:
         assert image.format == "PNG"
     assert pd.read_csv(csv).efficiency.tolist() == [1, 0.7231]
     told = json.loads(source.read_text())
     assert (told["says"], told["notebook"]) == ("Efficiency over ranks.", "06_paper_figures")
-    assert set(told["runs"]) < {path.name for path in (handed / "runs").iterdir()}
+    assert set(told["runs"]) < {path.name for path in (exported / "runs").iterdir()}
     assert told["measured at commits"] and told["files"].keys() == {
         f"figures/{NAME}.{kind}" for kind in ("pdf", "png", "csv")
     }
@@ -41,8 +41,8 @@ def test_a_figure_comes_in_each_format_with_its_data_and_source(handed: Path, tm
     assert not drawing.findall(f".//{ELEMENT}image")
 
 
-def test_only_what_is_asked_for_is_written_beside_data_and_source(handed: Path, tmp_path: Path) -> None:
-    written = export.write(export.find(NAME, export.figures([handed])), tmp_path, ["png", "png"])
+def test_only_what_is_asked_for_is_written_beside_data_and_source(exported: Path, tmp_path: Path) -> None:
+    written = export.write(export.find(NAME, export.figures([exported])), tmp_path, ["png", "png"])
     assert (
         sorted(path.suffix for path in written)
         == [".csv", ".json", ".png"]
@@ -50,23 +50,23 @@ def test_only_what_is_asked_for_is_written_beside_data_and_source(handed: Path, 
     )
 
 
-def test_an_unknown_figure_names_near_ones(handed: Path) -> None:
+def test_an_unknown_figure_names_near_ones(exported: Path) -> None:
     with pytest.raises(export.CannotExport, match=f"'laptop-eficiency': did you mean {NAME}"):
-        export.find("laptop-eficiency", export.figures([handed]))
+        export.find("laptop-eficiency", export.figures([exported]))
 
 
-def test_of_two_sets_with_one_name_the_set_is_asked_for(handed: Path, tmp_path: Path) -> None:
+def test_of_two_sets_with_one_name_the_set_is_asked_for(exported: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    other.symlink_to(handed)
-    both = export.figures([handed, other])
+    other.symlink_to(exported)
+    both = export.figures([exported, other])
     with pytest.raises(export.CannotExport, match=f"write results:{NAME} or other:{NAME}"):
         export.find(NAME, both)
     assert export.find(f"other:{NAME}", both).folder == other
 
 
-def test_a_figure_that_was_changed_since_is_not_given_out(handed: Path, tmp_path: Path) -> None:
-    figure = export.find(NAME, export.figures([handed]))
-    csv = handed / f"figures/{NAME}.csv"
+def test_a_figure_that_was_changed_since_is_not_given_out(exported: Path, tmp_path: Path) -> None:
+    figure = export.find(NAME, export.figures([exported]))
+    csv = exported / f"figures/{NAME}.csv"
     csv.write_text(csv.read_text().replace("0.7231", "0.9"))
     with pytest.raises(
         export.CannotExport, match=r"figures/laptop-efficiency\.csv is not as 06_paper_figures wrote it"
@@ -75,21 +75,21 @@ def test_a_figure_that_was_changed_since_is_not_given_out(handed: Path, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_warns_of_a_figure_whose_runs_have_changed(handed: Path, tmp_path: Path) -> None:
-    asked = ["export", NAME, "--results", str(handed), "--format", "png", "--output", str(tmp_path / "out")]
+def test_the_command_warns_of_a_figure_whose_runs_have_changed(exported: Path, tmp_path: Path) -> None:
+    asked = ["export", NAME, "--results", str(exported), "--format", "png", "--output", str(tmp_path / "out")]
     assert "beware" not in CliRunner().invoke(main, asked, catch_exceptions=False).output
-    epochs = sorted((handed / "runs").glob("*/epochs.csv"))[0]
+    epochs = sorted((exported / "runs").glob("*/epochs.csv"))[0]
     epochs.write_text(epochs.read_text() + "\n")
     said = CliRunner().invoke(main, asked, catch_exceptions=False)
     assert said.exit_code == 0 and "beware: the records of the run " in said.output
 
 
-def test_an_unknown_format_is_refused(handed: Path, tmp_path: Path) -> None:
+def test_an_unknown_format_is_refused(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(export.CannotExport, match=r"no format 'jpeg': .*png"):
-        export.write(export.find(NAME, export.figures([handed])), tmp_path, ["jpeg"])
+        export.write(export.find(NAME, export.figures([exported])), tmp_path, ["jpeg"])
 
 
-def test_the_command_lists_and_writes(handed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_lists_and_writes(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "root", lambda: tmp_path / "clone")
     listed = CliRunner().invoke(main, ["export", "--list"])
     assert re.search(rf"^results:{NAME}  Efficiency over ranks\.$", listed.output, re.M)
@@ -101,8 +101,8 @@ def test_the_command_lists_and_writes(handed: Path, tmp_path: Path, monkeypatch:
     assert CliRunner().invoke(main, ["export", NAME, "--results", "nowhere"]).exit_code == 2
 
 
-def test_no_format_is_none(handed: Path, tmp_path: Path) -> None:
+def test_no_format_is_none(exported: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(
-        main, ["export", NAME, "--results", str(handed), "--format", "", "--output", str(tmp_path)]
+        main, ["export", NAME, "--results", str(exported), "--format", "", "--output", str(tmp_path)]
     )
     assert done.exit_code == 2 and "no format is named" in done.output

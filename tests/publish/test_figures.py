@@ -33,7 +33,9 @@ def texts(figure) -> str:
 
 
 def test_throughput_names_every_configuration_and_its_value() -> None:
-    shown = texts(figures.throughput(speed()))
+    chart = figures.throughput(speed())
+    assert chart.name == "throughput" and chart.caption and chart.data.equals(speed())
+    shown = texts(chart.figure)
     for part in (
         "1 rank no group, batch 512",
         "1 rank DDP",
@@ -63,8 +65,8 @@ def test_run_figures_from_a_run_s_own_tables() -> None:
 
 
 def test_saving_writes_both_kinds_and_the_same_bytes_again(tmp_path: Path) -> None:
-    first = [path.read_bytes() for path in style.save(figures.throughput(speed()), "f", tmp_path / "a")]
-    second = [path.read_bytes() for path in style.save(figures.throughput(speed()), "f", tmp_path / "b")]
+    first = [path.read_bytes() for path in style.save(figures.throughput(speed()).figure, "f", tmp_path / "a")]
+    second = [path.read_bytes() for path in style.save(figures.throughput(speed()).figure, "f", tmp_path / "b")]
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"f.pdf", "f.png"}
     assert first == second
 
@@ -81,7 +83,7 @@ def test_precisions_are_told_apart_without_colour() -> None:
 
 
 def test_points_of_different_torch_or_layout_are_bars_of_their_own() -> None:
-    bars = texts(figures.throughput(pd.concat([speed().assign(torch=one) for one in ("2.6.0", "2.13.0")])))
+    bars = texts(figures.throughput(pd.concat([speed().assign(torch=one) for one in ("2.6.0", "2.13.0")])).figure)
     assert "torch 2.13.0" in bars
-    bars = texts(figures.throughput(pd.concat([speed(), speed().assign(nodes=2, layout="2x1")])))
+    bars = texts(figures.throughput(pd.concat([speed(), speed().assign(nodes=2, layout="2x1")])).figure)
     assert "2 ranks (2x1) DDP" in bars and "2 ranks DDP" in bars

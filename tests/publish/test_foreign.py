@@ -44,7 +44,7 @@ def texts(figure) -> str:
 
 
 def test_hollow_is_what_was_reported_and_filled_what_is_right() -> None:
-    figure = foreign.efficiency(table({1: 1.0, 2: 1.8, 8: 5.7}))
+    figure = foreign.efficiency(table({1: 1.0, 2: 1.8, 8: 5.7})).figure
     axes = figure.axes[0]
     assert markers(axes, hollow=True) == [(1, 1.0), (2, 1.8), (8, 5.7)]
     assert markers(axes, hollow=False) == [(1, 0.9), (2, 0.9), (8, 0.9)]
@@ -61,7 +61,7 @@ def test_hollow_is_what_was_reported_and_filled_what_is_right() -> None:
 
 
 def test_a_ring_is_not_lost_where_nothing_was_reported() -> None:
-    figure = foreign.efficiency(table({1: 1.0, 2: float("nan"), 4: 0.9}))
+    figure = foreign.efficiency(table({1: 1.0, 2: float("nan"), 4: 0.9})).figure
     assert markers(figure.axes[0], hollow=True) == [(1, 1.0), (4, 0.9)]
     assert figure.axes[0].get_yscale() == "linear"
 
@@ -69,7 +69,7 @@ def test_a_ring_is_not_lost_where_nothing_was_reported() -> None:
 def test_what_cannot_be_checked_is_a_cross() -> None:
     frame = table({1: 1.0, 2: 0.9})
     frame.loc[1, "verdict"] = "throughput only, unchecked"
-    figure = foreign.efficiency(frame)
+    figure = foreign.efficiency(frame).figure
     crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert [list(line.get_xdata()) for line in crosses] == [[2]]
     assert "cannot be checked" in texts(figure)
@@ -78,7 +78,9 @@ def test_what_cannot_be_checked_is_a_cross() -> None:
 def test_sets_have_panels_and_parallelisms_lines_of_their_own() -> None:
     two = table({1: 1.0, 2: 0.9})
     other = table({4: 0.8}, parallel="horovod")
-    figure = foreign.efficiency(pd.concat([two, other, table({1: 1.0, 2: 0.9}, foreign="report")], ignore_index=True))
+    figure = foreign.efficiency(
+        pd.concat([two, other, table({1: 1.0, 2: 0.9}, foreign="report")], ignore_index=True)
+    ).figure
     assert len(figure.axes) == 2
     for part in ("thesis: resnet18", "report: resnet18", "ddp", "horovod"):
         assert part in texts(figure)

@@ -9,41 +9,40 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 import nbformat
+import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from hpc_utils import records
-from hpc_utils.analyze.value import Value
 from hpc_utils.publish import chapters
-from hpc_utils.publish.ledger import Ledger
+from hpc_utils.publish.chapter import Chapter
 
 from .browser import opened, scripted
-from .conftest import copied, hand_on
+from .conftest import copied, export
 
 MANY = 300
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 TEXT = (
-    "Two ranks reach [72 %](#number-strong.efficiency.2); [gone](#number-none.such), "
+    "Two ranks reach [72 %](#table-laptop-efficiency); [gone](#table-none-such), "
     "[one run](#run-cnn-digits-none1-fp32-b512-r1-dff58014)."
 )
 
 
 @pytest.fixture(scope="module")
 def bound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a set whose chapter shows a named figure and quotes a number; all tests read the same."""
-    handed = hand_on(copied(tmp_path_factory.mktemp("bound") / "results"))
+    """The report of a set whose chapter shows a figure and cites a table; all tests read the same."""
+    exported = export(copied(tmp_path_factory.mktemp("bound") / "results"))
     shown = {"image/png": {"alt": "Efficiency over ranks.", "figure": "laptop-efficiency"}}
-    notebook = handed / "notebooks/laptop/06_paper_figures.ipynb"
-    told = json.loads(notebook.read_text())["metadata"]["told"]
+    notebook = exported / "notebooks/laptop/06_paper_figures.ipynb"
+    told = json.loads(notebook.read_text())["metadata"]["exported"]
     cells = [
         new_markdown_cell(f"# 6 The figures\n\n{told}"),
-        new_code_cell("ledger.figure()", outputs=[new_output("display_data", {"image/png": PIXEL}, metadata=shown)]),
+        new_code_cell("ch.figure()", outputs=[new_output("display_data", {"image/png": PIXEL}, metadata=shown)]),
         new_code_cell("Markdown()", outputs=[new_output("display_data", {"text/markdown": TEXT})]),
     ]
     nbformat.write(new_notebook(cells=cells), notebook)
-    (handed / "runs/cnn-digits-none1-bf16-b512-r1-c9304dd5/ranks.csv").write_text("rank\n")
-    return chapters.bind(handed)
+    (exported / "runs/cnn-digits-none1-bf16-b512-r1-c9304dd5/ranks.csv").write_text("rank\n")
+    return chapters.bind(exported)
 
 
 @pytest.fixture(scope="module")
@@ -75,25 +74,21 @@ const look = (part, words) => {
 </script>"""
 
 
-def test_a_number_leads_to_its_runs_folders_and_notebook(soup: BeautifulSoup, bound: Path) -> None:
-    row = soup.find(id="number-strong.efficiency.2")
-    assert row.th.get_text() == "strong.efficiency.2"
-    assert row.select_one("td.number").get_text().replace("\xa0", " ") == "72.3 % [64.1, 81.1]"
-    assert row.select("td.number")[1].get_text() == "3"
-    assert row.select_one("td.says").get_text() == "Efficiency on 2 ranks."
+def test_a_table_leads_to_its_runs_folders_and_chapter(soup: BeautifulSoup, bound: Path) -> None:
+    row = soup.find(id="table-laptop-efficiency")
+    assert row.th.get_text() == "laptop-efficiency"
+    assert row.select_one("td.says").get_text() == "Efficiency of every point."
     assert row.select_one("a[data-rests]").get_text() == "24 runs"
     away = [link["href"] for link in soup.select(".part a[href]") if not link["href"].startswith("#")]
     assert len(away) > 24 and all((bound.parent / unquote(link)).exists() for link in away)
-    group = [link["href"] for link in row.parent.select(".group a")]
-    assert group == [
-        "#06-paper-figures", "../notebooks/laptop/06_paper_figures.ipynb", "../values/laptop-06_paper_figures.json",
-    ]  # fmt: skip
+    links = [link["href"] for link in row.select("a")]
+    assert "#06-paper-figures" in links and "../tables/laptop-efficiency.csv" in links
 
 
-def test_numbers_and_runs_of_a_chapter_s_text_lead_to_their_rows(soup: BeautifulSoup) -> None:
+def test_tables_and_runs_of_a_chapter_s_text_lead_to_their_rows(soup: BeautifulSoup) -> None:
     text = soup.select_one(".output.prose")
     assert [link["href"] for link in text.find_all("a")] == [
-        "#number-strong.efficiency.2", "#run-cnn-digits-none1-fp32-b512-r1-dff58014",
+        "#table-laptop-efficiency", "#run-cnn-digits-none1-fp32-b512-r1-dff58014",
     ]  # fmt: skip
     assert "gone" in text.get_text()
 
@@ -116,7 +111,7 @@ def test_every_place_is_one_and_every_link_has_one(soup: BeautifulSoup) -> None:
         element[name] for name in ("for", "aria-controls", "aria-describedby") for element in soup.select(f"[{name}]")
     ]
     assert {unquote(link["href"][1:]) for link in soup.select('a[href^="#"]')} | set(told) <= set(ids)
-    assert not soup.select(".part input:not([type=search])") and len(soup.select("label[for$=find]")) == 4
+    assert not soup.select(".part input:not([type=search])") and len(soup.select("label[for$=find]")) == 3
 
 
 def test_without_a_script_all_rows_are_there(soup: BeautifulSoup) -> None:
@@ -161,10 +156,7 @@ def test_a_run_is_looked_up(bound: Path, tmp_path: Path) -> None:
     assert (seen["refused"], seen["why"], seen["none"]) == ("1 of 24 runs", True, "0 of 24 runs")
     assert seen["focus"].startswith("More about cnn-digits-none1-fp32-b512-r3") and seen["expanded"] == "true"
     assert {"optimizeradamw", "repeat3", "versions.torch2.13.0+cpu"} <= set(seen["facts"]) and seen["differs"]
-    assert seen["behind"] == [
-        "#number-strong.efficiency.2", "#number-study.device", "#number-study.runs", "#figure-laptop-efficiency",
-        "#table-laptop-points",
-    ]  # fmt: skip
+    assert seen["behind"] == ["#figure-laptop-efficiency", "#table-laptop-efficiency", "#table-laptop-points"]
     assert seen["closed"] and seen["again"] == ["24 runs", "runs.find", "#runs"]
 
 
@@ -175,8 +167,8 @@ def test_the_address_says_what_is_looked_up(bound: Path, tmp_path: Path, size: s
       seen.field = document.getElementById("runs.find").value;
       seen.overflow = document.documentElement.scrollWidth > innerWidth
     """
-    seen = tried(bound, tmp_path / "profile", script, "#runs?find=r1&number=study.device", size)
-    assert seen == {"count": "4 of 24 runs behind the number study.device", "field": "r1", "overflow": False}
+    seen = tried(bound, tmp_path / "profile", script, "#runs?find=r1&figure=laptop-efficiency", size)
+    assert seen == {"count": "4 of 24 runs behind the figure laptop-efficiency", "field": "r1", "overflow": False}
 
 
 def test_a_run_s_address_opens_it(bound: Path, tmp_path: Path) -> None:
@@ -186,16 +178,16 @@ def test_a_run_s_address_opens_it(bound: Path, tmp_path: Path) -> None:
       seen.focus = document.activeElement.ariaLabel;
       look("runs", "none1");
       seen.closed = !document.querySelector("#runs tr.more");
-      location.hash = "#number-study.runs";
+      location.hash = "#table-laptop-points";
       dispatchEvent(new Event("hashchange"));
-      seen.number = document.activeElement.closest("tr").id;
+      seen.table = document.activeElement.closest("tr").id;
       location.hash = `#${seen.open}`;
       dispatchEvent(new Event("hashchange"));
       seen.again = [shown("runs").length, document.querySelector("#runs tr.more").previousElementSibling.id]
     """
     seen = tried(bound, tmp_path / "profile", script, f"#run-{run}")
     assert seen["open"] == f"run-{run}" and seen["focus"] == f"More about {run}"
-    assert seen["closed"] and seen["number"] == "number-study.runs"
+    assert seen["closed"] and seen["table"] == "table-laptop-points"
     assert seen["again"] == [24, f"run-{run}"]  # what hid it is taken back
 
 
@@ -208,39 +200,14 @@ def test_no_column_of_figures_and_tables_is_cut_on_a_laptop_s_screen(tmp_path: P
     assert tried(page, tmp_path / "profile", script) == {"figures": 0, "tables": 0}
 
 
-def test_a_run_s_name_breaks_neither_page_nor_address(handed: Path, tmp_path: Path) -> None:
+def test_a_run_s_name_breaks_neither_page_nor_address(exported: Path, tmp_path: Path) -> None:
     run = 'a "b" <i>#c?d%41</script>'.replace("/", "")
-    (handed / "runs" / run).mkdir()
-    page = chapters.bind(handed)
+    (exported / "runs" / run).mkdir()
+    page = chapters.bind(exported)
     row = BeautifulSoup(page.read_text(), "html.parser").find(id=f"run-{run}")
-    assert (page.parent / unquote(row.a["href"])).samefile(handed / "runs" / run)
+    assert (page.parent / unquote(row.a["href"])).samefile(exported / "runs" / run)
     script = 'seen.open = document.querySelector("#runs tr.more").previousElementSibling.id'
     assert tried(page, tmp_path / "profile", script, f"#run-{quote(run)}") == {"open": f"run-{run}"}
-
-
-def test_numbers_sort_within_their_chapters_by_what_they_are(handed: Path, tmp_path: Path) -> None:
-    runs = records.load(handed).runs
-    ledger = Ledger("03_scaling", runs)
-    amounts = {"a.share": (0.09, "share"), "b.share": (0.5, "share"), "c.time": (1e-3, "s"), "d.time": (7500.0, "s"), "e.none": (1e-7, "s")}  # fmt: skip
-    ledger.add([Value(name, *amount, "") for name, amount in amounts.items()])
-    ledger.write()
-    script = """
-      const header = (place) => document.querySelectorAll("#numbers thead th")[place];
-      const names = () => shown("numbers").map((row) => row.cells[0].textContent);
-      header(1).querySelector("button").click();
-      seen.rising = [header(1).ariaSort, names()];
-      header(1).querySelector("button").click();
-      seen.falling = [header(1).ariaSort, names()];
-      look("numbers", "time");
-      seen.found = [names(), [...document.querySelectorAll("#numbers tbody")].map((body) => body.checkVisibility())];
-      seen.first = document.querySelector("#numbers tbody tr").className
-    """
-    seen = tried(chapters.bind(handed), tmp_path / "profile", script)
-    own = ["study.runs", "strong.efficiency.2", "study.device"]  # a count, a share, a word
-    assert seen["rising"] == ["ascending", ["e.none", "c.time", "d.time", "a.share", "b.share", *own]]
-    assert seen["falling"] == ["descending", ["b.share", "a.share", "d.time", "c.time", "e.none", *own[::-1]]]
-    assert seen["found"] == [["d.time", "c.time"], [True, False]]
-    assert seen["first"] == "group"
 
 
 def test_hundreds_of_runs_stay_small_and_all_are_found_without_a_request(result_set: Path, tmp_path: Path) -> None:
@@ -252,20 +219,17 @@ def test_hundreds_of_runs_stay_small_and_all_are_found_without_a_request(result_
         asked = json.loads((first / "run.json").read_text())
         asked["config"] |= {"seed": number, "lr": number / 7}
         (run / "run.json").write_text(json.dumps(asked | {"setup_seconds": number / 3}))
-    runs = records.load(result_set).runs
-    ledger = Ledger("03_scaling", runs)
-    ids = tuple(runs.run_id)
-    ledger.add(
-        Value(f"topic.quantity.{number}", number / 7, "s", "What this is.", number / 8, number / 6, 3, ids[number:])
-        for number in range(200)
-    )
-    ledger.write()
+    chapter = Chapter("03_scaling")
+    ids = chapter.runs.run_id
+    for number in range(200):
+        chapter.export(pd.DataFrame({"seconds": [number / 7]}), f"topic-{number}", "What this is.", runs=ids[number:])
+    chapter.close()
     page = chapters.bind(result_set)
     assert page.stat().st_size < 2000 * MANY
     script = f"""
       seen.count = document.querySelector("#runs [role=status]").textContent;
       seen.found = look("runs", "seed={MANY - 1}");
-      location.hash = "#runs?number=topic.quantity.199";
+      location.hash = "#runs?table=topic-199";
       dispatchEvent(new Event("hashchange"));
       seen.behind = [document.querySelector("#runs [role=status]").textContent, shown("runs").length];
       seen.requests = performance.getEntriesByType("resource").filter((entry) => !entry.name.startsWith("data:")).length
@@ -273,6 +237,6 @@ def test_hundreds_of_runs_stay_small_and_all_are_found_without_a_request(result_
     assert tried(page, tmp_path / "profile", script) == {
         "count": f"{MANY} runs",
         "found": f"1 of {MANY} runs",
-        "behind": [f"{MANY - 199} of {MANY} runs behind the number topic.quantity.199", MANY - 199],
+        "behind": [f"{MANY - 199} of {MANY} runs behind the table topic-199", MANY - 199],
         "requests": 0,
     }

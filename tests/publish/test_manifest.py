@@ -11,24 +11,24 @@ from hpc_utils.publish import manifest
 
 
 @pytest.fixture
-def built(handed: Path, tmp_path: Path) -> Path:
+def built(exported: Path, tmp_path: Path) -> Path:
     """The folder of two texts from one source and a set, all in `tmp_path`."""
     (tmp_path / "paper.md").write_text("words")
     folder = tmp_path / "build"
     folder.mkdir()
     for name in ("slides", "paper"):
         (folder / f"{name}.pdf").write_bytes(name.encode())
-        manifest.note(folder / f"{name}.pdf", tmp_path, [tmp_path / "paper.md"], [handed])
+        manifest.note(folder / f"{name}.pdf", tmp_path, [tmp_path / "paper.md"], [exported])
     return folder
 
 
-def test_each_text_is_noted_with_sources_and_sets(built: Path, handed: Path) -> None:
+def test_each_text_is_noted_with_sources_and_sets(built: Path, exported: Path) -> None:
     found = manifest.read(built)
     assert list(found) == ["paper", "slides"]
     assert found["paper"]["file"] == "paper.pdf"
     assert found["paper"]["sha256"] == manifest.of_bytes(b"paper")
     assert found["paper"]["sources"] == {"paper.md": manifest.of_bytes(b"words")}
-    assert found["paper"]["sets"] == {"results": manifest.of_set(handed)}
+    assert found["paper"]["sets"] == {"results": manifest.of_set(exported)}
 
 
 def test_what_is_built_again_is_noted_anew_and_what_is_gone_forgotten(built: Path, tmp_path: Path) -> None:
@@ -41,11 +41,11 @@ def test_what_is_built_again_is_noted_anew_and_what_is_gone_forgotten(built: Pat
     }
 
 
-def test_a_set_s_fingerprint_follows_what_it_hands_on(handed: Path) -> None:
-    before = manifest.of_set(handed)
-    (page,) = (handed / "values").glob("*.json")
+def test_a_set_s_fingerprint_follows_its_exports(exported: Path) -> None:
+    before = manifest.of_set(exported)
+    (page,) = (exported / "exports").glob("*.json")
     page.write_text(json.dumps(json.loads(page.read_text()) | {"fingerprint": "0"}))
-    assert manifest.of_set(handed) != before
+    assert manifest.of_set(exported) != before
 
 
 @pytest.mark.parametrize(

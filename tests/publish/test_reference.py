@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import measure
 from hpc_utils import paths, records
-from hpc_utils.publish import freshness, ledger, reference
+from hpc_utils.publish import exports, reference, staleness
 from hpc_utils.records import packed
 from tests.support import copy_runs
 
@@ -40,9 +40,9 @@ def test_every_committed_set_can_be_true(folder: Path) -> None:
         executed = json.loads((folder / f"notebooks/{chapter}.ipynb").read_text())
         assert any(cell.get("outputs") for cell in executed["cells"]), "chapters are kept with their pictures"
     assert (folder / "SYSTEM.md").exists()
-    assert freshness.faults(folder) == []
+    assert staleness.faults(folder) == []
     drawn = {path.stem for path in (folder / "figures").glob("*.pdf")}
-    assert drawn == set(ledger.read(folder).figures), "every figure is handed on, with its data and its runs"
+    assert drawn == set(exports.read(folder).figures), "every figure is exported, with its data and its runs"
 
 
 def test_an_unfinished_study_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Chapters executed anew on a result set: what they hand on is fresh, and leaves no path of this machine; a kept study brings it."""
+"""Chapters executed anew on a result set: what they export is fresh, and leaves no path of this machine; a kept study brings it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from hpc_utils import paths, records
 from hpc_utils.analyze import scaling
-from hpc_utils.analyze.value import Value
 from hpc_utils.cli import main
-from hpc_utils.publish import chapters, freshness, ledger, reference
+from hpc_utils.publish import cells, chapters, exports, reference, staleness
+from hpc_utils.publish.chapter import Chapter
 
 CHAPTER = "06_paper_figures"
 HANG = 240  # s; it takes some 8 s
@@ -33,18 +34,19 @@ def renewed(result_set: Path) -> Path:
     return result_set
 
 
-def test_a_chapter_hands_on_what_is_fresh_and_can_be_kept(
+def test_what_a_chapter_exports_is_fresh_and_can_be_kept(
     renewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert freshness.faults(renewed) == []
-    handed = ledger.read(renewed)
-    assert {"laptop-efficiency", "laptop-throughput", "laptop-accuracy"} == set(handed.figures)
-    assert all(one.file("csv") for one in (*handed.figures.values(), *handed.tables.values()))
+    assert staleness.faults(renewed) == []
+    found = exports.read(renewed)
+    assert {"laptop-efficiency", "laptop-throughput", "laptop-accuracy"} == set(found.figures)
+    assert all(one.file("csv") for one in (*found.figures.values(), *found.tables.values()))
     curves = scaling.efficiency(records.load(renewed, study="laptop").runs)
     row = curves[(curves.kind == "strong") & (curves.baseline == "none") & (curves.precision == "fp32")].iloc[-1]
-    assert handed.values["strong.efficiency.2.fp32"].value == row.efficiency
+    written = "laptop-efficiency[kind=strong, baseline=none, precision=fp32, world_size=2]"
+    assert cells.cell(found, cells.parse(written)).value == row.efficiency
     for path in (
-        *renewed.glob("values/*"),
+        *renewed.glob("exports/*"),
         *renewed.glob("tables/*"),
         *renewed.glob("figures/*.csv"),
         *renewed.rglob("*.ipynb"),
@@ -56,22 +58,22 @@ def test_a_chapter_hands_on_what_is_fresh_and_can_be_kept(
     clone = tmp_path / "clone"  # where `keep` writes
     monkeypatch.setattr(paths, "root", lambda: clone)
     kept = reference.keep(["laptop"], "here")
-    assert freshness.faults(kept) == []
-    assert ledger.read(kept).values == handed.values
-    longer = [path.name for part in reference.HANDED for path in (kept / part).iterdir()]
+    assert staleness.faults(kept) == []
+    assert exports.read(kept).pages == found.pages
+    longer = [path.name for part in reference.EXPORTED for path in (kept / part).iterdir()]
     assert f"laptop-{CHAPTER}.json" in longer and "laptop-efficiency.csv" in longer
 
 
-def test_what_a_longer_named_study_hands_on_is_not_kept_with_this_one(
-    handed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_a_longer_named_study_exports_is_not_kept_with_this_one(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = json.loads((handed / "studies/laptop.json").read_text())
-    (handed / "studies/laptop-long.json").write_text(json.dumps(index | {"name": "laptop-long"}))
-    (handed / "tables/laptop-long-points.csv").write_text("a\n1\n")
+    index = json.loads((exported / "studies/laptop.json").read_text())
+    (exported / "studies/laptop-long.json").write_text(json.dumps(index | {"name": "laptop-long"}))
+    (exported / "tables/laptop-long-points.csv").write_text("a\n1\n")
     monkeypatch.setattr(paths, "root", lambda: tmp_path / "clone")
     kept = reference.keep(["laptop"], "here")
-    assert [path.name for path in (kept / "tables").iterdir()] == ["laptop-points.csv"]
-    assert freshness.faults(kept) == []
+    assert sorted(path.name for path in (kept / "tables").iterdir()) == ["laptop-efficiency.csv", "laptop-points.csv"]
+    assert staleness.faults(kept) == []
 
 
 @pytest.mark.parametrize(
@@ -86,55 +88,55 @@ def test_what_a_longer_named_study_hands_on_is_not_kept_with_this_one(
 def test_what_cannot_be_executed_is_said(arguments: list[str], said: str, result_set: Path) -> None:
     done = CliRunner().invoke(main, ["chapter", *arguments])
     assert done.exit_code == 2 and said in done.output
-    assert not (result_set / "values").exists()
+    assert not (result_set / "exports").exists()
 
 
-def test_names_that_would_go_leave_the_set_as_it_was(handed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fixture hands on what the chapter does not; what stands for its execution writes another page."""
+def test_names_that_would_go_leave_the_set_as_it_was(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fixture exports what the chapter does not; what stands for its execution writes another page."""
 
     def execute(notebook: Path, output: Path, **parameters: object) -> Path:
-        own = ledger.Ledger(CHAPTER, records.load(handed, study="laptop").runs, study="laptop")
-        own.add([Value("study.runs", 24, "count", "Complete runs.")])
-        output.write_text(own.write())
+        own = Chapter(CHAPTER, study="laptop")
+        own.export(pd.DataFrame({"a": [1]}), "points", "")
+        output.write_text(own.close())
         return output
 
     monkeypatch.setattr(chapters, "execute", execute)
-    parts = [path for part in chapters.WRITTEN for path in (handed / part).rglob("*") if path.is_file()]
+    parts = [path for part in chapters.WRITTEN for path in (exported / part).rglob("*") if path.is_file()]
     before = {path: path.read_bytes() for path in parts}
-    words = ["chapter", CHAPTER, "--results", str(handed)]
+    words = ["chapter", CHAPTER, "--results", str(exported)]
     done = CliRunner().invoke(main, words)
-    assert done.exit_code == 2 and "4 of 5" in done.output and "figure laptop-efficiency" in done.output, done.output
-    assert {path: path.read_bytes() for path in parts} == before and freshness.faults(handed) == []
+    assert done.exit_code == 2 and "2 of 3" in done.output and "figure laptop-efficiency" in done.output, done.output
+    assert {path: path.read_bytes() for path in parts} == before and staleness.faults(exported) == []
     assert CliRunner().invoke(main, [*words, "--drop"]).exit_code == 0
-    assert set(ledger.read(handed).values) == {"study.runs"}
+    assert set(exports.read(exported).tables) == {"laptop-points"}
     said = CliRunner().invoke(main, ["chapter", CHAPTER, "-p", "study=none"])
     assert said.exit_code == 2 and "no study 'none'" in said.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_ended_from_outside_it_leaves_the_set_as_it_was(
-    handed: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    exported: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     def execute(notebook: Path, output: Path, **parameters: object) -> Path:
-        (handed / "figures/laptop-efficiency.csv").write_text("half")
+        (exported / "figures/laptop-efficiency.csv").write_text("half")
         os.kill(os.getpid(), number)
         raise AssertionError("the signal came to nobody")
 
     monkeypatch.setattr(chapters, "execute", execute)
     former = signal.getsignal(number)
-    done = CliRunner().invoke(main, ["chapter", CHAPTER, "--results", str(handed)])
-    assert done.exit_code == 130 and freshness.faults(handed) == [] and not list(handed.glob(".before-*"))
+    done = CliRunner().invoke(main, ["chapter", CHAPTER, "--results", str(exported)])
+    assert done.exit_code == 130 and staleness.faults(exported) == [] and not list(exported.glob(".before-*"))
     assert signal.getsignal(number) is former
 
 
-def test_a_chapter_about_one_study_is_not_executed_about_none(handed: Path) -> None:
-    done = CliRunner().invoke(main, ["chapter", CHAPTER, "--results", str(handed), "-p", "study="])
-    assert done.exit_code == 2 and "leave `study` out" in done.output and freshness.faults(handed) == []
+def test_a_chapter_about_one_study_is_not_executed_about_none(exported: Path) -> None:
+    done = CliRunner().invoke(main, ["chapter", CHAPTER, "--results", str(exported), "-p", "study="])
+    assert done.exit_code == 2 and "leave `study` out" in done.output and staleness.faults(exported) == []
 
 
-def test_a_set_is_joined_where_it_lies(handed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_is_joined_where_it_lies(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HPC_RESULTS")
-    (handed / "csv/runs.csv").write_text("")
-    done = CliRunner().invoke(main, ["collect", "--results", str(handed)])
-    assert done.exit_code == 0 and str(handed / "csv") in done.output
-    assert freshness.faults(handed) == []
+    (exported / "csv/runs.csv").write_text("")
+    done = CliRunner().invoke(main, ["collect", "--results", str(exported)])
+    assert done.exit_code == 0 and str(exported / "csv") in done.output
+    assert staleness.faults(exported) == []

@@ -30,7 +30,7 @@ def test_four_panels_of_what_was_compared() -> None:
         | {"step_p95": 1 + 10 * runs.share_period.fillna(0).astype(float)}
     )
     table = shares.against_whole_cores(runs, epochs)
-    one, two, spread, cost = pictures.fairness(table, scaling.efficiency(runs)).axes
+    one, two, spread, cost = pictures.fairness(table, scaling.efficiency(runs)).figure.axes
     assert [label.get_text() for label in one.get_xticklabels()] == ["0.2", "0.5"]
     assert [label.get_text() for label in two.get_xticklabels()] == ["0.2", "0.5", "whole core"]
     assert two.lines[0].get_ydata().tolist() == pytest.approx([1 / 1.05] * 3)

@@ -1,4 +1,4 @@
-"""A figure that is handed on stands in the notebook once, by its name and with words."""
+"""A figure that is exported stands in the notebook once, by its name and with words."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from hpc_utils.publish import chapters, shown
 CELL = """
 import pandas as pd
 from matplotlib import pyplot as plt
-from hpc_utils import records
-from hpc_utils.publish.ledger import Ledger
+from hpc_utils.publish.chapter import Chapter
+from hpc_utils.publish.chart import Chart
 
-ledger = Ledger("figures", records.load().runs)
+chapter = Chapter("figures")
 for name in ("first", "second"):
-    figure, axes = plt.subplots(figsize=(1, 1))
-    ledger.figure(figure, name, data=pd.DataFrame(), says=f"The {name} one.")
+    chapter.figure(Chart(plt.subplots(figsize=(1, 1))[0], pd.DataFrame(), name, f"The {name} one."))
 """
 
 

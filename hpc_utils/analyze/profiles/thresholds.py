@@ -57,13 +57,3 @@ WHEN = {
     Bound.COMPUTE: f"the device is busy more than {UTILISATION:.0%} of the time with kernels that compute",
     Bound.NOT_ENOUGH: "the device is idle and nothing in the profile shows why",
 }
-
-# Thresholds that texts may cite: value, description.
-CITED = {
-    "busy": (UTILISATION, "the share of its time that a device should be busy, at least"),
-    "exposed-wire": (EXPOSED, "the share of unhidden communication that moves bytes, at most"),
-    "exposed-waiting": (WAITING, "the share of waiting for other ranks, at most"),
-    "loader-wait": (LOADER, "the share of waiting for data, at most"),
-    "input-copies": (COPIES, "the share of copies of input with nothing beside them, at most"),
-    "few-operations": (LOW_INTENSITY, "the share of compute time in kernels of few operations a byte, at most"),
-}

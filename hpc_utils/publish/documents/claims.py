@@ -39,14 +39,16 @@ def said(
         _check_wording(known, here, faults)
         if not found.readable:
             return dict.fromkeys(known, ""), {}
-        judged = claims.judge(known, found.named(), lambda value: amounts.text(value, "interval"))
+        judged = claims.judge(
+            known, lambda name: found.value(name).what, lambda value: amounts.text(value, "interval")
+        )
     except claims.ClaimError as error:
         for line in str(error).splitlines():
             told = line.removeprefix(f"{path}: ")
             faults.add(here, project.line_of(path, re.split(r"[.:]", told)[0]), told)
         return dict.fromkeys(known, ""), {}
     failing = [f"does not hold: {line}" for line in wording.failing(judged)]
-    for line in failing + wording.doubtful(judged, found.named()):
+    for line in failing:
         if line not in workshop.failing:
             workshop.failing.append(line)
             say(f"  {line}")

@@ -8,6 +8,7 @@ from itertools import zip_longest
 
 from hpc_utils import toml_config
 from hpc_utils.publish import amounts
+from hpc_utils.publish.cells import UnknownCell
 
 from . import frontmatter, units
 from .drawings import TYPED, Drawing, check, drawn, table
@@ -246,7 +247,7 @@ class _Filler:
             text = amounts.text(found.what, form or "value")
         except UnreadableSet:
             return []
-        except (UnknownName, amounts.AmountError) as error:
+        except (UnknownCell, amounts.AmountError) as error:
             self.fault(mark.line, str(error))
             return []
         self.filled.values.setdefault(found.full, found)

@@ -1,26 +1,25 @@
-"""What the result sets of a document handed on, found by name, and whether it is still true."""
+"""What the result sets of a document exported on, found by name, and whether it is still true."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_utils.publish import ledger
+from hpc_utils.publish import cells, exports
+from hpc_utils.publish.cells import UnknownCell
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from hpc_utils.analyze.value import Value
 
 EVIDENCE = {"profile": "profiles of others", "project": "files of the project"}  # where no run is behind it
 FEW = 8  # names that are all listed
 SHORT = 7  # digits of a commit, as git shows it
 
 
-class UnknownName(LookupError):
+class UnknownName(UnknownCell):
     """No such name, or it stands for several things; the message says which are near."""
 
 
@@ -30,7 +29,7 @@ class UnreadableSet(LookupError):
 
 @dataclass(frozen=True)
 class Found:
-    """Something handed on, with the set it comes from. `what` is a `Value`, or a `ledger.Drawn`."""
+    """Something exported on, with the set it comes from. `what` is a `Value`, or a `exports.Item`."""
 
     alias: str
     what: Any
@@ -38,7 +37,7 @@ class Found:
 
     @property
     def full(self) -> str:
-        """`rehearsal:strong.efficiency.2`: its name in any document."""
+        """`rehearsal:scaling-efficiency[kind=strong, ...]`: its name in any document."""
         return f"{self.alias}:{self.what.name}"
 
     @property
@@ -85,7 +84,7 @@ class ResultSet:
 
     alias: str
     folder: Path
-    handed: ledger.Handed
+    exported: exports.Exports
     faults: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     readable: bool = True
@@ -102,17 +101,21 @@ class ResultSet:
 
 def read(alias: str, folder: Path) -> ResultSet:
     """The set in `folder`, with all that is stale or damaged in it as its `faults`, and what may be as its `doubts`."""
-    from hpc_utils.publish import freshness
+    from hpc_utils.publish import staleness
 
     if not folder.is_dir():
         missing = f"there is no folder {folder.name}: correct [sets] in paper.toml"
-        return ResultSet(alias, folder, ledger.Handed(), [missing], readable=False)
+        return ResultSet(alias, folder, exports.Exports(), [missing], readable=False)
     try:
-        handed = ledger.read(folder)
-    except ledger.LedgerError as error:
-        return ResultSet(alias, folder, ledger.Handed(), [str(error)], readable=False)
+        exported = exports.read(folder)
+    except exports.ExportError as error:
+        return ResultSet(alias, folder, exports.Exports(), [str(error)], readable=False)
     return ResultSet(
-        alias, folder, handed, freshness.faults(folder, handed=handed), freshness.computed_otherwise(folder, handed)
+        alias,
+        folder,
+        exported,
+        staleness.faults(folder, exported=exported),
+        staleness.computed_otherwise(folder, exported),
     )
 
 
@@ -127,24 +130,18 @@ class Sets:
         """Whether all of them could be read."""
         return all(one.readable for one in self.by_alias.values())
 
-    def value(self, name: str) -> Found:
-        """The value called `name` or `alias:name`."""
-        return self._one("values", "value", name)
+    def value(self, written: str) -> Found:
+        """The cell cited as `written`, which `cells` explains."""
+        cited = cells.parse(written)
+        found = self._one("tables", "table", f"{cited.alias}:{cited.table}".removeprefix(":"))
+        exported = self.by_alias[found.alias].exported
+        return Found(found.alias, cells.cell(exported, replace(cited, alias="")), found.page)
 
     def figure(self, name: str) -> Found:
         return self._one("figures", "figure", name)
 
     def table(self, name: str) -> Found:
         return self._one("tables", "table", name)
-
-    def named(self) -> dict[str, Value]:
-        """Every value under `alias:name`, and under its name alone where only one set has it."""
-        found, seen = {}, {}
-        for alias, one in self.by_alias.items():
-            for name, value in one.handed.values.items():
-                found[f"{alias}:{name}"] = value
-                seen.setdefault(name, []).append(value)
-        return found | {name: values[0] for name, values in seen.items() if len(values) == 1}
 
     def _one(self, kind: str, word: str, name: str) -> Found:
         alias, colon, own = name.rpartition(":")
@@ -154,7 +151,7 @@ class Sets:
                 f"no set {alias!r} in this document (it draws on {near}): correct the name, or paper.toml"
             )
         where = [alias] if colon else list(self.by_alias)
-        having = [one for one in where if own in getattr(self.by_alias[one].handed, kind)]
+        having = [one for one in where if own in getattr(self.by_alias[one].exported, kind)]
         if len(having) == 1:
             return self._found(having[0], kind, own)
         if having:
@@ -162,26 +159,25 @@ class Sets:
             raise UnknownName(f"{word} {own} stands in several sets: write {choices}")
         if not all(self.by_alias[one].readable for one in where):
             raise UnreadableSet(name)
-        known = sorted({full for one in where for full in getattr(self.by_alias[one].handed, kind)})
+        known = sorted({full for one in where for full in getattr(self.by_alias[one].exported, kind)})
         near = difflib.get_close_matches(own, known, 3, 0.5)
         hint = f"near are {', '.join(near)}" if near else f"`hpc paper --values` lists all {len(known)}"
         if not near and 0 < len(known) <= FEW:
             hint = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
-        empty = [one for one in where if not self.by_alias[one].handed.pages]
+        empty = [one for one in where if not self.by_alias[one].exported.pages]
         if empty:
             hint += (
-                f"; {' and '.join(empty)} hand{'s' * (len(empty) == 1)} on nothing: `hpc chapter NOTEBOOK --results "
+                f"; {' and '.join(empty)} export{'s' * (len(empty) == 1)} nothing: `hpc chapter NOTEBOOK --results "
             )
             hint += f"{self.by_alias[empty[0]].folder.name}` does"
         raise UnknownName(
-            f"no {word} {name}: {hint if known or empty else 'the sets hand on none (`hpc chapter` does)'}"
+            f"no {word} {name}: {hint if known or empty else 'the sets export none (`hpc chapter` does)'}"
         )
 
     def _found(self, alias: str, kind: str, name: str) -> Found:
         one = self.by_alias[alias]
-        what = getattr(one.handed, kind)[name]
-        stem = one.handed.of[name] if kind == "values" else what.page
-        return Found(alias, what, one.handed.pages[stem])
+        what = getattr(one.exported, kind)[name]
+        return Found(alias, what, one.exported.pages[what.page])
 
     def runs(self, used: Iterable[Found]) -> dict[str, pd.DataFrame]:
         """{alias: rows of the runs that what is used rests on}."""

@@ -59,7 +59,7 @@ class Binding:
 
     Attributes:
         anchors: of all chapters, by their names. taken: the page's anchors so far, which chapters add to.
-        places: anchors of numbers, figures and runs. figures: what was handed on, by name.
+        places: anchors of numbers, figures and runs. figures: what was exported, by name.
     """
 
     exporter: HTMLExporter

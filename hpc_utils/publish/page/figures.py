@@ -46,7 +46,7 @@ def _pixels(source: str) -> tuple[int, int] | None:
 
 
 def caption_figures(soup: BeautifulSoup, figures: Mapping[str, Number]) -> None:
-    """Under a picture that its chapter handed on by name: what it shows, its runs, commit and files."""
+    """Under a picture that its chapter exported by name: what it shows, its runs, commit and files."""
     from bs4 import BeautifulSoup
 
     for image in soup.select("img[data-figure]"):

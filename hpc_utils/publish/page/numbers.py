@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_utils.analyze.value import Value
 from hpc_utils.provenance import SHORT
-from hpc_utils.publish import amounts
-from hpc_utils.publish.ledger import Drawn, Handed
+from hpc_utils.publish import exports
+from hpc_utils.publish.exports import Exports, Item
 
 from .runs import link, link_to
 
@@ -43,43 +42,28 @@ class Number:
     origin: Origin | None = None
 
 
-def origins(handed: Handed, results: Path, page: Path, chapters: Mapping[Path, str]) -> dict[str, Origin]:
+def origins(exported: Exports, results: Path, page: Path, chapters: Mapping[Path, str]) -> dict[str, Origin]:
     """{page of values: its chapter}; `chapters` are the anchors of those that are bound, by their files."""
     found = {}
-    for stem, told in handed.pages.items():
+    for stem, told in exported.pages.items():
         executed = results / told["executed"]
         commit = told.get("commit") or ""
         found[stem] = Origin(
             stem,
             chapters.get(executed.resolve(), ""),
             link(executed, page) if executed.is_file() else "",
-            link(results / "values" / f"{stem}.json", page),
+            link(results / exports.FOLDER / f"{stem}.json", page),
             f"{commit[:SHORT]}{' (modified)' if commit and told.get('dirty') else ''}" or "not known",
         )
     return found
 
 
-def numbers_of(
-    handed: Handed, results: Path, page: Path, by: Mapping[str, Origin]
-) -> list[tuple[Origin, list[Number]]]:
-    """The values of each chapter, in the order of the values' names."""
-    return [
-        (origin, rows)
-        for stem, origin in by.items()
-        if (
-            rows := [
-                _number(value, results, page) for name, value in handed.values.items() if handed.of[name] == stem
-            ]
-        )
-    ]
-
-
-def drawn_of(drawn: Mapping[str, Drawn], results: Path, page: Path, by: Mapping[str, Origin]) -> list[Number]:
+def drawn_of(drawn: Mapping[str, Item], results: Path, page: Path, by: Mapping[str, Origin]) -> list[Number]:
     """Figures or tables, with their files."""
     return [
         Number(
             one.name,
-            one.says,
+            one.caption,
             len(one.runs),
             _few(one.runs, results, page),
             [(Path(file).suffix[1:].upper(), link(results / file, page)) for file in one.files],
@@ -87,20 +71,6 @@ def drawn_of(drawn: Mapping[str, Drawn], results: Path, page: Path, by: Mapping[
         )
         for one in drawn.values()
     ]
-
-
-def _number(value: Value, results: Path, page: Path) -> Number:
-    return Number(
-        value.name,
-        value.says,
-        len(value.runs),
-        _few(value.runs, results, page),
-        [(file, link_to(results / file, page) if ":" not in file else "") for file in value.files],
-        amounts.text(value, "interval"),
-        str(value.repeats) if value.repeats else "",
-        value.unit,
-        value.value if isinstance(value.value, str) else f"{value.value!r}",
-    )
 
 
 def _few(runs: Sequence[str], results: Path, page: Path) -> list[tuple[str, str]]:

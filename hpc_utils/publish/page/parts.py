@@ -9,7 +9,7 @@ from pathlib import Path
 from hpc_utils.publish.evidence import Evidence
 
 from .embedded import embedded
-from .numbers import Number, Origin, drawn_of, numbers_of, origins
+from .numbers import Number, drawn_of, origins
 from .runs import Runs, runs_of
 
 
@@ -18,16 +18,10 @@ class Parts:
     """`drawn`: rows of figures and of tables. `embedded`: JSON for the script. `places`: all their anchors."""
 
     faults: Sequence[str] = ()
-    numbers: list[tuple[Origin, list[Number]]] = field(default_factory=list)
     drawn: dict[str, list[Number]] = field(default_factory=dict)
     runs: Runs | None = None
     embedded: str = ""
     places: frozenset[str] = frozenset()
-
-    @property
-    def count(self) -> int:
-        """How many numbers there are."""
-        return sum(len(rows) for _, rows in self.numbers)
 
     def figures_of(self, chapter: str) -> dict[str, Number]:
         """The figures of the chapter with this anchor, by name."""
@@ -36,17 +30,15 @@ class Parts:
 
 def parts_of(evidence: Evidence, page: Path, chapters: Mapping[Path, str]) -> Parts:
     """The parts for the page in the file `page`; `chapters` are the anchors of those that are bound, by their files."""
-    handed, results = evidence.handed, evidence.results
-    by = origins(handed, results, page, chapters)
-    numbers = numbers_of(handed, results, page, by)
+    exported, results = evidence.exported, evidence.results
+    by = origins(exported, results, page, chapters)
     drawn = {
-        kind: rows for kind in ("figures", "tables") if (rows := drawn_of(getattr(handed, kind), results, page, by))
+        kind: rows for kind in ("figures", "tables") if (rows := drawn_of(getattr(exported, kind), results, page, by))
     }
     runs = runs_of(results, page, evidence.found, evidence.wanted)
     rests = {
-        kind: {name: one.runs for name, one in getattr(handed, kind).items()}
-        for kind in ("values", "figures", "tables")
+        kind: {name: one.runs for name, one in getattr(exported, kind).items()} for kind in ("figures", "tables")
     }
-    places = {f"number-{name}" for name in handed.values} | {run.anchor for run in runs.rows}
+    places = {run.anchor for run in runs.rows}
     places |= {f"{kind[:-1]}-{one.name}" for kind, rows in drawn.items() for one in rows}
-    return Parts(evidence.faults, numbers, drawn, runs, embedded(runs.rows, rests), frozenset(places))
+    return Parts(evidence.faults, drawn, runs, embedded(runs.rows, rests), frozenset(places))

@@ -155,11 +155,11 @@ def _said(files: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
         part = path.split("/")
         if path.endswith(".ipynb"):
             yield path, _title(content)
-        elif path.startswith(REFERENCE) and part[3:4] == ["values"] and path.endswith(".json"):
+        elif path.startswith(REFERENCE) and part[3:4] == ["exports"] and path.endswith(".json"):
             page = json.loads(content)
-            yield path, f"Values, figures and tables that {page['notebook']} hands on to texts"
+            yield path, f"Tables and figures that {page['notebook']} exports"
             for one in (*page["figures"].values(), *page["tables"].values()):
-                yield from ((f"{'/'.join(part[:3])}/{own}", one["says"]) for own in one["files"])
+                yield from ((f"{'/'.join(part[:3])}/{own}", one["caption"]) for own in one["files"])
 
 
 def _kind(path: str) -> str:

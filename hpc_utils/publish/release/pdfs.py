@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import provenance
-from hpc_utils.publish import ledger, manifest
+from hpc_utils.publish import exports, manifest
 
 from .tree import ReleaseRefused
 
@@ -75,5 +75,5 @@ def _faults(root: Path, commit: str, files: Mapping[str, bytes], name: str, one:
 def _of_set(folder: Path) -> str | None:
     try:
         return manifest.of_set(folder)
-    except ledger.LedgerError:
+    except exports.ExportError:
         return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from hpc_utils.analyze import reproduction
 from hpc_utils.provenance import SHORT
-from hpc_utils.publish import freshness, ledger
+from hpc_utils.publish import exports, staleness
 from hpc_utils.publish.documents.sets import ResultSet, Sets
 
 from . import checks, citation, licences, pdfs
@@ -51,7 +51,7 @@ def items(root: Path) -> list[Item]:
     look = Look(root, tree.commit, tree.files)
     needed = [
         ("committed", look.committed), ("nothing secret, no machine's path", look.clean), ("sizes", look.sizes),
-        ("licences", look.licences), ("one version", look.version), ("values are fresh", look.fresh),
+        ("licences", look.licences), ("one version", look.version), ("exports are current", look.fresh),
         ("texts are built", look.texts),
     ]  # fmt: skip
     beyond = [
@@ -117,7 +117,7 @@ class Look:
 
     def fresh(self) -> Iterator[str]:
         for folder in sets(self.files):
-            for ask in (freshness.faults, freshness.untraceable, freshness.computed_otherwise):
+            for ask in (staleness.faults, staleness.untraceable, staleness.computed_otherwise):
                 yield from (f"{folder}: {fault}" for fault in ask(self.root / folder))
 
     def texts(self) -> list[str]:
@@ -207,9 +207,9 @@ def judged(path: Path, folders: Mapping[str, Path]) -> tuple[str, str]:
     from hpc_utils.analyze import claims
 
     try:
-        found = Sets(ResultSet(alias, folder, ledger.read(folder)) for alias, folder in folders.items())
-        verdicts = claims.judge(claims.read(path), found.named())
-    except (ledger.LedgerError, claims.ClaimError) as error:
+        found = Sets(ResultSet(alias, folder, exports.read(folder)) for alias, folder in folders.items())
+        verdicts = claims.judge(claims.read(path), lambda name: found.value(name).what)
+    except (exports.ExportError, claims.ClaimError) as error:
         return FAILS, str(error)
     lacking = [
         f"{one.name} ({one.verdict})" for one in verdicts if one.verdict in (claims.NOT_MEASURED, claims.TOO_FEW)

@@ -1,4 +1,4 @@
-"""A project of its own: two small result sets of real runs, written through the ledger, and a paper that draws on them."""
+"""A project of its own: two small result sets of real runs, exported by chapters, and a paper that cites them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils import records
-from hpc_utils.analyze.value import Value
+from hpc_utils import paths
 from hpc_utils.publish import style
+from hpc_utils.publish.chapter import Chapter
+from hpc_utils.publish.chart import Chart
 from hpc_utils.publish.documents import build, workshop
 from hpc_utils.publish.documents.faults import DocumentError
-from hpc_utils.publish.ledger import Ledger
 from tests.support import copy_runs
+
+from ..conftest import own_style
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = ROOT / "results/reference"
@@ -45,26 +47,26 @@ author:
     affiliation: University of Examples
 keywords: [scaling, values]
 abstract: |
-  Two ranks reach {{laptop:strong.efficiency.2|interval}} of the
+  Two ranks reach {{laptop:efficiency[world_size=2]|interval}} of the
   ideal.
 ---
 
 # Introduction {#sec:intro}
 
-Scaling is measured often [@li2020ddp; @amdahl1967, p. 3]. Two ranks reach {{laptop:strong.efficiency.2}}, between
-{{laptop:strong.efficiency.2|low}} and {{laptop:strong.efficiency.2|high}}, in {{laptop:strong.efficiency.2|repeats}}
+Scaling is measured often [@li2020ddp; @amdahl1967, p. 3]. Two ranks reach {{laptop:efficiency[world_size=2]}}, between
+{{laptop:efficiency[world_size=2]|low}} and {{laptop:efficiency[world_size=2]|high}}, in {{laptop:efficiency[world_size=2]|repeats}}
 repeats over [10 Gbit/s]{.setting} (Figure @fig:eff, Table @tbl:runs, Section @sec:intro).
 A link gives {{link.bandwidth}}. What limits is {{limits.what}}. In a formula, $E = T_1 / (N\\,T_N)$.[^note]
 
 [^note]: A footnote with {{link.bandwidth|interval}}.
 
-![How efficient {{strong.runs}} runs are.](figure:efficiency){#fig:eff}
+![How efficient {{study.complete}} runs are.](figure:efficiency){#fig:eff}
 
 ![The runs, the first ones.](table:runs){#tbl:runs columns="run_id,seconds" rows="3"}
 
 | what | how much |
 |:-----|---------:|
-| efficiency | {{laptop:strong.efficiency.2|interval}} |
+| efficiency | {{laptop:efficiency[world_size=2]|interval}} |
 
 : Typed cells with values. {#tbl:typed}
 
@@ -80,7 +82,7 @@ author:
 
 # What limits
 
-- Two ranks reach {{strong.efficiency.2|interval}}
+- Two ranks reach {{efficiency[world_size=2]|interval}}
 
 ![Efficiency.](figure:efficiency)
 """
@@ -120,40 +122,30 @@ class Paper:
             return [str(fault) for fault in error.faults]
         return []
 
-    def hand_on(self, alias: str = "laptop", efficiency: float = 0.723) -> None:
-        """What a chapter of the set hands on."""
+    def export(self, alias: str = "laptop", efficiency: float = 0.723) -> None:
+        """What a chapter of the set exports."""
         import pandas as pd
         from matplotlib.figure import Figure
 
         results = self.root / "sets" / alias
-        runs = records.load(results).runs
-        ledger = Ledger("03_scaling", runs, results=results)
-        ids = tuple(runs.run_id)
-        data = pd.DataFrame({"devices": [1, 2], "efficiency": [1.0, efficiency]})
-        figure = Figure(figsize=(style.COLUMN, 2.2))
-        figure.subplots().plot(data.devices, data.efficiency, "o-")
-        own = [
-            Value(
-                "strong.efficiency.2",
-                efficiency,
-                "share",
-                "Strong-scaling efficiency on two ranks.",
-                0.641,
-                0.807,
-                3,
-                ids,
+        with own_style(), paths.results_at(results):
+            chapter = Chapter("03_scaling")
+            runs = chapter.runs
+            data = pd.DataFrame({"world_size": [1, 2], "efficiency": [1.0, efficiency]})
+            figure = Figure(figsize=(style.COLUMN, 2.2))
+            figure.subplots().plot(data.world_size, data.efficiency, "o-")
+            ends = {"low": [None, 0.641], "high": [None, 0.807], "repeats": 3}
+            chapter.export(
+                data.assign(**ends), "efficiency", "Strong-scaling efficiency of two ranks.", measure="efficiency"
             )
-        ]
-        if alias == "laptop":
-            ledger.figure(figure, "efficiency", data=data, says="Efficiency against devices.")
-            ledger.table(runs[["run_id", "seconds", "world_size"]], "runs", says="The runs.")
-            own += [
-                Value("strong.runs", len(ids), "count", "Runs of the study.", runs=ids),
-                Value("link.bandwidth", 9.4e9, "bit/s", "Bandwidth of the link.", repeats=1, runs=ids[:1]),
-                Value("limits.what", "communication", "text", "What limits two ranks.", runs=ids),
-            ]
-        ledger.add(own)
-        line = ledger.write()
+            if alias == "laptop":
+                chapter.figure(Chart(figure, data, "efficiency", "Efficiency against devices."))
+                chapter.export(runs[["run_id", "seconds", "world_size"]], "runs", "The runs.", runs=runs.run_id)
+                chapter.export(pd.DataFrame({"complete": [len(runs)]}), "study", "Runs of the study.")
+                link = {"bandwidth": [9.4e9], "bandwidth_low": [None], "bandwidth_high": [None], "repeats": [1]}
+                chapter.export(pd.DataFrame(link), "link", "Bandwidth of the link.", runs=runs.run_id[:1])
+                chapter.export(pd.DataFrame({"what": ["communication"]}), "limits", "What limits two ranks.")
+            line = chapter.close()
         executed = results / "notebooks/03_scaling.ipynb"
         executed.parent.mkdir(parents=True, exist_ok=True)
         executed.write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": [line]}]}))
@@ -168,7 +160,7 @@ def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("rehearsal", "rehearsal", "cnn-digits-ddp1-*"),
     ):
         copy_runs(REFERENCE / kept, root / "sets" / alias, some, limit=4)
-        paper.hand_on(alias)
+        paper.export(alias)
     paper.folder.mkdir()
     for name, text in (("paper.toml", TOML), ("paper.md", PAPER), ("slides.md", SLIDES), ("references.bib", BIB)):
         paper.put(text, name)

@@ -1,4 +1,4 @@
-"""PDFs say what the result sets hand on, everywhere, and the same sources give the same bytes."""
+"""PDFs say what the result sets export, everywhere, and the same sources give the same bytes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_no_run_is_behind_says_what_is() -> None:
         "runs": {},
         "files": {"profile:nsys/a.nsys-rep": "1"},
     }
-    value = Value("profile.share", 0.5, "share", "A share.")
+    value = Value("profiles.busy", 0.5, "share", "A share.")
     assert (
         sets.Found("p", value, page).source() == "chapter 04_profiling, profiles of others, no run, drawn at 9ab2b24"
     )
@@ -61,7 +61,7 @@ def test_what_no_run_is_behind_says_what_is() -> None:
 
 
 def test_the_colophon_says_what_it_took(paper: Paper) -> None:
-    paper.say("Elsewhere: {{rehearsal:strong.efficiency.2}}.")
+    paper.say("Elsewhere: {{rehearsal:efficiency[world_size=2]}}.")
     paper.build("paper")
     said = text(paper.folder / "build/paper.pdf")
     for part in (
@@ -70,13 +70,13 @@ def test_the_colophon_says_what_it_took(paper: Paper) -> None:
         "make paper",
     ):  # fmt: skip
         assert part in said
-    for page in (paper.root / "sets").glob("*/values/*.json"):
+    for page in (paper.root / "sets").glob("*/exports/*.json"):
         fingerprint = re.search(r'"fingerprint": "([0-9a-f]{64})"\n}', page.read_text())
         assert fingerprint[1][:12] in said
 
 
 def test_one_changed_value_changes_every_place(paper: Paper) -> None:
-    paper.hand_on(efficiency=0.712)
+    paper.export(efficiency=0.712)
     paper.build()
     for name in ("paper", "slides", "numbers"):
         said = text(paper.folder / f"build/{name}.pdf")
@@ -96,10 +96,10 @@ def test_each_number_leads_to_its_row(paper: Paper) -> None:
         if "/A" in note.get_object()
     ]
     led = {link.partition("nameddest=")[2] for link in links if link.startswith("numbers.pdf#")}
-    assert led == {"number:laptop:strong.efficiency.2", "number:laptop:strong.runs", "number:laptop:link.bandwidth", "number:laptop:limits.what"}  # fmt: skip
+    assert led == {"number:laptop:efficiency[world_size=2]", "number:laptop:study.complete", "number:laptop:link.bandwidth", "number:laptop:limits.what"}  # fmt: skip
     assert led <= rows.keys()
     said = text(paper.folder / "build/numbers.pdf")
-    assert "laptop:strong.efficiency.2 72.3 % [64.1, 80.7] Strong-scaling efficiency on two ranks." in said
+    assert "laptop:efficiency[world_size=2] 72.3 % [64.1, 80.7] Strong-scaling efficiency of two ranks." in said
     assert "10 Gbit/s a setting of the experiments; paper/paper.md:" in said
 
 
@@ -142,9 +142,9 @@ def test_one_column_templates(paper: Paper, template: str) -> None:
 
 
 def test_headings_titles_and_links_hold_values(paper: Paper) -> None:
-    said = PAPER.replace("title: A small study", 'title: "Reaching {{laptop:strong.efficiency.2}}"')
+    said = PAPER.replace("title: A small study", 'title: "Reaching {{laptop:efficiency[world_size=2]}}"')
     paper.put(
-        f"{said}\n# At {{{{laptop:strong.efficiency.2|low}}}}\n\n[See {{{{link.bandwidth}}}}](https://example.org).\n"
+        f"{said}\n# At {{{{laptop:efficiency[world_size=2]|low}}}}\n\n[See {{{{link.bandwidth}}}}](https://example.org).\n"
     )
     paper.build("paper")
     pdf = pypdf.PdfReader(paper.folder / "build/paper.pdf")
@@ -165,9 +165,9 @@ def test_rows_lead_to_the_executed_chapter(paper: Paper) -> None:
 
 def test_a_grid_table_and_a_picture_of_ones_own(paper: Paper) -> None:
     shutil.copy(paper.root / "sets/laptop/figures/efficiency.png", paper.folder / "mine.png")
-    grid = "+-----------+------------------------------------+\n| a         | b                                  |\n"
-    grid += "+===========+====================================+\n| what      | {{laptop:strong.efficiency.2|low}} |\n"
-    grid += "+-----------+------------------------------------+\n\n: A grid. {#tbl:grid}\n"
+    grid = "+------+-----------------------------------------+\n| a    | b                                       |\n"
+    grid += "+======+=========================================+\n| what | {{laptop:efficiency[world_size=2]|low}} |\n"
+    grid += "+------+-----------------------------------------+\n\n: A grid. {#tbl:grid}\n"
     paper.put(f'{PAPER}\n{grid}\nTable @tbl:grid.\n\n![Mine.](mine.png){{#fig:mine source="drawn by us"}}\n')
     paper.build("paper")
     said = text(paper.folder / "build/paper.pdf")
@@ -178,9 +178,9 @@ def test_a_grid_table_and_a_picture_of_ones_own(paper: Paper) -> None:
 def test_claims_print_their_verdicts(paper: Paper) -> None:
     paper.put(
         '[efficient]\nsentence = "Two ranks reach at least {at_least}"\n'
-        'tests = [{ value = "laptop:strong.efficiency.2", at_least = 0.5 }]\n\n'
+        'tests = [{ value = "laptop:efficiency[world_size=2]", at_least = 0.5 }]\n\n'
         '[perfect]\nsentence = "Two ranks reach at least {at_least} of the ideal"\n'
-        'tests = [{ value = "laptop:strong.efficiency.2", at_least = 0.95 }]\n',
+        'tests = [{ value = "laptop:efficiency[world_size=2]", at_least = 0.95 }]\n',
         "claims.toml",
     )
     paper.put(f"{PAPER}\nWe say: {{{{claim:efficient}}}}.\n\n{{{{claims}}}}\n")
@@ -201,11 +201,12 @@ def test_what_other_analysis_computed_is_said_and_built(paper: Paper, monkeypatc
 
 def test_claims_that_name_nothing_are_faults(paper: Paper) -> None:
     paper.put(
-        '[efficient]\nsentence = "It is"\ntests = [{ value = "strong.eficiency", at_least = 1.2 }]\n', "claims.toml"
+        '[efficient]\nsentence = "It is"\ntests = [{ value = "eficiency[world_size=2]", at_least = 1.2 }]\n',
+        "claims.toml",
     )
     paper.say("{{claim:efficient}}")
     (fault,) = paper.faults()
-    assert fault.startswith("paper/claims.toml:1: efficient.tests.1: no chapter hands on 'strong.eficiency'")
+    assert fault.startswith("paper/claims.toml:1: efficient.tests.1: no table eficiency")
 
 
 def test_the_command_says_faults_and_exits_with_two(paper: Paper) -> None:
@@ -221,9 +222,14 @@ def test_the_command_says_faults_and_exits_with_two(paper: Paper) -> None:
             cwd=ROOT, env={**os.environ, "COLUMNS": "200"},
         )  # fmt: skip
 
-    listed = hpc("--values", "strong.*")
-    assert "laptop:strong.efficiency.2 = 72.3 % [64.1, 80.7]" in listed.stdout.replace("\u00a0", " ")
-    assert "Strong-scaling efficiency on two ranks." in listed.stdout
+    listed = hpc("--values", "eff*")
+    for part in (
+        "laptop:efficiency",
+        "rehearsal:efficiency",
+        "Strong-scaling efficiency of two ranks.",
+        "world_size (count)",
+    ):
+        assert part in listed.stdout
     done = hpc("--check")
     assert (done.returncode, "nothing wrong" in done.stdout) == (0, True), done.stderr
     assert not (paper.folder / "build").exists()

@@ -10,7 +10,7 @@ from .test_build import text
 CLAIM = """
 [two-ranks]
 sentence = "{sentence}"
-tests = [{{ value = "laptop:strong.efficiency.2", at_least = 0.5{more} }}]
+tests = [{{ value = "laptop:efficiency[world_size=2]", at_least = 0.5{more} }}]
 """
 
 
@@ -47,15 +47,6 @@ def test_what_a_sentence_may_not_hold(paper: Paper, sentence: str) -> None:
 @pytest.mark.parametrize("called", ["gain 72 percent", "twice as fast", "@amdahl1967"])
 def test_what_a_condition_may_not_be_called(paper: Paper, called: str) -> None:
     assert claim(paper, more=f', called = "{called}"')[0].startswith("paper/claims.toml:2: two-ranks")
-
-
-def test_a_misspelt_planned_claim_is_named(paper: Paper) -> None:
-    planned = CLAIM.format(sentence="It holds", more="").replace("efficiency.2", "eficiency.2")
-    paper.put(planned + "planned = true\n", "claims.toml")
-    paper.say("{{claims}}")
-    said: list[str] = []
-    paper.build("paper", check=True, say=said.append)
-    assert any("did you mean laptop:strong.efficiency.2?" in line for line in said)
 
 
 def test_claims_that_are_not_utf8(paper: Paper) -> None:

@@ -13,9 +13,12 @@ from hpc_utils.publish.documents.faults import DocumentError
 from .conftest import PAPER, TOML, Paper
 
 WRONG = [
-    ("{{strong.eficiency.2}}", "no value strong.eficiency.2: near are strong.efficiency.2"),
-    ("{{strong.efficiency.2}}", "value strong.efficiency.2 stands in several sets: write laptop:strong.efficiency.2 or "),
-    ("{{cloud:strong.efficiency.2}}", "no set 'cloud' in this document (it draws on laptop, rehearsal)"),
+    ("{{eficiency[world_size=2]}}", "no table eficiency: near are efficiency"),
+    ("{{laptop:efficiency[world_size=3]}}", "world_size=2"),
+    ("{{laptop:efficiency.eficiency[world_size=2]}}", "did you mean efficiency?"),
+    ("{{laptop:efficiency[world_size]}}", "cites no cell"),
+    ("{{efficiency[world_size=2]}}", "stands in several sets: write laptop:efficiency or "),
+    ("{{cloud:efficiency[world_size=2]}}", "no set 'cloud' in this document (it draws on laptop, rehearsal)"),
     ("{{link.bandwidth|low}}", "it has no interval"),
     ("{{link.bandwidth|percent}}", "no such form; there are value, interval"),
     ("{{claim:bf16-speed}}", "no claim 'bf16-speed'"),
@@ -36,25 +39,25 @@ WRONG = [
     ("See \\cite{x}.", "'\\\\cite' looks like TeX"),
     ("$x_{{link.bandwidth}}$", "stands in a formula"),
     ("A rocket: \U0001f680", "no font at hand has U+1F680 ROCKET"),
-    ("{{strong.efficiency.2} is open", "a value's braces are open"),
+    ("{{efficiency[world_size=2]} is open", "a value's braces are open"),
     ("As known [@amdahl1967, 72 percent efficient].", "'72 percent' in a citation is typed by hand"),
     ("As known [@amdahl1967, p. 3, twice as fast].", "'twice as' in a citation is a quantity in words"),
     ('![A caption.](own.png){source="we measured 72.3 % here"}', "'72.3 %' is typed by hand"),
     ('![A caption.](own.png){source="{{no.such}}"}', "behind a figure's caption cannot hold a value"),
     ('A [link](https://example.org "72 percent").', "'72 percent' is typed by hand"),
     ('A [link](https://example.org "{{no.such}}").', "cannot hold a value"),
-    ("It is {{laptop:strong.efficiency.2}} % of it.", "'%' behind laptop:strong.efficiency.2, which prints % itself"),
-    ("It is {{laptop:strong.efficiency.2|interval}} percent of it.", "which prints % itself"),
-    ("It is {{laptop:strong.efficiency.2|bare}} ms.", "'ms' behind laptop:strong.efficiency.2|bare, which has %"),
+    ("It is {{laptop:efficiency[world_size=2]}} % of it.", "'%' behind laptop:efficiency[world_size=2], which prints % itself"),
+    ("It is {{laptop:efficiency[world_size=2]|interval}} percent of it.", "which prints % itself"),
+    ("It is {{laptop:efficiency[world_size=2]|bare}} ms.", "'ms' behind laptop:efficiency[world_size=2]|bare, which has %"),
     ("It is {{link.bandwidth}} GB.", "which prints Gbit/s itself"),
-    ("There are {{strong.runs}}% of it.", "which has no unit"),
+    ("There are {{study.complete}}% of it.", "which has no unit"),
     ("![A caption.](table:runs){rows=0}", "rows='0'"),
     ('![A caption.](table:runs){columns=","}', "names none"),
     ("![A caption.](figure:efficiency){wide=True}", "wide='True'"),
     ("![A caption.](figure:efficiency){height=5cm}", "unknown attribute 'height'"),
     ("![A caption.](figure:efficiency){width=0%}", "width='0%'"),
     ("![A caption.](figure:efficiency){width=9999%}", "width='9999%'"),
-    ("![A caption.](table:strong)", "no table strong: there is runs"),
+    ("![A caption.](table:zzz)", "no table zzz: there are efficiency, limits, link, runs, study"),
     ("A private \ue123 letter", "private character U+E123"),
 ]  # fmt: skip
 
@@ -84,7 +87,7 @@ def test_no_other_line_has_a_fault(wrong: dict[int, str]) -> None:
 
 def test_the_own_unit_behind_a_bare_value_may_stand(paper: Paper) -> None:
     paper.say(
-        "It is {{laptop:strong.efficiency.2|bare}} % and {{link.bandwidth|bare}} Gbit/s; {{limits.what}} s, {{strong.runs}} runs."
+        "It is {{laptop:efficiency[world_size=2]|bare}} % and {{link.bandwidth|bare}} Gbit/s; {{limits.what}} s, {{study.complete}} runs."
     )
     assert paper.faults() == []
 
@@ -99,11 +102,11 @@ def test_a_table_that_is_too_wide_is_a_fault(paper: Paper) -> None:
     assert paper.faults() == []
 
 
-def test_a_set_that_hands_on_nothing_is_mentioned(paper: Paper) -> None:
-    shutil.rmtree(paper.root / "sets/rehearsal/values")
+def test_a_set_that_exports_nothing_is_mentioned(paper: Paper) -> None:
+    shutil.rmtree(paper.root / "sets/rehearsal/exports")
     paper.say("{{no.such}}")
     assert any(
-        "rehearsal hands on nothing: `hpc chapter NOTEBOOK --results rehearsal`" in fault for fault in paper.faults()
+        "rehearsal exports nothing: `hpc chapter NOTEBOOK --results rehearsal`" in fault for fault in paper.faults()
     )
 
 
@@ -111,21 +114,21 @@ def test_a_set_that_hands_on_nothing_is_mentioned(paper: Paper) -> None:
     ("harm", "said"),
     [
         (shutil.rmtree, "there is no folder rehearsal"),
-        (lambda folder: next(folder.glob("values/*.json")).write_text("{"), "cannot be read (JSONDecodeError"),
+        (lambda folder: next(folder.glob("exports/*.json")).write_text("{"), "cannot be read (JSONDecodeError"),
     ],
     ids=["gone", "damaged"],
 )
 def test_a_set_that_cannot_be_read_is_one_fault_and_no_value_is_called_unknown(paper: Paper, harm, said: str) -> None:
-    test = '{ value = "rehearsal:strong.efficiency.2", at_least = 0.5 }'
+    test = '{ value = "rehearsal:efficiency[world_size=2]", at_least = 0.5 }'
     paper.put(f'[two]\nsentence = "It is at least {{at_least}}"\ntests = [{test}]\n', "claims.toml")
     line = paper.say(
-        "{{laptop:no.such}} is none of the set that can be read.\n\n{{rehearsal:strong.efficiency.2}} is one of the other, "
+        "{{laptop:no.such}} is none of the set that can be read.\n\n{{rehearsal:efficiency[world_size=2]}} is one of the other, "
         "and {{no.such}} may be.\n\n![A caption.](figure:nowhere)\n\n{{claim:two}}."
     )
     harm(paper.root / "sets/rehearsal")
     own, of_set = paper.faults()
     assert of_set.startswith("paper/paper.toml:") and said in of_set
-    assert own.startswith(f"paper/paper.md:{line}: no value laptop:no.such")
+    assert own.startswith(f"paper/paper.md:{line}: no table laptop:no")
 
 
 def test_files_that_cannot_be_read_are_faults(paper: Paper) -> None:
@@ -180,13 +183,13 @@ def test_a_changed_record_stops_the_build(paper: Paper) -> None:
 
 
 def test_a_figure_older_than_its_data_stops_the_build(paper: Paper) -> None:
-    (paper.root / "sets/laptop/figures/efficiency.csv").write_text("devices,efficiency\n1,1\n2,0.9\n")
+    (paper.root / "sets/laptop/figures/efficiency.csv").write_text("world_size,efficiency\n1,1\n2,0.9\n")
     assert any("efficiency.csv" in fault and "has changed" in fault for fault in paper.faults())
 
 
-def test_a_value_changed_by_hand_stops_the_build(paper: Paper) -> None:
-    page = paper.root / "sets/laptop/values/03_scaling.json"
-    page.write_text(page.read_text().replace("0.723", "0.733"))
+def test_a_page_changed_by_hand_stops_the_build(paper: Paper) -> None:
+    page = paper.root / "sets/laptop/exports/03_scaling.json"
+    page.write_text(page.read_text().replace("on two", "on 2").replace("of two", "of 2"))
     assert any("was changed after its chapter wrote it" in fault for fault in paper.faults())
 
 

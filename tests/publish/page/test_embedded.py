@@ -19,10 +19,10 @@ def test_values_stand_once_and_places_as_spans() -> None:
         run("c", lr="0.1"),
         run("d", seed="1", lr="0.1"),
     ]
-    rests = {"values": {"x.y": ["d", "a", "b", "elsewhere"], "x.z": []}, "figures": {"f": ["b"]}}
+    rests = {"tables": {"x-y": ["d", "a", "b", "elsewhere"], "x-z": []}, "figures": {"f": ["b"]}}
     told = json.loads(embedded(runs, rests))
     assert told["facts"] == [["parameters", "seed", ["1", "2"], [0, 1, -1, 0]], ["parameters", "lr", ["0.1"], []]]
-    assert told["rests"] == {"values": {"x.y": "0-1,3", "x.z": ""}, "figures": {"f": "1"}}
+    assert told["rests"] == {"tables": {"x-y": "0-1,3", "x-z": ""}, "figures": {"f": "1"}}
 
 
 def test_a_value_that_some_runs_lack_is_not_everyone_s() -> None:

@@ -1,4 +1,4 @@
-"""A small project in git, with a result set that handed on values, and its built text: all that a release is made of."""
+"""A small project in git, with a result set whose chapter exported tables, and its built text: all that a release is made of."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ template = "paper"
 
 
 @pytest.fixture
-def project(tmp_path: Path, handed: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A clean clone with one commit, one set and one built PDF; everything that any release needs holds."""
     root = tmp_path / "clone"
-    shutil.copytree(handed, root / SET)
+    shutil.copytree(exported, root / SET)
     packed.pack(root / SET)
     for name in ("pyproject.toml", "CITATION.cff", "REUSE.toml", "LICENSE", ".gitignore", "README.md"):
         shutil.copyfile(paths.root() / name, root / name)
     for name in ("LICENSES", "notebooks"):
         shutil.copytree(paths.root() / name, root / name, ignore=shutil.ignore_patterns(".*"))
     (root / "paper").mkdir()
-    (root / "paper/paper.md").write_text("# A paper\n\nEfficiency is {{strong.efficiency.2}}.\n")
+    (root / "paper/paper.md").write_text("# A paper\n\nEfficiency is {{laptop-efficiency[ranks=2]}}.\n")
     (root / "paper/paper.toml").write_text(PAPER)
     (root / "run.sh").write_text("#!/bin/sh\n")
     (root / "run.sh").chmod(0o755)

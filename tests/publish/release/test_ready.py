@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from hpc_utils import paths, provenance
 from hpc_utils.cli import main
-from hpc_utils.publish import ledger
+from hpc_utils.publish import exports
 from hpc_utils.publish.release import ReleaseRefused, ready
 from hpc_utils.publish.release.ready import FAILS, HOLDS, UNKNOWN, Item
 
@@ -99,10 +99,10 @@ def test_commands_are_tested_if_a_test_reads_their_page(project: Path) -> None:
 @pytest.mark.parametrize(
     ("condition", "state"),
     [
-        ('value = "here:strong.efficiency.2", at_least = 0.5', HOLDS),
-        ('value = "here:strong.efficiency.2", at_least = 0.95', HOLDS),
-        ('value = "here:strong.efficiency.2", at_least = 0.72', HOLDS),
-        ('value = "here:strong.efficiency.8", at_least = 0.72', FAILS),
+        ('value = "here:laptop-efficiency[ranks=2]", at_least = 0.5', HOLDS),
+        ('value = "here:laptop-efficiency[ranks=2]", at_least = 0.95', HOLDS),
+        ('value = "here:laptop-efficiency[ranks=2]", at_least = 0.72', HOLDS),
+        ('value = "here:laptop-efficiency[ranks=8]", at_least = 0.72', FAILS),
     ],
     ids=["supported", "refuted", "cannot be told", "not measured"],
 )
@@ -149,21 +149,21 @@ def test_the_page_names_every_item() -> None:
     assert all((paths.studies() / f"{aim}.toml").exists() for aim in ready.AIMS)
 
 
-def test_values_of_code_that_was_not_committed_are_named(project: Path) -> None:
-    page = project / SET / "values/laptop-06_paper_figures.json"
+def test_tables_of_code_that_was_not_committed_are_named(project: Path) -> None:
+    page = project / SET / "exports/laptop-06_paper_figures.json"
     for dirty in (False, True):
         told = json.loads(page.read_text()) | {"dirty": dirty}
-        (page).write_text(json.dumps(told | {"fingerprint": ledger.seal(told)}))
+        (page).write_text(json.dumps(told | {"fingerprint": exports.seal(told)}))
         execution = page.parents[1] / told["executed"]
-        execution.write_text(ledger.seal(told))
-        ledger.executed(page.parents[1], execution)
+        execution.write_text(exports.seal(told))
+        exports.note_execution(page.parents[1], execution)
         commit(project)
-        fresh = {item.name: item for item in ready.items(project)}["values are fresh"]
+        fresh = {item.name: item for item in ready.items(project)}["exports are current"]
         assert fresh.state == (FAILS if dirty else HOLDS), fresh.why
-    assert "values/laptop-06_paper_figures.json was written by code that was not committed" in fresh.why
+    assert "exports/laptop-06_paper_figures.json was written by code that was not committed" in fresh.why
 
 
-def test_values_of_other_analysis_than_the_commit_s_are_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_other_analysis_than_the_commit_s_are_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "analysis_digest", lambda notebook: "edited since")
-    fresh = {item.name: item for item in ready.items(project)}["values are fresh"]
+    fresh = {item.name: item for item in ready.items(project)}["exports are current"]
     assert fresh.state == FAILS and "was computed by other code than is here now" in fresh.why

@@ -1,0 +1,219 @@
+"""A chapter: the records that it reads, and the tables and figures that it exports.
+
+    ch = Chapter("03_scaling", study=study, label="scaling")
+    curves = ch.export(scaling.efficiency(ch.runs), "efficiency", "Efficiency of every point.", measure="efficiency")
+    ch.figure(scaling_figures.efficiency(curves, ch.targets), scaling_figures.throughput(curves))
+    ch.close()
+
+Each table and figure gets a name that starts with the chapter's label (and its study, if it is about one): `scaling-efficiency`,
+`laptop-scaling-efficiency`. Texts cite cells of the tables by these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from IPython.display import Markdown, display
+
+from hpc_utils import paths, provenance, records
+from hpc_utils.analyze.targets import Targets
+from hpc_utils.records import atomic, fingerprint
+
+from . import exports, style
+from .chart import Chart
+from .exports import BEHIND, ExportError, Item
+from .shown import show
+from .units import unit_of
+
+
+class Chapter:
+    """Reads the runs of a result set, or of one of its studies, and collects what the chapter exports; `close()` writes it.
+
+    Args:
+        notebook: its name, such as `03_scaling`. study: "" for a chapter about the whole set.
+        label: first part of the names of its tables and figures; "": the study's name alone.
+        outside: {`profile:NAME`: its file} of evidence outside the set.
+        required: refuse a set without a complete run.
+
+    Raises:
+        LookupError: no complete run, although `required`.
+    """
+
+    def __init__(
+        self, notebook: str, *, study: str = "", label: str = "", outside: Mapping[str, Path] | None = None, required: bool = True
+    ) -> None:  # fmt: skip
+        style.apply()
+        self.notebook, self.study, self.results = notebook, study, Path(paths.results())
+        self.prefix = "-".join(filter(None, (study, label)))
+        self.outside, self.files = dict(outside or {}), ()
+        self.records = records.load(study=study or None)
+        self.runs, self.epochs = self.records.runs, self.records.epochs
+        if required and self.runs.empty:
+            whose = f"of the study {study!r} " if study else ""
+            raise LookupError(
+                f"No complete run {whose}in {self.results.name}/: `hpc study run {study or 'laptop'}` makes some."
+            )
+        self.index: dict[str, Any] = records.read_study(study) if study else {}
+        self.targets = Targets.of(self.index) if study else Targets()
+        self.items: dict[str, dict[str, Item]] = {kind: {} for kind in exports.KINDS}
+
+    def name(self, name: str) -> str:
+        """The full name of a table or figure."""
+        return "-".join(filter(None, (self.prefix, name)))
+
+    def overview(self) -> Markdown:
+        """How many runs are complete, and which are refused, unfinished or not applicable, with the reason."""
+        found = self.records
+        beyond = sorted({(point["series"], point["why"]) for point in self.index.get("not_applicable", ())})
+        return Markdown(
+            f"**{len(found.runs)} complete runs**; {len(found.refused)} refused because their records contradict themselves, "
+            f"{len(found.unfinished)} not complete."
+            + "".join(f"\n- refused: `{name}`: {why}" for name, why in found.refused.items())
+            + "".join(f"\n- {state}: `{name}`" for name, state in found.unfinished.items())
+            + "".join(f"\n- not applicable: {series}: {why}" for series, why in beyond)
+        )
+
+    def export(
+        self, data: pd.DataFrame, name: str, caption: str, *, measure: str = "", units: Mapping[str, str] | None = None,
+        runs: Iterable[str] | None = None, span: str = "", files: Iterable[str] = (),
+    ) -> pd.DataFrame:  # fmt: skip
+        """Write `data` as `tables/<name>.csv`, without its index, and return it; an empty one is not written.
+
+        Args:
+            measure: the column that `low` and `high` belong to, and that a citation without a column means.
+            units: of columns that `units.COLUMNS` does not know.
+            runs: ids of what all rows rest on; by default those in the columns `BEHIND`, or all runs of the chapter.
+            span: what the intervals are, where they are no 95 % intervals.
+            files: evidence beside runs.
+
+        Raises:
+            ExportError: the name is used, or the chapter did not read the runs.
+        """
+        if data.empty:
+            return data
+        known = {column: unit_of(column, data[column], units or {}) for column in data if column not in BEHIND}
+        more = {"measure": measure, "units": {c: unit for c, unit in known.items() if unit}, "span": span}
+        more["evidence"] = tuple(files)
+        self._add(
+            "tables", name, caption, _behind(data) if runs is None else runs, [self._csv("tables", name, data)], more
+        )
+        return data
+
+    def table(
+        self, data: pd.DataFrame, name: str, caption: str, columns: Sequence[str] = (), *, missing: str = "", **options: Any
+    ) -> pd.DataFrame:  # fmt: skip
+        """`export`, and show the table, or some of its `columns`; an empty one shows what to run (`missing`)."""
+        self.export(data, name, caption, **options)
+        if data.empty:
+            display(Markdown(f"*Not measured{f': {missing}' if missing else ''}.*"))
+        else:
+            display(data[list(columns)] if columns else data.drop(columns=[one for one in BEHIND if one in data]))
+        return data
+
+    def figure(self, *charts: Chart) -> None:
+        """Save each chart as `figures/<name>.pdf` and `.png` and its data as `.csv`, and show it."""
+        for chart in charts:
+            name = self.name(chart.name)
+            written = [
+                *style.save(chart.figure, name, self.results / "figures"),
+                self._csv("figures", chart.name, chart.data),
+            ]
+            self._add(
+                "figures",
+                chart.name,
+                chart.caption,
+                _behind(chart.data) if chart.runs is None else chart.runs,
+                written,
+                {},
+            )
+            show(chart.figure, name, chart.caption)
+
+    def rests_on(self, *files: str | Path) -> None:
+        """Files of the project that the whole chapter rests on beside runs."""
+        self.files += tuple(map(exports.of_project, files))
+
+    def close(self) -> str:
+        """Write `exports/<stem>.json`; returns a line for the notebook, by which the two are known to belong together."""
+        order = {run: number for number, run in enumerate(self.runs.run_id)}
+        own = (file for item in self.items["tables"].values() for file in item.evidence)
+        page = {
+            "schema": exports.SCHEMA,
+            "notebook": self.notebook,
+            "study": self.study,
+            "executed": "/".join(filter(None, ("notebooks", self.study, f"{self.notebook}.ipynb"))),
+            "commit": provenance.commit(),
+            "dirty": provenance.dirty(),
+            "analysis": provenance.analysis_digest(self.notebook)[: provenance.SHORT],
+            "runs": {
+                run.run_id: {"digest": run.digest, "commit": _known(run.commit), "hardware_id": _known(run.hardware_id),
+                             "fingerprint": fingerprint.of_run(self.results / "runs" / run.run_id)}
+                for run in self.runs.itertuples()
+            },
+            "files": {
+                name: self._fingerprint(name)
+                for name in sorted({*self.files, *own, *exports.beside_runs(self.results, self.study)})
+            },
+            **{kind: {name: _plain(item, order) for name, item in sorted(own.items())} for kind, own in self.items.items()},
+        }  # fmt: skip
+        page["fingerprint"] = exports.seal(page)
+        stem = f"{self.study}-{self.notebook}" if self.study else self.notebook
+        atomic.write_text(self.results / exports.FOLDER / f"{stem}.json", exports.text(page))
+        return (
+            f"Exported: {len(self.items['tables'])} tables, {len(self.items['figures'])} figures "
+            f"({exports.FOLDER}/{stem}.json, {page['fingerprint'][: provenance.SHORT]})."
+        )
+
+    def _csv(self, folder: str, name: str, data: pd.DataFrame) -> Path:
+        path = self.results / folder / f"{self.name(name)}.csv"
+        ids = [column for column in data if column in BEHIND or column.endswith("_runs")]
+        data = data.assign(**{column: data[column].map(_joined) for column in ids})
+        atomic.write_text(path, data.to_csv(index=False, lineterminator="\n"))
+        return path
+
+    def _add(
+        self, kind: str, name: str, caption: str, runs: Iterable[str] | None, written: list[Path], more: dict
+    ) -> None:
+        name = self.name(name)
+        if name in self.items[kind]:
+            raise ExportError(f"{self.notebook} exports two {kind} of the name {name}")
+        own = tuple(self.runs.run_id if runs is None else dict.fromkeys(runs))
+        if foreign := sorted(set(own) - set(self.runs.run_id)):
+            raise ExportError(f"{name} rests on runs that {self.notebook} did not read: {', '.join(foreign)}")
+        files = {path.relative_to(self.results).as_posix(): fingerprint.of_file(path) for path in written}
+        self.items[kind][name] = Item(name, caption, own, files, "", **more)
+
+    def _fingerprint(self, name: str) -> str:
+        place = self.outside.get(name) if name.startswith(exports.PROFILE) else exports.place(name, self.results)
+        try:
+            return fingerprint.of_file(place)
+        except (OSError, AttributeError) as error:
+            raise ExportError(f"the evidence {name} cannot be read ({error})") from error
+
+
+def stacked(frames: Mapping[str, pd.DataFrame], column: str = "study") -> pd.DataFrame:
+    """The frames above each other, with their keys in `column`."""
+    own = [frame.assign(**{column: name}) for name, frame in frames.items() if len(frame)]
+    return pd.concat(own, ignore_index=True) if own else pd.DataFrame()
+
+
+def _plain(item: Item, order: Mapping[str, int]) -> dict[str, Any]:
+    plain = {"caption": item.caption, "runs": sorted(order[run] for run in item.runs), "files": dict(item.files)}
+    more = {"measure": item.measure, "units": dict(item.units), "span": item.span, "evidence": list(item.evidence)}
+    return plain | {key: value for key, value in more.items() if value}
+
+
+def _behind(data: pd.DataFrame) -> list[str] | None:
+    columns = [column for column in data if column in BEHIND or column.endswith("_runs")]
+    each = (own for column in columns for own in data[column] if isinstance(own, tuple | list))
+    return list(dict.fromkeys(run for own in each for run in own)) if columns else None
+
+
+def _joined(runs: Any) -> str:
+    return " ".join(runs) if isinstance(runs, tuple | list) else runs
+
+
+def _known(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,45 @@
+"""What a plot returns: the figure, the data drawn, a name and a caption."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Chart:
+    """`data`: what the figure shows, as its CSV has it. `runs`: ids of the runs behind it; None: those in the columns of `data` that
+    hold run ids, or all runs of its chapter."""
+
+    figure: Figure
+    data: pd.DataFrame
+    name: str
+    caption: str
+    runs: tuple[str, ...] | None = None
+
+    def of(self, runs: Iterable[str]) -> Chart:
+        """The same, resting on these runs."""
+        return replace(self, runs=tuple(dict.fromkeys(runs)))
+
+    def named(self, prefix: str) -> Chart:
+        """The same, its name behind `prefix`."""
+        return replace(self, name=f"{prefix}-{self.name}")
+
+
+def charted(name: str, caption: str) -> Callable[[Callable[..., Figure]], Callable[..., Chart]]:
+    """A function that draws its first argument, a frame, returns a `Chart` of this name and caption."""
+
+    def decorate(draw: Callable[..., Figure]) -> Callable[..., Chart]:
+        @functools.wraps(draw)
+        def drawn(data: pd.DataFrame, *others: object, **options: object) -> Chart:
+            return Chart(draw(data, *others, **options), data, name, caption)
+
+        return drawn
+
+    return decorate

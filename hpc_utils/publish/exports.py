@@ -1,0 +1,171 @@
+"""What the chapters of a result set exported: tables and figures, with the runs and files that they rest on.
+
+A table is a number's home: `tables/<name>.csv`, one row a configuration, with intervals, repeats and run ids. Texts cite its
+cells (`cells.py`). `exports/<chapter>.json` lists a chapter's tables and figures with fingerprints of all that they rest on, so that
+`staleness` can tell when any of it has changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpc_utils import paths
+from hpc_utils.records import atomic, fingerprint
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = 2
+FOLDER = "exports"
+# Evidence that lies outside the set: another group's profile, which may be absent later; a file of this project.
+PROFILE, PROJECT = "profile:", "project:"
+EXECUTED = "executed_sha256"  # of the notebook, which quotes the seal and so is not covered by it
+LISTS = ("runs", "files", "tables", "figures")
+KINDS = ("tables", "figures")  # folders of the set, too
+BEHIND = ("runs", "runs_one")  # columns of a table that hold run ids, a tuple each
+
+
+class ExportError(ValueError):
+    """A chapter exports one name twice or runs that it did not read, or an export cannot be read."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or figure that a chapter exported.
+
+    Attributes:
+        files: {path in the set: SHA-256}. page: the file in `exports/` that lists it.
+        measure: of a table, the column that is cited where no column is named, and that `low` and `high` belong to.
+        units: of a table, {column: unit}. span: what its intervals are, where they are no 95 % intervals.
+        evidence: of a table, files that it rests on beside runs.
+    """
+
+    name: str
+    caption: str
+    runs: tuple[str, ...]
+    files: Mapping[str, str]
+    page: str
+    measure: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
+    span: str = ""
+    evidence: tuple[str, ...] = ()
+
+    def file(self, kind: str) -> str | None:
+        """The path of its `pdf`, `png`, `svg` or `csv`."""
+        return next((path for path in self.files if path.endswith(f".{kind}")), None)
+
+
+@dataclass(frozen=True)
+class Exports:
+    """All that the chapters of a result set exported; `pages`: {stem: the content of `exports/<stem>.json`}."""
+
+    folder: Path = Path()
+    tables: dict[str, Item] = field(default_factory=dict)
+    figures: dict[str, Item] = field(default_factory=dict)
+    pages: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def frame(self, table: str) -> pd.DataFrame:
+        """The content of `tables/<table>.csv`; an empty field is NaN."""
+        return _frame(self.folder / f"tables/{table}.csv")
+
+
+def read(results: Path) -> Exports:
+    """The exports of the set. A name that two chapters use stands for the first; `staleness` reports it.
+
+    Raises:
+        ExportError: a file in `exports/` is not whole, or of another version.
+    """
+    found = Exports(Path(results))
+    for path in sorted((Path(results) / FOLDER).glob("*.json")):
+        try:
+            page = _checked(json.loads(path.read_text()))
+            runs = list(page["runs"])
+            for kind in KINDS:
+                for name, item in page[kind].items():
+                    own = item | {"runs": tuple(runs[place] for place in item["runs"])}
+                    own["evidence"] = tuple(item.get("evidence", ()))
+                    getattr(found, kind).setdefault(name, Item(name, page=path.stem, **own))
+        except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ExportError(
+                f"{path} cannot be read ({type(error).__name__}: {error}): execute its chapter again (`hpc chapter`)"
+            ) from error
+        found.pages[path.stem] = page
+    return found
+
+
+def beside_runs(results: Path, study: str) -> list[str]:
+    """What a chapter reads beside runs: the index of its study; or, of the whole set, all indices, probes and benches."""
+    if study:
+        return [f"studies/{study}.json"] if (Path(results) / f"studies/{study}.json").is_file() else []
+    places = ("studies/*.json", "probes/*/*.json", "bench/*.csv")
+    return sorted(path.relative_to(results).as_posix() for place in places for path in Path(results).glob(place))
+
+
+def note_execution(results: Path, notebook: Path) -> None:
+    """Add the fingerprint of `notebook`, just executed, to the page that it wrote."""
+    name = notebook.relative_to(results).as_posix()
+    for path in sorted((results / FOLDER).glob("*.json")):
+        page = json.loads(path.read_text())
+        if page["executed"] == name:
+            atomic.write_text(path, text(page | {EXECUTED: fingerprint.of_file(notebook)}))
+
+
+def of_project(path: str | Path) -> str:
+    """The name of a file of the clone as evidence; `path`: absolute, or from the clone's root."""
+    return f"{PROJECT}{(paths.root() / path).relative_to(paths.root()).as_posix()}"
+
+
+def place(name: str, results: Path) -> Path:
+    """Where a piece of evidence lies: in the set, or (`project:`) in the clone."""
+    return paths.root() / name.removeprefix(PROJECT) if name.startswith(PROJECT) else Path(results) / name
+
+
+def seal(page: Mapping[str, Any]) -> str:
+    """SHA-256 over a page without its own fingerprint and the execution's: a page changed by hand does not match it."""
+    content = {name: part for name, part in page.items() if name not in ("fingerprint", EXECUTED)}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def text(page: Mapping[str, Any]) -> str:
+    """The page as JSON with a line an entry, so that a diff shows what changed."""
+    lines = []
+    for name, part in page.items():
+        if name in LISTS and part:
+            rows = ",\n".join(f"  {json.dumps(key)}: {json.dumps(own, allow_nan=False)}" for key, own in part.items())
+            lines.append(f" {json.dumps(name)}: {{\n{rows}\n }}")
+        else:
+            lines.append(f" {json.dumps(name)}: {json.dumps(part, allow_nan=False)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+@functools.lru_cache(maxsize=64)
+def _frame(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_csv(path, keep_default_na=False, na_values=[""])
+
+
+def _checked(page: dict[str, Any]) -> dict[str, Any]:
+    if page["schema"] != SCHEMA:
+        raise ValueError(f"its version is {page['schema']}, ours {SCHEMA}")
+    if wrong := [
+        name for name in ("notebook", "study", "executed", "fingerprint") if not isinstance(page[name], str)
+    ]:
+        raise TypeError(f"{wrong[0]} is no text")
+    for run, known in page["runs"].items():
+        if not isinstance(known, dict) or not isinstance(known.get("fingerprint"), str):
+            raise TypeError(f"the entry of the run {run} is no table with a fingerprint")
+    if not isinstance(page.get("commit"), str | None):
+        raise TypeError("commit is no text")
+    prints = [page["files"], *(item["files"] for kind in KINDS for item in page[kind].values())]
+    if not all(isinstance(own, str) for files in prints for own in files.values()):
+        raise TypeError("the fingerprint of a file is no text")
+    return page

@@ -1,0 +1,60 @@
+"""What a chapter rests on: counts of runs, repeats and hours as the records have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpc_utils import paths, records
+from hpc_utils.analyze import accuracy, cost
+from hpc_utils.analyze.summary import summary
+from hpc_utils.publish import amounts, exports, style
+from hpc_utils.publish.documents import colophon
+from hpc_utils.publish.documents.sets import ResultSet
+
+REFERENCE = paths.root() / "results/reference"
+
+
+@pytest.fixture(scope="module")
+def found() -> records.Records:
+    return records.load(REFERENCE / "epyc-2core", study="laptop")
+
+
+def test_counts_and_hours_are_the_records(found) -> None:
+    row = summary(found, "laptop").iloc[0]
+    assert (row.study, row.complete, row.machines, row.device) == ("laptop", len(found.runs), 1, "AMD EPYC")
+    assert row.fewest_repeats == row.most_repeats == 3 and row.configurations * 3 == len(found.runs)
+    assert row.samples == found.epochs.samples.sum()
+    assert row.training_seconds == pytest.approx(found.epochs.seconds.sum())
+    assert row.training_seconds < row.wall_seconds < 3600 * row.device_hours <= 2 * row.wall_seconds
+    assert row.core_hours == pytest.approx(row.device_hours), "a device of this study is one core"
+    assert row.energy_counted == 0 and row.energy_kwh != row.energy_kwh
+
+
+def test_energy_is_summed_where_a_counter_told(found) -> None:
+    row = summary(records.Records(found.runs, found.epochs.assign(energy_joules=3.6e6))).iloc[0]
+    assert (row.energy_kwh, row.energy_counted) == (pytest.approx(len(found.epochs)), len(found.runs))
+
+
+def test_nothing_measured_has_counts_alone(found) -> None:
+    (row,) = summary(records.Records(found.runs.iloc[:0], found.epochs.iloc[:0])).to_dict("records")
+    assert row == {"study": "", "complete": 0, "refused": 0, "unfinished": 0}
+
+
+def test_accuracies_are_those_of_the_last_epoch(found) -> None:
+    table = accuracy.final(found.runs)
+    own = table[(table.world_size == 2) & (table.global_batch == 1024) & (table.precision == "fp32")].iloc[0]
+    behind = found.runs[found.runs.run_id.isin(own.runs)]
+    assert own.accuracy == behind.test_accuracy.astype(float).median() and own.repeats == len(behind) == 3
+    assert len(table) == 8 and (table.high <= 1).all() and (table.low <= table.accuracy).all()
+
+
+def test_the_chapter_the_colophon_and_the_system_s_page_count_alike() -> None:
+    folder = REFERENCE / "rehearsal"
+    found = records.load(folder)
+    row, took = summary(found).iloc[0], cost.total(found.runs, found.epochs)
+    assert row.device_hours == took.device_hours > 0
+    assert row.core_hours == took.core_hours == pytest.approx(0.14 * took.device_hours), "a share of a core each"
+    printed = colophon._took(ResultSet("rehearsal", folder, exports.read(folder)), found.runs)
+    assert amounts.quantity(took.device_hours, "device-hours") in printed
+    assert amounts.quantity(took.core_hours, "core-hours") in printed
+    assert f"{style.number(took.core_hours)} core-hours" in (paths.root() / "SYSTEM.md").read_text()
