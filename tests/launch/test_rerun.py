@@ -161,7 +161,8 @@ def verify(*words: object):
 
 
 def test_a_copy_of_the_set_and_a_changed_run_are_no_evidence(results: Path, tmp_path: Path) -> None:
-    for part in ("runs", "exports", "studies"):
+    copy_runs(CORES, tmp_path / "copy")
+    for part in ("exports", "studies"):
         shutil.copytree(CORES / part, tmp_path / "copy" / part)
     run = committed(tmp_path / "copy", "none1-fp32-b512-r1")
     said = verify(CORES / "runs" / run.name, "--against", tmp_path / "copy")
