@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths, records
-from hpc_utils.launch.slurm import clean_environment
+from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.provenance import git
 from hpc_utils.publish import bundle
 from hpc_utils.publish.release.tree import ReleaseRefused

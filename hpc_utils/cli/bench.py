@@ -118,11 +118,11 @@ def _measure(
     arguments: list[str], nproc: int, found: Cluster | None, node_type: str, layout: tuple[int, int]
 ) -> Mapping[str, Any]:
     """The record; what the ranks print is shown."""
-    from hpc_utils.launch import bench
+    from hpc_utils.launch import diagnostics
 
     if not found:
-        return bench.here(nproc, arguments)
-    said, record = bench.on_cluster(
+        return diagnostics.bench_here(nproc, arguments)
+    said, record = diagnostics.bench_on_cluster(
         found, node_type, layout, arguments, lambda line: click.echo(line, err=True),
         measuring=held_as_named(found, f"hpc bench {arguments[0]}"),
     )  # fmt: skip

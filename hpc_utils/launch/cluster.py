@@ -4,7 +4,7 @@
     node = cluster.node("gpu")          # one of its node types; the default one without a name
     cluster.overrides("strong", "gpu")  # what a study does differently there
 
-A wrong file is refused by file, key and what is allowed. Every text that reaches Slurm or a shell is checked here.
+A wrong file is refused by file, key and what is allowed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from hpc_utils.config import RunConfig
 from hpc_utils.provenance.machine import fingerprint
 from hpc_utils.strict import Strict
 
-from .resources import NodeType, Slurm
-from .text import Label, Module, Text, Word
+from .resources import Label, Module, NodeType, Slurm, Text, Word
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}"
 _ANYWHERE = re.compile(r"-[0-9a-f]{8}(-[0-9.]+[kmg]bit)?$")  # what a rehearsal's id says of machine and links

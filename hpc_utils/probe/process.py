@@ -11,7 +11,7 @@ import threading
 import time
 from typing import NoReturn, TextIO
 
-PARENT = "HPC_PARENT"  # the launcher's process, if it says so (hpc_utils.launch.lifeline)
+from hpc_utils import workspace
 
 
 def begin(seconds: float, grace: float = 0.0) -> tuple[TextIO, TextIO]:
@@ -19,7 +19,7 @@ def begin(seconds: float, grace: float = 0.0) -> tuple[TextIO, TextIO]:
 
     With `grace` it gets SIGTERM so many seconds before, to tidy up.
     """
-    parent = int(os.environ.get(PARENT, os.getppid()))  # it may be gone by now
+    parent = workspace.launch().parent or os.getppid()  # it may be gone by now
     out, err = _own_streams()
     threading.Thread(target=_end_with, args=(parent, grace), daemon=True).start()
     faulthandler.dump_traceback_later(seconds, exit=True, file=err)  # also where no Python runs any more

@@ -54,7 +54,6 @@ __all__ = [
 
 start = "cold"  # "warm" in a process that was forked from one which had imported everything (`launch.warm`)
 NODE_CORES = "HPC_NODE_CORES"  # the variable that says how much of a core is this node's, where nodes share cores
-REFUSED = "HPC_COLD"  # the variable that says why a rank was not forked, but started cold
 
 
 class ProvenanceError(ValueError):

@@ -31,12 +31,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hpc_utils import workspace
 from hpc_utils.config import ConfigError
 
 from . import atomic, claim
-
-# Set by a launcher that has claimed the run already; whoever finds it writes there and closes nothing.
-RUN_DIR = "HPC_RUN_DIR"
 
 CHECKPOINTS, PROFILE, MONITOR = "checkpoints", "profile", "monitor"
 
@@ -99,15 +97,14 @@ class RunFolder:
     @classmethod
     def from_launcher(cls) -> RunFolder | None:
         """The folder that a launcher claimed for this process, if one did."""
-        path = os.environ.get(RUN_DIR)
-        return cls(Path(path)) if path else None
+        path = workspace.run_folder()
+        return path and cls(path)
 
     @classmethod
     def take_from_launcher(cls) -> RunFolder | None:
         """The same, once: a second run of this process makes a folder of its own. Call it on every rank."""
-        folder = cls.from_launcher()
-        os.environ.pop(RUN_DIR, None)
-        return folder
+        path = workspace.take_run()
+        return path and cls(path)
 
     def close(self, state: str, reason: str = "") -> None:
         """Say how the run ended (`complete`, `stopped` or `failed`) and give up the claim."""

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from hpc_utils.profilers import nvml
+from hpc_utils.provenance import nvml
 
 MACHINE = Path("/")
 LOOK = 60.0  # s: the smallest RAPL counters wrap around after some three minutes of full power

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import provenance
+from hpc_utils import provenance, workspace
 from hpc_utils.records import schema
 from hpc_utils.records.folder import RunFolder
 
@@ -44,7 +43,7 @@ class Journal:
         self._former: list[dict[str, Any]] = []  # attempts that this one continues
         self._origin = provenance.collect(sources)
         self._write_origin()
-        if refused := os.environ.get(provenance.REFUSED):
+        if refused := workspace.launch().cold:
             self.remark(f"cold start: {refused}")
 
     def remark(self, text: str) -> None:

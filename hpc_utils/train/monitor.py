@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hpc_utils.profilers import monitor
+from hpc_utils.provenance import monitor
 from hpc_utils.records.folder import MONITOR
 
 from .ranks import Ranks

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import torch
 
+from hpc_utils import profilers
 from hpc_utils.config import ConfigError
-from hpc_utils.profilers import tools
 
 
 class Speaker(Protocol):
@@ -47,7 +47,7 @@ class Nvtx:
         if torch.backends.cuda.is_built():
             self.push, self.pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
             return
-        if fault := tools.nvtx_fault(nsys):
+        if fault := profilers.nvtx_fault(nsys):
             raise ConfigError(f"profile='nsys': {fault}")
         import nvtx
 

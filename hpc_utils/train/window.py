@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from hpc_utils import profilers, workspace
 from hpc_utils.config import PROFILE_STEPS, ConfigError
-from hpc_utils.profilers import tools
 from hpc_utils.records.folder import PROFILE
 
 from .ranges import Nvtx, Recorded, Speaker, Step
@@ -211,7 +212,8 @@ class Nsight:
     """
 
     def __init__(self, profile: str, ranks: Ranks) -> None:
-        program, waits, *_ = [*os.environ.get(tools.UNDER, "").split(":"), "", ""]
+        started = workspace.launch().profiler
+        program, waits = (started.tool, started.window) if started else ("", "")
         gpu = ranks.device.type == "cuda"
         if program != profile:
             raise ConfigError(_by_hand(profile, gpu=gpu))
@@ -221,14 +223,14 @@ class Nsight:
                 f"this rank trains on {ranks.device}: say device=cuda or device=cpu"
             )
         self._gpu = gpu
-        self.version = tools.version(profile)
+        self.version = profilers.version(profile)
         self.speaker = Nvtx(self.version)
 
     def arm(self, run: Path) -> None:
         pass
 
     def open(self) -> None:
-        torch.cuda.profiler.start() if self._gpu else self.speaker.push(tools.WINDOW)
+        torch.cuda.profiler.start() if self._gpu else self.speaker.push(profilers.WINDOW)
 
     def close(self) -> None:
         torch.cuda.profiler.stop() if self._gpu else self.speaker.pop()
@@ -240,8 +242,8 @@ class Spy:
     speaker = None
 
     def __init__(self, ranks: Ranks) -> None:
-        tools.require("cpu")
-        self.version = tools.version("cpu")
+        profilers.require("cpu")
+        self.version = profilers.version("cpu")
         self._rank = ranks.rank
 
     def arm(self, run: Path) -> None:
@@ -251,7 +253,7 @@ class Spy:
         _let_be_traced()
         try:
             subprocess.run(
-                [tools.program("cpu"), "dump", "--pid", str(os.getpid())],
+                [profilers.program("cpu"), "dump", "--pid", str(os.getpid())],
                 capture_output=True, text=True, check=True, timeout=PATIENCE,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
@@ -265,7 +267,7 @@ class Spy:
 
     def open(self) -> None:
         self._partial = self._folder / f".rank{self._rank}.speedscope.json"
-        command = tools.spying(os.getpid(), self._partial)
+        command = profilers.spying(os.getpid(), self._partial)
         with self._log.open("wb") as said:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         end = time.monotonic() + PATIENCE
@@ -313,7 +315,7 @@ def _watcher(profile: str, ranks: Ranks) -> Watcher:
     if ranks.device_kind == "rocm":
         raise ConfigError(f"profile={profile!r} watches NVIDIA's GPUs, and this one is AMD's: use profile='torch'")
     if profile == "ncu" and ranks.world_size > 1:
-        raise ConfigError(tools.ONE_RANK.format(ranks=ranks.world_size))
+        raise ConfigError(profilers.ONE_RANK.format(ranks=ranks.world_size))
     if profile == "ncu" and ranks.device.type != "cuda":
         raise ConfigError(
             "profile='ncu' counts on a GPU, and torch sees none here: use profile='cpu', 'torch' or 'nsys'"
@@ -323,8 +325,9 @@ def _watcher(profile: str, ranks: Ranks) -> Watcher:
 
 def _by_hand(profile: str, *, gpu: bool) -> str:
     """How to start a rank under `profile` where `hpc run` does not."""
-    settings = [f"{name}={value}" for name, value in tools.variables(profile).items()]
-    settings.append(f"{tools.UNDER}={profile}:{'cuda' if gpu else 'nvtx'}")
+    settings = [f"{name}={value}" for name, value in profilers.variables(profile).items()]
+    own = workspace.Launch(profiler=workspace.Profiler(profile, "cuda" if gpu else "nvtx"))
+    settings += [shlex.quote(f"{name}={value}") for name, value in own.variables.items()]
     words = " ".join([*settings, f"{profile} ..."])
     return (
         f"profile={profile!r}: {profile} must have started this rank, which `hpc run` sees to. By hand it stands between "

@@ -17,7 +17,7 @@ from hpc_utils.interactive.member import connection_file
 
 from .conftest import members
 
-FOREIGN = ("SLURM_JOB_ID", "SLURM_PROCID", "RANK", "MASTER_ADDR", "HPC_RUN_DIR")
+FOREIGN = ("SLURM_JOB_ID", "SLURM_PROCID", "RANK", "MASTER_ADDR", "HPC_LAUNCH")
 
 
 @pytest.fixture(scope="module")

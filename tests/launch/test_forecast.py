@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils.config import RunConfig
-from hpc_utils.launch import forecast
-from hpc_utils.launch.place import Place
 from hpc_utils.launch.request import Layout, Request
-from hpc_utils.launch.study import Plan, Point, Series, Study
+from hpc_utils.launch.study import Plan, Point, Series, Study, forecast
+from hpc_utils.launch.target import Target
 
 
 def entry(layout: Layout, **parameters: Any) -> dict[str, Any]:
     config = RunConfig(workload="cnn", dataset="digits", evaluate_every=0, **parameters)
     request = Request(Path("02_ddp.ipynb"), config, {}, layout, Path("runs/one"))
     study = Study(title="T", series=[Series(name="s", notebook="02_ddp", ranks=[layout.ranks])])
-    (found,) = forecast.points(Plan("t", study, Place("h"), [Point("s", layout.ranks, 1, request)], []))
+    (found,) = forecast(Plan("t", study, Target("h"), [Point("s", layout.ranks, 1, request)], []))
     return found
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hpc_utils import records
-from hpc_utils.launch.lifeline import GRACE
+from hpc_utils.launch.process_tree import GRACE
 from hpc_utils.records.folder import read_json, state
 from tests.support import soak
 

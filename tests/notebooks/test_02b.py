@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 
 from hpc_utils import paths
 from hpc_utils.interactive.host import MARK
-from hpc_utils.launch.slurm import clean_environment
+from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.rehearsal import Cluster
 
 CHAPTER = "02b_ddp_interactive"

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hpc_utils import provenance
+from hpc_utils import provenance, workspace
 from hpc_utils.cli import main
 from hpc_utils.config import RunConfig
-from hpc_utils.launch.probe import environment
 from hpc_utils.probe import compute
 from hpc_utils.records import compute_profile, probes
 from hpc_utils.train.resolve import resolve
@@ -57,10 +56,10 @@ def test_what_measures_is_no_rank_of_whatever_launched_us(monkeypatch: pytest.Mo
         "MASTER_ADDR": "h",
         "TORCHELASTIC_RUN_ID": "x",
     }
-    for name, value in (launched | {"HPC_RUN_DIR": "r", "OMP_NUM_THREADS": "4", "HPC_RESULTS": "here"}).items():
+    for name, value in (launched | {"HPC_LAUNCH": "{}", "OMP_NUM_THREADS": "4", "HPC_RESULTS": "here"}).items():
         monkeypatch.setenv(name, value)
-    env = environment("folder")
-    assert not {*launched, "HPC_RUN_DIR"} & set(env)
+    env = workspace.child_environment()
+    assert not {*launched, "HPC_LAUNCH"} & set(env)
     assert (env["OMP_NUM_THREADS"], env["HPC_RESULTS"]) == ("4", "here")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from hpc_utils.launch import cluster
-from hpc_utils.launch import doctor as starting
+from hpc_utils.launch import diagnostics as starting
 from hpc_utils.probe.plan import PLAN
 from tests.support import soak
 

@@ -109,14 +109,14 @@ def test_a_living_claimants_files_are_not_moved(run: Path) -> None:
 
 def test_a_launchers_folder_is_found(run: Path, monkeypatch) -> None:
     assert RunFolder.from_launcher() is None
-    monkeypatch.setenv("HPC_RUN_DIR", str(run))
+    monkeypatch.setenv("HPC_LAUNCH", json.dumps({"run": str(run)}))
     assert RunFolder.from_launcher().path == run
 
 
 def test_training_something_else_than_the_launcher_asked_for_is_refused(run: Path, monkeypatch) -> None:
     config = RunConfig(workload="cnn", epochs=2).model_dump()
     require_same_request(config)  # no launcher asked for anything
-    monkeypatch.setenv("HPC_RUN_DIR", str(run))
+    monkeypatch.setenv("HPC_LAUNCH", json.dumps({"run": str(run)}))
     require_same_request(config)  # a launcher that left no request
     RunFolder(run).write_json("request.json", {"config": {"workload": "cnn", "epochs": 2}})
     require_same_request(config)

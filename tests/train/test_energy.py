@@ -12,7 +12,7 @@ import torch
 
 from hpc_utils import records
 from hpc_utils.config import RunConfig
-from hpc_utils.profilers import nvml
+from hpc_utils.provenance import nvml
 from hpc_utils.train import Recorder, Stopped, energy, train
 from hpc_utils.train.loop import Trainer
 from hpc_utils.train.tally import Tally

@@ -81,7 +81,7 @@ def test_resnet_trains(results: Path) -> None:
 def recorded(tmp_path_factory: pytest.TempPathFactory):
     """A run of three epochs, evaluated after the second and the last, and its weights."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("RANK", "WORLD_SIZE", "HPC_RUN_DIR"):
+        for name in ("RANK", "WORLD_SIZE", "HPC_LAUNCH"):
             patch.delenv(name, raising=False)
         patch.setenv("HPC_RESULTS", str(tmp_path_factory.mktemp("recorded")))
         result, weights = fit(

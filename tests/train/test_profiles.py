@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.profilers import tools
+from hpc_utils import profilers
 
 from .conftest import launch
 from .test_window import PHASES, profiled, ranges
@@ -42,7 +42,7 @@ def test_two_ranks_leave_a_trace_each_and_one_monitor(results: Path, tmp_path: P
 
 def test_py_spy_sees_what_a_rank_is_at(results: Path, tmp_path: Path) -> None:
     try:
-        tools.require("cpu")
+        profilers.require("cpu")
     except Exception as error:
         pytest.skip(str(error))
     more = ["parallel=none", "steps_per_epoch=60", "global_batch=128", "profile=cpu", "profile_steps=50"]

@@ -176,7 +176,7 @@ def test_a_complete_run_is_not_entered_again() -> None:
 
 def test_a_launchers_folder_is_written_and_left_open(results: Path, monkeypatch) -> None:
     folder = RunFolder.claimed(results / "runs" / "launched")
-    monkeypatch.setenv("HPC_RUN_DIR", str(folder.path))
+    monkeypatch.setenv("HPC_LAUNCH", json.dumps({"run": str(folder.path)}))
     with Recorder("x", global_batch=1) as run:
         for _ in run.epoch(range(2)):
             run.step(samples=1)

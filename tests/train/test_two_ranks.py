@@ -92,7 +92,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 def one(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The same training in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("RANK", "WORLD_SIZE", "HPC_RUN_DIR"):
+        for name in ("RANK", "WORLD_SIZE", "HPC_LAUNCH"):
             patch.delenv(name, raising=False)
         patch.setenv("HPC_RESULTS", str(tmp_path_factory.mktemp("one")))
         result, weights = fit(**on_two_ranks.STRONG)

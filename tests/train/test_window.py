@@ -18,12 +18,12 @@ import torch
 from hpc_utils import records
 from hpc_utils.analyze.curves import usable
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.profilers import tools
 from hpc_utils.records import identity
 from hpc_utils.train import NonFiniteLoss, Recorder, Stopped, train, window
 from hpc_utils.train.loop import Trainer
 from hpc_utils.train.ranges import Step
 from hpc_utils.train.ranks import Ranks
+from hpc_utils.workspace import Launch, Profiler
 
 from .support import BRIEF
 
@@ -229,16 +229,16 @@ def test_none_and_notebooks_parameters() -> None:
 @pytest.mark.parametrize(
     ("profile", "ranks", "under", "words"),
     [
-        ("nsys", Ranks(), "", "nsys must have started this rank.*torchrun --no-python"),
-        ("nsys", Ranks(), "nsys:cuda:1", "waits for a window on a GPU, but this rank trains on cpu"),
-        ("ncu", Ranks(), "", "torch sees none here"),
-        ("ncu", Ranks(world_size=2, device=torch.device("cuda")), "", "on 2 ranks"),
-        ("other", Ranks(), "", "expected one of torch, nsys, ncu, cpu"),
+        ("nsys", Ranks(), None, "nsys must have started this rank.*torchrun --no-python"),
+        ("nsys", Ranks(), Profiler("nsys", "cuda"), "waits for a window on a GPU, but this rank trains on cpu"),
+        ("ncu", Ranks(), None, "torch sees none here"),
+        ("ncu", Ranks(world_size=2, device=torch.device("cuda")), None, "on 2 ranks"),
+        ("other", Ranks(), None, "expected one of torch, nsys, ncu, cpu"),
     ],
 )
 def test_what_cannot_be_had_on_a_rank_is_refused_before_it_trains(
-    monkeypatch: pytest.MonkeyPatch, profile: str, ranks: Ranks, under: str, words: str
+    monkeypatch: pytest.MonkeyPatch, profile: str, ranks: Ranks, under: Profiler | None, words: str
 ) -> None:
-    monkeypatch.setenv(tools.UNDER, under)
+    monkeypatch.setenv("HPC_LAUNCH", Launch(profiler=under).variables["HPC_LAUNCH"])
     with pytest.raises(ConfigError, match=words):
         window.window({"profile": profile}, ranks, lambda: None)

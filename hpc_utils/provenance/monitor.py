@@ -71,7 +71,7 @@ def start(
     root = Path(__file__).resolve().parents[2]
     known = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
-        [sys.executable, "-m", "hpc_utils.profilers.monitor", json.dumps(asked)],
+        [sys.executable, "-m", "hpc_utils.provenance.monitor", json.dumps(asked)],
         env=os.environ | {"PYTHONPATH": known},
         stdin=subprocess.PIPE,  # whose end is ours
         stdout=subprocess.DEVNULL,

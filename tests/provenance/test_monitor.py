@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from hpc_utils.profilers import monitor, nvml
+from hpc_utils.provenance import monitor, nvml
 
 HANG = 120  # s
 
@@ -70,7 +70,7 @@ def test_a_device_that_nvml_does_not_know_has_an_empty_row(tmp_path: Path) -> No
 @pytest.mark.parametrize("forks", [False, True], ids=["alone", "with a worker that holds the pipe"])
 def test_it_ends_with_a_rank_that_is_killed(tmp_path: Path, forks: bool) -> None:
     path = tmp_path / "here.csv"
-    code = "import os, sys, time; from hpc_utils.profilers import monitor\n"
+    code = "import os, sys, time; from hpc_utils.provenance import monitor\n"
     code += f"print(monitor.start(monitor.Path({str(path)!r}), 0.05).pid, flush=True)\n"
     code += "print(os.fork(), flush=True)\n" if forks else ""
     code += "time.sleep(600)\n"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import slurm
+from . import slurm_commands
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ def survey() -> Survey:
     Raises:
         SlurmError: there is no Slurm here, or it does not answer.
     """
-    config = slurm.ask(["scontrol", "show", "config"])
+    config = slurm_commands.ask(["scontrol", "show", "config"])
     name = re.search(r"^ClusterName\s*=\s*(\S+)", config, re.M)
-    partitions = read_partitions(slurm.ask(["scontrol", "show", "partition", "--oneliner"]))
+    partitions = read_partitions(slurm_commands.ask(["scontrol", "show", "partition", "--oneliner"]))
     # --exact: one line for each kind of node, and none that says "at least".
-    groups = slurm.ask(["sinfo", "--noheader", "--exact", "--format=%R|%D|%N|%c|%Z|%G"])
+    groups = slurm_commands.ask(["sinfo", "--noheader", "--exact", "--format=%R|%D|%N|%c|%Z|%G"])
     return Survey(
         name[1] if name else "cluster",
         partitions,
@@ -114,16 +114,16 @@ def read_gres(said: str) -> list[tuple[str, int]]:
 
 
 def _asked(group: str) -> list[Nodes]:
-    example = slurm.ask(["scontrol", "show", "hostnames", group.split("|")[2]]).split()[0]
-    return read_nodes(group, slurm.ask(["scontrol", "show", "node", example, "--oneliner"]))
+    example = slurm_commands.ask(["scontrol", "show", "hostnames", group.split("|")[2]]).split()[0]
+    return read_nodes(group, slurm_commands.ask(["scontrol", "show", "node", example, "--oneliner"]))
 
 
 def _accounts() -> list[str]:
     user = getpass.getuser()
     command = ["sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}", "format=account"]
     try:
-        return sorted(set(slurm.ask(command).split()))
-    except slurm.SlurmError:
+        return sorted(set(slurm_commands.ask(command).split()))
+    except slurm_commands.SlurmError:
         return []  # a site without accounting
 
 

@@ -12,6 +12,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from hpc_utils import paths
+from hpc_utils.workspace import Launch, environment
+
 from . import warm
 from .cluster import Cluster, ClusterError
 from .resources import NodeType
@@ -37,17 +40,18 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
     return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part))) + "\n"
 
 
-def folders(cluster: Cluster, root: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """HPC_RESULTS and HPC_DATA as the cluster's jobs will have them, where `environment` does not set them already.
+def folders(cluster: Cluster) -> dict[str, str]:
+    """HPC_RESULTS and HPC_DATA as the cluster's jobs will have them, where the environment does not set them already.
 
     Raises:
         ClusterError: a variable that the cluster file uses is not set.
     """
+    here, root = environment(), paths.root()
     wanted = {"HPC_RESULTS": ("results", cluster.storage.results), "HPC_DATA": ("data", cluster.storage.data)}
     return {
-        name: str(root / _expanded(cluster, f"storage.{key}", _homeward(text), environment))
+        name: str(root / _expanded(cluster, f"storage.{key}", _homeward(text), here))
         for name, (key, text) in wanted.items()
-        if text and not environment.get(name)
+        if text and not here.get(name)
     }
 
 
@@ -61,7 +65,7 @@ def _head(cluster: Cluster, node: NodeType) -> Iterator[str]:
     yield "}"
     yield f"export HPC_CLUSTER={shlex.quote(cluster.hardware_id(node.name))}"
     if not cluster.software.warm_start:
-        yield f"export {warm.SERVER}={warm.OFF}"
+        yield "\n".join(f"export {n}={shlex.quote(v)}" for n, v in Launch(warm=warm.OFF).variables.items())
 
 
 def _modules(cluster: Cluster) -> Iterator[str]:

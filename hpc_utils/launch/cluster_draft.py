@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date
@@ -13,9 +12,10 @@ from pathlib import Path
 from hpc_utils import paths
 from hpc_utils.provenance.machine import infiniband, network
 from hpc_utils.records import atomic
+from hpc_utils.workspace import environment
 
-from . import cluster, slurm
-from .survey import Nodes, Survey, survey
+from . import cluster, slurm_commands
+from .slurm_discovery import Nodes, Survey, survey
 
 HOUR = 3600
 UNKNOWN = ["fp32", "fp16"]
@@ -40,7 +40,7 @@ def init(name: str = "") -> Path:
     path = paths.clusters() / f"{name}.toml"
     if path.exists():
         raise cluster.ClusterError(f"{path} is there already: give another name, or remove it")
-    atomic.write_text(path, draft(found, os.environ))
+    atomic.write_text(path, draft(found, environment()))
     cluster.read(name)
     return path
 
@@ -69,7 +69,7 @@ def _slurm(found: Survey, nodes: list[Nodes]) -> Iterator[str]:
         of = f"one of {', '.join(found.accounts)}" if found.accounts else "if the site asks for one"
         yield _line("account", "", f"FILL IN: {of}")
     limit = found.partitions[nodes[0].partition].max_time if nodes else ""
-    short = (slurm.seconds(limit) or HOUR) < HOUR
+    short = (slurm_commands.seconds(limit) or HOUR) < HOUR
     yield _line("time", limit if short else "01:00:00", f"of one training job; the partition allows {limit}")
     if any(one.threads > 1 for one in nodes):
         yield _line(
