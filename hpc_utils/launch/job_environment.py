@@ -8,9 +8,10 @@ What a cluster file says is never code: it is quoted, and of `$`, only `$NAME` a
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from hpc_utils import paths
 from hpc_utils.workspace import Launch, environment
@@ -20,13 +21,22 @@ from .cluster import Cluster, ClusterError
 from .resources import NodeType
 
 _VARIABLE = re.compile(r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\})", re.ASCII)
-_GPU_FLAG = {"amd": ["--rocm"], "nvidia": ["--nv"], "": []}
+_GPU_FLAG = {"amd": " --rocm", "nvidia": " --nv", "": ""}
+_CONTAINER_PATHS = ('"$HPC_RESULTS"', '"$HPC_DATA"')
 
 # Where sites put the module system's start-up file, which a batch shell has not read.
-_MODULE_HOOKS = (
-    '"${LMOD_PKG:-}/init/bash" "${MODULESHOME:-}/init/bash" /etc/profile.d/modules.sh /etc/profile.d/lmod.sh '
-    "/etc/profile.d/z00_lmod.sh"
-)
+_MODULES = """\
+# Modules. Their own scripts use unset variables.
+hpc_nounset=$(shopt -po nounset || true)
+set +u
+if ! command -v module >/dev/null; then
+    for hpc_hook in "${LMOD_PKG:-}/init/bash" "${MODULESHOME:-}/init/bash" /etc/profile.d/modules.sh \\
+        /etc/profile.d/lmod.sh /etc/profile.d/z00_lmod.sh; do
+        # shellcheck disable=SC1090
+        if [ -r "$hpc_hook" ]; then source "$hpc_hook" || true; fi
+        if command -v module >/dev/null; then break; fi
+    done
+fi"""
 
 
 def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None = None) -> str:
@@ -35,9 +45,9 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
     Args:
         root: the clone. python: the interpreter to use instead of the cluster file's environment.
     """
-    parts = [_head(cluster, node), _modules(cluster), _python(cluster, root, python), _storage(cluster, root)]
-    parts += [_network(cluster, node), _container(cluster, node, root)]
-    return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part))) + "\n"
+    own = _Text(cluster, node, root)
+    parts = [own.head(), own.modules(), own.python(python), own.storage(), own.variables(), own.container()]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def folders(cluster: Cluster) -> dict[str, str]:
@@ -55,133 +65,122 @@ def folders(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def _head(cluster: Cluster, node: NodeType) -> Iterator[str]:
-    yield "# shellcheck shell=bash"
-    yield f"# Environment of jobs on {cluster.name}, nodes of type {node.name}: {cluster.title}"
-    yield "# Written from the cluster file: change that one, not this."
-    yield "hpc_stop() {"
-    yield '    echo "error: $1" >&2'
-    yield "    exit 2"
-    yield "}"
-    yield f"export HPC_CLUSTER={shlex.quote(cluster.hardware_id(node.name))}"
-    if not cluster.software.warm_start:
-        yield "\n".join(f"export {n}={shlex.quote(v)}" for n, v in Launch(warm=warm.OFF).variables.items())
+@dataclass(frozen=True)
+class _Text:
+    """The parts of the file, each empty if the cluster does not need it."""
 
+    cluster: Cluster
+    node: NodeType
+    root: Path
 
-def _modules(cluster: Cluster) -> Iterator[str]:
-    software = cluster.software
-    if not software.modules:
-        return
-    wanted = " ".join(software.modules)
-    yield "# Modules. Their own scripts use unset variables."
-    yield "hpc_nounset=$(shopt -po nounset || true)"
-    yield "set +u"
-    yield "if ! command -v module >/dev/null; then"
-    yield f"    for hpc_hook in {_MODULE_HOOKS}; do"
-    yield "        # shellcheck disable=SC1090"
-    yield '        if [ -r "$hpc_hook" ]; then source "$hpc_hook" || true; fi'
-    yield "        if command -v module >/dev/null; then break; fi"
-    yield "    done"
-    yield "fi"
-    complaint = f"{cluster.name} needs the modules {wanted}, but there is no module command on this node"
-    yield f"command -v module >/dev/null || hpc_stop {shlex.quote(complaint)}"
-    for folder in software.module_use:
-        yield f"module use {_quoted(cluster, 'software.module_use', folder)}"
-    for name in software.modules:
-        complaint = f"cannot load the module {name} (software.modules of {cluster.name}): see module avail {name}"
-        yield f"module load {shlex.quote(name)} || hpc_stop {shlex.quote(complaint)}"
-    yield 'eval "$hpc_nounset"'
+    def head(self) -> str:
+        cluster, node = self.cluster, self.node
+        exported = {"HPC_CLUSTER": cluster.hardware_id(node.name)}
+        if not cluster.software.warm_start:
+            exported |= Launch(warm=warm.OFF).variables
+        exports = "\n".join(f"export {name}={quote(value)}" for name, value in exported.items())
+        return f"""\
+# shellcheck shell=bash
+# Environment of jobs on {cluster.name}, nodes of type {node.name}: {cluster.title}
+# Written from the cluster file: change that one, not this.
+hpc_stop() {{
+    echo "error: $1" >&2
+    exit 2
+}}
+{exports}"""
 
+    def modules(self) -> str:
+        software, name = self.cluster.software, self.cluster.name
+        if not software.modules:
+            return ""
+        wanted = " ".join(software.modules)
+        missing = quote(f"{name} needs the modules {wanted}, but there is no module command on this node")
+        lines = [_MODULES, f"command -v module >/dev/null || hpc_stop {missing}"]
+        lines += [f"module use {self._quoted('software.module_use', folder)}" for folder in software.module_use]
+        for module in software.modules:
+            failed = quote(f"cannot load the module {module} (software.modules of {name}): see module avail {module}")
+            lines.append(f"module load {quote(module)} || hpc_stop {failed}")
+        return "\n".join([*lines, 'eval "$hpc_nounset"'])
 
-def _python(cluster: Cluster, root: Path, python: Path | None) -> Iterator[str]:
-    named = cluster.software.environment
-    if not (python or named):
-        return
-    yield "# Python"
-    if python:
-        yield f'export PATH={shlex.quote(str(python.parent))}:"$PATH"'
-        return
-    yield f"export VIRTUAL_ENV={_path(cluster, 'software.environment', named, root)}"
-    yield '[ -x "$VIRTUAL_ENV/bin/python" ] ||'
-    yield (
-        f'    hpc_stop "no Python environment $VIRTUAL_ENV (software.environment of {cluster.name}): make it here, '
-        'with these modules loaded"'
-    )
-    yield 'export PATH="$VIRTUAL_ENV/bin:$PATH"'
+    def python(self, python: Path | None) -> str:
+        if python:
+            return f'# Python\nexport PATH={quote(str(python.parent))}:"$PATH"'
+        if not (named := self.cluster.software.environment):
+            return ""
+        return f"""\
+# Python
+export VIRTUAL_ENV={self._path("software.environment", named)}
+[ -x "$VIRTUAL_ENV/bin/python" ] ||
+    hpc_stop "no Python environment $VIRTUAL_ENV (software.environment of {self.cluster.name}): make it here, with these modules loaded"
+export PATH="$VIRTUAL_ENV/bin:$PATH\""""
 
+    def storage(self) -> str:
+        own = self.cluster.storage
+        results, data = (
+            self._path("storage.results", own.results or "results"),
+            self._path("storage.data", own.data or "data"),
+        )
+        local = (
+            f"\nexport HPC_NODE_LOCAL={self._quoted('storage.node_local', own.node_local)}" if own.node_local else ""
+        )
+        return f"""\
+# Storage; what is set already stays.
+if [ -z "${{HPC_RESULTS:-}}" ]; then HPC_RESULTS={results}; fi
+if [ -z "${{HPC_DATA:-}}" ]; then HPC_DATA={data}; fi
+export HPC_RESULTS HPC_DATA{local}"""
 
-def _storage(cluster: Cluster, root: Path) -> Iterator[str]:
-    storage = cluster.storage
-    yield "# Storage; what is set already stays."
-    for variable, key, default in (("HPC_RESULTS", "results", "results"), ("HPC_DATA", "data", "data")):
-        folder = _path(cluster, f"storage.{key}", getattr(storage, key) or default, root)
-        yield f'if [ -z "${{{variable}:-}}" ]; then {variable}={folder}; fi'
-    yield "export HPC_RESULTS HPC_DATA"
-    if storage.node_local:
-        yield f"export HPC_NODE_LOCAL={_quoted(cluster, 'storage.node_local', storage.node_local)}"
+    def variables(self) -> str:
+        interface, key = self.cluster.network.interface, f"nodes.{self.node.name}.variables"
+        variables = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}
+        lines = [
+            f"export {name}={self._quoted(key, value)}" for name, value in (variables | self.node.variables).items()
+        ]
+        return "\n".join(["# Network and libraries", *lines]) if lines else ""
 
+    def container(self) -> str:
+        software, name, clone = self.cluster.software, self.cluster.name, quote(str(self.root))
+        if not software.container:
+            return "# What stands in front of the ranks' Python\n# shellcheck disable=SC2034\nin_container=()"
+        bound = [clone, *_CONTAINER_PATHS, *(['"$HPC_NODE_LOCAL"'] if self.cluster.storage.node_local else [])]
+        bound += [self._path("software.bind", path) for path in software.bind]
+        binds = "\n".join(f"    --bind {path}" for path in bound)
+        missing = quote(f"{name} runs in a container, but there is neither apptainer nor singularity on this node")
+        return f"""\
+# What stands in front of the ranks' Python
+hpc_apptainer=$(command -v apptainer || command -v singularity) ||
+    hpc_stop {missing}
+hpc_image={self._path("software.container", software.container)}
+[ -e "$hpc_image" ] || hpc_stop "no container $hpc_image (software.container of {name}): env/ says how to build it"
+mkdir -p "$HPC_RESULTS" "$HPC_DATA"
+hpc_pythonpath={clone}"${{PYTHONPATH:+:$PYTHONPATH}}" # where a user's own workload lies
+export APPTAINERENV_PYTHONPATH="$hpc_pythonpath" SINGULARITYENV_PYTHONPATH="$hpc_pythonpath"
+# shellcheck disable=SC2034
+in_container=(
+    "$hpc_apptainer" exec{_GPU_FLAG[self.node.vendor]}
+{binds}
+    "$hpc_image"
+)"""
 
-def _network(cluster: Cluster, node: NodeType) -> Iterator[str]:
-    interface = cluster.network.interface
-    variables = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}
-    variables |= node.variables
-    if variables:
-        yield "# Network and libraries"
-    for name, value in variables.items():
-        yield f"export {name}={_quoted(cluster, f'nodes.{node.name}.variables', value)}"
+    def _path(self, key: str, path: str) -> str:
+        """Bash for a path of the cluster file: one that begins with neither / nor a variable lies in the clone."""
+        path = _homeward(path)
+        front = "" if path.startswith(("/", "$")) else f"{quote(str(self.root))}/"
+        return front + self._quoted(key, path)
 
-
-def _container(cluster: Cluster, node: NodeType, root: Path) -> Iterator[str]:
-    software = cluster.software
-    yield "# What stands in front of the ranks' Python"
-    if not software.container:
-        yield "# shellcheck disable=SC2034"
-        yield "in_container=()"
-        return
-    yield "hpc_apptainer=$(command -v apptainer || command -v singularity) ||"
-    complaint = f"{cluster.name} runs in a container, but there is neither apptainer nor singularity on this node"
-    yield f"    hpc_stop {shlex.quote(complaint)}"
-    yield f"hpc_image={_path(cluster, 'software.container', software.container, root)}"
-    yield (
-        f'[ -e "$hpc_image" ] || hpc_stop "no container $hpc_image (software.container of {cluster.name}): '
-        'env/ says how to build it"'
-    )
-    yield 'mkdir -p "$HPC_RESULTS" "$HPC_DATA"'
-    clone = shlex.quote(str(root))
-    yield f'hpc_pythonpath={clone}"${{PYTHONPATH:+:$PYTHONPATH}}"'  # where a workload of the user's lies
-    yield 'export APPTAINERENV_PYTHONPATH="$hpc_pythonpath" SINGULARITYENV_PYTHONPATH="$hpc_pythonpath"'
-    paths = [clone, '"$HPC_RESULTS"', '"$HPC_DATA"']
-    paths += ['"$HPC_NODE_LOCAL"'] if cluster.storage.node_local else []
-    paths += [_path(cluster, "software.bind", path, root) for path in software.bind]
-    yield "# shellcheck disable=SC2034"
-    yield "in_container=("
-    yield " ".join(['    "$hpc_apptainer" exec', *_GPU_FLAG[node.vendor]])
-    yield from (f"    --bind {path}" for path in paths)
-    yield '    "$hpc_image"'
-    yield ")"
-
-
-def _path(cluster: Cluster, key: str, path: str, root: Path) -> str:
-    """Bash for a path of the cluster file: one that begins at neither / nor a variable lies in the clone."""
-    path = _homeward(path)
-    front = "" if path.startswith(("/", "$")) else f"{shlex.quote(str(root))}/"
-    return front + _quoted(cluster, key, path)
+    def _quoted(self, key: str, text: str) -> str:
+        """Bash for `text`: its variables are expanded where the job runs, which stops if one is not set."""
+        if not _VARIABLE.search(text):
+            return quote(text)
+        missing = f"not set here, and {key} of {self.cluster.name} needs it"
+        parts, end = [], 0
+        for match in _VARIABLE.finditer(text):
+            parts += [_escaped(text[end : match.start()]), f"${{{match['plain'] or match['braced']}:?{missing}}}"]
+            end = match.end()
+        return f'"{"".join(parts)}{_escaped(text[end:])}"'
 
 
 def _homeward(path: str) -> str:
     return "$HOME" + path[1:] if path == "~" or path.startswith("~/") else path
-
-
-def _quoted(cluster: Cluster, key: str, text: str) -> str:
-    """Bash for `text`: its variables are expanded where the job runs, which stops if one is not set."""
-    if not _VARIABLE.search(text):
-        return shlex.quote(text)
-    missing = f"not set here, and {key} of {cluster.name} needs it"
-    parts, end = [], 0
-    for match in _VARIABLE.finditer(text):
-        parts += [_escaped(text[end : match.start()]), f"${{{match['plain'] or match['braced']}:?{missing}}}"]
-        end = match.end()
-    return f'"{"".join(parts)}{_escaped(text[end:])}"'
 
 
 def _escaped(text: str) -> str:
@@ -189,13 +188,13 @@ def _escaped(text: str) -> str:
     return re.sub(r'(["$`\\])', r"\\\1", text)
 
 
-def _expanded(cluster: Cluster, key: str, text: str, environment: Mapping[str, str]) -> str:
-    """`text` with its variables' values, as bash would make it of `_quoted`."""
+def _expanded(cluster: Cluster, key: str, text: str, variables: Mapping[str, str]) -> str:
+    """`text` with its variables' values, as bash expands what `render` writes."""
 
     def value(match: re.Match[str]) -> str:
         name = match["plain"] or match["braced"]
-        if not environment.get(name):
+        if not variables.get(name):
             raise ClusterError(f"${name} is not set here, and {key} of {cluster.name} needs it")
-        return environment[name]
+        return variables[name]
 
     return _VARIABLE.sub(value, text)
