@@ -121,9 +121,9 @@ def _measure(
     from hpc_utils.launch import diagnostics
 
     if not found:
-        return diagnostics.bench_here(nproc, arguments)
-    said, record = diagnostics.bench_on_cluster(
-        found, node_type, layout, arguments, lambda line: click.echo(line, err=True),
+        return diagnostics.on_this_machine(diagnostics.BENCH, nproc, arguments)
+    said, record = diagnostics.on_cluster(
+        diagnostics.BENCH, found, node_type, layout, arguments, lambda line: click.echo(line, err=True),
         measuring=held_as_named(found, f"hpc bench {arguments[0]}"),
     )  # fmt: skip
     click.echo(said)

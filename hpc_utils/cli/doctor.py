@@ -24,10 +24,13 @@ def doctor(nproc: int, cluster_name: str | None, node_type: str, nodes: int) -> 
 
     if cluster_name:
         found, _ = arrive(cluster_name)
-        said, report = diagnostics.examine_on_cluster(
-            found, node_type, nodes, lambda line: click.echo(line, err=True)
-        )
+        said, report = diagnostics.on_cluster(
+            diagnostics.DOCTOR, found, node_type, (nodes, 0), diagnostics.doctor_arguments(found),
+            lambda line: click.echo(line, err=True),
+        )  # fmt: skip
         click.echo(said)
     else:
-        report = diagnostics.examine_here(nproc)  # the ranks print it as they go
+        report = diagnostics.on_this_machine(
+            diagnostics.DOCTOR, nproc, diagnostics.doctor_arguments()
+        )  # the ranks print it as they go
     sys.exit(1 if report["verdict"] == "fail" else 0)

@@ -59,6 +59,6 @@ def _common(folder: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    if workspace.launch().parent:  # started by the host on this machine, not by Slurm
-        die_with_parent()
+    if parent := workspace.launch().parent:  # started by the host on this machine, not by Slurm
+        die_with_parent(parent)
     {"controller": controller, "engine": engine}[sys.argv[1]](*sys.argv[2:])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpc_utils import paths, workspace
 from hpc_utils.config import ConfigError, RunConfig
@@ -44,39 +44,57 @@ class NoReport(RuntimeError):
     exit_code = 1
 
 
-def examine_here(nproc: int) -> dict[str, Any]:
-    """Examine this machine with `nproc` ranks; they print the table. Returns doctor.json's content.
+class Diagnostic(NamedTuple):
+    """What the ranks run here, the job script that starts them on a cluster, and their time.
+
+    Attributes:
+        seconds: after which the ranks here are ended. grace: seconds that they then have to tidy up.
+    """
+
+    module: str
+    script: str
+    seconds: float
+    grace: float = 0.0
+
+
+DOCTOR = Diagnostic("hpc_utils.probe", "doctor.sbatch", SECONDS + LATE)
+BENCH = Diagnostic("hpc_utils.probe.benchmark", "bench.sbatch", LIMIT, GRACE)
+
+
+def doctor_arguments(found: Cluster | None = None) -> list[str]:
+    """What the doctor must know of a cluster, or (None) of this machine."""
+    if found:
+        return [f"--link-gbit={found.network.link_gbit}", f"--torch={found.software.torch}"]
+    here = workspace.environment()
+    return [f"--inherited={','.join(leftovers(here))}", f"--torch={_build(here.get('HPC_CLUSTER', ''))}"]
+
+
+def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run it on `nproc` ranks, which print what they find; the record that rank 0 left.
 
     Raises:
         NoReport: the ranks ended without a record; what they printed says why.
         KeyboardInterrupt: Ctrl-C; every process has ended.
     """
-    environment = workspace.environment()
-    arguments = [
-        f"--inherited={','.join(leftovers(environment))}",
-        f"--torch={_build(environment.get('HPC_CLUSTER', ''))}",
-    ]
-    return _ranks_here(nproc, ["hpc_utils.probe", *arguments], seconds=SECONDS + LATE)
+    with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
+        copy = Path(folder) / "record.json"
+        ranks = [f"--nproc-per-node={nproc}", "-m", what.module, *arguments, f"--copy={copy}"]
+        process = _start([*TORCHRUN, *ranks], folder)
+        try:
+            end = time.monotonic() + what.seconds
+            while process.poll() is None and not copy.exists() and time.monotonic() < end:
+                time.sleep(POLL)
+        finally:
+            if copy.exists() or not what.grace:  # at once: the launcher would wait for ranks that hang
+                process.kill()
+            end_tree(process, folder, what.grace)
+        if not copy.exists():
+            raise NoReport("the ranks ended, or were ended, without a report: what they printed says why")
+        return json.loads(copy.read_text())
 
 
-def examine_on_cluster(
-    found: Cluster, node_type: str, nodes: int, tell: Callable[[str], None]
-) -> tuple[str, dict[str, Any]]:
-    """Examine `nodes` whole nodes of a cluster in a job, and wait: (what it printed, doctor.json's content).
-
-    Raises:
-        ClusterError, SlurmError, NoReport: as `_job`.
-    """
-    arguments = [f"--link-gbit={found.network.link_gbit}", f"--torch={found.software.torch}"]
-    return _job(found, node_type, (nodes, 0), "doctor.sbatch", arguments, tell)
-
-
-def bench_here(nproc: int, arguments: Sequence[str]) -> dict[str, Any]:
-    """Measure with `nproc` ranks of this machine, which print what they find; the record. Raises as `examine_here`."""
-    return _ranks_here(nproc, ["hpc_utils.probe.benchmark", *arguments], seconds=LIMIT, grace=GRACE)
-
-
-def bench_on_cluster(
+def on_cluster(
+    what: Diagnostic,
     found: Cluster,
     node_type: str,
     layout: tuple[int, int],
@@ -85,8 +103,47 @@ def bench_on_cluster(
     *,
     measuring: AbstractContextManager[None] | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Measure in a job on (nodes, ranks on each), and wait: (what it printed, the record). Arguments and errors as `_job`."""
-    return _job(found, node_type, layout, "bench.sbatch", arguments, tell, measuring=measuring)
+    """Run it in a job, and wait: (what the job printed, the record that rank 0 left).
+
+    Args:
+        layout: nodes, and ranks on each; 0 of those stands for one a device.
+        tell: called with a line when the job is submitted.
+        measuring: entered when the job starts, left when it is over; if it cannot be entered, the job is cancelled. Not
+            while it waits: the links must not be held for jobs before it in the queue.
+
+    Raises:
+        ClusterError, SlurmError: no such type of node, more ranks than it has devices, or Slurm refused the job.
+        NoReport: it ended without a record.
+    """
+    node = found.node(node_type)
+    most = allocation.ranks_per_node(found, node)
+    own = Layout(layout[0], layout[1] or most)
+    if own.ranks_per_node > most:
+        raise ClusterError(
+            f"{own.ranks_per_node} ranks on a node of type {node.name} of {found.name}: it has {most} devices"
+        )
+    name = Path(what.script).stem
+    made = Submission.begin(name, f"{name}-{found.hardware_id(node.name)}", found.name, node.name)
+    allocation.write_environment(made.path, found, node)
+    options = [*allocation.options(found, node, own), f"--output={allocation.literal(made.path)}/logs/%j.log"]
+    copy, variables = made.path / "record.json", allocation.variables(made.path, own)
+    job = slurm_commands.sbatch(
+        options, paths.jobs() / what.script, [*arguments, f"--copy={copy}"], environment=variables
+    )
+    tell(
+        f"job {job} on {count(own.nodes, 'node')} x {count(own.ranks_per_node, 'rank')}; waiting for it to start and end"
+    )
+    try:
+        slurm_commands.wait(job, until_it_runs=True)
+        with measuring or nullcontext():
+            state = slurm_commands.wait(job)
+    except BaseException:  # Ctrl-C, or what it measures is in use
+        slurm_commands.scancel([job])
+        raise
+    printed = tail(made.log(job), 1000)
+    if not (record := read_json(copy)):
+        raise NoReport(f"job {job} ended {state} and without a report:\n{printed}")
+    return printed, record
 
 
 def compute_profile(config: RunConfig, batches: Sequence[int], repeats: int) -> Path:
@@ -126,28 +183,6 @@ def _build(here: str) -> str:
     return cluster.read(max(names, key=len)).software.torch if names else ""
 
 
-def _ranks_here(nproc: int, module: Sequence[str], *, seconds: float, grace: float = 0.0) -> dict[str, Any]:
-    """Run a module with its arguments on `nproc` ranks; the record that rank 0 left.
-
-    Args:
-        seconds: after which the ranks are ended. grace: seconds that they then have to tidy up.
-    """
-    with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
-        copy = Path(folder) / "record.json"
-        process = _start([*TORCHRUN, f"--nproc-per-node={nproc}", "-m", *module, f"--copy={copy}"], folder)
-        try:
-            end = time.monotonic() + seconds
-            while process.poll() is None and not copy.exists() and time.monotonic() < end:
-                time.sleep(POLL)
-        finally:
-            if copy.exists() or not grace:  # at once: the launcher would wait for ranks that hang
-                process.kill()
-            end_tree(process, folder, grace)
-        if not copy.exists():
-            raise NoReport("the ranks ended, or were ended, without a report: what they printed says why")
-        return json.loads(copy.read_text())
-
-
 def _start(python: Sequence[str], folder: str) -> subprocess.Popen:
     """Start a Python process whose end, and that of all it starts, is this one's."""
     return subprocess.Popen(
@@ -158,60 +193,9 @@ def _start(python: Sequence[str], folder: str) -> subprocess.Popen:
     )
 
 
-def _job(
-    found: Cluster,
-    node_type: str,
-    layout: tuple[int, int],
-    script: str,
-    arguments: Sequence[str],
-    tell: Callable[[str], None],
-    *,
-    measuring: AbstractContextManager[None] | None = None,
-) -> tuple[str, dict[str, Any]]:
-    """Submit `jobs/<script>` with `arguments`, and wait: (what the job printed, the record that rank 0 left).
-
-    Args:
-        layout: nodes, and ranks on each; 0 of those stands for one a device.
-        tell: called with a line when the job is submitted.
-        measuring: entered when the job starts, left when it is over; if it cannot be entered, the job is cancelled. Not
-            while it waits: the links must not be held for jobs before it in the queue.
-
-    Raises:
-        ClusterError, SlurmError: no such type of node, more ranks than it has devices, or Slurm refused the job.
-        NoReport: it ended without a record.
-    """
-    node = found.node(node_type)
-    most = allocation.ranks_per_node(found, node)
-    own = Layout(layout[0], layout[1] or most)
-    if own.ranks_per_node > most:
-        raise ClusterError(
-            f"{own.ranks_per_node} ranks on a node of type {node.name} of {found.name}: it has {most} devices"
-        )
-    name = Path(script).stem
-    made = Submission.begin(name, f"{name}-{found.hardware_id(node.name)}", found.name, node.name)
-    allocation.write_environment(made.path, found, node)
-    options = [*allocation.options(found, node, own), f"--output={allocation.literal(made.path)}/logs/%j.log"]
-    copy, variables = made.path / "record.json", allocation.variables(made.path, own)
-    job = slurm_commands.sbatch(options, paths.jobs() / script, [*arguments, f"--copy={copy}"], environment=variables)
-    tell(
-        f"job {job} on {count(own.nodes, 'node')} x {count(own.ranks_per_node, 'rank')}; waiting for it to start and end"
-    )
-    try:
-        slurm_commands.wait(job, until_it_runs=True)
-        with measuring or nullcontext():
-            state = slurm_commands.wait(job)
-    except BaseException:  # Ctrl-C, or what it measures is in use
-        slurm_commands.scancel([job])
-        raise
-    printed = tail(made.log(job), 1000)
-    if not (record := read_json(copy)):
-        raise NoReport(f"job {job} ended {state} and without a report:\n{printed}")
-    return printed, record
-
-
 def main(asked: Path, record: Path) -> int:
     """In the process that measures a compute profile."""
-    die_with_parent()
+    die_with_parent(workspace.launch().parent)
     from hpc_utils.probe import compute
 
     given = json.loads(asked.read_text())

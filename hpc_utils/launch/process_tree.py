@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from hpc_utils import workspace
 from hpc_utils.workspace import Launch
 
 if TYPE_CHECKING:
@@ -20,9 +19,13 @@ if TYPE_CHECKING:
 GRACE = 10.0  # s that processes get to end by themselves after SIGTERM
 
 
-def die_with_parent() -> None:
-    """Linux: have the kernel end this process when its parent ends, even if the parent is killed."""
-    parent = workspace.launch().parent or os.getppid()
+def die_with_parent(parent: int | None = None) -> None:
+    """Linux: have the kernel end this process when its parent ends, even if the parent is killed.
+
+    Args:
+        parent: who that is, if the launcher has named itself: it may have ended already.
+    """
+    parent = parent or os.getppid()
     if sys.platform != "linux":
         return
     pr_set_pdeathsig = 1

@@ -37,7 +37,7 @@ def main(notebook: Path, folder: Path) -> None:
     if record.profiler:
         rank_profiler.settle(record.profiler)
     else:
-        die_with_parent()
+        die_with_parent(record.parent)
     request = json.loads((folder / "request.json").read_text())
     if rank_profiler.is_wanted(request["config"], record):
         _end(_under_profiler(request["config"], notebook, folder, rank))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -103,14 +102,9 @@ def settle(mark: Profiler) -> None:
 
     def watch(front: int) -> None:
         with contextlib.suppress(ProcessLookupError):
-            try:
-                select.select([os.pidfd_open(front)], [], [])
-            except ProcessLookupError:
-                raise
-            except (AttributeError, OSError):  # a kernel before 5.3
-                while True:
-                    os.kill(front, 0)
-                    time.sleep(1)
+            while True:
+                os.kill(front, 0)
+                time.sleep(POLL)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, args=[mark.front], daemon=True).start()

@@ -77,8 +77,8 @@ def _run(arguments: list[str]) -> None:
 if __name__ == "__main__":
     # Blocked here and, inherited, in the ranks until they listen: none is lost and none ends them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    die_with_parent()
     arguments, record = sys.argv[1:], workspace.launch()
+    die_with_parent(record.parent)
     if RANK in arguments and record.warm != warm.OFF:
         if provenance.start == "cold":
             name, _ = warm.start()  # the warm process stays, a child of this one

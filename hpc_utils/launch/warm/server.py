@@ -200,7 +200,7 @@ def _become(request: dict[str, Any], streams: list[int], server: int) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.environ.update(replace(Launch.of(os.environ), parent=server).variables)
-    die_with_parent()
+    die_with_parent(server)
     sys.path[0] = os.getcwd()  # as `python -m` has it
     importlib.invalidate_caches()
     _, module, *rest = request["arguments"]
@@ -246,7 +246,7 @@ def _state_of_code() -> set[tuple[Path, int]]:
 
 
 if __name__ == "__main__":
-    die_with_parent()
+    die_with_parent(Launch.of(os.environ).parent)
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # `_become` unblocks them at its end
     pr_set_child_subreaper = 36
     ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)
