@@ -1,18 +1,25 @@
-"""Study files: what they expand to, in which order, and how a wrong one is refused. Nothing is trained here."""
+"""Studies: what a file expands to, in which order, how a wrong one is refused; what a task of an array and a forecast get."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from hpc_utils import paths, provenance
+from hpc_utils import paths, provenance, records
 from hpc_utils.cli import main
+from hpc_utils.config import RunConfig
 from hpc_utils.launch import study as studies
+from hpc_utils.launch.request import Layout, Request, prepare
+from hpc_utils.launch.study import Plan, Point, Series, Study, forecast
+from hpc_utils.launch.submission import read_point, write_points
 from hpc_utils.launch.target import Target
 from hpc_utils.records import UnknownStudy, read_study
 from hpc_utils.records.study import Targets
+
+from .conftest import Bench
 
 GOOD = """
 title = "T"
@@ -212,3 +219,57 @@ def test_a_wrong_file_is_refused_by_file_key_and_what_is_allowed(write, wrong: s
 def test_an_unknown_study_names_the_known_ones() -> None:
     with pytest.raises(studies.StudyError, match=r"no study 'laptip': did you mean laptop"):
         studies.read("laptip")
+
+
+def entry(layout: Layout, **parameters: Any) -> dict[str, Any]:
+    config = RunConfig(workload="cnn", dataset="digits", evaluate_every=0, **parameters)
+    request = Request(Path("02_ddp.ipynb"), config, {}, layout, Path("runs/one"))
+    study = Study(title="T", series=[Series(name="s", notebook="02_ddp", ranks=[layout.ranks])])
+    (found,) = forecast(Plan("t", study, Target("h"), [Point("s", layout.ranks, 1, request)], []))
+    return found
+
+
+def test_each_rate_of_the_links_is_said_where_there_are_links() -> None:
+    assert [entry(Layout(2, 1), link_gbit=rate)["link_gbit"] for rate in (1, 0.3, None)] == [1, 0.3, None]
+    assert entry(Layout(1, 1), link_gbit=1)["link_gbit"] is None, "one rank needs none: the same run at every rate"
+
+
+@pytest.mark.parametrize("redo", [True, False])
+def test_a_task_finds_its_run_and_whether_it_is_to_be_measured_again(
+    results: Path, tmp_path: Path, redo: bool
+) -> None:
+    asked = [prepare(paths.notebooks() / "02_ddp.ipynb", {"repeat": n}, Layout(2, 1)) for n in (1, 2)]
+    write_points(tmp_path / "points.json", asked, redo=redo)
+    request, again = read_point(tmp_path / "points.json", 1)
+    assert (request.run_id, request.layout, again) == (asked[1].run_id, Layout(2, 1), redo)
+
+
+ONE_FAILS = """
+title = "One of two cannot be trained"
+[parameters]
+workload = "cnn"
+dataset = "digits"
+parallel = "none"
+epochs = 1
+steps_per_epoch = 2
+warmup_steps = 0
+evaluate_every = 0
+lr_warmup_epochs = 0
+[[series]]
+name = "rates"
+notebook = "01_baseline"
+ranks = [1]
+matrix = { lr = [1e30, 0.01] }
+"""
+
+
+def test_a_run_that_fails_does_not_take_the_others_with_it(bench: Bench) -> None:
+    study = bench.folder / "rates.toml"
+    study.write_text(ONE_FAILS)
+    outcome = bench.hpc("study", "run", study)
+    assert outcome.code == 1 and "Traceback" not in outcome.err.splitlines()[-1]
+    assert "the loss became" in outcome.err
+    found = records.load(bench.results)
+    assert len(found.runs) == 1 and list(found.unfinished.values()) == ["failed"]
+    last = outcome.err.splitlines()[-1]
+    assert "1 of 2 runs are not complete" in last and next(iter(found.unfinished)) in last

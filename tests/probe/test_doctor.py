@@ -212,9 +212,8 @@ def test_on_a_terminal_it_says_what_it_looks_at(doctor) -> None:
 @pytest.mark.parametrize(
     ("here", "known"), [("lumi-g-gpu", True), ("lumi-g", True), ("elsewhere", False), ("", False)]
 )
-def test_the_torch_build_is_the_cluster_files_where_the_machine_is_one(monkeypatch, here, known) -> None:
-    monkeypatch.setenv("HPC_CLUSTER", here)
-    assert starting._build() == (cluster.read("lumi-g").software.torch if known else "")
+def test_the_torch_build_is_the_cluster_files_where_the_machine_is_one(here, known) -> None:
+    assert starting._build(here) == (cluster.read("lumi-g").software.torch if known else "")
 
 
 @pytest.mark.gpu
