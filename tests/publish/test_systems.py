@@ -87,8 +87,8 @@ def test_a_gpu_cluster_is_told_as_such(some: Path) -> None:
 def test_links_and_shared_nodes_are_said_of_the_rehearsal() -> None:
     text = overview(paths.reference() / "rehearsal")
     assert row(text, "links between nodes") == ["0.3, 1, 3, 10 Gbit/s (limited); as they are"]
-    assert row(text, "devices of a run") == ["CPU of 1 core"]
-    assert row(text, "studies") == ["`links`, `strong`, `weak`"]
+    assert row(text, "devices of a run") == ["CPU of 0.14 core"]
+    assert row(text, "nodes x ranks") == ["1x1, 2x1, 4x1, 8x1, 12x1"]
     assert "Nodes of a rehearsal cluster share one machine: their hours are not its." in text
 
 
