@@ -19,7 +19,7 @@ def ranks_per_node(cluster: Cluster, node: NodeType) -> int:
     """The most ranks that a node holds, one a device."""
     if cluster.share:
         return 1
-    if cluster.rehearsal:  # its nodes share this machine: what they claim to Slurm is not what they have
+    if cluster.rehearsal:  # its nodes share this machine: Slurm does not know their real cores
         return max(1, len(provenance.core_groups()) // len(slurm_commands.nodes(node.partition)))
     return max(1, node.ranks)
 
@@ -50,7 +50,7 @@ def write_environment(folder: Path, cluster: Cluster, node: NodeType) -> None:
 
 
 def variables(folder: Path, layout: Layout) -> dict[str, str]:
-    """What the job scripts read. By the environment, never inside a command: paths may hold anything."""
+    """What the job scripts read: variables, never parts of a command, since paths may hold any character."""
     here = Workspace.current()
     ours = {"HPC_JOB_ENVIRONMENT": str(folder / "environment.sh"), "RANKS_PER_NODE": str(layout.ranks_per_node)}
     if Path.cwd() != here.project:  # jobs run in the clone; a user's own workload lies where they submit from

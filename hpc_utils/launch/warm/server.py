@@ -44,14 +44,14 @@ READ_AT_START = re.compile(
     r"LD_|LANG$|LC_|MALLOC_|GLIBC_|PYTHON(?!UNBUFFERED$)|(OMP|GOMP|KMP|MKL|OPENBLAS|NUMEXPR)_"
     r"|TORCH_(LOGS|CPP_|SHOW_)|TORCH(DYNAMO|INDUCTOR)_|PYTORCH_|MPL(?!BACKEND$)"
 )
-PATIENCE = 10.0  # s for a client to say what it wants
+PATIENCE = 10.0  # s for a client to send its request
 
 
 class Server:
     """Answers clients one after another, in one thread, so that a fork is a whole process."""
 
     def __init__(self, listener: socket.socket) -> None:
-        self._forks: dict[int, socket.socket] = {}  # pid: the connection of the client that stands in for it
+        self._forks: dict[int, socket.socket] = {}  # pid: the connection of the client that stands for it
         self.broken = ""  # what could not be imported
         # Before anything is imported: importing torch._dynamo adds variables.
         self._state, self._environment = _state_of_code(), dict(os.environ)
