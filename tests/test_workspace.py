@@ -51,5 +51,7 @@ record = workspace.adopt()
 assert (record.run, record.warm) == ("/r/runs/a", "") and workspace.launch() == record
 print(workspace.Launch.of(os.environ) == workspace.Launch("owner"))
 """
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | RECORD.variables, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | RECORD.variables, capture_output=True, text=True
+    )
     assert done.stdout.strip() == "True", done.stderr
