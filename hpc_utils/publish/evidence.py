@@ -60,7 +60,7 @@ def gather(
         figures={name: drawn for name, drawn in handed.figures.items() if drawn.page in pages},
         tables={name: drawn for name, drawn in handed.tables.items() if drawn.page in pages},
     )
-    wanted = {run["run_id"] for run in records.read_study(study, results)["runs"]}
+    wanted = records.read_study(study, results).run_ids
     wanted.update(
         run for part in (handed.values, handed.figures, handed.tables) for one in part.values() for run in one.runs
     )
