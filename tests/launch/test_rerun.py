@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -14,7 +15,9 @@ from hpc_utils import paths, provenance
 from hpc_utils.cli import main
 from hpc_utils.launch import rerun
 from hpc_utils.launch.rerun import CannotRerun
+from hpc_utils.records import packed
 from hpc_utils.records.folder import read_json
+from tests.support import copy_runs
 
 from .conftest import TRAIN, Bench
 
@@ -23,7 +26,7 @@ REHEARSAL = paths.reference() / "rehearsal"
 
 
 def committed(results: Path, part: str) -> Path:
-    return sorted(path for path in (results / "runs").iterdir() if part in path.name)[0]
+    return next(path for path in packed.folders(results) if part in path.name)
 
 
 def test_a_run_made_again_is_bit_equal_and_the_run_itself_stays(bench: Bench) -> None:
@@ -82,7 +85,7 @@ def test_a_run_is_found_by_its_id_its_end_or_its_folder(results: Path) -> None:
     with pytest.raises(paths.NoResultSet, match=r"one of .*epyc-2core"):
         paths.result_set("nowhere")
     own = results / "runs" / run.name
-    shutil.copytree(run, own)
+    packed.unpack(run, own)
     assert rerun.find(run.name) == own, "one's own results come first"
 
 
@@ -101,7 +104,7 @@ def test_every_parameter_is_asked_for_as_it_was_whatever_the_defaults_are_now(
     asked = read_json(run / "request.json")
     unlike = asked["config"] | {"forgotten_knob": 3, "never_set": None}
     copy = results / "runs" / run.name
-    shutil.copytree(run, copy)
+    packed.unpack(run, copy)
     (copy / "request.json").write_text(json.dumps(asked | {"config": unlike}))
     with pytest.raises(CannotRerun, match=r"made with forgotten_knob=3, which this version .*b2de18d7979b"):
         rerun.again(copy, 1)
@@ -134,12 +137,12 @@ def test_a_gpus_run_needs_a_gpu_and_a_data_set_its_fetch(
     results: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run = results / "runs" / committed(CORES, "none1-fp32").name
-    shutil.copytree(committed(CORES, "none1-fp32"), run)
+    packed.unpack(committed(CORES, "none1-fp32"), run)
     made = read_json(run / "run.json")
     (run / "run.json").write_text(json.dumps(made | {"device": "cuda"}))
-    machine = provenance.hardware() | {"gpus": []}
+    machine = dataclasses.replace(provenance.hardware(), gpus=[])
     monkeypatch.setattr(provenance, "hardware", lambda: machine)
-    with pytest.raises(CannotRerun, match=r"needs 1 GPU, and here is none; .*hpc submit STUDY --cluster NAME"):
+    with pytest.raises(CannotRerun, match=r"needs 1 GPU, here are 0; .*hpc submit STUDY --cluster NAME"):
         rerun.again(run, 1)
     monkeypatch.setenv("HPC_DATA", str(tmp_path / "nothing"))
     with pytest.raises(Exception, match="hpc data fetch cifar10") as missing:
