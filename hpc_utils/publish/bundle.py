@@ -1,6 +1,6 @@
-"""A machine without network: this commit, the packages it lacks and data sets as archives in pieces, with a script that starts.
+"""A bundle for a machine without network: this commit, missing packages and data sets, in pieces, with a start script.
 
-What is packed is HEAD without the committed results. torch and torchvision are taken as they are there.
+It holds HEAD without the committed results. torch and torchvision are expected on the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,15 @@ from hpc_utils.provenance.git import EXPORTED
 from .release.checklist import git, uncommitted
 
 PROJECT = "scaling-compendium"
-THERE = {"torch", "torchvision", "jupyterlab", "ipyparallel", "nbconvert"}  # torch is; the others no run needs
+THERE = {
+    "torch",
+    "torchvision",
+    "jupyterlab",
+    "ipyparallel",
+    "nbconvert",
+    "itables",
+    "beautifulsoup4",
+}  # no run needs the last ones
 TESTS = ("pytest", "pytest-timeout", "hypothesis")
 
 

@@ -1,4 +1,4 @@
-"""Result sets worth committing: `results/reference/<hardware>/`, laid out like `results/` itself."""
+"""Committed result sets: `results/reference/<hardware>/`, laid out like `results/`."""
 
 from __future__ import annotations
 
