@@ -113,6 +113,8 @@ def test_without_a_script_all_rows_are_there(soup: BeautifulSoup) -> None:
 def test_runs_are_looked_up(bound: Path, tmp_path: Path) -> None:
     script = f"""{LOOK}
       seen.all = info("runs");
+      const top = (element) => element.getBoundingClientRect().top;
+      seen.head = top(document.querySelector("#runs thead")) >= top(document.querySelector("#runs .dt-layout-table"));
       seen.words = await look("runs", "DDP2  bf16");
       seen.parameter = await look("runs", "seed=2 none1");
       seen.refused = [await look("runs", "refused"), rows("runs")[0].textContent.includes("0 ranks left records")];
@@ -127,12 +129,17 @@ def test_runs_are_looked_up(bound: Path, tmp_path: Path) -> None:
       location.hash = "#run-cnn-digits-ddp2-fp32-b512-r2-35399a99";
       await settled();
       seen.revealed = rows("runs").length;
-      seen.buttons = document.querySelectorAll("#runs .dt-buttons button").length
+      seen.opened = [];
+      for (const button of document.querySelectorAll("#runs .dt-buttons > * > button, #runs .dt-buttons > button")) {{
+        button.click();
+        await settled();
+        seen.opened.push(Boolean(document.querySelector(".dtsb-searchBuilder, .dt-button-collection")));
+      }}
     """
     seen = tried(bound, tmp_path / "profile", script)
     assert seen == {
-        "all": "24 rows", "words": 6, "parameter": 2, "refused": [1, True], "none": [0, "no rows of 24"],
-        "behind": [12, "The runs behind study.device"], "state": [23, ""], "revealed": 24, "buttons": 2,
+        "all": "24 rows", "head": True, "words": 6, "parameter": 2, "refused": [1, True], "none": [0, "no rows of 24"],
+        "behind": [12, "The runs behind study.device"], "state": [23, ""], "revealed": 24, "opened": [True, True],
     }  # fmt: skip
 
 

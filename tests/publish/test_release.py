@@ -204,6 +204,7 @@ def machine_path(name: str) -> Callable[[Path], None]:
     [
         ("committed", edit("README.md", "changed"), False),
         ("committed", edit("new.txt", "new"), False),
+        ("committed", lambda project: (project / "link").symlink_to("README.md"), True),
         ("tests pass", lambda project: (project / checklist.PASSED).unlink(), False),
         ("tests pass", edit(checklist.PASSED, '{"commit": "0123456789"}'), False),
         ("no machine's path", machine_path(f"{SET}/note.txt"), True),

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,9 @@ def items(root: Path) -> list[Item]:
         ReleaseRefused: it is not a git clone with a commit, or pyproject.toml or CITATION.cff cannot be read.
     """
     commit, files = git(root, "rev-parse", "HEAD").decode().strip(), tracked(root)
-    sets = [root / folder for folder in result_sets(dict.fromkeys(files))]
+    sets = [root / folder for folder in result_sets(files)]
     always = {
-        "committed": _committed(root),
+        "committed": _committed(root, files),
         "tests pass": _tested(root, commit),
         "no machine's path": _machine_paths(root, files),
         "sizes": _sizes(root, files),
@@ -123,9 +123,11 @@ def built(root: Path) -> list[str]:
     ]
 
 
-def _committed(root: Path) -> Iterator[str]:
+def _committed(root: Path, files: Iterable[str]) -> Iterator[str]:
     if names := uncommitted(root):
         yield f"not as committed: {names}"
+    if links := [name for name in files if (root / name).is_symlink()]:
+        yield f"symbolic links, which archives unpack differently: {_first(links)}"
 
 
 def _tested(root: Path, commit: str) -> Iterator[str]:
@@ -170,7 +172,7 @@ def _fresh(sets: Iterable[Path]) -> Iterator[str]:
             yield from (f"{folder.name}: {fault}" for fault in check(folder))
 
 
-def _documents(root: Path, commit: str, files: Iterable[str]) -> Iterator[str]:
+def _documents(root: Path, commit: str, files: Collection[str]) -> Iterator[str]:
     """Each PDF is the file that its build wrote, at this commit, from its sources and this state of the sets."""
     try:
         written, wanted = manifest.read(root / BUILD), _toml(root / "paper/paper.toml")["document"]

@@ -9,7 +9,7 @@ import hashlib
 import json
 import mimetypes
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -149,8 +149,8 @@ def metadata(root: Path, files: Mapping[str, Path], commit: str, when: datetime)
     return crate.metadata.generate()
 
 
-def result_sets(files: Mapping[str, Any]) -> list[str]:
-    """The folders of the committed result sets."""
+def result_sets(files: Iterable[str]) -> list[str]:
+    """The folders of the result sets among the paths `files`."""
     parts = (path.split("/") for path in files if path.startswith(f"{REFERENCE}/"))
     return sorted({"/".join(part[:3]) for part in parts if len(part) > 3})
 
