@@ -54,7 +54,7 @@ lab: $(VENV)/.installed ## Open the chapters in JupyterLab
 data: $(VENV)/.installed ## Fetch CIFAR-10 and MNIST (HPC_DATA_MIRROR=folder takes them from there)
 	$(BIN)/hpc data fetch cifar10 mnist
 
-bench: $(VENV)/.installed-dev ## Measure side by side; writes results/bench/*.csv
+bench: $(VENV)/.installed-dev ## Measure side by side in five minutes (BENCH=--full: all); writes results/bench/*.csv
 	$(BIN)/python -m benchmarks $(BENCH)
 
 gpu-day: $(VENV)/.installed-dev ## Measure one GPU, in an order of worth (GPU_DAY=--rehearse on a CPU); docs/gpu-day.md

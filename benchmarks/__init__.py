@@ -1,6 +1,7 @@
 """Side-by-side measurements, apart from tests: a promise not kept is printed, never an error.
 
-    python -m benchmarks                      everything (`make bench`), tables on stdout
+    python -m benchmarks                      everything in five minutes (`make bench`), tables on stdout
+    python -m benchmarks --full               larger work, ResNet-18 too: half an hour
     python -m benchmarks loaders --quick      one benchmark, a smoke run of seconds
     python -m benchmarks startup records --repeats 9
 

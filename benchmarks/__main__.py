@@ -25,22 +25,32 @@ NAMES = (
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, type=click.Choice(NAMES))
-@click.option("--repeats", type=click.IntRange(1), help="Rounds of each comparison [default: 5; with --quick 1].")
-@click.option("--quick", is_flag=True, help="A smoke run: everything once, with little work. Prove nothing by it.")
+@click.option(
+    "--full", is_flag=True, help="Larger work, ResNet-18 too, five rounds: half an hour instead of five minutes."
+)
+@click.option("--quick", is_flag=True, help="A smoke run: everything once, with little work. It proves nothing.")
+@click.option(
+    "--repeats", type=click.IntRange(1), help="Rounds of each comparison [default: 3; --full 5; --quick 1]."
+)
 @click.option(
     "--threads", type=click.IntRange(1), help="Cores of a CPU device where it is all of them [default: all]."
 )
-@click.option("--runs", type=click.IntRange(1), help="Run folders of `records` [default: 10000; with --quick 150].")
 @click.option(
-    "--kernels", type=click.IntRange(1000), help="Largest export of `nsys` [default: 10 million; --quick 10000]."
+    "--runs", type=click.IntRange(1), help="Run folders of `records` [default: 1000; --full 10000; --quick 150]."
+)
+@click.option(
+    "--kernels",
+    type=click.IntRange(1000),
+    help="Largest export of `nsys` [default: 1 million; --full 10 million; --quick 10000].",
 )
 @click.option(
     "--compile/--no-compile", default=None, help="With torch.compile in `optimizations` [default: on a GPU]."
 )
 def main(
     names: tuple[str, ...],
-    repeats: int | None,
+    full: bool,
     quick: bool,
+    repeats: int | None,
     threads: int | None,
     runs: int | None,
     kernels: int | None,
@@ -48,11 +58,12 @@ def main(
 ) -> None:
     """Measure NAMES (default: all of them, the quickest first) side by side."""
     options = measure.Options(
-        repeats=repeats or (1 if quick else 5),
+        repeats=repeats or (1 if quick else 5 if full else 3),
+        full=full,
         quick=quick,
         threads=threads or len(provenance.core_groups()),
-        runs=runs or (150 if quick else 10_000),
-        kernels=kernels or (10_000 if quick else 10_000_000),
+        runs=runs or (150 if quick else 10_000 if full else 1_000),
+        kernels=kernels or (10_000 if quick else 10_000_000 if full else 1_000_000),
         compile=compile,
     )
     cpu = provenance.hardware()["cpu"]

@@ -37,16 +37,17 @@ class Options:
     """What the command line asks for.
 
     Attributes:
-        repeats: rounds of each comparison. quick: smoke runs. threads: cores of one CPU device.
+        repeats: rounds of each comparison. full: larger work too. quick: smoke runs. threads: cores of one CPU device.
         runs: synthetic run folders. kernels: of the largest synthetic export.
         compile: whether sides with torch.compile are measured; None: on a GPU.
     """
 
-    repeats: int = 5
+    repeats: int = 3
+    full: bool = False
     quick: bool = False
     threads: int = 1
-    runs: int = 10_000
-    kernels: int = 10_000_000
+    runs: int = 1_000
+    kernels: int = 1_000_000
     compile: bool | None = None
 
 

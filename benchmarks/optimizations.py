@@ -89,7 +89,7 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
     loading, others = list(loaders(gpu, options.threads)), list(computing(gpu, options.compile))
     ceiling, rows = ceilings.measured(options)
     yield from rows
-    for case in cases(gpu, options.quick):
+    for case in cases(gpu, options):
         yield from Comparison(case, gpu, ceiling, options).rows(loading, others)
 
 

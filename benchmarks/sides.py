@@ -34,9 +34,10 @@ ON_GPU = (Case("cnn", "digits", 128, 1000, 50), Case("resnet18", "cifar10", 512,
 SMOKE = (Case("cnn", "digits", 128, 4, 3),)  # with fewer to warm up, CUDA graphs would not be there yet
 
 
-def cases(gpu: bool, quick: bool) -> Iterator[Case]:
-    """A small and a real one, of a size for this device, as far as their data are here."""
-    for case in SMOKE if quick else ON_GPU if gpu else ON_CPU:
+def cases(gpu: bool, options: measure.Options) -> Iterator[Case]:
+    """A small one, and with `full` a real one, of a size for this device, as far as their data are here."""
+    sized = SMOKE if options.quick else ON_GPU if gpu else ON_CPU
+    for case in sized if options.full else sized[:1]:
         try:
             datasets.load(case.dataset, "train")
         except datasets.DataError as error:

@@ -24,7 +24,7 @@ cd "$(dirname "$0")/.." || exit
 python=${PYTHON:-python3}
 hpc=("$python" -m hpc_utils.cli)
 resnet=(-p workload=resnet18 -p dataset=cifar10 -p precision=bf16 -p channels_last=true)
-batches=64,128,256,512,1024 tiny=() quick=(--repeats 2)
+batches=64,128,256,512,1024 tiny=() quick=(--full --repeats 2)
 if [ "$rehearse" ]; then
     export HPC_RESULTS=${HPC_RESULTS:-$PWD/results}/gpu-day-rehearsal
     resnet=(-p workload=cnn -p dataset=digits -p device=cpu)

@@ -32,11 +32,9 @@ def test_every_value_that_is_named_is_there(page: str) -> None:
 
 
 def test_the_example_becomes_what_is_shown() -> None:
-    value = SETS["rehearsal"]["strong.efficiency.2"]
+    value = SETS["shares"]["strong.efficiency.2"]
     interval = amounts.text(value, "interval").replace("\xa0", " ")
-    (shown,) = re.findall(
-        r'`\{\{rehearsal:strong\.efficiency\.2\|interval\}\}` and gets "([^"]+)"', text("README.md")
-    )
+    (shown,) = re.findall(r'`\{\{shares:strong\.efficiency\.2\|interval\}\}` and gets "([^"]+)"', text("README.md"))
     assert shown == interval
     rows = dict(
         re.findall(r"^\| `\{\{([^`]+)\}\}`[^|]*? \| ([^:|(]+?)(?:[:,] [^|]*)? \|$", text("paper/README.md"), re.M)

@@ -24,18 +24,16 @@ def usable(runs: pd.DataFrame) -> pd.DataFrame:
 def curves(runs: pd.DataFrame) -> pd.DataFrame:
     """Strong and weak curves: `points.gather` of the usable runs, one row a point of a curve.
 
-    Strong: fixed global batch and equal work. Weak: fixed batch per device and equal steps an epoch. A curve has
+    Strong: fixed global batch and equal work. Weak: fixed batch per device, compared by the time of a step; equal steps an
+    epoch, or (steps_per_epoch NaN) whole epochs, whose steps become fewer as ranks are added. A curve has
     points of at least two rank counts; a point may lie on one of each kind.
 
     Further columns: kind ("strong", "weak"), batch (the fixed one), scheme (the `parallel` of the curve's points on
     several ranks), curve (its number).
     """
-    gathered, found = _beside_every_scheme(_beside_every_link(gather(usable(runs)))), []
-    for kind, fixed in FIXED.items():
-        own = gathered.assign(kind=kind, batch=gathered[fixed])
-        # Without fixed steps an epoch shrinks as ranks are added: no weak scaling.
-        found.append(own if kind == "strong" else own[own.steps_per_epoch.notna()])
-    together = pd.concat(found, ignore_index=True)
+    gathered = _beside_every_scheme(_beside_every_link(gather(usable(runs))))
+    both = [gathered.assign(kind=kind, batch=gathered[fixed]) for kind, fixed in FIXED.items()]
+    together = pd.concat(both, ignore_index=True)
     together["curve"] = number(together, [*CURVE, *SAME])
     return together[together.groupby("curve").world_size.transform("nunique") > 1].reset_index(drop=True)
 

@@ -30,7 +30,7 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
     """Strong and weak scaling efficiency of every curve that `runs` hold, one row a point.
 
     Strong (`kind` = "strong"): fixed global batch and equal work; T(1) / (N T(N)). Weak: fixed batch per
-    device and equal steps an epoch; T_step(1) / T_step(N). The headline T(1) (`baseline` = "none") is
+    device; T_step(1) / T_step(N), whether epochs have equal steps or (steps_per_epoch NaN) are whole. The headline T(1) (`baseline` = "none") is
     without a process group; the curve's scheme on one rank stands beside it (`baseline` = "ddp", "zero1", "fsdp").
     Runs of different schemes are never points of one curve.
 

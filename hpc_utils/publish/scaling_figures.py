@@ -143,6 +143,8 @@ def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
     panels = []
     for (kind, batch), rows in table.groupby(["kind", "batch"]):
         title = f"{kind} scaling, {batch:g} samples a step {'in all' if kind == 'strong' else 'and rank'}"
+        if kind == "weak" and rows.steps_per_epoch.isna().all():
+            title += ", whole epochs"
         own = rows[["workload", "dataset"]].drop_duplicates()
         if works > 1 and len(own) == 1:  # of several in one panel the legend tells
             title += ", " + " on ".join(own.iloc[0].dropna())

@@ -186,7 +186,10 @@ def _answers(
         ),
     )
     yield "digest of the measuring code", _different(f"`{digest}`" for digest in runs.digest)
-    yield "studies", _different(f"`{path.stem}`" for path in (folder / "studies").glob("*.json"))
+    cluster = re.compile(
+        f"-({'|'.join(map(re.escape, set(runs.hardware_id)))})$"
+    )  # ends the names of a cluster's studies
+    yield "studies", _different(f"`{cluster.sub('', path.stem)}`" for path in (folder / "studies").glob("*.json"))
     yield "runs", f"{len(runs)}" + f", {len(own.refused)} refused" * bool(own.refused)
     yield "compute", f"{style.number(total.core_hours)} core-hours, {style.number(total.gpu_hours)} GPU-hours"
     yield (

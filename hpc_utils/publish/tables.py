@@ -65,8 +65,9 @@ def curve(row) -> str:
     """`strong, batch 768, resnet18 on cifar10, fp32`: which curve a row is of."""
     batch = f"batch {row.batch:g}" if row.kind == "strong" else f"{row.batch:g} a device"
     what = f"{row.workload} on {row.dataset}" if row.dataset else row.workload
+    whole = ["whole epochs"] if row.kind == "weak" and pd.isna(row.steps_per_epoch) else []
     links = [] if pd.isna(row.link_gbit) else [f"{row.link_gbit:g} Gbit/s"]
-    return ", ".join([row.kind, batch, what, row.precision, *links])
+    return ", ".join([row.kind, batch, what, row.precision, *whole, *links])
 
 
 def _devices(row) -> str:

@@ -45,9 +45,11 @@ def test_more_epochs_are_not_less_efficient() -> None:
     assert point(table, world_size=2).efficiency == pytest.approx(0.8)
 
 
-def test_a_pass_over_a_fixed_data_set_is_no_weak_scaling() -> None:
-    runs = pd.DataFrame([run(1, 10.0, parallel="none", steps=None), run(2, 6.0, batch=1024, steps=None)])
-    assert scaling.efficiency(runs).empty
+def test_whole_epochs_of_a_fixed_batch_per_device_are_compared_by_their_steps() -> None:
+    whole = [run(1, 10.0, parallel="none", steps=None), run(2, 6.25, batch=1024, steps=None, samples=51_200)]
+    table = scaling.efficiency(pd.DataFrame(whole))
+    assert set(table.kind) == {"weak"} and table.steps_per_epoch.isna().all()
+    assert point(table, world_size=2).efficiency == pytest.approx(0.8)  # 100 steps of 0.1 s, 50 of 0.125 s
 
 
 def test_more_ranks_than_cores_stand_in_no_scaling_figure() -> None:

@@ -52,10 +52,10 @@ def executed(tmp_path: Path):
     return execute_on
 
 
-def test_the_rehearsal_predicts_links_that_the_model_has_not_seen(executed, tmp_path):
+def test_the_rehearsal_predicts_ranks_and_links_that_the_model_has_not_seen(executed, tmp_path):
     text, figures = executed(REHEARSAL)
     median, worst = map(float, re.search(r"median error ([\d.]+)%, worst ([\d.]+)%", text).groups())
-    assert median < 5 and worst < 10
+    assert median < 5 and worst < 25
     assert {"scaling-model", "scaling-reach", "scaling-parts", "scaling-allreduce"} <= figures
     assert "extrapolation" in text
     handed = ledger.read(tmp_path / "results")
@@ -64,10 +64,10 @@ def test_the_rehearsal_predicts_links_that_the_model_has_not_seen(executed, tmp_
     assert f"{handed.values['model.held-out.worst-error'].value:.1%}" == f"{worst}%"
     # What the paper and the README quote: renamed or dropped, they fail here before they fail there.
     quoted = {
-        "strong.efficiency.2", "weak.efficiency.2.resnet18.batch-8", "weak.target.verdict.resnet18.batch-8", "study.runs",
-        "study.core-hours", "link.bandwidth.2x1.1gbit", "storage.rate.shared.batch-32", "model.measured.runs",
-        "model.weak.1gbit.efficiency.1024", "model.strong.1gbit.below-at", "cost.device-hours.2.resnet18.ddp.global-batch-64",
-        "memory.peak.2.resnet18.global-batch-16", "model.bottleneck.2.device-batch-8.1gbit",
+        "strong.efficiency.8.fp32", "weak.efficiency.12.over-ddp.bf16", "weak.target.variation.fp32", "study.runs", "study.core-hours",
+        "link.bandwidth.2x1", "model.measured.runs", "model.weak.10gbit.efficiency.1024", "model.strong.10gbit.below-from",
+        "model.law.amdahl.median-error", "model.measured-seconds.12.device-batch-2.3gbit", "throughput.gain.bf16.global-batch-768",
+        "cost.device-hours.12.resnet18.ddp.global-batch-24.1gbit.fp32", "memory.peak.12.global-batch-768.fp32",
     }  # fmt: skip
     assert quoted <= set(handed.values), quoted - set(handed.values)
 

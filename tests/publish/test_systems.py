@@ -86,8 +86,10 @@ def test_a_gpu_cluster_is_told_as_such(some: Path) -> None:
 
 def test_links_and_shared_nodes_are_said_of_the_rehearsal() -> None:
     text = overview(paths.reference() / "rehearsal")
-    assert row(text, "links between nodes")[0].startswith("0.3 Gbit/s, 1 Gbit/s, ")
-    assert "strong" in row(text, "studies")[0]
+    assert row(text, "links between nodes") == ["0.3 Gbit/s, 1 Gbit/s, 3 Gbit/s, 10 Gbit/s, not limited"]
+    assert row(text, "devices of a run") == ["CPU of 0.14 core"]
+    assert row(text, "nodes x ranks") == ["1x1, 2x1, 4x1, 8x1, 12x1"]
+    assert row(text, "studies") == ["`links`, `optimized`, `strong`, `weak`"]
     assert "Nodes of a rehearsal cluster share one machine: their hours are not its." in text
 
 

@@ -68,7 +68,9 @@ def test_the_chapter_the_colophon_and_the_system_s_page_count_alike():
     values = {value.name: value for value in named.whole(found)}
     took = cost.total(found.runs, found.epochs)
     assert values["study.device-hours"].value == took.device_hours > 0
-    assert values["study.core-hours"].value == took.core_hours == pytest.approx(took.device_hours), "one core each"
+    assert values["study.core-hours"].value == took.core_hours == pytest.approx(0.14 * took.device_hours), (
+        "a share of a core each"
+    )
     said = colophon._took(ResultSet("rehearsal", folder, ledger.read(folder)), found.runs)
     assert amounts.quantity(took.device_hours, "device-hours") in said
     assert amounts.quantity(took.core_hours, "core-hours") in said

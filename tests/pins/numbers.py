@@ -1,0 +1,319 @@
+"""The numbers that are pinned: of each committed result set and of the plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+import pandas as pd
+from threadpoolctl import threadpool_info
+
+from hpc_utils import paths, records
+from hpc_utils.analyze import (
+    accuracy,
+    bounds,
+    budget,
+    comparison,
+    cost,
+    equivalence,
+    factorial,
+    findings,
+    ladder,
+    link,
+    misfit,
+    peak_rate,
+    peaks,
+    perfmodel,
+    predictor,
+    recommend,
+    roofline,
+    scaling,
+    shares,
+    targets,
+    work,
+    workshop,
+)
+from hpc_utils.analyze.points import gather
+from hpc_utils.analyze.value import Value
+from hpc_utils.launch import cluster, forecast, submit
+from hpc_utils.launch import study as studies
+from hpc_utils.publish import workplan
+from hpc_utils.records import probes
+
+from . import BLAS, Pins, Rows, profiles
+from .rows import known, rows
+
+WORK = "workload precision"
+SIZE = "parallel layout batch_per_device global_batch link_gbit"
+
+
+class ResultSet:
+    """One of the committed sets, read once."""
+
+    def __init__(self, name: str) -> None:
+        self.folder = paths.reference() / name
+        # What tells its runs apart beside the columns that the functions below name.
+        self.work = f"{WORK} threads_per_rank share_period steps_per_epoch" if name == "shares" else WORK
+
+    @cached_property
+    def found(self) -> records.Records:
+        return records.load(self.folder)
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        return self.found.runs
+
+    @cached_property
+    def usual(self) -> pd.DataFrame:
+        """Without those over limited links, which are for the model."""
+        return self.runs[self.runs.link_gbit.isna()]
+
+    @cached_property
+    def studies(self) -> dict[str, dict]:
+        names = sorted(path.stem for path in (self.folder / "studies").glob("*.json"))
+        return {name: records.read_study(name, self.folder) for name in names}
+
+    @cached_property
+    def links(self) -> pd.DataFrame:
+        return link.table(list(probes.read("allreduce", self.folder)))
+
+
+# -- runs, curves, shares, costs ----------------------------------------------------------------------------------
+
+
+def counts(own: ResultSet) -> Pins:
+    total = cost.total(own.runs, own.found.epochs)
+    lost = {"refused": len(own.found.refused), "unfinished": len(own.found.unfinished)}
+    spent = {"hours": total.hours, "device_hours": total.device_hours, "core_hours": total.core_hours}
+    found = {"all": _counted(own.runs) | lost | spent}
+    for name, index in own.studies.items():
+        found[name] = _counted(own.runs[own.runs.run_id.isin({run["run_id"] for run in index["runs"]})])
+    return {"runs": found}
+
+
+def _counted(runs: pd.DataFrame) -> dict:
+    repeats = gather(runs).repeats
+    return {"runs": len(runs), "configurations": len(repeats), "repeats": [int(repeats.min()), int(repeats.max())]}
+
+
+def curves(own: ResultSet) -> Pins:
+    curve, point, usual = f"{own.work} kind batch", f"{own.work} {SIZE}", own.usual
+    one = workshop.rows(usual)
+    one = one[(one.world_size == 1) & (one.parallel != "none")]
+    efficiency = scaling.efficiency(usual)
+    memory = scaling.memory(usual)
+    memory = memory[(memory.statistic == "peak") & (memory.baseline == "none")]
+    aims = targets.Targets.of(next(iter(own.studies.values()))) if len(own.studies) == 1 else targets.Targets()
+    return {
+        "efficiency": rows(
+            efficiency[efficiency.world_size > 1], f"{curve} scheme baseline layout", "efficiency+ repeats"
+        ),
+        "one rank with a group": rows(one, f"{curve} parallel", "efficiency+"),
+        "throughput": rows(scaling.throughput(usual), point, "throughput+ repeats"),
+        "precision gain": rows(scaling.precision_gain(usual), point, "gain+ repeats"),
+        "precision efficiency": rows(scaling.efficiency_ratio(usual), f"{curve} layout", "ratio+"),
+        "before and after": rows(scaling.before_after(usual), point, "gain+ utilisation utilisation_before"),
+        "memory": rows(memory, f"{curve} parallel layout", "bytes ratio+"),
+        "targets": rows(targets.judge(efficiency, aims), curve, "required at=at_ranks ranks value+ verdict"),
+        "accuracy": rows(accuracy.final(usual), point, "accuracy+"),
+        "findings": rows(findings.findings(own.runs), f"finding {curve} baseline {SIZE}", "value+"),
+    }
+
+
+def core_shares(own: ResultSet) -> Pins:
+    fair = shares.against_whole_cores(own.usual, own.found.epochs)
+    keys = "workload precision parallel nodes world_size batch_per_device cores period"
+    return {"shares of a core": rows(fair, keys, "deviation~ step_seconds+ spread repeats")}
+
+
+def costs(own: ResultSet) -> Pins:
+    spent = cost.to_finish(own.runs, own.found.epochs, cluster.prices(own.runs.hardware_id.unique()))
+    spent["layout"] = [f"{nodes:g}x{each:g}" for nodes, each in zip(spent.nodes, spent.ranks_per_node, strict=True)]
+    found = rows(spent, f"{own.work} {SIZE}", "wall_seconds~ device_hours~ core_hours efficiency")
+    advice: Rows = {}
+    alike = spent[spent.seconds.notna() & spent.link_gbit.isna()]
+    for name, group in alike.groupby(["workload", "dataset"]):
+        if len(group) > 1:
+            chosen = recommend.recommend(group).assign(of=name[0])
+            advice |= rows(chosen, "of purpose", "precision parallel ranks=world_size batch=global_batch")
+    return {"cost of equal work": found, "recommended": advice}
+
+
+# -- links and the model of a step --------------------------------------------------------------------------------
+
+
+def model(own: ResultSet) -> Pins:
+    """As chapter 03 fits and asks it."""
+    held, most_ranks, worlds = [3.0, 0.3], 4, [2**n for n in range(1, 11)]
+    family = max(perfmodel.families(own.runs).items(), key=lambda one: one[1].link_gbit.nunique())[1]
+    hardware = family.hardware_id.iloc[0]
+    points = perfmodel.points(family, gbit=cluster.link_gbits(family.hardware_id).get(hardware, math.inf))
+    alone = work.of(family, own.found.epochs, list(probes.read("compute", own.folder)))
+    options = {"intra_gbit": link.inside(own.links, hardware), "bucket_mb": family.bucket_mb.iloc[0]}
+    reach = link.reach(own.links, hardware, without=held)
+    fitted, errors = perfmodel.held_out(points, alone, held, most_ranks=most_ranks, reach=reach, **options)
+
+    def missed(frame: pd.DataFrame) -> dict:
+        middle, worst = misfit.of(frame, points)
+        ends = {"median_error": list(middle[:3]), "worst_error": list(worst[:3])}
+        return known({"count": len(frame), "repeats": middle.repeats} | ends)
+
+    away = errors[errors.held_out]
+    inside = int(away.measured.between(away.low, away.high).sum())
+    laws = comparison.compare(errors, most_ranks)
+    whole = perfmodel.fit(points, alone, reach=link.reach(own.links, hardware), **options)
+    batch, many = points.batch_per_device.max(), points[points.nodes > 1]
+    each = int((many if len(many) else points).ranks_per_node.max())
+    ahead = pd.concat(
+        whole.scaling(kind, size, worlds, ranks_per_node=each, gbit=gbit)
+        for kind, size in (("strong", 8 * batch), ("weak", batch))
+        for gbit in (100.0, 10.0, 1.0)
+    )
+    grid = "grouped nodes ranks_per_node batch_per_device gbit"
+    return {
+        "links": rows(own.links, "nodes ranks_per_node group link_gbit", "latency~ bandwidth~ misfit=residual worst"),
+        "model: costs": rows(fitted.table(), "cost", "value+"),
+        "model: steps": rows(errors, grid, "measured~ seconds+ error bottleneck held_out"),
+        "model: errors": {"held out": missed(away) | {"inside": inside}, "fitted": missed(errors[~errors.held_out])}
+        | {law: missed(frame) for law, frame in laws.groupby("law")},
+        "model: fit": {"all": known({"scatter": fitted.residual, "gradient_bytes": alone.gradient_bytes})},
+        "model: more ranks": rows(
+            ahead[ahead.world_size > 1], "kind gbit world_size", "efficiency~ seconds limit=bottleneck"
+        ),
+    }
+
+
+# -- the ladder and the factorial ---------------------------------------------------------------------------------
+
+
+def ladders(own: ResultSet) -> Pins:
+    found: Pins = {}
+    for name, index in own.studies.items():
+        if not index.get("ladder"):
+            continue
+        runs, epochs = own.runs, own.found.epochs
+        gains, kinds = ladder.gains(runs, index), ("alone", "marginal", "together")
+        for kind in kinds:
+            ends = zip(gains[f"{kind}_low"], gains[f"{kind}_high"], strict=True)
+            gains[f"{kind}_verdict"] = [ladder.verdict(*both) for both in ends]
+        columns = " ".join(f"{kind}~ {kind}_verdict" for kind in kinds)
+        best = ladder.best(runs, index)
+        labels = {series: step for step, series in ladder.path(index)[1:]} | {best.series: best.name}
+        learnt = pd.concat([equivalence.table(runs, epochs, index, labels={one: to}) for one, to in labels.items()])
+        rungs = ladder.rungs(runs, index)
+        floor = [
+            roofline.attained(rungs[rungs.series == series]).assign(step=step) for step, series in ladder.path(index)
+        ]
+        fastest = {"name": best.name, "steps": " + ".join(best.steps), "repeats": best.gain.repeats}
+        found |= {
+            f"{name}: gains": rows(gains, "step", f"{columns} memory warmup repeats"),
+            f"{name}: best": {"all": known(fastest | {"gain": list(best.gain[:3])})},
+            f"{name}: learnt": rows(learnt, "measure step", "plain changed difference+ margin verdict repeats"),
+            f"{name}: rungs": rows(
+                ladder.speeds(runs, index), "label", "throughput+ step_ms memory=memory_bytes warmup"
+            ),
+            f"{name}: phases": rows(ladder.profile(runs, epochs, index), "step", " ".join(work.PHASES)),
+            f"{name}: operations": rows(pd.concat(floor), "step", "flops_per_sample flops_per_second~"),
+        }
+    return found
+
+
+def factorials(own: ResultSet) -> Pins:
+    found: Pins = {}
+    for name, index in own.studies.items():
+        for series, design in factorial.designs(own.runs, index).items():
+            design, stem = factorial.complete(design), f"{name} {series}"
+            best = factorial.best(design, targets.Targets.of(index).sensitivity_gain)
+            point = ", ".join(f"{knob}={value}" for knob, value in best.point.items())
+            judged = {"repeats": design.values.repeat.nunique(), "verdict": best.verdict}
+            pairs = factorial.interactions(design).dropna(subset=["low"])
+            found |= {
+                f"{stem}: effects": rows(factorial.effects(design), "effect", "share p beyond"),
+                f"{stem}: levels": rows(factorial.main_effects(design), "factor level", "gain+"),
+                f"{stem}: pairs": rows(pairs, "first first_level second second_level", "beyond+"),
+                f"{stem}: best": {"all": known({"point": point, "gain": [best.gain, best.low, best.high]} | judged)},
+            }
+    return found
+
+
+# -- claims and the plan ------------------------------------------------------------------------------------------
+
+# What the paper claims of a set's own rows: subject, row, quantity, and the bound.
+LAPTOP = "fixed_batch=512 scheme=ddp baseline=none layout=1x2"
+CLAIMS: dict[str, list[tuple[str, str, str, str, float]]] = {
+    "epyc-2core": [
+        ("efficiency", f"workload=cnn precision=bf16 kind=strong {LAPTOP}", "efficiency", "at_least", 0.7),
+        ("efficiency", f"workload=cnn precision=fp32 kind=strong {LAPTOP}", "efficiency", "at_least", 0.7),
+        ("precision gain", "workload=cnn precision=bf16 parallel=none layout=1x1 device_batch=512 batch=512", "gain", "at_least", 1.4),
+    ],
+    "epyc-avx512": [
+        ("optimization-cpu: best", "all", "gain", "at_least", 3.0),
+        ("optimization-cpu: gains", "step=bf16", "marginal", "at_least", 1.2),
+        ("optimization-cpu: gains", "step=compile", "marginal", "at_most", 1.0),
+        ("optimization-resnet-cpu: best", "all", "gain", "at_least", 1.8),
+        ("sensitivity-cpu sensitivity: best", "all", "gain", "at_least", 1.2),
+    ],
+    "rehearsal": [
+        ("model: errors", "held out", "median_error", "at_most", 0.05),
+        ("model: errors", "held out", "worst_error", "at_most", 0.1),
+    ],
+}  # fmt: skip
+
+
+def claims(name: str, pins: Pins) -> Rows:
+    found: Rows = {}
+    for subject, row, quantity, kind, bound in CLAIMS[name]:
+        value, low, high = pins[subject][row][quantity]
+        given = Value("a.claim", value, "ratio", "", low, high, pins[subject][row]["repeats"])
+        decided, _ = bounds.decide(given, bounds.Bound(kind, bound), min_repeats=3)
+        found[f"{subject}, {row}: {quantity} {kind} {bound}"] = {"verdict": decided}
+    return found
+
+
+def plan() -> Pins:
+    """What the planned studies take, as chapter 07 predicts it from the operations counted in one set."""
+    own, planned = ResultSet("epyc-avx512"), workplan.read(paths.root() / "paper/plan.toml")
+    site = cluster.read("leonardo")
+    node, seen, estimates, prices = site.node(), set(), {}, {}
+    predict = predictor.predictor(
+        own.runs, own.found.epochs, probes.read("compute", own.folder), gbit=site.network.link_gbit or math.inf
+    )
+    roughly = peak_rate.predictor(own.runs, peaks.find("A100 40GB"))
+    for name in planned.studies:
+        one = studies.plan(name, submit.place_on(site, node, name), needs_data=False)
+        points = [point for point in forecast.points(one) if point["run_id"] not in seen]
+        seen |= {point["run_id"] for point in points}
+        prices[one.place.hardware] = node
+        estimates[name] = budget.estimate(
+            points, own.runs, own.found.epochs, limit=site.slurm.seconds, predict=predict, roughly=roughly
+        )
+    estimates["all"] = pd.concat(estimates.values(), ignore_index=True)
+    found: Rows = {}
+    for name, frame in estimates.items():
+        most = {"study": name, "nodes": int(frame.nodes.max()), "devices": int(frame.world_size.max())}
+        total = [budget.total(frame, prices) | most]
+        found |= rows(total, "study", "runs nodes devices hours~ node_hours~ device_hours~ cost~")
+    attained = {"attained": {"share": list(peak_rate.ATTAINED)}, "contingency": {"share": planned.contingency}}
+    return {"plan": found, "allowances": attained}
+
+
+SETS: dict[str, Iterable[Callable[[ResultSet], Pins]]] = {
+    "epyc-2core": (counts, curves),
+    "epyc-avx512": (counts, ladders, factorials),
+    "epyc-avx512-profiles": (counts, profiles.of_set),
+    "rehearsal": (counts, curves, costs, model),
+    "shares": (counts, curves, core_shares),
+}
+
+
+def of_set(name: str) -> Pins:
+    own = ResultSet(name)
+    pins = {subject: found for one in SETS[name] for subject, found in one(own).items() if found}
+    pins |= {"claims": claims(name, pins)} if name in CLAIMS else {}
+    return pins | ({BLAS: {"kernels": {"architecture": architecture()}}} if model in SETS[name] else {})
+
+
+def architecture() -> str:
+    """Of the processor that BLAS has its kernels for: other kernels round otherwise, which a fit multiplies."""
+    return " ".join(sorted({one.get("architecture", "") for one in threadpool_info() if one["user_api"] == "blas"}))
