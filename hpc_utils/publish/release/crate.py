@@ -1,16 +1,16 @@
 """What catalogues read about a release: CITATION.cff, `.zenodo.json` and `ro-crate-metadata.json` (RO-Crate 1.1).
 
-Each run is an action with its notebook and its result set, as the Process Run Crate profile 0.5 has it.
+Each run is an action with the software and its result set, as the Process Run Crate profile 0.5 has it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import mimetypes
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from mimetypes import MimeTypes
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,8 @@ CITATION = "CITATION.cff"
 REFERENCE = "results/reference"
 NEEDED = ("title", "authors", "version", "license", "abstract", "keywords")
 PROCESS = "https://w3id.org/ro/wfrun/process/0.5"
-TYPES = {
-    ".ipynb": "application/x-ipynb+json", ".toml": "application/toml", ".cff": "application/yaml", ".md": "text/markdown",
-    ".py": "text/x-python", ".bib": "application/x-bibtex", ".gz": "application/gzip",
-}  # fmt: skip
+# Beside the types that Python itself knows; `mimetypes.guess_type` would also read what the machine has.
+TYPES = {".ipynb": "application/x-ipynb+json", ".gz": "application/gzip"}
 # Folders that are described as a whole.
 FOLDERS = {
     "hpc_utils/": "The Python package: from a study file to jobs, records, figures and documents",
@@ -167,7 +165,7 @@ def _file(path: str, content: bytes) -> dict[str, Any]:
         "name": PurePosixPath(path).name,
         "contentSize": str(len(content)),
         "sha256": hashlib.sha256(content).hexdigest(),
-        "encodingFormat": TYPES.get(suffix) or mimetypes.guess_type(path)[0] or "text/plain",
+        "encodingFormat": TYPES.get(suffix) or MimeTypes().guess_type(path)[0] or "text/plain",
     }
     if suffix == ".ipynb":
         lines = (line for cell in json.loads(content)["cells"] for line in "".join(cell["source"]).splitlines())
