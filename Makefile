@@ -12,6 +12,9 @@ TESTS ?=
 # Three at a time, as many of them wait for others; a file's tests in one process: tests/parallel.py. Named files are run
 # one after another.
 SHARED := $(if $(findstring .py,$(TESTS)),,-n 3 --dist loadfile --no-loadscope-reorder)
+# Of results, which are many, the hook of .pre-commit-config.yaml looks at those that are committed. Digests are no secrets.
+SECRETS := detect-secrets-hook --no-verify --exclude-secrets s3cret \
+	--disable-plugin HexHighEntropyString --disable-plugin Base64HighEntropyString
 LAB ?=
 DOCUMENTS ?=
 BENCH ?=
@@ -33,10 +36,11 @@ test: $(VENV)/.installed-dev ## Check style, then run all tests but the long one
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest -m "not soak" $(SHARED) $(TESTS)
 
-lint: $(VENV)/.installed-dev ## ruff check and format, notebooks without outputs
+lint: $(VENV)/.installed-dev ## ruff check and format, notebooks without outputs, licences, secrets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/nbstripout --verify notebooks/*.ipynb
+	@[ ! -e .git ] || { $(BIN)/reuse lint --quiet && git ls-files -z -- ':!results/reference' | xargs -0 $(BIN)/$(SECRETS); }
 
 format: $(VENV)/.installed-dev ## Let ruff mend what it can
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,4 @@
-"""`hpc release`: one commit with its results and texts, packed for an archive."""
+"""`hpc release`: one commit with its results and documents, packed for an archive."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-COLOURS = {"holds": "green", "fails": "red", "unknown": "yellow"}
-SHOWN = 6  # lines of one item
+SHOWN = 6  # faults of one item
 
 
 @click.command()
@@ -17,20 +16,21 @@ def release(check: bool, output: Path | None) -> None:
     """Pack code, results, executed chapters, reports, PDFs and checksums of this commit as an RO-Crate, ready for Zenodo.
 
     \b
-    hpc release --check        each item of the checklist: holds, fails or unknown, and why
-    hpc release                writes <name>-<version>/ and <name>-<version>.zip
+    hpc release --check        each item of the checklist: holds or fails, and why
+    hpc release                writes <name>-<version>.zip
 
     The first items of the list must hold for any release, all of them from version 1.0 on (RELEASING.md). The PDFs are
     those of `make paper`; the same commit and PDFs give the same bytes. Exit code 2: refused.
     """
     from hpc_utils import paths
-    from hpc_utils.publish.release import release as make
 
     try:
+        from hpc_utils.publish.release import archive
+
         if check:
             _print_checklist(paths.root())
             return
-        path = make(paths.root(), output or paths.results() / "release")
+        path = archive.release(paths.root(), output or paths.results() / "release")
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is not installed: `pip install -e '.[paper]'`") from None
     click.echo(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
@@ -38,22 +38,21 @@ def release(check: bool, output: Path | None) -> None:
 
 
 def _print_checklist(root: Path) -> None:
-    from hpc_utils.publish.release import citation, ready, tree
+    from hpc_utils.publish.release import checklist, crate
 
-    found = ready.items(root)
-    version = citation.project(tree.head(root).files)["version"]
+    found = checklist.items(root)
+    version = crate.project(root)["version"]
     for always, title in ((True, "For any release"), (False, "For version 1.0")):
         click.secho(title, bold=True)
         for item in (one for one in found if one.always is always):
-            lines = item.why.splitlines()
-            click.secho(f"  {item.state:8}", fg=COLOURS[item.state], nl=False)
-            click.echo(item.name + (f": {lines[0]}" if lines else ""))
-            for line in lines[1:SHOWN]:
-                click.echo(f"          {line}")
-            if len(lines) > SHOWN:
-                click.echo(f"          and {len(lines) - SHOWN} more")
+            click.secho("  fails  " if item.faults else "  holds  ", fg="red" if item.faults else "green", nl=False)
+            click.echo(": ".join([item.name, *item.faults[:1]]))
+            for fault in item.faults[1:SHOWN]:
+                click.echo(f"         {fault}")
+            if len(item.faults) > SHOWN:
+                click.echo(f"         and {len(item.faults) - SHOWN} more")
     for target in dict.fromkeys((version, "1.0.0")):
-        faults = ready.refused(found, target)
-        click.echo(f"{target} {'is refused: ' + str(len(faults)) + ' to mend' if faults else 'can be released'}")
-    if ready.refused(found, version):
+        faults = checklist.refused(found, target)
+        click.echo(f"{target} {f'is refused: {len(faults)} faults' if faults else 'can be released'}")
+    if checklist.refused(found, version):
         click.get_current_context().exit(1)

@@ -1,4 +1,4 @@
-"""The way from one file of this project to another, as a link that works from disk."""
+"""Relative links between files, which work from disk."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from urllib.parse import quote
 
 
 def relative(target: Path, folder: Path) -> str:
-    """Address of `target` in a page or PDF that lies in `folder`: quoted, so that no name ends or breaks it."""
+    """The quoted URL of `target` relative to `folder`."""
     return quote(os.path.relpath(target, folder).replace(os.sep, "/"))

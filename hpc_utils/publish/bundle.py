@@ -1,6 +1,6 @@
-"""A machine without network: this commit, the packages it lacks and data sets as archives in pieces, with a script that starts.
+"""A bundle for a machine without network: this commit, missing packages and data sets, in pieces, with a start script.
 
-What is packed is HEAD without the committed results. torch and torchvision are taken as they are there.
+It holds HEAD without the committed results. torch and torchvision are expected on the machine.
 """
 
 from __future__ import annotations
@@ -23,10 +23,18 @@ from packaging.utils import canonicalize_name
 from hpc_utils import datasets, paths
 from hpc_utils.provenance.git import EXPORTED
 
-from .release import tree
+from .release.checklist import git, uncommitted
 
 PROJECT = "scaling-compendium"
-THERE = {"torch", "torchvision", "jupyterlab", "ipyparallel", "nbconvert"}  # torch is; the others no run needs
+THERE = {
+    "torch",
+    "torchvision",
+    "jupyterlab",
+    "ipyparallel",
+    "nbconvert",
+    "itables",
+    "beautifulsoup4",
+}  # no run needs the last ones
 TESTS = ("pytest", "pytest-timeout", "hypothesis")
 
 
@@ -77,9 +85,10 @@ def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Calla
     """
     if out.exists() and any(out.iterdir()):
         raise BundleError(f"{out} is not empty: name a new folder")
-    head = tree.head(paths.root())
-    if changed := tree.changed(paths.root()):
-        say(f"packing {head.commit[:12]}, without what is not committed: {tree.named(changed)}")
+    root = paths.root()
+    commit = git(root, "rev-parse", "HEAD").decode().strip()
+    if changed := uncommitted(root):
+        say(f"packing {commit[:12]}, without what is not committed: {changed}")
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         wheels = Path(scratch)
@@ -88,7 +97,7 @@ def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Calla
         download(lacking, wheels, there)
         archive = out / "bundle.tar.gz"
         with tarfile.open(archive, "w:gz", compresslevel=3) as packed:
-            _add_code(packed, head)
+            _add_code(packed, root, commit)
             packed.add(wheels, "wheels")
             for name in names:
                 datasets.verify(name)
@@ -97,7 +106,7 @@ def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Calla
     pieces = _cut(archive, piece)
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in pieces]
     (out / "SHA256SUMS").write_text("".join(sums))
-    (out / "start.sh").write_bytes(head.files["jobs/bundle-start.sh"])
+    (out / "start.sh").write_bytes(git(root, "show", "HEAD:jobs/bundle-start.sh"))
 
 
 def missing(there: Machine) -> list[str]:
@@ -142,22 +151,23 @@ def download(requirements: list[str], folder: Path, there: Machine) -> None:
         )
 
 
-def _add_code(packed: tarfile.TarFile, head: tree.Tree) -> None:
-    """HEAD's files, the name of the commit, and what tells papermill of our engine."""
-    files = {name: content for name, content in head.files.items() if not name.startswith("results/reference/")}
+def _add_code(packed: tarfile.TarFile, root: Path, commit: str) -> None:
+    """HEAD's files without the committed results, the name of the commit, and papermill's entry point of our engine."""
+    archive = git(root, "archive", "--format=tar", "--prefix=code/", "HEAD", ".", ":(exclude)results/reference")
+    with tarfile.open(fileobj=BytesIO(archive)) as code:
+        for member in code:
+            packed.addfile(member, code.extractfile(member) if member.isfile() else None)
     installed = metadata.distribution(PROJECT)
-    about = {
-        "METADATA": installed.read_text("METADATA") or installed.read_text("PKG-INFO"),  # an egg-info's
-        "entry_points.txt": installed.read_text("entry_points.txt"),
-    }
     folder = f"{PROJECT.replace('-', '_')}-{installed.version}.dist-info"
-    files |= {f"{folder}/{name}": text.encode() for name, text in about.items()}
-    files[EXPORTED] = head.commit.encode()
-    for name, content in files.items():
+    files = {
+        EXPORTED: commit,
+        f"{folder}/METADATA": installed.read_text("METADATA") or installed.read_text("PKG-INFO"),  # an egg-info's
+        f"{folder}/entry_points.txt": installed.read_text("entry_points.txt"),
+    }
+    for name, text in files.items():
         member = tarfile.TarInfo(f"code/{name}")
-        member.size, member.mtime = len(content), int(head.when.timestamp())
-        member.mode = 0o755 if name in head.executable else 0o644
-        packed.addfile(member, BytesIO(content))
+        member.size = len(text.encode())
+        packed.addfile(member, BytesIO(text.encode()))
 
 
 def _cut(archive: Path, size: int) -> list[Path]:

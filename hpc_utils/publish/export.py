@@ -1,4 +1,4 @@
-"""One figure of a result set for use elsewhere: as PDF, SVG or PNG, with the data that it shows and where it comes from."""
+"""Export one figure of a result set as PDF, SVG or PNG, with its data and its source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START = re.compile(r"(<svg\b[^>]*>)")
 
 
 class CannotExport(ValueError):
-    """A figure cannot be given out; the message says why."""
+    """A figure cannot be exported; the message says why."""
 
     exit_code = 2
 
@@ -38,7 +38,7 @@ class Figure:
 
 
 def figures(folders: Iterable[Path]) -> list[Figure]:
-    """All figures that chapters of these sets exported, set by set, by name."""
+    """All figures that the chapters of these sets exported, by set and name."""
     found = []
     for folder in folders:
         exported = exports.read(folder)
@@ -50,7 +50,7 @@ def find(name: str, among: Sequence[Figure]) -> Figure:
     """The figure `name`, or `<set>:<name>` where several sets have it.
 
     Raises:
-        CannotExport: none, or several, have that name; near ones are named.
+        CannotExport: no figure has that name, or several have it.
     """
     own, _, alone = name.rpartition(":")
     having = [one for one in among if one.drawn.name == alone and own in ("", one.folder.name)]
@@ -60,7 +60,7 @@ def find(name: str, among: Sequence[Figure]) -> Figure:
         choice = " or ".join(f"{one.folder.name}:{alone}" for one in having)
         raise CannotExport(f"several result sets have a figure {alone}: write {choice}")
     if not among:
-        raise CannotExport("no chapter has exported a figure: `hpc chapter` executes one")
+        raise CannotExport("no chapter has exported a figure: run `hpc chapter`")
     raise CannotExport(f"no figure {name!r}: {toml_config.hint(alone, {one.drawn.name for one in among})}")
 
 
@@ -68,11 +68,11 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
     """Write the figure in `formats`, its data as CSV, and its sentence and source as JSON, into `output`.
 
     Raises:
-        CannotExport: a format that we do not write, or files that are not those that the chapter wrote.
+        CannotExport: unknown format, or the figure's files have changed since the chapter wrote them.
     """
     formats = list(dict.fromkeys(formats))
     if not formats:
-        raise CannotExport(f"no format is named: {', '.join(FORMATS)} are there")
+        raise CannotExport(f"no format is named: choose from {', '.join(FORMATS)}")
     if wrong := [kind for kind in formats if kind not in FORMATS]:
         raise CannotExport(f"no format {wrong[0]!r}: {toml_config.hint(wrong[0], FORMATS)}")
     drawn = figure.drawn
@@ -115,7 +115,7 @@ def source(figure: Figure) -> dict:
 
 
 def svg(pdf: Path, title: str = "") -> str:
-    """The drawing in `pdf` as SVG, its letters as outlines: it looks the same where its fonts are not installed.
+    """The drawing in `pdf` as SVG, with text as outlines, so that it needs no fonts.
 
     Raises:
         CannotExport: typst is not installed, or cannot read the PDF.
@@ -132,7 +132,7 @@ def svg(pdf: Path, title: str = "") -> str:
             whole = typst.compile(str(page), format="svg").decode()
         except Exception as error:
             raise CannotExport(f"{pdf.name} cannot be drawn as SVG: {error}") from error
-    # typst lays the drawing as one picture on a page of its own; the picture alone is simpler for other programs.
+    # Typst embeds the drawing as an image in a page; other programs read the image alone more easily.
     inner = EMBEDDED.findall(whole)
     drawing = base64.b64decode(inner[0]).decode() if len(inner) == 1 else whole
     return (

@@ -1,9 +1,9 @@
-"""What each built text was built from: `manifest.json` beside the PDFs, by which a release knows that they belong to it.
+"""`manifest.json` beside the PDFs: what each document was built from. A release checks its PDFs against it.
 
 {"schema": 1, "documents": {name: {"file": "paper.pdf", "sha256": of the file, "commit": SHA,
  "sources": {path in the clone: SHA-256}, "sets": {path in the clone: fingerprint of what the set exports}}}}
 
-The commit is null where there was none, or the tree was not as committed.
+`commit` is null without git, or if the tree had uncommitted changes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ SCHEMA = 1
 
 
 class NoManifest(ValueError):
-    """There is no manifest, or it is none."""
+    """The manifest is missing or damaged."""
 
     exit_code = 2
 
 
 def note(pdf: Path, root: Path, sources: Iterable[Path], sets: Iterable[Path]) -> None:
-    """Note in the manifest beside `pdf` that it was built just now, from `sources` (files) and what `sets` (folders of
-    result sets) export, all of the clone at `root`."""
+    """Add `pdf` to the manifest beside it: built now from the files `sources` and the result sets `sets` of the clone `root`."""
     _change(
         pdf,
         {
@@ -46,7 +45,7 @@ def note(pdf: Path, root: Path, sources: Iterable[Path], sets: Iterable[Path]) -
 
 
 def forget(pdf: Path) -> None:
-    """Take `pdf` out of the manifest beside it, because it is no more."""
+    """Remove `pdf` from the manifest beside it."""
     if (pdf.parent / FILE).is_file():
         _change(pdf, None)
 
@@ -55,7 +54,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
     """{name: entry} of the manifest in `folder`.
 
     Raises:
-        NoManifest: it is missing, or damaged.
+        NoManifest: it is missing or damaged.
     """
     path = folder / FILE
     try:
@@ -70,10 +69,10 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def of_set(folder: Path) -> str:
-    """Fingerprint of all that a result set exports: over its pages' own fingerprints.
+    """Fingerprint of all that a result set exports: over the fingerprints of its pages.
 
     Raises:
-        LedgerError: a page cannot be read.
+        ExportError: a page cannot be read.
     """
     pages = exports.read(folder).pages
     return of_bytes("".join(f"{stem} {page['fingerprint']}\n" for stem, page in sorted(pages.items())).encode())
@@ -86,7 +85,7 @@ def of_bytes(content: bytes) -> str:
 
 def _change(pdf: Path, entry: dict[str, Any] | None) -> None:
     documents: dict[str, Any] = {}
-    with contextlib.suppress(NoManifest):  # the PDFs that it told of are built anew
+    with contextlib.suppress(NoManifest):  # it is written anew
         documents = read(pdf.parent)
     documents.pop(pdf.stem, None)
     if entry:
@@ -96,7 +95,7 @@ def _change(pdf: Path, entry: dict[str, Any] | None) -> None:
 
 def _checked(entry: dict[str, Any]) -> dict[str, Any]:
     if Path(entry["file"]).name != entry["file"]:
-        raise ValueError(f"{entry['file']} is no file beside it")
+        raise ValueError(f"{entry['file']} is not in its folder")
     return {
         **entry,
         "sha256": entry["sha256"],
@@ -107,6 +106,6 @@ def _checked(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _called(path: Path, root: Path) -> str:
-    """As it is called in the clone; what lies outside has a name that no commit knows."""
+    """The path in the clone; outside of it the name."""
     path, root = path.resolve(), root.resolve()
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name

@@ -1,4 +1,4 @@
-"""Result sets worth committing: `results/reference/<hardware>/`, laid out like `results/` itself, their runs packed."""
+"""Committed result sets: `results/reference/<hardware>/`, laid out like `results/`, their runs packed."""
 
 from __future__ import annotations
 

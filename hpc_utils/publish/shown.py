@@ -1,4 +1,4 @@
-"""A figure in a notebook's output: by its name, so that the report can say what it rests on, and with words."""
+"""Show a figure in a notebook with its name and alternative text, by which the report finds its runs and files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ NAME = "figure"  # beside `alt`, in the metadata of the output's picture
 
 
 def show(figure: Figure, name: str, says: str) -> None:
-    """Show `figure` now, instead of nameless at the cell's end; outside a notebook nothing happens.
-
-    `says` is for who cannot see it.
-    """
+    """Show `figure` now instead of at the cell's end; does nothing outside a notebook. `says`: the alternative text."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is None:
         return

@@ -1,4 +1,4 @@
-"""Tables as people read them: numbers with their intervals as text, for Markdown and CSV."""
+"""Tables as text for Markdown and CSV: numbers with their intervals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def workshop(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Any table of text as Markdown."""
+    """A table of text as Markdown."""
     lines = [table.columns.tolist(), ["---"] * len(table.columns), *table.astype(str).to_numpy().tolist()]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 

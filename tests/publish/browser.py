@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,13 +16,33 @@ from bs4 import BeautifulSoup
 WATCH = """<script>
 window.problems = [];
 addEventListener("error", (event) => problems.push(event.message));
+addEventListener("unhandledrejection", (event) => problems.push(String(event.reason)));
 addEventListener("securitypolicyviolation", (event) => problems.push(event.blockedURI));
+</script>"""
+# The script runs when the page's tables are ready, which its own module comes before.
+TRY = """<script>
+datatables.then(async () => {
+  const seen = {};
+  const settled = () => new Promise((done) => setTimeout(done, 50)); // tables sort and search a moment later
+  %s;
+  seen.overflow = document.documentElement.scrollWidth > innerWidth;
+  seen.requests = performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => !/^(data|blob):/.test(name));
+  seen.problems = problems;
+  document.title = JSON.stringify(seen);
+});
 </script>"""
 
 
-def scripted(page: str, script: str) -> str:
-    """`page` with a script that tries it, and a watch on its errors (`problems`)."""
-    return page.replace("<head>", "<head>" + WATCH).replace("</body>", script + "</body>")
+def tried(page: Path, profile: Path, script: str, at: str = "", size: str = "1280,900") -> dict:
+    """What `script` notes in `seen`, in a copy of `page`; that page makes no error, no request, and fits the screen."""
+    copy = page.with_name("tried.html")
+    text = page.read_text().replace("<head>", "<head>" + WATCH).replace("</body>", TRY % script + "</body>")
+    copy.write_text(text)
+    dom, console = opened(copy, profile, size, at)
+    assert console == []
+    seen = json.loads(dom.title.get_text())
+    assert (seen.pop("problems"), seen.pop("requests"), seen.pop("overflow")) == ([], [], False)
+    return seen
 
 
 def browser() -> str:
@@ -35,7 +56,7 @@ def browser() -> str:
 def opened(page: Path, profile: Path, size: str = "1280,900", at: str = "") -> tuple[BeautifulSoup, list[str]]:
     """`page` (at an anchor) after its scripts ran in headless Chromium, and what the console said."""
     command = [
-        browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        browser(), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
         "--enable-logging=stderr", f"--user-data-dir={profile}", f"--window-size={size}", "--dump-dom", page.as_uri() + at,
     ]  # fmt: skip

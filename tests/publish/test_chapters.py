@@ -56,7 +56,7 @@ def test_a_stale_set_says_so_on_top(exported: Path) -> None:
     assert not BeautifulSoup(chapters.bind(exported).read_text(), "html.parser").select("#stale")
     (exported / "figures/laptop-efficiency.png").write_bytes(b"painted")
     soup = BeautifulSoup(chapters.bind(exported).read_text(), "html.parser")
-    assert "figures/laptop-efficiency.png" in soup.select_one(".masthead #stale").get_text()
+    assert "figures/laptop-efficiency.png" in soup.select_one("#top #stale").get_text()
 
 
 def test_what_is_no_result_set_is_refused(tmp_path: Path) -> None:

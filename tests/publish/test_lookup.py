@@ -1,10 +1,11 @@
-"""From a number to its runs and their folders, and runs looked up: the page's tables, in a real browser."""
+"""From a table to its runs and their records, and runs looked up: the report's tables, also in a real browser."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -12,20 +13,36 @@ import nbformat
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
+from markupsafe import escape
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from hpc_utils.publish import chapters
+from hpc_utils import records
+from hpc_utils.publish import chapters, evidence
 from hpc_utils.publish.chapter import Chapter
+from hpc_utils.publish.report import lookup
+from hpc_utils.records import RunFolder, packed
 
-from .browser import opened, scripted
+from .browser import tried
 from .conftest import copied, export
 
-MANY = 300
+MANY = 1000
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 TEXT = (
     "Two ranks reach [72 %](#table-laptop-efficiency); [gone](#table-none-such), "
     "[one run](#run-cnn-digits-none1-fp32-b512-r1-dff58014)."
 )
+# What scripts of these tests share.
+LOOK = """
+  const rows = (part) => [...document.querySelectorAll(`#${part} tbody tr[id]`)];
+  const info = (part) => document.querySelector(`#${part} .dt-info`).textContent;
+  const look = async (part, words) => {
+    const field = document.querySelector(`#${part} input`);
+    field.value = words;
+    field.dispatchEvent(new Event("input"));
+    await settled();
+    return rows(part).length;
+  };
+"""
 
 
 @pytest.fixture(scope="module")
@@ -50,39 +67,20 @@ def soup(bound: Path) -> BeautifulSoup:
     return BeautifulSoup(bound.read_text(), "html.parser")
 
 
-def tried(page: Path, profile: Path, script: str, at: str = "", size: str = "1280,900") -> dict:
-    """What `script` notes in `seen`, once it is done."""
-    script = f"<script>const seen = {{}}; {script}; seen.problems = problems; document.title = JSON.stringify(seen);</script>"
-    copy = page.with_name("tried.html")
-    copy.write_text(scripted(page.read_text(), FIND + script))
-    dom, console = opened(copy, profile, size, at)
-    assert console == []
-    seen = json.loads(dom.title.get_text())
-    assert seen.pop("problems") == []
-    return seen
+def cells(row) -> list[str]:
+    return [cell.get_text().replace("\xa0", " ") for cell in row.find_all("td")]
 
 
-# What scripts of these tests share.
-FIND = """<script>
-const shown = (part) => [...document.querySelectorAll(`#${part} tbody tr[id]`)].filter((row) => row.checkVisibility());
-const look = (part, words) => {
-  const field = document.getElementById(`${part}.find`);
-  field.value = words;
-  field.dispatchEvent(new Event("input"));
-  return document.querySelector(`#${part} [role=status]`).textContent;
-};
-</script>"""
-
-
-def test_a_table_leads_to_its_runs_folders_and_chapter(soup: BeautifulSoup, bound: Path) -> None:
+def test_a_table_leads_to_its_runs_chapter_and_file(soup: BeautifulSoup, bound: Path) -> None:
     row = soup.find(id="table-laptop-efficiency")
-    assert row.th.get_text() == "laptop-efficiency"
-    assert row.select_one("td.says").get_text() == "Efficiency of every point."
-    assert row.select_one("a[data-rests]").get_text() == "24 runs"
-    away = [link["href"] for link in soup.select(".part a[href]") if not link["href"].startswith("#")]
+    name, says, columns, rests, chapter, files = cells(row)
+    assert (name, says, rests, files) == ("laptop-efficiency", "Efficiency of every point.", "24 runs", "CSV")
+    assert {"ranks", "efficiency (share)", "limit"} <= set(columns.split(", "))
+    assert chapter.startswith("laptop-06_paper_figures, ")
+    links = [link["href"] for link in row.find_all("a")]
+    assert links == ["#runs", "#06-paper-figures", "../tables/laptop-efficiency.csv"]
+    away = [link["href"] for link in soup.select("section a[href]") if not link["href"].startswith("#")]
     assert len(away) > 24 and all((bound.parent / unquote(link)).exists() for link in away)
-    links = [link["href"] for link in row.select("a")]
-    assert "#06-paper-figures" in links and "../tables/laptop-efficiency.csv" in links
 
 
 def test_tables_and_runs_of_a_chapter_s_text_lead_to_their_rows(soup: BeautifulSoup) -> None:
@@ -93,111 +91,57 @@ def test_tables_and_runs_of_a_chapter_s_text_lead_to_their_rows(soup: BeautifulS
     assert "gone" in text.get_text()
 
 
-def test_a_figure_says_what_it_shows_and_where_it_comes_from(soup: BeautifulSoup, bound: Path) -> None:
+def test_a_figure_has_a_caption_with_its_runs_and_files(soup: BeautifulSoup) -> None:
     figure = soup.find("figure")
-    assert figure.find("button").img["alt"] == "Efficiency over ranks."
+    assert figure.button.img["alt"] == "Efficiency over ranks."
     caption = figure.figcaption.get_text()
-    assert caption.startswith("Efficiency over ranks.") and "from 12 runs, commit " in caption
-    files = {link.get_text(): link["href"] for link in figure.select("figcaption a") if "/" in link["href"]}
-    assert set(files) == {"PDF", "PNG", "CSV"}
+    assert caption.startswith("Efficiency over ranks.") and "12 runs" in caption
+    files = {link.get_text() for link in figure.select("figcaption a") if "figures/" in link["href"]}
+    assert files == {"PDF", "PNG", "CSV"}
     assert soup.find(id="figure-laptop-efficiency") and soup.find(id="table-laptop-points")
 
 
 def test_every_place_is_one_and_every_link_has_one(soup: BeautifulSoup) -> None:
     ids = [element["id"] for element in soup.find_all(id=True)]
     assert len(ids) == len(set(ids))
-    told = [value for element in soup.select("[aria-labelledby]") for value in element["aria-labelledby"].split()]
-    told += [
-        element[name] for name in ("for", "aria-controls", "aria-describedby") for element in soup.select(f"[{name}]")
-    ]
-    assert {unquote(link["href"][1:]) for link in soup.select('a[href^="#"]')} | set(told) <= set(ids)
-    assert not soup.select(".part input:not([type=search])") and len(soup.select("label[for$=find]")) == 3
+    assert {unquote(link["href"][1:]) for link in soup.select('a[href^="#"]')} <= set(ids)
 
 
 def test_without_a_script_all_rows_are_there(soup: BeautifulSoup) -> None:
-    assert len(soup.select("#runs tbody tr")) == 24 and not soup.select("#runs tr[hidden]")
-    assert "Without JavaScript" in soup.find("noscript").get_text()
-    assert all(finder.has_attr("hidden") for finder in soup.select(".finder"))
+    assert len(soup.select("#runs tbody tr")) == 24
 
 
-def test_a_run_is_looked_up(bound: Path, tmp_path: Path) -> None:
-    seen = tried(
-        bound,
-        tmp_path / "profile",
-        """
-        seen.all = look("runs", "");
-        seen.words = look("runs", "DDP2  bf16");
-        seen.hash = location.hash;
-        seen.rows = shown("runs").length;
-        seen.parameter = look("runs", "seed=2 parallel=none");
-        seen.refused = look("runs", "refused");
-        seen.why = shown("runs")[0].textContent.includes("0 ranks left records");
-        seen.none = look("runs", "no such run");
-        const field = document.getElementById("runs.find");
-        look("runs", "none1 fp32 r3");
-        field.focus();
-        field.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" }));
-        seen.focus = document.activeElement.ariaLabel;
-        document.activeElement.click();
-        seen.expanded = document.activeElement.ariaExpanded;
-        const more = document.querySelector("#runs tr.more");
-        seen.facts = [...more.querySelectorAll("dl div")].map((pair) => pair.textContent);
-        seen.differs = [...more.querySelectorAll(".own dt")].map((name) => name.textContent).includes("repeat");
-        seen.behind = [...more.querySelectorAll("p a")].map((link) => link.hash);
-        document.activeElement.click();
-        seen.closed = !document.querySelector("#runs tr.more");
-        document.querySelector("#runs .all").click();
-        seen.again = [document.querySelector("#runs [role=status]").textContent, document.activeElement.id, location.hash]
-        """,
-    )
-    assert seen["all"] == "24 runs"
-    assert (seen["words"], seen["rows"], seen["hash"]) == ("6 of 24 runs", 6, "#runs?find=DDP2++bf16")
-    assert seen["parameter"] == "2 of 24 runs"
-    assert (seen["refused"], seen["why"], seen["none"]) == ("1 of 24 runs", True, "0 of 24 runs")
-    assert seen["focus"].startswith("More about cnn-digits-none1-fp32-b512-r3") and seen["expanded"] == "true"
-    assert {"optimizeradamw", "repeat3", "versions.torch2.13.0+cpu"} <= set(seen["facts"]) and seen["differs"]
-    assert seen["behind"] == ["#figure-laptop-efficiency", "#table-laptop-efficiency", "#table-laptop-points"]
-    assert seen["closed"] and seen["again"] == ["24 runs", "runs.find", "#runs"]
-
-
-@pytest.mark.parametrize("size", ["1280,900", "500,900"])
-def test_the_address_says_what_is_looked_up(bound: Path, tmp_path: Path, size: str) -> None:
-    script = """
-      seen.count = document.querySelector("#runs [role=status]").textContent;
-      seen.field = document.getElementById("runs.find").value;
-      seen.overflow = document.documentElement.scrollWidth > innerWidth
+def test_runs_are_looked_up(bound: Path, tmp_path: Path) -> None:
+    script = f"""{LOOK}
+      seen.all = info("runs");
+      const top = (element) => element.getBoundingClientRect().top;
+      seen.head = top(document.querySelector("#runs thead")) >= top(document.querySelector("#runs .dt-layout-table"));
+      seen.words = await look("runs", "DDP2  bf16");
+      seen.parameter = await look("runs", "seed=2 none1");
+      seen.refused = [await look("runs", "refused"), rows("runs")[0].textContent.includes("0 ranks left records")];
+      seen.none = [await look("runs", "no such run"), info("runs")];
+      document.querySelector("#figure-laptop-efficiency a[data-runs]").click();
+      await settled();
+      seen.behind = [rows("runs").length, document.getElementById("behind").textContent];
+      document.querySelector("#runs a[data-find=complete]").click();
+      await settled();
+      seen.state = [rows("runs").length, document.getElementById("behind").textContent];
+      await look("runs", "none1");
+      location.hash = "#run-cnn-digits-ddp2-fp32-b512-r2-35399a99";
+      await settled();
+      seen.revealed = rows("runs").length;
+      seen.opened = [];
+      for (const button of document.querySelectorAll("#runs .dt-buttons > * > button, #runs .dt-buttons > button")) {{
+        button.click();
+        await settled();
+        seen.opened.push(Boolean(document.querySelector(".dtsb-searchBuilder, .dt-button-collection")));
+      }}
     """
-    seen = tried(bound, tmp_path / "profile", script, "#runs?find=r1&figure=laptop-efficiency", size)
-    assert seen == {"count": "4 of 24 runs behind the figure laptop-efficiency", "field": "r1", "overflow": False}
-
-
-def test_a_run_s_address_opens_it(bound: Path, tmp_path: Path) -> None:
-    run = "cnn-digits-ddp2-fp32-b512-r2-35399a99"
-    script = """
-      seen.open = document.querySelector("#runs tr.more").previousElementSibling.id;
-      seen.focus = document.activeElement.ariaLabel;
-      look("runs", "none1");
-      seen.closed = !document.querySelector("#runs tr.more");
-      location.hash = "#table-laptop-points";
-      dispatchEvent(new Event("hashchange"));
-      seen.table = document.activeElement.closest("tr").id;
-      location.hash = `#${seen.open}`;
-      dispatchEvent(new Event("hashchange"));
-      seen.again = [shown("runs").length, document.querySelector("#runs tr.more").previousElementSibling.id]
-    """
-    seen = tried(bound, tmp_path / "profile", script, f"#run-{run}")
-    assert seen["open"] == f"run-{run}" and seen["focus"] == f"More about {run}"
-    assert seen["closed"] and seen["table"] == "table-laptop-points"
-    assert seen["again"] == [24, f"run-{run}"]  # what hid it is taken back
-
-
-def test_no_column_of_figures_and_tables_is_cut_on_a_laptop_s_screen(tmp_path: Path) -> None:
-    script = """
-      for (const box of document.querySelectorAll("#figures .box, #tables .box"))
-        seen[box.closest("section").id] = box.scrollWidth - box.clientWidth
-    """
-    page = chapters.bind("epyc-2core", output=tmp_path / "page.html")
-    assert tried(page, tmp_path / "profile", script) == {"figures": 0, "tables": 0}
+    seen = tried(bound, tmp_path / "profile", script)
+    assert seen == {
+        "all": "24 rows", "head": True, "words": 6, "parameter": 2, "refused": [1, True], "none": [0, "no rows of 24"],
+        "behind": [12, "The runs behind laptop-efficiency"], "state": [23, ""], "revealed": 24, "opened": [True, True],
+    }  # fmt: skip
 
 
 def test_a_run_s_name_breaks_neither_page_nor_address(exported: Path, tmp_path: Path) -> None:
@@ -206,11 +150,11 @@ def test_a_run_s_name_breaks_neither_page_nor_address(exported: Path, tmp_path: 
     page = chapters.bind(exported)
     row = BeautifulSoup(page.read_text(), "html.parser").find(id=f"run-{run}")
     assert (page.parent / unquote(row.a["href"])).samefile(exported / "runs" / run)
-    script = 'seen.open = document.querySelector("#runs tr.more").previousElementSibling.id'
-    assert tried(page, tmp_path / "profile", script, f"#run-{quote(run)}") == {"open": f"run-{run}"}
+    script = "seen.target = document.getElementById(decodeURIComponent(location.hash.slice(1))).cells[0].textContent"
+    assert tried(page, tmp_path / "profile", script, f"#run-{quote(run)}") == {"target": run}
 
 
-def test_hundreds_of_runs_stay_small_and_all_are_found_without_a_request(result_set: Path, tmp_path: Path) -> None:
+def test_a_thousand_runs_stay_small_and_quick(result_set: Path, tmp_path: Path) -> None:
     copies = sorted((result_set / "runs").iterdir())
     for number in range(len(copies), MANY):
         first = copies[number % len(copies)]
@@ -218,25 +162,97 @@ def test_hundreds_of_runs_stay_small_and_all_are_found_without_a_request(result_
         shutil.copytree(first, run, copy_function=os.link, ignore=shutil.ignore_patterns("run.json"))
         asked = json.loads((first / "run.json").read_text())
         asked["config"] |= {"seed": number, "lr": number / 7}
-        (run / "run.json").write_text(json.dumps(asked | {"setup_seconds": number / 3}))
+        (run / "run.json").write_text(json.dumps(asked))
     chapter = Chapter("03_scaling")
     ids = chapter.runs.run_id
     for number in range(200):
         chapter.export(pd.DataFrame({"seconds": [number / 7]}), f"topic-{number}", "What this is.", runs=ids[number:])
     chapter.close()
     page = chapters.bind(result_set)
-    assert page.stat().st_size < 2000 * MANY
-    script = f"""
-      seen.count = document.querySelector("#runs [role=status]").textContent;
-      seen.found = look("runs", "seed={MANY - 1}");
-      location.hash = "#runs?table=topic-199";
-      dispatchEvent(new Event("hashchange"));
-      seen.behind = [document.querySelector("#runs [role=status]").textContent, shown("runs").length];
-      seen.requests = performance.getEntriesByType("resource").filter((entry) => !entry.name.startsWith("data:")).length
+    assert page.stat().st_size < 5e6
+    script = f"""{LOOK}
+      seen.count = info("runs");
+      const start = performance.now();
+      seen.found = await look("runs", "seed={MANY - 1}");
+      seen.quick = performance.now() - start < 2000;
+      document.querySelector("#table-topic-199 a[data-runs]").click();
+      await settled();
+      seen.behind = rows("runs").length
     """
-    assert tried(page, tmp_path / "profile", script) == {
-        "count": f"{MANY} runs",
-        "found": f"1 of {MANY} runs",
-        "behind": [f"{MANY - 199} of {MANY} runs behind the table topic-199", MANY - 199],
-        "requests": 0,
+    start = time.monotonic()
+    seen = tried(page, tmp_path / "profile", script)
+    assert time.monotonic() - start < 60
+    assert seen == {"count": f"{MANY:,} rows", "found": 1, "quick": True, "behind": MANY - 199}
+
+
+# --- The rows of runs ---
+
+
+def runs_of(results: Path) -> tuple[lookup.Table, dict[str, dict[str, str]]]:
+    """The table of runs, and {run: {column: text}}."""
+    found = lookup.of(evidence.gather(results), results / "report/index.html", {})
+    table = found.tables[-1]
+    texts = {
+        row.anchor[4:]: [BeautifulSoup(escape(cell), "html.parser").get_text() for cell in row.cells]
+        for row in table.rows
     }
+    return table, {run: dict(zip(table.columns, own, strict=True)) for run, own in texts.items()}
+
+
+def test_a_complete_run_has_its_row_in_the_study_s_order(result_set: Path) -> None:
+    table, runs = runs_of(result_set)
+    asked = json.loads((result_set / "studies/laptop.json").read_text())["runs"]
+    assert list(runs) == list(dict.fromkeys(one["run_id"] for one in asked))
+    run_id = next(run for run in runs if run.startswith("cnn-digits-ddp2-bf16-b1024-r1"))
+    run, recorded = runs[run_id], records.load(result_set).runs.set_index("run_id").loc[run_id]
+    expected = {
+        "state": "complete", "series": "weak", "workload": "cnn on digits", "parallel": "ddp", "nodes x ranks": "1 x 2",
+        "commit": recorded.commit[: len(run["commit"])], "samples/s": f"{recorded.throughput:,.0f}",
+    }  # fmt: skip
+    assert {name: run[name] for name in expected} == expected and len(run["commit"]) >= 7
+    assert "global_batch=1024" in run["parameters"] and any("optimizer=adamw" in note for note in table.notes)
+    assert not {"energy (kJ)", "job"} & set(table.columns), "columns without a value are left out"
+
+
+def test_a_run_that_is_not_complete_has_its_reason(result_set: Path) -> None:
+    refused, failed, absent, damaged = sorted((result_set / "runs").iterdir())[:4]
+    (refused / "ranks.csv").write_text("rank\n")
+    RunFolder(failed).set_status("failed", "rank 1 raised <ValueError>")
+    shutil.rmtree(absent)
+    (damaged / "run.json").write_text("[")
+    (damaged / "provenance.json").write_text("[1]")
+    table, runs = runs_of(result_set)
+    assert runs[refused.name]["state"] == "refused: 0 ranks left records, but the world size is 1"
+    assert runs[refused.name]["precision"] == "bf16"
+    assert runs[failed.name]["state"] == "failed: rank 1 raised <ValueError>"
+    assert runs[failed.name]["samples/s"] == ""
+    assert runs[absent.name]["state"] == "absent"
+    assert runs[damaged.name]["state"].startswith("refused: run.json")
+    assert (
+        BeautifulSoup(escape(table.notes[0]), "html.parser").get_text()
+        == "1 absent, 20 complete, 1 failed, 2 refused"
+    )
+
+
+def test_a_packed_run_leads_to_the_file_that_holds_it(result_set: Path) -> None:
+    before = runs_of(result_set)[1]
+    packed.pack(result_set)
+    table, after = runs_of(result_set)
+    assert after == before
+    links = {BeautifulSoup(escape(row.cells[0]), "html.parser").a["href"] for row in table.rows}
+    assert links == {"../runs.jsonl"}
+
+
+def test_with_several_studies_the_series_name_theirs(result_set: Path) -> None:
+    shutil.copy(result_set / "studies/laptop.json", result_set / "studies/other.json")
+    _, runs = runs_of(result_set)
+    assert next(iter(runs.values()))["series"] == "laptop: baseline, other: baseline"
+
+
+def test_a_set_without_runs_has_none(tmp_path: Path) -> None:
+    assert runs_of(tmp_path)[1] == {}
+
+
+@pytest.mark.parametrize(("places", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0-2,5,7-8")])
+def test_places_are_told_as_spans(places: list[int], text: str) -> None:
+    assert lookup._spans(places) == text

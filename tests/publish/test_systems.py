@@ -57,10 +57,10 @@ def test_a_column_a_set_and_every_difference_within_it(some: Path) -> None:
     assert row(text, "torch") == ["2.13.0+cpu", "2.9.0, 2.13.0+cpu"], "in their numbers' order"
     assert row(text, "C library") == ["not recorded", "glibc 2.36, not known"]
     assert row(text, "container") == ["not recorded", "a.sif, none"]
-    assert row(text, "Slurm") == ["not recorded", "23.11"]
-    assert row(text, "jobs") == ["none", "1: 10"] and row(text, "scheduler")[1] == "none, slurm"
+    assert row(text, "slurm") == ["not recorded", "23.11"]
+    assert row(text, "jobs") == ["–", "1: 10"] and row(text, "scheduler")[1] == "none, slurm"
     assert row(text, "commit")[1] == "`b2de18d7979b`, `ffffffffffff` (modified)"
-    assert row(text, "nodes x ranks")[0] == "1x1, 1x2" and row(text, "links between nodes")[0] == "none: one node"
+    assert row(text, "nodes x ranks")[0] == "1x1, 1x2" and row(text, "links between nodes")[0] == "–"
     assert row(text, "energy") == ["not counted"] * 2 and "Energy was counted in no run" in text
 
 
@@ -77,17 +77,18 @@ def test_a_gpu_cluster_is_told_as_such(some: Path) -> None:
         made = json.loads((run / "run.json").read_text())
         (run / "run.json").write_text(json.dumps(made | {"device": "cuda", "nodes": 2}))
     text = overview(some)
-    assert row(text, "accelerators") == ["4 x NVIDIA H100"] and row(text, "CUDA, NCCL") == ["12.4, 2.21.5"]
-    assert row(text, "network")[0].startswith("InfiniBand 400 Gb/sec (4X NDR), ")
-    assert row(text, "devices of a run") == ["GPU"] and row(text, "links between nodes") == ["as they are"]
+    assert row(text, "GPUs")[0].startswith("4 x NVIDIA H100 (64 GiB") and row(text, "cuda") == ["12.4"]
+    assert row(text, "InfiniBand") == ["mlx5_0 port 1 (InfiniBand, 400 Gb/sec (4X NDR))"]
+    assert row(text, "devices of a run") == ["GPU"] and row(text, "links between nodes") == ["not limited"]
     assert row(text, "compute")[0].startswith("0 core-hours, 0.0")
 
 
 def test_links_and_shared_nodes_are_said_of_the_rehearsal() -> None:
     text = overview(paths.reference() / "rehearsal")
-    assert row(text, "links between nodes") == ["0.3, 1, 3, 10 Gbit/s (limited); as they are"]
+    assert row(text, "links between nodes") == ["0.3 Gbit/s, 1 Gbit/s, 3 Gbit/s, 10 Gbit/s, not limited"]
     assert row(text, "devices of a run") == ["CPU of 0.14 core"]
     assert row(text, "nodes x ranks") == ["1x1, 2x1, 4x1, 8x1, 12x1"]
+    assert row(text, "studies") == ["`links`, `optimized`, `strong`, `weak`"]
     assert "Nodes of a rehearsal cluster share one machine: their hours are not its." in text
 
 

@@ -1,47 +1,74 @@
-"""A folder and a zip of the same files; the same files give the same bytes."""
+"""Pack a release: git writes the archive of the commit, with what is built from it beside."""
 
 from __future__ import annotations
 
-import io
-import shutil
+import hashlib
+import json
 import tempfile
-import zipfile
-from collections.abc import Collection, Mapping
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
+from hpc_utils.publish.chapters import bind
 from hpc_utils.records import atomic
 
-PLAIN, PROGRAM = 0o100644, 0o100755
-LEVEL = 6
+from . import checklist, crate
+
+SUMS = "SHA256SUMS"
 
 
-def zipped(top: str, files: Mapping[str, bytes], executable: Collection[str], when: datetime) -> bytes:
-    """A zip with everything under the folder `top`, by name, all of the time `when`."""
-    buffer, moment = io.BytesIO(), (max(when.year, 1980), *when.timetuple()[1:6])
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in sorted(files.items()):
-            member = zipfile.ZipInfo(f"{top}/{name}", moment)
-            member.create_system = 3  # Unix, wherever it is packed: the rights below count
-            member.external_attr = (PROGRAM if name in executable else PLAIN) << 16
-            archive.writestr(member, content, zipfile.ZIP_DEFLATED, LEVEL)
-    return buffer.getvalue()
+def release(root: Path, output: Path) -> Path:
+    """Write `output/<name>-<version>.zip` from the commit of `root`; returns its path. The same commit gives the same bytes.
 
+    The archive holds the committed files, the documents of `make paper`, a report of each result set, `.zenodo.json`,
+    `ro-crate-metadata.json` and `SHA256SUMS`.
 
-def write(output: Path, top: str, files: Mapping[str, bytes], executable: Collection[str], when: datetime) -> Path:
-    """Write `output/<top>/` and `output/<top>.zip`, whole or not at all; returns the zip's path. What was there of that
-    name is replaced."""
-    output.mkdir(parents=True, exist_ok=True)
-    packed = zipped(top, files, executable, when)
-    with tempfile.TemporaryDirectory(dir=output, prefix=f".{top}.") as made:
-        folder = Path(made) / top
-        for name, content in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            path.chmod((PROGRAM if name in executable else PLAIN) & 0o777)
-        shutil.rmtree(output / top, ignore_errors=True)
-        folder.rename(output / top)
+    Raises:
+        ReleaseRefused: an item of the checklist that this version needs does not hold.
+    """
+    project = crate.project(root)
+    if faults := checklist.refused(checklist.items(root), project["version"]):
+        raise crate.ReleaseRefused("\n".join(faults))
+    commit, seconds = checklist.git(root, "log", "-1", "--format=%H %ct").decode().split()
+    when = datetime.fromtimestamp(int(seconds), UTC)
+    committed = {name: root / name for name in checklist.tracked(root)}
+    built = {name: root / name for name in checklist.built(root)}
+    for folder in crate.result_sets(committed):
+        if (root / folder / "notebooks").is_dir():
+            built[f"{folder}/report/index.html"] = bind(root / folder)
+    top = f"{project['name']}-{project['version']}"
+    with tempfile.TemporaryDirectory() as scratch:
+
+        def add(name: str, text: str) -> None:
+            built[name] = Path(scratch, name)
+            built[name].write_text(text)
+
+        def described(content: dict) -> str:
+            return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+        add(".zenodo.json", described(crate.zenodo(root, when)))
+        add("ro-crate-metadata.json", described(crate.metadata(root, committed | built, commit, when)))
+        add(SUMS, _sums(committed | built))
+        packed = checklist.git(
+            root, "archive", "--format=zip", *_added(top, built), f"--prefix={top}/", "HEAD", TZ="UTC"
+        )
     path = output / f"{top}.zip"
+    path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write(path, lambda file: file.write(packed))
     return path
+
+
+def _sums(files: Mapping[str, Path]) -> str:
+    """As `sha256sum --check` reads it."""
+    return "".join(
+        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {name}\n" for name, file in sorted(files.items())
+    )
+
+
+def _added(top: str, files: Mapping[str, Path]) -> list[str]:
+    """Options of `git archive` that put files beside those of the commit: each takes the prefix before it."""
+    return [
+        option
+        for name, file in sorted(files.items())
+        for option in (f"--prefix={(Path(top) / name).parent.as_posix()}/", f"--add-file={file.absolute()}")
+    ]

@@ -1,208 +1,196 @@
-"""ro-crate-metadata.json: the release told to machines, as an RO-Crate 1.1 (https://w3id.org/ro/crate/1.1).
+"""What catalogues read about a release: CITATION.cff, `.zenodo.json` and `ro-crate-metadata.json` (RO-Crate 1.1).
 
-Each run is a folder and the action that made it, as the Process Run Crate profile 0.5 has it.
+Each run is an action with the software and its result set, as the Process Run Crate profile 0.5 has it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import mimetypes
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from pathlib import PurePosixPath
+from mimetypes import MimeTypes
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
-
-from hpc_utils.records import packed
-
-from . import citation, licences
-from .reports import REFERENCE, sets
 
 if TYPE_CHECKING:
     from rocrate.model import ContextEntity
     from rocrate.rocrate import ROCrate
 
-FILE = "ro-crate-metadata.json"
-VERSION = "1.1"  # what the profile builds on
+CITATION = "CITATION.cff"
+REFERENCE = "results/reference"
+NEEDED = ("title", "authors", "version", "license", "abstract", "keywords")
 PROCESS = "https://w3id.org/ro/wfrun/process/0.5"
-SOFTWARE = "#scaling-compendium"
-PYTHON = "https://www.python.org/"
-TYPES = {
-    ".ipynb": "application/x-ipynb+json", ".md": "text/markdown", ".toml": "application/toml", ".cff": "application/yaml",
-    ".py": "text/x-python", ".bib": "application/x-bibtex", ".csv": "text/csv", ".pdf": "application/pdf",
-    ".png": "image/png", ".json": "application/json", ".html": "text/html", ".gz": "application/gzip", ".svg": "image/svg+xml",
-    ".jsonl": "application/jsonl", ".zip": "application/zip",
-}  # fmt: skip
-KINDS = {
-    ".csv": "Table", ".json": "Record", ".pdf": "Document or figure", ".png": "Figure", ".md": "Page", ".ipynb": "Notebook",
-    ".html": "Report", ".jsonl": "Runs", ".gz": "Table, compressed", ".zip": "Profiles and monitors of the runs", ".bib": "Bibliography", ".toml": "Settings", ".cff": "How to cite this",
-}  # fmt: skip
-LICENCE = "SPDX licence; its text lies in LICENSES/, and REUSE.toml says which file stands under which"
-# What a reader finds where; files below are told one by one only where they are evidence or text.
-ROOMS = {
-    "hpc_utils/": "The Python package: from a study file to jobs, records, figures and texts",
+# Beside the types that Python itself knows; `mimetypes.guess_type` would also read what the machine has.
+TYPES = {".ipynb": "application/x-ipynb+json", ".gz": "application/gzip"}
+# Folders that are described as a whole.
+FOLDERS = {
+    "hpc_utils/": "The Python package: from a study file to jobs, records, figures and documents",
     "tests/": "The tests, laid out like the package",
     "jobs/": "Job scripts, study files (what to run) and cluster files (where)",
-    "env/": "How to install: pinned versions, Apptainer definitions, a module, the Open OnDemand app",
+    "env/": "Installation: pinned versions, container definitions, a module, the Open OnDemand app",
     "benchmarks/": "Measurements side by side with other programs",
 }
 
 
-def metadata(files: Mapping[str, bytes], commit: str, when: datetime) -> bytes:
-    """The crate's description of `files` ({path: content}); equal files, commit and time give equal bytes."""
+class ReleaseRefused(ValueError):
+    """A release cannot be made; one line for each reason."""
+
+    exit_code = 2
+
+
+def project(root: Path) -> dict[str, Any]:
+    """The `project` table of pyproject.toml.
+
+    Raises:
+        ReleaseRefused: it is missing or invalid.
+    """
+    try:
+        return tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    except (OSError, KeyError, ValueError) as error:
+        raise ReleaseRefused(f"pyproject.toml is missing or invalid: {error}") from None
+
+
+def citation(root: Path) -> dict[str, Any]:
+    """CITATION.cff, with `license` as a list and `doi` ("" if there is none).
+
+    Raises:
+        ReleaseRefused: it is missing, invalid or incomplete.
+    """
+    import yaml
+
+    try:
+        cited = yaml.load((root / CITATION).read_text(), Loader=yaml.BaseLoader)  # only strings: 0.10 stays "0.10"
+    except (OSError, yaml.YAMLError) as error:
+        raise ReleaseRefused(f"{CITATION} is missing or invalid: {error}") from None
+    cited = cited if isinstance(cited, dict) else {}
+    if missing := [name for name in NEEDED if not cited.get(name)]:
+        raise ReleaseRefused(f"{CITATION} lacks {', '.join(missing)}")
+    dois = [one["value"] for one in cited.get("identifiers", ()) if one.get("type") == "doi"]
+    licences = cited["license"] if isinstance(cited["license"], list) else [cited["license"]]
+    return cited | {"license": licences, "doi": cited.get("doi") or next(iter(dois), "")}
+
+
+def name(author: Mapping[str, str]) -> str:
+    """`Ada Byron`, or the name of a group."""
+    return author.get("name") or " ".join(filter(None, (author.get("given-names"), author.get("family-names"))))
+
+
+def zenodo(root: Path, when: datetime) -> dict[str, Any]:
+    """`.zenodo.json`: what Zenodo's deposit form asks for. It can hold one licence: that of the code."""
+    cited = citation(root)
+    people = []
+    for author in cited["authors"]:
+        given, family = author.get("given-names"), author.get("family-names")
+        person = {"name": f"{family}, {given}" if family and given else name(author)}
+        if "affiliation" in author:
+            person["affiliation"] = author["affiliation"]
+        if "orcid" in author:
+            person["orcid"] = author["orcid"].rsplit("/", 1)[-1]
+        people.append(person)
+    return {
+        "title": cited["title"],
+        "upload_type": "software",
+        "version": cited["version"],
+        "publication_date": cited.get("date-released") or when.date().isoformat(),
+        "description": cited["abstract"].strip(),
+        "creators": people,
+        "keywords": cited["keywords"],
+        "access_right": "open",
+        "license": cited["license"][0].lower(),
+        "notes": f"Licences: {', '.join(cited['license'])}; REUSE.toml gives the licence of each file.",
+    } | ({"doi": cited["doi"]} if cited["doi"] else {})
+
+
+def metadata(root: Path, files: Mapping[str, Path], commit: str, when: datetime) -> dict[str, Any]:
+    """`ro-crate-metadata.json` for `files` ({path in the archive: file}); equal arguments give an equal description."""
     from rocrate.rocrate import ROCrate
 
-    crate, cited, project = ROCrate(version=VERSION), citation.read(files), citation.project(files)
-    licence = licences.of(files)
-    terms = _licences(crate, sorted({*citation.licences(cited), *licence.values()}))
-    root = crate.root_dataset
-    root["name"], root["description"] = cited["title"], cited["abstract"].strip()
-    root["datePublished"] = cited.get("date-released") or when.date().isoformat()
-    root["version"], root["keywords"] = cited["version"], list(cited["keywords"])
-    root["license"] = [terms[name] for name in citation.licences(cited)]
-    people = list(_people(crate, cited))
-    root["author"] = people if len(people) > 1 else people[0]
-    root["conformsTo"] = crate.add(
-        _entity(crate, PROCESS, ["CreativeWork", "Profile"], name="Process Run Crate", version="0.5")
-    )
-    if found := citation.doi(cited):
-        root["identifier"] = f"https://doi.org/{found}"
-    root["mainEntity"] = crate.add(
-        _entity(
-            crate, SOFTWARE, "SoftwareApplication", name=project["name"], description=project["description"],
-            version=project["version"], identifier=f"git commit {commit}",
-            url=cited.get("repository-code") or cited.get("url") or "README.md", license=terms[project["license"]],
-            softwareRequirements=[f"Python {project['requires-python']}", *project["dependencies"]],
-        )
+    crate, cited, own = ROCrate(version="1.1"), citation(root), project(root)
+    terms = {
+        one: _add(crate, f"https://spdx.org/licenses/{one}", "CreativeWork", name=one) for one in cited["license"]
+    }
+    people = [
+        _add(crate, author.get("orcid") or f"#author-{number}", "Person" if "family-names" in author else "Organization",
+             name=name(author), **({"affiliation": author["affiliation"]} if "affiliation" in author else {}))
+        for number, author in enumerate(cited["authors"], 1)
+    ]  # fmt: skip
+    software = _add(
+        crate, "#software", "SoftwareApplication", name=own["name"], description=own["description"], version=own["version"],
+        identifier=f"git commit {commit}", url=cited.get("repository-code") or "README.md", license=terms[own["license"]],
+        softwareRequirements=[f"Python {own['requires-python']}", *own["dependencies"]],
     )  # fmt: skip
-    crate.add(
-        _entity(
-            crate, PYTHON, "ComputerLanguage", name="Python", url=PYTHON, identifier=PYTHON,
-            version=project["requires-python"],
-        )
-    )  # fmt: skip
-    for room, says in ROOMS.items():
-        if any(path.startswith(room) for path in files):
-            crate.add_dataset(dest_path=room, properties={"name": room.rstrip("/"), "description": says})
-    _files(crate, files, licence, terms, project["version"])
-    root["mentions"] = [action for folder in sets(files) for action in _runs(crate, folder, files, people[0])]
-    return (json.dumps(crate.metadata.generate(), indent=1, ensure_ascii=False) + "\n").encode()
+    dataset = crate.root_dataset
+    properties = {
+        "name": cited["title"],
+        "description": cited["abstract"].strip(),
+        "datePublished": cited.get("date-released") or when.date().isoformat(),
+        "version": cited["version"],
+        "keywords": cited["keywords"],
+        "license": list(terms.values()),
+        "author": people,
+        "mainEntity": software,
+        "conformsTo": _add(crate, PROCESS, ["CreativeWork", "Profile"], name="Process Run Crate", version="0.5"),
+        **({"identifier": f"https://doi.org/{cited['doi']}"} if cited["doi"] else {}),
+    }
+    for key, value in properties.items():
+        dataset[key] = value
+    for folder, about in FOLDERS.items():
+        if any(path.startswith(folder) for path in files):
+            crate.add_dataset(dest_path=folder, properties={"name": folder.rstrip("/"), "description": about})
+    sets = result_sets(files)
+    for path, file in sorted(files.items()):
+        if not path.startswith((*FOLDERS, *(f"{folder}/runs/" for folder in sets))):
+            crate.add_file(dest_path=path, properties=_file(path, file.read_bytes()))
+    dataset["mentions"] = [action for folder in sets for action in _runs(crate, root, folder, software, people[0])]
+    return crate.metadata.generate()
 
 
-def _entity(crate: ROCrate, own: str, kind: str | list[str], /, **told: Any) -> ContextEntity:
+def result_sets(files: Iterable[str]) -> list[str]:
+    """The folders of the result sets among the paths `files`."""
+    parts = (path.split("/") for path in files if path.startswith(f"{REFERENCE}/"))
+    return sorted({"/".join(part[:3]) for part in parts if len(part) > 3})
+
+
+def _add(crate: ROCrate, identifier: str, kind: str | list[str], /, **properties: Any) -> ContextEntity:
     from rocrate.model import ContextEntity
 
-    return ContextEntity(crate, own, properties={"@type": kind, **told})
+    return crate.add(ContextEntity(crate, identifier, properties={"@type": kind, **properties}))
 
 
-def _licences(crate: ROCrate, names: list[str]) -> dict[str, ContextEntity]:
-    return {
-        name: crate.add(
-            _entity(
-                crate,
-                f"https://spdx.org/licenses/{name}",
-                "CreativeWork",
-                name=name,
-                identifier=name,
-                description=LICENCE,
-            )
-        )
-        for name in names
+def _file(path: str, content: bytes) -> dict[str, Any]:
+    suffix = PurePosixPath(path).suffix
+    described = {
+        "name": PurePosixPath(path).name,
+        "contentSize": str(len(content)),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "encodingFormat": TYPES.get(suffix) or MimeTypes().guess_type(path)[0] or "text/plain",
     }
+    if suffix == ".ipynb":
+        lines = (line for cell in json.loads(content)["cells"] for line in "".join(cell["source"]).splitlines())
+        title = next((line.lstrip("# ").strip() for line in lines if line.startswith("# ")), "")
+        described |= {"@type": ["File", "SoftwareSourceCode"], "programmingLanguage": "Python"}
+        described |= {"description": title} if title else {}
+    return described
 
 
-def _people(crate: ROCrate, cited: Mapping[str, Any]) -> Iterator[ContextEntity]:
-    for number, author in enumerate(cited["authors"], 1):
-        kind = "Person" if author.get("family-names") else "Organization"
-        told = {"affiliation": author["affiliation"]} if author.get("affiliation") else {}
-        own = author.get("orcid") or author.get("website") or f"#author-{number}"
-        yield crate.add(_entity(crate, own, kind, name=citation.name(author), **told))
+def _runs(
+    crate: ROCrate, root: Path, folder: str, software: ContextEntity, agent: ContextEntity
+) -> Iterator[ContextEntity]:
+    """The result set as a data set, and an action for each of its runs."""
+    from hpc_utils import records
 
-
-def _files(
-    crate: ROCrate,
-    files: Mapping[str, bytes],
-    licence: Mapping[str, str],
-    terms: Mapping[str, ContextEntity],
-    version: str,
-) -> None:
-    """Every file that is no part of a room."""
-    said = dict(_said(files))
-    for path in sorted(files):
-        if path.startswith(tuple(ROOMS)):
-            continue
-        told = {
-            "name": PurePosixPath(path).name,
-            "description": said.get(path) or _kind(path),
-            "contentSize": str(len(files[path])),
-            "sha256": hashlib.sha256(files[path]).hexdigest(),
-            "encodingFormat": TYPES.get(PurePosixPath(path).suffix) or mimetypes.guess_type(path)[0] or "text/plain",
-        }
-        if path.startswith("notebooks/") and path.endswith(".ipynb"):
-            told |= {
-                "@type": ["File", "SoftwareSourceCode"],
-                "programmingLanguage": {"@id": PYTHON},
-                "version": version,
-            }
-        if path in licence:
-            told["license"] = terms[licence[path]]
-        crate.add_file(dest_path=path, properties=told)
-
-
-def _said(files: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
-    """What each notebook, figure and table says of itself, by its path."""
-    for path, content in files.items():
-        part = path.split("/")
-        if path.endswith(".ipynb"):
-            yield path, _title(content)
-        elif path.startswith(REFERENCE) and part[3:4] == ["exports"] and path.endswith(".json"):
-            page = json.loads(content)
-            yield path, f"Tables and figures that {page['notebook']} exports"
-            for one in (*page["figures"].values(), *page["tables"].values()):
-                yield from ((f"{'/'.join(part[:3])}/{own}", one["caption"]) for own in one["files"])
-
-
-def _kind(path: str) -> str:
-    """What a file is that does not say it itself."""
-    suffix, of = (
-        PurePosixPath(path).suffix,
-        f" of the result set {path.split('/')[2]}" if path.startswith(REFERENCE) else "",
-    )
-    return KINDS.get(suffix, "File") + of
-
-
-def _title(notebook: bytes) -> str:
-    """A notebook's first heading; empty where it has none."""
-    lines = (line for cell in json.loads(notebook)["cells"] for line in "".join(cell["source"]).splitlines())
-    return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), "")
-
-
-def _runs(crate: ROCrate, folder: str, files: Mapping[str, bytes], agent: ContextEntity) -> Iterator[ContextEntity]:
-    """A data set and an action for each packed run."""
-    packs = packed.documents(files.get(f"{folder}/{packed.RUNS}", b'{"$shared": {}}').decode())
-    for run, told in packs.items():
-        own = f"#{folder.rsplit('/', 1)[-1]}-{run}"
-        part = {"isPartOf": {"@id": f"{folder}/{packed.RUNS}"}, "description": _words(told["run"])}
-        data = crate.add(_entity(crate, f"{own}-data", "Dataset", name=run, **part))
-        asked = told.get("request", {}).get("notebook")
-        notebook = crate.dereference(f"notebooks/{asked}") or crate.dereference(SOFTWARE)
-        action = crate.add(
-            _entity(
-                crate, own, "CreateAction", name=f"Measurement {run}",
-                startTime=told["status"].get("started", ""), endTime=told["status"].get("updated", ""),
-                description=f"Measured by code of digest {told['provenance'].get('digest')}, commit "
-                f"{told['provenance'].get('commit') or 'not known'}",
-                actionStatus="http://schema.org/CompletedActionStatus",
-            )
+    found = records.load(root / folder).runs
+    alias = PurePosixPath(folder).name
+    data = crate.add_dataset(dest_path=f"{folder}/", properties={"name": alias, "description": f"{len(found)} runs"})
+    for run in found.to_dict("records"):
+        action = _add(
+            crate, f"#{alias}-{run['run_id']}", "CreateAction", name=run["run_id"], startTime=run["started"],
+            actionStatus="http://schema.org/CompletedActionStatus",
+            description=f"{run['workload']} on {run['dataset']}, {run['parallel']} on {run['world_size']} ranks of "
+            f"{run['nodes']} nodes, {run['precision']}, global batch {run['global_batch']}, on {run['device']}; measuring "
+            f"code {run['digest']}, commit {run['commit'] or 'unknown'}",
         )  # fmt: skip
-        action["instrument"], action["result"], action["agent"] = notebook, data, agent
+        action["instrument"], action["result"], action["agent"] = software, data, agent
         yield action
-
-
-def _words(run: Mapping[str, Any]) -> str:
-    config = run.get("config", {})
-    return (
-        f"One training run: {config.get('workload')} on {config.get('dataset')}, {config.get('parallel')} on "
-        f"{run.get('world_size')} ranks of {run.get('nodes')} nodes, {config.get('precision')}, global batch "
-        f"{run.get('global_batch')}, on {run.get('device')}"
-    )

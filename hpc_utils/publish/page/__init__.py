@@ -1,1 +1,0 @@
-"""How an executed notebook becomes a part of a page: cells to HTML, and what is put in order there."""

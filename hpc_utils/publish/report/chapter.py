@@ -1,0 +1,238 @@
+"""An executed notebook as a chapter of the report: nbconvert with one template, Markdown with anchors and MathML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+    from .lookup import Found
+
+FOLDER = Path(__file__).parent
+ERROR_NOTICE = "papermill-error-cell-tag"  # papermill's own cells about a failure, which the page shows in its head
+# Widgets and scripts would need the network; the same output's other forms do not.
+SHOWN = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "text/plain")
+EVIDENCE = ("figure-", "table-", "run-")  # how anchors of what can be looked up begin
+
+
+class ReportError(ValueError):
+    """A chapter cannot be shown: it is missing, or it is not a notebook."""
+
+    exit_code = 2
+
+
+@dataclass
+class Chapter:
+    """One notebook, as the page shows it."""
+
+    anchor: str
+    folder: str  # of the notebook: tells two of one title apart
+    source: str  # the notebook's name, when it was executed, how long it took
+    parameters: Mapping[str, Any]
+    failed: bool
+    error: str = ""  # the name of the first exception
+    title: str = ""
+    label: str = ""  # the title in the navigation
+    body: str = ""
+    sections: list[tuple[str, str]] = field(default_factory=list)  # anchor, heading
+    taken: set[str] = field(default_factory=set)  # anchors so far
+
+
+def read(path: Path) -> NotebookNode:
+    """The notebook in `path`.
+
+    Raises:
+        ReportError: there is none.
+    """
+    import nbformat
+
+    try:
+        notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        if all({"cell_type", "source", "metadata"} <= cell.keys() for cell in notebook.cells):
+            return notebook
+        error: object = "a cell lacks its type, source or metadata"
+    except FileNotFoundError:
+        raise ReportError(f"chapter {path} does not exist: execute the notebook first, or leave it out") from None
+    except Exception as raised:  # nbformat raises whatever a foreign file causes
+        error = raised
+    raise ReportError(f"chapter {path} is not a notebook ({error}): give an executed .ipynb file")
+
+
+def name_of(path: Path, notebook: NotebookNode) -> str:
+    """The notebook's own name: a run keeps its copy as `notebook.ipynb`."""
+    return Path(notebook.metadata.get("papermill", {}).get("input_path") or path).stem
+
+
+def slug(text: str) -> str:
+    """`text` as an anchor: lower case, dashes between words."""
+    return re.sub(r"[\W_]+", "-", text.lower()).strip("-") or "section"
+
+
+def unique(text: str, taken: set[str]) -> str:
+    """The slug of `text`, with a number if it is in `taken`, which it joins."""
+    name, number = slug(text), 1
+    while name in taken:
+        number += 1
+        name = f"{slug(text)}-{number}"
+    taken.add(name)
+    return name
+
+
+class Exporter:
+    """Makes chapters of notebooks; one for all chapters of a page.
+
+    Args:
+        anchors: the anchors of all chapters, by the notebooks' names.
+        found: what can be looked up in the page.
+    """
+
+    def __init__(self, anchors: Mapping[str, str], found: Found | None) -> None:
+        from jinja2 import pass_context
+        from nbconvert.exporters.html import HTMLExporter
+        from nbconvert.preprocessors import CoalesceStreamsPreprocessor
+
+        self.page = {
+            "anchors": anchors,
+            "places": found.places if found else (),
+            "figures": found.captions if found else {},
+        }
+        self.html = HTMLExporter(
+            template_name="basic", template_file="chapter.html.j2", extra_template_paths=[str(FOLDER)]
+        )
+        self.html.register_preprocessor(
+            CoalesceStreamsPreprocessor(), enabled=True
+        )  # of a progress bar the last state
+        self.html.register_filter("markdown2html", pass_context(_markdown))
+        self.html.register_filter("whole", _whole)
+
+    def __call__(self, notebook: NotebookNode, path: Path, name: str, anchor: str) -> Chapter:
+        """The notebook from the file `path` as the chapter `anchor`."""
+        notebook.cells = [cell for cell in notebook.cells if ERROR_NOTICE not in cell.metadata.get("tags", ())]
+        errors, expected = [], True
+        for cell in notebook.cells:
+            for output in cell.get("outputs", ()):
+                if output.output_type == "error":
+                    errors.append(output)
+                    output.anchor = f"{anchor}.error-{len(errors)}"
+                    expected &= "raises-exception" in cell.metadata.get("tags", ())
+                elif "data" in output:
+                    output.data = {kind: output.data[kind] for kind in SHOWN if kind in output.data}
+        about = notebook.metadata.get("papermill", {})
+        chapter = Chapter(
+            anchor, path.parent.name, _source(name, about), about.get("parameters", {}),
+            failed=bool(about.get("exception")) or not expected, error=errors[0].ename if errors else "",
+        )  # fmt: skip
+        body, resources = self.html.from_notebook_node(
+            notebook, {"metadata": {"path": str(path.parent)}, "chapter": chapter, **self.page}
+        )
+        chapter = resources["chapter"]  # nbconvert's copy, which the template's filters filled
+        chapter.body, chapter.title = body, chapter.title or name
+        chapter.label = chapter.title
+        return chapter
+
+
+def _source(name: str, about: Mapping[str, Any]) -> str:
+    parts = [f"{name}.ipynb"]
+    if started := about.get("start_time"):
+        parts.append(f"executed {datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M} UTC")
+    if seconds := about.get("duration"):
+        parts.append(f"{seconds:.0f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s")
+    return ", ".join(parts)
+
+
+def _markdown(context: Any, source: str) -> str:
+    """The filter `markdown2html`: headings become sections of the chapter, links lead to places in the page."""
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
+    resources, cell = context["resources"], context.get("cell", {})
+    chapter: Chapter = resources["chapter"]
+    is_banner = "run-failed" in cell.get("metadata", {}).get("tags", ())
+
+    class Renderer(IPythonRenderer):
+        def heading(self, text: str, level: int, **attributes: Any) -> str:
+            from markupsafe import Markup
+
+            plain = Markup(text).striptags()
+            if is_banner:
+                return f"<p><strong>{text}</strong></p>"
+            if level == 1 and not chapter.title:
+                chapter.title = plain
+                return ""
+            anchor, level = f"{chapter.anchor}--{unique(plain, chapter.taken)}", min(max(level + 1, 3), 6)
+            if level == 3:
+                chapter.sections.append((anchor, plain))
+            return f'<h{level} id="{anchor}">{text}</h{level}>\n'
+
+        def link(self, text: str, url: str, title: str | None = None) -> str:
+            target = _target(url, chapter.anchor, resources)
+            return super().link(text, target, title) if target else text
+
+        def image(self, text: str, url: str, title: str | None = None) -> str:
+            url = self._embed_image_or_attachment(url)
+            return super().image(text, url, title) if url.startswith("data:") else _absent(text, url)
+
+        def inline_math(self, body: str) -> str:
+            return _mathml(body, "inline")
+
+        def block_math(self, body: str) -> str:
+            return f'<span class="formula">{_mathml(body, "block")}</span>'
+
+        def latex_environment(self, name: str, body: str) -> str:
+            return self.block_math(f"\\begin{{{name}}}{body}\\end{{{name}}}")
+
+    renderer = Renderer(
+        escape=False, embed_images=True, exclude_anchor_links=True, attachments=cell.get("attachments", {}),
+        path=resources["metadata"]["path"],
+    )  # fmt: skip
+    return _whole(MarkdownWithMath(renderer=renderer).render(source), outside=False)
+
+
+def _target(url: str, own: str, resources: Mapping[str, Any]) -> str:
+    """Where a link leads in the page; "" for what is not in it: files beside the notebook, tables that are gone."""
+    file, _, place = url.partition("#")
+    if re.match(r"(https?|mailto|data):", file):
+        return url
+    if not file and (place in resources["places"] or place.startswith(EVIDENCE)):
+        return url if place in resources["places"] else ""
+    chapter = resources["anchors"].get(Path(file).stem) if file.endswith(".ipynb") else "" if file else own
+    return f"#{chapter}--{slug(place)}" if chapter and place else f"#{chapter}" if chapter else ""
+
+
+def _whole(html: str, outside: bool = True) -> str:
+    """`html` with each element closed, so that it ends where its cell does.
+
+    `outside`: from an output; then without styles, scripts, identifiers and what would be loaded from elsewhere.
+    """
+    from bs4 import BeautifulSoup
+
+    soup = BeautifulSoup(html, "html.parser")
+    if outside:
+        for element in soup(["link", "style", "script"]):
+            element.decompose()
+        for element in soup(src=lambda source: source and not source.startswith("data:")):
+            element.replace_with(BeautifulSoup(_absent(element.name, element["src"]), "html.parser"))
+        for element in soup(id=True):
+            del element["id"]
+    return str(soup)
+
+
+def _absent(text: str, url: str) -> str:
+    return f'<span class="absent">{escape(text)} (not in this page: {escape(url)})</span>'
+
+
+def _mathml(formula: str, display: str) -> str:
+    from latex2mathml.converter import convert
+
+    try:
+        return convert(formula.strip(), display=display)
+    except (
+        Exception
+    ):  # latex2mathml raises anything for a formula that it does not understand; its source is readable
+        return f"<code>{escape(formula.strip())}</code>"

@@ -1,0 +1,355 @@
+"""A release holds all that it describes, twice the same, and is refused when an item of the checklist does not hold."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rocrate.rocrate import ROCrate
+
+from hpc_utils import paths, provenance
+from hpc_utils.cli import main
+from hpc_utils.publish import exports, manifest
+from hpc_utils.publish.release import checklist, crate
+from hpc_utils.publish.release.archive import release
+from hpc_utils.publish.release.checklist import Item
+from hpc_utils.publish.release.crate import ReleaseRefused
+from hpc_utils.records import packed
+
+from .conftest import copied, export
+
+SET = "results/reference/here"
+TOP = "scaling-compendium-0.1.0"
+PDF = "paper/build/paper.pdf"
+PAPER = f"""[sets]
+here = "{SET}"
+[document.paper]
+source = "paper.md"
+template = "paper"
+"""
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean clone with one commit, one set and one built PDF, in which all that any release needs holds."""
+    root = tmp_path_factory.mktemp("release") / "clone"
+    packed.pack(export(copied(root / SET)))
+    for name in ("pyproject.toml", "CITATION.cff", "LICENSE", ".gitignore", "README.md"):
+        shutil.copyfile(paths.root() / name, root / name)
+    shutil.copytree(paths.root() / "notebooks", root / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    (root / "paper").mkdir()
+    (root / "paper/paper.md").write_text("# A paper\n\nEfficiency is {{laptop-efficiency[ranks=2]}}.\n")
+    (root / "paper/paper.toml").write_text(PAPER)
+    (root / "run.sh").write_text("#!/bin/sh\n")
+    (root / "run.sh").chmod(0o755)
+    git(root, "init", "-q")
+    commit(root)
+    return root
+
+
+@pytest.fixture
+def project(original: Path, tmp_path: Path) -> Path:
+    """A copy of it for one test."""
+    return shutil.copytree(original, tmp_path / "clone")
+
+
+def git(root: Path, *arguments: str) -> str:
+    author = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    environment = os.environ | {f"GIT_{who}_DATE": "2026-03-01T12:00:00+00:00" for who in ("AUTHOR", "COMMITTER")}
+    command = ["git", "-C", str(root), *author, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment).stdout
+
+
+def commit(root: Path) -> str:
+    """Commit all there is; then what the tests and `make paper` leave."""
+    git(root, "add", "--all")
+    git(root, "commit", "-qm", "x")
+    done = git(root, "rev-parse", "HEAD").strip()
+    (root / checklist.PASSED).write_text(json.dumps({"commit": done}))
+    (root / PDF).parent.mkdir(parents=True, exist_ok=True)
+    (root / PDF).write_bytes(b"%PDF-1.7 a paper")
+    manifest.note(root / PDF, root, [root / "paper/paper.md"], [root / SET])
+    return done
+
+
+def faults(project: Path) -> dict[str, list[str]]:
+    return {item.name: item.faults for item in checklist.items(project)}
+
+
+def unpacked(archive: Path, folder: Path) -> Path:
+    shutil.unpack_archive(archive, folder)
+    return folder / TOP
+
+
+# --- The archive ---
+
+
+def test_a_release_is_whole_and_its_checksums_fit(project: Path, tmp_path: Path) -> None:
+    path = release(project, tmp_path / "out")
+    assert path == tmp_path / f"out/{TOP}.zip"
+    folder = unpacked(path, tmp_path / "unpacked")
+    there = {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    assert there.keys() - set(git(project, "ls-files").splitlines()) == {
+        "SHA256SUMS", "ro-crate-metadata.json", ".zenodo.json", PDF, "paper/build/manifest.json", f"{SET}/report/index.html",
+    }  # fmt: skip
+    assert there[PDF] == (project / PDF).read_bytes()
+    assert str(tmp_path) not in there[f"{SET}/report/index.html"].decode()
+    sums = dict(line.split("  ")[::-1] for line in there.pop("SHA256SUMS").decode().splitlines())
+    assert sums == {name: hashlib.sha256(content).hexdigest() for name, content in there.items()}
+    with zipfile.ZipFile(path) as archive:
+        assert archive.getinfo(f"{TOP}/run.sh").external_attr >> 16 == 0o100755
+
+
+def test_the_crate_is_read_back_with_every_run_notebook_and_document(project: Path, tmp_path: Path) -> None:
+    folder = unpacked(release(project, tmp_path / "out"), tmp_path)
+    read = ROCrate(folder)
+    assert all((folder / entity.id).exists() for entity in read.data_entities)
+    actions = read.get_by_type("CreateAction")
+    assert {action["name"] for action in actions} == {path.name for path in packed.folders(project / SET)}
+    assert {action["result"].id for action in actions} == {f"{SET}/"}
+    assert {action.id for action in actions} == {one.id for one in read.root_dataset["mentions"]}
+    document = read.dereference(PDF)
+    assert document["encodingFormat"] == "application/pdf"
+    assert document["contentSize"] == str((folder / PDF).stat().st_size)
+    assert read.dereference("notebooks/03_scaling.ipynb")["description"]
+    assert read.root_dataset["version"] == "0.1.0" and read.root_dataset["datePublished"] == "2026-03-01"
+    assert {one["name"] for one in read.root_dataset["license"]} == {"BSD-3-Clause", "CC-BY-4.0"}
+    assert any(line.startswith("torch") for line in read.root_dataset["mainEntity"]["softwareRequirements"])
+
+
+def test_the_same_commit_gives_the_same_bytes(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = release(project, tmp_path / "a").read_bytes()
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    again = shutil.move(project, tmp_path / "moved")
+    assert release(again, tmp_path / "b").read_bytes() == first
+
+
+def test_zenodo_gets_what_the_citation_says(tmp_path: Path) -> None:
+    (tmp_path / "CITATION.cff").write_text("""title: A study
+version: 0.10
+license: MIT
+abstract: What it is.
+keywords: [scaling]
+date-released: 2026-03-01
+authors:
+  - {given-names: Ada, family-names: Byron, affiliation: A place, orcid: "https://orcid.org/0000-0001-2345-6789"}
+  - name: A group
+identifiers:
+  - {type: url, value: "https://example.org"}
+  - {type: doi, value: 10.5281/zenodo.1}
+""")
+    form = crate.zenodo(tmp_path, datetime(2030, 1, 1, tzinfo=UTC))
+    assert form["creators"] == [
+        {"name": "Byron, Ada", "affiliation": "A place", "orcid": "0000-0001-2345-6789"},
+        {"name": "A group"},
+    ]
+    assert (form["version"], form["license"], form["doi"]) == ("0.10", "mit", "10.5281/zenodo.1")
+    assert form["publication_date"] == "2026-03-01"
+
+
+@pytest.mark.parametrize("text", ["a: [", "just words", "title: A study"])
+def test_a_citation_that_lacks_something_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "CITATION.cff").write_text(text)
+    with pytest.raises(ReleaseRefused, match=r"CITATION\.cff"):
+        crate.citation(tmp_path)
+
+
+# --- The checklist ---
+
+
+def test_a_small_project_may_be_released_but_is_no_version_1(project: Path) -> None:
+    found = checklist.items(project)
+    assert [item for item in found if item.always and item.faults] == []
+    assert checklist.refused(found, "0.1.0") == []
+    assert checklist.refused(found, "1.0rc1")
+    with pytest.raises(ReleaseRefused):
+        checklist.refused([Item("sizes", [], True)], "one")
+
+
+def edit(name: str, text: str) -> Callable[[Path], None]:
+    def change(project: Path) -> None:
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    return change
+
+
+def other_set(project: Path) -> None:
+    noted = json.loads((project / "paper/build/manifest.json").read_text())
+    noted["documents"]["paper"]["sets"][SET] = "0" * 64
+    (project / "paper/build/manifest.json").write_text(json.dumps(noted))
+
+
+def machine_path(name: str) -> Callable[[Path], None]:
+    def change(project: Path) -> None:
+        text = "from " + "/".join(("", "home", "anna", "study"))  # put together: this file holds no such path
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(project / name, "a") as archive:
+                archive.writestr("trace.json.gz", gzip.compress(text.encode()))
+        else:
+            (project / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("item", "change", "committed"),
+    [
+        ("committed", edit("README.md", "changed"), False),
+        ("committed", edit("new.txt", "new"), False),
+        ("committed", lambda project: (project / "link").symlink_to("README.md"), True),
+        ("tests pass", lambda project: (project / checklist.PASSED).unlink(), False),
+        ("tests pass", edit(checklist.PASSED, '{"commit": "0123456789"}'), False),
+        ("no machine's path", machine_path(f"{SET}/note.txt"), True),
+        ("no machine's path", machine_path(f"{SET}/trace.json.gz"), True),
+        ("no machine's path", machine_path(f"{SET}/files.zip"), True),
+        ("sizes", edit("large.txt", "0" * (2**20 + 1)), True),
+        ("one version", edit("pyproject.toml", '[project]\nname = "x"\nversion = "0.2"\nlicense = "MIT"\n'), True),
+        ("exports are current", edit(f"{SET}/figures/laptop-efficiency.csv", "ranks\n1\n"), True),
+        ("texts are built", lambda project: (project / "paper/build/manifest.json").unlink(), False),
+        ("texts are built", lambda project: (project / PDF).unlink(), False),
+        ("texts are built", edit(PDF, "%PDF-1.7 of somebody else"), False),
+        ("texts are built", other_set, False),
+        ("texts are built", edit("paper/paper.toml", PAPER + '[document.slides]\nsource = "slides.md"\n'), True),
+    ],
+)
+def test_an_item_that_does_not_hold_refuses_any_release(
+    project: Path, tmp_path: Path, item: str, change: Callable[[Path], None], committed: bool
+) -> None:
+    change(project)
+    if committed:
+        commit(project)
+    assert {name for name, own in faults(project).items() if own and name == item} == {item}
+    with pytest.raises(ReleaseRefused, match=item):
+        release(project, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_documents_of_another_commit_or_source_are_refused(project: Path) -> None:
+    built = (project / "paper/build/manifest.json").read_text()
+    (project / "paper/paper.md").write_text("# Another paper\n")
+    head = commit(project)
+    (project / "paper/build/manifest.json").write_text(built)
+    assert "another commit" in faults(project)["texts are built"][0]
+    noted = json.loads(built)
+    noted["documents"]["paper"]["commit"] = head
+    (project / "paper/build/manifest.json").write_text(json.dumps(noted))
+    assert "other sources" in faults(project)["texts are built"][0]
+
+
+def test_what_git_ignores_is_not_packed(project: Path, tmp_path: Path) -> None:
+    edit("results/runs/x", "ignored")(project)
+    assert not (unpacked(release(project, tmp_path / "out"), tmp_path) / "results/runs").exists()
+
+
+def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.1"\n')
+    with pytest.raises(ReleaseRefused, match="not a git clone"):
+        release(tmp_path, tmp_path / "out")
+
+
+def test_values_of_uncommitted_or_other_code_are_stale(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = project / SET / "exports/laptop-06_paper_figures.json"
+    for dirty in (False, True):
+        content = json.loads(page.read_text()) | {"dirty": dirty}
+        page.write_text(json.dumps(content | {"fingerprint": exports.seal(content)}))
+        execution = page.parents[1] / content["executed"]
+        execution.write_text(exports.seal(content))
+        exports.note_execution(page.parents[1], execution)
+        assert bool(faults(project)["exports are current"]) == dirty
+    monkeypatch.setattr(provenance, "analysis_digest", lambda notebook: "edited since")
+    assert len(faults(project)["exports are current"]) == 2
+
+
+def test_a_study_is_measured_on_gpus_if_all_its_runs_were(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checklist, "GPU_STUDIES", ("laptop",))
+    path = project / SET / packed.RUNS
+    first, second, *others = path.read_text().splitlines(keepends=True)
+    for part, held in (([second], False), ([], True)):
+        on_gpus = [
+            line.replace('"device":"cpu"', '"device":"cuda"') for line in [second, *others] if line not in part
+        ]
+        path.write_text("".join([first, *part, *on_gpus]))
+        assert (faults(project)["measured on GPUs"] == []) is held
+
+
+@pytest.mark.parametrize(
+    ("verdict", "now", "held"), [("agree", "b", True), ("agree", "a", False), ("differ", "b", False)]
+)
+def test_a_run_is_reproduced_if_it_agrees_on_other_hardware(
+    project: Path, verdict: str, now: str, held: bool
+) -> None:
+    sides = {side: {"provenance": {"hardware_id": own}} for side, own in (("then", "a"), ("now", now))}
+    edit(f"{SET}/verify/run.json", json.dumps({"verdict": verdict, "tolerance": 0.1} | sides))(project)
+    assert (faults(project)["reproduced elsewhere"] == []) is held
+
+
+def test_commands_are_tested_if_a_test_reads_their_page(project: Path) -> None:
+    edit("REPRODUCE.md", "x")(project)
+    edit("tests/test_pages.py", 'PAGES = ("README.md",)\n')(project)
+    assert faults(project)["commands are tested"] == ["no test reads REPRODUCE.md: its commands may not work"]
+    edit("tests/test_pages.py", 'PAGES = ("README.md", "REPRODUCE.md")\n')(project)
+    assert faults(project)["commands are tested"] == []
+
+
+@pytest.mark.parametrize(
+    ("ranks", "bound", "held"), [(2, 0.5, True), (2, 0.95, True), (2, 0.72, True), (8, 0.72, False)]
+)
+def test_claims_are_judged_when_none_lacks_its_measurement(
+    project: Path, ranks: int, bound: float, held: bool
+) -> None:
+    condition = f'value = "here:laptop-efficiency[ranks={ranks}]", at_least = {bound}'
+    claim = f'[efficiency]\nsentence = "They are efficient."\nplanned = true\ntests = [{{ {condition} }}]\n'
+    edit("paper/claims.toml", claim)(project)
+    assert (faults(project)["claims are judged"] == []) is held
+
+
+def test_the_command_prints_the_checklist_and_packs(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "root", lambda: project)
+    done = CliRunner().invoke(main, ["release", "--check"])
+    assert done.exit_code == 0, done.output
+    assert "0.1.0 can be released\n1.0.0 is refused" in done.output
+    done = CliRunner().invoke(main, ["release", "--output", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / f"out/{TOP}.zip").exists()
+    (project / "README.md").write_text("changed")
+    assert CliRunner().invoke(main, ["release", "--check"]).exit_code == 1
+    assert CliRunner().invoke(main, ["release", "--output", str(tmp_path / "out")]).exit_code == 2
+
+
+# --- The compendium itself ---
+
+
+def test_the_page_names_every_item(project: Path) -> None:
+    page = (paths.root() / "RELEASING.md").read_text()
+    items = [name for name in re.findall(r"^\| ([^|]+?) +\|", page, re.M) if name != "item"]
+    assert items == list(faults(project))
+    assert all(f"`{study}`" in page for study in checklist.GPU_STUDIES)
+    assert all((paths.studies() / f"{study}.toml").exists() for study in checklist.GPU_STUDIES)
+
+
+@pytest.mark.parametrize("check", [checklist._machine_paths, checklist._sizes])
+def test_the_committed_files_are_small_and_hold_no_machine_s_path(check: Callable) -> None:
+    try:
+        files = checklist.tracked(paths.root())
+    except ReleaseRefused:
+        pytest.skip("not a git clone: nothing is committed")
+    assert list(check(paths.root(), files)) == []
+
+
+def test_the_citation_fits_the_package() -> None:
+    assert list(checklist._version(paths.root())) == []
