@@ -19,8 +19,9 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from hpc_utils import paths, provenance
-from hpc_utils.launch.lifeline import end_tree
+from hpc_utils.launch.process_tree import end_tree
 from hpc_utils.records import atomic
+from hpc_utils.workspace import Launch
 
 TIMEOUT = 900.0  # s that one measured process may take
 
@@ -182,10 +183,10 @@ def _run(command: Sequence[str], results: Path | None) -> tuple[float, str]:
     """(seconds, stdout) of a process that ended well; nothing of it is left, however it ended."""
     # Data and results are named absolutely, so that the working folder is free to be the clone.
     env = os.environ | {"HPC_DATA": str(paths.data())} | ({"HPC_RESULTS": str(results)} if results else {})
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "HPC_RUN_DIR"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         env.pop(name, None)
-    mark = ("HPC_BENCH_PROCESS", uuid.uuid4().hex)  # by which its descendants are found
-    env |= dict([mark])
+    owner = uuid.uuid4().hex  # by which its descendants are found
+    env |= Launch(owner=owner).variables
     begun = time.perf_counter()
     process = subprocess.Popen(
         list(command),
@@ -202,7 +203,7 @@ def _run(command: Sequence[str], results: Path | None) -> tuple[float, str]:
     except subprocess.TimeoutExpired:
         raise BenchmarkError(f"{' '.join(command)} took longer than {TIMEOUT:g} s") from None
     finally:
-        end_tree(process, mark)
+        end_tree(process, owner)
     if process.returncode:
         raise BenchmarkError(f"{' '.join(command)} ended with {process.returncode}:\n{_excerpt(err or out)}")
     return seconds, out

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpc_utils.analyze.profiles.peaks import Peak
-from hpc_utils.launch.place import Place
+from hpc_utils.launch.target import Target
 
 from . import ceilings, measure
 from .sides import Case, Timing, cases, ours, plain
@@ -64,7 +64,7 @@ def computing(gpu: bool, compile: bool | None) -> Iterator[Optimization]:
     else:
         _left_out("compile, as asked" if gpu else "compile: on a CPU only `--compile` measures it")
     for name, knobs in asked:
-        if why := Place.here().refusal(1, knobs):
+        if why := Target.here().refusal(1, knobs):
             _left_out(why)
         else:
             yield Optimization(name, knobs, knobs)

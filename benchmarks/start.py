@@ -45,7 +45,7 @@ SCRIPT, KERNELS, COLD, WARM, NEXT = (
 
 def run(options: measure.Options) -> Iterator[measure.Row]:
     """Starts on one and two ranks, steps, files."""
-    with warm.started(local.environment()) as process:
+    with warm.started() as process:
         for ranks in (1, 2) if options.full else (2,):
             yield from _starts(ranks, process, options)
         yield from _steps(process, options)

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+from .workspace import Workspace, using
 
 PACKED = "runs.jsonl"  # the file by which a packed result set is known
 
 
 def root() -> Path:
-    """The compendium's own folder (the clone); an installed copy falls back to the working folder."""
-    clone = Path(__file__).resolve().parent.parent
-    return clone if (clone / "pyproject.toml").is_file() else Path.cwd()
+    """The clone; an installed copy falls back to the working folder."""
+    return Workspace.current().project
 
 
 def data() -> Path:
     """Decoded data sets, one folder each. `HPC_DATA` moves it (a project or scratch file system)."""
-    return Path(os.environ.get("HPC_DATA") or root() / "data").absolute()
+    return Workspace.current().data
 
 
 def results() -> Path:
     """Everything that a study makes. `HPC_RESULTS` moves it."""
-    return Path(os.environ.get("HPC_RESULTS") or root() / "results").absolute()
+    return Workspace.current().results
 
 
-@contextlib.contextmanager
-def results_at(folder: Path) -> Iterator[None]:
-    """In the block, what is read, written and started uses `folder` for its results."""
-    before = os.environ.get("HPC_RESULTS")
-    os.environ["HPC_RESULTS"] = str(folder)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["HPC_RESULTS"]
-        else:
-            os.environ["HPC_RESULTS"] = before
+def results_at(folder: Path) -> AbstractContextManager[None]:
+    """In the block, results are read from, written to, and made by started processes in `folder`."""
+    return using(HPC_RESULTS=str(folder))
 
 
 def runs() -> Path:

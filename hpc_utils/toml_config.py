@@ -112,7 +112,8 @@ def _place(loc: Sequence[str | int]) -> str:
 def _table(model: type[Strict], loc: Sequence[str | int]) -> type[Strict]:
     """The table at that place of a file: keys and numbers lead through dicts and lists of tables."""
     for part in loc:
-        field = model.model_fields.get(str(part))
+        names = model.model_fields.items()
+        field = next((field for name, field in names if part in (name, field.alias)), None)
         if field:
             model = _tables_in(field.annotation) or model
     return model

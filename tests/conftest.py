@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from hpc_utils import rehearsal
-from hpc_utils.launch import local, warm
+from hpc_utils.launch import warm
 from hpc_utils.rehearsal import programs
 
 from . import parallel
@@ -21,7 +22,7 @@ from . import parallel
 # Whatever tells a process that it is one of several, or part of a launched run or job.
 LAUNCHED = (
     "HPC_CLUSTER",
-    "HPC_RUN_DIR",
+    "HPC_LAUNCH",
     "LOCAL_RANK",
     "LOCAL_WORLD_SIZE",
     "MASTER_ADDR",
@@ -53,12 +54,12 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def warm_process() -> Iterator[str]:
     """What commands are forked from (`launch.warm`), where a test is not about how they start."""
-    with pytest.MonkeyPatch.context() as patched:
-        for name in LAUNCHED:
-            patched.delenv(name, raising=False)
-        environment = local.environment()
-    with warm.started(environment) as name:
-        yield name
+    with contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patched:
+            for name in LAUNCHED:
+                patched.delenv(name, raising=False)
+            server = stack.enter_context(warm.started())
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -19,10 +19,10 @@ ONE_HEAP = (
     "tests/interactive/test_slurm.py",
     "tests/ondemand/test_session.py",
     "tests/notebooks/test_02b.py",
-    "tests/launch/test_survey.py",
+    "tests/launch/test_slurm_discovery.py",
     "tests/analyze/profiles/test_nsys_tool.py",
     "tests/env/test_nsight.py",
-    "tests/profilers/test_tools.py",
+    "tests/test_profilers.py",
 )
 LONGEST = (
     *ONE_HEAP,

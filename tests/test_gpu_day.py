@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths, records
-from hpc_utils.launch.slurm import clean_environment
+from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.provenance import git
 from hpc_utils.publish import bundle
 from hpc_utils.publish.release.crate import ReleaseRefused
@@ -117,7 +117,7 @@ def test_the_day_survives_its_machines(packed: Path, tmp_path: Path) -> None:
     assert done.items() <= runs(tmp_path / "home").items(), "not made again"
     assert set(found.runs.commit) == {git.commit()}
     for study in ("gpu-speed", "gpu-precisions", "gpu-profiles", "cifar10-gpu", "optimization"):
-        assert {run["run_id"] for run in records.read_study(study, results)["runs"]} <= set(found.runs.run_id)
+        assert records.read_study(study, results).run_ids <= set(found.runs.run_id)
 
 
 def runs(work: Path) -> dict[str, str]:

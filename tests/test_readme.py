@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from hpc_utils import provenance
-from hpc_utils.launch.slurm import clean_environment
+from hpc_utils.launch.slurm_commands import clean_environment
 
 from .slurm.test_submit import STATUS, SUBMIT
 

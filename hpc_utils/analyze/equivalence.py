@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from hpc_utils.records.study import StudyIndex, Targets
+
 from . import ladder
 from .stats import CONFIDENCE
-from .targets import Targets
 
 EQUAL, DIFFERS, UNKNOWN = "equal", "differs", "not enough evidence"
 TWO_ONE_SIDED = 0.90  # confidence of the interval that must lie in the margin: each side may err in 5 %
@@ -71,7 +72,7 @@ def judge(differences: np.ndarray, margin: float) -> Judged:
 def table(
     runs: pd.DataFrame,
     epochs: pd.DataFrame,
-    study: Mapping[str, Any],
+    study: StudyIndex,
     targets: Targets | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
@@ -82,8 +83,8 @@ def table(
     none were evaluated of the last epoch's training, differences relative to the plain loop's); plain, changed (means);
     difference, low, high (90 % interval), margin, repeats; verdict, and in words; runs. Empty where neither was recorded.
     """
-    targets, rungs = targets or Targets.of(study), final(runs, epochs, study)
-    rows, plain = [], rungs[rungs.series == study["ladder"]["plain"]].set_index("repeat")
+    targets, rungs = targets or study.targets, final(runs, epochs, study)
+    rows, plain = [], rungs[rungs.series == study.ablation.plain].set_index("repeat")
     for series, step in (labels or {series: step for step, series in ladder.path(study)[1:]}).items():
         own = rungs[rungs.series == series].set_index("repeat")
         for measure, margin in (("accuracy", targets.accuracy_margin), ("loss", targets.loss_margin)):
@@ -108,7 +109,7 @@ def with_best(
     return pd.concat([found, table(runs, epochs, study, labels={best.series: best.name})], ignore_index=True)
 
 
-def final(runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
+def final(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     """series, repeat, accuracy and loss at the end of each of the ladder's runs; NaN: not evaluated."""
     found = ladder.rungs(runs, study)[["series", "repeat", "run_id"]]
     ordered = epochs.sort_values("epoch").groupby("run_id")

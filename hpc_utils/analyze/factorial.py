@@ -8,12 +8,13 @@ chapters 4 and 5). Intervals are t intervals (95 %) from the noise of all points
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+
+from hpc_utils.records.study import StudyIndex
 
 from .points import of_one_state, unwatched
 from .stats import CONFIDENCE
@@ -57,22 +58,22 @@ class Best(NamedTuple):
     why: str
 
 
-def design(runs: pd.DataFrame, study: Mapping[str, Any], series: str = "") -> Design:
+def design(runs: pd.DataFrame, study: StudyIndex, series: str = "") -> Design:
     """The factorial that `series` (default: the study's first) was planned as: the knobs that its runs differ in.
 
     Raises:
         ValueError: its runs differ in nothing.
     """
-    series = series or next((run["series"] for run in study["runs"]), "")
-    planned = [run for run in study["runs"] if run["series"] == series]
-    barred = [point["values"] for point in study.get("not_applicable", ()) if point["series"] == series]
-    names = [name for name in (planned[0]["parameters"] if planned else ()) if name not in NO_FACTOR]
-    levels = {name: _distinct(run["parameters"][name] for run in planned) for name in names}
+    series = series or next((run.series for run in study.runs), "")
+    planned = [run for run in study.runs if run.series == series]
+    barred = [point.values for point in study.not_applicable if point.series == series]
+    names = [name for name in (planned[0].parameters if planned else ()) if name not in NO_FACTOR]
+    levels = {name: _distinct(run.parameters[name] for run in planned) for name in names}
     levels = {name: own for name, own in levels.items() if len(own) > 1}
     if not levels:
         raise ValueError(f"the runs of series {series!r} differ in nothing: that is no factorial")
     index = pd.DataFrame(
-        [{"run_id": run["run_id"], "repeat": run["repeat"]} | {name: run["parameters"][name] for name in levels}
+        [{"run_id": run.run_id, "repeat": run.repeat} | {name: run.parameters[name] for name in levels}
          for run in planned]
     ).drop_duplicates("run_id")  # fmt: skip
     measured, left_out = of_one_state(unwatched(runs[runs.run_id.isin(index.run_id)]))
@@ -82,11 +83,11 @@ def design(runs: pd.DataFrame, study: Mapping[str, Any], series: str = "") -> De
     return Design(levels, values, {name: own[0] for name, own in levels.items()}, left_out)
 
 
-def designs(runs: pd.DataFrame, study: Mapping[str, Any]) -> dict[str, Design]:
+def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
     """Every series of a study that combines at least two knobs on one number of ranks."""
     found = {}
-    for series in _distinct(run["series"] for run in study["runs"]):
-        ranks = {run["ranks"] for run in study["runs"] if run["series"] == series}
+    for series in _distinct(run.series for run in study.runs):
+        ranks = {run.ranks for run in study.runs if run.series == series}
         try:
             own = design(runs, study, series)
         except ValueError:  # one configuration

@@ -9,10 +9,12 @@ on another node: then only the seed is shared, and what differs between nodes is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+
+from hpc_utils.records.study import AblationIndex, StudyIndex
 
 from . import stats
 from .points import memory_bytes, of_one_state, step_seconds, unwatched
@@ -48,33 +50,36 @@ class Best(NamedTuple):
     runs: tuple[str, ...] = ()
 
 
-def rungs(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
+def rungs(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     """One row a rung and repeat, of a study's ladder: a run may be several rungs, if they are one configuration.
 
     Columns: `series` (plain, alone-NAME, upto-NAME) in front of those of `runs`, and memory_bytes (of tensors on the
     accelerator where there is one, else resident). Without the runs that a profiler watched, and those that `left_out`
     names.
     """
-    ladder = study["ladder"]
-    names = [ladder["plain"], *(step[kind] for kind in ("alone", "upto") for step in ladder["steps"] if step[kind])]
+    ladder = study.ablation
+    names = [
+        ladder.plain,
+        *(getattr(step, kind) for kind in ("alone", "upto") for step in ladder.steps if getattr(step, kind)),
+    ]
     order = {name: number for number, name in enumerate(names)}
-    index = [(run["series"], run["run_id"]) for run in study["runs"] if run["series"] in order]
+    index = [(run.series, run.run_id) for run in study.runs if run.series in order]
     found = pd.DataFrame(index, columns=["series", "run_id"]).merge(_measured(runs, study)[0], on="run_id")
     found["memory_bytes"] = memory_bytes(found)["peak"]
     return found.sort_values(["series", "repeat"], key=lambda own: own.map(order) if own.name == "series" else own)
 
 
-def left_out(runs: pd.DataFrame, study: Mapping[str, Any]) -> list[str]:
+def left_out(runs: pd.DataFrame, study: StudyIndex) -> list[str]:
     """What `rungs` leaves out because other code, another torch or another machine measured it, in a line; or nothing."""
     return _measured(runs, study)[1]
 
 
-def path(study: Mapping[str, Any]) -> list[tuple[str, str]]:
+def path(study: StudyIndex) -> list[tuple[str, str]]:
     """(step, series) of the cumulative rungs, the plain loop in front: without the steps that the place cannot run."""
-    ladder = study["ladder"]
+    ladder = study.ablation
     return [
-        (ladder["plain"], ladder["plain"]),
-        *((one["name"], one["upto"]) for one in ladder["steps"] if one["upto"]),
+        (ladder.plain, ladder.plain),
+        *((one.name, one.upto) for one in ladder.steps if one.upto),
     ]
 
 
@@ -104,7 +109,7 @@ def verdict(low: float, high: float) -> str:
     return FASTER if low > 1 else SLOWER if high < 1 else NOISE
 
 
-def gains(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
+def gains(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     """One row a step, in the ladder's order.
 
     Columns: step, about, parameters; why (it cannot be run there, or ""); before (the nearest rung below that was
@@ -113,19 +118,19 @@ def gains(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
     the cumulative order: memory (factor of the peak of the rung before), warmup (s more than that before the clock starts,
     compilation included); <gain>_runs (ids). NaN: not measured.
     """
-    table, ladder = rungs(runs, study), study["ladder"]
-    rows, below, before = [], ladder["plain"], ladder["plain"]
-    for step in ladder["steps"]:
-        row = {name: step[name] for name in ("about", "parameters", "why")}
-        row |= {"step": step["name"], "before": before, "repeats": 0}
-        pairs = {"alone": (step["alone"], ladder["plain"])}
-        if step["upto"]:
-            pairs |= {"marginal": (step["upto"], below), "together": (step["upto"], ladder["plain"])}
+    table, ladder = rungs(runs, study), study.ablation
+    rows, below, before = [], ladder.plain, ladder.plain
+    for step in ladder.steps:
+        row = {name: getattr(step, name) for name in ("about", "parameters", "why")}
+        row |= {"step": step.name, "before": before, "repeats": 0}
+        pairs = {"alone": (step.alone, ladder.plain)}
+        if step.upto:
+            pairs |= {"marginal": (step.upto, below), "together": (step.upto, ladder.plain)}
             row["repeats"] = len(paired(table, *pairs["together"]))
-            row["memory"] = gain(table, step["upto"], below, "memory_bytes").value
-            row["warmup"] = _median(table, step["upto"], "warmup_seconds") - _median(table, below, "warmup_seconds")
-            if (table.series == step["upto"]).any():
-                below, before = step["upto"], step["name"]
+            row["memory"] = gain(table, step.upto, below, "memory_bytes").value
+            row["warmup"] = _median(table, step.upto, "warmup_seconds") - _median(table, below, "warmup_seconds")
+            if (table.series == step.upto).any():
+                below, before = step.upto, step.name
         for name, pair in pairs.items():
             found = gain(table, *pair)
             row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
@@ -135,19 +140,19 @@ def gains(runs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def best(runs: pd.DataFrame, study: Mapping[str, Any]) -> Best | None:
+def best(runs: pd.DataFrame, study: StudyIndex) -> Best | None:
     """The rung of the highest median gain, the plain loop among them; None if that was not measured.
 
     It is the best of several by the same runs that say how good it is: its gain is a little flattered.
     """
-    table, ladder = rungs(runs, study), study["ladder"]
-    made = [(ladder["plain"], "plain loop", ())]
+    table, ladder = rungs(runs, study), study.ablation
+    made = [(ladder.plain, "plain loop", ())]
     for kind, name in (("upto", "up to {}"), ("alone", "{} alone")):
-        for step in ladder["steps"]:
-            if step[kind]:
-                steps = _up_to(ladder, step["name"]) if kind == "upto" else (step["name"],)
-                made.append((step[kind], name.format(step["name"]), steps))
-    found = [Best(*rung, *(of(table, rung[0], ladder["plain"]) for of in (gain, behind))) for rung in made]
+        for step in ladder.steps:
+            if getattr(step, kind):
+                steps = _up_to(ladder, step.name) if kind == "upto" else (step.name,)
+                made.append((getattr(step, kind), name.format(step.name), steps))
+    found = [Best(*rung, *(of(table, rung[0], ladder.plain) for of in (gain, behind))) for rung in made]
     measured = [one for one in found if one.gain.repeats]
     return max(measured, key=lambda one: one.gain.value) if measured else None
 
@@ -172,7 +177,7 @@ def best_table(found: Best, learnt: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def speeds(runs: pd.DataFrame, study: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> pd.DataFrame:
+def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | None = None) -> pd.DataFrame:
     """One row a rung of `labels` ({series: label}; default: the cumulative ones, by their step): label, series; throughput
     (sample/s), low, high (95 %), repeats; step_ms, warmup (s) and memory_bytes, medians; runs."""
     table, rows = rungs(runs, study), []
@@ -190,7 +195,7 @@ def speeds(runs: pd.DataFrame, study: Mapping[str, Any], labels: Mapping[str, st
     return pd.DataFrame(rows, columns=["label", "series", *SPEED, "step_ms", "warmup", "memory_bytes", "runs"])
 
 
-def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
+def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     """Where a mean step's time goes on each cumulative rung: step, then ms of `PHASES`, medians over the repeats; runs.
 
     Each epoch's mean step is split as its sampled steps are, the epochs weighted by their steps. An epoch's first step is
@@ -209,9 +214,7 @@ def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any]) 
     return pd.DataFrame(rows, columns=["step", *PHASES, "runs"])
 
 
-def learning(
-    runs: pd.DataFrame, epochs: pd.DataFrame, study: Mapping[str, Any], labels: Mapping[str, str]
-) -> pd.DataFrame:
+def learning(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str]) -> pd.DataFrame:
     """What the rungs in `labels` ({series: label}) have learnt by when: label, run_id, epoch, seconds (T so far), loss (of
     the test samples; where they were never evaluated, while training), accuracy (of the test samples)."""
     table = rungs(runs, study)
@@ -232,19 +235,19 @@ def learning(
     )  # fmt: skip
 
 
-def _measured(runs: pd.DataFrame, study: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str]]:
+def _measured(runs: pd.DataFrame, study: StudyIndex) -> tuple[pd.DataFrame, list[str]]:
     """The ladder's runs by one state of the code and machine, each once; and what was left out."""
     series = {
-        study["ladder"]["plain"],
-        *(step[kind] for step in study["ladder"]["steps"] for kind in ("alone", "upto")),
+        study.ablation.plain,
+        *(getattr(step, kind) for step in study.ablation.steps for kind in ("alone", "upto")),
     }
-    own = {run["run_id"] for run in study["runs"] if run["series"] in series}
+    own = {run.run_id for run in study.runs if run.series in series}
     return of_one_state(unwatched(runs[runs.run_id.isin(own)]))
 
 
-def _up_to(ladder: Mapping[str, Any], name: str) -> tuple[str, ...]:
+def _up_to(ladder: AblationIndex, name: str) -> tuple[str, ...]:
     """The steps on the rung that ends with `name`."""
-    names = [step["name"] for step in ladder["steps"] if step["upto"]]
+    names = [step.name for step in ladder.steps if step.upto]
     return tuple(names[: names.index(name) + 1])
 
 

@@ -16,7 +16,7 @@ LEADING = 2  # digits of what is asked for: more would feign to know
 
 
 def once(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
-    """{study: its points} (as of `launch.forecast.points`) without the runs that a study before it has measured already."""
+    """{study: its points} (as of `launch.study.forecast`) without the runs that a study before it has measured already."""
     seen: set[str] = set()
     found = {}
     for study, own in points.items():

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from hpc_utils.records.study import Targets
+
 from . import stats
 from .points import POINT, SAME, STATE, memory_bytes, number
-from .targets import Targets
 
 AGREE, DIFFER, UNKNOWN, NOT_JUDGED = "agree", "differ", "cannot be told", "not judged"
 TOLERANCE = 0.1  # of times and memory: within a factor of 1.1, either way

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+
+from hpc_utils.records.study import Targets
 
 from .curves import CURVE
 from .points import SAME, number
@@ -18,32 +18,6 @@ COLUMNS = [
     *LINE, "target", "required", "at_ranks", "ranks", "layout", "value", "low", "high", "repeats", "verdict", "why",
     "runs",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Targets:
-    """What a study wants to reach; `[targets]` in its file says otherwise.
-
-    Attributes:
-        strong_efficiency: at least, on `strong_ranks` ranks.
-        weak_variation: at most, over all rank counts of a curve that reaches `weak_ranks`.
-        sensitivity_gain: more throughput at least of a full factorial's best point than of its reference.
-        accuracy_margin, loss_margin: within which a faster run's accuracy (a share) and final loss (relative) count as
-            equal to the plain run's.
-    """
-
-    strong_efficiency: float = 0.7
-    strong_ranks: int = 8
-    weak_variation: float = 0.1
-    weak_ranks: int = 8
-    sensitivity_gain: float = 0.2
-    accuracy_margin: float = 0.005
-    loss_margin: float = 0.05
-
-    @classmethod
-    def of(cls, study: Mapping[str, Any]) -> Targets:
-        """Those of a study as `records.read_study` returns it."""
-        return cls(**(study.get("targets") or {}))
 
 
 def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:

@@ -118,12 +118,12 @@ def _measure(
     arguments: list[str], nproc: int, found: Cluster | None, node_type: str, layout: tuple[int, int]
 ) -> Mapping[str, Any]:
     """The record; what the ranks print is shown."""
-    from hpc_utils.launch import bench
+    from hpc_utils.launch import diagnostics
 
     if not found:
-        return bench.here(nproc, arguments)
-    said, record = bench.on_cluster(
-        found, node_type, layout, arguments, lambda line: click.echo(line, err=True),
+        return diagnostics.on_this_machine(diagnostics.BENCH, nproc, arguments)
+    said, record = diagnostics.on_cluster(
+        diagnostics.BENCH, found, node_type, layout, arguments, lambda line: click.echo(line, err=True),
         measuring=held_as_named(found, f"hpc bench {arguments[0]}"),
     )  # fmt: skip
     click.echo(said)

@@ -136,7 +136,7 @@ def cluster_shape(rate: str, name: str) -> None:
 def cluster_use(cluster_name: str, node_type: str) -> None:
     """Write jobs/environment.sh for the cluster NAME: what the job scripts source when you submit them by hand."""
     from hpc_utils import paths
-    from hpc_utils.launch import allocation, environment
+    from hpc_utils.launch import allocation, job_environment
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch.request import Layout
     from hpc_utils.records import atomic
@@ -146,7 +146,7 @@ def cluster_use(cluster_name: str, node_type: str) -> None:
         found = as_it_is(found)
     node = found.node(node_type)
     place = paths.jobs() / "environment.sh"
-    atomic.write_text(place, environment.render(found, node, root=paths.root()))
+    atomic.write_text(place, job_environment.render(found, node, root=paths.root()))
     if found.rehearsal:
         options = [f"--partition={node.partition}", "--nodes=2", "--cpus-per-task=1"]
     else:
@@ -161,7 +161,7 @@ def cluster_init(cluster_name: str) -> None:
 
     Every value says where it comes from; what Slurm does not know is marked FILL IN. No file is overwritten.
     """
-    from hpc_utils.launch.clusterfile import init
+    from hpc_utils.launch.cluster_draft import init
 
     path = init(cluster_name)
     missing = sum("FILL IN" in line for line in path.read_text().splitlines())

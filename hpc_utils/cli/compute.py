@@ -28,11 +28,11 @@ def compute(assignments: tuple[str, ...], batches: list[int], repeats: int) -> N
     hpc bench compute -p workload=resnet18 -p dataset=cifar10 --batches 8,16,32,64
     """
     from hpc_utils.config import RunConfig, parse_assignments
-    from hpc_utils.launch.compute import measure
+    from hpc_utils.launch.diagnostics import compute_profile
     from hpc_utils.records.compute_profile import PHASES
     from hpc_utils.records.folder import read_json
 
-    path = measure(RunConfig(**parse_assignments(assignments)), batches, repeats)
+    path = compute_profile(RunConfig(**parse_assignments(assignments)), batches, repeats)
     click.echo(f"{'batch':>6} " + " ".join(f"{phase:>12}" for phase in PHASES) + "   median ms")
     for one in read_json(path)["batches"]:
         click.echo(f"{one['batch']:6} " + " ".join(f"{1e3 * median(one[phase]):12.2f}" for phase in PHASES))

@@ -20,14 +20,17 @@ def doctor(nproc: int, cluster_name: str | None, node_type: str, nodes: int) -> 
     Looks at the driver and torch, devices and cores, the network, storage, Slurm, clocks, and says pass, fail or
     unknown, with what to do. The report is kept under results/doctor. The exit code is 1 if something fails.
     """
-    if cluster_name:
-        from hpc_utils.launch import doctor
+    from hpc_utils.launch import diagnostics
 
+    if cluster_name:
         found, _ = arrive(cluster_name)
-        said, report = doctor.on_cluster(found, node_type, nodes, lambda line: click.echo(line, err=True))
+        said, report = diagnostics.on_cluster(
+            diagnostics.DOCTOR, found, node_type, (nodes, 0), diagnostics.doctor_arguments(found),
+            lambda line: click.echo(line, err=True),
+        )  # fmt: skip
         click.echo(said)
     else:
-        from hpc_utils.launch import doctor
-
-        report = doctor.here(nproc)  # the ranks print it as they go
+        report = diagnostics.on_this_machine(
+            diagnostics.DOCTOR, nproc, diagnostics.doctor_arguments()
+        )  # the ranks print it as they go
     sys.exit(1 if report["verdict"] == "fail" else 0)

@@ -67,7 +67,7 @@ def submit(
         )
     if wait:
         found_entries = _wait(planned.index)
-        click.get_current_context().exit(1 if any(e.is_over and e.state != "COMPLETED" for e in found_entries) else 0)
+        click.get_current_context().exit(1 if any(entry.has_failed for entry in found_entries) else 0)
 
 
 @click.command()
@@ -100,7 +100,7 @@ def logs(what: str, lines: int) -> None:
 
     gone = connect_to_submissions(None)
     found = [e for e in entries(gone=gone) if what in (e.job, e.run_id, e.job.partition("_")[0])]
-    found = found or [e for e in entries(what, gone=gone) if e.is_over and e.state != "COMPLETED"]
+    found = found or [e for e in entries(what, gone=gone) if e.has_failed]
     files = [entry.log for entry in found]
     runs = {entry.run_id for entry in found} | {what}
     files += [path for run in sorted(runs) for path in sorted((paths.runs() / run / "logs").glob("*.log"))]
@@ -119,7 +119,7 @@ def logs(what: str, lines: int) -> None:
 @click.argument("what", metavar="STUDY|JOB", nargs=-1, required=True)
 def cancel(what: tuple[str, ...]) -> None:
     """End the jobs of a study, or jobs by their ids. Runs write a checkpoint first; `hpc retry` takes them up again."""
-    from hpc_utils.launch import slurm
+    from hpc_utils.launch import slurm_commands
     from hpc_utils.launch.status import entries
     from hpc_utils.launch.submission import submissions
 
@@ -131,7 +131,7 @@ def cancel(what: tuple[str, ...]) -> None:
         if not entry.is_over
         and (entry.study in studies or {entry.job, entry.job.partition("_")[0], entry.run_id} & set(what))
     ]
-    slurm.scancel(entry.job for entry in chosen)
+    slurm_commands.scancel(entry.job for entry in chosen)
     click.echo(f"{len(chosen)} cancelled" if chosen else "none of these waits or runs")
 
 
@@ -190,7 +190,7 @@ def _report() -> str:
 def _show(planned: Draft) -> None:
     """The plan: what each array holds, what is done, what cannot be run here, what it costs at most."""
     plan, node = planned.plan, planned.node
-    click.secho(f"{plan.study.title} on {plan.place.hardware}", bold=True)
+    click.secho(f"{plan.study.title} on {plan.target.hardware}", bold=True)
     for group in planned.groups:
         nodes, ranks = group.layout.nodes, group.layout.ranks_per_node
         click.echo(f"  {len(group.requests):4} runs of {nodes} x {ranks} ranks (one array job)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
@@ -27,13 +26,13 @@ def held_for(request: Request, *, on_nodes: bool) -> Iterator[None]:
             say something of them.
         ClusterError: something else is measured now over links of another rate.
     """
-    from hpc_utils import rehearsal
+    from hpc_utils import rehearsal, workspace
     from hpc_utils.config import ConfigError
 
     gbit = request.config.link_gbit
     if gbit is not None:
         _require_no_other()
-    found = rehearsal.around() if on_nodes and os.environ.get("SLURM_JOB_ID") else None
+    found = rehearsal.around() if on_nodes and workspace.environment().get("SLURM_JOB_ID") else None
     if found is None or found.flat:
         if gbit is not None:
             raise ConfigError(

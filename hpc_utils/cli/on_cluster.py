@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
+
+from hpc_utils import workspace
 
 if TYPE_CHECKING:
     from hpc_utils.launch.cluster import Cluster
@@ -24,14 +26,18 @@ def arrive(cluster_name: str) -> tuple[Cluster, dict[str, str]]:
     Raises:
         ClusterError: no such cluster, or a wrong file; or the rehearsal cluster cannot start.
     """
-    from hpc_utils import paths
-    from hpc_utils.launch import cluster, environment
+    from hpc_utils.launch import cluster, job_environment
 
     found = cluster.read(cluster_name)
     connect(found.rehearsal)
-    moved = environment.folders(found, paths.root(), os.environ)
-    os.environ.update(moved)
+    moved = job_environment.folders(found)
+    use(moved)
     return as_it_is(found), moved
+
+
+def use(variables: Mapping[str, str]) -> None:
+    """Put `variables` over the environment until the command ends."""
+    click.get_current_context().with_resource(workspace.using(**variables))
 
 
 def as_it_is(cluster: Cluster) -> Cluster:
@@ -45,7 +51,7 @@ def as_it_is(cluster: Cluster) -> Cluster:
 
 def connect(to_rehearsal: bool) -> None:
     """Let Slurm's commands find the rehearsal cluster, starting it if need be; any other is simply there."""
-    if not to_rehearsal or os.environ.get("SLURM_CONF"):
+    if not to_rehearsal or workspace.environment().get("SLURM_CONF"):
         return
     from hpc_utils import rehearsal
 
@@ -57,7 +63,7 @@ def connect(to_rehearsal: bool) -> None:
     if found is None:
         click.echo("starting the rehearsal cluster (`hpc cluster down` ends it)", err=True)
         found = rehearsal.up()
-    os.environ.update(found.environment())
+    use(found.environment())
 
 
 def connect_to_submissions(study: str | None) -> tuple[str, ...]:
@@ -69,11 +75,11 @@ def connect_to_submissions(study: str | None) -> tuple[str, ...]:
     from hpc_utils import rehearsal
     from hpc_utils.launch.submission import submissions
 
-    if os.environ.get("SLURM_CONF") or not any(one.cluster == "rehearsal" for one in submissions(study)):
+    if workspace.environment().get("SLURM_CONF") or not any(one.cluster == "rehearsal" for one in submissions(study)):
         return ()
     try:
         if found := rehearsal.find():
-            os.environ.update(found.environment())
+            use(found.environment())
             return ()
         why = "the rehearsal cluster is not up"
     except rehearsal.ClusterError as error:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 import click
 
-from .on_cluster import as_it_is, connect, nodes_of
+from .on_cluster import as_it_is, connect, nodes_of, use
 
 
 @click.command()
@@ -45,7 +44,7 @@ def plan(
     from hpc_utils.analyze import budget, peak_rate
     from hpc_utils.analyze.predictor import predictor
     from hpc_utils.analyze.profiles import peaks
-    from hpc_utils.launch import cluster, environment, forecast, submit
+    from hpc_utils.launch import cluster, job_environment, submit
     from hpc_utils.launch import study as studies
     from hpc_utils.publish import proposal
     from hpc_utils.records import atomic, probes
@@ -58,10 +57,10 @@ def plan(
     connect(found.rehearsal)
     found = as_it_is(found)
     try:
-        os.environ.update(environment.folders(found, paths.root(), os.environ))
+        use(job_environment.folders(found))
     except cluster.ClusterError as elsewhere:  # its folders are named by variables that only the cluster has
         click.echo(f"{elsewhere}: the runs in {paths.results()} are looked at instead", err=True)
-    planned = studies.plan(study, submit.place_on(found, node, Path(study).stem), needs_data=False)
+    planned = studies.plan(study, submit.target_on(found, node, Path(study).stem), needs_data=False)
     if not planned.points:
         raise studies.StudyError(f"{study}: nothing of it can run on {found.title}: {'; '.join(planned.impossible)}")
     known = records.load()
@@ -69,12 +68,12 @@ def plan(
         click.secho(f"refused {name}: {why}", fg="red", err=True)
     links = found.network.link_gbit or math.inf
     estimates = budget.estimate(
-        forecast.points(planned), known.runs, known.epochs,
+        studies.forecast(planned), known.runs, known.epochs,
         limit=found.slurm.seconds, seconds_per_epoch=seconds_per_epoch,
         predict=predictor(known.runs, known.epochs, probes.read("compute"), gbit=links),
         roughly=peak_rate.predictor(known.runs, peak) if peak else None,
     )  # fmt: skip
-    prices = {planned.place.hardware: node}
+    prices = {planned.target.hardware: node}
     table, total = budget.table(estimates, prices), budget.total(estimates, prices)
     if csv_file:
         atomic.write_text(csv_file, table.to_csv(index=False, lineterminator="\n"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,12 +49,12 @@ def run(
     if nodes > 1 and not launcher:
         raise ConfigError(f"--nodes {nodes}: several nodes need a launcher that reaches them (see jobs/train.sbatch)")
     given = parse_assignments(assignments)
-    from hpc_utils.launch import local, warm
-    from hpc_utils.profilers import tools
+    from hpc_utils import profilers
+    from hpc_utils.launch import warm
 
     # It imports while the request is prepared. Other nodes start their own.
-    needless = cold or bool(launcher) or given.get("profile") in tools.PROGRAMS
-    with warm.started(local.environment(), cold=needless) as warm_process:
+    needless = cold or bool(launcher) or given.get("profile") in profilers.PROGRAMS
+    with warm.started(cold=needless) as warm_process:
         from hpc_utils.launch.request import Layout, prepare
 
         request = prepare(notebook, given, Layout(nodes, nproc))
@@ -75,26 +74,24 @@ def point(points: Path, number: int, launcher: tuple[str, ...]) -> None:
 
 
 def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_process: str = "") -> None:
-    from hpc_utils import provenance
-    from hpc_utils.launch import local, slurm, warm
-    from hpc_utils.launch.watch import follow
-    from hpc_utils.profilers import tools
+    from hpc_utils import profilers, provenance, workspace
+    from hpc_utils.launch import local, slurm_commands, warm
 
     from . import links
 
     def is_gone(owner: Mapping[str, Any]) -> bool:
-        return bool(owner["job"]) and slurm.is_over(owner["job"])
+        return bool(owner["job"]) and slurm_commands.is_gone(owner["job"])
 
-    one_machine = bool(launcher) and not warm_process and provenance.NODE_CORES in os.environ
-    watched = request.config.profile in tools.PROGRAMS  # such ranks start cold
-    if one_machine and not watched and os.environ.get(warm.SERVER) != warm.OFF:
-        serving = warm.started(local.environment(), across_nodes=True)
+    one_machine = bool(launcher) and not warm_process and provenance.NODE_CORES in workspace.environment()
+    watched = request.config.profile in profilers.PROGRAMS  # such ranks start cold
+    if one_machine and not watched and workspace.launch().warm != warm.OFF:
+        serving = warm.started(across_nodes=True)
     else:
         serving = contextlib.nullcontext(warm_process)
     try:
         with (
             serving as warm_process,
-            follow(request.run_id) as watch,
+            local.follow(request.run_id) as watch,
             links.held_for(request, on_nodes=bool(launcher)),
         ):
             path = local.run(

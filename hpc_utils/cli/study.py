@@ -14,7 +14,7 @@ from hpc_utils import paths
 from .sets import SETS
 
 if TYPE_CHECKING:
-    from hpc_utils.launch.place import Place
+    from hpc_utils.launch.target import Target
 
 
 def _overrides(command: Callable) -> Callable:
@@ -24,11 +24,11 @@ def _overrides(command: Callable) -> Callable:
     return click.option("-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help=text)(command)
 
 
-def _here(assignments: tuple[str, ...], repeats: int | None) -> Place:
+def _here(assignments: tuple[str, ...], repeats: int | None) -> Target:
     from hpc_utils.config import parse_assignments
-    from hpc_utils.launch.place import Place
+    from hpc_utils.launch.target import Target
 
-    return Place.here(parse_assignments(assignments), repeats)
+    return Target.here(parse_assignments(assignments), repeats)
 
 
 @click.group()

@@ -52,11 +52,11 @@ def verify(
     """
     from hpc_utils import paths, provenance, records
     from hpc_utils.analyze import reproduction
-    from hpc_utils.analyze.targets import Targets
     from hpc_utils.launch import rerun
     from hpc_utils.publish import reproduction as words
     from hpc_utils.records import atomic
     from hpc_utils.records.folder import read_json
+    from hpc_utils.records.study import Targets
 
     if not reproduction.is_tolerance(tolerance):
         raise click.BadParameter(f"{tolerance:g} is no positive number", param_hint="--tolerance")
@@ -92,7 +92,7 @@ def verify(
         reproduction.Side.of(before, then.epochs),
         reproduction.Side.of(made, now.epochs),
         tolerance=tolerance,
-        margins=Targets.of(rerun.study_of(folder) or {}),
+        margins=own_study.targets if (own_study := rerun.study_of(folder)) else Targets(),
     )
     verdict = reproduction.overall(judgements)
     origins = [

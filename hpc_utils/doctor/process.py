@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-PARENT = "HPC_PARENT"  # the launcher's process id, if the launcher sets it (hpc_utils.launch.lifeline)
+from hpc_utils import workspace
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def start(seconds: float, grace: float = 0.0) -> Console:
 
     With `grace` the process receives SIGTERM so many seconds before its end.
     """
-    parent = int(os.environ.get(PARENT, os.getppid()))  # it may have ended by now
+    parent = workspace.launch().parent or os.getppid()  # it may have ended by now
     sys.stdout, sys.stderr = (os.fdopen(os.dup(stream), "w", encoding="utf-8") for stream in (1, 2))
     with tempfile.TemporaryFile() as dropped:
         for stream in (1, 2):

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hpc_utils import paths
-from hpc_utils.launch import slurm
-from hpc_utils.launch.lifeline import end_tree
+from hpc_utils.launch import slurm_commands
+from hpc_utils.launch.process_tree import end_tree
 
 from . import cells, group, host, network
 from .member import connection_file
@@ -180,7 +180,7 @@ def _queue(folder: Path) -> str:
     """What became of the job, if there is one."""
     if not (folder / "job").exists():
         return ""
-    job = slurm.jobs([name := (folder / "job").read_text()]).get(name)
+    job = slurm_commands.jobs([name := (folder / "job").read_text()]).get(name)
     said = f"{job.state} {job.reason}".strip() if job else "no longer known"
     return f": job {name} is {said}. Wait longer (timeout=), or ask for what is free (sbatch_options=)"
 
@@ -198,5 +198,5 @@ def _end(process: subprocess.Popen, folder: Path) -> None:
     except subprocess.TimeoutExpired:
         pass
     finally:
-        end_tree(process, (host.MARK, str(folder)))
+        end_tree(process, str(folder))
         shutil.rmtree(folder, ignore_errors=True)

@@ -21,14 +21,14 @@ import sys
 import time
 from pathlib import Path
 
-from hpc_utils import paths, provenance
-from hpc_utils.launch import slurm
-from hpc_utils.launch.lifeline import PARENT, end_tree
+from hpc_utils import paths, provenance, workspace
+from hpc_utils.launch import slurm_commands
+from hpc_utils.launch.process_tree import end_tree
 from hpc_utils.records.atomic import write_text
+from hpc_utils.workspace import Launch
 
 from .member import connection_file
 
-MARK = "HPC_ENGINES"  # in the environment of all that belongs to a set: its folder
 GRACE = 2.0  # s that processes here get to end by themselves
 LET_GO = 15.0  # s that Slurm gets to end the job
 MEMBER = [sys.executable, "-m", "hpc_utils.interactive.member"]
@@ -52,8 +52,9 @@ class Host:
         self.processes: dict[str, subprocess.Popen] = {}
         self.job = ""
         self.complete = False  # all engines have come
-        self.environment = slurm.clean_environment() | {
-            MARK: str(folder),
+        self.launch = Launch(owner=str(folder))  # of all that belongs to a set
+        self.environment = slurm_commands.clean_environment() | {
+            **self.launch.variables,
             "OMP_NUM_THREADS": "1",
             "IPYTHONDIR": str(folder / "ipython"),  # not the user's: their start-up files are for themselves
         }
@@ -69,7 +70,7 @@ class Host:
                 self._start_engines()
             while True:
                 self._watch(0.5)
-        except (Failed, slurm.SlurmError, OSError) as error:
+        except (Failed, slurm_commands.SlurmError, OSError) as error:
             self.end()
             write_text(self.folder / "failure", str(error))
             while True:  # the kernel reads it, and closes the line
@@ -78,15 +79,15 @@ class Host:
     def end(self) -> None:
         """End all of it; once more is no error."""
         if self.job:
-            slurm.scancel([self.job])
+            slurm_commands.scancel([self.job])
             until = time.monotonic() + LET_GO
-            with contextlib.suppress(slurm.SlurmError):  # it does not answer any more
+            with contextlib.suppress(slurm_commands.SlurmError):  # it does not answer any more
                 while not self._job_is_over() and time.monotonic() < until:
                     time.sleep(0.5)
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
-            end_tree(process, (MARK, str(self.folder)), GRACE)
+            end_tree(process, str(self.folder), GRACE)
 
     def _start_engines(self) -> None:
         """Each on a core of its own, where there are enough."""
@@ -99,7 +100,7 @@ class Host:
         with self._log(name).open("wb") as log:
             self.processes[name] = subprocess.Popen(
                 [*MEMBER, *arguments],
-                env=self.environment | {PARENT: str(os.getpid())},
+                env=self.environment | workspace.starting(self.launch),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -112,7 +113,7 @@ class Host:
         script.write_text(JOB.format(used=shlex.quote(str(paths.jobs() / "environment.sh")), task=task))
         output = f"--output={self._log('job')}"
         options = ["--job-name=hpc-engines", f"--ntasks={self.n}", "--time=30", output, *self.options]
-        self.job = slurm.sbatch(options, script, environment=self.environment)
+        self.job = slurm_commands.sbatch(options, script, environment=self.environment)
         write_text(self.folder / "job", self.job)
 
     def _watch(self, seconds: float) -> None:
@@ -129,8 +130,8 @@ class Host:
                 raise Failed(f"job {self.job} ended at its start:\n{self._tail('job')}")
 
     def _job_is_over(self) -> bool:
-        state = slurm.jobs([self.job]).get(self.job)
-        return state is None or state.is_over
+        job = slurm_commands.jobs([self.job]).get(self.job)
+        return job is None or job.state.is_over
 
     def _listen(self, seconds: float) -> None:
         """Wait; raises EOFError when the line to the kernel ends."""
@@ -165,7 +166,6 @@ def _end_on_sigterm(*_: object) -> None:
 def main(folder: str, where: str, address: str, n: str, *options: str) -> None:
     os.umask(0o077)
     signal.signal(signal.SIGTERM, _end_on_sigterm)
-    os.environ.pop(PARENT, None)  # of whoever started the kernel
     host = Host(Path(folder), where, address, int(n), list(options))
     try:
         host.run()

@@ -6,7 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from hpc_utils.launch.lifeline import PARENT, die_with_parent
+from hpc_utils import workspace
+from hpc_utils.launch.process_tree import die_with_parent
 
 from . import group
 
@@ -58,6 +59,6 @@ def _common(folder: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    if PARENT in os.environ:  # started by the host on this machine, not by Slurm
-        die_with_parent()
+    if parent := workspace.launch().parent:  # started by the host on this machine, not by Slurm
+        die_with_parent(parent)
     {"controller": controller, "engine": engine}[sys.argv[1]](*sys.argv[2:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from hpc_utils.launch import slurm
+from hpc_utils.launch import slurm_commands
 
 LOOPBACK = "127.0.0.1"
 
@@ -40,10 +40,12 @@ def address_that_nodes_reach() -> str:
     Raises:
         SlurmError: there is no Slurm, it has no nodes, or there is no way to them.
     """
-    nodes = slurm.ask(["sinfo", "--noheader", "--Node", "--format=%o"]).split()
+    nodes = slurm_commands.ask(["sinfo", "--noheader", "--Node", "--format=%o"]).split()
     if not nodes:
-        raise slurm.SlurmError("Slurm has no nodes here (`sinfo`)")
+        raise slurm_commands.SlurmError("Slurm has no nodes here (`sinfo`)")
     try:
         return address_towards(nodes[0])
     except OSError as error:
-        raise slurm.SlurmError(f"no way from here to node {nodes[0]} ({error}): start on a login node") from None
+        raise slurm_commands.SlurmError(
+            f"no way from here to node {nodes[0]} ({error}): start on a login node"
+        ) from None

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from hpc_utils import paths, provenance
+from hpc_utils.workspace import Workspace, environment
 
-from . import environment, slurm
+from . import job_environment, slurm_commands
 from .cluster import Cluster
 from .request import Layout
 from .resources import NodeType
@@ -18,8 +19,8 @@ def ranks_per_node(cluster: Cluster, node: NodeType) -> int:
     """The most ranks that a node holds, one a device."""
     if cluster.share:
         return 1
-    if cluster.rehearsal:  # its nodes share this machine: what they claim to Slurm is not what they have
-        return max(1, len(provenance.core_groups()) // len(slurm.nodes(node.partition)))
+    if cluster.rehearsal:  # its nodes share this machine: Slurm does not know their real cores
+        return max(1, len(provenance.core_groups()) // len(slurm_commands.nodes(node.partition)))
     return max(1, node.ranks)
 
 
@@ -44,17 +45,18 @@ def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool =
 def write_environment(folder: Path, cluster: Cluster, node: NodeType) -> None:
     """`folder`/environment.sh, which the job scripts source."""
     python = Path(sys.executable) if cluster.rehearsal else None  # on this machine, with what runs here
-    text = environment.render(cluster, node, root=paths.root(), python=python)
+    text = job_environment.render(cluster, node, root=paths.root(), python=python)
     (folder / "environment.sh").write_text(text)
 
 
 def variables(folder: Path, layout: Layout) -> dict[str, str]:
-    """What the job scripts read. By the environment, never inside a command: paths may hold anything."""
-    ours = {"HPC_JOB_ENVIRONMENT": folder / "environment.sh", "RANKS_PER_NODE": layout.ranks_per_node}
-    ours |= {"HPC_RESULTS": paths.results(), "HPC_DATA": paths.data()}
-    if Path.cwd() != paths.root():  # jobs run in the clone; a workload of the user's lies where they submit from
-        ours["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {name: str(value) for name, value in ours.items()}
+    """What the job scripts read: variables, never parts of a command, since paths may hold any character."""
+    here = Workspace.current()
+    ours = {"HPC_JOB_ENVIRONMENT": str(folder / "environment.sh"), "RANKS_PER_NODE": str(layout.ranks_per_node)}
+    if Path.cwd() != here.project:  # jobs run in the clone; a user's own workload lies where they submit from
+        inherited = environment().get("PYTHONPATH")
+        ours["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *([inherited] if inherited else [])])
+    return here.variables | ours
 
 
 def literal(folder: Path) -> str:

@@ -4,14 +4,14 @@
     node = cluster.node("gpu")          # one of its node types; the default one without a name
     cluster.overrides("strong", "gpu")  # what a study does differently there
 
-A wrong file is refused by file, key and what is allowed. Every text that reaches Slurm or a shell is checked here.
+A wrong file is refused by file, key and what is allowed.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,8 +23,7 @@ from hpc_utils.config import RunConfig
 from hpc_utils.provenance import HardwareId
 from hpc_utils.toml_config import Strict
 
-from .resources import NodeType, Slurm
-from .text import Label, Module, Text, Word
+from .resources import Label, Module, NodeType, Slurm, Text, Word
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}"
 NAME_ALLOWED = "letters, digits and . _ -, at most 31 long"
@@ -129,7 +128,7 @@ class Cluster(Strict):
 
     @property
     def source(self) -> str:
-        """What it was read by: a name, or a path to a file."""
+        """The name or path by which it was read."""
         return self._source
 
     def node(self, name: str = "") -> NodeType:
@@ -145,13 +144,13 @@ class Cluster(Strict):
 
     @property
     def links(self) -> str | None:
-        """What a rehearsal's links are limited to by hand, as `1gbit`; "" if they are as fast as its machine; None where
-        they cannot be limited."""
+        """What a rehearsal's links are limited to by hand, such as `1gbit`; "" without a limit; None where they cannot be
+        limited."""
         return self._links
 
     @property
     def share(self) -> float | None:
-        """Of a core, that a rehearsal's node has for its one rank; None: whole cores."""
+        """The share of a core that a rehearsal's node has for its one rank; None: whole cores."""
         return self._share
 
     def rehearsed(self, *, links: str | None, share: float | None = None) -> Cluster:
@@ -186,39 +185,37 @@ class Cluster(Strict):
         return Overrides(**kept, parameters=parameters, matrix=matrix)
 
 
-def prices(hardware_ids: Iterable[str] | None = None) -> dict[str, NodeType]:
-    """{hardware_id: how such a node is billed} of these, or of every node type in jobs/clusters.
+def prices(hardware_ids: Iterable[str]) -> dict[str, NodeType]:
+    """{hardware_id: how such a node is billed}.
 
-    A rehearsal's nodes cost the same on any machine and over any links. Those that no file tells of are left out; a
-    file that cannot be read is named on stderr.
+    A rehearsal's nodes cost the same on any machine and over any links. Those that no cluster file describes are left out;
+    a file that cannot be read is named on stderr.
     """
     return {hardware: one.nodes[name] for hardware, (one, name) in _described(hardware_ids).items()}
 
 
-def link_gbits(hardware_ids: Iterable[str] | None = None) -> dict[str, float]:
-    """{hardware_id: a node's link in Gbit/s} of these, or of every node type in jobs/clusters: what it is limited to by
-    hand, else the nominal one. Those that nothing tells of are left out; see `prices`."""
-    hardware_ids = None if hardware_ids is None else list(hardware_ids)
+def link_gbits(hardware_ids: Iterable[str]) -> dict[str, float]:
+    """{hardware_id: a node's link in Gbit/s}: what it is limited to by hand, else the nominal one; see `prices`."""
     nominal = {hardware: one.network.link_gbit for hardware, (one, _) in _described(hardware_ids).items()}
-    limited = {hardware: HardwareId.parse(hardware).link_gbit for hardware in hardware_ids or ()}
+    limited = {hardware: HardwareId.parse(hardware).link_gbit for hardware in hardware_ids}
     return {hardware: gbit for hardware, gbit in [*nominal.items(), *limited.items()] if gbit}
 
 
 def files(hardware_ids: Iterable[str]) -> list[Path]:
-    """The files that tell what these nodes cost and how they are linked."""
+    """The files that say what these nodes cost and how they are linked."""
     return sorted({paths.clusters() / f"{one.name}.toml" for one, _ in _described(hardware_ids).values()})
 
 
-def _described(hardware_ids: Iterable[str] | None) -> dict[str, tuple[Cluster, str]]:
-    """{hardware_id: the cluster whose file tells of it, and the node type there}."""
-    described: dict[str, tuple[Cluster, str]] = {}
-    for cluster in _readable():
-        for name in cluster.nodes:
-            own = cluster.hardware_id(name) if hardware_ids is None else f"{cluster.name}-{name}"
-            described[own] = cluster, name
-    if hardware_ids is None:
-        return described
-    found: dict[str, tuple[Cluster, str]] = {}
+def _described(hardware_ids: Iterable[str]) -> dict[str, tuple[Cluster, str]]:
+    """{hardware_id: the cluster whose file describes it, and the node type there}."""
+    clusters = []
+    for name in known():
+        try:
+            clusters.append(read(name))
+        except ClusterError as error:
+            print(f"left out: {error}", file=sys.stderr)
+    described = {f"{one.name}-{name}": (one, name) for one in clusters for name in one.nodes}
+    found = {}
     for hardware in hardware_ids:
         anywhere = described.get(HardwareId.parse(hardware).name)
         if anywhere and anywhere[0].rehearsal:
@@ -226,14 +223,6 @@ def _described(hardware_ids: Iterable[str] | None) -> dict[str, tuple[Cluster, s
         elif hardware in described:
             found[hardware] = described[hardware]
     return found
-
-
-def _readable() -> Iterator[Cluster]:
-    for name in known():
-        try:
-            yield read(name)
-        except ClusterError as error:
-            print(f"left out: {error}", file=sys.stderr)
 
 
 def known() -> list[str]:

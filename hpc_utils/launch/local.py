@@ -1,31 +1,39 @@
-"""Run a notebook on this machine: on every rank under torchrun, or in one plain process without a group."""
+"""Run a notebook on this machine: on every rank under torchrun, or in one plain process without a process group.
+
+`run` takes a request (`launch.request`) through its life: claim its folder, start the ranks, watch them, close the folder.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Any
 
-from hpc_utils import datasets, provenance, signals
+from hpc_utils import datasets, profilers, signals, workspace
 from hpc_utils.config import ConfigError
-from hpc_utils.profilers import tools
 from hpc_utils.records.claim import nobody_is_gone
-from hpc_utils.records.folder import RUN_DIR, AlreadyComplete, RunFolder, read_json
+from hpc_utils.records.folder import AlreadyComplete, RunFolder, read_json
 from hpc_utils.records.load import Refused, verify
+from hpc_utils.workspace import Launch, Workspace
 
-from . import exports, failure, warm
-from .lifeline import GRACE, PARENT, end_tree
+from . import exports, run_failure, warm
+from .process_tree import GRACE, end_tree
 from .rank import PARTIAL
 from .request import Request
 
 POLL = 0.05  # s between looks at the ranks
 LAST = 35.0  # s that ranks get after SIGTERM for a last checkpoint: torchrun itself gives them 30
+
+Watch = Callable[[dict, str], None]
 
 
 class RunFailed(RuntimeError):
@@ -53,12 +61,12 @@ def run(
     redo: bool = False,
     launcher: Sequence[str] = (),
     warm_process: str = "",
-    watch: Callable[[dict, str], None] | None = None,
+    watch: Watch | None = None,
     is_gone: Callable[[Mapping[str, Any]], bool] = nobody_is_gone,
 ) -> Path:
     """Run it and wait for its end; return the run's folder, complete.
 
-    What was stopped or died before is continued from its last checkpoint. SIGUSR1 and SIGTERM are passed on to the
+    A run that was stopped or died before continues from its last checkpoint. SIGUSR1 and SIGTERM are passed on to the
     launcher, and by it to the ranks.
 
     Args:
@@ -73,97 +81,117 @@ def run(
     Raises:
         AlreadyComplete, ClaimedElsewhere: nothing was started.
         ConfigError: nothing was started, because the run's folder cannot be written, or the profiler is not here.
-        DataError: nothing was started, because the data set is not what it was when it was fetched.
-        RunStopped: SIGUSR1 or SIGTERM came, and the ranks left a checkpoint; every process is gone.
-        RunFailed: a rank raised or died, or the records cannot be true; every process is gone.
-        KeyboardInterrupt: Ctrl-C; every process is gone.
+        DataError: nothing was started, because the data set has changed since it was fetched.
+        RunStopped: SIGUSR1 or SIGTERM came, and the ranks left a checkpoint; every process has ended.
+        RunFailed: a rank raised or died, or the records cannot be true; every process has ended.
+        KeyboardInterrupt: Ctrl-C; every process has ended.
     """
     if ":" not in request.config.workload:
         datasets.verify(request.config.dataset)
-    if not launcher:  # else who knows where the ranks are: they look themselves
-        tools.require(request.config.profile)
-    before = failure.stopped(request.path)
-    try:
-        folder = RunFolder.claimed(request.path, redo=redo, is_gone=is_gone)
-        (folder.path / "logs").mkdir()
-        folder.write_json("request.json", _asked(request))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write to {request.path}: {error.strerror} (HPC_RESULTS moves the results)"
-        ) from None
-    state, reason = "failed", "the launcher was ended"
-    with signals.listen() as heard:  # to the very end: whoever is told again still writes down how it ended
+    if not launcher:  # else the ranks may be on other machines
+        profilers.require(request.config.profile)
+    before = run_failure.stopped(request.path)
+    folder = _claim(request, redo, is_gone)
+    path, state, reason = folder.path, "failed", "the launcher was ended"
+    with (
+        signals.listen() as received
+    ):  # to the very end: a second signal must not keep the outcome from being written
         try:
-            returncode = _launch(request, folder.path, launcher, warm_process, watch, heard)
-            state, reason = _outcome(folder.path, returncode, heard)
+            returncode = _start_and_watch(request, path, launcher, warm_process, watch, received)
+            state, reason = _outcome(path, returncode, received)
             if state == "complete":
+                report = watch or (lambda progress, lines: None)
                 exports.finish(
-                    folder.path,
+                    path,
                     request.layout.ranks,
-                    is_hurried=lambda: bool(heard),
-                    say=lambda line: watch({}, f"{line}\n") if watch else None,
+                    is_hurried=lambda: bool(received),
+                    say=lambda line: report({}, f"{line}\n"),
                 )
         except KeyboardInterrupt:
-            stopped = failure.stopped(folder.path)
+            stopped = run_failure.stopped(path)
             state, reason = ("stopped", f"interrupted; {stopped}") if stopped else ("failed", "interrupted")
             raise
         finally:
             try:
-                _keep_notebook(request, folder.path, state, reason)
+                _keep_notebook(request, path, state, reason)
                 folder.close(state, reason)
             except OSError as error:
                 state, reason = "failed", f"{reason or 'complete'}; but that could not be written: {error}"
     if state == "complete":
-        return folder.path
-    code = signals.exit_code(signals.strongest(heard)) if SIGTERM in heard else 1
+        return path
     if state == "stopped":
-        stopped = failure.stopped(folder.path)
-        message = f"{request.run_id}: {reason}; the same command continues it"
-        code = signals.exit_code(signals.strongest([*heard, stopped.signal]))
-        if code == signals.AGAIN and before and (before.epoch, before.step) == (stopped.epoch, stopped.step):
-            message += ", but not one step further than the last time: give it more time (a longer limit)"
-            code = 1  # or a job would go back into its queue for ever
-        raise RunStopped(folder.path, message, code)
-    raise RunFailed(folder.path, f"{request.run_id}: {reason}\n(logs and notebook: {folder.path})", code)
+        raise _stopped(request, before, received, reason)
+    code = signals.exit_code(signals.strongest(received)) if SIGTERM in received else 1
+    raise RunFailed(path, f"{request.run_id}: {reason}\n(logs and notebook: {path})", code)
 
 
-def _asked(request: Request) -> dict[str, Any]:
-    """What the ranks read of it, and whoever wonders later."""
+@contextlib.contextmanager
+def follow(title: str, *, lines: bool = True) -> Iterator[Watch]:
+    """A `watch` for `run`: a bar with the progress on a terminal, and in logs what rank 0 prints."""
+    from tqdm import tqdm
+
+    bar = tqdm(total=1, desc=title, unit="step", leave=False, dynamic_ncols=True, disable=not sys.stderr.isatty())
+    bar.bar_format = "{desc} |{bar}| {percentage:3.0f}% {postfix}"
+
+    def watch(progress: dict, new: str) -> None:
+        if lines and new:
+            bar.write(new.rstrip("\n"), file=sys.stderr)
+        if progress.get("steps"):
+            bar.total, bar.n = progress["steps"], progress["step"]
+        bar.refresh()
+
+    try:
+        yield watch
+    finally:
+        bar.close()
+
+
+def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], bool]) -> RunFolder:
+    """Claim the run's folder, and write for the ranks what was asked for."""
     asked = {"notebook": request.notebook.name, "nodes": request.layout.nodes}
     asked |= {"ranks_per_node": request.layout.ranks_per_node}
-    return asked | {"config": request.config.model_dump(), "parameters": dict(request.inject)}
+    asked |= {"config": request.config.model_dump(), "parameters": dict(request.inject)}
+    try:
+        folder = RunFolder.claimed(request.path, redo=redo, is_gone=is_gone)
+        (folder.path / "logs").mkdir()
+        folder.write_json("request.json", asked)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to {request.path}: {error.strerror} (HPC_RESULTS moves the results)"
+        ) from None
+    return folder
 
 
-def _launch(
+def _start_and_watch(
     request: Request,
     folder: Path,
     launcher: Sequence[str],
     warm_process: str,
-    watch: Callable[[dict, str], None] | None,
-    heard: Sequence[Signals],
+    watch: Watch | None,
+    received: Sequence[Signals],
 ) -> int:
     """Start the ranks and wait for their end; the launcher's exit code."""
-    surroundings = environment()
-    if launcher and surroundings.get(warm.SERVER) != warm.OFF:
-        surroundings.pop(warm.SERVER, None)  # it is this node's
-    if request.config.profile in tools.PROGRAMS:
+    here, own = Workspace.current(), str(folder)
+    if request.config.profile in profilers.PROGRAMS:
         warm_process = warm.OFF
-    ours = {RUN_DIR: str(folder), "PYTHONUNBUFFERED": "1"}
-    ours |= {warm.SERVER: warm_process} if warm_process else {}
-    ours |= {} if launcher else {PARENT: str(os.getpid())}  # ranks elsewhere are their own launcher's to end
+    elif not warm_process and (not launcher or here.launch.warm == warm.OFF):  # any other is this node's
+        warm_process = here.launch.warm
+    record = Launch(owner=own, run=own, warm=warm_process)
+    if not launcher:  # ranks elsewhere end with their own launcher
+        record = replace(record, parent=os.getpid())
     with (folder / "logs" / "launcher.log").open("wb") as log, signals.waiting():
         process = subprocess.Popen(
             _command(request, folder, launcher),
-            env=surroundings | ours,
+            env=workspace.child_environment() | here.variables | record.variables | {"PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is ours to pass on, in order
         )
     try:
-        _wait(process, folder, watch, heard)
+        _watch(process, folder, watch, received)
     finally:
-        end_tree(process, (RUN_DIR, str(folder)))
+        end_tree(process, own)
     return process.returncode
 
 
@@ -177,28 +205,13 @@ def _command(request: Request, folder: Path, launcher: Sequence[str]) -> list[st
     return warm.python(*torchrun, f"--nproc-per-node={request.layout.ranks_per_node}", *rank)
 
 
-def environment() -> dict[str, str]:
-    """What the ranks inherit: no trace of a launcher or profiler that this process may run under."""
-    inherited = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR")
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in (*inherited, "MASTER_PORT", tools.UNDER, provenance.REFUSED)
-        and not name.startswith("TORCHELASTIC_")
-    }
-    # torchrun would set 1 and warn; every rank sets its own number of threads anyway (threads_per_rank). NumPy starts its
-    # own, which no rank needs, when it is imported: then nothing could be forked.
-    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} | clean
-
-
-def _wait(
-    process: subprocess.Popen, folder: Path, watch: Callable[[dict, str], None] | None, heard: Sequence[Signals]
-) -> None:
+def _watch(process: subprocess.Popen, folder: Path, watch: Watch | None, received: Sequence[Signals]) -> None:
+    """Until it ends: pass signals on, show the log, and kill it if it does not end in time after a signal or an error."""
     log, seen = folder / "logs" / "rank0.log", 0
     passed_on: set[Signals] = set()
     failed, deadline = False, math.inf
     while True:
-        for number in set(heard) - passed_on:
+        for number in set(received) - passed_on:
             process.send_signal(number)
             passed_on.add(number)
             if number == SIGTERM:
@@ -220,14 +233,14 @@ def _wait(
         time.sleep(POLL)
 
 
-def _outcome(folder: Path, returncode: int, heard: Sequence[Signals]) -> tuple[str, str]:
+def _outcome(folder: Path, returncode: int, received: Sequence[Signals]) -> tuple[str, str]:
     """(state, why it is not complete)."""
-    if stopped := failure.stopped(folder):
+    if stopped := run_failure.stopped(folder):
         return "stopped", str(stopped)
-    if returncode and SIGTERM in heard:
+    if returncode and SIGTERM in received:
         return "failed", "SIGTERM came, and no checkpoint was made after it"
     if returncode:
-        return "failed", failure.explain(folder, returncode)
+        return "failed", run_failure.explain(folder, returncode)
     try:
         verify(folder)
     except Refused as error:
@@ -239,10 +252,20 @@ def _keep_notebook(request: Request, folder: Path, state: str, reason: str) -> N
     """Give rank 0's notebook its name; one of a run that is not complete says so on top."""
     partial, kept = folder / PARTIAL, folder / "notebook.ipynb"
     if state != "complete":
-        text = failure.mark(partial if partial.exists() else request.notebook, state, reason)
+        text = run_failure.mark(partial if partial.exists() else request.notebook, state, reason)
         partial.write_text(json.dumps(text, indent=1) + "\n")
     if partial.exists():
         partial.replace(kept)
 
 
-__all__ = ["AlreadyComplete", "RunFailed", "RunStopped", "run"]
+def _stopped(request: Request, before: signals.Stopped | None, received: list[Signals], reason: str) -> RunStopped:
+    stopped = run_failure.stopped(request.path)
+    message = f"{request.run_id}: {reason}; the same command continues it"
+    code = signals.exit_code(signals.strongest([*received, stopped.signal]))
+    if code == signals.AGAIN and before and (before.epoch, before.step) == (stopped.epoch, stopped.step):
+        message += ", but not one step further than the last time: give it more time (a longer limit)"
+        code = 1  # or a job would go back into its queue for ever
+    return RunStopped(request.path, message, code)
+
+
+__all__ = ["AlreadyComplete", "RunFailed", "RunStopped", "follow", "run"]

@@ -1,16 +1,17 @@
-"""A notebook's parameters: those its tagged cell sets, and every knob of `RunConfig`."""
+"""A notebook's parameters: those its tagged cell sets, and every option of `RunConfig`."""
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from hpc_utils.config import ConfigError, RunConfig, unknown_parameter
 
 TAG = "parameters"
+BATCHES = {"global_batch", "batch_per_device"}
 
 
 def defaults(notebook: Path) -> dict[str, Any]:
@@ -19,7 +20,15 @@ def defaults(notebook: Path) -> dict[str, Any]:
     Raises:
         ConfigError: no such notebook, or the cell does more than set plain values.
     """
-    for cell in _read(notebook)["cells"]:
+    try:
+        content = json.loads(Path(notebook).read_text())
+    except OSError as error:
+        raise ConfigError(f"no notebook {notebook}: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{notebook} is not a notebook (expected JSON)") from None
+    if not isinstance(content, dict) or content.get("nbformat") != 4:
+        raise ConfigError(f"{notebook} is not a notebook (of format 4)")
+    for cell in content["cells"]:
         if cell["cell_type"] == "code" and TAG in cell.get("metadata", {}).get("tags", ()):
             return _assignments("".join(cell["source"]), notebook)
     return {}
@@ -29,13 +38,12 @@ def of_chapter(notebook: Path, given: Mapping[str, Any]) -> tuple[str, dict[str,
     """(the study it reads, "" for a whole result set; what to inject) of a chapter that reads results.
 
     Raises:
-        ConfigError: it trains instead (a run's parameters are its own), or does not know a parameter, or its type is another.
+        ConfigError: the notebook trains instead, does not know a parameter, or the parameter has another type.
     """
     own = defaults(notebook)
     if trains := sorted(own.keys() & RunConfig.model_fields.keys()):
         raise ConfigError(f"{notebook} reads no results, it trains (parameter {trains[0]}): `hpc run` executes it")
-    if unknown := [name for name in given if name not in own]:
-        raise ConfigError("\n".join(unknown_parameter(name, own) for name in unknown))
+    _require_known(given, own)
     inject = {name: _like(own[name], value, name) for name, value in given.items()}
     if own.get("study") and not inject.get("study", own["study"]):
         raise ConfigError(f"{notebook} is about one study: leave `study` out ({own['study']}), or name another")
@@ -48,33 +56,21 @@ def resolve(notebook: Path, given: Mapping[str, Any]) -> tuple[RunConfig, dict[s
     Raises:
         ConfigError: a parameter that neither the notebook nor `RunConfig` knows, or an ill-typed one.
     """
-    own = defaults(notebook)
-    knobs = RunConfig.model_fields
-    known = {*own, *knobs}
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise ConfigError("\n".join(unknown_parameter(name, known) for name in unknown))
+    own, options = defaults(notebook), RunConfig.model_fields
+    _require_known(given, {*own, *options})
     # Asking for one kind of batch replaces the notebook's default of the other kind.
-    kinds = {"global_batch", "batch_per_device"}
-    asked = {name for name in kinds if given.get(name) is not None}
-    replaced = {name: None for name in kinds - set(given)} if asked else {}
+    asked = any(given.get(name) is not None for name in BATCHES)
+    replaced = {name: None for name in BATCHES - set(given)} if asked else {}
     values = own | replaced | dict(given)
-    config = RunConfig(**{name: value for name, value in values.items() if name in knobs})
-    inject = {name: getattr(config, name) for name in {*given, *replaced} if name in knobs}
-    inject |= {name: _like(own[name], value, name) for name, value in given.items() if name not in knobs}
+    config = RunConfig(**{name: value for name, value in values.items() if name in options})
+    inject = {name: getattr(config, name) for name in {*given, *replaced} if name in options}
+    inject |= {name: _like(own[name], value, name) for name, value in given.items() if name not in options}
     return config, inject
 
 
-def _read(notebook: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(Path(notebook).read_text())
-    except OSError as error:
-        raise ConfigError(f"no notebook {notebook}: {error.strerror}") from None
-    except ValueError:
-        raise ConfigError(f"{notebook} is not a notebook (expected JSON)") from None
-    if not isinstance(content, dict) or content.get("nbformat") != 4:
-        raise ConfigError(f"{notebook} is not a notebook (of format 4)")
-    return content
+def _require_known(given: Mapping[str, Any], known: Collection[str]) -> None:
+    if unknown := [name for name in given if name not in known]:
+        raise ConfigError("\n".join(unknown_parameter(name, known) for name in unknown))
 
 
 def _assignments(source: str, notebook: Path) -> dict[str, Any]:
@@ -84,12 +80,9 @@ def _assignments(source: str, notebook: Path) -> dict[str, Any]:
     except SyntaxError as error:
         raise ConfigError(f"{notebook}: the parameters cell, line {error.lineno}: {error.msg}") from None
     for statement in statements:
-        if isinstance(statement, ast.AnnAssign):
-            targets = [statement.target]
-        elif isinstance(statement, ast.Assign):
-            targets = statement.targets
-        else:
+        if not isinstance(statement, ast.Assign | ast.AnnAssign):
             continue
+        targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
         try:
             values |= {target.id: ast.literal_eval(statement.value) for target in targets}
         except (ValueError, AttributeError):
@@ -109,7 +102,7 @@ def _like(default: Any, value: Any, name: str) -> Any:
             value = type(default)(value)
         elif isinstance(default, list | dict):
             value = json.loads(value)
-        json.dumps(value, allow_nan=False)  # NaN is no value to ask for: JSON, which brings it to the ranks, has none
+        json.dumps(value, allow_nan=False)  # values travel to the ranks as JSON, which has no NaN
         if isinstance(value, type(default)):
             return value
     except (KeyError, ValueError, TypeError):

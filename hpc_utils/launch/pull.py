@@ -18,15 +18,15 @@ LEFT_THERE = ("checkpoints/", "earlier/", "claims/", "progress.json")
 
 
 class PullError(RuntimeError):
-    """rsync is missing or failed; says its words."""
+    """rsync is missing or failed; the message has its output."""
 
     exit_code = 2
 
 
 @dataclass
 class Pulled:
-    """What came of it: run ids fetched; refused ones and why; how many were here, and how many are unfinished there;
-    bytes of profiles among what was fetched."""
+    """The result: run ids fetched; refused ones and why; how many were here, and how many are unfinished there; bytes of
+    profiles among what was fetched."""
 
     fetched: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
@@ -41,10 +41,10 @@ def pull(
     """Fetch the complete runs of `source` (host:folder, or a folder) that are not here, and its studies' indices.
 
     A run is moved into place once all of it is here and its records can be true; an interrupted pull leaves nothing
-    that counts, and the next one goes on.
+    that counts, and the next one continues.
 
     Args:
-        profiles: what profilers saw too, which is larger than all else: some megabytes a rank.
+        profiles: fetch profiles too, which are larger than all else: some megabytes a rank.
 
     Raises:
         PullError: rsync is missing, or could not read the source.
@@ -88,7 +88,7 @@ def pull(
 
 
 def _settle(arrived: Path, place: Path) -> None:
-    """Into place; what was begun here and never completed makes way."""
+    """Move it into place; an incomplete run here is replaced."""
     if place.exists():
         if state(place) == "running":
             raise PullError(f"{place.name} is being run here: wait for it, or end it")
@@ -98,7 +98,7 @@ def _settle(arrived: Path, place: Path) -> None:
 
 def _rsync(arguments: list[str]) -> None:
     # Three connections in all: many centres ask for a second factor at each.
-    # --protect-args: a folder's name is never read by the other side's shell. Links are not followed or made.
+    # --protect-args: the remote shell does not interpret a folder's name. Links are not followed or made.
     command = ["rsync", "--recursive", "--times", "--protect-args", "--no-motd", *arguments]
     try:
         done = subprocess.run(command, stdin=None, capture_output=True, text=True)

@@ -2,9 +2,9 @@
 
     python -m torch.distributed.run ... -m hpc_utils.launch.rank NOTEBOOK RUN_FOLDER
 
-Rank 0 keeps the notebook with its outputs, every rank a log; one that raises also leaves `logs/rank<n>.error`. Of a
-run that a signal stopped in order rank 0 leaves `logs/stopped.json`, and every rank ends well. A rank that nsys or ncu
-shall watch has itself started again by them (`launch/profiler.py`).
+Rank 0 keeps the notebook with its outputs, every rank a log; one that raises leaves `logs/rank<n>.error`. If a signal has
+stopped the run in order, rank 0 leaves `logs/stopped.json` and every rank exits with 0. A rank that nsys or ncu watches
+has itself started again by them (`launch/rank_profiler.py`).
 """
 
 from __future__ import annotations
@@ -22,44 +22,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hpc_utils import signals
-from hpc_utils.launch import profiler, warm
-from hpc_utils.launch.lifeline import die_with_parent
-from hpc_utils.profilers import tools
+from hpc_utils import signals, workspace
+from hpc_utils.launch import rank_profiler
+from hpc_utils.launch.logs import without_colours
+from hpc_utils.launch.process_tree import die_with_parent
 
 STOPPED = "stopped.json"
-PARTIAL = ".partial.ipynb"  # no name of a finished notebook: the launcher gives it its own at the end
+PARTIAL = ".partial.ipynb"  # the launcher renames it at the end
 
 
 def main(notebook: Path, folder: Path) -> None:
     """Execute `notebook` with the parameters in `folder/request.json`; never returns."""
-    rank = int(os.environ.get("RANK", 0))
-    profiler.settle() if tools.UNDER in os.environ else die_with_parent()
-    os.environ.pop(warm.SERVER, None)  # a run that a cell starts has a warm process of its own
+    rank, record = int(os.environ.get("RANK", 0)), workspace.adopt()
+    if record.profiler:
+        rank_profiler.settle(record.profiler)
+    else:
+        die_with_parent(record.parent)
     request = json.loads((folder / "request.json").read_text())
-    if profiler.is_wanted(request["config"]):
+    if rank_profiler.is_wanted(request["config"], record):
         _end(_under_profiler(request["config"], notebook, folder, rank))
     signals.remember()  # until training listens
     _log_to(folder / "logs" / f"rank{rank}.log")
     faulthandler.enable()
-    # jsonschema imports this only to check IRIs, which no notebook holds; it builds a grammar for 0.7 s.
-    sys.modules.setdefault("rfc3987_syntax", None)
-    import papermill
-
-    # Knobs that the notebook's own cell does not set are injected too; the launcher has checked them.
-    logging.getLogger("papermill").setLevel(logging.ERROR)
-
     status = 0
     try:
-        papermill.execute_notebook(
-            notebook,
-            folder / PARTIAL if rank == 0 else None,
-            parameters=request["parameters"],
-            engine_name="hpc",
-            kernel_name="python3",
-            progress_bar=False,
-            cwd=None,
-        )
+        _execute(notebook, request["parameters"], folder / PARTIAL if rank == 0 else None)
     except signals.Stopped as stopped:
         if rank == 0:
             where = {"signal": stopped.signal, "epoch": stopped.epoch, "step": stopped.step}
@@ -71,21 +58,36 @@ def main(notebook: Path, folder: Path) -> None:
     _end(status)
 
 
+def _execute(notebook: Path, parameters: Mapping[str, Any], output: Path | None) -> None:
+    # jsonschema imports this only to check IRIs, which no notebook holds; it builds a grammar for 0.7 s.
+    sys.modules.setdefault("rfc3987_syntax", None)
+    import papermill
+
+    from hpc_utils.launch.notebook_engine import InProcessEngine  # after papermill, which may import it itself
+
+    papermill.engines.papermill_engines.register("hpc", InProcessEngine)
+    # It warns of parameters that the notebook's own cell does not set; the launcher has checked them.
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+    kernel = {"engine_name": "hpc", "kernel_name": "python3"}
+    papermill.execute_notebook(notebook, output, parameters, **kernel, progress_bar=False, cwd=None)
+
+
 def _under_profiler(config: Mapping[str, Any], notebook: Path, folder: Path, rank: int) -> int:
-    """This rank once more, started by the profiler; its exit code."""
+    """Run this rank again, started by the profiler; its exit code."""
     try:
-        return profiler.run(config, ["-m", "hpc_utils.launch.rank", str(notebook), str(folder)], folder, rank)
+        return rank_profiler.run(config, ["-m", "hpc_utils.launch.rank", str(notebook), str(folder)], folder, rank)
     except Exception as error:
         _report(error, folder, rank)
         return 1
 
 
 def _report(error: BaseException, folder: Path, rank: int) -> None:
-    """Leave word of it for the launcher, and in the log."""
+    """Write the error for the launcher, and into the log."""
+    # papermill's error has the cell's own error in `ename`, `evalue` and its text.
+    text = without_colours(str(error) if hasattr(error, "ename") else traceback.format_exc())
+    report = {"rank": rank, "at": time.time(), "name": getattr(error, "ename", type(error).__name__)}
+    report |= {"message": getattr(error, "evalue", str(error)), "traceback": text}
     with contextlib.suppress(OSError):  # a full disk must not hide the error itself
-        text = _without_colours(str(error) if hasattr(error, "ename") else traceback.format_exc())
-        report = {"rank": rank, "at": time.time(), "name": getattr(error, "ename", type(error).__name__)}
-        report |= {"message": getattr(error, "evalue", str(error)), "traceback": text}
         (folder / "logs" / f"rank{rank}.error").write_text(json.dumps(report))
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
@@ -104,19 +106,13 @@ def _end(status: int) -> NoReturn:
 
 
 def _log_to(path: Path) -> None:
-    """Everything that this process prints, C++ included, goes to `path`."""
+    """Send all that this process prints, from C++ too, to `path`."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(log, stream)
     os.close(log)
     sys.stdout.reconfigure(line_buffering=True)
     sys.stderr.reconfigure(line_buffering=True)
-
-
-def _without_colours(text: str) -> str:
-    import re
-
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
 if __name__ == "__main__":

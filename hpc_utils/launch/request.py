@@ -1,4 +1,4 @@
-"""A run that could be started: everything checked that can be checked before."""
+"""A run that could be started: resolved from a notebook and parameters, and checked as far as possible beforehand."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import datasets, paths, provenance
+from hpc_utils import datasets, paths, profilers, provenance
 from hpc_utils.allreduce_cost import evenly
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.profilers import tools
 from hpc_utils.records import identity
 from hpc_utils.records.folder import state
 
@@ -74,7 +73,7 @@ def prepare(
 
     Args:
         hardware: what it will run on, if that is not this machine (`provenance.hardware_id`).
-        needs_data: the data set must be here, because what is prepared is to be started.
+        needs_data: the data set must be here, because the run is to be started.
 
     Raises:
         ConfigError: unknown, ill-typed or contradictory parameters, or a layout that does not divide.
@@ -89,22 +88,19 @@ def prepare(
             f"parallel='none' is one process: use parallel='ddp', 'zero1' or 'fsdp' for {layout.ranks} ranks"
         )
     if config.profile == "ncu" and layout.ranks > 1:
-        raise ConfigError(tools.ONE_RANK.format(ranks=layout.ranks))
+        raise ConfigError(profilers.ONE_RANK.format(ranks=layout.ranks))
     measured = identity.measured(config, layout.ranks)
     if needs_data and ":" not in config.workload:
         require_data(config.dataset, paths.data())
-    everything = parameters.defaults(notebook) | inject
-    own = {name: value for name, value in everything.items() if name not in RunConfig.model_fields}
+    own = {n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields}
+    hardware = hardware or provenance.hardware_id()
     run_id = identity.run_id(
-        measured | own,
-        nodes=layout.nodes,
-        ranks_per_node=layout.ranks_per_node,
-        hardware=hardware or provenance.hardware_id(),
+        measured | own, nodes=layout.nodes, ranks_per_node=layout.ranks_per_node, hardware=hardware
     )
     return Request(Path(notebook).absolute(), config, inject, layout, paths.runs() / run_id)
 
 
-@functools.cache  # a study asks for each of its points; a refusal is not remembered
+@functools.cache  # once for all runs of a study; a refusal is not remembered
 def require_data(dataset: str, folder: Path) -> None:
     """DataError if the data set is not in `folder` (`paths.data()`), whole."""
     for split in ("train", "test"):

@@ -1,4 +1,4 @@
-"""A run made again: found in a result set, asked for as it was, and trained anew into a result set of its own."""
+"""A run made again: found in a result set, requested as it was, and trained anew into a result set of its own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_utils import paths, provenance, toml_config
 from hpc_utils.config import RunConfig
-from hpc_utils.records import fingerprint, packed
+from hpc_utils.records import StudyIndex, fingerprint, packed, studies
 from hpc_utils.records.folder import read_json, state
 from hpc_utils.records.load import Refused, verify
 
 from . import local, parameters, warm
 from .request import Layout, Request, prepare
-from .watch import follow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,35 +48,30 @@ def find(run: str, results: Path | None = None) -> Path:
     return found[0]
 
 
-def study_of(run: Path) -> dict[str, Any] | None:
-    """The index of the first study in the run's set that the run belongs to, as `records.read_study` returns it."""
-    for path in sorted((run.parent.parent / "studies").glob("*.json")):
-        index = read_json(path) or {}
-        if any(one.get("run_id") == run.name for one in index.get("runs", ())):
-            return index
-    return None
+def study_of(run: Path) -> StudyIndex | None:
+    """The first study in the run's set that the run belongs to."""
+    return next((index for index in studies(run.parent.parent) if run.name in index.run_ids), None)
 
 
 def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
     """The request of that run once more, as number `repeat`: every parameter as it was, its seed too.
 
     Args:
-        run: the run's folder. notebook: what its ranks executed, if that lies elsewhere than the compendium's own.
+        run: the run's folder. notebook: what its ranks executed, if that is not one of the compendium's own.
 
     Raises:
         CannotRerun: it is not complete, or it needs what is not here.
         ConfigError, DataError: as of `request.prepare`.
     """
     asked, made = _recorded(run)
-    own = dict(asked["config"])
     if why := _missing_here(asked, made):
-        raise CannotRerun(f"{run.name} {why}; {_elsewhere(run)}")
-    gone = {name: value for name, value in own.items() if name not in RunConfig.model_fields}
-    if said := {name: value for name, value in gone.items() if value is not None}:
+        raise CannotRerun(f"{run.name} {why}; {_elsewhere(run, made)}")
+    options = RunConfig.model_fields
+    own = {name: value for name, value in asked["config"].items() if name in options}
+    if unknown := [f"{n}={v}" for n, v in asked["config"].items() if n not in options and v is not None]:
         commit = (read_json(run / "provenance.json") or {}).get("commit") or "the one it was made with"
         raise CannotRerun(
-            f"{run.name} was made with {', '.join(f'{k}={v}' for k, v in said.items())}, which this version does not know: "
-            f"check out its commit, {commit}"
+            f"{run.name} was made with {', '.join(unknown)}, which this version does not know: check out its commit, {commit}"
         )
     path = notebook or paths.notebooks() / asked["notebook"]
     if not path.is_file():
@@ -85,15 +79,14 @@ def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
             f"{run.name} executed {asked['notebook']}, which is not in {path.parent}: --notebook FILE says where"
         )
     known = parameters.defaults(path)
-    given = {name: value for name, value in own.items() if name not in gone}
-    given |= {n: v for n, v in asked["parameters"].items() if n not in RunConfig.model_fields and n in known}
+    own |= {n: v for n, v in asked["parameters"].items() if n not in options and n in known}
     if made["device"] == "cpu" and provenance.hardware().gpus:  # "auto" would now take them
-        given["device"] = "cpu"
-    return prepare(path, given | {"repeat": repeat}, Layout(made["nodes"], made["ranks_per_node"]))
+        own["device"] = "cpu"
+    return prepare(path, own | {"repeat": repeat}, Layout(made["nodes"], made["ranks_per_node"]))
 
 
 def unchanged(run: Path) -> None:
-    """Check the run against what chapters of its set noted of its records when they read them.
+    """Check the run's records against the fingerprints that chapters of its set noted when they read them.
 
     Raises:
         CannotRerun: its records have changed since.
@@ -128,26 +121,32 @@ def execute(
 ) -> list[str]:
     """Train that run `repeats` times, into the result set `into`; the ids of the new runs.
 
-    What is complete there from an earlier time is measured again; what was stopped goes on. `say` hears of each as it begins.
+    A complete run there is measured again; a stopped one continues. `say` is called as each begins.
 
     Raises:
-        CannotRerun: as of `again`, or one of them failed. RunStopped: a signal came; the same call goes on.
+        CannotRerun: as of `again`, or one of them failed. RunStopped: a signal came; the same call continues.
     """
     if into.absolute() == run.parent.parent.absolute():
         raise CannotRerun(f"{into} holds the run itself, which must stay as it is: choose another folder")
     with paths.results_at(into):
         requests = [again(run, repeat, notebook=notebook) for repeat in range(1, repeats + 1)]
-        with warm.started(local.environment()) as warm_process:
+        with warm.started() as warm_process:
             for number, request in enumerate(requests, 1):
                 say(f"[{number}/{repeats}] {request.run_id}, into {into}")
                 try:
-                    with follow(request.run_id, lines=False) as watch:
+                    with local.follow(request.run_id, lines=False) as watch:
                         local.run(request, redo=request.state == "complete", warm_process=warm_process, watch=watch)
                 except local.RunStopped:
                     raise
                 except local.RunFailed as error:
                     raise CannotRerun(f"made again, it did not end well: {error}") from error
     return [request.run_id for request in requests]
+
+
+def shown(folder: Path) -> str:
+    """A folder as it is called in the clone; elsewhere its whole path."""
+    root = paths.root()
+    return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else str(folder)
 
 
 def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -158,8 +157,7 @@ def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         verify(run)
     except Refused as error:
         raise CannotRerun(f"{run.name}: its records cannot be true: {error}") from None
-    asked = read_json(run / "request.json")
-    if not asked:
+    if not (asked := read_json(run / "request.json")):
         raise CannotRerun(
             f"{run.name} was not started by hpc (it has no request.json): run its own program again, and compare with "
             f"`hpc verify RUN --against RESULTS`"
@@ -168,35 +166,22 @@ def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _missing_here(asked: Mapping[str, Any], made: Mapping[str, Any]) -> str:
-    """What the run needs that this machine has not; empty if nothing is missing."""
+    """What the run needs that this machine lacks; empty if nothing is missing."""
     if made["nodes"] > 1:
         return f"needs {made['nodes']} nodes"
     if asked["config"].get("link_gbit") is not None:
         return "needs links that can be limited, a rehearsal cluster's"
-    if made["device"] in ("cuda", "rocm"):
-        needed, here = made["ranks_per_node"], len(provenance.hardware().gpus)
-        if here < needed:
-            return (
-                f"needs {needed} GPU{'s' if needed > 1 else ''}, and here {'is none' if not here else f'are {here}'}"
-            )
-    return ""
+    gpus = made["ranks_per_node"] if made["device"] in ("cuda", "rocm") else 0
+    here = len(provenance.hardware().gpus)
+    return f"needs {gpus} GPU{'s' * (gpus > 1)}, here are {here}" if gpus > here else ""
 
 
-def _elsewhere(run: Path) -> str:
-    """How a run is made again that this machine alone cannot make."""
-    study, made = study_of(run), read_json(run / "run.json")
-    hardware = made.get("hardware_id") or ""
-    name = study["name"].removesuffix(f"-{hardware}") if study else "STUDY"
+def _elsewhere(run: Path, made: Mapping[str, Any]) -> str:
+    """How to make a run again that this machine alone cannot make."""
+    study, hardware = study_of(run), made.get("hardware_id") or ""
+    name = study.name.removesuffix(f"-{hardware}") if study else "STUDY"
     where = "rehearsal" if hardware.startswith("rehearsal") else "NAME"
     return (
-        f"make its study again where that is, and compare: `HPC_RESULTS=again hpc submit {name} --cluster {where} --wait`, "
+        f"make its study again there, and compare: `HPC_RESULTS=again hpc submit {name} --cluster {where} --wait`, "
         f"then `hpc verify {run.name} --against again`"
     )
-
-
-def shown(folder: Path) -> str:
-    """A folder as it is called in the clone; elsewhere its whole path."""
-    try:
-        return folder.relative_to(paths.root()).as_posix()
-    except ValueError:
-        return str(folder)

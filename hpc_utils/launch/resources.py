@@ -1,17 +1,48 @@
-"""What a job asks Slurm for on a cluster: the same of every job, and of each type of node."""
+"""What a job asks Slurm for on a cluster: the same of every job, and of each type of node.
+
+What reaches Slurm or a shell from a cluster file is checked here, once.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from hpc_utils.config import RunConfig
 from hpc_utils.toml_config import Strict
 
-from .text import Device, Gres, Memory, Option, Text, Time, Variable, Word
+from .slurm_commands import seconds
 
+
+def _only(pattern: str, allowed: str) -> AfterValidator:
+    """Text of that pattern; `allowed` describes it."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value, re.ASCII):
+            raise ValueError(f"{value!r} is not {allowed}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _one_line(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError(f"{value!r} is not one line of text")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_one_line)]
+Word = Annotated[str, _only(r"[\w.,:@+=-]*", "made of letters, digits and _ . , : @ + = -")]
+Label = Annotated[str, _only(r"[a-z0-9][a-z0-9-]{0,30}", "a name of small letters, digits and -, at most 31 long")]
+Module = Annotated[str, _only(r"[\w.][\w./+-]*", "a module's name, such as cuda/12.6")]
+Variable = Annotated[str, _only(r"[A-Za-z_]\w*", "a variable's name")]
+Option = Annotated[str, _only(r"--[a-z][ -~]*", "one sbatch option in full, such as --hint=nomultithread")]
+Memory = Annotated[str, _only(r"(\d+[KMGT]?)?", "the memory of a node, such as 480G, or 0 for all of it")]
+Gres = Annotated[str, _only(r"([\w.-]+(:[\w.-]+)?)?", "a resource without a count, such as gpu or gpu:a100")]
+Device = Annotated[str, _only(r"([a-z0-9][a-z0-9-]*)?", "a GPU's name in small letters, such as a100 or mi250x")]
+Time = Annotated[str, _only(r"(\d+-)?\d{1,3}:\d\d:\d\d", "a time such as 01:30:00 or 2-00:00:00")]
 Precision = RunConfig.model_fields["precision"].annotation
 
 # Why a device that lacks a number format is not worth a run in it.
@@ -21,7 +52,7 @@ LACKS = {
     "bf16": "the device has no units for it (NVIDIA's have from Ampere on)",
 }
 
-# Options that other keys stand for, or that the jobs set themselves.
+# sbatch's options that other keys stand for, or (None) that the jobs set themselves.
 OWNED = {
     "--partition": "a node type's partition",
     "--account": "slurm.account",
@@ -34,8 +65,9 @@ OWNED = {
     "--mem": "a node type's memory",
     "--exclusive": "a node type's exclusive",
     "--licenses": "a node type's licenses",
-}
-OURS = ("--nodes", "--ntasks", "--ntasks-per-node", "--array", "--dependency", "--output", "--chdir", "--export")
+} | dict.fromkeys(
+    ("--nodes", "--ntasks", "--ntasks-per-node", "--array", "--dependency", "--output", "--chdir", "--export")
+)
 
 
 class Slurm(Strict):
@@ -54,9 +86,7 @@ class Slurm(Strict):
     @property
     def seconds(self) -> int:
         """The time limit in seconds."""
-        days, _, clock = self.time.rpartition("-")
-        hours, minutes, seconds = map(int, clock.split(":"))
-        return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+        return seconds(self.time)
 
     @model_validator(mode="after")
     def _consistent(self) -> Slurm:
@@ -65,9 +95,8 @@ class Slurm(Strict):
         for option in self.options:
             name = option.partition("=")[0]
             if name in OWNED:
-                raise ValueError(f"options: {name} is what {OWNED[name]} stands for")
-            if name in OURS:
-                raise ValueError(f"options: {name} is set by the jobs themselves")
+                owner = f"what {OWNED[name]} stands for" if OWNED[name] else "set by the jobs themselves"
+                raise ValueError(f"options: {name} is {owner}")
         return self
 
 

@@ -1,35 +1,26 @@
-"""What became of submitted runs: our records joined with Slurm's word."""
+"""The state of submitted runs: our records joined with what Slurm says."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_utils import paths
 from hpc_utils.records.folder import read_json, state
 
-from . import diagnosis, slurm
+from . import job_failure, slurm_commands
+from .slurm_commands import Job, JobState
 from .submission import Submission, Task, submissions
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FAILED = (
-    "FAILED",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "CANCELLED",
-    "PREEMPTED",
-    "BOOT_FAIL",
-    "DEADLINE",
-    "LOST",
-)
-# Jobs that ended this many seconds ago may not be in the accounting yet.
-LAG = 60
+LAG = 60  # s after its end in which a job may not be in the accounting yet
 
 
 @dataclass(frozen=True)
@@ -37,8 +28,7 @@ class Entry:
     """One submitted run (or the report) as it stands.
 
     Attributes:
-        job: the task's id. state: PENDING, RUNNING, COMPLETED, FAILED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, CANCELLED, or
-            LOST (Slurm knows nothing of it any more). detail: why it waits, how far it is, or the last line that matters.
+        job: the task's id. detail: why it waits, how far it is, or the last line that matters.
         left: seconds, by its own pace; time_left: until the job's limit. advice: what to do about a failure.
         log: what the job printed.
     """
@@ -46,7 +36,7 @@ class Entry:
     job: str
     run_id: str
     study: str
-    state: str
+    state: JobState
     detail: str = ""
     left: float | None = None
     time_left: int | None = None
@@ -56,14 +46,18 @@ class Entry:
 
     @property
     def is_over(self) -> bool:
-        return self.state in (*FAILED, "COMPLETED")
+        return self.state.is_over
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state.is_over and self.state != JobState.COMPLETED
 
 
 def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Entry]:
-    """The newest submission's word on every run of `study` (of all studies), in the order of submission.
+    """The newest submission's entry of every run of `study` (of all studies), in the order of submission.
 
     Args:
-        gone: clusters that are no more, and their jobs with them; Slurm is not asked for those.
+        gone: clusters that are no more, and their jobs with them; Slurm is not asked about those.
 
     Raises:
         SlurmError: Slurm does not answer.
@@ -72,11 +66,9 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
     for one in submissions(study):
         for task in one.tasks:
             newest[task.run_id or f"report {one.index}"] = one, task
-    jobs = slurm.jobs({task.id.partition("_")[0] for one, task in newest.values() if one.cluster not in gone})
-    return [
-        _entry(one, task, None if one.cluster in gone else jobs.get(task.id), gone=one.cluster in gone)
-        for one, task in newest.values()
-    ]
+    asked = {task.id.partition("_")[0] for one, task in newest.values() if one.cluster not in gone}
+    jobs = slurm_commands.jobs(asked)
+    return [_entry(one, task, jobs.get(task.id), gone=one.cluster in gone) for one, task in newest.values()]
 
 
 def frame(study: str | None = None) -> pd.DataFrame:
@@ -98,49 +90,44 @@ def live(study: str | None = None, *, every: float = 5.0, timeout: float = 24 * 
             shown = display(table, display_id=True)
         else:
             shown.update(table)
-        if time.monotonic() > end or not set(table.state) - {*FAILED, "COMPLETED"}:
+        if time.monotonic() > end or all(state.is_over for state in table.state):
             return table
         time.sleep(every)
 
 
-def counts(found: Iterable[Entry]) -> dict[str, int]:
+def counts(found: Iterable[Entry]) -> dict[JobState, int]:
     """How many are in each state."""
-    totals: dict[str, int] = {}
-    for entry in found:
-        totals[entry.state] = totals.get(entry.state, 0) + 1
-    return totals
+    return Counter(entry.state for entry in found)
 
 
-def log_of(one: Submission, task: Task) -> Path:
-    """Where the task's job prints."""
-    return one.path / "logs" / f"{task.id}.log"
+def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry:
+    run, log = paths.runs() / task.run_id, one.log(task.id)
 
+    def entry(state: JobState, detail: str = "", **more: object) -> Entry:
+        nodes = job.nodes if job else ""
+        return Entry(task.id, task.run_id or "report", one.index, state, detail, log=log, nodes=nodes, **more)
 
-def _entry(one: Submission, task: Task, job: slurm.Job | None, *, gone: bool) -> Entry:
-    run, log = paths.runs() / task.run_id, log_of(one, task)
-    what = task.run_id or "report"
-    common = {"job": task.id, "run_id": what, "study": one.index, "log": log, "nodes": job.nodes if job else ""}
-    record = state(run) if task.run_id else ("complete" if job and job.state == "COMPLETED" else "absent")
-    if record == "complete" and (job is None or job.is_over):
-        return Entry(state="COMPLETED", **common)
+    reported = "complete" if job and job.state == JobState.COMPLETED else "absent"
+    record = state(run) if task.run_id else reported
+    if record == "complete" and (job is None or job.state.is_over):
+        return entry(JobState.COMPLETED)
     if gone:
-        return Entry(state="LOST", detail=f"cluster {one.cluster} is not up any more", advice="`hpc retry`", **common)
+        return entry(JobState.LOST, f"cluster {one.cluster} is not up any more", advice="`hpc retry`")
     if job is None:
-        written = one.path.stat().st_mtime if not log.exists() else log.stat().st_mtime
+        written = (log if log.exists() else one.path).stat().st_mtime
         if time.time() - written < LAG:
-            return Entry(state="PENDING", detail="Slurm's accounting has not caught up", **common)
-        return Entry(state="LOST", detail="Slurm knows nothing of this job any more", advice="`hpc retry`", **common)
-    if job.is_waiting:
+            return entry(JobState.PENDING, "Slurm's accounting has not caught up")
+        return entry(JobState.LOST, "Slurm does not know this job any more", advice="`hpc retry`")
+    if job.state.is_waiting:
         again = " (requeued, resumes)" if record in ("stopped", "dead", "running") else ""
-        return Entry(state="PENDING", detail=job.reason + again, **common)
-    if not job.is_over:
+        return entry(JobState.PENDING, job.reason + again)
+    if not job.state.is_over:
         detail, left = _progress(run) if task.run_id else ("", None)
-        return Entry(state="RUNNING", detail=detail, left=left, time_left=job.left, **common)
+        return entry(JobState.RUNNING, detail, left=left, time_left=job.left)
     reason = str((read_json(run / "status.json") or {}).get("reason", "")) if task.run_id else ""
-    ended = "FAILED" if job.state == "COMPLETED" else job.state
-    ended, advice = diagnosis.advise(ended, (reason, diagnosis.log_text(log)))
-    detail = diagnosis.last_words(reason, log) or job.reason
-    return Entry(state=ended, detail=detail, advice=advice, **common)
+    ended = JobState.FAILED if job.state == JobState.COMPLETED else job.state
+    ended, advice = job_failure.advise(ended, reason, log)
+    return entry(ended, job_failure.last_line(reason, log) or job.reason, advice=advice)
 
 
 def _progress(run: Path) -> tuple[str, float | None]:
@@ -149,8 +136,6 @@ def _progress(run: Path) -> tuple[str, float | None]:
     if not progress or not progress.get("steps"):
         return "starting", None
     done, total = progress["step"], progress["steps"]
-    from datetime import datetime
-
     begun = progress.get("begun") or (datetime.fromisoformat(status["started"]).timestamp() if status else None)
     pace = (progress["at"] - begun) / done if begun and done >= 5 else None  # the first steps say little
     return f"step {done} of {total} ({done / total:.0%})", pace * (total - done) if pace else None

@@ -1,9 +1,8 @@
 """Studies: matrices of runs as data, planned, run in interleaved order, skipped where complete.
 
 A study file (`jobs/studies/<name>.toml`) has `[parameters]` shared by all runs and `[[series]]`, each with a
-notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to combine; `[ladder]` is a plain loop and the
-changes that make it fast (`launch.ladder`), `ladder_of` the study whose ladder it takes; `[targets]` says what it wants to
-reach.
+notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to combine; `[ladder]` is an ablation
+(`launch.ablation`), `ladder_of` the study whose ablation it takes; `[targets]` says what it wants to reach.
 """
 
 from __future__ import annotations
@@ -14,24 +13,24 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, model_validator
 
-from hpc_utils import paths, signals, toml_config
+from hpc_utils import datasets, paths, signals, toml_config
 from hpc_utils.config import ConfigError, plain
-from hpc_utils.records import ClaimedElsewhere, atomic, study_index
+from hpc_utils.records import ClaimedElsewhere, identity
 from hpc_utils.records.load import Refused, verify
+from hpc_utils.records.study import NotApplicable, ReportChapter, StudyIndex, StudyRun, Targets
 from hpc_utils.toml_config import Strict
 
 from . import local, warm
-from .ladder import Ladder
-from .place import Place
+from .ablation import Ablation
 from .request import Request, prepare
-from .watch import follow
+from .target import Target
 
 
 class StudyError(ValueError):
@@ -57,25 +56,6 @@ class Series(Strict):
     matrix: dict[str, list[Any]] = Field({})
 
 
-class Chapter(Strict):
-    """A chapter of the report; with `run`, the executed notebook of the first run that matches."""
-
-    notebook: str
-    run: dict[str, Any] | None = None
-
-
-class Targets(Strict):
-    """What the study wants to reach, where that is not the usual: `analyze.targets.Targets` has meanings and defaults."""
-
-    strong_efficiency: float | None = Field(None, gt=0)
-    strong_ranks: int | None = Field(None, ge=2)
-    weak_variation: float | None = Field(None, gt=0)
-    weak_ranks: int | None = Field(None, ge=2)
-    sensitivity_gain: float | None = Field(None, gt=0)
-    accuracy_margin: float | None = Field(None, gt=0)
-    loss_margin: float | None = Field(None, gt=0)
-
-
 class Study(Strict):
     """A study file's content."""
 
@@ -84,16 +64,16 @@ class Study(Strict):
     repeats: int = Field(1, ge=1)
     parameters: dict[str, Any] = Field({})
     series: list[Series] = Field([])
-    ladder: Ladder | None = None
+    ablation: Ablation | None = Field(None, alias="ladder")
     ladder_of: str = ""
-    chapters: list[Chapter] = Field([])
+    chapters: list[ReportChapter] = Field([])
     targets: Targets = Field(Targets())
 
     @model_validator(mode="after")
     def _runs_something(self) -> Study:
-        if self.ladder and self.ladder_of:
+        if self.ablation and self.ladder_of:
             raise ValueError("a study has a [ladder] or a `ladder_of`, not both")
-        if not (self.series or self.ladder or self.ladder_of):
+        if not (self.series or self.ablation or self.ladder_of):
             raise ValueError("nothing to run: a study has [[series]], a [ladder] or a `ladder_of`")
         return self
 
@@ -109,22 +89,12 @@ class Point:
 
 
 @dataclass(frozen=True)
-class NotApplicable:
-    """A point that a place cannot run, and why."""
-
-    series: str
-    ranks: int
-    values: dict[str, Any]
-    why: str
-
-
-@dataclass(frozen=True)
 class Plan:
-    """All runs of a study at a place, and what cannot be run there."""
+    """All runs of a study on a target, and what cannot be run there."""
 
     name: str
     study: Study
-    place: Place
+    target: Target
     points: list[Point]
     not_applicable: list[NotApplicable]
 
@@ -143,9 +113,25 @@ class Plan:
 
     @property
     def impossible(self) -> list[str]:
-        """What cannot be run there, in words, a line for each reason."""
+        """What cannot be run there, a line for each reason."""
         found = collections.Counter((point.series, point.why) for point in self.not_applicable)
         return [f"{number} not applicable: {series}: {why}" for (series, why), number in found.items()]
+
+    def index(self, name: str) -> StudyIndex:
+        """Its index, under that name."""
+        runs = [
+            StudyRun(
+                run_id=point.request.run_id,
+                series=point.series,
+                ranks=point.ranks,
+                repeat=point.repeat,
+                parameters=point.request.config.model_dump(),
+            )
+            for point in self.points
+        ]
+        about = {key: getattr(self.study, key) for key in ("title", "about", "chapters", "targets")}
+        ablation = self.study.ablation and self.study.ablation.index(_refusal(self.study, self.target))
+        return StudyIndex(name=name, **about, ablation=ablation, not_applicable=self.not_applicable, runs=runs)
 
 
 def read(name: str) -> Study:
@@ -157,9 +143,9 @@ def read(name: str) -> Study:
     study = _file(name)
     if not study.ladder_of:
         return study
-    if not (ladder := _file(study.ladder_of).ladder):
+    if not (ablation := _file(study.ladder_of).ablation):
         raise StudyError(f"{name}: ladder_of: the study {study.ladder_of!r} has no [ladder]")
-    return study.model_copy(update={"ladder": ladder})
+    return study.model_copy(update={"ablation": ablation})
 
 
 def _file(name: str) -> Study:
@@ -168,13 +154,11 @@ def _file(name: str) -> Study:
         return toml_config.read(path, Study, StudyError)
     except FileNotFoundError:
         known = sorted(p.stem for p in paths.studies().glob("*.toml"))
-        raise StudyError(
-            f"no study {name!r}: {toml_config.hint(name, known)}; a path to a .toml is good too"
-        ) from None
+        raise StudyError(f"no study {name!r}: {toml_config.hint(name, known)} (or give a path to a .toml)") from None
 
 
-def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> Plan:
-    """The study's runs at `place` (by default this machine), each repeat's in the study file's order.
+def plan(name: str, target: Target | None = None, *, needs_data: bool = True) -> Plan:
+    """The study's runs on `target` (by default this machine), each repeat's in the study file's order.
 
     Args:
         needs_data: its data set must be here, because runs are to be started.
@@ -183,30 +167,30 @@ def plan(name: str, place: Place | None = None, *, needs_data: bool = True) -> P
         StudyError: no such study, a wrong file, or a series that asks for what can nowhere run; names it.
         DataError: its data set is not here.
     """
-    study, place = read(name), place or Place.here()
+    study, target = read(name), target or Target.here()
     points: list[Point] = []
     missing: dict[tuple, NotApplicable] = {}
-    for repeat in range(1, (place.repeats or study.repeats) + 1):
-        for asked in _asked(study, place):
-            why = place.refusal(asked.ranks, asked.parameters, asked.ranks_per_node)
-            if why:
-                missing[asked.key] = NotApplicable(asked.series, asked.ranks, asked.values, why)
+    for repeat in range(1, (target.repeats or study.repeats) + 1):
+        for asked in _asked(study, target):
+            if why := target.refusal(asked.ranks, asked.parameters, asked.ranks_per_node):
+                point = NotApplicable(series=asked.series, ranks=asked.ranks, values=asked.values, why=why)
+                missing[(asked.series, asked.ranks, *map(str, asked.values.values()))] = point
                 continue
             # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
             given = asked.parameters | {"repeat": repeat, "seed": asked.parameters.get("seed", 0) + repeat - 1}
             notebook = paths.notebooks() / f"{asked.notebook}.ipynb"
             try:
-                layout = place.layout(asked.ranks, asked.ranks_per_node)
-                request = prepare(notebook, given, layout, hardware=place.hardware, needs_data=needs_data)
+                layout = target.layout(asked.ranks, asked.ranks_per_node)
+                request = prepare(notebook, given, layout, hardware=target.hardware, needs_data=needs_data)
             except ConfigError as error:
                 raise StudyError(f"{name}, series {asked.series!r}: {error}") from None
             points.append(Point(asked.series, asked.ranks, repeat, request))
-    return Plan(Path(name).stem, study, place, points, list(missing.values()))
+    return Plan(Path(name).stem, study, target, points, list(missing.values()))
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """One configuration that a study asks for: `values` tell it from its series' others, `parameters` are all of its."""
+    """One configuration that a study asks for: `values` distinguish it in its series, `parameters` are all of its."""
 
     series: str
     notebook: str
@@ -215,123 +199,128 @@ class _Asked:
     values: dict[str, Any]
     parameters: dict[str, Any]
 
-    @property
-    def key(self) -> tuple:
-        return (self.series, self.ranks, *map(str, self.values.values()))
 
-
-def _asked(study: Study, place: Place) -> Iterator[_Asked]:
-    """All configurations of a repeat, in the order in which they are measured: the series', then the ladder's."""
+def _asked(study: Study, target: Target) -> Iterator[_Asked]:
+    """All configurations of a repeat, in the order in which they are measured: the series', then the ablation's."""
     for series in study.series:
-        shared = _shared(study, series.parameters, place)
-        for values, ranks in _combinations(series, place, shared):
-            yield _Asked(series.name, series.notebook, ranks, series.ranks_per_node, values, _given(shared | values))
-    if study.ladder:
-        ladder, shared = study.ladder, _plain_loop(study, place)
-        for rung in ladder.rungs(lambda changes: _refusal(study, place, changes)):
-            yield _Asked(
-                rung.series, ladder.notebook, ladder.ranks, ladder.ranks_per_node, rung.changes,
-                _given(shared | rung.changes),
-            )  # fmt: skip
+        shared = study.parameters | series.parameters | dict(target.parameters)
+        matrix = {name: target.matrix.get(name, values) for name, values in series.matrix.items()}
+        alone = shared.get("parallel") == "none"  # one process everywhere
+        counts = series.ranks if alone or not target.ranks else target.ranks
+        for combined in itertools.product(*matrix.values()):
+            values = dict(zip(matrix, combined, strict=True))
+            for ranks in counts:
+                given = _plain(shared | values)
+                yield _Asked(series.name, series.notebook, ranks, series.ranks_per_node, values, given)
+    if own := study.ablation:
+        for one in own.configurations(_refusal(study, target)):
+            given = _ablated(study, target, one.changes)
+            yield _Asked(one.series, own.notebook, own.ranks, own.ranks_per_node, one.changes, given)
 
 
-def _refusal(study: Study, place: Place, changes: Mapping[str, Any]) -> str:
-    """Why the ladder's plain loop with these changes cannot be run there; empty if it can."""
-    ladder = study.ladder
-    given = _given(_plain_loop(study, place) | changes)
-    return place.refusal(ladder.ranks, given, ladder.ranks_per_node)
+def _refusal(study: Study, target: Target) -> Callable[[Mapping[str, Any]], str]:
+    """A function of changes: why the plain loop with them cannot be run on the target; empty if it can."""
+    own = study.ablation
+    return lambda changes: target.refusal(own.ranks, _ablated(study, target, changes), own.ranks_per_node)
 
 
-def _plain_loop(study: Study, place: Place) -> dict[str, Any]:
-    """The ladder's plain loop there: what the ladder says itself no place changes, or a step would change nothing."""
-    return _shared(study, study.ladder.parameters, place) | study.ladder.parameters
+def _ablated(study: Study, target: Target, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain loop on the target with `changes`; no target replaces the ablation's own parameters."""
+    return _plain(study.parameters | dict(target.parameters) | study.ablation.parameters | changes)
 
 
-def _shared(study: Study, own: Mapping[str, Any], place: Place) -> dict[str, Any]:
-    """What the study says, over it the series' or ladder's `own`, over it what the place says."""
-    return study.parameters | own | place.parameters
-
-
-def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain(name, value) for name, value in parameters.items()}
 
 
-def _combinations(series: Series, place: Place, shared: dict[str, Any]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each of the series' combinations of matrix values, with each of its rank counts."""
-    matrix = {name: place.matrix.get(name, values) for name, values in series.matrix.items()}
-    alone = shared.get("parallel") == "none"  # one process everywhere
-    counts = series.ranks if alone or not place.ranks else place.ranks
-    for values in itertools.product(*matrix.values()):
-        for ranks in counts:
-            yield dict(zip(matrix, values, strict=True)), ranks
+def forecast(found: Plan) -> list[dict[str, Any]]:
+    """One entry a point, as `analyze.budget.estimate` wants them.
+
+    Sizes of data sets are the catalogue's, so that the data need not be here; of a user's own workload they are unknown
+    (None).
+    """
+    return [_forecast(point, found.target.hardware) for point in found.points]
 
 
-def write_index(found: Plan, name: str) -> None:
-    """Leave `results/studies/<name>.json`, from which the reading side knows the study."""
-    runs = [
-        {"run_id": point.request.run_id, "series": point.series, "ranks": point.ranks, "repeat": point.repeat}
-        | {"parameters": point.request.config.model_dump()}
-        for point in found.points
-    ]
-    about = found.study.model_dump(include={"title", "about", "chapters"})
-    about |= {"targets": found.study.targets.model_dump(exclude_none=True)}
-    if found.study.ladder:
-        about["ladder"] = found.study.ladder.index(lambda changes: _refusal(found.study, found.place, changes))
-    about |= {"not_applicable": [asdict(point) for point in found.not_applicable]}
-    atomic.write_json(study_index(name), about | {"name": name, "runs": runs})
+def _forecast(point: Point, hardware: str) -> dict[str, Any]:
+    config, layout = point.request.config, point.request.layout
+    parameters = identity.measured(config, layout.ranks)
+    data = None if ":" in config.workload else datasets.info(config.dataset)
+    train = data and data.train.count
+    every = config.evaluate_every
+    names = (
+        "workload",
+        "dataset",
+        "precision",
+        "parallel",
+        "global_batch",
+        "batch_per_device",
+        "epochs",
+        "warmup_steps",
+    )
+    return {
+        "run_id": point.request.run_id,
+        "series": point.series,
+        "repeat": point.repeat,
+        "hardware_id": hardware,
+        "settings": identity.settings(parameters),
+        **{name: parameters[name] for name in names},
+        "cores_per_rank": config.cores_per_rank or 0.0,
+        "link_gbit": config.link_gbit if layout.ranks > 1 else None,  # one rank needs none
+        "world_size": layout.ranks,
+        "nodes": layout.nodes,
+        "ranks_per_node": layout.ranks_per_node,
+        "train_samples": train,
+        "test_samples": data and data.test.count,
+        "steps": config.steps_per_epoch or (train and train // parameters["global_batch"]),
+        "evaluations": -(-config.epochs // every) if every else 0,
+    }
 
 
-def execute(name: str, place: Place | None = None, *, redo: bool = False, cold: bool = False) -> str:
-    """Run what is missing on this machine, one run after another, with a line for each and the time left; the study's name.
+def execute(name: str, target: Target | None = None, *, redo: bool = False, cold: bool = False) -> str:
+    """Run what is missing on this machine, one run after another, with a line and the time left for each; the study's name.
 
-    A run that fails does not take the others with it: overnight, one point of 24 must not cost 23. All ranks are forked from
-    one warm process, unless `cold`.
+    A run that fails does not end the study. All ranks are forked from one warm process, unless `cold`.
 
     Raises:
         StudyError: as `plan`, or nothing of it can be run here.
         RunsFailed: after all others are complete.
-        RunStopped: somebody asked this process to stop; the rest waits.
+        RunStopped: this process was asked to stop; the rest waits.
     """
-    found = plan(name, place)
-    name, study, requests = found.name, found.study, found.requests
+    found = plan(name, target)
+    requests = found.requests
     if not requests:
-        raise StudyError("\n".join([f"{name}: nothing of it can be measured here", *found.impossible]))
-    write_index(found, name)
+        raise StudyError("\n".join([f"{found.name}: nothing of it can be measured here", *found.impossible]))
+    found.index(found.name).write()
     damaged = {request.run_id for request in requests if _refused(request)}
     todo = [r for r in requests if redo or r.state != "complete" or r.run_id in damaged]
-    show = sys.stderr
-    print(f"{study.title}: {len(requests)} runs, {len(requests) - len(todo)} complete", file=show)
-    for line in found.impossible:
-        print(line, file=show)
+    _show(f"{found.study.title}: {len(requests)} runs, {len(requests) - len(todo)} complete", *found.impossible)
     begun, failed = time.monotonic(), []
-    with warm.started(local.environment(), cold=cold or not todo) as warm_process:
+    with warm.started(cold=cold or not todo) as warm_process:
         for number, request in enumerate(todo, 1):
-            took = time.monotonic() - begun
-            left = took / (number - 1) * (len(todo) - number + 1) if number > 1 else None
-            remaining = f", about {_duration(left)} left" if left is not None else ""
-            print(f"[{number}/{len(todo)}{remaining}] {request.run_id}", file=show, flush=True)
+            pace = (time.monotonic() - begun) / (number - 1) if number > 1 else None
+            left = f", about {_duration(pace * (len(todo) - number + 1))} left" if pace is not None else ""
+            _show(f"[{number}/{len(todo)}{left}] {request.run_id}")
             try:
-                with follow(request.run_id, lines=False) as watch:
+                with local.follow(request.run_id, lines=False) as watch:
                     local.run(request, redo=redo or request.run_id in damaged, warm_process=warm_process, watch=watch)
             except local.AlreadyComplete:
                 continue
             except local.RunStopped:
                 raise
             except (local.RunFailed, ClaimedElsewhere) as error:
-                if error.exit_code == signals.exit_code(
-                    signal.SIGTERM
-                ):  # it came before the run could be stopped in order
+                if error.exit_code == signals.exit_code(signal.SIGTERM):  # before the run could be stopped in order
                     raise
                 failed.append(request.run_id)
-                print(f"not complete: {error}", file=show, flush=True)
+                _show(f"not complete: {error}")
     if todo:
-        print(f"{len(todo)} runs in {_duration(time.monotonic() - begun)}", file=show)
+        _show(f"{len(todo)} runs in {_duration(time.monotonic() - begun)}")
     if failed:
         raise RunsFailed(
             f"{len(failed)} of {len(todo)} runs are not complete: {', '.join(failed)}; the same command runs them "
-            f"again, `hpc report {name}` draws what there is"
+            f"again, `hpc report {found.name}` draws what there is"
         )
-    return name
+    return found.name
 
 
 def _refused(request: Request) -> bool:
@@ -341,9 +330,14 @@ def _refused(request: Request) -> bool:
     try:
         verify(request.path)
     except Refused as error:
-        print(f"refused {request.run_id}: {error}; it is measured again", file=sys.stderr)
+        _show(f"refused {request.run_id}: {error}; it is measured again")
         return True
     return False
+
+
+def _show(*lines: str) -> None:
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)
 
 
 def _duration(seconds: float) -> str:

@@ -3,7 +3,7 @@
 submission.json  study (and the file it was read from), cluster, and each job with the runs of its tasks
 points-<n>.json  what each task of the n-th array runs
 environment.sh   the cluster's environment, which the jobs source
-logs/            what the jobs printed
+logs/            what the jobs print
 """
 
 from __future__ import annotations
@@ -11,38 +11,61 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError
 
 from hpc_utils import paths
 from hpc_utils.config import ConfigError
 from hpc_utils.records import atomic
-from hpc_utils.records.folder import read_json
 
 from .request import Layout, Request, prepare
 
 
-@dataclass(frozen=True)
-class Task:
-    """One job or array task of a submission: `id` as Slurm shows it, the run it makes ("" for the report)."""
+class Kind(StrEnum):
+    """What a job of a submission does."""
+
+    RUNS = "runs"
+    REPORT = "report"
+
+
+class SubmittedJob(BaseModel):
+    """One job; its task number i makes the run `runs[i]`."""
+
+    id: str
+    kind: Kind
+    runs: list[str]
+
+
+class Task(NamedTuple):
+    """One job or array task: `id` as Slurm shows it, the run it makes ("" for the report)."""
 
     id: str
     run_id: str
 
 
-@dataclass
-class Submission:
-    """A submission's folder and content; `add` and `save` keep the file true after every job."""
+class Submission(BaseModel):
+    """A submission's content; `add` and `save` keep the file true after every job.
 
-    path: Path
+    Attributes:
+        source: the study's name, or its file. index: the name of its index. cluster: by name, or its file.
+    """
+
     study: str
     source: str
     index: str
     cluster: str
     node_type: str
-    jobs: list[dict[str, Any]]
+    jobs: list[SubmittedJob] = Field([])
+    written: str = ""
+    _path: Path = PrivateAttr()
+
+    @property
+    def path(self) -> Path:
+        return self._path
 
     @classmethod
     def begin(cls, source: str, index: str, cluster: str, node_type: str) -> Submission:
@@ -52,44 +75,44 @@ class Submission:
         number = 1 + max((int(p.name[:4]) for p in folder.glob("[0-9][0-9][0-9][0-9]-*")), default=0)
         path = folder / f"{number:04d}-{index}"
         (path / "logs").mkdir(parents=True)
-        # Wherever `hpc retry` is called from later, a file stays the same file.
-        source, cluster = (
-            str(Path(name).absolute()) if name.endswith(".toml") else name for name in (source, cluster)
-        )
-        return cls(path, Path(source).stem, source, index, cluster, node_type, [])
+        # Absolute: `hpc retry` may be called from another folder.
+        source, cluster = (str(Path(n).absolute()) if n.endswith(".toml") else n for n in (source, cluster))
+        made = cls(study=Path(source).stem, source=source, index=index, cluster=cluster, node_type=node_type)
+        made._path = path
+        return made
 
     @classmethod
     def read(cls, path: Path) -> Submission | None:
         """The submission in that folder; None if it is not whole."""
-        content = read_json(path / "submission.json")
-        if not content:
+        try:
+            found = cls.model_validate_json((path / "submission.json").read_bytes())
+        except (OSError, ValidationError):
             return None
-        return cls(path, *(content[name] for name in ("study", "source", "index", "cluster", "node_type", "jobs")))
+        found._path = path
+        return found
 
     def save(self) -> None:
-        content = {"study": self.study, "source": self.source, "index": self.index, "cluster": self.cluster}
-        content |= {
-            "node_type": self.node_type,
-            "jobs": self.jobs,
-            "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        atomic.write_json(self.path / "submission.json", content)
+        self.written = datetime.now(UTC).isoformat(timespec="seconds")
+        atomic.write_json(self.path / "submission.json", self.model_dump(mode="json"))
 
-    def add(self, job_id: str, kind: str, run_ids: list[str]) -> None:
-        """Note a job; its task number i makes run `run_ids[i]`."""
-        self.jobs.append({"id": job_id, "kind": kind, "runs": run_ids})
+    def add(self, job_id: str, kind: Kind, run_ids: list[str]) -> None:
+        """Note a job."""
+        self.jobs.append(SubmittedJob(id=job_id, kind=kind, runs=run_ids))
         self.save()
 
     @property
     def tasks(self) -> list[Task]:
-        """Every array task, and the report's job."""
-        return [Task(f"{job['id']}_{place}", run) for job in self.jobs for place, run in enumerate(job["runs"])] + [
-            Task(job["id"], "") for job in self.jobs if not job["runs"]
-        ]
+        """Every array task, then the report's job."""
+        runs = [Task(f"{job.id}_{place}", run) for job in self.jobs for place, run in enumerate(job.runs)]
+        return runs + [Task(job.id, "") for job in self.jobs if job.kind == Kind.REPORT]
 
     @property
     def job_ids(self) -> list[str]:
-        return [job["id"] for job in self.jobs]
+        return [job.id for job in self.jobs]
+
+    def log(self, task: str) -> Path:
+        """Where that job or array task prints."""
+        return self.path / "logs" / f"{task}.log"
 
 
 def submissions(study: str | None = None) -> list[Submission]:
@@ -100,7 +123,7 @@ def submissions(study: str | None = None) -> list[Submission]:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Of several who submit at once one looks and submits, then the next: no run is handed in twice."""
+    """Of several processes that submit at once, one plans and submits, then the next: no run is submitted twice."""
     folder = paths.submissions()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
@@ -108,20 +131,34 @@ def one_at_a_time() -> Iterator[None]:
         yield
 
 
+class _Point(BaseModel):
+    """What one task of an array runs."""
+
+    run_id: str
+    notebook: Path
+    parameters: dict[str, Any]
+    nodes: int
+    ranks_per_node: int
+    redo: bool
+
+
+_POINTS = TypeAdapter(list[_Point])
+
+
 def write_points(path: Path, requests: list[Request], *, redo: bool = False) -> None:
-    """Leave what each task runs; its place in the list is the task's number."""
+    """Write what each task runs; the place in the list is the task's number."""
     points = [
-        {
-            "run_id": request.run_id,
-            "notebook": str(request.notebook),
-            "parameters": dict(request.inject),
-            "nodes": request.layout.nodes,
-            "ranks_per_node": request.layout.ranks_per_node,
-            "redo": redo,
-        }
+        _Point(
+            run_id=request.run_id,
+            notebook=request.notebook,
+            parameters=dict(request.inject),
+            nodes=request.layout.nodes,
+            ranks_per_node=request.layout.ranks_per_node,
+            redo=redo,
+        )
         for request in requests
     ]
-    atomic.write_json(path, points)
+    atomic.write_json(path, _POINTS.dump_python(points, mode="json"))
 
 
 def read_point(path: Path, number: int) -> tuple[Request, bool]:
@@ -130,16 +167,17 @@ def read_point(path: Path, number: int) -> tuple[Request, bool]:
     Raises:
         ConfigError: no such point, or it is another run by now: code or cluster changed since it was submitted.
     """
-    points = read_json(path)
-    if not isinstance(points, list) or not 0 <= number < len(points):
-        has = f"0 to {len(points) - 1}" if isinstance(points, list) else "no list of points"
-        raise ConfigError(f"{path}: no point {number} (it has {has})")
+    try:
+        points = _POINTS.validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        raise ConfigError(f"{path} holds no list of points") from None
+    if not 0 <= number < len(points):
+        raise ConfigError(f"{path}: no point {number} (it has 0 to {len(points) - 1})")
     point = points[number]
-    layout = Layout(point["nodes"], point["ranks_per_node"])
-    request = prepare(Path(point["notebook"]), point["parameters"], layout)
-    if request.run_id != point["run_id"]:
+    request = prepare(point.notebook, point.parameters, Layout(point.nodes, point.ranks_per_node))
+    if request.run_id != point.run_id:
         raise ConfigError(
-            f"{path}, point {number} was submitted as {point['run_id']}, but here it is {request.run_id}: the notebook, "
+            f"{path}, point {number} was submitted as {point.run_id}, but here it is {request.run_id}: the notebook, "
             f"the configuration's defaults or HPC_CLUSTER changed since; submit it again"
         )
-    return request, point["redo"]
+    return request, point.redo

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from hpc_utils import paths
 
-from . import allocation, slurm, study
+from . import allocation, slurm_commands, study
 from .cluster import Cluster
-from .place import Place
 from .request import Layout, Request
 from .resources import NodeType
-from .submission import Submission, one_at_a_time, submissions, write_points
+from .submission import Kind, Submission, one_at_a_time, submissions, write_points
+from .target import Target
 
 MOST_TASKS = 1000  # of one array: Slurm's default MaxArraySize is 1001
 
@@ -34,7 +34,6 @@ class Draft:
     Attributes:
         plan: all runs of the study on this cluster. complete, queued: run ids that need nothing.
         groups: what is left, one array job each.
-        node_hours, cost: at most, if every job takes its whole time limit; the cost as the cluster bills.
     """
 
     plan: study.Plan
@@ -46,7 +45,7 @@ class Draft:
 
     @property
     def index(self) -> str:
-        return f"{self.plan.name}-{self.plan.place.hardware}"
+        return f"{self.plan.name}-{self.plan.target.hardware}"
 
     @property
     def runs(self) -> int:
@@ -54,21 +53,25 @@ class Draft:
 
     @property
     def node_hours(self) -> float:
-        hours = self.cluster.slurm.seconds / 3600
-        return sum(len(group.requests) * group.layout.nodes * hours for group in self.groups)
+        """At most: if every job takes its whole time limit."""
+        return sum(len(group.requests) * group.layout.nodes for group in self.groups) * self._hours
 
     @property
     def cost(self) -> float:
-        hours = self.cluster.slurm.seconds / 3600
-        layouts = [request.layout for group in self.groups for request in group.requests]
-        return sum(self.node.cost(layout.nodes, layout.ranks_per_node, hours) for layout in layouts)
+        """The same as the cluster bills it."""
+        layouts = [group.layout for group in self.groups for _ in group.requests]
+        return sum(self.node.cost(layout.nodes, layout.ranks_per_node, self._hours) for layout in layouts)
+
+    @property
+    def _hours(self) -> float:
+        return self.cluster.slurm.seconds / 3600
 
 
-def place_on(cluster: Cluster, node: NodeType, study_name: str) -> Place:
-    """The cluster's nodes of one type as a place for that study."""
+def target_on(cluster: Cluster, node: NodeType, study_name: str) -> Target:
+    """The cluster's nodes of one type as that study's target."""
     here = cluster.overrides(study_name, node.name)
-    most_nodes = len(slurm.nodes(node.partition)) if cluster.rehearsal else node.most_nodes
-    return Place(
+    most_nodes = len(slurm_commands.nodes(node.partition)) if cluster.rehearsal else node.most_nodes
+    return Target(
         hardware=cluster.hardware_id(node.name),
         ranks_per_node=allocation.ranks_per_node(cluster, node),
         most_nodes=most_nodes or None,
@@ -85,7 +88,7 @@ def place_on(cluster: Cluster, node: NodeType, study_name: str) -> Place:
 
 def _fixed_links(cluster: Cluster) -> str:
     if not cluster.rehearsal:
-        return Place.fixed_links
+        return Target.fixed_links
     if cluster.links is None:
         return "its nodes have no links of their own (those need root)"
     if cluster.links:
@@ -94,14 +97,14 @@ def _fixed_links(cluster: Cluster) -> str:
 
 
 def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False) -> Draft:
-    """Look what is missing; nothing is written or submitted.
+    """Find what is missing; nothing is written or submitted.
 
     Raises:
         StudyError, ClusterError, DataError: a wrong file, or the data set is not here.
         SlurmError: earlier submissions cannot be asked about.
     """
     node = cluster.node(node_type)
-    plan = study.plan(name, place_on(cluster, node, Path(name).stem))
+    plan = study.plan(name, target_on(cluster, node, Path(name).stem))
     complete = set() if redo else {r.run_id for r in plan.requests if r.state == "complete"}
     queued = _queued()
     todo = [r for r in plan.requests if r.run_id not in complete | queued]
@@ -116,57 +119,50 @@ def submit(
     Returns what was planned, and the submission (None if nothing was missing).
 
     Raises:
-        as `draft`; SlurmError: Slurm refused a job. What was submitted before it stands, and is known.
+        as `draft`; SlurmError: Slurm refused a job. What was submitted before it stands, and is noted.
     """
     with one_at_a_time():
         planned = draft(name, cluster, node_type, redo=redo)
-        study.write_index(planned.plan, planned.index)
+        planned.plan.index(planned.index).write()
         if not planned.groups:
             return planned, None
         made = Submission.begin(name, planned.index, cluster.source, planned.node.name)
         made.save()
         allocation.write_environment(made.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
-            points = made.path / f"points-{number:02d}.json"
+            points = _points(made.path, number)
             write_points(points, group.requests, redo=redo)
-            job = slurm.sbatch(
-                array_command(planned, group, made.path),
-                paths.jobs() / "sweep.sbatch",
-                [str(points)],
-                environment=allocation.variables(made.path, group.layout),
-            )
-            made.add(job, "runs", [request.run_id for request in group.requests])
-        job = slurm.sbatch(
-            report_command(planned, made.path, made.job_ids),
-            paths.jobs() / "report.sbatch",
-            [planned.index],
-            environment=allocation.variables(made.path, Layout()),
-        )
-        made.add(job, "report", [])
+            options = array_options(planned, group, made.path)
+            variables = allocation.variables(made.path, group.layout)
+            job = slurm_commands.sbatch(options, _script("sweep"), [str(points)], environment=variables)
+            made.add(job, Kind.RUNS, [request.run_id for request in group.requests])
+        options, variables = report_options(planned, made), allocation.variables(made.path, Layout())
+        job = slurm_commands.sbatch(options, _script("report"), [planned.index], environment=variables)
+        made.add(job, Kind.REPORT, [])
         return planned, made
 
 
-def array_command(planned: Draft, group: Group, folder: Path) -> list[str]:
+def array_options(planned: Draft, group: Group, folder: Path) -> list[str]:
     """sbatch's options for one group: each an argument of its own."""
-    cluster = planned.cluster
+    slurm = planned.cluster.slurm
     return [
         *allocation.options(planned.cluster, planned.node, group.layout),
         f"--job-name=hpc-{_plain(planned.plan.name)}",
         f"--array=0-{len(group.requests) - 1}",
-        f"--time={cluster.slurm.time}",
-        f"--signal=B:USR1@{cluster.slurm.signal_seconds}",
+        f"--time={slurm.time}",
+        f"--signal=B:USR1@{slurm.signal_seconds}",
         f"--output={allocation.literal(folder)}/logs/%A_%a.log",
     ]
 
 
-def report_command(planned: Draft, folder: Path, after: list[str]) -> list[str]:
+def report_options(planned: Draft, made: Submission) -> list[str]:
     """sbatch's options for the report: when all runs have ended, however they did."""
     return [
         *allocation.options(planned.cluster, planned.node, Layout(), devices=False),
         f"--job-name=hpc-{_plain(planned.plan.name)}-report",
-        f"--dependency=afterany:{':'.join(after)}",
+        f"--dependency=afterany:{':'.join(made.job_ids)}",
         "--kill-on-invalid-dep=yes",
-        f"--output={allocation.literal(folder)}/logs/%j.log",
+        f"--output={allocation.literal(made.path)}/logs/%j.log",
     ]
 
 
@@ -175,19 +171,27 @@ def commands(planned: Draft) -> list[str]:
     folder = paths.submissions() / f"N-{planned.index}"
     lines = []
     for number, group in enumerate(planned.groups, 1):
-        command = ["sbatch", *array_command(planned, group, folder), str(paths.jobs() / "sweep.sbatch")]
-        variables = shlex.join(
-            f"{name}={value}" for name, value in allocation.variables(folder, group.layout).items()
+        variables = [f"{name}={value}" for name, value in allocation.variables(folder, group.layout).items()]
+        options = array_options(planned, group, folder)
+        lines.append(
+            shlex.join(["env", *variables, "sbatch", *options, str(_script("sweep")), str(_points(folder, number))])
         )
-        lines.append(f"env {variables} {shlex.join([*command, str(folder / f'points-{number:02d}.json')])}")
     return lines
+
+
+def _script(name: str) -> Path:
+    return paths.jobs() / f"{name}.sbatch"
+
+
+def _points(folder: Path, number: int) -> Path:
+    return folder / f"points-{number:02d}.json"
 
 
 def _queued() -> set[str]:
     """Runs of earlier submissions whose jobs still wait or run."""
     tasks = [task for one in submissions() for task in one.tasks if task.run_id]
-    jobs = slurm.jobs({task.id.partition("_")[0] for task in tasks})
-    return {task.run_id for task in tasks if task.id in jobs and not jobs[task.id].is_over}
+    jobs = slurm_commands.jobs({task.id.partition("_")[0] for task in tasks})
+    return {task.run_id for task in tasks if task.id in jobs and not jobs[task.id].state.is_over}
 
 
 def _groups(requests: list[Request]) -> list[Group]:

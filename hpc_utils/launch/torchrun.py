@@ -1,27 +1,30 @@
-"""torchrun as it is, but its ranks start warm; it ends with the launcher that started it, and SIGUSR1 goes through to the ranks.
+"""torchrun, with four additions: its ranks start warm, it ends with the launcher that started it, SIGUSR1 (of which torchrun
+itself would die) reaches the ranks, and ranks that failed are listed in `logs/failed<node>.json`.
 
-torchrun itself would die of that signal, its ranks orphaned. Started by srun, one on each node, it starts the node's warm
-process first, and is itself the first that is forked from it.
+Started by srun, one on each node, it starts the node's warm process first, and is itself the first fork of it.
 """
 
 import contextlib
+import json
 import os
 import signal
 import sys
 import threading
 import time
+from dataclasses import replace
+from pathlib import Path
 
-from hpc_utils import provenance
+from hpc_utils import provenance, workspace
 from hpc_utils.launch import warm
-from hpc_utils.launch.lifeline import PARENT, die_with_parent
+from hpc_utils.launch.process_tree import die_with_parent
 
-POLL = 0.1  # s between looks for ranks to tell
+POLL = 0.1  # s between looks for ranks to signal
 RANK = "hpc_utils.launch.rank"
 ONE_NODE = "one-node"
 
 
 def _pass_on() -> None:
-    """Each SIGUSR1 to the ranks that are there; to the first that come, if it was early."""
+    """Send each SIGUSR1 to all ranks; if there are none yet, to the first ones."""
     import psutil
 
     while True:
@@ -34,7 +37,7 @@ def _pass_on() -> None:
 
 
 def _rendezvous_on_one_node() -> None:
-    """The rendezvous ONE_NODE: nobody else is waited for; torchrun's own (c10d) sleeps up to 0.3 s beforehand."""
+    """Register the rendezvous ONE_NODE, which waits for no other node; torchrun's own (c10d) sleeps up to 0.3 s."""
     from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
     from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
@@ -45,30 +48,47 @@ def _rendezvous_on_one_node() -> None:
             return ONE_NODE
 
         def next_rendezvous(self):
-            super().next_rendezvous()  # its store takes a port that is free
+            super().next_rendezvous()  # its store takes a free port
             self.master_port = self._store.port
             return super().next_rendezvous()
 
     rendezvous_handler_registry.register(ONE_NODE, lambda given: OneNode("127.0.0.1", 0, 0, 1, given.run_id, 600))
 
 
+def _run(arguments: list[str]) -> None:
+    """torchrun's own main; ranks that failed are listed in the run's folder, the first one first."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main
+
+    run = workspace.launch().run
+    try:
+        main(arguments)
+    except ChildFailedError as error:
+        first, _ = error.get_first_failure()
+        ranks = sorted(error.failures, key=lambda rank: rank != first)
+        if run:
+            failed = [{"rank": rank, "exit_code": error.failures[rank].exitcode} for rank in ranks]
+            node = os.environ.get("SLURM_NODEID", "0")
+            with contextlib.suppress(OSError):
+                (Path(run) / "logs" / f"failed{node}.json").write_text(json.dumps(failed))
+        sys.exit(str(error))
+
+
 if __name__ == "__main__":
     # Blocked here and, inherited, in the ranks until they listen: none is lost and none ends them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    die_with_parent()
-    arguments = sys.argv[1:]
-    if RANK in arguments and os.environ.get(warm.SERVER) != warm.OFF:
+    arguments, record = sys.argv[1:], workspace.launch()
+    die_with_parent(record.parent)
+    if RANK in arguments and record.warm != warm.OFF:
         if provenance.start == "cold":
-            os.environ[warm.SERVER], _ = warm.start(os.environ)
+            name, _ = warm.start()  # the warm process stays, a child of this one
             command = warm.python("-m", "hpc_utils.launch.torchrun", *arguments)
-            os.execv(command[0], command)  # the warm process stays, a child of this one
+            os.execve(command[0], command, os.environ | replace(record, warm=name).variables)
         number = arguments.index(RANK) - 1  # of its -m
         arguments[number:number] = ["--no-python", *warm.python()]
-    os.environ[PARENT] = str(os.getpid())
+    os.environ.update(workspace.starting(record))  # torchrun hands its own environment on to the ranks
     threading.Thread(target=_pass_on, daemon=True).start()
     if "--rdzv-backend=static" in arguments:  # c10d, which finds out how many nodes there are, takes longer with each
         arguments[:0] = [f"--node-rank={os.environ['SLURM_NODEID']}"]
-    from torch.distributed.run import main
-
     _rendezvous_on_one_node()
-    main(arguments)
+    _run(arguments)

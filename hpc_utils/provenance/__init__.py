@@ -57,7 +57,6 @@ __all__ = [
 
 start = "cold"  # "warm" in a process that was forked from one which had imported everything (`launch.warm`)
 NODE_CORES = "HPC_NODE_CORES"  # the variable that holds this node's share of a core, where nodes share cores
-REFUSED = "HPC_COLD"  # the variable that holds why a rank was not forked, but started cold
 
 
 class ProvenanceError(ValueError):

@@ -19,8 +19,8 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 from hpc_utils import paths, provenance, records
-from hpc_utils.analyze.targets import Targets
 from hpc_utils.records import atomic, fingerprint
+from hpc_utils.records.study import StudyIndex, Targets
 
 from . import exports, style
 from .chart import Chart
@@ -56,8 +56,8 @@ class Chapter:
             raise LookupError(
                 f"No complete run {whose}in {self.results.name}/: `hpc study run {study or 'laptop'}` makes some."
             )
-        self.index: dict[str, Any] = records.read_study(study) if study else {}
-        self.targets = Targets.of(self.index) if study else Targets()
+        self.index: StudyIndex | None = records.read_study(study) if study else None
+        self.targets = self.index.targets if self.index else Targets()
         self.items: dict[str, dict[str, Item]] = {kind: {} for kind in exports.KINDS}
 
     def name(self, name: str) -> str:
@@ -67,7 +67,7 @@ class Chapter:
     def overview(self) -> Markdown:
         """How many runs are complete, and which are refused, unfinished or not applicable, with the reason."""
         found = self.records
-        beyond = sorted({(point["series"], point["why"]) for point in self.index.get("not_applicable", ())})
+        beyond = sorted({(point.series, point.why) for point in self.index.not_applicable}) if self.index else ()
         return Markdown(
             f"**{len(found.runs)} complete runs**; {len(found.refused)} refused because their records contradict themselves, "
             f"{len(found.unfinished)} not complete."

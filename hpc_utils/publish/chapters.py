@@ -13,6 +13,7 @@ from hpc_utils import paths, provenance, records, signals
 from hpc_utils.records import atomic
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import read_json
+from hpc_utils.records.study import ReportChapter, StudyIndex
 
 from . import exports
 
@@ -107,7 +108,7 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
     for name, why in everything.refused.items():
         print(f"refused {name}: {why}", file=sys.stderr)
     complete = set(everything.runs.run_id)
-    chapters = [path for chapter in study["chapters"] if (path := _executed(chapter, study, complete))]
+    chapters = [path for chapter in study.chapters if (path := _executed(chapter, study, complete))]
     everything = records.collect()  # a chapter may make runs, as 00_start_here does
     write_system(everything, paths.results())
     page = _report(chapters, paths.results(), [study], study_name, output, everything)
@@ -127,11 +128,11 @@ def bind(results: str | Path, study_name: str | None = None, output: Path | None
     results = paths.result_set(results)
     notebooks = results / "notebooks"
     if study_name is None:
-        studies = [records.read_study(path.stem, results) for path in sorted((results / "studies").glob("*.json"))]
+        studies = records.studies(results)
         chapters = sorted(notebooks.rglob("*.ipynb"), key=lambda path: (path.name, path))
     else:
         studies = [records.read_study(study_name, results)]
-        names = [f"{chapter['notebook']}.ipynb" for chapter in studies[0]["chapters"]]
+        names = [f"{chapter.notebook}.ipynb" for chapter in studies[0].chapters]
         # One that was executed on all of a set's runs together lies above the studies' own.
         places = [(notebooks / study_name / name, notebooks / name) for name in names]
         chapters = [path for pair in places if (path := next(filter(Path.is_file, pair), None))]
@@ -141,7 +142,7 @@ def bind(results: str | Path, study_name: str | None = None, output: Path | None
 def _report(
     chapters: Sequence[Path],
     results: Path,
-    studies: Sequence[dict],
+    studies: Sequence[StudyIndex],
     study_name: str | None,
     output: Path | None,
     found: records.Records | None = None,
@@ -149,10 +150,10 @@ def _report(
     from .evidence import gather
     from .report import write_report
 
-    title = studies[0]["title"] if len(studies) == 1 else f"Results: {results.name}"
-    about = studies[0]["about"] if len(studies) == 1 else "; ".join(study["title"] for study in studies)
+    title = studies[0].title if len(studies) == 1 else f"Results: {results.name}"
+    about = studies[0].about if len(studies) == 1 else "; ".join(study.title for study in studies)
     evidence = gather(results, chapters, study=study_name, found=found)
-    own = None if study_name is None else {run["run_id"] for run in studies[0]["runs"]}
+    own = None if study_name is None else studies[0].run_ids
     return write_report(
         chapters,
         output or results / "report" / "index.html",
@@ -169,21 +170,21 @@ def write_system(found: records.Records, results: Path) -> None:
     provenance.write_system(origins, results / "SYSTEM.md")
 
 
-def _executed(chapter: dict, study: dict, complete: set[str]) -> Path | None:
+def _executed(chapter: ReportChapter, study: StudyIndex, complete: set[str]) -> Path | None:
     """The chapter with its outputs, `notebooks/<study>/<chapter>.ipynb`; None without a run to show.
 
     Either one run's own notebook, the first that matches, or one that is executed now on the records.
     """
-    output = paths.results() / "notebooks" / study["name"] / f"{chapter['notebook']}.ipynb"
-    if chapter["run"] is None:
+    output = paths.results() / "notebooks" / study.name / f"{chapter.notebook}.ipynb"
+    if chapter.run is None:
         print(f"executing {output.name}", file=sys.stderr, flush=True)
-        _hand_on(paths.notebooks() / output.name, output, {"study": study["name"]})
+        _hand_on(paths.notebooks() / output.name, output, {"study": study.name})
         return output
-    for run in study["runs"]:
-        has = run["parameters"] | {"series": run["series"], "ranks": run["ranks"]}
-        kept = paths.runs() / run["run_id"] / "notebook.ipynb"
-        matches = all(has.get(name) == value for name, value in chapter["run"].items())
-        if matches and run["run_id"] in complete and kept.exists():
+    for run in study.runs:
+        has = run.parameters | {"series": run.series, "ranks": run.ranks}
+        kept = paths.runs() / run.run_id / "notebook.ipynb"
+        matches = all(has.get(name) == value for name, value in chapter.run.items())
+        if matches and run.run_id in complete and kept.exists():
             output.parent.mkdir(parents=True, exist_ok=True)
             return Path(shutil.copyfile(kept, output))
     return None

@@ -59,6 +59,6 @@ def gather(
         figures={name: drawn for name, drawn in exported.figures.items() if drawn.page in pages},
         tables={name: drawn for name, drawn in exported.tables.items() if drawn.page in pages},
     )
-    wanted = {run["run_id"] for run in records.read_study(study, results)["runs"]}
+    wanted = records.read_study(study, results).run_ids
     wanted.update(run for part in (exported.figures, exported.tables) for one in part.values() for run in one.runs)
     return Evidence(results, found, exported, faults, frozenset(wanted))

@@ -102,7 +102,7 @@ def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:
     for chapter in (source / "notebooks" / study).glob("*.ipynb"):
         if chapter.stem not in anew:
             _copy(chapter, target / "notebooks" / study / chapter.name)
-    if all(chapter["run"] or chapter["notebook"] in anew for chapter in records.read_study(study)["chapters"]):
+    if all(chapter.run or chapter.notebook in anew for chapter in records.read_study(study).chapters):
         return
     longer = [path.stem for path in (source / "studies").glob(f"{study}-*.json")]  # strong-512 is none of strong's
     theirs = {
@@ -118,7 +118,7 @@ def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:
 
 def together(studies: Iterable[str], results: Path | None = None) -> list[str]:
     """The chapters that are about all runs of these studies, whatever set they lie in."""
-    named = {chapter["notebook"] for study in studies for chapter in records.read_study(study, results)["chapters"]}
+    named = {chapter.notebook for study in studies for chapter in records.read_study(study, results).chapters}
     return [chapter for chapter in TOGETHER if chapter in named]
 
 

@@ -16,7 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
-from hpc_utils.analyze.targets import Targets, headline
+from hpc_utils.analyze.targets import headline
+from hpc_utils.records.study import Targets
 
 from . import labels, style
 from .chart import charted

@@ -12,18 +12,21 @@ others, and a conversion that must lose nothing.
 from .claim import ClaimedElsewhere
 from .folder import AlreadyComplete, RunFolder
 from .identity import run_id
-from .load import Records, UnknownStudy, collect, load, load_run, read_study, study_index
+from .load import Records, collect, load, load_run
+from .study import StudyIndex, UnknownStudy, read_study, studies, study_index
 
 __all__ = [
     "AlreadyComplete",
     "ClaimedElsewhere",
     "Records",
     "RunFolder",
+    "StudyIndex",
     "UnknownStudy",
     "collect",
     "load",
     "load_run",
     "read_study",
     "run_id",
+    "studies",
     "study_index",
 ]

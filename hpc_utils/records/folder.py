@@ -35,9 +35,6 @@ from hpc_utils.config import ConfigError
 
 from . import atomic, claim, packed
 
-# Set by a launcher that has claimed the run: the process writes there, and the launcher closes the run.
-RUN_DIR = "HPC_RUN_DIR"
-
 CHECKPOINTS, PROFILE, MONITOR = "checkpoints", "profile", "monitor"
 
 Row = Mapping[str, Any]

@@ -15,6 +15,7 @@ from hpc_utils import paths
 from . import atomic, checks, packed, schema
 from .folder import read_json, state
 from .identity import settings
+from .study import read_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,7 @@ def load(results: Path | None = None, *, study: str | None = None) -> Records:
     import pandas as pd
 
     results = Path(results or paths.results())
-    wanted = None if study is None else {run["run_id"] for run in read_study(study, results)["runs"]}
+    wanted = None if study is None else read_study(study, results).run_ids
     runs, epochs, refused = [], [], {}
     unfinished = dict.fromkeys(sorted(wanted or ()), "absent")
     for folder in packed.folders(results):
@@ -79,27 +80,6 @@ def load(results: Path | None = None, *, study: str | None = None) -> Records:
     )
 
 
-def read_study(name: str, results: Path | None = None) -> dict[str, Any]:
-    """The index of a study, as its launcher wrote it: title, about, chapters, targets, runs (`run_id`, series, ...).
-
-    Raises:
-        UnknownStudy: the study was never run with these results, or its index is damaged.
-    """
-    path = study_index(name, results)
-    index = read_json(path)
-    if index is None and not path.is_file():
-        raise UnknownStudy(f"no study {name!r} in {path.parent}; run it with `hpc study run {name}`")
-    runs = index.get("runs") if isinstance(index, dict) else None
-    if not isinstance(runs, list) or not all(isinstance(run, dict) and "run_id" in run for run in runs):
-        raise UnknownStudy(f"{path} does not list the runs of the study; `hpc study run {name}` writes it again")
-    return index
-
-
-def study_index(name: str, results: Path | None = None) -> Path:
-    """Where a study's launcher writes its index."""
-    return Path(results or paths.results()) / "studies" / f"{name}.json"
-
-
 def load_run(folder: Path) -> dict[str, Any]:
     """One run: {"run": its row, "epochs", "steps", "ranks": frames}; `Refused` if its records cannot be true."""
     import pandas as pd
@@ -123,12 +103,6 @@ def collect(results: Path | None = None) -> Records:
         text = frame.to_csv(index=False, lineterminator="\n")
         atomic.write_text(results / "csv" / f"{name}.csv", text)
     return records
-
-
-class UnknownStudy(LookupError):
-    """No study of that name was run with these results."""
-
-    exit_code = 2
 
 
 class Refused(ValueError):

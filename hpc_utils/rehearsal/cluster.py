@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpc_utils import workspace
+
 from . import boot, namespaces, network, programs
 from . import folder as folders
 from .errors import ClusterError, KilledError
@@ -213,7 +215,7 @@ def around() -> Cluster | None:
 
     On a node too, where the keeper's process is out of sight but its socket is not.
     """
-    conf = Path(os.environ.get("SLURM_CONF") or "/")
+    conf = Path(workspace.environment().get("SLURM_CONF") or "/")
     folder = conf.parent.parent
     if not ((folder / "plan.json").is_file() and (folder / "control").is_socket()):
         return None

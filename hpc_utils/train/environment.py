@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_utils import provenance
-from hpc_utils.profilers import tools
-from hpc_utils.records.folder import RUN_DIR, RunFolder
+from hpc_utils import provenance, workspace
+from hpc_utils.records.folder import RunFolder
 
 NUMBERS = {
     "rank": "RANK",
@@ -29,7 +26,7 @@ class Environment:
         local_rank, ranks_per_node: None if not set.
         rendezvous: address and port where the ranks meet.
         node_cores: the cores, or share of one, that this node has, where a rehearsal's nodes share cores.
-        profiler: which profiler started this process, and on what device it waits: `tool:device:...`.
+        profiler: which profiler started this process.
         cold_start: why this process was not forked from a warm one.
         run: the run folder that a launcher has claimed for this process.
     """
@@ -40,22 +37,23 @@ class Environment:
     ranks_per_node: int | None = None
     rendezvous: tuple[str | None, str | None] = (None, None)
     node_cores: float | None = None
-    profiler: str = ""
+    profiler: workspace.Profiler | None = None
     cold_start: str = ""
     run: Path | None = None
 
     @classmethod
-    def read(cls, variables: Mapping[str, str] = os.environ) -> Environment:
+    def read(cls) -> Environment:
         """This process's."""
+        variables, launch = workspace.environment(), workspace.launch()
         numbers = {name: int(variables[NUMBERS[name]]) for name in NUMBERS if NUMBERS[name] in variables}
-        node_cores, run = variables.get(provenance.NODE_CORES), variables.get(RUN_DIR)
+        node_cores = variables.get(provenance.NODE_CORES)
         return cls(
             **numbers,
             rendezvous=(variables.get("MASTER_ADDR"), variables.get("MASTER_PORT")),
             node_cores=float(node_cores) if node_cores else None,
-            profiler=variables.get(tools.UNDER, ""),
-            cold_start=variables.get(provenance.REFUSED, ""),
-            run=Path(run) if run else None,
+            profiler=launch.profiler,
+            cold_start=launch.cold,
+            run=Path(launch.run) if launch.run else None,
         )
 
     @property

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from hpc_utils import workspace
 from hpc_utils.config import PROFILE_STEPS, ConfigError
 
 from .observer import Observer
@@ -179,12 +180,15 @@ class StepRanges:
 
 
 def profile_window(
-    parameters: Mapping[str, Any], ranks: Ranks, pause: Callable[[], AbstractContextManager], started_by: str = ""
+    parameters: Mapping[str, Any],
+    ranks: Ranks,
+    pause: Callable[[], AbstractContextManager],
+    started_by: workspace.Profiler | None = None,
 ) -> NoWindow:
     """What `parameters` ask for: `profile`, and `profile_steps`.
 
     Args:
-        started_by: the profiler that has started this process, `tool:device:...`.
+        started_by: the profiler that has started this process.
 
     Raises:
         ConfigError: it is not available here; with the reason and what to do.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,8 +14,8 @@ from pathlib import Path
 
 import torch
 
+from hpc_utils import profilers, workspace
 from hpc_utils.config import ConfigError
-from hpc_utils.profilers import tools
 from hpc_utils.records.folder import PROFILE
 
 from .ranks import Ranks
@@ -87,14 +88,14 @@ class Nsight(Profiler):
     Ranges are NVTX's, by torch where it is built with CUDA, else by the package nvtx.
 
     Args:
-        started_by: what the launcher says about it, `tool:device:...`.
+        started_by: the profiler that has started this process.
 
     Raises:
         ConfigError: it has not started this process, waits for a window on another device, or does not see NVTX ranges.
     """
 
-    def __init__(self, profile: str, ranks: Ranks, started_by: str) -> None:
-        program, waits, *_ = [*started_by.split(":"), "", ""]
+    def __init__(self, profile: str, ranks: Ranks, started_by: workspace.Profiler | None) -> None:
+        program, waits = (started_by.tool, started_by.window) if started_by else ("", "")
         self._gpu = ranks.device.type == "cuda"
         if program != profile:
             raise ConfigError(_by_hand(profile, gpu=self._gpu))
@@ -103,10 +104,10 @@ class Nsight(Profiler):
                 f"profile={profile!r}: {profile} waits for a window on {'a GPU' if waits == 'cuda' else 'the CPU'}, but "
                 f"this rank trains on {ranks.device}: set device=cuda or device=cpu"
             )
-        self.version = tools.version(profile)
+        self.version = profilers.version(profile)
         if torch.backends.cuda.is_built():
             self.push, self.pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
-        elif fault := tools.nvtx_fault(self.version):
+        elif fault := profilers.nvtx_fault(self.version):
             raise ConfigError(f"profile='nsys': {fault}")
         else:
             import nvtx
@@ -114,7 +115,7 @@ class Nsight(Profiler):
             self.push, self.pop = nvtx.push_range, nvtx.pop_range
 
     def start(self) -> None:
-        torch.cuda.profiler.start() if self._gpu else self.push(tools.WINDOW)
+        torch.cuda.profiler.start() if self._gpu else self.push(profilers.WINDOW)
 
     def stop(self) -> None:
         torch.cuda.profiler.stop() if self._gpu else self.pop()
@@ -124,8 +125,8 @@ class PySpy(Profiler):
     """py-spy: the stacks of all threads, a hundred times a second, as profile/rank<N>.speedscope.json. No ranges."""
 
     def __init__(self, ranks: Ranks) -> None:
-        tools.require("cpu")
-        self.version = tools.version("cpu")
+        profilers.require("cpu")
+        self.version = profilers.version("cpu")
         self._rank = ranks.rank
 
     def arm(self, run: Path) -> None:
@@ -133,7 +134,7 @@ class PySpy(Profiler):
         self._log = run / "logs" / f"profiler{self._rank}.log"
         self._log.parent.mkdir(exist_ok=True)
         _allow_tracing()
-        command = [tools.program("cpu"), "dump", "--pid", str(os.getpid())]
+        command = [profilers.program("cpu"), "dump", "--pid", str(os.getpid())]
         try:
             subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
         except subprocess.TimeoutExpired:
@@ -147,7 +148,7 @@ class PySpy(Profiler):
 
     def start(self) -> None:
         self._partial = self._folder / f".rank{self._rank}.speedscope.json"
-        command = tools.spying(os.getpid(), self._partial)
+        command = profilers.spying(os.getpid(), self._partial)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         end = time.monotonic() + PATIENCE
@@ -169,7 +170,7 @@ class PySpy(Profiler):
         self._partial.replace(self._folder / f"rank{self._rank}.speedscope.json")
 
 
-def profiler(profile: str, ranks: Ranks, started_by: str) -> Profiler:
+def profiler(profile: str, ranks: Ranks, started_by: workspace.Profiler | None) -> Profiler:
     """The profiler for `profile`; ConfigError if it is not available on this rank."""
     if profile == "torch":
         return TorchProfiler(ranks)
@@ -178,7 +179,7 @@ def profiler(profile: str, ranks: Ranks, started_by: str) -> Profiler:
     if ranks.device_kind == "rocm":
         raise ConfigError(f"profile={profile!r} profiles NVIDIA's GPUs, and this one is AMD's: use profile='torch'")
     if profile == "ncu" and ranks.world_size > 1:
-        raise ConfigError(tools.ONE_RANK.format(ranks=ranks.world_size))
+        raise ConfigError(profilers.ONE_RANK.format(ranks=ranks.world_size))
     if profile == "ncu" and ranks.device.type != "cuda":
         raise ConfigError("profile='ncu' needs a GPU, and torch sees none: use profile='cpu', 'torch' or 'nsys'")
     return Nsight(profile, ranks, started_by)
@@ -186,8 +187,9 @@ def profiler(profile: str, ranks: Ranks, started_by: str) -> Profiler:
 
 def _by_hand(profile: str, *, gpu: bool) -> str:
     """How to start a rank under `profile` where `hpc run` does not."""
-    settings = [f"{name}={value}" for name, value in tools.variables(profile).items()]
-    settings.append(f"{tools.UNDER}={profile}:{'cuda' if gpu else 'nvtx'}")
+    settings = [f"{name}={value}" for name, value in profilers.variables(profile).items()]
+    own = workspace.Launch(profiler=workspace.Profiler(profile, "cuda" if gpu else "nvtx"))
+    settings += [shlex.quote(f"{name}={value}") for name, value in own.variables.items()]
     words = " ".join([*settings, f"{profile} ..."])
     return (
         f"profile={profile!r}: {profile} must start this rank, as `hpc run` does. By hand it stands between "

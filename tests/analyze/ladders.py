@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from hpc_utils.records.study import StudyIndex
+
 from .runs import MIB, run
 
 PHASES = {"data_seconds": 1e-3, "forward_seconds": 2e-3, "backward_seconds": 4e-3, "optimizer_seconds": 1e-3}
@@ -20,7 +22,7 @@ def ladder(
     barred: Mapping[str, str] | None = None,
     drift: Callable[[int], float] = lambda repeat: 1.0,
     noise: Callable[[str, int], float] = lambda series, repeat: 1.0,
-) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFrame]:
+) -> tuple[StudyIndex, pd.DataFrame, pd.DataFrame]:
     """(study, runs, epochs): steps whose gains multiply; `drift` slows a whole repeat, `noise` one run.
 
     The first cumulative rung is the first step alone. Each step makes the start a second longer and the memory 10 %
@@ -49,7 +51,7 @@ def ladder(
         phases = {name: value / gain for name, value in PHASES.items()}
         timed = {"steps": 10, "seconds": seconds, "step_mean": sum(phases.values())}
         epochs.append({"run_id": run_id, "epoch": 1} | timed | phases | learnt)
-    study = {"name": "made-up", "title": "", "runs": index, "ladder": {"plain": plain, "steps": steps}}
+    study = StudyIndex(name="made-up", runs=index, ablation={"plain": plain, "steps": steps})
     return study, pd.DataFrame(rows), pd.DataFrame(epochs)
 
 
@@ -59,7 +61,7 @@ def factorial(
     *,
     repeats: Iterable[int] = (1, 2, 3),
     without: Callable[[dict[str, Any], int], bool] = lambda point, repeat: False,
-) -> tuple[dict[str, Any], pd.DataFrame]:
+) -> tuple[StudyIndex, pd.DataFrame]:
     """(study, runs) of every combination of `levels`; `speed` (sample/s) of a point and repeat; `without`: not measured."""
     index, rows = [], []
     for repeat, values in itertools.product(repeats, itertools.product(*levels.values())):
@@ -69,4 +71,4 @@ def factorial(
                       "parameters": point | {"repeat": repeat, "seed": repeat, "workload_args": {}}})  # fmt: skip
         if not without(point, repeat):
             rows.append(run(2, 5120 / speed(point, repeat), run_id=run_id, repeat=repeat))
-    return {"name": "made-up", "runs": index, "not_applicable": []}, pd.DataFrame(rows)
+    return StudyIndex(name="made-up", runs=index), pd.DataFrame(rows)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats as reference
 
 from hpc_utils.analyze import equivalence, ladder
-from hpc_utils.analyze.targets import Targets
+from hpc_utils.records.study import Targets
 
 from . import ladders
 

@@ -12,6 +12,7 @@ import pytest
 
 from hpc_utils.analyze import factorial
 from hpc_utils.analyze.targets import MET, MISSED, UNDECIDED
+from hpc_utils.records.study import NotApplicable
 
 from . import ladders
 
@@ -46,9 +47,11 @@ def test_the_factors_are_what_the_runs_differ_in() -> None:
 
 def test_of_a_study_the_series_that_combine_knobs_are_factorials() -> None:
     study, runs = ladders.factorial(LEVELS, exact)
-    other = [run | {"series": "scaling", "ranks": number % 3 + 1} for number, run in enumerate(study["runs"])]
-    alone = [run | {"series": "plain"} for run in study["runs"][:1]]
-    assert list(factorial.designs(runs, study | {"runs": study["runs"] + other + alone})) == ["s"]
+    changes = [{"series": "scaling", "ranks": number % 3 + 1} for number in range(len(study.runs))]
+    other = [run.model_copy(update=change) for run, change in zip(study.runs, changes, strict=True)]
+    alone = [study.runs[0].model_copy(update={"series": "plain"})]
+    several = study.model_copy(update={"runs": study.runs + other + alone})
+    assert list(factorial.designs(runs, several)) == ["s"]
 
 
 def test_main_effects_without_noise_are_what_was_put_in() -> None:
@@ -176,8 +179,9 @@ def test_runs_of_another_torch_are_no_part_of_the_design_and_other_code_is_liste
 
 def test_a_level_is_the_same_number_however_it_was_written() -> None:
     study, runs = ladders.factorial(LEVELS, exact)
-    barred = [{"series": "s", "values": {"bucket_mb": 25, "precision": precision}} for precision in ("fp32", "fp8")]
-    found = factorial.design(runs, study | {"not_applicable": barred})
+    values = [{"bucket_mb": 25, "precision": precision} for precision in ("fp32", "fp8")]
+    barred = [NotApplicable(series="s", ranks=2, values=own, why="no units") for own in values]
+    found = factorial.design(runs, study.model_copy(update={"not_applicable": barred}))
     assert found.left_out == ["precision=fp8 is not applicable there"]
 
 
@@ -223,6 +227,6 @@ def test_a_single_level_is_no_factor_and_nothing_is_no_design() -> None:
     study, runs = ladders.factorial(LEVELS, exact)
     with pytest.raises(factorial.Incomplete, match="nothing is complete"):
         factorial.complete(factorial.design(runs.iloc[:0], study))
-    alone = {"name": "x", "runs": study["runs"][:1]}
+    alone = study.model_copy(update={"runs": study.runs[:1]})
     with pytest.raises(ValueError, match="differ in nothing"):
         factorial.design(runs, alone)

@@ -9,7 +9,7 @@ import pytest
 
 from hpc_utils.analyze import reproduction, stats
 from hpc_utils.analyze.reproduction import AGREE, DIFFER, NOT_JUDGED, UNKNOWN, Side, within
-from hpc_utils.analyze.targets import Targets
+from hpc_utils.records.study import Targets
 
 from .runs import run
 

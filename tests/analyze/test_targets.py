@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import scaling
-from hpc_utils.analyze.targets import Targets, judge
+from hpc_utils.analyze.targets import judge
+from hpc_utils.records.study import Targets
 
 from .runs import study
 
@@ -63,8 +64,8 @@ def test_a_target_without_a_curve_has_its_row() -> None:
 
 
 def test_a_study_s_own_targets_are_the_ones_judged() -> None:
-    targets = Targets.of({"targets": {"strong_efficiency": 0.95, "strong_ranks": 4}})
-    assert targets == Targets(0.95, 4, 0.1, 8) and Targets.of({}) == Targets()
+    targets = Targets(strong_efficiency=0.95, strong_ranks=4)
+    assert targets.weak_ranks == Targets().weak_ranks == 8
     (found,) = verdicts(study(strong={"1x4": 0.9, "1x8": 0.99}), targets).to_dict("records")
     assert (found["verdict"], found["ranks"], found["required"]) == ("missed", 4, 0.95)
 

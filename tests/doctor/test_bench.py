@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hpc_utils import datasets, provenance
+from hpc_utils import datasets, provenance, workspace
 from hpc_utils.cli import main
 from hpc_utils.config import RunConfig
 from hpc_utils.doctor.bench import compute, storage
 from hpc_utils.doctor.process import Console
 from hpc_utils.doctor.storage import filesystem
-from hpc_utils.launch.probe import environment
 from hpc_utils.records import compute_profile, probes
 from hpc_utils.train.ranks import Ranks
 from hpc_utils.train.resolve import resolve
@@ -193,10 +192,10 @@ def test_what_measures_is_no_rank_of_another_launcher(monkeypatch: pytest.Monkey
         "LOCAL_WORLD_SIZE": "2",
         "MASTER_ADDR": "h",
         "TORCHELASTIC_RUN_ID": "x",
-        "HPC_RUN_DIR": "r",
+        "HPC_LAUNCH": "{}",
     }
     for name, value in (launched | {"OMP_NUM_THREADS": "4", "HPC_RESULTS": "here"}).items():
         monkeypatch.setenv(name, value)
-    env = environment("folder")
+    env = workspace.child_environment()
     assert not {*launched} & set(env)
     assert (env["OMP_NUM_THREADS"], env["HPC_RESULTS"]) == ("4", "here")

@@ -15,7 +15,7 @@ import pytest
 
 from hpc_utils.doctor.runner import CHECKS
 from hpc_utils.launch import cluster
-from hpc_utils.launch import doctor as starting
+from hpc_utils.launch import diagnostics as starting
 from tests.support import soak
 
 from .conftest import Doctor, Examined
@@ -212,9 +212,8 @@ def test_on_a_terminal_the_check_under_way_is_shown(doctor) -> None:
 @pytest.mark.parametrize(
     ("here", "known"), [("lumi-g-gpu", True), ("lumi-g", True), ("elsewhere", False), ("", False)]
 )
-def test_the_torch_build_is_the_cluster_files_where_the_machine_is_one(monkeypatch, here, known) -> None:
-    monkeypatch.setenv("HPC_CLUSTER", here)
-    assert starting._build() == (cluster.read("lumi-g").software.torch if known else "")
+def test_the_torch_build_is_the_cluster_files_where_the_machine_is_one(here, known) -> None:
+    assert starting._build(here) == (cluster.read("lumi-g").software.torch if known else "")
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from hpc_utils.interactive.host import MARK
+from hpc_utils.workspace import Launch
 
 HANG = 120  # s after which something that should have ended counts as hanging
 
@@ -43,7 +43,7 @@ def members(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+            if Launch.of(process.environ()).owner == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.Error, OSError):
             continue

@@ -14,10 +14,11 @@ from ipyparallel import Client
 
 from hpc_utils.interactive.engines import Engines, start
 from hpc_utils.interactive.member import connection_file
+from hpc_utils.workspace import Launch
 
 from .conftest import members
 
-FOREIGN = ("SLURM_JOB_ID", "SLURM_PROCID", "RANK", "MASTER_ADDR", "HPC_RUN_DIR")
+FOREIGN = ("SLURM_JOB_ID", "SLURM_PROCID", "RANK", "MASTER_ADDR")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,7 @@ def crew_and_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
         patch.setenv("IPYTHONDIR", str(place / "ipython"))
         for name in FOREIGN:
             patch.setenv(name, "7")
+        patch.setenv("HPC_LAUNCH", Launch(run="/a/run").variables["HPC_LAUNCH"])
         with start(2) as crew:
             (folder,) = place.glob("hpc-engines-*")
             yield crew, folder
@@ -67,6 +69,8 @@ def test_they_know_of_no_job_and_no_launcher(crew_and_folder: tuple[Engines, Pat
     assert crew.client.ids == [0, 1]
     for name in FOREIGN:
         assert crew.view.apply(os.getenv, name) == [None, None], name
+    for record in crew.view.apply(os.getenv, "HPC_LAUNCH"):
+        assert not Launch.of({"HPC_LAUNCH": record}).run
 
 
 def test_the_users_start_up_files_are_not_run(crew_and_folder: tuple[Engines, Path]) -> None:

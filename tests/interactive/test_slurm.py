@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.interactive.engines import Engines, EnginesError, start
-from hpc_utils.launch.slurm import SlurmError, ask
+from hpc_utils.launch.slurm_commands import SlurmError, ask
 from hpc_utils.rehearsal import Cluster
 
 from .conftest import HANG, Notebook

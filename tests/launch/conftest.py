@@ -13,9 +13,10 @@ import nbformat
 import psutil
 import pytest
 
-from hpc_utils import provenance
-from hpc_utils.launch import local, warm
-from hpc_utils.records.folder import RUN_DIR, read_json
+from hpc_utils import provenance, workspace
+from hpc_utils.launch import process_tree, warm
+from hpc_utils.records.folder import read_json
+from hpc_utils.workspace import Launch
 
 HPC = warm.python("-m", "hpc_utils.cli")
 HANG = 150  # s after which a run that should have ended counts as hung
@@ -126,8 +127,8 @@ class Bench:
         process = subprocess.Popen(
             command,
             cwd=self.folder,
-            env=local.environment()
-            | {warm.SERVER: self.warm}
+            env=workspace.child_environment()
+            | Launch(warm=self.warm).variables
             | {name: str(value) for name, value in (ours | env).items()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -155,14 +156,7 @@ class Bench:
 
     def left(self) -> list[psutil.Process]:
         """Processes of these results' runs that are still there."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(RUN_DIR, "").startswith(str(self.results)):
-                    found.append(process)
-            except (psutil.Error, OSError):
-                continue
-        return found
+        return list(process_tree.find(lambda launch: launch.owner.startswith(str(self.results))))
 
     def wait_for(self, what, seconds: float = HANG) -> None:
         """Wait until `what()`, a condition or a path's `exists`, is true."""

@@ -11,7 +11,8 @@ import time
 import pytest
 
 from hpc_utils import records
-from hpc_utils.launch.lifeline import GRACE
+from hpc_utils.launch.process_tree import GRACE
+from hpc_utils.workspace import Launch
 
 from .conftest import TRAIN, is_marked_failed
 
@@ -94,10 +95,12 @@ def test_killed_launcher_takes_all_with_it_and_its_claim_is_taken_over(bench):
 
 def test_processes_that_start_while_their_launcher_dies_end_too(bench):
     """The kernel tells a child of its parent's end only once it was asked to."""
-    code = "from hpc_utils.launch.lifeline import die_with_parent; die_with_parent(); print('alive')"
+    code = "from hpc_utils import workspace; from hpc_utils.launch.process_tree import die_with_parent; die_with_parent(workspace.launch().parent); print('alive')"
     for parent, printed in ((os.getpid(), "alive\n"), (1, "")):
         command = [sys.executable, "-c", code]
-        done = subprocess.run(command, env=os.environ | {"HPC_PARENT": str(parent)}, capture_output=True, text=True)
+        done = subprocess.run(
+            command, env=os.environ | Launch(parent=parent).variables, capture_output=True, text=True
+        )
         assert done.stdout == printed
 
 

@@ -11,8 +11,8 @@ from hpc_utils.cli.links import held_for
 from hpc_utils.config import ConfigError
 from hpc_utils.launch import cluster, submit
 from hpc_utils.launch import study as studies
-from hpc_utils.launch.place import Place
 from hpc_utils.launch.request import prepare
+from hpc_utils.launch.target import Target
 from hpc_utils.paths import notebooks
 from hpc_utils.train import train
 
@@ -49,7 +49,7 @@ def test_a_study_says_where_links_cannot_be_limited(results: Path, tmp_path: Pat
     assert [request.config.link_gbit for request in here.requests] == [None]
     assert [point.values["link_gbit"] for point in here.not_applicable] == [1, 0.3]
     assert "a rehearsal cluster's can be limited" in here.impossible[0]
-    there = studies.plan(str(tmp_path / "mine.toml"), Place("h", ranks_per_node=1, fixed_links=""))
+    there = studies.plan(str(tmp_path / "mine.toml"), Target("h", ranks_per_node=1, fixed_links=""))
     assert [point.request.config.link_gbit for point in there.points] == [None, 1, 0.3]
     assert len({request.run_id for request in there.requests}) == 3
 
@@ -58,7 +58,7 @@ def test_ranks_between_which_a_link_is_measured_lie_on_nodes_of_their_own(result
     """... however many would fit on one; this machine alone has no second node."""
     (tmp_path / "mine.toml").write_text(STUDY.replace("ranks = [2]", "ranks = [2]\nranks_per_node = 1"))
     (tmp_path / "together.toml").write_text(STUDY)
-    roomy = Place("h", ranks_per_node=4, most_nodes=2, fixed_links="")
+    roomy = Target("h", ranks_per_node=4, most_nodes=2, fixed_links="")
     apart = studies.plan(str(tmp_path / "mine.toml"), roomy)
     assert [str(request.layout) for request in apart.requests] == ["2x1"] * 3
     together = studies.plan(str(tmp_path / "together.toml"), roomy)
@@ -74,7 +74,7 @@ def test_ranks_between_which_a_link_is_measured_lie_on_nodes_of_their_own(result
 def test_a_rate_that_is_no_number_is_refused_by_name(results: Path, tmp_path: Path, fixed: str) -> None:
     (tmp_path / "mine.toml").write_text(STUDY.replace("1, 0.3", '"fast"'))
     with pytest.raises(studies.StudyError, match=r"'links': link_gbit='fast'"):
-        studies.plan(str(tmp_path / "mine.toml"), Place("h", ranks_per_node=1, fixed_links=fixed))
+        studies.plan(str(tmp_path / "mine.toml"), Target("h", ranks_per_node=1, fixed_links=fixed))
 
 
 def test_the_shipped_study_of_links_measures_links() -> None:

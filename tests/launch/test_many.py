@@ -14,12 +14,13 @@ from .conftest import TRAIN
 GROUP = """
 import json, os
 import torch
+from hpc_utils import workspace
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
 total = torch.tensor([dist.get_rank() + 1])
 dist.all_reduce(total)
-json.dump([int(total), os.environ["MASTER_PORT"]], open(f"{os.environ['HPC_RUN_DIR']}/total{dist.get_rank()}", "w"))
+json.dump([int(total), os.environ["MASTER_PORT"]], open(f"{workspace.launch().run}/total{dist.get_rank()}", "w"))
 dist.destroy_process_group()
 """
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils import paths
+from hpc_utils import paths, profilers, workspace
 from hpc_utils.config import ConfigError
-from hpc_utils.launch import exports, failure, local, profiler
-from hpc_utils.launch.place import Place
+from hpc_utils.launch import exports, rank_profiler, run_failure
 from hpc_utils.launch.request import Layout, prepare
-from hpc_utils.profilers import tools
+from hpc_utils.launch.target import Target
+from hpc_utils.workspace import Launch, Profiler
 
 from .conftest import TRAIN, Bench
 
@@ -38,8 +38,8 @@ def test_ncu_is_for_one_rank(results: Path) -> None:
 
 def test_where_a_profiler_is_missing_its_runs_are_not_applicable(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(tools.sys, "executable", str(tmp_path / "python"))
-    here, amd, somewhere = Place.here(), Place("lumi", gpus="amd"), Place("x", gpus="nvidia")
+    monkeypatch.setattr(profilers.sys, "executable", str(tmp_path / "python"))
+    here, amd, somewhere = Target.here(), Target("lumi", gpus="amd"), Target("x", gpus="nvidia")
     assert "profile=nsys on" in (why := here.refusal(1, {"profile": "nsys"})) and "env/nsight.sh" in why
     assert "these are AMD's" in amd.refusal(1, {"profile": "nsys"})
     for place in (here, amd, somewhere):
@@ -66,29 +66,29 @@ def test_a_rank_whose_profiler_does_not_start_says_why(bench: Bench, tmp_path: P
 
 def test_ranks_do_not_take_the_shell_s_profiler_for_theirs(monkeypatch) -> None:
     """Whoever starts ranks under nsys by hand exports it; `hpc run` from the same shell starts its own."""
-    monkeypatch.setenv(tools.UNDER, "nsys:cuda")
-    assert tools.UNDER not in local.environment()
+    monkeypatch.setenv("HPC_LAUNCH", Launch(profiler=Profiler("nsys", "cuda")).variables["HPC_LAUNCH"])
+    assert Launch.of(workspace.child_environment()) == Launch()
 
 
 def test_the_rank_is_found_although_it_was_another_program_when_it_was_first_seen() -> None:
     """nsys' launcher becomes the rank's Python: what is older under the same number may not be remembered."""
-    mark = f"nsys:nvtx:{os.getpid()}:18"
+    mark = Profiler("nsys", "nvtx", os.getpid(), 18)
     become = 'read go; exec "$0" -c "print(1, flush=True); input()"'
     rank = subprocess.Popen(
         ["sh", "-c", become, sys.executable],
-        env=os.environ | {tools.UNDER: mark},
+        env=os.environ | Launch(profiler=mark).variables,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         bufsize=1,
     )
     try:
-        while not list(profiler._marked(mark)):
+        while not list(rank_profiler._under(mark)):
             time.sleep(0.01)
-        assert profiler._trains(mark) is None
+        assert rank_profiler._training(mark) is None
         rank.stdin.write("go\n")
         assert rank.stdout.readline() == "1\n"
-        assert profiler._trains(mark) == rank.pid
+        assert rank_profiler._training(mark) == rank.pid
     finally:
         rank.kill()
         rank.communicate()
@@ -103,17 +103,17 @@ def test_a_profiler_does_not_hear_what_its_rank_s_group_is_told(tmp_path: Path, 
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     say = "import os, pathlib; pathlib.Path('logs/rank0.log').write_text(str(os.getpgid(0)))"
     monkeypatch.chdir(tmp_path)
-    assert profiler.run({"profile": "nsys", "device": "cpu"}, ["-c", say], tmp_path, 0) == 0
+    assert rank_profiler.run({"profile": "nsys", "device": "cpu"}, ["-c", say], tmp_path, 0) == 0
     assert int((tmp_path / "logs/rank0.log").read_text()) != os.getpgid(0)
 
 
 def test_a_rank_that_nsys_says_left_may_have_been_killed(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "request.json").write_text(json.dumps({"config": {"profile": "nsys", "parallel": "ddp"}}))
-    (tmp_path / "logs/launcher.log").write_text(
-        "Root Cause (first observed failure):\n  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 5)\n"
+    (tmp_path / "logs/failed0.json").write_text(json.dumps([{"rank": 1, "exit_code": 1}]))
+    assert "rank 1 left with exit code 1 and without an error (or was killed: nsys" in run_failure.explain(
+        tmp_path, 1
     )
-    assert "rank 1 left with exit code 1 and without an error (or was killed: nsys" in failure.explain(tmp_path, 1)
 
 
 def test_what_cannot_be_exported_is_a_remark(tmp_path: Path, monkeypatch) -> None:
@@ -126,7 +126,7 @@ def test_what_cannot_be_exported_is_a_remark(tmp_path: Path, monkeypatch) -> Non
         json.dumps({"config": {"profile": "nsys"}, "remarks": ["a"], "profiled": {"tool": "nsys"}})
     )
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(tools.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(profilers.sys, "executable", str(tmp_path / "python"))
     said: list[str] = []
     exports.finish(run, 2, is_hurried=lambda: False, say=said.append)
     about = json.loads((run / "run.json").read_text())

@@ -142,7 +142,7 @@ def test_a_gpus_run_needs_a_gpu_and_a_data_set_its_fetch(
     (run / "run.json").write_text(json.dumps(made | {"device": "cuda"}))
     machine = dataclasses.replace(provenance.hardware(), gpus=[])
     monkeypatch.setattr(provenance, "hardware", lambda: machine)
-    with pytest.raises(CannotRerun, match=r"needs 1 GPU, and here is none; .*hpc submit STUDY --cluster NAME"):
+    with pytest.raises(CannotRerun, match=r"needs 1 GPU, here are 0; .*hpc submit STUDY --cluster NAME"):
         rerun.again(run, 1)
     monkeypatch.setenv("HPC_DATA", str(tmp_path / "nothing"))
     with pytest.raises(Exception, match="hpc data fetch cifar10") as missing:
@@ -165,7 +165,7 @@ def verify(*words: object):
 
 def test_a_copy_of_the_set_and_a_changed_run_are_no_evidence(results: Path, tmp_path: Path) -> None:
     copy_runs(CORES, tmp_path / "copy")
-    for part in ("values", "studies"):
+    for part in ("exports", "studies"):
         shutil.copytree(CORES / part, tmp_path / "copy" / part)
     run = committed(tmp_path / "copy", "none1-fp32-b512-r1")
     said = verify(CORES / "runs" / run.name, "--against", tmp_path / "copy")

@@ -12,9 +12,9 @@ import pytest
 
 from hpc_utils import datasets, paths
 from hpc_utils.launch import cluster as clusters
-from hpc_utils.launch import environment
+from hpc_utils.launch import job_environment
 from hpc_utils.launch import study as studies
-from hpc_utils.launch.place import Place
+from hpc_utils.launch.target import Target
 
 ON_GPUS = [
     "baseline",
@@ -41,7 +41,7 @@ def plan(results: Path, monkeypatch: pytest.MonkeyPatch):
         node = found.node(node_type)
         here = found.overrides(study, node.name).model_dump()
         known = {"ranks_per_node": node.ranks, "most_nodes": node.most_nodes or None, "unfit": node.refusal}
-        return studies.plan(study, Place("here", **known | here | place))
+        return studies.plan(study, Target("here", **known | here | place))
 
     return plan
 
@@ -55,7 +55,7 @@ def test_every_cluster_of_the_project_is_there() -> None:
 @pytest.mark.parametrize(("name", "node_type"), TYPES)
 def test_jobs_there_have_an_environment(tmp_path: Path, name: str, node_type: str) -> None:
     found = clusters.read(name)
-    text = environment.render(found, found.node(node_type), root=tmp_path)
+    text = job_environment.render(found, found.node(node_type), root=tmp_path)
     checker = shutil.which("shellcheck")
     if checker is None and not os.environ.get("CI"):
         pytest.skip("no shellcheck here")
@@ -128,7 +128,7 @@ def test_the_documented_cluster_file_is_one(tmp_path: Path) -> None:
     (tmp_path / "example.toml").write_text(example)
     found = clusters.read(tmp_path / "example.toml")
     assert found.overrides("strong").ranks == [1, 2, 4]
-    assert environment.render(found, found.node(), root=tmp_path)
+    assert job_environment.render(found, found.node(), root=tmp_path)
 
 
 def test_the_rehearsal_takes_turns() -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hpc_utils import records
-from hpc_utils.launch.lifeline import GRACE
+from hpc_utils.launch.process_tree import GRACE
 from hpc_utils.records.folder import read_json, state
 from tests.support import soak
 
@@ -262,3 +262,17 @@ def test_a_cell_in_jupyter_stops_and_its_kernel_lives(bench, monkeypatch):
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+TOLD = "import os, signal; os.kill(os.getpid(), signal.SIGUSR1)"
+
+
+def test_stopped_twice_at_the_same_step_is_not_asked_to_be_run_again(bench: Bench) -> None:
+    """Else a job whose limit is too short for a single step would go back into its queue for ever."""
+    notebook = bench.notebook(TOLD, TRAIN)
+    first = bench.hpc("run", notebook, "-p", "parallel=none")
+    assert first.code == 75, first.err
+    second = bench.hpc("run", notebook, "-p", "parallel=none")
+    assert second.code == 1
+    assert "not one step further than the last time" in second.err
+    assert bench.status()["state"] == "stopped", "nothing is lost"

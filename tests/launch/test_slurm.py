@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from hpc_utils.launch import slurm
+from hpc_utils.launch import slurm_commands
+from hpc_utils.launch.slurm_commands import JobState
+from hpc_utils.launch.status import Entry
 
 
 @pytest.mark.parametrize(
@@ -12,31 +16,50 @@ from hpc_utils.launch import slurm
     [("1:05", 65), ("2:00:00", 7200), ("1-00:00:01", 86401), ("00:00", 0), ("UNLIMITED", None), ("INVALID", None), ("", None)],
 )  # fmt: skip
 def test_durations_as_slurm_writes_them(text: str, expected: int | None) -> None:
-    assert slurm.seconds(text) == expected
+    assert slurm_commands.seconds(text) == expected
 
 
-def test_nothing_of_the_job_or_the_launcher_around_us_is_handed_on() -> None:
+def test_nothing_of_the_job_or_the_launcher_around_us_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     inside = {
         "PATH": "/bin", "SLURM_JOB_ID": "7", "SLURM_NNODES": "1", "SLURMD_NODENAME": "n1", "SRUN_DEBUG": "3",
         "SBATCH_TIMELIMIT": "5", "RANK": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "1", "WORLD_SIZE": "2",
-        "TORCHELASTIC_RUN_ID": "x", "CUDA_VISIBLE_DEVICES": "0", "HPC_RUN_DIR": "/r", "PMIX_RANK": "0",
+        "TORCHELASTIC_RUN_ID": "x", "CUDA_VISIBLE_DEVICES": "0", "HPC_LAUNCH": "{}", "PMIX_RANK": "0",
         "SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "me", "HPC_RESULTS": "/results",
     }  # fmt: skip
     kept = {"PATH", "SLURM_CONF", "SBATCH_ACCOUNT", "HPC_RESULTS"}
-    assert slurm.clean_environment(inside) == {name: inside[name] for name in kept}
+    monkeypatch.setattr(os, "environ", inside)
+    assert slurm_commands.clean_environment() == {name: inside[name] for name in kept}
+
+
+@pytest.mark.parametrize(
+    ("state", "waits", "over"),
+    [
+        ("PENDING", True, False),
+        ("RESV_DEL_HOLD", True, False),
+        ("RUNNING", False, False),
+        ("COMPLETING", False, False),
+        ("COMPLETED", False, True),
+        ("REVOKED", False, True),
+        ("A_STATE_OF_A_LATER_SLURM", False, True),
+    ],
+)
+def test_any_state_that_is_not_known_is_a_final_one(state: str, waits: bool, over: bool) -> None:
+    found = JobState(state)
+    assert (str(found), found.is_waiting, found.is_over) == (state, waits, over)
+    assert Entry("1", "run", "study", found).is_over == over
 
 
 @pytest.mark.parametrize(
     ("code", "words"), [("0:0", ""), ("1:0", "exit code 1"), ("0:9", "ended by signal 9"), ("9:0", "exit code 9")]
 )
 def test_exit_codes_in_words(code: str, words: str) -> None:
-    assert slurm._exit(code) == words
+    assert slurm_commands._exit(code) == words
 
 
 def test_without_slurm_the_ways_on_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(slurm.SlurmError, match=r"no squeue here: .*hpc cluster up.*--local"):
-        slurm.ask(["squeue"])
+    with pytest.raises(slurm_commands.SlurmError, match=r"no squeue here: .*hpc cluster up.*--local"):
+        slurm_commands.ask(["squeue"])
 
 
 def test_a_refusal_comes_with_slurms_words_and_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
@@ -44,8 +67,8 @@ def test_a_refusal_comes_with_slurms_words_and_what_to_do(monkeypatch: pytest.Mo
     refusing.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpuu' >&2; exit 1\n")
     refusing.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(slurm.SlurmError, match=r"(?s)sbatch refused .*partition specified: gpuu.*sinfo -s"):
-        slurm.sbatch(["--partition=gpuu"], tmp_path / "x.sbatch")
+    with pytest.raises(slurm_commands.SlurmError, match=r"(?s)sbatch refused .*partition specified: gpuu.*sinfo -s"):
+        slurm_commands.sbatch(["--partition=gpuu"], tmp_path / "x.sbatch")
 
 
 def test_no_argument_reaches_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
@@ -56,7 +79,7 @@ def test_no_argument_reaches_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path) 
     listening.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     hostile = "--comment=$(touch pwned); `touch pwned` 'x' \"y\""
-    assert slurm.sbatch([hostile], tmp_path / "a b.sbatch", ["-p", "x=; rm -rf ~"]) == "17"
+    assert slurm_commands.sbatch([hostile], tmp_path / "a b.sbatch", ["-p", "x=; rm -rf ~"]) == "17"
     assert told.read_text().splitlines() == [
         "--parsable",
         hostile,

@@ -1,21 +1,26 @@
-"""Study files: what they expand to, in which order, and how a wrong one is refused. Nothing is trained here."""
+"""Studies: what a file expands to, in which order, how a wrong one is refused; what a task of an array and a forecast get."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from hpc_utils import provenance
-from hpc_utils.analyze.targets import Targets
+from hpc_utils import paths, provenance, records
 from hpc_utils.cli import main
+from hpc_utils.config import RunConfig
 from hpc_utils.launch import study as studies
-from hpc_utils.launch.place import Place
+from hpc_utils.launch.request import Layout, Request, prepare
+from hpc_utils.launch.study import Plan, Point, Series, Study, forecast
+from hpc_utils.launch.submission import read_point, write_points
+from hpc_utils.launch.target import Target
 from hpc_utils.provenance.gpu import Gpu
-from hpc_utils.records import read_study
+from hpc_utils.records import UnknownStudy, read_study
+from hpc_utils.records.study import Targets
+
+from .conftest import Bench
 
 GOOD = """
 title = "T"
@@ -71,7 +76,7 @@ def test_each_repeat_has_a_seed_of_its_own(write) -> None:
 
 
 def test_a_place_with_nodes_lays_ranks_out_and_says_what_it_cannot_run(write) -> None:
-    place = Place("tiny-gpu", ranks_per_node=2, most_nodes=2, ranks=(1, 2, 3, 4, 8), repeats=1,
+    place = Target("tiny-gpu", ranks_per_node=2, most_nodes=2, ranks=(1, 2, 3, 4, 8), repeats=1,
                   unfit=lambda precision: "too new" if precision == "bf16" else "")  # fmt: skip
     text = GOOD.replace("global_batch = 64", "global_batch = 48")
     plan = studies.plan(write(text), place)
@@ -94,7 +99,7 @@ def test_bf16_is_not_measured_where_this_processor_emulates_it(write, monkeypatc
     monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware(gpus=[Gpu()]))  # which then computes
     assert not studies.plan(write(GOOD)).not_applicable
     assert studies.plan(write(GOOD.replace("steps_per_epoch", 'device = "cpu"\nsteps_per_epoch'))).not_applicable
-    assert not studies.plan(write(GOOD), Place("a-cluster-s")).not_applicable, "its own processors"
+    assert not studies.plan(write(GOOD), Target("a-cluster-s")).not_applicable, "its own processors"
 
 
 @pytest.mark.parametrize(("knob", "value", "why"), [
@@ -111,19 +116,19 @@ def test_what_a_processor_cannot_do_is_not_applicable(
     text = GOOD.replace("steps_per_epoch", f'{knob} = "{value}"\nsteps_per_epoch').replace("matrix", "# matrix")
     plan = studies.plan(write(text))
     assert not plan.points and all(why in point.why for point in plan.not_applicable)
-    assert studies.plan(write(text), Place("a-cluster-s")).points, "its own devices and compilers"
+    assert studies.plan(write(text), Target("a-cluster-s")).points, "its own devices and compilers"
     if value == "tf32":
         monkeypatch.setattr(provenance, "hardware", lambda: provenance.Hardware(gpus=[Gpu()]))
         assert studies.plan(write(text)).points
 
 
 def test_the_same_point_elsewhere_is_another_run(write) -> None:
-    here, there = studies.plan(write(GOOD)), studies.plan(write(GOOD), Place("there-gpu", ranks_per_node=4))
+    here, there = studies.plan(write(GOOD)), studies.plan(write(GOOD), Target("there-gpu", ranks_per_node=4))
     assert not {r.run_id for r in here.requests} & {r.run_id for r in there.requests}
 
 
 def test_a_place_overrides_parameters_matrix_and_repeats(write) -> None:
-    place = Place("x", parameters={"steps_per_epoch": 5}, matrix={"precision": ["bf16"]}, repeats=3)
+    place = Target("x", parameters={"steps_per_epoch": 5}, matrix={"precision": ["bf16"]}, repeats=3)
     plan = studies.plan(write(GOOD), place)
     assert {p.request.config.steps_per_epoch for p in plan.points} == {5}
     assert {p.request.config.precision for p in plan.points if p.series == "strong"} == {"bf16"}
@@ -136,7 +141,7 @@ def test_a_command_overrides_parameters_and_repeats(write) -> None:
     done = CliRunner().invoke(main, ["study", "plan", study, *overrides])
     own = {
         request.run_id
-        for request in studies.plan(study, Place.here({"steps_per_epoch": 5, "precision": "bf16"}, 1)).requests
+        for request in studies.plan(study, Target.here({"steps_per_epoch": 5, "precision": "bf16"}, 1)).requests
     }
     assert done.exit_code == 0 and {line.split()[1] for line in done.output.splitlines()[:-1]} == own
     assert len(own) == 6 - 1, (
@@ -154,28 +159,37 @@ def test_a_study_of_which_nothing_can_be_measured_here_is_refused(write) -> None
 
 def test_the_reading_side_knows_the_study_by_its_index(write, tmp_path: Path) -> None:
     plan = studies.plan(write(GOOD))
-    studies.write_index(plan, "mine")
+    written = plan.index("mine")
+    written.write()
     index = read_study("mine", tmp_path / "results")
-    assert index["title"] == "T"
-    assert [run["run_id"] for run in index["runs"]] == [point.request.run_id for point in plan.points]
-    assert json.dumps(index) and Targets.of(index) == Targets()
+    assert index == written and index.title == "T"
+    assert [run.run_id for run in index.runs] == [point.request.run_id for point in plan.points]
+    assert index.targets == Targets() and index.ablation is None
 
 
 def test_a_study_s_own_targets_reach_the_reading_side(write, tmp_path: Path) -> None:
     own = "[targets]\nstrong_efficiency = 0.8\nstrong_ranks = 2\nweak_variation = 0.05\nweak_ranks = 4\n"
-    studies.write_index(studies.plan(write(GOOD + own)), "mine")
-    assert Targets.of(read_study("mine", tmp_path / "results")) == Targets(0.8, 2, 0.05, 4)
+    studies.plan(write(GOOD + own)).index("mine").write()
+    targets = Targets(strong_efficiency=0.8, strong_ranks=2, weak_variation=0.05, weak_ranks=4)
+    assert read_study("mine", tmp_path / "results").targets == targets
     with pytest.raises(studies.StudyError, match=r"targets: unknown key 'strong_efficency': did you mean strong_eff"):
         studies.read(write(GOOD + "[targets]\nstrong_efficency = 0.8\n"))
 
 
-def test_targets_have_the_same_names_on_both_sides() -> None:
-    assert set(studies.Targets.model_fields) == {field.name for field in dataclasses.fields(Targets)}
+@pytest.mark.parametrize("path", sorted(paths.reference().glob("*/studies/*.json")), ids=lambda path: path.stem)
+def test_committed_indices_are_read(path: Path) -> None:
+    index = read_study(path.stem, path.parents[1])
+    assert index.name == path.stem and index.runs and index.version == 1
+
+
+def test_an_index_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies/new.json").write_text('{"version": 2, "runs": []}')
+    with pytest.raises(UnknownStudy, match="damaged"):
+        read_study("new", tmp_path)
 
 
 def test_the_shipped_studies_are_sound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from hpc_utils import paths
-
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path))
     for path in paths.studies().glob("*.toml"):
         plan = studies.plan(path.stem, needs_data=False)
@@ -206,3 +220,57 @@ def test_a_wrong_file_is_refused_by_file_key_and_what_is_allowed(write, wrong: s
 def test_an_unknown_study_names_the_known_ones() -> None:
     with pytest.raises(studies.StudyError, match=r"no study 'laptip': did you mean laptop"):
         studies.read("laptip")
+
+
+def entry(layout: Layout, **parameters: Any) -> dict[str, Any]:
+    config = RunConfig(workload="cnn", dataset="digits", evaluate_every=0, **parameters)
+    request = Request(Path("02_ddp.ipynb"), config, {}, layout, Path("runs/one"))
+    study = Study(title="T", series=[Series(name="s", notebook="02_ddp", ranks=[layout.ranks])])
+    (found,) = forecast(Plan("t", study, Target("h"), [Point("s", layout.ranks, 1, request)], []))
+    return found
+
+
+def test_each_rate_of_the_links_is_said_where_there_are_links() -> None:
+    assert [entry(Layout(2, 1), link_gbit=rate)["link_gbit"] for rate in (1, 0.3, None)] == [1, 0.3, None]
+    assert entry(Layout(1, 1), link_gbit=1)["link_gbit"] is None, "one rank needs none: the same run at every rate"
+
+
+@pytest.mark.parametrize("redo", [True, False])
+def test_a_task_finds_its_run_and_whether_it_is_to_be_measured_again(
+    results: Path, tmp_path: Path, redo: bool
+) -> None:
+    asked = [prepare(paths.notebooks() / "02_ddp.ipynb", {"repeat": n}, Layout(2, 1)) for n in (1, 2)]
+    write_points(tmp_path / "points.json", asked, redo=redo)
+    request, again = read_point(tmp_path / "points.json", 1)
+    assert (request.run_id, request.layout, again) == (asked[1].run_id, Layout(2, 1), redo)
+
+
+ONE_FAILS = """
+title = "One of two cannot be trained"
+[parameters]
+workload = "cnn"
+dataset = "digits"
+parallel = "none"
+epochs = 1
+steps_per_epoch = 2
+warmup_steps = 0
+evaluate_every = 0
+lr_warmup_epochs = 0
+[[series]]
+name = "rates"
+notebook = "01_baseline"
+ranks = [1]
+matrix = { lr = [1e30, 0.01] }
+"""
+
+
+def test_a_run_that_fails_does_not_take_the_others_with_it(bench: Bench) -> None:
+    study = bench.folder / "rates.toml"
+    study.write_text(ONE_FAILS)
+    outcome = bench.hpc("study", "run", study)
+    assert outcome.code == 1 and "Traceback" not in outcome.err.splitlines()[-1]
+    assert "the loss became" in outcome.err
+    found = records.load(bench.results)
+    assert len(found.runs) == 1 and list(found.unfinished.values()) == ["failed"]
+    last = outcome.err.splitlines()[-1]
+    assert "1 of 2 runs are not complete" in last and next(iter(found.unfinished)) in last

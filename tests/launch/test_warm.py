@@ -18,11 +18,12 @@ import psutil
 import pytest
 import torch
 
-from hpc_utils import records
-from hpc_utils.launch import local, warm
+from hpc_utils import records, workspace
+from hpc_utils.launch import warm
 from hpc_utils.launch.warm import server
 from hpc_utils.records.folder import read_json
 from hpc_utils.rehearsal import namespaces
+from hpc_utils.workspace import Launch
 
 from .conftest import PARAMETERS, TRAIN, Bench, kept
 
@@ -34,7 +35,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import mine
 
 look = {
-    "environment": {name: value for name, value in os.environ.items() if name != "HPC_PARENT"},
+    "environment": {name: value for name, value in os.environ.items() if name != "HPC_LAUNCH"},
     "folder": os.getcwd(),
     "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
     "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
@@ -78,8 +79,9 @@ class Warm:
 
     def __init__(self, folder: Path, environment: dict[str, str], *, across_nodes: bool = False) -> None:
         self.folder, self.environment = folder, environment | {"PYTHONPATH": str(folder)}
-        name, self.process = warm.start(self.environment, str(folder) if across_nodes else "")
-        self.environment[warm.SERVER], self.pid = name, self.process.pid
+        with workspace.using(**self.environment):
+            self.name, self.process = warm.start(str(folder) if across_nodes else "")
+        self.environment, self.pid = self.environment | Launch(warm=self.name).variables, self.process.pid
 
     def module(self, name: str, code: str) -> None:
         (self.folder / f"{name}.py").write_text(code)
@@ -108,7 +110,9 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
 
 @contextlib.contextmanager
 def started(folder: Path, *, across_nodes: bool = False, **environment: str) -> Iterator[Warm]:
-    one = Warm(folder, {**local.environment(), warm.SERVER: "", **environment}, across_nodes=across_nodes)
+    one = Warm(
+        folder, {**workspace.child_environment(), "HPC_LAUNCH": "{}", **environment}, across_nodes=across_nodes
+    )
     try:
         yield one
     finally:
@@ -245,7 +249,12 @@ def test_what_a_run_leaves_behind_ends_with_it(there: Warm) -> None:
 
 
 def test_a_run_that_a_cell_starts_has_a_warm_process_of_its_own(bench: Bench) -> None:
-    outcome = bench.hpc("run", bench.notebook("import os\nprint('HPC_WARM' in os.environ)"), "-p", "parallel=none")
+    outcome = bench.hpc(
+        "run",
+        bench.notebook("import os\nfrom hpc_utils import workspace\nprint(workspace.launch().warm != '')"),
+        "-p",
+        "parallel=none",
+    )
     assert "False" in outcome.err
 
 
@@ -295,7 +304,7 @@ def test_another_environment_for_what_is_read_at_start_is_refused(there: Warm) -
 
 def _require_cold(there: Warm, asked: dict[str, str], why: str) -> None:
     there.module(
-        "look", "import os, sys\nfrom hpc_utils import provenance\nprint(provenance.start, os.environ['HPC_COLD'])"
+        "look", "from hpc_utils import provenance, workspace\nprint(provenance.start, workspace.launch().cold)"
     )
     code, out, err = there.run("look", **asked)
     assert code == 0, err
@@ -340,7 +349,7 @@ def test_without_a_warm_process_the_client_is_python(tmp_path: Path) -> None:
     (tmp_path / "look.py").write_text("import sys; print(*sys.argv[1:])")
     for name in ("", warm.OFF, "hpc-warm-no-such"):
         done = subprocess.run(
-            warm.python("-m", "look", "a b"), env=os.environ | {warm.SERVER: name, "PYTHONPATH": str(tmp_path)},
+            warm.python("-m", "look", "a b"), env=os.environ | Launch(warm=name).variables | {"PYTHONPATH": str(tmp_path)},
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (0, "a b\n")
@@ -371,7 +380,7 @@ def test_other_users_are_not_served(there: Warm) -> None:
         "import os, socket, sys\n"
         "os.setuid(65534)\n"
         "connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-        f"connection.connect('\\0{there.environment[warm.SERVER]}')\n"
+        f"connection.connect('\\0{there.name}')\n"
         "print(connection.recv(100))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

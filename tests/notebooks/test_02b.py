@@ -13,9 +13,9 @@ import pytest
 from nbformat import NotebookNode
 
 from hpc_utils import paths
-from hpc_utils.interactive.host import MARK
-from hpc_utils.launch.slurm import clean_environment
+from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.rehearsal import Cluster
+from hpc_utils.workspace import Launch
 
 CHAPTER = "02b_ddp_interactive"
 HANG = 150  # s; it takes some 15 s on two idle cores
@@ -40,7 +40,9 @@ def executed(how: str, folder: Path, environment: dict[str, str]) -> NotebookNod
     ours = {"HPC_RESULTS": str(folder / "results"), "TMPDIR": str(folder)}
     done = subprocess.run(command, env=environment | ours, cwd=folder, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert not [process for process in psutil.process_iter() if str(folder) in environment_of(process).get(MARK, "")]
+    assert not [
+        process for process in psutil.process_iter() if str(folder) in Launch.of(environment_of(process)).owner
+    ]
     assert not list(folder.glob("hpc-engines-*"))
     assert not list((folder / "results").glob(".engines-*"))
     return nbformat.read(output, as_version=4)

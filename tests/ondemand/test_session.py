@@ -20,7 +20,7 @@ import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from hpc_utils.launch.slurm import clean_environment
+from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.rehearsal import Cluster
 
 from .browser import SHIFT, Browser

@@ -35,7 +35,7 @@ from hpc_utils.analyze import (
 from hpc_utils.analyze.points import gather
 from hpc_utils.analyze.profiles import peaks, roofline
 from hpc_utils.analyze.value import Value
-from hpc_utils.launch import cluster, forecast, submit
+from hpc_utils.launch import cluster, submit
 from hpc_utils.launch import study as studies
 from hpc_utils.publish import workplan
 from hpc_utils.records import probes
@@ -69,9 +69,8 @@ class ResultSet:
         return self.runs[self.runs.link_gbit.isna()]
 
     @cached_property
-    def studies(self) -> dict[str, dict]:
-        names = sorted(path.stem for path in (self.folder / "studies").glob("*.json"))
-        return {name: records.read_study(name, self.folder) for name in names}
+    def studies(self) -> dict[str, records.StudyIndex]:
+        return {index.name: index for index in records.studies(self.folder)}
 
     @cached_property
     def links(self) -> pd.DataFrame:
@@ -87,7 +86,7 @@ def counts(own: ResultSet) -> Pins:
     spent = {"hours": total.hours, "device_hours": total.device_hours, "core_hours": total.core_hours}
     found = {"all": _counted(own.runs) | lost | spent}
     for name, index in own.studies.items():
-        found[name] = _counted(own.runs[own.runs.run_id.isin({run["run_id"] for run in index["runs"]})])
+        found[name] = _counted(own.runs[own.runs.run_id.isin(index.run_ids)])
     return {"runs": found}
 
 
@@ -103,7 +102,7 @@ def curves(own: ResultSet) -> Pins:
     efficiency = scaling.efficiency(usual)
     memory = scaling.memory(usual)
     memory = memory[(memory.statistic == "peak") & (memory.baseline == "none")]
-    aims = targets.Targets.of(next(iter(own.studies.values()))) if len(own.studies) == 1 else targets.Targets()
+    aims = next(iter(own.studies.values())).targets if len(own.studies) == 1 else targets.Targets()
     return {
         "efficiency": rows(
             efficiency[efficiency.world_size > 1], f"{curve} scheme baseline layout", "efficiency+ repeats"
@@ -191,7 +190,7 @@ def model(own: ResultSet) -> Pins:
 def ladders(own: ResultSet) -> Pins:
     found: Pins = {}
     for name, index in own.studies.items():
-        if not index.get("ladder"):
+        if not index.ablation:
             continue
         runs, epochs = own.runs, own.found.epochs
         gains, kinds = ladder.gains(runs, index), ("alone", "marginal", "together")
@@ -225,7 +224,7 @@ def factorials(own: ResultSet) -> Pins:
     for name, index in own.studies.items():
         for series, design in factorial.designs(own.runs, index).items():
             design, stem = factorial.complete(design), f"{name} {series}"
-            best = factorial.best(design, targets.Targets.of(index).sensitivity_gain)
+            best = factorial.best(design, index.targets.sensitivity_gain)
             point = ", ".join(f"{knob}={value}" for knob, value in best.point.items())
             judged = {"repeats": design.values.repeat.nunique(), "verdict": best.verdict}
             pairs = factorial.interactions(design).dropna(subset=["low"])
@@ -282,10 +281,10 @@ def plan() -> Pins:
     )
     roughly = peak_rate.predictor(own.runs, peaks.find("A100 40GB"))
     for name in planned.studies:
-        one = studies.plan(name, submit.place_on(site, node, name), needs_data=False)
-        points = [point for point in forecast.points(one) if point["run_id"] not in seen]
+        one = studies.plan(name, submit.target_on(site, node, name), needs_data=False)
+        points = [point for point in studies.forecast(one) if point["run_id"] not in seen]
         seen |= {point["run_id"] for point in points}
-        prices[one.place.hardware] = node
+        prices[one.target.hardware] = node
         estimates[name] = budget.estimate(
             points, own.runs, own.found.epochs, limit=site.slurm.seconds, predict=predict, roughly=roughly
         )

@@ -37,7 +37,7 @@ WAITS = "wire_ns waiting_ns exposed_wire_ns exposed_waiting_ns last"
 
 def of_set(own: ResultSet) -> Pins:
     """Our own profiled runs: where their steps go, the verdicts, and what following the advice gave."""
-    asked = [run for index in own.studies.values() for run in index["runs"]]
+    asked = [run.model_dump() for index in own.studies.values() for run in index.runs]
     ours = {one.name: one for one in profiled_runs.configurations(own.runs, asked)}
     parts, judged, gains = {}, {}, {}
     for name, one in ours.items():

@@ -13,9 +13,8 @@ from hpc_utils.analyze import budget
 from hpc_utils.analyze.profiles import peaks
 from hpc_utils.cli import main
 from hpc_utils.launch import cluster as clusters
-from hpc_utils.launch import forecast
 from hpc_utils.launch import study as studies
-from hpc_utils.launch.place import Place
+from hpc_utils.launch.target import Target
 from hpc_utils.publish import proposal
 from hpc_utils.records import load
 
@@ -105,17 +104,17 @@ def test_a_study_of_which_nothing_can_run_says_why(study: str) -> None:
 
 
 def test_points_say_what_a_run_will_do_by_the_catalogue(study: str) -> None:
-    plan = studies.plan(study, Place("h", ranks_per_node=8), needs_data=False)
-    one = next(entry for entry in forecast.points(plan) if entry["world_size"] == 16)
+    plan = studies.plan(study, Target("h", ranks_per_node=8), needs_data=False)
+    one = next(entry for entry in studies.forecast(plan) if entry["world_size"] == 16)
     assert (one["steps"], one["epochs"], one["evaluations"], one["test_samples"]) == (50000 // 256, 3, 2, 10000)
     assert (one["nodes"], one["ranks_per_node"], one["batch_per_device"]) == (2, 8, 16)
     with pytest.raises(datasets.DataError, match="cifar10"):
-        studies.plan(study, Place("h", ranks_per_node=8))
+        studies.plan(study, Target("h", ranks_per_node=8))
 
 
 def test_real_runs_stand_for_the_same_points_and_bound_others(results: Path) -> None:
     """Those of the laptop study, on two cores."""
-    points = forecast.points(studies.plan("laptop", Place("e1e47895", ranks=(1, 2, 4)), needs_data=False))
+    points = studies.forecast(studies.plan("laptop", Target("e1e47895", ranks=(1, 2, 4)), needs_data=False))
     known = load(REFERENCE)
     runs = known.runs.assign(settings=points[0]["settings"])  # whatever knobs came since
     found = budget.estimate(points, runs, known.epochs, limit=3600)
@@ -146,10 +145,10 @@ def test_what_was_trained_is_found_again_by_what_was_planned(tmp_path: Path, res
         notebook = "01_baseline"
         ranks = [1]
     """)
-    plan = studies.plan(str(path), Place(provenance.hardware_id()))
+    plan = studies.plan(str(path), Target(provenance.hardware_id()))
     train(plan.requests[0].config)
     known = load()
-    assert budget.estimate(forecast.points(plan), known.runs, known.epochs, limit=60).basis.tolist() == ["measured"]
+    assert budget.estimate(studies.forecast(plan), known.runs, known.epochs, limit=60).basis.tolist() == ["measured"]
 
 
 def test_a_rehearsal_costs_the_same_wherever_it_was(
@@ -175,6 +174,6 @@ def test_a_rehearsal_costs_the_same_wherever_it_was(
 
 
 def test_every_cluster_s_nodes_have_a_price(results: Path) -> None:
-    prices = clusters.prices()
+    prices = clusters.prices(["lumi-g-gpu", "lumi-g-small", "leonardo-gpu", "university-ib-v100"])
     assert prices["lumi-g-gpu"].cost(2, 1, 1.0) == 8 and prices["lumi-g-small"].cost(1, 4, 1.0) == 2
-    assert {"leonardo-gpu", "university-ib-v100"} <= set(prices)
+    assert len(prices) == 4

@@ -11,8 +11,8 @@ matplotlib.use("agg")
 
 
 from hpc_utils.analyze import scaling
-from hpc_utils.analyze.targets import Targets
 from hpc_utils.publish import scaling_figures, style
+from hpc_utils.records.study import Targets
 from tests.analyze.runs import study
 
 CURVE = {"1x2": 0.95, "1x4": 0.9, "1x8": 0.8, "2x4": 0.75, "3x4": 0.7}

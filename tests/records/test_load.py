@@ -199,7 +199,7 @@ def test_an_index_that_does_not_say_its_runs_is_refused(index: str, results: Pat
     path = records.study_index("strong")
     path.parent.mkdir(parents=True)
     path.write_text(index)
-    with pytest.raises(records.UnknownStudy, match="does not list the runs"):
+    with pytest.raises(records.UnknownStudy, match="is damaged"):
         records.load(study="strong")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths
-from hpc_utils.launch.slurm import clean_environment
+from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.records.folder import read_json
 from hpc_utils.rehearsal import Cluster
 

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from hpc_utils import records
-from hpc_utils.launch import slurm
+from hpc_utils.launch import slurm_commands
+from hpc_utils.workspace import Launch
 
 from .conftest import Desk, submissions
 
@@ -74,7 +75,7 @@ def halted(desk: Desk) -> Iterator[None]:
     ranks = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get("HPC_RUN_DIR", "").startswith(str(desk.results)) and process.name() == "rank":
+            if Launch.of(process.environ()).owner.startswith(str(desk.results)) and process.name() == "rank":
                 ranks.append(process)
     assert len(ranks) == 2
     for rank in ranks:
@@ -88,7 +89,7 @@ def halted(desk: Desk) -> Iterator[None]:
 
 def elapsed(desk: Desk, job: str) -> int:
     """For how many seconds the job runs."""
-    return slurm.seconds(desk.run("squeue", "--noheader", "--format=%M", f"--jobs={job}").stdout)
+    return slurm_commands.seconds(desk.run("squeue", "--noheader", "--format=%M", f"--jobs={job}").stdout)
 
 
 def limit(desk: Desk, job: str, minutes: int) -> None:

@@ -17,10 +17,9 @@ from signal import SIGUSR1
 import pytest
 import torch
 
-from hpc_utils import records
+from hpc_utils import profilers, records, workspace
 from hpc_utils.analyze.curves import usable
 from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.profilers import tools
 from hpc_utils.records.folder import read_json
 from hpc_utils.train import NonFiniteLoss, Recorder, Stopped, profile_window, train
 from hpc_utils.train.profile_window import StepRanges
@@ -185,15 +184,20 @@ def test_ranges_are_those_of_the_step_before() -> None:
 @pytest.mark.parametrize(
     ("profile", "ranks", "under", "words"),
     [
-        ("nsys", Ranks(), "", "nsys must start this rank.*torchrun --no-python"),
-        ("nsys", Ranks(), "nsys:cuda:1", "waits for a window on a GPU, but this rank trains on cpu"),
-        ("ncu", Ranks(), "", "torch sees none:"),
-        ("ncu", Ranks(world_size=2, device=torch.device("cuda")), "", "on 2 ranks"),
-        ("other", Ranks(), "", "expected one of torch, nsys, ncu, cpu"),
+        ("nsys", Ranks(), None, "nsys must start this rank.*torchrun --no-python"),
+        (
+            "nsys",
+            Ranks(),
+            workspace.Profiler("nsys", "cuda"),
+            "waits for a window on a GPU, but this rank trains on cpu",
+        ),
+        ("ncu", Ranks(), None, "torch sees none:"),
+        ("ncu", Ranks(world_size=2, device=torch.device("cuda")), None, "on 2 ranks"),
+        ("other", Ranks(), None, "expected one of torch, nsys, ncu, cpu"),
     ],
 )
 def test_what_cannot_be_had_on_a_rank_is_refused_before_it_trains(
-    profile: str, ranks: Ranks, under: str, words: str
+    profile: str, ranks: Ranks, under: workspace.Profiler | None, words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         profile_window.profile_window({"profile": profile}, ranks, lambda: None, under)
@@ -201,7 +205,7 @@ def test_what_cannot_be_had_on_a_rank_is_refused_before_it_trains(
 
 def test_py_spy_sees_what_a_rank_is_at(results: Path, tmp_path: Path) -> None:
     try:
-        tools.require("cpu")
+        profilers.require("cpu")
     except ConfigError as error:
         pytest.skip(str(error))
     more = {"profile": "cpu", "steps_per_epoch": 60, "global_batch": 128, "profile_steps": 50}

@@ -158,7 +158,7 @@ def test_a_complete_run_is_not_entered_again() -> None:
 
 def test_a_launchers_folder_is_written_and_left_open(results: Path, monkeypatch) -> None:
     folder = RunFolder.claimed(results / "runs" / "launched")
-    monkeypatch.setenv("HPC_RUN_DIR", str(folder.path))
+    monkeypatch.setenv("HPC_LAUNCH", json.dumps({"run": str(folder.path)}))
     assert measure(2).path == folder.path and state(folder.path) == "running"
     second = measure(2, "another")
     assert second.path != folder.path, "the launcher's folder is for one run"

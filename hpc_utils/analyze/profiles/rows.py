@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hpc_utils.analyze import stats
@@ -164,4 +165,4 @@ def profiled_gain(before: Sequence[Timeline], after: Sequence[Timeline]) -> dict
 
 def step_seconds(timelines: Sequence[Timeline]) -> list[float]:
     """Times (s) of the steps that the host marked."""
-    return [ns * NS for one in timelines for ns in phases.steps(one).host_ns.tolist()]
+    return [ns * NS for one in timelines for ns in np.subtract(*phases.steps(one.ranges)[::-1]).tolist()]

@@ -4,10 +4,10 @@
             └──▶ client (torchrun) ──asks──▶ server ──forks──▶ torchrun
                                                                  └──▶ client (rank 0), client (rank 1) ──ask──▶ server ──▶ ranks
 
-`client.py` takes the arguments of `python -m` and stands in for that process; what starts a rank need not know that it is a
-fork. Where a fork is not safe, the server refuses, and the client becomes `python -m ...` itself: a cold start.
-`$HPC_WARM` names the server, or says `off`. A name that is a path serves all nodes of a rehearsal, which are one machine: it
-imports once for all of them, and its forks move to the node of the client that asked.
+`client.py` takes the arguments of `python -m` and stands for the forked process. Where a fork is not safe, the server
+refuses, and the client becomes `python -m ...` itself: a cold start. The launch record's `warm` names the server, or is
+`off`. A name that is a path serves all nodes of a rehearsal, which are one machine: its forks move to the node of the client
+that asked.
 """
 
 from __future__ import annotations
@@ -19,38 +19,39 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-from ..lifeline import PARENT
+from hpc_utils import workspace
+from hpc_utils.workspace import Launch
 
-SERVER = "HPC_WARM"
 OFF = "off"
 
 
 def python(*arguments: str) -> list[str]:
-    """The command that runs `-m MODULE ...` warm, if `$HPC_WARM` names a server, else cold."""
+    """The command that runs `-m MODULE ...` warm if the launch record names a server, else cold."""
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("client.py")), *arguments]
 
 
-def start(environment: Mapping[str, str], folder: str = "") -> tuple[str, subprocess.Popen | None]:
-    """(the value of `$HPC_WARM` for what asks it, the process): start a server with `environment`, or name the one that it
-    names. Clients may ask at once: they are answered when the imports are done. The server ends with this process.
+def start(folder: str = "") -> tuple[str, subprocess.Popen | None]:
+    """Start a server, unless this process's launch record names one already: (its name or `off`, its process).
 
-    With a `folder` its name is a path in there, by which clients on other nodes of this machine reach it.
+    Clients may ask at once: they are answered when the imports are done. The server ends with this process. With a
+    `folder`, its name is a path in there, by which clients on other nodes of this machine reach it.
     """
-    if environment.get(SERVER) or sys.platform != "linux":
-        return environment.get(SERVER, OFF), None
+    record = workspace.launch()
+    if record.warm or sys.platform != "linux":
+        return record.warm or OFF, None
     name = os.path.join(folder, "warm") if folder else f"hpc-warm-{secrets.token_hex(16)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(name if folder else f"\0{name}")  # abstract: it is gone with the last process that has it
         listener.listen(1024)
         process = subprocess.Popen(
             [sys.executable, "-m", "hpc_utils.launch.warm.server", str(listener.fileno())],
-            env={**environment, PARENT: str(os.getpid())},
+            env=workspace.child_environment() | workspace.starting(Launch(owner=record.owner)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # what cannot be imported fails again, and is seen, in the cold start that follows
+            stderr=subprocess.DEVNULL,  # an import that fails, fails again visibly in the cold start that follows
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )
@@ -58,10 +59,10 @@ def start(environment: Mapping[str, str], folder: str = "") -> tuple[str, subpro
 
 
 @contextlib.contextmanager
-def started(environment: Mapping[str, str], *, cold: bool = False, across_nodes: bool = False) -> Iterator[str]:
+def started(*, cold: bool = False, across_nodes: bool = False) -> Iterator[str]:
     """`start`, unless `cold`; at the end of the block the server ends, with all that was forked from it."""
     with tempfile.TemporaryDirectory(prefix="hpc-") if across_nodes else contextlib.nullcontext("") as folder:
-        name, process = (OFF, None) if cold else start(environment, folder)
+        name, process = (OFF, None) if cold else start(folder)
         try:
             yield name
         finally:

@@ -1,9 +1,9 @@
-"""Stands in for `python -m MODULE ...`: the server that `$HPC_WARM` names runs it in a fork with this process's
-environment, folder, streams, umask, signal mask and processors; of a server that is a path also on this process's node,
-if that is one of several on this machine.
+"""Stands for `python -m MODULE ...`: the warm process that the launch record (`$HPC_LAUNCH`) names runs it in a fork with
+this process's environment, folder, streams, umask, signal mask and processors. If the name is a path, the fork also moves to
+this process's node, which may be one of several on this machine.
 
-A signal sent here reaches the fork; the fork's end is this process's end; killed, this process takes the fork with it. The
-standard library alone, and little of it: it is up in hundredths of a second.
+A signal sent here reaches the fork; the fork's end is this process's end; if this process is killed, so is the fork. It uses
+little of the standard library and nothing else, so that it starts in some 10 ms.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ MOST = 1 << 20  # bytes of a message: one packet
 SPACES = ("net", "uts")  # what of a node a rank must be in: its link and its name
 PR_SET_PDEATHSIG = 1
 
-fork: socket.socket | None = None  # the server's ear for what it shall hear
+fork: socket.socket | None = None  # signals for the fork are sent here
 early: list[int] = []
 
 
@@ -88,14 +88,20 @@ def ask(server: str) -> str:
     end(int(status or -signal.SIGKILL))
 
 
-if __name__ == "__main__":
-    if sys.platform == "linux":  # as hpc_utils.launch.lifeline
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != int(os.environ.get("HPC_PARENT", os.getppid())):
-            os._exit(1)
-    server = os.environ.get("HPC_WARM", "off")
-    if server != "off":
-        reason = ask(server)
+def cold(record: dict[str, object], reason: str) -> None:
+    """Become `python -m MODULE ...`; the record says why."""
+    if reason:
         print(f"cold start: {reason}", file=sys.stderr, flush=True)
-        os.environ |= {"HPC_WARM": "off", "HPC_COLD": reason}
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+        record = record | {"warm": "off", "cold": reason}
+    arguments = [sys.executable, *sys.argv[1:]]
+    os.execve(sys.executable, arguments, {**os.environ, "HPC_LAUNCH": json.dumps(record)})
+
+
+if __name__ == "__main__":
+    record = json.loads(os.environ.get("HPC_LAUNCH", "{}"))
+    if sys.platform == "linux":  # as in hpc_utils.launch.process_tree
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != record.get("parent", os.getppid()):
+            os._exit(1)
+    server = record.get("warm", "off")
+    cold(record, "" if server == "off" else ask(server))

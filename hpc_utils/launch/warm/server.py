@@ -22,34 +22,36 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import psutil
 
 from hpc_utils import provenance
-from hpc_utils.launch.lifeline import PARENT, die_with_parent
+from hpc_utils.launch.process_tree import die_with_parent
+from hpc_utils.workspace import Launch
 
 from .client import MOST, PASSED_ON, SPACES, end, is_own
 
 # torch._dynamo: DDP imports it. What only rank 0's cells need is imported once here too, and by no rank.
 MODULES = (
     "torch", "torch._dynamo", "torch.distributed.run", "torch.distributed.optim", "torch.distributed.fsdp",
-    "hpc_utils.train", "hpc_utils.launch.profiler", "papermill", "pandas", "seaborn", "hpc_utils.publish.figures",
+    "hpc_utils.train", "hpc_utils.launch.rank_profiler", "papermill", "pandas", "seaborn", "hpc_utils.publish.figures",
 )  # fmt: skip
 # Variables that the interpreter and libraries read when they are loaded: a fork cannot have others.
 READ_AT_START = re.compile(
     r"LD_|LANG$|LC_|MALLOC_|GLIBC_|PYTHON(?!UNBUFFERED$)|(OMP|GOMP|KMP|MKL|OPENBLAS|NUMEXPR)_"
     r"|TORCH_(LOGS|CPP_|SHOW_)|TORCH(DYNAMO|INDUCTOR)_|PYTORCH_|MPL(?!BACKEND$)"
 )
-PATIENCE = 10.0  # s for a client to say what it wants
+PATIENCE = 10.0  # s for a client to send its request
 
 
 class Server:
-    """Answers clients one after another; one thread, so that a fork is a whole process."""
+    """Answers clients one after another, in one thread, so that a fork is a whole process."""
 
     def __init__(self, listener: socket.socket) -> None:
-        self._forks: dict[int, socket.socket] = {}  # pid: the connection of the client that stands in for it
+        self._forks: dict[int, socket.socket] = {}  # pid: the connection of the client that stands for it
         self.broken = ""  # what could not be imported
         # Before anything is imported: importing torch._dynamo adds variables.
         self._state, self._environment = _state_of_code(), dict(os.environ)
@@ -93,7 +95,7 @@ class Server:
                 connection.send(json.dumps([0, why]).encode())
             else:
                 pid = os.fork()
-        except (OSError, ValueError):  # the client has gone, or is another user's
+        except (OSError, ValueError):
             pass
         if pid == 0:
             connection.close()
@@ -165,7 +167,11 @@ class Server:
 
 
 def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """(request, its three streams, and of a client on another node of this machine its namespaces) of a client of the same user; ValueError or OSError if there is none."""
+    """(request, its three streams and, of a client on another node of this machine, its namespaces).
+
+    Raises:
+        ValueError, OSError: the client has gone, or is another user's.
+    """
     if not is_own(connection):
         raise ValueError
     message, streams, *_ = socket.recv_fds(connection, MOST, 3 + len(SPACES))
@@ -173,7 +179,7 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def _become(request: dict[str, Any], streams: list[int], server: int) -> None:
-    """In a fork: be as a process that the client has started."""
+    """In a fork: set up everything as in a process that the client has started."""
     os.setsid()
     for number, stream in enumerate(streams[:3]):
         os.dup2(stream, number)
@@ -192,8 +198,9 @@ def _become(request: dict[str, Any], streams: list[int], server: int) -> None:
     os.chdir(request["folder"])
     os.umask(request["umask"])
     os.environ.clear()
-    os.environ.update(request["environment"] | {PARENT: str(server)})
-    die_with_parent()
+    os.environ.update(request["environment"])
+    os.environ.update(replace(Launch.of(os.environ), parent=server).variables)
+    die_with_parent(server)
     sys.path[0] = os.getcwd()  # as `python -m` has it
     importlib.invalidate_caches()
     _, module, *rest = request["arguments"]
@@ -209,11 +216,11 @@ def _become(request: dict[str, Any], streams: list[int], server: int) -> None:
 
 
 def _run(module: str) -> NoReturn:
-    """As `python -m` runs it, but for the end: freeing every module's objects would take longer than most runs."""
+    """Run it as `python -m` does, and end without freeing every module's objects, which takes longer than most runs."""
     spec = importlib.util.find_spec(module)
     if spec.submodule_search_locations:  # a package
         spec = importlib.util.find_spec(f"{module}.__main__")
-    # Not by runpy: torchrun inspects its stack, and looks for the module of each of runpy's frames among all that are loaded.
+    # Not by runpy: torchrun inspects its stack, and searches all modules for each of runpy's frames.
     main = importlib.util.module_from_spec(spec)
     main.__name__ = "__main__"
     sys.modules["__main__"] = main
@@ -239,7 +246,7 @@ def _state_of_code() -> set[tuple[Path, int]]:
 
 
 if __name__ == "__main__":
-    die_with_parent()
+    die_with_parent(Launch.of(os.environ).parent)
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # `_become` unblocks them at its end
     pr_set_child_subreaper = 36
     ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)

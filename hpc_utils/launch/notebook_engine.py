@@ -55,7 +55,7 @@ class InProcessEngine(Engine):
                 if error is not None:
                     cell.outputs.append(_error_output(shell, error))
                     nb_man.cell_exception(cell, index, exception=error)
-                    if not isinstance(error, Exception):  # asked to end: no error of the cell's
+                    if not isinstance(error, Exception):  # a request to end, not an error of the cell
                         raise error
                     return
                 nb_man.cell_complete(cell, index)
@@ -99,7 +99,7 @@ class _Shown:
 
 
 class _Shell(InteractiveShell):
-    """Quiet about errors, which the outputs hold; without a terminal or an event loop of a window system."""
+    """Prints no errors, which the outputs hold; has no terminal and no event loop of a window system."""
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -153,7 +153,7 @@ def _shell(shown: _Shown) -> Iterator[InteractiveShell]:
         shell.events.register("post_execute", flush_figures)
         shell.enable_matplotlib("inline")
         select_figure_formats(shell, {"png"})
-    sys.stdin = io.StringIO()  # `input()` fails instead of waiting for nobody
+    sys.stdin = io.StringIO()  # `input()` fails instead of waiting for ever
     try:
         yield shell
     finally:
@@ -206,5 +206,5 @@ def _as_text(data: dict[str, Any]) -> dict[str, Any]:
 def _error_output(shell: InteractiveShell, error: BaseException) -> dict:
     trace = shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
     if isinstance(error, Stopped):
-        trace = [str(error)]  # in order: where in the code is of no interest
+        trace = [str(error)]  # in order: the traceback is of no interest
     return new_output("error", ename=type(error).__name__, evalue=str(error), traceback=list(trace))

@@ -1,4 +1,4 @@
-"""Nsight Systems, Nsight Compute and py-spy: whether they are here, and how they are called.
+"""The profilers Nsight Systems, Nsight Compute and py-spy: whether they are here, and how they are called.
 
 nsys and ncu start the program that they watch, so they stand in front of each rank, inside srun and torchrun, which they
 know nothing of. py-spy is told the number of a process that runs already.
@@ -19,7 +19,6 @@ from hpc_utils.config import ConfigError
 
 STARTING = ("nsys", "ncu")  # those that start what they watch
 WINDOW = "window"  # the NVTX range that nsys waits for, where there is no GPU
-UNDER = "HPC_PROFILER"  # in a rank's environment: tool, then what it waits for (cuda, nvtx), then who started it
 
 PROGRAMS = {"nsys": "nsys", "ncu": "ncu", "cpu": "py-spy"}
 SOURCES = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hpc_utils import profilers
 from hpc_utils.config import ConfigError
-from hpc_utils.profilers import tools
 
 
 @pytest.fixture
@@ -27,27 +27,29 @@ def test_a_program_that_is_not_here_is_named_and_where_it_comes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, source: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(tools.sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(ConfigError, match=f"profile='{profile}': there is no {tools.PROGRAMS[profile]} on.*{source}"):
-        tools.require(profile)
-    tools.require("torch")
-    tools.require(None)
+    monkeypatch.setattr(profilers.sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(
+        ConfigError, match=f"profile='{profile}': there is no {profilers.PROGRAMS[profile]} on.*{source}"
+    ):
+        profilers.require(profile)
+    profilers.require("torch")
+    profilers.require(None)
 
 
 def test_a_version_is_found_in_what_a_program_says(programs: Path) -> None:
-    assert tools.version("nsys") == "2024.5.1.113"
+    assert profilers.version("nsys") == "2024.5.1.113"
 
 
 def test_only_the_window_is_watched(programs: Path) -> None:
-    on_gpu, on_cpu = (tools.command("nsys", "r", gpu=gpu) for gpu in (True, False))
+    on_gpu, on_cpu = (profilers.command("nsys", "r", gpu=gpu) for gpu in (True, False))
     assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--cuda-graph-trace=node"} <= set(on_gpu)
     assert {"--capture-range=nvtx", "--nvtx-capture=window", "--capture-range-end=stop"} <= set(on_cpu)
-    counted = tools.command("ncu", "r", gpu=True)
+    counted = profilers.command("ncu", "r", gpu=True)
     assert counted[counted.index("--profile-from-start") + 1] == "off"
 
 
 def test_a_folder_s_name_is_no_pattern() -> None:
-    assert tools.literal(Path("/a%h/50%")) == "/a%%h/50%%"
+    assert profilers.literal(Path("/a%h/50%")) == "/a%%h/50%%"
 
 
 @pytest.mark.parametrize(
@@ -61,4 +63,4 @@ def test_a_folder_s_name_is_no_pattern() -> None:
     ],
 )
 def test_an_nsys_that_hears_no_ranges_is_told_before(nsys: str, nvtx: str, heard: bool) -> None:
-    assert (tools.nvtx_fault(nsys, nvtx) == "") is heard
+    assert (profilers.nvtx_fault(nsys, nvtx) == "") is heard

@@ -1,4 +1,4 @@
-"""A study's ladder: what it expands to, what a place leaves out of it, and how a wrong one is refused."""
+"""A study's ablation: its configurations, what a target leaves out of it, and how a wrong one is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from hpc_utils import datasets, paths, provenance
 from hpc_utils.launch import study as studies
-from hpc_utils.launch.place import Place
+from hpc_utils.launch.target import Target
 from hpc_utils.records import read_study
 
 LADDER = """
@@ -36,7 +36,7 @@ name = "layout"
 parameters = { channels_last = true }
 about = "pixels beside their channels"
 """
-SHIPPED = [path.stem for path in sorted(paths.studies().glob("*.toml")) if studies.read(path.stem).ladder]
+SHIPPED = [path.stem for path in sorted(paths.studies().glob("*.toml")) if studies.read(path.stem).ablation]
 TEXTBOOK = {"loader": "workers", "loader_workers": 0, "channels_last": False, "fused_optimizer": False,
             "precision": "fp32", "compile": "off", "parallel": "none", "pin_memory": True}  # fmt: skip
 
@@ -80,23 +80,23 @@ def test_a_step_that_cannot_be_run_is_named_and_left_out_above_it(write, monkeyp
     assert [(p.series, p.values, "no instructions" in p.why) for p in plan.not_applicable] == [
         ("alone-bf16", {"precision": "bf16"}, True)
     ]
-    studies.write_index(plan, "mine")
-    steps = {step["name"]: step for step in read_study("mine")["ladder"]["steps"]}
-    assert steps["bf16"]["upto"] is None and "no instructions" in steps["bf16"]["why"]
-    assert (steps["layout"]["upto"], steps["layout"]["why"]) == ("upto-layout", "")
+    plan.index("mine").write()
+    steps = {step.name: step for step in read_study("mine").ablation.steps}
+    assert steps["bf16"].upto is None and "no instructions" in steps["bf16"].why
+    assert (steps["layout"].upto, steps["layout"].why) == ("upto-layout", "")
 
 
 def test_the_reading_side_knows_plain_loop_and_steps(write) -> None:
-    studies.write_index(studies.plan(write(LADDER)), "mine")
-    ladder = read_study("mine")["ladder"]
-    assert ladder["plain"] == "plain" and ladder["parameters"]["loader"] == "workers"
-    assert [(step["name"], step["about"], step["parameters"]) for step in ladder["steps"]][1] == (
+    studies.plan(write(LADDER)).index("mine").write()
+    found = read_study("mine").ablation
+    assert found.plain == "plain" and found.parameters["loader"] == "workers"
+    assert [(step.name, step.about, step.parameters) for step in found.steps][1] == (
         "bf16", "half the bits", {"precision": "bf16"},
     )  # fmt: skip
 
 
 def test_a_place_changes_the_plain_loop_and_no_step(write) -> None:
-    place = Place(
+    place = Target(
         "there", parameters={"epochs": 1, "channels_last": False}, matrix={"precision": ["fp16"]}, ranks=(1, 2)
     )
     plan = studies.plan(write(LADDER), place)
@@ -115,7 +115,7 @@ def test_what_cannot_be_compiled_here_is_not_applicable(write, monkeypatch: pyte
     monkeypatch.delenv("CC", raising=False)
     why = {p.series: p.why for p in studies.plan(write(text)).not_applicable}
     assert "needs a C++ compiler, and there is no g++" in why["alone-bf16"]
-    assert not studies.plan(write(text.replace('"reduce-overhead"', '"default"')), Place("a-cluster")).not_applicable
+    assert not studies.plan(write(text.replace('"reduce-overhead"', '"default"')), Target("a-cluster")).not_applicable
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_shipped_ladders_start_from_the_textbook_and_change_one_thing_at_a_time(
     plan = studies.plan(name)
     (plain,) = [p.request.config for p in plan.points if p.series == "plain" and p.repeat == 1]
     assert {knob: getattr(plain, knob) for knob in TEXTBOOK} == TEXTBOOK
-    assert all(len(step.parameters) == 1 for step in plan.study.ladder.steps)
+    assert all(len(step.parameters) == 1 for step in plan.study.ablation.steps)
     assert any(chapter.notebook == "05_optimization" for chapter in plan.study.chapters)
 
 
@@ -159,7 +159,7 @@ def test_a_ladder_is_shipped_for_a_gpu_and_for_a_cpu() -> None:
 
 def test_a_study_takes_the_ladder_of_another() -> None:
     short, whole = studies.read("gpu-speed"), studies.read("optimization")
-    assert short.ladder == whole.ladder and short.parameters != whole.parameters
+    assert short.ablation == whole.ablation and short.parameters != whole.parameters
 
 
 def test_any_two_cores_can_measure_the_sensitivity_to_27_points(write) -> None:
@@ -172,6 +172,6 @@ def test_any_two_cores_can_measure_the_sensitivity_to_27_points(write) -> None:
 
 
 def test_the_recipes_for_accuracy_say_that_they_have_not_run(write) -> None:
-    plan = studies.plan("cifar10-gpu", Place("x"))
+    plan = studies.plan("cifar10-gpu", Target("x"))
     assert {p.series: p.repeat for p in plan.points} == {"to-94": 5, "to-96": 5}
     assert "Not yet run" in plan.study.about

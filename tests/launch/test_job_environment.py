@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpc_utils import paths, workspace
 from hpc_utils.launch import cluster as clusters
-from hpc_utils.launch import environment
+from hpc_utils.launch import job_environment
+from hpc_utils.workspace import Launch
 
 FULL = """
 title = "Everything: 'quotes', $dollars and `ticks`"
@@ -51,7 +53,7 @@ def _cluster(text: str) -> clusters.Cluster:
 
 def _render(text: str, root: Path, **more) -> str:
     found = _cluster(text)
-    return environment.render(found, found.node(), root=root, **more)
+    return job_environment.render(found, found.node(), root=root, **more)
 
 
 def _source(script: str, after: str = "", before: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
@@ -69,8 +71,9 @@ def test_a_simple_cluster_needs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_cluster_file_can_have_every_rank_start_cold(tmp_path: Path) -> None:
-    for text, said in (("", "none"), ("[software]\nwarm_start = false\n", "off")):
-        assert _source(_render(SIMPLE + text, tmp_path), 'echo "${HPC_WARM-none}"').stdout.strip() == said
+    for text, said in (("", ""), ("[software]\nwarm_start = false\n", "off")):
+        done = _source(_render(SIMPLE + text, tmp_path), 'echo "${HPC_LAUNCH-}"')
+        assert Launch.of({"HPC_LAUNCH": done.stdout.strip()}).warm == said
 
 
 def test_what_is_set_already_stays(tmp_path: Path) -> None:
@@ -90,16 +93,20 @@ def test_a_variable_that_is_not_set_stops_the_job_and_is_named(tmp_path: Path) -
     assert "SCRATCH: not set here, and storage.results of site needs it" in done.stderr
 
 
-def test_the_login_side_finds_the_same_folders(tmp_path: Path) -> None:
+def test_the_login_side_finds_the_same_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WORK", "STUDY", "HPC_RESULTS", "HPC_DATA"):
+        monkeypatch.delenv(name, raising=False)
     site = _cluster(SIMPLE + '[storage]\nresults = "$WORK/my ${STUDY}"\ndata = "shared"\n')
     variables = {"WORK": "/work", "STUDY": "s"}
-    found = environment.folders(site, tmp_path, variables)
-    script = environment.render(site, site.node(), root=tmp_path)
+    with workspace.using(**variables):
+        found = job_environment.folders(site)
+    script = job_environment.render(site, site.node(), root=paths.root())
     done = _source(script, 'printf "%s\\n" "$HPC_RESULTS" "$HPC_DATA"', **variables)
-    assert list(found.values()) == done.stdout.splitlines() == ["/work/my s", f"{tmp_path}/shared"]
-    assert environment.folders(site, tmp_path, {"HPC_RESULTS": "/r", "HPC_DATA": "/d"}) == {}
+    assert list(found.values()) == done.stdout.splitlines() == ["/work/my s", f"{paths.root()}/shared"]
+    with workspace.using(HPC_RESULTS="/r", HPC_DATA="/d"):
+        assert job_environment.folders(site) == {}
     with pytest.raises(clusters.ClusterError, match=r"\$WORK is not set here, and storage\.results of site needs it"):
-        environment.folders(site, tmp_path, {})
+        job_environment.folders(site)
 
 
 def test_python_comes_from_the_environment_in_the_clone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What Slurm tells of the cluster that we stand on: partitions, nodes that are alike, the user's accounts."""
+"""What Slurm says of the cluster that this process is on: partitions, nodes that are alike, the user's accounts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import slurm
+from . import slurm_commands
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Survey:
-    """All of it. `accounts`: the user's own; empty where nobody asks for one."""
+    """All of it. `accounts`: the user's own; empty where the site has none."""
 
     cluster: str
     partitions: Mapping[str, Partition]
@@ -64,11 +64,11 @@ def survey() -> Survey:
     Raises:
         SlurmError: there is no Slurm here, or it does not answer.
     """
-    config = slurm.ask(["scontrol", "show", "config"])
+    config = slurm_commands.ask(["scontrol", "show", "config"])
     name = re.search(r"^ClusterName\s*=\s*(\S+)", config, re.M)
-    partitions = read_partitions(slurm.ask(["scontrol", "show", "partition", "--oneliner"]))
+    partitions = read_partitions(slurm_commands.ask(["scontrol", "show", "partition", "--oneliner"]))
     # --exact: one line for each kind of node, and none that says "at least".
-    groups = slurm.ask(["sinfo", "--noheader", "--exact", "--format=%R|%D|%N|%c|%Z|%G"])
+    groups = slurm_commands.ask(["sinfo", "--noheader", "--exact", "--format=%R|%D|%N|%c|%Z|%G"])
     return Survey(
         name[1] if name else "cluster",
         partitions,
@@ -77,9 +77,9 @@ def survey() -> Survey:
     )
 
 
-def read_partitions(said: str) -> dict[str, Partition]:
+def read_partitions(output: str) -> dict[str, Partition]:
     """The partitions that are up, of `scontrol show partition --oneliner`."""
-    tables = [_pairs(line) for line in said.splitlines() if line.startswith("PartitionName=")]
+    tables = [_pairs(line) for line in output.splitlines() if line.startswith("PartitionName=")]
     return {
         table["PartitionName"]: Partition(
             table["PartitionName"],
@@ -99,7 +99,7 @@ def read_nodes(group: str, example: str) -> list[Nodes]:
     has two types of GPU."""
     partition, count, _, cpus, threads, gres = group.split("|", 5)
     node = _pairs(example)
-    cores = int(node.get("CPUEfctv", cpus)) // int(threads)  # some may be the system's own; not told before 22.05
+    cores = int(node.get("CPUEfctv", cpus)) // int(threads)  # the system may keep some; not printed before 22.05
     features = node.get("AvailableFeatures", "").replace("(null)", "")
     return [
         Nodes(partition, int(count), node["NodeName"], cores, int(threads), gpus, kind, features)
@@ -107,23 +107,23 @@ def read_nodes(group: str, example: str) -> list[Nodes]:
     ]
 
 
-def read_gres(said: str) -> list[tuple[str, int]]:
+def read_gres(gres: str) -> list[tuple[str, int]]:
     """(type, number) of a node's GPUs: `gpu:a100:4(S:0-1),shard:16` is [("a100", 4)]; the type may be ""."""
-    found = re.findall(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?:\([^)]*\))?", said)
+    found = re.findall(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?:\([^)]*\))?", gres)
     return [(kind, int(number)) for kind, number in found if int(number)]
 
 
 def _asked(group: str) -> list[Nodes]:
-    example = slurm.ask(["scontrol", "show", "hostnames", group.split("|")[2]]).split()[0]
-    return read_nodes(group, slurm.ask(["scontrol", "show", "node", example, "--oneliner"]))
+    example = slurm_commands.ask(["scontrol", "show", "hostnames", group.split("|")[2]]).split()[0]
+    return read_nodes(group, slurm_commands.ask(["scontrol", "show", "node", example, "--oneliner"]))
 
 
 def _accounts() -> list[str]:
     user = getpass.getuser()
     command = ["sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}", "format=account"]
     try:
-        return sorted(set(slurm.ask(command).split()))
-    except slurm.SlurmError:
+        return sorted(set(slurm_commands.ask(command).split()))
+    except slurm_commands.SlurmError:
         return []  # a site without accounting
 
 

@@ -12,9 +12,8 @@ from click.testing import CliRunner
 from hpc_utils import paths, rehearsal
 from hpc_utils.cli import main
 from hpc_utils.launch import cluster as clusters
-from hpc_utils.launch import clusterfile, slurm
-from hpc_utils.launch import survey as surveys
-from hpc_utils.launch.survey import Nodes, Partition, Survey
+from hpc_utils.launch import cluster_draft, slurm_commands, slurm_discovery
+from hpc_utils.launch.slurm_discovery import Nodes, Partition, Survey
 
 # As `scontrol show partition --oneliner` prints it: Slurm 23.11, shortened to one line a partition.
 PARTITIONS = """\
@@ -33,7 +32,7 @@ PartitionName=old AllowGroups=ALL Default=NO MaxNodes=UNLIMITED MaxTime=UNLIMITE
 
 
 def test_partitions_are_read_as_slurm_prints_them() -> None:
-    assert surveys.read_partitions(PARTITIONS) == {
+    assert slurm_discovery.read_partitions(PARTITIONS) == {
         "cpu": Partition("cpu", True, "1-00:00:00", 0, True, "DefMemPerCPU=920"),
         "gpu": Partition("gpu", False, "00:30:00", 4, False, "DefMemPerNode=UNLIMITED"),
     }
@@ -55,7 +54,7 @@ def test_partitions_are_read_as_slurm_prints_them() -> None:
     ],
 )
 def test_gpus_are_read_as_slurm_prints_them(said: str, found: list) -> None:
-    assert surveys.read_gres(said) == found
+    assert slurm_discovery.read_gres(said) == found
 
 
 # As `scontrol show node NAME --oneliner` prints it: 64 cores of two threads, of which the system keeps 8 for itself.
@@ -69,11 +68,11 @@ ThreadsPerCore=2 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=standard-
 
 def test_nodes_are_read_as_slurm_prints_them() -> None:
     group = "standard-g|2700|nid[005002-007955]|128|2|gpu:mi250:8"
-    assert surveys.read_nodes(group, NODE) == [
+    assert slurm_discovery.read_nodes(group, NODE) == [
         Nodes("standard-g", 2700, "nid005016", 56, 2, 8, "mi250", "AMD_EPYC_7A53,x1104")
     ]
     old = NODE.replace("CPUEfctv=112 ", "")
-    assert surveys.read_nodes("p|1|n|128|2|(null)", old) == [
+    assert slurm_discovery.read_nodes("p|1|n|128|2|(null)", old) == [
         Nodes("p", 1, "nid005016", 64, 2, 0, "", "AMD_EPYC_7A53,x1104")
     ]
 
@@ -103,7 +102,7 @@ SITE = Survey(
 
 
 def test_a_draft_is_a_cluster_file_with_every_guess_explained(folder: Path) -> None:
-    text = clusterfile.draft(SITE, {"WORK": "/work"})
+    text = cluster_draft.draft(SITE, {"WORK": "/work"})
     (folder / "site.toml").write_text(text)
     site = clusters.read("site")
     assert list(site.nodes) == ["all-v100", "all-a40", "all-xyz-9000", "short", "all-64cores"]
@@ -124,14 +123,14 @@ def test_a_draft_is_a_cluster_file_with_every_guess_explained(folder: Path) -> N
 
 def test_a_short_partition_shortens_the_jobs(folder: Path) -> None:
     only = Survey("s", SITE.partitions, [SITE.nodes[-1]], [])
-    (folder / "s.toml").write_text(clusterfile.draft(only, {}))
+    (folder / "s.toml").write_text(cluster_draft.draft(only, {}))
     assert clusters.read("s").slurm.time == "00:20:00"
 
 
 def test_types_of_node_have_names_of_their_own(folder: Path) -> None:
     alike = [Nodes("gpu.1", 1, "a", 8, 1), Nodes("gpu_1", 1, "b", 8, 1)]
     both = Survey("s", {name: Partition(name) for name in ("gpu.1", "gpu_1")}, alike, [])
-    (folder / "s.toml").write_text(clusterfile.draft(both, {}))
+    (folder / "s.toml").write_text(cluster_draft.draft(both, {}))
     assert {n.name: n.partition for n in clusters.read("s").nodes.values()} == {"gpu-1": "gpu.1", "gpu-1-n2": "gpu_1"}
 
 
@@ -146,7 +145,7 @@ def on_cluster(cluster: rehearsal.Cluster, monkeypatch: pytest.MonkeyPatch) -> r
 def test_a_real_slurm_is_drafted_and_takes_what_the_draft_asks_for(
     on_cluster: rehearsal.Cluster, folder: Path
 ) -> None:
-    path = clusterfile.init()
+    path = cluster_draft.init()
     assert path == folder / f"{on_cluster.name}.toml"
     drafted = clusters.read(on_cluster.name)
     node = drafted.node()
@@ -155,7 +154,7 @@ def test_a_real_slurm_is_drafted_and_takes_what_the_draft_asks_for(
     command = ["sbatch", "--test-only", f"--partition={node.partition}", f"--nodes={node.most_nodes}"]
     command += [f"--gpus-per-node={node.gpus}", f"--cpus-per-task={node.cores}", f"--time={drafted.slurm.time}"]
     command += [f"--account={drafted.slurm.account}"] if drafted.slurm.account else []
-    environment = slurm.clean_environment() | on_cluster.environment()
+    environment = slurm_commands.clean_environment() | on_cluster.environment()
     asked = subprocess.run([*command, "--wrap=true"], env=environment, capture_output=True, text=True, timeout=60)
     assert asked.returncode == 0, asked.stderr
 
@@ -163,7 +162,7 @@ def test_a_real_slurm_is_drafted_and_takes_what_the_draft_asks_for(
 def test_a_file_that_is_there_is_not_overwritten(on_cluster: rehearsal.Cluster, folder: Path) -> None:
     (folder / "mine.toml").write_text("precious")
     with pytest.raises(clusters.ClusterError, match=r"mine\.toml is there already: give another name"):
-        clusterfile.init("mine")
+        cluster_draft.init("mine")
     assert (folder / "mine.toml").read_text() == "precious"
 
 
@@ -176,5 +175,5 @@ def test_the_command_says_what_is_left_to_do(on_cluster: rehearsal.Cluster, fold
 
 def test_a_name_that_is_none_is_refused(on_cluster: rehearsal.Cluster, folder: Path) -> None:
     with pytest.raises(clusters.ClusterError, match=r"'\.\./mine': a cluster's name is letters"):
-        clusterfile.init("../mine")
+        cluster_draft.init("../mine")
     assert os.listdir(folder) == []

@@ -1,0 +1,214 @@
+"""The doctor and the benches, started: as ranks on this machine, or in a job on a cluster's nodes.
+
+Either way rank 0 writes its record as one JSON file, and that file is the result.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hpc_utils import paths, workspace
+from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.doctor.bench import GRACE, LIMIT
+from hpc_utils.doctor.check import SECONDS, count
+from hpc_utils.doctor.environment import leftovers
+from hpc_utils.records.compute_profile import not_plain
+from hpc_utils.records.folder import read_json
+from hpc_utils.workspace import Launch
+
+from . import allocation, cluster, slurm_commands
+from .cluster import Cluster, ClusterError
+from .logs import tail
+from .process_tree import die_with_parent, end_tree
+from .request import Layout, require_data
+from .submission import Submission
+
+POLL = 0.05  # s between looks whether it is over
+LATE = 60.0  # s over its time after which an examination is ended that did not end itself
+# The address is given: without it torchrun waits for ever where the host's name does not resolve, which the doctor reports.
+TORCHRUN = ["-m", "hpc_utils.launch.torchrun", "--standalone", "--local-addr=127.0.0.1"]
+
+
+class NoReport(RuntimeError):
+    """What was started ended without a record."""
+
+    exit_code = 1
+
+
+class Diagnostic(NamedTuple):
+    """What the ranks run here, the job script that starts them on a cluster, and their time.
+
+    Attributes:
+        seconds: after which the ranks here are ended. grace: seconds that they then have to tidy up.
+    """
+
+    module: str
+    script: str
+    seconds: float
+    grace: float = 0.0
+
+
+DOCTOR = Diagnostic("hpc_utils.doctor", "doctor.sbatch", SECONDS + LATE)
+BENCH = Diagnostic("hpc_utils.doctor.bench", "bench.sbatch", LIMIT, GRACE)
+
+
+def doctor_arguments(found: Cluster | None = None) -> list[str]:
+    """What the doctor must know of a cluster, or (None) of this machine."""
+    if found:
+        return [f"--link-gbit={found.network.link_gbit}", f"--torch={found.software.torch}"]
+    here = workspace.environment()
+    return [f"--inherited={','.join(leftovers(here))}", f"--torch={_build(here.get('HPC_CLUSTER', ''))}"]
+
+
+def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run it on `nproc` ranks, which print what they find; the record that rank 0 left.
+
+    Raises:
+        NoReport: the ranks ended without a record; what they printed says why.
+        KeyboardInterrupt: Ctrl-C; every process has ended.
+    """
+    with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
+        copy = Path(folder) / "record.json"
+        ranks = [f"--nproc-per-node={nproc}", "-m", what.module, *arguments, f"--copy={copy}"]
+        process = _start([*TORCHRUN, *ranks], folder)
+        try:
+            end = time.monotonic() + what.seconds
+            while process.poll() is None and not copy.exists() and time.monotonic() < end:
+                time.sleep(POLL)
+        finally:
+            if copy.exists() or not what.grace:  # at once: the launcher would wait for ranks that hang
+                process.kill()
+            end_tree(process, folder, what.grace)
+        if not copy.exists():
+            raise NoReport("the ranks ended, or were ended, without a report: what they printed says why")
+        return json.loads(copy.read_text())
+
+
+def on_cluster(
+    what: Diagnostic,
+    found: Cluster,
+    node_type: str,
+    layout: tuple[int, int],
+    arguments: Sequence[str],
+    tell: Callable[[str], None],
+    *,
+    measuring: AbstractContextManager[None] | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """Run it in a job, and wait: (what the job printed, the record that rank 0 left).
+
+    Args:
+        layout: nodes, and ranks on each; 0 of those stands for one a device.
+        tell: called with a line when the job is submitted.
+        measuring: entered when the job starts, left when it is over; if it cannot be entered, the job is cancelled. Not
+            while it waits: the links must not be held for jobs before it in the queue.
+
+    Raises:
+        ClusterError, SlurmError: no such type of node, more ranks than it has devices, or Slurm refused the job.
+        NoReport: it ended without a record.
+    """
+    node = found.node(node_type)
+    most = allocation.ranks_per_node(found, node)
+    own = Layout(layout[0], layout[1] or most)
+    if own.ranks_per_node > most:
+        raise ClusterError(
+            f"{own.ranks_per_node} ranks on a node of type {node.name} of {found.name}: it has {most} devices"
+        )
+    name = Path(what.script).stem
+    made = Submission.begin(name, f"{name}-{found.hardware_id(node.name)}", found.name, node.name)
+    allocation.write_environment(made.path, found, node)
+    options = [*allocation.options(found, node, own), f"--output={allocation.literal(made.path)}/logs/%j.log"]
+    copy, variables = made.path / "record.json", allocation.variables(made.path, own)
+    job = slurm_commands.sbatch(
+        options, paths.jobs() / what.script, [*arguments, f"--copy={copy}"], environment=variables
+    )
+    tell(
+        f"job {job} on {count(own.nodes, 'node')} x {count(own.ranks_per_node, 'rank')}; waiting for it to start and end"
+    )
+    try:
+        slurm_commands.wait(job, until_it_runs=True)
+        with measuring or nullcontext():
+            state = slurm_commands.wait(job)
+    except BaseException:  # Ctrl-C, or what it measures is in use
+        slurm_commands.scancel([job])
+        raise
+    printed = tail(made.log(job), 1000)
+    if not (record := read_json(copy)):
+        raise NoReport(f"job {job} ended {state} and without a report:\n{printed}")
+    return printed, record
+
+
+def compute_profile(config: RunConfig, batches: Sequence[int], repeats: int) -> Path:
+    """Measure the compute profile of a model here, on one device, as a rank would; the record's path.
+
+    The process prints on stderr how far it is.
+
+    Raises:
+        ConfigError: there is nothing to compute, or no batch to compute it on.
+        DataError: the data set is not here.
+        NoReport: the process ended without a profile; what it printed says why.
+    """
+    if turned := not_plain(config):
+        raise ConfigError(f"{', '.join(turned)}: a compute profile is of the plain step")
+    if not batches or min(batches) < 1 or repeats < 1:
+        raise ConfigError(f"batches {list(batches)}, {repeats} repeats: at least one of each, from 1 on")
+    if ":" not in config.workload:
+        require_data(config.dataset, paths.data())
+    with tempfile.TemporaryDirectory(prefix="hpc-compute-") as folder:
+        asked, record = Path(folder) / "asked.json", Path(folder) / "record.json"
+        asked.write_text(
+            json.dumps({"config": config.model_dump(), "batches": sorted(set(batches)), "repeats": repeats})
+        )
+        process = _start(["-m", "hpc_utils.launch.diagnostics", str(asked), str(record)], folder)
+        try:
+            process.wait()
+        finally:
+            end_tree(process, folder)
+        if not (found := read_json(record)):
+            raise NoReport("no profile was measured: what the process printed says why")
+        return Path(found)
+
+
+def _build(here: str) -> str:
+    """The torch build that the cluster file names, if `here` (`<cluster>-<node type>`) is on a known cluster."""
+    names = [name for name in cluster.known() if here == name or here.startswith(f"{name}-")]
+    return cluster.read(max(names, key=len)).software.torch if names else ""
+
+
+def _start(python: Sequence[str], folder: str) -> subprocess.Popen:
+    """Start a Python process whose end, and that of all it starts, is this one's."""
+    return subprocess.Popen(
+        [sys.executable, *python],
+        env=workspace.child_environment() | workspace.starting(Launch(owner=folder)),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is ours to deal with
+    )
+
+
+def main(asked: Path, record: Path) -> int:
+    """In the process that measures a compute profile."""
+    die_with_parent(workspace.launch().parent)
+    from hpc_utils.doctor.bench import compute
+
+    given = json.loads(asked.read_text())
+    config = RunConfig(**given["config"])
+    try:
+        path = compute.profile(config, given["batches"], given["repeats"], lambda line: print(line, file=sys.stderr))
+    except ValueError as error:
+        if not hasattr(error, "exit_code"):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    record.write_text(json.dumps(str(path)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(Path, sys.argv[1:])))

@@ -1,0 +1,70 @@
+"""Processes that do not outlive the one that started them, and the end of all processes of a launch."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from hpc_utils.workspace import Launch
+
+if TYPE_CHECKING:
+    import psutil
+
+GRACE = 10.0  # s that processes get to end by themselves after SIGTERM
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Linux: have the kernel end this process when its parent ends, even if the parent is killed.
+
+    Args:
+        parent: who that is, if the launcher has named itself: it may have ended already.
+    """
+    parent = parent or os.getppid()
+    if sys.platform != "linux":
+        return
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        os._exit(1)
+
+
+def find(matches: Callable[[Launch], bool]) -> Iterator[psutil.Process]:
+    """The processes whose launch record matches."""
+    import psutil
+
+    for pid in psutil.pids():
+        # Not `process_iter`, which caches the program: nsys' launcher has the rank's pid until it becomes Python.
+        with contextlib.suppress(psutil.Error, OSError):  # ended meanwhile, or of another user
+            process = psutil.Process(pid)
+            if matches(Launch.of(process.environ())):
+                yield process
+
+
+def end_tree(process: subprocess.Popen, owner: str, grace: float = GRACE) -> None:
+    """SIGTERM to `process`; after `grace` seconds SIGKILL to it and to all other processes of the launch `owner`.
+
+    torchrun puts each rank into a session of its own, so process groups do not reach them; and what a rank started has
+    no parent left once the rank has ended.
+    """
+    import psutil
+
+    try:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(grace)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:  # at once on a second Ctrl-C
+        process.kill()
+        process.wait()
+        left = list(find(lambda launch: launch.owner == owner))
+        for orphan in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                orphan.kill()
+        psutil.wait_procs(left, timeout=5)

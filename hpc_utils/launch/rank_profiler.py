@@ -1,0 +1,160 @@
+"""A rank that nsys or ncu has to start, because they watch from outside.
+
+    torchrun ─▶ rank (this) ─▶ nsys ─▶ rank that trains
+
+The process that torchrun knows stays in front: it passes signals on to the one that trains, which nsys does not do, and
+ends with its exit code or signal. If it is killed, the one that trains ends, and then nsys, in order: a killed nsys may
+leave the lock that all of a node share in /dev/shm, and then none starts there any more. What nsys prints is in
+`logs/profiler<rank>.log`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hpc_utils import profilers, provenance, signals, workspace
+from hpc_utils.config import ConfigError
+from hpc_utils.records.folder import PROFILE
+from hpc_utils.workspace import Launch, Profiler
+
+from . import process_tree
+from .logs import last_words
+
+POLL = 0.1  # s
+PATIENCE = 20.0  # s that a profiler gets to start the rank, and its own processes to end
+LOCKED = "Agent launcher failed"
+
+
+def is_wanted(config: Mapping[str, Any], record: Launch) -> bool:
+    """Whether a profiler has to start a rank of such a run, and has not yet."""
+    return config.get("profile") in profilers.STARTING and not record.profiler
+
+
+def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: int) -> int:
+    """Run `python` (its arguments) under the profiler that `config` names; its exit code, negative after a signal.
+
+    Raises:
+        ConfigError: that profiler is not here, or did not start the rank.
+    """
+    profile, gpu = config["profile"], _on_gpu(config)
+    (folder / PROFILE).mkdir(exist_ok=True)
+    report = profilers.literal(folder / PROFILE / f"rank{rank}")
+    command = [*profilers.command(profile, report, gpu=gpu), sys.executable, *python]
+    mask = os.umask(0o077)
+    os.umask(mask)
+    mark = Profiler(profile, "cuda" if gpu else "nvtx", os.getpid(), mask)
+    # A folder of its own: in /tmp, those of the first user on this node are in the way. A short path, because nsys
+    # makes sockets there, whose paths end at some hundred bytes.
+    usual = tempfile.gettempdir()
+    scratch = tempfile.mkdtemp(prefix="hpc-", dir=usual if len(usual) < 40 else "/tmp")
+    environment = os.environ | replace(workspace.launch(), profiler=mark).variables
+    environment |= {"TMPDIR": scratch} | profilers.variables(profile)
+    log = folder / "logs" / f"profiler{rank}.log"
+    try:
+        with signals.listen() as received:
+            with _one_at_a_time():
+                with log.open("ab") as output, signals.waiting():
+                    process = subprocess.Popen(
+                        command,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=output,
+                        start_new_session=True,  # torchrun signals a rank's whole group, at which nsys would end
+                    )
+                _until(lambda: process.poll() is not None or _training(mark))
+            code = _wait(process, mark, received)
+            # Whoever ends what a run has left behind would kill the profiler's helpers.
+            _until(lambda: not list(_under(mark)))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        for left in (folder / PROFILE).glob(f"rank{rank}.*"):
+            left.chmod(0o666 & ~mask)
+    if code and not (folder / "logs" / f"rank{rank}.log").exists():
+        words = last_words(log, 60)
+        if LOCKED in words:
+            words += " (a killed nsys has left its lock on this node: remove /dev/shm/NSys-* while none runs)"
+        raise ConfigError(f"profile={profile!r}: {profile} did not start the rank: {words}")
+    return 128 - code if code > 128 else code  # nsys reports a signal as a shell does
+
+
+def settle(mark: Profiler) -> None:
+    """In the process that a profiler has started: take the umask of the one in front, and end with it.
+
+    Not by the kernel, as `die_with_parent` does: the parent is a thread of the profiler, which ends earlier.
+    """
+    if mark.front is None or mark.umask is None:  # started by hand
+        return
+    os.umask(mark.umask)  # nsys starts processes with one that lets everybody write
+
+    def watch(front: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                os.kill(front, 0)
+                time.sleep(POLL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, args=[mark.front], daemon=True).start()
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """One rank of a node after another starts its profiler: two at once may collide in /dev/shm."""
+    path = Path(tempfile.gettempdir()) / f"hpc-profiler-{os.getuid()}.lock"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < end:
+        time.sleep(POLL)
+
+
+def _wait(process: subprocess.Popen, mark: Profiler, received: Sequence[signal.Signals]) -> int:
+    """Wait for its end, and pass signals on to the rank that trains."""
+    sent = 0
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(POLL)
+        while sent < len(received) and (rank := _training(mark)):  # it may not have started yet
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rank, received[sent])
+            sent += 1
+
+
+def _training(mark: Profiler) -> int | None:
+    """The process that trains under that profiler: the oldest Python there."""
+    python = os.path.realpath(sys.executable)
+    return min(((begun, pid) for begun, pid, program in _under(mark) if program == python), default=(0, None))[1]
+
+
+def _under(mark: Profiler) -> Iterator[tuple[float, int, str]]:
+    """(start time, pid, program) of the profiler's processes."""
+    import psutil
+
+    for process in process_tree.find(lambda launch: launch.profiler == mark):
+        with contextlib.suppress(psutil.Error, OSError):
+            yield process.create_time(), process.pid, process.exe()
+
+
+def _on_gpu(config: Mapping[str, Any]) -> bool:
+    device = config.get("device")
+    return device == "cuda" or (device == "auto" and bool(provenance.hardware().gpus))

@@ -1,0 +1,243 @@
+"""Slurm's own commands, run and their output read: nothing here knows of runs.
+
+Every command gets its arguments as a list, and an environment without the traces of a job that this process may be in:
+`sbatch` inside a job (JupyterLab on Open OnDemand is one) would hand them on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from hpc_utils import workspace
+
+OF_A_JOB = re.compile(
+    rf"(?!SLURM_CONF$|SLURM_CLUSTERS$|SLURM_TIME_FORMAT$|SBATCH_(ACCOUNT|PARTITION|QOS)$)"  # where Slurm is, and for whom
+    rf"((SLURM|SLURMD|SRUN|SBATCH)_|PMI|OMP_NUM_THREADS$|(CUDA|ROCR)_VISIBLE_DEVICES$|({workspace.RANK_VARIABLES.pattern})$)"
+)
+_TIMEOUT = 60  # s that one of Slurm's commands may take
+
+
+# States of a job that has not run, or will run again, and of one that runs. All others are final ones, also those that
+# this list does not know.
+WAITING = frozenset(
+    [
+        "PENDING",
+        "CONFIGURING",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "RESV_DEL_HOLD",
+        "SPECIAL_EXIT",
+        "SUSPENDED",
+        "STOPPED",
+        "RESIZING",
+    ]
+)
+ACTIVE = frozenset(["RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING"])
+
+
+class JobState(StrEnum):
+    """A state of a job, as Slurm names it; the members are those that we tell apart."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    LOST = "LOST"  # ours: Slurm does not know the job any more
+
+    @classmethod
+    def _missing_(cls, value: object) -> JobState:
+        """Any other state keeps its name."""
+        state = str.__new__(cls, value)
+        state._name_ = state._value_ = str(value)
+        return state
+
+    @property
+    def is_waiting(self) -> bool:
+        return self in WAITING
+
+    @property
+    def is_over(self) -> bool:
+        return self not in WAITING | ACTIVE
+
+
+class SlurmError(RuntimeError):
+    """Slurm is not there, does not answer, or refused; says which command, its words, and what to do."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Job:
+    """What Slurm says of one job or array task.
+
+    Attributes:
+        id: `123`, or `123_4` for an array task.
+        reason: why it waits, or how it ended (exit code and signal). elapsed, left: seconds, None if not known.
+        nodes: where it ran.
+    """
+
+    id: str
+    state: JobState
+    reason: str = ""
+    elapsed: int | None = None
+    left: int | None = None
+    nodes: str = ""
+    restarts: int = 0
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without a trace of the job and the launcher that this process may be in."""
+    return {name: value for name, value in workspace.environment().items() if not OF_A_JOB.match(name)}
+
+
+def ask(command: Sequence[object], *, environment: Mapping[str, str] | None = None) -> str:
+    """What one of Slurm's commands prints.
+
+    Raises:
+        SlurmError: it is not installed, failed, or did not answer within a minute.
+    """
+    words = [str(word) for word in command]
+    options: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": _TIMEOUT}
+    try:
+        env = clean_environment() | dict(environment or {})
+        done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, **options)
+    except FileNotFoundError:
+        raise SlurmError(
+            f"no {words[0]} here: run this on a login node of the cluster, or rehearse on this machine "
+            f"with `hpc cluster up` and --cluster rehearsal, or run the study without Slurm: --local"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{words[0]} did not answer within {_TIMEOUT} s: is the controller up? (`sinfo`)") from None
+    if done.returncode:
+        output = (done.stderr or done.stdout).strip() or "(no output)"
+        raise SlurmError(f"{words[0]} refused (exit code {done.returncode}): {output}{_advice(output)}")
+    return done.stdout
+
+
+def sbatch(
+    options: Sequence[str],
+    script: Path,
+    arguments: Sequence[str] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Submit `script`; the job's id."""
+    output = ask(["sbatch", "--parsable", *options, script, *arguments], environment=environment)
+    return output.strip().splitlines()[-1].partition(";")[0]
+
+
+def scancel(jobs: Iterable[str]) -> None:
+    """End jobs or array tasks; those that are over already are no error."""
+    if jobs := list(jobs):
+        with contextlib.suppress(SlurmError):  # an old id in the list makes scancel refuse, after ending the rest
+            ask(["scancel", "--quiet", *jobs])
+
+
+def wait(job: str, *, until_it_runs: bool = False, every: float = 1.0) -> JobState:
+    """Wait until the job is over, or at least runs; its state. Not `sbatch --wait`, which looks ever more rarely."""
+    while True:
+        state = JobState(
+            ask(["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}"]).strip() or "UNKNOWN"
+        )
+        if state.is_over or (until_it_runs and not state.is_waiting):
+            return state
+        time.sleep(every)
+
+
+def is_gone(job: str) -> bool:
+    """Whether Slurm answers that this job is not in the queue any more; False if it does not answer."""
+    try:
+        # For an array's number squeue lists all of its tasks, but one of them alone has that id.
+        return job not in ask(["squeue", "--noheader", "--format=%A", f"--jobs={job}"]).split()
+    except SlurmError as error:
+        return "Invalid job id" in str(error)
+
+
+def nodes(partition: str) -> list[str]:
+    """The names of a partition's nodes."""
+    return sorted(set(ask(["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N"]).split()))
+
+
+def jobs(ids: Iterable[str]) -> dict[str, Job]:
+    """What Slurm knows of these jobs, array tasks apart: from the queue, else from the accounting."""
+    if not (ids := list(ids)):
+        return {}
+    return {job.id: job for job in [*_accounted(ids), *_queued(ids)]}
+
+
+def _queued(ids: Sequence[str]) -> list[Job]:
+    """Jobs that wait or run; those that ended minutes ago too, but the accounting knows them better."""
+    # Asked for all of the user's jobs: for an id that it has forgotten squeue answers with an error.
+    output = ask(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%M|%L|%N"])
+    found = []
+    for line in output.splitlines():
+        job, state, reason, elapsed, left, nodes = (line.split("|") + [""] * 6)[:6]
+        if job.partition("_")[0] in ids and not JobState(state).is_over:
+            reason = "" if reason == "None" else reason
+            found.append(Job(job, JobState(state), reason, seconds(elapsed), seconds(left), nodes))
+    return found
+
+
+def _accounted(ids: Sequence[str]) -> list[Job]:
+    command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(ids)}"]
+    fields = "--format=JobID,State,ExitCode,ElapsedRaw,NodeList"
+    try:
+        output = ask([*command, f"{fields},Restarts"])
+    except SlurmError:
+        try:  # before 23.02 there is no Restarts
+            output = ask([*command, fields])
+        except SlurmError:
+            return []  # a site without accounting: the queue and our own records must do
+    found = []
+    for line in output.splitlines():
+        job, state, code, elapsed, nodes, restarts = (line.split("|") + [""] * 6)[:6]
+        if re.fullmatch(r"\d+(_\d+)?", job):
+            word = state.split()[0].rstrip("+") if state else "UNKNOWN"  # CANCELLED by 1000
+            took, again = (int(text) if text.isdigit() else None for text in (elapsed, restarts))
+            found.append(Job(job, JobState(word), _exit(code), took, None, nodes, again or 0))
+    return found
+
+
+def _exit(code: str) -> str:
+    """Slurm's `status:signal` in words."""
+    status, _, signal = code.partition(":")
+    if signal not in ("", "0"):
+        return f"ended by signal {signal}"
+    return f"exit code {status}" if status not in ("", "0") else ""
+
+
+def seconds(text: str) -> int | None:
+    """Slurm's `[days-][hours:]minutes:seconds` in seconds; None for UNLIMITED, INVALID and the like."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip())
+    if not match:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+# Refusals that are known, and what to do.
+_ADVICE = {
+    r"invalid account": "set [slurm] account in the cluster file (`sacctmgr show associations user=$USER` lists yours)",
+    r"invalid partition": "set the node type's partition in the cluster file (`sinfo -s` lists them)",
+    r"time limit": "lower [slurm] time in the cluster file",
+    r"Requested node configuration is not available|Invalid generic resource": "the node type in the cluster file "
+    "asks for more GPUs, cores or memory than the partition's nodes have (`scontrol show node`)",
+    r"Unable to contact slurm controller|Connection refused": "is the controller up? (`scontrol ping`; for the "
+    "rehearsal cluster `hpc cluster status`)",
+    r"MaxSubmitJob|QOSMaxSubmit|AssocMaxSubmit|job submit limit": "you have as many jobs queued as you may: wait, then "
+    "`hpc submit` again: it adds what is missing",
+}
+
+
+def _advice(output: str) -> str:
+    return next((f"\n{advice}" for pattern, advice in _ADVICE.items() if re.search(pattern, output, re.I)), "")

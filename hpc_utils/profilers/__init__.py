@@ -1,1 +1,0 @@
-"""What watches a run from outside its Python: Nsight Systems, Nsight Compute, py-spy, a monitor of devices. No torch."""

@@ -1,0 +1,141 @@
+"""A study's index, `results/studies/<name>.json`: what a launcher planned, written by it and read by the analysis."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from hpc_utils import paths
+from hpc_utils.toml_config import Strict
+
+from . import atomic
+
+VERSION = 1
+
+
+class Targets(Strict):
+    """What a study wants to reach.
+
+    Attributes:
+        strong_efficiency: at least, in strong scaling on `strong_ranks` ranks.
+        weak_variation: of a step's time, at most, in weak scaling up to `weak_ranks` ranks.
+        sensitivity_gain: more throughput at least of a full factorial's best point than of its reference.
+        accuracy_margin, loss_margin: within which a faster run's accuracy (a share) and final loss (relative) count as
+            equal to the plain run's.
+    """
+
+    strong_efficiency: float = Field(0.7, gt=0)
+    strong_ranks: int = Field(8, ge=2)
+    weak_variation: float = Field(0.1, gt=0)
+    weak_ranks: int = Field(8, ge=2)
+    sensitivity_gain: float = Field(0.2, gt=0)
+    accuracy_margin: float = Field(0.005, gt=0)
+    loss_margin: float = Field(0.05, gt=0)
+
+
+class ReportChapter(Strict):
+    """A chapter of the report; with `run`, the executed notebook of the first run that matches."""
+
+    notebook: str
+    run: dict[str, Any] | None = None
+
+
+class Step(Strict):
+    """One change of an ablation: the options that it sets (several only where they belong together), and why."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    parameters: dict[str, Any] = Field(min_length=1)
+    about: str = Field(min_length=1)
+
+
+class MeasuredStep(Step):
+    """A step with its series: the change alone, and all changes `upto` it (None, and `why`, if it cannot run there)."""
+
+    alone: str
+    upto: str | None = None
+    why: str = ""
+
+
+class AblationIndex(Strict):
+    """The series of an ablation: the plain loop, and each step's."""
+
+    plain: str
+    ranks: int = 1
+    parameters: dict[str, Any] = Field({})
+    steps: list[MeasuredStep]
+
+
+class StudyRun(Strict):
+    """One run of a study. A run may belong to several series."""
+
+    run_id: str
+    series: str = ""
+    ranks: int = 1
+    repeat: int = 1
+    parameters: dict[str, Any] = Field({})
+
+
+class NotApplicable(Strict):
+    """A configuration that cannot run where the study runs, and why."""
+
+    series: str
+    ranks: int
+    values: dict[str, Any]
+    why: str
+
+
+class StudyIndex(Strict):
+    """What a study consists of. In the file, the ablation is called `ladder`, as in study files."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    version: int = Field(VERSION, ge=1, le=VERSION)
+    name: str = ""
+    title: str = ""
+    about: str = ""
+    chapters: list[ReportChapter] = Field([])
+    targets: Targets = Field(Targets())
+    ablation: AblationIndex | None = Field(None, alias="ladder")
+    not_applicable: list[NotApplicable] = Field([])
+    runs: list[StudyRun]
+
+    @property
+    def run_ids(self) -> set[str]:
+        return {run.run_id for run in self.runs}
+
+    def write(self) -> None:
+        atomic.write_json(study_index(self.name), self.model_dump(mode="json", by_alias=True))
+
+
+class UnknownStudy(LookupError):
+    """No study of that name was run with these results."""
+
+    exit_code = 2
+
+
+def study_index(name: str, results: Path | None = None) -> Path:
+    """Where the index of that study is."""
+    return Path(results or paths.results()) / "studies" / f"{name}.json"
+
+
+def read_study(name: str, results: Path | None = None) -> StudyIndex:
+    """The index of that study.
+
+    Raises:
+        UnknownStudy: the study was never run with these results, or its index is damaged.
+    """
+    path = study_index(name, results)
+    try:
+        return StudyIndex.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise UnknownStudy(f"no study {name!r} in {path.parent}: `hpc study run {name}` makes it") from None
+    except (ValidationError, OSError):
+        raise UnknownStudy(f"{path} is damaged: `hpc study run {name}` writes it anew") from None
+
+
+def studies(results: Path | None = None) -> list[StudyIndex]:
+    """All studies of a result set, by name."""
+    found = sorted(study_index("*", results).parent.glob("*.json"))
+    return [read_study(path.stem, results) for path in found]
