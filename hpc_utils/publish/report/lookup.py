@@ -102,19 +102,23 @@ def _tables(exported: Mapping[str, Item], links: Links) -> Table:
     rows = [
         Row(
             f"table-{name}",
-            [Markup("<b>{}</b>").format(name), one.caption, ", ".join(map(_column, one.units.items())),
+            [Markup("<b>{}</b>").format(name), one.caption, _quantities(one),
              links.behind(one.runs, name) or ", ".join(one.evidence), links.chapter(one.page), _files(one, links)],
         )
         for name, one in exported.items()
     ]  # fmt: skip
     about = "Each table that a chapter exports: a row for each configuration, with 95 % intervals and the runs behind them."
-    columns = ["name", "what it shows", "columns (unit)", "rests on", "chapter, commit", "files"]
+    columns = ["name", "what it shows", "quantities (unit)", "rests on", "chapter, commit", "files"]
     return Table("tables", about, columns, rows)
 
 
-def _column(column: tuple[str, str]) -> str:
-    name, unit = column
-    return f"{name} ({unit})" if unit not in ("", "text", "count") else name
+def _quantities(item: Item) -> str:
+    """The columns that have a unit, without the ends of their intervals."""
+    return ", ".join(
+        f"{column} ({unit})"
+        for column, unit in item.units.items()
+        if unit not in ("", "text", "count") and not column.endswith(("_low", "_high"))
+    )
 
 
 def _figures(exported: Mapping[str, Item], links: Links) -> Table:
