@@ -131,7 +131,7 @@ def test_real_runs_write_the_schemas_columns_and_no_other(recorded) -> None:
     empty = {name for name, value in tables["run"].items() if value is None}
     allocated = {f"{what}_allocated_bytes" for what in ("peak", "mean", "mode")}
     machine = {"commit", "dirty", "job_id", "pinned", "energy_joules", "energy_source"} | allocated
-    unused = {"share_period", "throttled_seconds", "link_gbit", "comm_hook", "accumulate"}
+    unused = {"share_period", "throttled_seconds", "link_gbit"}
     assert empty - machine == {"backend", "steps_per_epoch", "profile"} | unused, "parallel=none has no process group"
     assert {path.name for path in result.path.iterdir()} == {
         "claims", "epochs.csv", "provenance.json", "ranks.csv", "run.json", "status.json", "steps.csv.gz"
