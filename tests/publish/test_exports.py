@@ -154,7 +154,7 @@ NOTEBOOK = "notebooks/laptop/06_paper_figures.ipynb"
     [
         (replaced("studies/laptop.json", '"series": "', '"series": "other '), r"rests on studies/laptop\.json"),
         (a_run_of_the_index, "1 runs that its chapter would no longer read"),
-        (written("studies/laptop.json", '{"runs": [{}]}'), "does not say which runs"),
+        (written("studies/laptop.json", '{"runs": [{}]}'), r"studies/laptop\.json is damaged"),
         (replaced(NOTEBOOK, "Exported: 2", "Exported: 3"), "was changed after it was executed"),
         (written(NOTEBOOK, b"\xff\xfe"), "is not the execution"),
         (written(NOTEBOOK, "{}"), "is not the execution"),
