@@ -15,6 +15,7 @@ from hpc_utils.analyze.profiles import intervals, phases
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Timeline
 
 from .. import style
+from ..chart import Chart
 from .profiles import MS, PARTS, PHASES, patches
 
 BINS = 1200  # across the page: finer than print
@@ -26,6 +27,15 @@ LANES = {
     "unknown": (UNKNOWN, ("0.6", "")),
 }
 STEP = {"color": "0.2", "linestyle": (0, (2, 2))}
+
+
+def chart(
+    shown: Sequence[Timeline], name: str, what: str, *, runs: Sequence[str] = (), begin: float = 0.0, milliseconds: float | None = None
+) -> Chart:  # fmt: skip
+    """`timelines` of `what`, with the data drawn; `runs`: ids of the runs that were profiled."""
+    part = {"begin": begin, "milliseconds": milliseconds}
+    caption = f"What each rank's host and device did{', a part of the profile' if milliseconds else ''}: {what}."
+    return Chart(timelines(shown, **part), drawn(shown, **part), name, caption, tuple(runs))
 
 
 def timelines(
