@@ -205,4 +205,4 @@ def test_nobody_claims_what_somebody_has(name: str) -> None:
 def test_the_room_uses_little_else_of_ours() -> None:
     code = "import hpc_utils.rehearsal, sys; print(*(name for name in sys.modules if name.startswith('hpc_utils.')))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout.split()
-    assert {name.split(".")[1] for name in loaded} == {"rehearsal", "capability"}
+    assert {name.split(".")[1] for name in loaded} == {"rehearsal", "capability", "workspace"}

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze.profiles import rows, verdict
+from hpc_utils.analyze.profiles import rows, thresholds, verdict
 from hpc_utils.analyze.profiles.judge import judge
 from hpc_utils.analyze.profiles.readers import Reports
 from hpc_utils.analyze.profiles.thresholds import Bound
@@ -66,7 +66,7 @@ def test_phases_are_medians_over_repeats_with_their_runs() -> None:
     assert found["data"] == pytest.approx(1.0 / 1.5) and found["data_low"] < found["data"] < found["data_high"]
     assert (found["repeats"], found["runs"]) == (3, ("run-0", "run-1", "run-2"))
     assert found["step"] == pytest.approx(1.5) and "communication" not in found
-    assert (found["verdict"], found["agreeing"], found["judged"]) == (verdict.INPUT, 3, 3)
+    assert (found["verdict"], found["agreeing"], found["judged"]) == (Bound.INPUT, 3, 3)
     assert found["at_most_first"] == pytest.approx(3.0)
     assert found["at_most_first_low"] < 3.0 < found["at_most_first_high"]
 
@@ -74,7 +74,7 @@ def test_phases_are_medians_over_repeats_with_their_runs() -> None:
 def test_repeats_that_disagree_are_counted() -> None:
     computing = {"data": 0.001, "forward": 0.3, "backward": 0.6, "optimizer": 0.1}
     found = rows.of_configuration("x", "x", phased(DATA, computing, DATA))
-    assert (found["verdict"], found["agreeing"], found["judged"]) == (verdict.INPUT, 2, 3)
+    assert (found["verdict"], found["agreeing"], found["judged"]) == (Bound.INPUT, 2, 3)
     assert found["at_most_first"] == pytest.approx(2.0), "what a repeat of another verdict promises is another thing"
 
 
@@ -127,23 +127,23 @@ def test_a_profiled_gain_is_of_the_mean_and_the_median_step() -> None:
 
 
 def test_gains_stand_beside_what_the_advice_promised() -> None:
-    profiles = pd.DataFrame([{"name": "items", "verdict": verdict.INPUT, "at_most_first": 3.0}])
+    profiles = pd.DataFrame([{"name": "items", "verdict": Bound.INPUT, "at_most_first": 3.0}])
     gains = [
         {"name": "items", "other": "batches", "which": "first", "change": "x", "gain": 2.0},
         {"name": "items", "other": "more", "which": "", "change": "y", "gain": 1.1},
         {"name": "gone", "other": "z", "which": "first", "change": "z", "gain": 1.0},
     ]
     found = rows.with_promises(gains, profiles)
-    assert found.before.tolist()[:2] == [verdict.INPUT] * 2 and found.before.isna()[2]
+    assert found.before.tolist()[:2] == [Bound.INPUT] * 2 and found.before.isna()[2]
     assert found.at_most[0] == 3.0 and found.at_most[1:].isna().all()
     assert {"low", "high", "repeats", "verdict"} <= set(found) and rows.with_promises([], profiles).empty
 
 
 def test_a_verdict_in_words_has_its_first_advice() -> None:
     found = rows.advised(judge([], phase_seconds=DATA))
-    assert found["verdict"] == verdict.INPUT and found["try_first"] and found["gain_at_most"]
+    assert found["verdict"] == Bound.INPUT and found["try_first"] and found["gain_at_most"]
 
 
 def test_thresholds_are_those_of_the_verdict() -> None:
     (found,) = rows.thresholds().to_dict("records")
-    assert (found["busy"], found["waiting"]) == (verdict.UTILISATION, verdict.WAITING)
+    assert (found["busy"], found["waiting"]) == (thresholds.UTILISATION, thresholds.WAITING)
