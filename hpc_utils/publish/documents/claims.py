@@ -11,10 +11,9 @@ from hpc_utils.publish import claims as wording
 
 from . import project
 from .faults import Faults
-from .reading import NEUTRAL
+from .number_lint import NEUTRAL, look
 from .sets import Sets
 from .source import parse
-from .typed import look
 from .workshop import Workshop
 
 _PLACE = re.compile(r"\{[^{}]*\}")

@@ -15,11 +15,11 @@ from .drawings import TYPED, Drawing, check, drawn, table
 from .faults import Faults
 from .filled import Around, Filled
 from .marks import MARK, Mark, number, restore
+from .number_lint import look, look_at
 from .sets import UnknownName, UnreadableSet
 from .sets import source as together
 from .source import Part, Source, parse
 from .tree import Node, para, plain, replaced, walk, words
-from .typed import look, look_at
 
 PARA = para([])
 _LOCATOR = re.compile(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .drawings import Drawing
-from .reading import Allowed
+from .number_lint import Allowed
 from .sets import Found, Sets
 from .source import Source
 from .tree import Node

@@ -15,7 +15,7 @@ from hpc_utils.records import atomic
 from . import colophon, latex, project, source, typst
 from .faults import DocumentError, Faults
 from .filled import Around, Filled
-from .reading import SAID
+from .number_lint import CLASSES
 from .sets import Found
 from .tree import plain
 from .workshop import Workshop
@@ -109,7 +109,7 @@ def _said(filled: Filled) -> list[tuple[str, str]]:
     for one in filled.said:
         lines.setdefault((one.passage, one.kind), []).append(one.line)
     return [
-        (passage, f"{SAID[kind]}; {filled.source.file}:{', '.join(map(str, sorted(set(own))))}")
+        (passage, f"{CLASSES[kind]}; {filled.source.file}:{', '.join(map(str, sorted(set(own))))}")
         for (passage, kind), own in sorted(lines.items())
     ]
 

@@ -12,7 +12,7 @@ from typing import Any
 from .drawings import Drawing
 from .faults import Faults
 from .filled import Filled
-from .reading import SAID
+from .number_lint import CLASSES
 from .tree import Node, classes, para, plain, raw, replaced, walk
 from .writer import around, convert
 
@@ -113,7 +113,7 @@ class _Writer:
             return [raw(TARGET, "".join(_cite(key, where, content["prose"]) for key, where in content["keys"]))]
         if kind == "Drawing":
             return [para(self.drawing(content))]
-        if kind == "Span" and set(SAID) & set(classes(node)) and len(plain(content[1])) < SHORT:
+        if kind == "Span" and set(CLASSES) & set(classes(node)) and len(plain(content[1])) < SHORT:
             return around(TARGET, "#box[", self.inlines(content[1]), "];")
         if kind == "Div" and (named := {"columns", "column"} & set(classes(node))):
             return self._columns(node) if "columns" in named else None
