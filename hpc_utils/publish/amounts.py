@@ -132,7 +132,7 @@ def text(value: Value, form: str = "value") -> str:
 
 
 def quantity(number: float, unit: str) -> str:
-    """A number that is no named value (a total in a colophon), written as one without an interval."""
+    """A number that is no cell (a total in a colophon), written as one without an interval."""
     from hpc_utils.analyze.value import Value
 
     return text(Value("a.total", number, unit, ""))

@@ -54,7 +54,7 @@ def notes(table: pd.DataFrame, impossible: Iterable[str]) -> list[str]:
 
 
 def studies(table: pd.DataFrame, packages: Mapping[str, str]) -> pd.DataFrame:
-    """A row a study and the total (`table` as of `named.plan.studies`), as text; `packages`: {study: its package's id}."""
+    """A row a study and the total (`table` as of `planned.studies`), as text; `packages`: {study: its package's id}."""
     rows = []
     for row in table.to_dict("records"):
         largest = "" if row["study"] == "Total" else f"{row['nodes']} x {-(-row['devices'] // row['nodes'])}"

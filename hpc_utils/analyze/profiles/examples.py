@@ -1,7 +1,7 @@
 """Profiles of other people that chapter 04 reads: their owners, sources and subjects, from `examples.toml`.
 
 The files stay out of the project: `folder` is where a copy lies, if there is one. Where one lies, its SHA-256 is recorded in
-`values/`, so that others can tell whether theirs is the same.
+the exports, so that others can tell whether theirs is the same.
 """
 
 from __future__ import annotations
