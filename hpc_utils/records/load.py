@@ -182,9 +182,9 @@ def _digests(origin: dict) -> str:
 def _table(path: Path) -> list[dict[str, Any]]:
     try:
         text = packed.content(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
+        rows = list(csv.DictReader(io.StringIO(text, newline=None)))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise Refused(f"{path.name} cannot be read ({type(error).__name__})") from None
-    rows = list(csv.DictReader(io.StringIO(text)))
     if not text.endswith("\n") or any(None in row or None in row.values() for row in rows):
         raise Refused(f"{path.name} is truncated")
     return [{name: _value(cell) for name, cell in row.items()} for row in rows]

@@ -145,6 +145,7 @@ def test_a_file_that_the_system_will_not_read_is_refused(record: Callable) -> No
 )
 @example(name="status.json", where=0, length=999, junk=b"[]")
 @example(name="run.json", where=0, length=9999, junk=b'{"config": null}')
+@example(name="epochs.csv", where=0.5, length=0, junk=b"\r")
 def test_no_damage_to_one_run_hides_another(record, name: str, where: float, length: int, junk: bytes) -> None:
     """Whatever happens to some bytes of one file, loading does not raise and the other run is there."""
     whole, damaged = (RunFolder(records.study_index("x").parent.parent / "runs" / n).path for n in ("whole", "hurt"))
