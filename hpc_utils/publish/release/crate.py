@@ -23,7 +23,10 @@ REFERENCE = "results/reference"
 NEEDED = ("title", "authors", "version", "license", "abstract", "keywords")
 PROCESS = "https://w3id.org/ro/wfrun/process/0.5"
 # Beside the types that Python itself knows; `mimetypes.guess_type` would also read what the machine has.
-TYPES = {".ipynb": "application/x-ipynb+json", ".gz": "application/gzip"}
+TYPES = {
+    ".ipynb": "application/x-ipynb+json", ".md": "text/markdown", ".toml": "application/toml", ".cff": "application/yaml",
+    ".bib": "application/x-bibtex", ".gz": "application/gzip",
+}  # fmt: skip
 # Folders that are described as a whole.
 FOLDERS = {
     "hpc_utils/": "The Python package: from a study file to jobs, records, figures and documents",
