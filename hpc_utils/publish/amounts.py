@@ -71,6 +71,7 @@ UNITS: dict[str, Unit] = {
     "core-hours": _plain("core-hours", "processor cores times hours"),
     "kWh": Unit(((1, 1, "kWh"), (1e-3, 1e-3, "Wh"), (0, 1e-6, "mWh")), says="kilowatt-hours"),
     "W": _plain("W", "watts"),
+    "ms": _plain("ms", "milliseconds"),
     "person-months": _plain("person-months", "work of one person in a month"),
     "EUR": _plain("EUR", "euros"),
 }

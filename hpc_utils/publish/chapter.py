@@ -22,7 +22,7 @@ from hpc_utils import paths, provenance, records
 from hpc_utils.records import atomic, fingerprint
 from hpc_utils.records.study import StudyIndex, Targets
 
-from . import exports, style
+from . import amounts, exports, style
 from .chart import Chart
 from .exports import BEHIND, ExportError, Item
 from .shown import show
@@ -90,11 +90,13 @@ class Chapter:
             files: evidence beside runs.
 
         Raises:
-            ExportError: the name is used, or the chapter did not read the runs.
+            ExportError: the name is used, a unit is unknown, or the chapter did not read the runs.
         """
         if data.empty:
             return data
         known = {column: unit_of(column, data[column], units or {}) for column in data if column not in BEHIND}
+        if unknown := sorted({unit for unit in known.values() if unit and not amounts.is_known(unit)}):
+            raise ExportError(f"{name} has the units {', '.join(unknown)}, which publish/amounts.py does not declare")
         more = {"measure": measure, "units": {c: unit for c, unit in known.items() if unit}, "span": span}
         more["evidence"] = tuple(files)
         self._add(

@@ -75,6 +75,11 @@ def test_one_name_stands_for_one_thing(result_set: Path) -> None:
             add()
 
 
+def test_a_unit_that_no_text_can_print_is_refused(result_set: Path) -> None:
+    with pytest.raises(ExportError, match="GFLOP/s"):
+        Chapter("x").export(ONE, "t", "", units={ONE.columns[0]: "GFLOP/s"})
+
+
 def test_nothing_rests_on_runs_or_files_that_were_not_read(result_set: Path) -> None:
     chapter = Chapter("x")
     with pytest.raises(ExportError, match="no-such-run"):
