@@ -36,9 +36,10 @@ test: $(VENV)/.installed-dev ## Check style, then run all tests but the long one
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest -m "not soak" $(SHARED) $(TESTS)
 
-lint: $(VENV)/.installed-dev ## ruff check and format, notebooks without outputs, licences, secrets
+lint: $(VENV)/.installed-dev ## ruff check and format, imports between rooms, notebooks without outputs, licences, secrets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/nbstripout --verify notebooks/*.ipynb
 	@[ ! -e .git ] || { $(BIN)/reuse lint --quiet && git ls-files -z -- ':!results/reference' | xargs -0 $(BIN)/$(SECRETS); }
 
