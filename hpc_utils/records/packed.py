@@ -13,6 +13,7 @@ Packing loses nothing. A file of a run has the same name in a packed set, `runs/
 
 from __future__ import annotations
 
+import atexit
 import csv
 import functools
 import gzip
@@ -24,7 +25,7 @@ import tempfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ DONE = ".packed"  # the folders of the runs, while they are deleted
 LONG = 100  # characters from which a value that occurs twice is shared
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of the zip's members: the same runs give the same file
 
-Rows = list[list[str]]
+Rows = list[dict[str, str]]
 
 
 def content(path: Path) -> bytes:
@@ -81,11 +82,7 @@ def names(folder: Path) -> list[str]:
 
 def unpacked(path: Path) -> Path:
     """`path` if it is on disk; of a packed run's folder, or of a file in it, the path in a temporary copy."""
-    try:
-        found = None if path.exists() else _find(path)
-    except OSError:  # no such path is possible: whoever opens it says so
-        found = None
-    if found is None:
+    if path.exists() or (found := _find(path)) is None:
         return path
     pack, run, name = found
     return _copy(pack, run) / name
@@ -114,27 +111,29 @@ def pack(results: Path) -> None:
     """Pack the runs of `results` and delete their folders; runs that are packed already stay.
 
     Raises:
-        OSError: a file cannot be read, or the packed set does not hold what the folders hold (nothing is deleted).
+        OSError: a file cannot be read, or the packed set differs from the folders (nothing is deleted).
     """
     before = {run.name: {name: content(run / name) for name in names(run)} for run in folders(results)}
-    lines, tables, others = [], {table: {} for table in TABLES}, {}
+    lines, tables, others = {}, {table: {} for table in TABLES}, {}
     for run, files in before.items():
-        line: dict[str, Any] = {"run_id": run}
+        lines[run] = line = {}
         for name, raw in files.items():
             if name in DOCUMENTS and (document := _document(raw)) is not None:
                 line[DOCUMENTS[name]] = document
-            elif name in TABLES and (rows := _table(name, raw)):
-                line.setdefault("columns", {})[name] = rows[0]
+            elif name in TABLES and (rows := _rows(_plain(name, raw))):
+                line.setdefault("columns", {})[name] = list(rows[0])
                 tables[name][run] = rows
             else:
                 others[f"{run}/{name}"] = raw
-        lines.append(line)
-    for name, rows in tables.items():
-        _write_table(results / TABLES[name], rows)
+    for name, runs in tables.items():
+        columns = list(dict.fromkeys(["run_id", *(column for rows in runs.values() for column in rows[0])]))
+        rows = [dict.fromkeys(columns, "") | {"run_id": run} | row for run, own in runs.items() for row in own]
+        raw = _text(columns, rows).encode()
+        raw = gzip.compress(raw, mtime=0) if name.endswith(".gz") else raw
+        atomic.write(results / TABLES[name], lambda file, raw=raw: file.write(raw))
     if others:
         atomic.write(results / FILES, lambda file: _write_zip(file, others))
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _sharing(lines))
-    atomic.write_text(results / RUNS, text)
+    atomic.write_text(results / RUNS, _shared(lines))
     after = Packed(results)
     for run, files in before.items():
         for name, raw in files.items():
@@ -145,25 +144,22 @@ def pack(results: Path) -> None:
         shutil.rmtree((results / "runs").rename(results / DONE), ignore_errors=True)
 
 
-def documents(text: str) -> dict[str, dict[str, Any]]:
-    """{run: {"request", "run", "provenance", "status", "columns"}} of the text of `runs.jsonl`."""
-    first, *lines = map(json.loads, text.splitlines())
-
-    def whole(document: dict[str, Any]) -> dict[str, Any]:
-        return {
-            key: first[SHARED][value[SHARED]] if isinstance(value, dict) and SHARED in value else value
-            for key, value in document.items()
-        }
-
-    return {line.pop("run_id"): {name: whole(part) for name, part in line.items()} for line in lines}
-
-
 class Packed:
-    """The packed runs of a set."""
+    """The packed runs of a set: `runs` is {run: its line of `runs.jsonl`}."""
 
     def __init__(self, results: Path) -> None:
         self.results = results
-        self.runs = documents((results / RUNS).read_text())
+        first, *lines = map(json.loads, (results / RUNS).read_text().splitlines())
+
+        def restored(value: Any) -> Any:
+            return first[SHARED][value[SHARED]] if isinstance(value, dict) and SHARED in value else value
+
+        self.runs = {
+            line.pop("run_id"): {
+                name: {key: restored(value) for key, value in part.items()} for name, part in line.items()
+            }
+            for line in lines
+        }
         self._tables: dict[str, dict[str, Rows]] = {}
 
     def names(self, run: str) -> list[str]:
@@ -176,23 +172,27 @@ class Packed:
         if DOCUMENTS.get(name) in line:
             return _json(line[DOCUMENTS[name]])
         if name in line.get("columns", ()):
-            text = self._text(run, name, line["columns"][name]).encode()
-            return gzip.compress(text, compresslevel=1, mtime=0) if name.endswith(".gz") else text
+            try:
+                raw = _text(line["columns"][name], self._table(name).get(run, [])).encode()
+            except KeyError as error:
+                raise OSError(f"{self.results / TABLES[name]} has no column {error}") from None
+            return gzip.compress(raw, compresslevel=1, mtime=0) if name.endswith(".gz") else raw
         if name in self._others.get(run, ()):
             with zipfile.ZipFile(self.results / FILES) as archive:
                 return archive.read(f"{run}/{name}")
         raise FileNotFoundError(2, "no such file in the packed set", str(self.results / "runs" / run / name))
 
-    def _text(self, run: str, table: str, columns: list[str]) -> str:
-        """The run's own table: its rows, with the columns that it had."""
-        if table not in self._tables:
-            self._tables[table] = _read_table(self.results / TABLES[table])
-        header, rows = self._tables[table][""][0], self._tables[table].get(run, [])
-        try:
-            places = [header.index(column) for column in columns]
-        except ValueError as error:
-            raise OSError(f"{self.results / TABLES[table]} has lost a column: {error}") from None
-        return _csv([columns, *([row[at] for at in places if at < len(row)] for row in rows)])
+    def _table(self, name: str) -> dict[str, Rows]:
+        """{run: its rows} of a table, which is read once."""
+        if name not in self._tables:
+            path, runs = self.results / TABLES[name], {}
+            rows = _rows(_plain(name, path.read_bytes()))
+            if not rows:
+                raise OSError(f"{path} is damaged")
+            for row in rows:
+                runs.setdefault(row["run_id"], []).append(row)
+            self._tables[name] = runs
+        return self._tables[name]
 
     @functools.cached_property
     def _others(self) -> dict[str, list[str]]:
@@ -216,37 +216,30 @@ def _find(path: Path) -> tuple[Packed, str, str] | None:
 
 
 def _open(results: Path) -> Packed | None:
-    if (first := _stamp(results / RUNS)) is None:
-        return None
-    return _opened(results, (first, *(_stamp(results / name) for name in (FILES, *TABLES.values()))))
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        stamps = [(results / name).stat() for name in (RUNS, FILES, *TABLES.values()) if (results / name).is_file()]
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return (
+        _opened(results, *((one.st_mtime_ns, one.st_size) for one in stamps)) if (results / RUNS).is_file() else None
+    )
 
 
 @functools.lru_cache(8)
-def _opened(results: Path, stamps: tuple) -> Packed:
+def _opened(results: Path, *stamps: tuple[int, int]) -> Packed:
     try:
         return Packed(results)
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise OSError(f"{results / RUNS} is damaged ({type(error).__name__}: {error})") from None
 
 
 @functools.lru_cache(64)
 def _copy(pack: Packed, run: str) -> Path:
     home = tempfile.TemporaryDirectory(prefix="hpc-run-")
-    _COPIES.append(home)  # deleted when the process ends
+    atexit.register(home.cleanup)
     target = Path(home.name, run)
     unpack(pack.results / "runs" / run, target)
     return target
-
-
-_COPIES: list[tempfile.TemporaryDirectory] = []
 
 
 def _document(raw: bytes) -> dict[str, Any] | None:
@@ -262,53 +255,31 @@ def _json(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
 
-def _table(name: str, raw: bytes) -> Rows | None:
-    """The rows of a CSV, its header first; None if writing them again would give other bytes."""
+def _rows(raw: bytes) -> Rows:
+    """The rows of a CSV; none if writing them again would give other bytes."""
     try:
-        text = _plain(name, raw).decode()
-        rows = list(csv.reader(io.StringIO(text, newline="")))
-        whole = rows and len(set(rows[0])) == len(rows[0]) and all(len(row) == len(rows[0]) for row in rows)
-        return rows if whole and _csv(rows) == text else None
-    except (ValueError, csv.Error):
-        return None
+        text = raw.decode()
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        rows = list(reader)
+        return rows if rows and _text(reader.fieldnames, rows) == text else []
+    except (ValueError, csv.Error, KeyError):
+        return []
 
 
-def _csv(rows: Iterable[list[str]]) -> str:
+def _text(columns: Sequence[str], rows: Rows) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([row[column] for column in columns] for row in rows)
     return text.getvalue()
 
 
 def _plain(name: str, raw: bytes) -> bytes:
-    """Uncompressed, where it can be: the same content may be compressed in several ways."""
+    """`raw` decompressed, as the same content may be compressed in several ways; damaged data stay as they are."""
     try:
         return gzip.decompress(raw) if name.endswith(".gz") else raw
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return raw
-
-
-def _write_table(path: Path, runs: Mapping[str, Rows]) -> None:
-    columns = list(dict.fromkeys(column for header, *_ in runs.values() for column in header))
-    joined = [["run_id", *columns]]
-    for run, (header, *rows) in runs.items():
-        places = {column: at for at, column in enumerate(header)}
-        joined += [[run, *(row[places[c]] if c in places else "" for c in columns)] for row in rows]
-    raw = _csv(joined).encode()
-    atomic.write(path, lambda file: file.write(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw))
-
-
-def _read_table(path: Path) -> dict[str, Rows]:
-    """{run: its rows without the run's name}; the header under ""."""
-    try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
-        header, *rows = csv.reader(io.StringIO(text, newline=""))
-    except (EOFError, ValueError, zlib.error, csv.Error) as error:
-        raise OSError(f"{path} cannot be read ({type(error).__name__})") from None
-    found: dict[str, Rows] = {"": [header[1:]]}
-    for run, *cells in rows:
-        found.setdefault(run, []).append(cells)
-    return found
 
 
 def _write_zip(file: Any, members: Mapping[str, bytes]) -> None:
@@ -318,20 +289,21 @@ def _write_zip(file: Any, members: Mapping[str, bytes]) -> None:
             archive.writestr(zipfile.ZipInfo(name, EPOCH), raw, kind)
 
 
-def _sharing(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`lines` behind a first one, which holds the long values that several of them have."""
+def _shared(lines: Mapping[str, dict[str, dict[str, Any]]]) -> str:
+    """The text of `runs.jsonl`: long values that occur several times stand in its first line."""
+    texts = Counter(json.dumps(v) for line in lines.values() for part in line.values() for v in part.values())
+    shared = {
+        text: hashlib.sha256(text.encode()).hexdigest()[:8]
+        for text, count in texts.items()
+        if count > 1 and len(text) > LONG
+    }
 
-    def documents() -> Iterable[dict[str, Any]]:
-        return (part for line in lines for key, part in line.items() if key != "run_id")
+    def short(value: Any) -> Any:
+        return {SHARED: shared[text]} if (text := json.dumps(value)) in shared else value
 
-    texts = Counter(json.dumps(value) for document in documents() for value in document.values())
-    shared = {text: _short(text) for text, count in texts.items() if count > 1 and len(text) > LONG}
-    for document in documents():
-        for key, value in document.items():
-            if (text := json.dumps(value)) in shared:
-                document[key] = {SHARED: shared[text]}
-    return [{SHARED: {short: json.loads(text) for text, short in shared.items()}}, *lines]
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    first = {SHARED: {key: json.loads(text) for text, key in shared.items()}}
+    rest = (
+        {"run_id": run} | {name: {key: short(value) for key, value in part.items()} for name, part in line.items()}
+        for run, line in lines.items()
+    )
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in (first, *rest))
