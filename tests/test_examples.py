@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hpc_utils import paths
-from hpc_utils.publish import amounts, exports
+from hpc_utils.publish import exports, formatting
 from hpc_utils.publish.documents import project
 from hpc_utils.publish.documents.sets import ResultSet, Sets
 
@@ -33,7 +33,7 @@ def test_every_cell_that_is_cited_is_there(page: str) -> None:
 
 def test_the_example_becomes_what_is_shown() -> None:
     def shown(form: str) -> str:
-        return amounts.text(value, form).replace("\xa0", " ")
+        return formatting.text(value, form).replace("\xa0", " ")
 
     (example,) = {one for one in cited("paper/README.md") if ":" in one}
     value = SETS.value(example).what

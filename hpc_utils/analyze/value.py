@@ -13,7 +13,7 @@ class Value:
     Attributes:
         name: the cell that it stands in, as a text cites it.
         value: in base units (a share of 1, seconds, bytes, samples per second), or a word.
-        unit: as `publish.amounts` prints it: share, ratio, count, text, s, B, ...
+        unit: as `publish.formatting` prints it: share, ratio, count, text, s, B, ...
         says: one sentence, without the number: what this is, of what.
         low, high: the 95 % interval (or `span`); NaN where there is none.
         repeats: the fewest independent repeats behind it; 0 for what no repeat could change (a count, a setting, a fit).

@@ -31,7 +31,7 @@ def bundle(out: Path, names: tuple[str, ...], have, python: str, glibc: str, mac
     hpc bundle gpu-day --have packages.txt --python 3.12
     bash gpu-day/start.sh --minutes 25                         there: docs/gpu-day.md
     """
-    from hpc_utils.publish import bundle
+    from hpc_utils.publish.release import bundle
 
     lines = [line.partition("==") for line in have or ()]
     packages = {name.partition(" @ ")[0].strip(): version.strip() for name, _, version in lines if name.strip()}

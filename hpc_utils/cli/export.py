@@ -24,12 +24,11 @@ def export(figure: str | None, as_list: bool, results: str | None, formats: str,
     hpc export scaling-efficiency --results rehearsal --format svg
     """
     from hpc_utils import paths
-    from hpc_utils.publish import export as exports
-    from hpc_utils.publish import staleness
+    from hpc_utils.publish import figure_export, staleness
 
     if bool(figure) == as_list:
         raise click.UsageError("name a figure, or ask for the --list")
-    found = exports.figures(_folders(results))
+    found = figure_export.figures(_folders(results))
     if as_list:
         named, last = aliases(), None
         for one in found:
@@ -41,8 +40,8 @@ def export(figure: str | None, as_list: bool, results: str | None, formats: str,
             click.echo("none: no chapter has exported a figure (`hpc chapter` executes one)", err=True)
         return
     kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]
-    chosen = exports.find(_own(figure), found)
-    for path in exports.write(chosen, output or paths.results() / "export", kinds):
+    chosen = figure_export.find(_own(figure), found)
+    for path in figure_export.write(chosen, output or paths.results() / "export", kinds):
         click.echo(path)
     for fault in staleness.faults_of(chosen.folder, chosen.drawn.page):
         click.secho(f"beware: {fault}", fg="yellow", err=True)

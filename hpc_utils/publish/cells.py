@@ -75,7 +75,7 @@ def cell(exported: Exports, cited: Citation) -> Value:
     if column == item.measure and isinstance(row.get("unit"), str):
         unit = row["unit"]  # a table of several quantities, each with its own
     if not unit:
-        raise UnknownCell(f"{cited}: the unit of {column!r} is not declared (publish/units.py)")
+        raise UnknownCell(f"{cited}: the unit of {column!r} is not declared (publish/formatting.py)")
     value = row[column]
     if _empty(value):
         raise UnknownCell(f"{cited} is empty: it was not measured")

@@ -2,7 +2,7 @@
 
     ch = Chapter("03_scaling", study=study, label="scaling")
     curves = ch.export(scaling.efficiency(ch.runs), "efficiency", "Efficiency of every point.", measure="efficiency")
-    ch.figure(scaling_figures.efficiency(curves, ch.targets), scaling_figures.throughput(curves))
+    ch.figure(scaling_plots.efficiency(curves, ch.targets), scaling_plots.throughput(curves))
     ch.close()
 
 Each table and figure gets a name that starts with the chapter's label (and its study, if it is about one): `scaling-efficiency`,
@@ -22,11 +22,12 @@ from hpc_utils import paths, provenance, records
 from hpc_utils.records import atomic, fingerprint
 from hpc_utils.records.study import StudyIndex, Targets
 
-from . import amounts, exports, style
-from .chart import Chart
+from . import exports, formatting
 from .exports import BEHIND, ExportError, Item
+from .formatting import unit_of
+from .plots import style
+from .plots.chart import Chart
 from .shown import show
-from .units import unit_of
 
 
 class Chapter:
@@ -95,8 +96,10 @@ class Chapter:
         if data.empty:
             return data
         known = {column: unit_of(column, data[column], units or {}) for column in data if column not in BEHIND}
-        if unknown := sorted({unit for unit in known.values() if unit and not amounts.is_known(unit)}):
-            raise ExportError(f"{name} has the units {', '.join(unknown)}, which publish/amounts.py does not declare")
+        if unknown := sorted({unit for unit in known.values() if unit and not formatting.is_known(unit)}):
+            raise ExportError(
+                f"{name} has the units {', '.join(unknown)}, which publish/formatting.py does not declare"
+            )
         more = {"measure": measure, "units": {c: unit for c, unit in known.items() if unit}, "span": span}
         more["evidence"] = tuple(files)
         self._add(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import style
+from . import formatting
 
 if TYPE_CHECKING:
     from hpc_utils.analyze.reproduction import Judgement
@@ -77,7 +77,7 @@ def _row(one: Judgement) -> tuple[str, str, str, str, str]:
 
 
 def _number(value: float, scale: float) -> str:
-    return ABSENT if math.isnan(value) else style.number(value * scale)
+    return ABSENT if math.isnan(value) else formatting.number(value * scale)
 
 
 def _plain(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hpc_utils.provenance.facts import FACTS, UNKNOWN, facts
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
 
-from . import style, tables
+from . import formatting, tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,10 +152,13 @@ def _answers(
     )  # ends the names of a cluster's studies
     yield "studies", _different(f"`{cluster.sub('', path.stem)}`" for path in (folder / "studies").glob("*.json"))
     yield "runs", f"{len(runs)}" + f", {len(own.refused)} refused" * bool(own.refused)
-    yield "compute", f"{style.number(total.core_hours)} core-hours, {style.number(total.gpu_hours)} GPU-hours"
+    yield (
+        "compute",
+        f"{formatting.number(total.core_hours)} core-hours, {formatting.number(total.gpu_hours)} GPU-hours",
+    )
     yield (
         "energy",
-        f"{style.number(total.energy_kwh)} kWh of {total.counted} runs" if total.counted else "not counted",
+        f"{formatting.number(total.energy_kwh)} kWh of {total.counted} runs" if total.counted else "not counted",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from . import style
+from . import formatting
 
 MIB = 2**20
 ABSENT = "–"
@@ -54,9 +54,9 @@ def measured(rows: pd.DataFrame, name: str, single: pd.Series, *, scale: float =
         if pd.isna(value):
             found.append(ABSENT)
             continue
-        text = style.number(value * scale)
+        text = formatting.number(value * scale)
         if pd.notna(low):
-            text += f" ({style.number(low * scale)} to {style.number(high * scale)})"
+            text += f" ({formatting.number(low * scale)} to {formatting.number(high * scale)})"
         found.append(text + (" (single run)" if alone else ""))
     return found
 

@@ -20,8 +20,8 @@ from pydantic import Field, model_validator
 from hpc_utils import toml_config
 from hpc_utils.toml_config import Strict
 
-from . import style
-from .chart import Chart
+from .plots import style
+from .plots.chart import Chart
 
 if TYPE_CHECKING:
     import pandas as pd

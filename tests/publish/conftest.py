@@ -14,9 +14,10 @@ import pytest
 from matplotlib import pyplot as plt
 
 from hpc_utils import paths, provenance, records
-from hpc_utils.publish import exports, style
+from hpc_utils.publish import exports
 from hpc_utils.publish.chapter import Chapter
-from hpc_utils.publish.chart import Chart
+from hpc_utils.publish.plots import style
+from hpc_utils.publish.plots.chart import Chart
 from tests.support import copy_runs
 
 

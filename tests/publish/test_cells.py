@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hpc_utils.publish import cells, units
+from hpc_utils.publish import cells, formatting
 from hpc_utils.publish.cells import UnknownCell
 from hpc_utils.publish.exports import Exports, Item
 
@@ -149,4 +149,4 @@ def test_a_table_without_a_measure_asks_for_a_column(tmp_path: Path) -> None:
     ],
 )
 def test_a_column_s_name_says_its_unit(column: str, values: list, unit: str) -> None:
-    assert units.unit_of(column, pd.Series(values), {"own": "W"}) == unit
+    assert formatting.unit_of(column, pd.Series(values), {"own": "W"}) == unit

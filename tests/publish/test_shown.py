@@ -15,7 +15,7 @@ CELL = """
 import pandas as pd
 from matplotlib import pyplot as plt
 from hpc_utils.publish.chapter import Chapter
-from hpc_utils.publish.chart import Chart
+from hpc_utils.publish.plots.chart import Chart
 
 chapter = Chapter("figures")
 for name in ("first", "second"):

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 
 from hpc_utils.analyze import claims
-from hpc_utils.publish import amounts
 from hpc_utils.publish import claims as wording
+from hpc_utils.publish import formatting
 
 from . import project
 from .faults import Faults
@@ -39,7 +39,7 @@ def said(
         if not found.readable:
             return dict.fromkeys(known, ""), {}
         judged = claims.judge(
-            known, lambda name: found.value(name).what, lambda value: amounts.text(value, "interval")
+            known, lambda name: found.value(name).what, lambda value: formatting.text(value, "interval")
         )
     except claims.ClaimError as error:
         for line in str(error).splitlines():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_utils import provenance
 from hpc_utils.analyze import cost
-from hpc_utils.publish import amounts
+from hpc_utils.publish import formatting
 from hpc_utils.publish.address import relative
 
 from .sets import SHORT, Found, ResultSet, Sets
@@ -85,12 +85,12 @@ def _where(runs: pd.DataFrame) -> str:
 
 def _took(one: ResultSet, runs: pd.DataFrame) -> str:
     total = cost.total(runs, one.records().epochs)
-    parts = [f"{amounts.quantity(total.device_hours, 'device-hours')}"]
+    parts = [f"{formatting.quantity(total.device_hours, 'device-hours')}"]
     if total.core_hours:
-        parts.append(f"{amounts.quantity(total.core_hours, 'core-hours')} of processors")
+        parts.append(f"{formatting.quantity(total.core_hours, 'core-hours')} of processors")
     if total.counted:
         share = "" if total.counted == total.runs else f" ({total.counted} of {total.runs} runs had a counter)"
-        parts.append(f"{amounts.quantity(total.energy_kwh, 'kWh')} in training{share}")
+        parts.append(f"{formatting.quantity(total.energy_kwh, 'kWh')} in training{share}")
     else:
         parts.append("energy not known: no counter stood beside any run")
     return ", ".join(parts)
@@ -105,7 +105,7 @@ def numbers(values: Iterable[Found], folders: Mapping[str, Path], target: Path) 
         {
             "name": one.full,
             "full": one.full,
-            "said": amounts.text(one.what, "interval"),
+            "said": formatting.text(one.what, "interval"),
             "says": one.what.says,
             "basis": _basis(one),
             "links": [["executed chapter", relative(folders[one.alias] / one.page["executed"], target)]],

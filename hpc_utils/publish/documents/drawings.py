@@ -168,7 +168,7 @@ def _table(
 def _shown(cell: Any) -> str:
     import pandas as pd
 
-    from hpc_utils.publish import style
+    from hpc_utils.publish import formatting
 
     if isinstance(cell, str):
         return cell
@@ -176,4 +176,4 @@ def _shown(cell: Any) -> str:
         return "–"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return style.number(cell).replace("-", "\u2212") if isinstance(cell, float) else str(cell)
+    return formatting.number(cell).replace("-", "\u2212") if isinstance(cell, float) else str(cell)

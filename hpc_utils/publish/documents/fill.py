@@ -7,7 +7,7 @@ import re
 from itertools import zip_longest
 
 from hpc_utils import toml_config
-from hpc_utils.publish import amounts
+from hpc_utils.publish import formatting
 from hpc_utils.publish.cells import UnknownCell
 
 from . import frontmatter, units
@@ -244,10 +244,10 @@ class _Filler:
             if name.startswith("claim:"):
                 return self._known_claim(name.removeprefix("claim:"))
             found = self.around.sets.value(name)
-            text = amounts.text(found.what, form or "value")
+            text = formatting.text(found.what, form or "value")
         except UnreadableSet:
             return []
-        except (UnknownCell, amounts.AmountError) as error:
+        except (UnknownCell, formatting.FormatError) as error:
             self.fault(mark.line, str(error))
             return []
         self.filled.values.setdefault(found.full, found)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from hpc_utils.publish import amounts
+from hpc_utils.publish import formatting
 
 from .sets import Found
 from .tree import Node, plain
@@ -19,8 +19,8 @@ _WORDS = {"percent": "%", "per cent": "%"}
 
 def of(found: Found, form: str) -> dict[str, Any]:
     """What a value's node says of its unit: the symbol, and whether the text has it."""
-    printed = amounts.text(found.what)
-    symbol = "" if form == "repeats" or isinstance(found.what.value, str) else printed.partition(amounts.FIXED)[2]
+    printed = formatting.text(found.what)
+    symbol = "" if form == "repeats" or isinstance(found.what.value, str) else printed.partition(formatting.FIXED)[2]
     return {"unit": symbol, "bare": form == "bare", "words": isinstance(found.what.value, str) and form != "repeats"}
 
 

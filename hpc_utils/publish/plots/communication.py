@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from .. import style
-from ..style import BLUE, ORANGE
+from . import style
+from .style import BLUE, ORANGE
 
 
 def gradients(before: Sequence[Any], after: Sequence[Any], whole: Any) -> Figure:

@@ -12,8 +12,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from .. import style
-from ..style import BLUE, GREEN, ORANGE, PINK
+from . import style
+from .style import BLUE, GREEN, ORANGE, PINK
 
 MS = 1e-6  # of a ns
 

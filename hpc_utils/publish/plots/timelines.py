@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from hpc_utils.analyze.profiles import intervals, phases
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Timeline
 
-from .. import style
-from ..chart import Chart
+from . import style
+from .chart import Chart
 from .profiles import MS, PARTS, PHASES, patches
 
 BINS = 1200  # across the page: finer than print

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from hpc_utils.provenance import SHORT
-from hpc_utils.publish import style
+from hpc_utils.publish import formatting
 from hpc_utils.publish.address import relative
 from hpc_utils.publish.evidence import Evidence
 from hpc_utils.records import packed
@@ -204,7 +204,7 @@ def _cells(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _number(value: object, scale: float = 1) -> str:
-    return style.number(value * scale) if isinstance(value, int | float) and value == value else ""
+    return formatting.number(value * scale) if isinstance(value, int | float) and value == value else ""
 
 
 def _text(value: object) -> str:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths
-from hpc_utils.publish import style
 from hpc_utils.publish.chapter import Chapter
-from hpc_utils.publish.chart import Chart
 from hpc_utils.publish.documents import build, workshop
 from hpc_utils.publish.documents.faults import DocumentError
+from hpc_utils.publish.plots import style
+from hpc_utils.publish.plots.chart import Chart
 from tests.support import copy_runs
 
 from ..conftest import own_style

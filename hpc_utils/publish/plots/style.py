@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..formatting import number
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -66,11 +68,6 @@ def apply() -> None:
             "svg.fonttype": "none",
         }
     )
-
-
-def number(value: float) -> str:
-    """As tables show it: four significant digits, and thousands in full."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def save(figure: Figure, name: str, folder: Path) -> list[Path]:

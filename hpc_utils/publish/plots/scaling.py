@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFor
 from hpc_utils.analyze.targets import headline
 from hpc_utils.records.study import Targets
 
-from . import labels, style
+from . import drawing, style
 from .chart import charted
 
 MIB = 2**20
@@ -210,7 +210,7 @@ def _explained(figure: Figure, table: pd.DataFrame) -> Figure:
     names = sorted(known, key=lambda label: label == "ideal")
     across = min(len(names), 2 if figure.get_figwidth() > style.COLUMN else 1)
     figure.legend([known[name] for name in names], names, loc="outside upper center", ncols=across)
-    figure.supxlabel(labels.interval(table), fontsize=7, color="0.35")
+    figure.supxlabel(drawing.interval(table), fontsize=7, color="0.35")
     return figure
 
 
@@ -249,7 +249,7 @@ def _lines(
                 axes.errorbar(
                     chosen.world_size * (aside + beside),
                     chosen[column],
-                    yerr=labels.bars(chosen, column, f"{column}_low", f"{column}_high"),
+                    yerr=drawing.bars(chosen, column, f"{column}_low", f"{column}_high"),
                     label=name + label if dashes != "none" else None,
                     **mine | {"linestyle": dashes},
                 )
@@ -263,9 +263,9 @@ def _lines(
 def _configurations(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict]]:
     """(label, points, look) of each; of several layouts of a rank count the one with the fewest nodes first. More than the
     precision tells apart by a look of its own what the precision's does not."""
-    names = labels.apart(rows)
+    names = drawing.apart(rows)
     kinds = rows[names].drop_duplicates().reset_index(drop=True) if names else rows[names][:1]
-    for precision in labels.ordered(rows.precision):
+    for precision in drawing.ordered(rows.precision):
         for baseline in sorted({*rows.baseline}, key=lambda name: (name != "none", name)):
             own = rows[(rows.precision == precision) & (rows.baseline == baseline)]
             for _, points in own.groupby(names or ["precision"], dropna=False):
@@ -273,7 +273,7 @@ def _configurations(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dic
                 same = kinds.eq(points.iloc[0][kinds.columns]) | (kinds.isna() & points.iloc[0][kinds.columns].isna())
                 colour, line, marker = style.SERIES[int(same.all(axis=1).to_numpy().argmax()) % len(style.SERIES)]
                 look = {"color": colour, "linestyle": line, "marker": marker} if len(kinds) > 1 else {}
-                yield precision + labels.more(points.iloc[0], names), points, look
+                yield precision + drawing.more(points.iloc[0], names), points, look
 
 
 def _look(row, look: dict) -> dict:

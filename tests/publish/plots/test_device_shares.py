@@ -9,7 +9,7 @@ import pytest
 matplotlib.use("agg")
 
 from hpc_utils.analyze import scaling, shares
-from hpc_utils.publish import shares as pictures
+from hpc_utils.publish.plots import device_shares as pictures
 from tests.analyze.runs import repeated
 
 pytestmark = pytest.mark.usefixtures("styled")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import comparison, perfmodel, simulate
-from hpc_utils.publish import model
+from hpc_utils.publish.plots import model as model_plots
 from tests.analyze.test_perfmodel import measured, work
 from tests.analyze.test_simulate import STEADY
 
@@ -25,7 +25,7 @@ def held_out():
 def test_each_curve_has_its_panel_and_held_out_points_are_hollow(held_out):
     fitted, errors = held_out
     drawn = comparison.curves(errors)
-    figure = model.validation(drawn, comparison.between(fitted, drawn)).figure
+    figure = model_plots.validation(drawn, comparison.between(fitted, drawn)).figure
     *panels, off = figure.axes
     assert len(panels) == drawn.groupby(["kind", "size"]).ngroups and all(axes.get_title() for axes in figure.axes)
     assert panels[0].get_ylabel() == "time of a step (s)"
@@ -38,7 +38,7 @@ def test_each_curve_has_its_panel_and_held_out_points_are_hollow(held_out):
 def test_measured_points_carry_their_intervals(held_out):
     fitted, errors = held_out
     drawn = comparison.curves(errors)
-    figure = model.validation(drawn, comparison.between(fitted, drawn)).figure
+    figure = model_plots.validation(drawn, comparison.between(fitted, drawn)).figure
     bars = [
         bar for axes in figure.axes[:-1] for one in axes.containers for path in one[2] for bar in path.get_segments()
     ]
@@ -52,7 +52,7 @@ def test_measured_points_carry_their_intervals(held_out):
 def test_the_error_on_one_rank_is_drawn_once_a_curve(held_out):
     fitted, errors = held_out
     drawn = comparison.curves(errors)
-    *_, off = model.validation(drawn, comparison.between(fitted, drawn)).figure.axes
+    *_, off = model_plots.validation(drawn, comparison.between(fitted, drawn)).figure.axes
     marked = [line for line in off.get_lines() if line.get_marker() != "None"]
     points = [(x, y) for line in marked for x, y in zip(*line.get_data(), strict=True)]
     alone = drawn[drawn.world_size == 1].drop_duplicates(["kind", "size"])
@@ -61,13 +61,13 @@ def test_the_error_on_one_rank_is_drawn_once_a_curve(held_out):
 
 def test_bars_add_up_to_the_step_and_say_where_extrapolation_begins(held_out):
     frame = held_out[0].scaling("weak", 32, WORLDS, gbit=1.0)
-    (axes,) = model.parts(frame, measured_to=2).figure.axes
+    (axes,) = model_plots.parts(frame, measured_to=2).figure.axes
     tops = [
         max(bar.get_y() + bar.get_height() for bars in axes.containers for bar in [bars[place]]) for place in range(4)
     ]
     assert tops == pytest.approx(frame.seconds.tolist())
     assert [text.get_text() for text in axes.texts] == ["extrapolation"]
-    (whole,) = model.parts(frame, measured_to=64).figure.axes
+    (whole,) = model_plots.parts(frame, measured_to=64).figure.axes
     assert not whole.texts
 
 
@@ -75,7 +75,7 @@ def test_reach_draws_strong_and_weak_apart(held_out):
     frames = [
         held_out[0].scaling(kind, 32, WORLDS, gbit=gbit) for kind in ("strong", "weak") for gbit in (1.0, 100.0)
     ]
-    figure = model.reach(pd.concat(frames), RUNS).figure
+    figure = model_plots.reach(pd.concat(frames), RUNS).figure
     assert [axes.get_title() for axes in figure.axes] == ["strong scaling", "weak scaling"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         "1 Gbit/s",
@@ -88,14 +88,14 @@ def test_reach_draws_strong_and_weak_apart(held_out):
 
 def test_curves_that_coincide_are_both_seen(held_out):
     alike = held_out[0].scaling("strong", 32, WORLDS, gbit=1.0)
-    under, over = model.reach(pd.concat([alike, alike.assign(gbit=10.0)]), RUNS).figure.axes[0].get_lines()[:2]
+    under, over = model_plots.reach(pd.concat([alike, alike.assign(gbit=10.0)]), RUNS).figure.axes[0].get_lines()[:2]
     assert under.get_linewidth() > over.get_linewidth() and under.get_markersize() > over.get_markersize()
 
 
 def test_laws_are_told_apart_by_colour_and_ranks_by_marker():
     _, errors = perfmodel.held_out(measured([10.0, 1.0], worlds=(2, 4, 8)), work(), most_ranks=4)
     compared = comparison.compare(errors, 4)
-    figure = model.laws(compared).figure
+    figure = model_plots.laws(compared).figure
     assert [axes.get_title() for axes in figure.axes] == [f"{kind} scaling" for kind in sorted(set(compared.kind))]
     labels = {text.get_text() for text in figure.legends[0].get_texts()}
     assert labels == {f"{law}, 8 ranks" for law in compared.law}
@@ -104,7 +104,7 @@ def test_laws_are_told_apart_by_colour_and_ranks_by_marker():
 def test_stragglers_show_each_slow_rank(held_out):
     grid = held_out[0].scaling("weak", 32, WORLDS, gbit=1.0)[perfmodel.POINT]
     slow = simulate.one_slow_rank(held_out[0], grid, STEADY, [1.1, 1.2])
-    _, longer = model.stragglers(simulate.replay(held_out[0], grid, STEADY), slow).figure.axes
+    _, longer = model_plots.stragglers(simulate.replay(held_out[0], grid, STEADY), slow).figure.axes
     assert [text.get_text() for text in longer.get_legend().get_texts()] == [
         "one rank 10 % slower",
         "one rank 20 % slower",

@@ -11,7 +11,7 @@ from matplotlib import pyplot as plt
 
 from hpc_utils.allreduce_cost import Link
 from hpc_utils.analyze import link
-from hpc_utils.publish import link as figures
+from hpc_utils.publish.plots import links as figures
 from tests.analyze.test_link import SIZES, record
 
 

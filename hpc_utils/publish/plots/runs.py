@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from . import labels, style
+from . import drawing, style
 from .chart import charted
 
 
@@ -18,15 +18,15 @@ from .chart import charted
 def throughput(table: pd.DataFrame) -> Figure:
     """Throughput of every configuration with its 95 % interval. `table` as of `scaling.throughput`."""
     table = table.sort_values(["world_size", "parallel", "global_batch"], ascending=[True, False, True])
-    more = labels.apart(table)
-    rungs = list(dict.fromkeys(_layout(row) + labels.more(row, more) for row in table.itertuples()))
-    precisions = labels.ordered(table.precision)
+    more = drawing.apart(table)
+    rungs = list(dict.fromkeys(_layout(row) + drawing.more(row, more) for row in table.itertuples()))
+    precisions = drawing.ordered(table.precision)
     figure, axes = plt.subplots(figsize=(style.PAGE, 0.55 + 0.48 * len(rungs)))
     height = 0.8 / len(precisions)
     for number, precision in enumerate(precisions):
         rows = table[table.precision == precision]
         places = [
-            rungs.index(_layout(row) + labels.more(row, more)) + (number - (len(precisions) - 1) / 2) * height
+            rungs.index(_layout(row) + drawing.more(row, more)) + (number - (len(precisions) - 1) / 2) * height
             for row in rows.itertuples()
         ]
         axes.barh(
@@ -40,7 +40,7 @@ def throughput(table: pd.DataFrame) -> Figure:
             label=precision,
         )
         axes.errorbar(
-            rows.throughput, places, xerr=labels.bars(rows, "throughput"), fmt="none", ecolor="0.15", elinewidth=0.9
+            rows.throughput, places, xerr=drawing.bars(rows, "throughput"), fmt="none", ecolor="0.15", elinewidth=0.9
         )
         for place, row in zip(places, rows.itertuples(), strict=True):
             end = row.high if pd.notna(row.high) else row.throughput
@@ -52,7 +52,7 @@ def throughput(table: pd.DataFrame) -> Figure:
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.12)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_xlabel(f"training throughput (samples/s), {labels.interval(table)}")
+    axes.set_xlabel(f"training throughput (samples/s), {drawing.interval(table)}")
     axes.legend(title=None, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(precisions), borderaxespad=0.2)
     return figure
 
@@ -80,7 +80,7 @@ def accuracy(epochs: pd.DataFrame, runs: pd.DataFrame) -> Figure:
             & (joined.parallel == layout.parallel)
             & (joined.global_batch == layout.global_batch)
         ]
-        for precision in labels.ordered(chosen.precision):
+        for precision in drawing.ordered(chosen.precision):
             rows = chosen[chosen.precision == precision]
             look = {"color": style.COLOURS[precision], "linestyle": style.LINES[precision]}
             for _, one in rows.groupby("run_id"):

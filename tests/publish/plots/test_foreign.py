@@ -10,7 +10,7 @@ matplotlib.use("agg")
 
 
 from hpc_utils.analyze.foreign import COLUMNS
-from hpc_utils.publish import foreign
+from hpc_utils.publish.plots import foreign
 
 pytestmark = pytest.mark.usefixtures("styled")
 

@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 from hpc_utils import datasets, paths
 from hpc_utils.provenance.git import EXPORTED
 
-from .release.checklist import git, uncommitted
+from .checklist import git, uncommitted
 
 PROJECT = "scaling-compendium"
 THERE = {

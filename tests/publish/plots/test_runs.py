@@ -12,7 +12,9 @@ import pytest
 matplotlib.use("agg")
 
 
-from hpc_utils.publish import figures, style
+from hpc_utils.publish import formatting
+from hpc_utils.publish.plots import runs as run_plots
+from hpc_utils.publish.plots import style
 
 pytestmark = pytest.mark.usefixtures("styled")
 
@@ -33,7 +35,7 @@ def texts(figure) -> str:
 
 
 def test_throughput_names_every_configuration_and_its_value() -> None:
-    chart = figures.throughput(speed())
+    chart = run_plots.throughput(speed())
     assert chart.name == "throughput" and chart.caption and chart.data.equals(speed())
     shown = texts(chart.figure)
     for part in (
@@ -53,26 +55,26 @@ def test_run_figures_from_a_run_s_own_tables() -> None:
         {"epoch": [1, 2], "train_loss": [2.0, 1.0], "test_loss": [1.9, np.nan], "test_accuracy": [0.5, np.nan]}
         | {f"{phase}_seconds": [0.001, 0.002] for phase in ("data", "forward", "backward", "optimizer")}
     )
-    shown = texts(figures.training(epochs))
+    shown = texts(run_plots.training(epochs))
     for part in ("training loss", "test accuracy", "backward", "ms a step"):
         assert part in shown
     never = epochs.assign(test_loss=None, test_accuracy=None)
-    assert "test" not in texts(figures.training(never)), "what was not evaluated has no curve"
+    assert "test" not in texts(run_plots.training(never)), "what was not evaluated has no curve"
     steps = pd.DataFrame({"rank": [0, 0, 1, 1], "seconds": [0.01, 0.02, 0.01, 0.03]})
-    shown = texts(figures.step_times(steps))
+    shown = texts(run_plots.step_times(steps))
     for part in ("rank 0", "rank 1", "p99", "step time (ms)"):
         assert part in shown
 
 
 def test_saving_writes_both_kinds_and_the_same_bytes_again(tmp_path: Path) -> None:
-    first = [path.read_bytes() for path in style.save(figures.throughput(speed()).figure, "f", tmp_path / "a")]
-    second = [path.read_bytes() for path in style.save(figures.throughput(speed()).figure, "f", tmp_path / "b")]
+    first = [path.read_bytes() for path in style.save(run_plots.throughput(speed()).figure, "f", tmp_path / "a")]
+    second = [path.read_bytes() for path in style.save(run_plots.throughput(speed()).figure, "f", tmp_path / "b")]
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"f.pdf", "f.png"}
     assert first == second
 
 
 def test_numbers_in_tables_are_read_at_a_glance() -> None:
-    shown = [style.number(value) for value in (131072.4, 1000.0, 999.96, 0.00123456, 0.0, -12345.6)]
+    shown = [formatting.number(value) for value in (131072.4, 1000.0, 999.96, 0.00123456, 0.0, -12345.6)]
     assert shown == ["131,072", "1,000", "1000", "0.001235", "0", "-12,346"]
 
 
@@ -83,7 +85,7 @@ def test_precisions_are_told_apart_without_colour() -> None:
 
 
 def test_points_of_different_torch_or_layout_are_bars_of_their_own() -> None:
-    bars = texts(figures.throughput(pd.concat([speed().assign(torch=one) for one in ("2.6.0", "2.13.0")])).figure)
+    bars = texts(run_plots.throughput(pd.concat([speed().assign(torch=one) for one in ("2.6.0", "2.13.0")])).figure)
     assert "torch 2.13.0" in bars
-    bars = texts(figures.throughput(pd.concat([speed(), speed().assign(nodes=2, layout="2x1")])).figure)
+    bars = texts(run_plots.throughput(pd.concat([speed(), speed().assign(nodes=2, layout="2x1")])).figure)
     assert "2 ranks (2x1) DDP" in bars and "2 ranks DDP" in bars

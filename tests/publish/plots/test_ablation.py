@@ -9,7 +9,9 @@ import pytest
 from matplotlib import pyplot as plt
 
 from hpc_utils.analyze import equivalence, factorial, ladder
-from hpc_utils.publish import speed_figures, speed_tables, style
+from hpc_utils.publish import ablation_tables
+from hpc_utils.publish.plots import ablation as ablation_plots
+from hpc_utils.publish.plots import style
 from tests.analyze import ladders
 
 pytestmark = pytest.mark.usefixtures("styled")
@@ -51,7 +53,7 @@ def test_the_waterfall_shows_what_each_step_adds(climbed) -> None:
     study, runs, _ = climbed
     gains = ladder.gains(runs, study)
     best = ladder.best(runs, study)
-    figure = speed_figures.waterfall(gains, best).figure
+    figure = ablation_plots.waterfall(gains, best).figure
     said = texts(figure)
     assert [f"×{value:.2f}" in said for value in gains.together.dropna()] == [True] * 3
     assert "not applicable here" in said and {f"×{best.gain.value:.2f}, fastest", "up to bf16"} <= set(said)
@@ -67,11 +69,11 @@ def test_a_rung_that_is_missing_and_a_fastest_that_is_none_of_the_path_are_shown
     study, runs, epochs = ladders.ladder({"slow": 0.5, "gone": 0.9, "fast": 2.0})
     runs = runs[~runs.run_id.str.contains("-gone-")]
     gains, best = ladder.gains(runs, study), ladder.best(runs, study)
-    figure = speed_figures.waterfall(gains, best).figure
+    figure = ablation_plots.waterfall(gains, best).figure
     assert {"not measured", "fast alone", "×2.00, fastest", "×0.90"} <= set(texts(figure)) and uncovered(figure)
     judged = equivalence.table(runs, epochs, study, labels={best.series: best.name})
-    assert "2.00 [2.00, 2.00]" in speed_tables.headline(best, judged)
-    told = speed_tables.story(gains.iloc[2].to_dict(), ladder.profile(runs, epochs, study), judged)
+    assert "2.00 [2.00, 2.00]" in ablation_tables.headline(best, judged)
+    told = ablation_tables.story(gains.iloc[2].to_dict(), ladder.profile(runs, epochs, study), judged)
     assert "1.80" in told and "nan" not in told
 
 
@@ -82,20 +84,20 @@ def test_every_figure_of_a_ladder_is_drawn_uncovered(climbed) -> None:
     speeds = ladder.speeds(runs, study, {"plain": "plain loop", best.series: "fastest"})
     curves = ladder.learning(runs, epochs, study, {"plain": "plain loop", best.series: "fastest"})
     for chart in (
-        speed_figures.before_after(speeds, best.gain), speed_figures.alone_and_after(gains), speed_figures.profile(parts),
-        speed_figures.costs(gains), speed_figures.learning(curves),
+        ablation_plots.before_after(speeds, best.gain), ablation_plots.alone_and_after(gains), ablation_plots.profile(parts),
+        ablation_plots.costs(gains), ablation_plots.learning(curves),
     ):  # fmt: skip
         assert uncovered(chart.figure) and chart.figure.get_figwidth() in (style.COLUMN, 2 * style.COLUMN, style.PAGE)
-    loss = speed_figures.learning(curves.assign(accuracy=float("nan")))
+    loss = ablation_plots.learning(curves.assign(accuracy=float("nan")))
     assert len(loss.figure.axes) == 1, "without accuracy the loss alone"
 
 
 def test_a_factorial_s_figures_have_a_panel_a_knob_and_a_pair() -> None:
     study, runs = ladders.factorial(LEVELS, lambda point, repeat: 1000 + point["batch_per_device"] + repeat)
     design = factorial.design(runs, study)
-    main = speed_figures.main_effects(factorial.main_effects(design)).figure
+    main = ablation_plots.main_effects(factorial.main_effects(design)).figure
     assert [axes.get_xlabel() for axes in main.axes] == ["bucket (MiB)", "batch a device", "number format"]
-    pairs = speed_figures.interactions(factorial.interactions(design)).figure
+    pairs = ablation_plots.interactions(factorial.interactions(design)).figure
     assert [len(axes.lines) for axes in pairs.axes] == [3, 2, 2] and uncovered(pairs)
 
 
@@ -103,11 +105,11 @@ def test_a_step_is_told_with_profile_gain_cost_and_verdict() -> None:
     study, runs, epochs = ladders.ladder(STEPS, barred={"cuda-graphs": "no GPU"})
     gains, judged = ladder.gains(runs, study), equivalence.table(runs, epochs, study)
     parts = ladder.profile(runs, epochs, study)
-    told = speed_tables.story(gains.iloc[0].to_dict(), parts, judged)
+    told = ablation_tables.story(gains.iloc[0].to_dict(), parts, judged)
     for part in ("`whole-batches=true`", "1 → 0.435", "2.30 [2.30, 2.30]", "+10.0%", "+1.00 s", "within 0.5 points"):
         assert part in told
-    assert "no GPU" in speed_tables.story(gains.iloc[3].to_dict(), parts, judged)
-    table = speed_tables.steps(gains, judged)
+    assert "no GPU" in ablation_tables.story(gains.iloc[3].to_dict(), parts, judged)
+    table = ablation_tables.steps(gains, judged)
     assert table.loc["cuda-graphs", "not applicable"] == "no GPU" and table.loc["bf16", "alone"].startswith("1.30 [")
 
 
@@ -116,11 +118,11 @@ def test_a_factorial_s_choice_is_told_with_an_interval_only_where_there_is_one()
         study, runs = ladders.factorial(
             LEVELS, lambda point, repeat: 1000 + point["batch_per_device"], repeats=repeats
         )
-        told = speed_tables.chosen(factorial.best(factorial.design(runs, study), 0.1), 0.1)
+        told = ablation_tables.chosen(factorial.best(factorial.design(runs, study), 0.1), 0.1)
         assert ("[" in told) == said and "batch_per_device=256" in told
     study, runs = ladders.factorial(LEVELS, lambda point, repeat: 1000 - point["batch_per_device"])
     best = factorial.best(factorial.design(runs, study), 0.1)
-    assert best.point == best.reference and "bucket_mb=25.0" in speed_tables.chosen(best, 0.1)
+    assert best.point == best.reference and "bucket_mb=25.0" in ablation_tables.chosen(best, 0.1)
 
 
 def test_a_bench_s_table_names_its_machine_once_and_shows_no_empty_columns() -> None:
@@ -131,5 +133,5 @@ def test_a_bench_s_table_names_its_machine_once_and_shows_no_empty_columns() -> 
         "hardware_id": ["h"] * 2,
         "date": ["today"] * 2,
     }
-    told, table = speed_tables.bench(pd.DataFrame(rows))
+    told, table = ablation_tables.bench(pd.DataFrame(rows))
     assert told == "hardware id h, date today" and list(table) == ["case", "median"]

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
 
-from . import labels, style
+from . import drawing, style
 from .chart import Chart, charted
 
 # A step's parts from the bottom up: told apart by shade and hatch, in black and white too.
@@ -64,7 +64,7 @@ def validation(drawn: pd.DataFrame, lines: pd.DataFrame) -> Chart:
     off.set_title("the model's error")
     off.set_ylabel("error of the prediction (%)")
     figure.supxlabel(
-        f"measured: {labels.interval(drawn[drawn.world_size > 1])}; bands: the model's", fontsize=7, color="0.35"
+        f"measured: {drawing.interval(drawn[drawn.world_size > 1])}; bands: the model's", fontsize=7, color="0.35"
     )
     both = pd.concat(
         [drawn.assign(what="measured"), lines.assign(what="model", runs=[()] * len(lines))], ignore_index=True
@@ -244,6 +244,6 @@ def _points(times: Axes, off: Axes, rows: pd.DataFrame, aside: float, colour: st
     for held_out, face in ((False, colour), (True, "white")):
         chosen = rows[rows.held_out == held_out]
         look = {"fmt": marker, "color": colour, "markerfacecolor": face, "markersize": 3.5}
-        bars = labels.bars(chosen, "measured", "measured_low", "measured_high")
+        bars = drawing.bars(chosen, "measured", "measured_low", "measured_high")
         times.errorbar(chosen.world_size * aside, chosen.measured, yerr=bars, **look)
         off.errorbar(chosen.world_size * aside, 100 * chosen.error, **look)

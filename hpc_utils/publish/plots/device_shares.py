@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
-from . import labels, style
+from . import drawing, style
 from .chart import charted
 
 
@@ -28,13 +28,13 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     _two_ranks(grid[0][1], weak[weak.share_period.isna() | (weak.share_period == usual)])
     _periods(grid[1][0], of_one_batch[of_one_batch.parallel != "none"])
     _batches(grid[1][1], alone)
-    figure.supxlabel(labels.interval(table), fontsize=7, color="0.35")
+    figure.supxlabel(drawing.interval(table), fontsize=7, color="0.35")
     return figure
 
 
 def _shares(axes: Axes, rows: pd.DataFrame) -> None:
     rows = rows[rows.cores < 1].sort_values("cores")
-    bars = labels.bars(rows, "deviation", "deviation_low", "deviation_high")
+    bars = drawing.bars(rows, "deviation", "deviation_low", "deviation_high")
     axes.errorbar(rows.cores, rows.deviation, yerr=bars, fmt="o-", color=style.ROLES["main"])
     axes.axhline(0, **style.IDEAL)
     axes.set_xscale("log")
@@ -49,7 +49,7 @@ def _two_ranks(axes: Axes, curves: pd.DataFrame) -> None:
     rows = curves[(curves.world_size == 2) & (curves.baseline != "none")].sort_values("threads_per_rank")
     rows = rows.drop_duplicates("threads_per_rank")
     places = range(len(rows))
-    bars = labels.bars(rows, "efficiency")
+    bars = drawing.bars(rows, "efficiency")
     axes.errorbar(places, rows.efficiency, yerr=bars, fmt="o", color=style.ROLES["main"])
     axes.axhline(1, **style.IDEAL)
     axes.set_xticks(places, ["whole core" if cores == 1 else f"{cores:g}" for cores in rows.threads_per_rank])
@@ -78,7 +78,7 @@ def _batches(axes: Axes, rows: pd.DataFrame) -> None:
     for (cores, own), (colour, line, marker) in zip(rows.groupby("cores"), style.SERIES, strict=False):
         own = own.sort_values("batch_per_device")
         own[["us", "us_low", "us_high"]] = 1e6 * own[["sample_seconds", "sample_low", "sample_high"]]
-        bars = labels.bars(own, "us", "us_low", "us_high")
+        bars = drawing.bars(own, "us", "us_low", "us_high")
         label = "whole core" if cores == 1 else f"{cores:g} core"
         look = {"color": colour, "linestyle": line, "marker": marker, "label": label}
         axes.errorbar(own.batch_per_device, own.us, yerr=bars, **look)

@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from hpc_utils.analyze import ladder, stats
 
-from . import labels, style
+from . import drawing, style
 from .chart import charted
 
 # Colour and hatch, so that they are told apart in grey as well.
@@ -61,7 +61,7 @@ def before_after(speeds: pd.DataFrame, gain: stats.Estimate) -> Figure:
     colours = ["0.75", *[TOLD[ladder.FASTER][0]] * len(speeds)][: len(speeds)]
     axes.barh(places, speeds.throughput, height=0.7, color=colours, edgecolor="white")
     axes.errorbar(
-        speeds.throughput, places, xerr=labels.bars(speeds, "throughput"), fmt="none", ecolor="0.15", elinewidth=0.9
+        speeds.throughput, places, xerr=drawing.bars(speeds, "throughput"), fmt="none", ecolor="0.15", elinewidth=0.9
     )
     for place, row in zip(places, speeds.itertuples(), strict=True):
         text = style.number(row.throughput) + (f" (×{gain.value:.2f})" if place else "")
@@ -70,7 +70,7 @@ def before_after(speeds: pd.DataFrame, gain: stats.Estimate) -> Figure:
     axes.set_xlim(0, 1.45 * _end(speeds.throughput, speeds.throughput.max(), speeds.high.max()))
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_xlabel(f"samples/s\n{labels.interval(speeds)}")
+    axes.set_xlabel(f"samples/s\n{drawing.interval(speeds)}")
     return figure
 
 
@@ -129,7 +129,7 @@ def alone_and_after(gains: pd.DataFrame) -> Figure:
     axes.axvline(1, **style.IDEAL)
     for shift, (kind, (marker, colour, face)) in zip((-0.14, 0.14), looks.items(), strict=True):
         own = gains[gains[kind].notna()]
-        axes.errorbar(own[kind], own.index.to_numpy() + shift, xerr=labels.bars(own, kind, f"{kind}_low", f"{kind}_high"),
+        axes.errorbar(own[kind], own.index.to_numpy() + shift, xerr=drawing.bars(own, kind, f"{kind}_low", f"{kind}_high"),
                       fmt=marker, color=colour, markerfacecolor=face, elinewidth=0.9, label=names[kind])  # fmt: skip
     _rows(axes, gains.step)
     axes.set_ylim(len(gains) - 0.5, -0.5)
@@ -167,7 +167,7 @@ def costs(gains: pd.DataFrame) -> Figure:
     looks = {"fmt": "s", "color": MARK, "elinewidth": 0.9}
     speed.axvline(1, **style.IDEAL)
     speed.errorbar(
-        own.marginal, own.index, xerr=labels.bars(own, "marginal", "marginal_low", "marginal_high"), **looks
+        own.marginal, own.index, xerr=drawing.bars(own, "marginal", "marginal_low", "marginal_high"), **looks
     )
     _factors(speed, own, ["marginal"])
     speed.set_xlabel(f"throughput with it over without\n({_pairs(own)})")
@@ -226,7 +226,7 @@ def main_effects(table: pd.DataFrame) -> Figure:
     for axes, factor in zip(grid[0], factors, strict=True):
         own = table[table.factor == factor].reset_index(drop=True)
         axes.axhline(1, **style.IDEAL)
-        axes.errorbar(own.index, own.gain, yerr=labels.bars(own, "gain"), fmt="-o", color=MARK, elinewidth=0.9)
+        axes.errorbar(own.index, own.gain, yerr=drawing.bars(own, "gain"), fmt="-o", color=MARK, elinewidth=0.9)
         _levels(axes, own.level, factor)
     _factors(grid[0][0], table.rename(columns={"low": "gain_low", "high": "gain_high"}), ["gain"], which="y")
     grid[0][0].set_ylabel("throughput over\nthe first value's")

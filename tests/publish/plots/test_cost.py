@@ -10,9 +10,9 @@ import pytest
 matplotlib.use("agg")
 
 
-from hpc_utils.publish import cost
+from hpc_utils.publish.plots import cost
 
-from .test_figures import texts
+from .test_runs import texts
 
 pytestmark = pytest.mark.usefixtures("styled")
 

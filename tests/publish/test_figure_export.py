@@ -14,14 +14,14 @@ from PIL import Image
 
 from hpc_utils import paths
 from hpc_utils.cli import main
-from hpc_utils.publish import export
+from hpc_utils.publish import figure_export
 
 NAME = "laptop-efficiency"
 ELEMENT = "{http://www.w3.org/2000/svg}"
 
 
 def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, tmp_path: Path) -> None:
-    written = export.write(export.find(NAME, export.figures([exported])), tmp_path / "out")
+    written = figure_export.write(figure_export.find(NAME, figure_export.figures([exported])), tmp_path / "out")
     assert [path.name for path in written] == [f"{NAME}.{kind}" for kind in ("pdf", "svg", "png", "csv", "json")]
     pdf, svg, png, csv, source = written
     assert pdf.read_bytes() == (exported / f"figures/{NAME}.pdf").read_bytes()
@@ -42,7 +42,9 @@ def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, 
 
 
 def test_only_what_is_asked_for_is_written_beside_data_and_source(exported: Path, tmp_path: Path) -> None:
-    written = export.write(export.find(NAME, export.figures([exported])), tmp_path, ["png", "png"])
+    written = figure_export.write(
+        figure_export.find(NAME, figure_export.figures([exported])), tmp_path, ["png", "png"]
+    )
     assert (
         sorted(path.suffix for path in written)
         == [".csv", ".json", ".png"]
@@ -51,27 +53,27 @@ def test_only_what_is_asked_for_is_written_beside_data_and_source(exported: Path
 
 
 def test_an_unknown_figure_names_near_ones(exported: Path) -> None:
-    with pytest.raises(export.CannotExport, match=f"'laptop-eficiency': did you mean {NAME}"):
-        export.find("laptop-eficiency", export.figures([exported]))
+    with pytest.raises(figure_export.CannotExport, match=f"'laptop-eficiency': did you mean {NAME}"):
+        figure_export.find("laptop-eficiency", figure_export.figures([exported]))
 
 
 def test_of_two_sets_with_one_name_the_set_is_asked_for(exported: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.symlink_to(exported)
-    both = export.figures([exported, other])
-    with pytest.raises(export.CannotExport, match=f"write results:{NAME} or other:{NAME}"):
-        export.find(NAME, both)
-    assert export.find(f"other:{NAME}", both).folder == other
+    both = figure_export.figures([exported, other])
+    with pytest.raises(figure_export.CannotExport, match=f"write results:{NAME} or other:{NAME}"):
+        figure_export.find(NAME, both)
+    assert figure_export.find(f"other:{NAME}", both).folder == other
 
 
 def test_a_figure_that_was_changed_since_is_not_given_out(exported: Path, tmp_path: Path) -> None:
-    figure = export.find(NAME, export.figures([exported]))
+    figure = figure_export.find(NAME, figure_export.figures([exported]))
     csv = exported / f"figures/{NAME}.csv"
     csv.write_text(csv.read_text().replace("0.7231", "0.9"))
     with pytest.raises(
-        export.CannotExport, match=r"figures/laptop-efficiency\.csv is not as 06_paper_figures wrote it"
+        figure_export.CannotExport, match=r"figures/laptop-efficiency\.csv is not as 06_paper_figures wrote it"
     ):
-        export.write(figure, tmp_path / "out")
+        figure_export.write(figure, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -85,8 +87,8 @@ def test_the_command_warns_of_a_figure_whose_runs_have_changed(exported: Path, t
 
 
 def test_an_unknown_format_is_refused(exported: Path, tmp_path: Path) -> None:
-    with pytest.raises(export.CannotExport, match=r"no format 'jpeg': .*png"):
-        export.write(export.find(NAME, export.figures([exported])), tmp_path, ["jpeg"])
+    with pytest.raises(figure_export.CannotExport, match=r"no format 'jpeg': .*png"):
+        figure_export.write(figure_export.find(NAME, figure_export.figures([exported])), tmp_path, ["jpeg"])
 
 
 def test_the_command_lists_and_writes(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ from hpc_utils.analyze.profiles import breakdown
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY
 from hpc_utils.publish.plots import profiles
 from hpc_utils.publish.plots.timelines import drawn, timelines
-
-from ..analyze.profiles.timelines import timeline
+from tests.analyze.profiles.timelines import timeline
 
 pytestmark = pytest.mark.usefixtures("styled")
 MS = 1_000_000

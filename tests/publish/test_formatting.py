@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from hpc_utils.analyze.value import Value
-from hpc_utils.publish import amounts
+from hpc_utils.publish import formatting
 
 NAN = float("nan")
 
@@ -30,7 +30,7 @@ class Like:
 
 
 def plain(value: Like, form: str = "value") -> str:
-    return amounts.text(value, form).replace(amounts.FIXED, " ").replace(amounts.NARROW, "'")
+    return formatting.text(value, form).replace(formatting.FIXED, " ").replace(formatting.NARROW, "'")
 
 
 @pytest.mark.parametrize(
@@ -103,18 +103,18 @@ def test_forms() -> None:
 
 
 def test_what_a_value_cannot_say_is_refused() -> None:
-    with pytest.raises(amounts.AmountError, match="no interval"):
-        amounts.text(Like(0.5, "share"), "low")
-    with pytest.raises(amounts.AmountError, match="no such form; there are value, interval"):
-        amounts.text(Like(0.5, "share"), "percent")
+    with pytest.raises(formatting.FormatError, match="no interval"):
+        formatting.text(Like(0.5, "share"), "low")
+    with pytest.raises(formatting.FormatError, match="no such form; there are value, interval"):
+        formatting.text(Like(0.5, "share"), "percent")
 
 
 def test_number_and_unit_stay_together() -> None:
-    number, interval = amounts.text(Like(48121.4, "samples/s", 46800, 49450), "interval").split(" ")
+    number, interval = formatting.text(Like(48121.4, "samples/s", 46800, 49450), "interval").split(" ")
     assert number == "48\u202f100\u00a0samples/s"
     assert interval == "[46\u202f800,\u00a049\u202f400]"
 
 
 def test_which_units_can_be_printed() -> None:
-    assert all(amounts.is_known(unit) for unit in ("share", "points", "s/B", "person-months", "GPU-hours", "CHF"))
-    assert not any(amounts.is_known(unit) for unit in ("h", "of 1", "GFLOP/s", ""))
+    assert all(formatting.is_known(unit) for unit in ("share", "points", "s/B", "person-months", "GPU-hours", "CHF"))
+    assert not any(formatting.is_known(unit) for unit in ("h", "of 1", "GFLOP/s", ""))

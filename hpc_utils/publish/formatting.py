@@ -1,0 +1,185 @@
+"""Number formats: the digits, unit and interval of a value, and the unit of a column. All documents and tables use this module."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from hpc_utils.analyze.value import Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NARROW = "\u202f"  # unbreakable, between groups of thousands
+FIXED = "\u00a0"  # unbreakable, between number and unit
+MINUS = "\u2212"
+ABSENT = "–"
+FORMS = ("value", "interval", "low", "high", "repeats", "bare", "cell")
+SIGNIFICANT = 3  # digits of a value without an interval
+CERTAIN = 2  # digits of an interval's half width
+TINY, POWER_DIGITS = 1e-3, 2  # smaller values are written with a power of ten and this many digits
+NEGLIGIBLE = 1e-3  # a smaller share without an interval is written as "< 0.1 %"
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
+_PLAIN = "samples/s device-hours node-hours core-hours W ms person-months EUR"
+# {base unit: (from, divided by, symbol) in falling order}: the first step that the size reaches is used.
+UNITS = {
+    "share": [(0, 0.01, "%")],
+    "points": [(0, 0.01, "points")],  # a difference of two shares
+    "ratio": [(0, 1, "")],
+    "count": [(0, 1, "")],
+    "text": [(0, 1, "")],
+    "s": [(7200, 3600, "h"), (120, 60, "min"), (1, 1, "s"), (1e-3, 1e-3, "ms"), (1e-6, 1e-6, "µs"), (0, 1e-9, "ns")],
+    "s/B": [(1, 1, "s/B"), (1e-3, 1e-3, "ms/B"), (1e-6, 1e-6, "µs/B"), (0, 1e-9, "ns/B")],
+    "kWh": [(1, 1, "kWh"), (1e-3, 1e-3, "Wh"), (0, 1e-6, "mWh")],
+    **{
+        unit: [*((scale, scale, prefix + unit) for scale, prefix in _PREFIXES), (0, 1, unit)]
+        for unit in ("B", "B/s", "bit/s", "flop/s", "flop")
+    },
+    **{unit: [(0, 1, unit)] for unit in _PLAIN.split()},
+}
+BILLED = re.compile(
+    r"[A-Za-z]+-hours|[A-Z]{2,4}"
+)  # units that sites bill in: hours of something, a currency, credits
+
+_COLUMNS = {
+    "share": "efficiency error median_error worst_error inside_share share deviation scatter accuracy utilisation utilisation_before "
+    "variation misfit waiting attained contingency required busy computing exposed wire waiting_share loader outside remaining "
+    "copies idle few_operations launched_late data forward backward optimizer communication caused confidence mfu",
+    "ratio": "speedup gain ratio longer alone marginal together memory median_gain p at_most at_most_first at_most_second at_most_third",
+    "samples/s": "throughput throughput_before",
+    "s": "seconds step_seconds epoch_seconds epoch_seconds_before measured wall_seconds training_seconds latency warmup first_seconds "
+    "step span behind straggler_idle others_idle median_kernel",
+    "B": "bytes peak_bytes mean_bytes mode_bytes memory_bytes gradient_bytes",
+    "B/s": "bus_bandwidth",
+    "bit/s": "bandwidth",
+    "flop/s": "flops_per_second",
+    "flop": "flops_per_sample",
+    "device-hours": "device_hours",
+    "node-hours": "node_hours request_node_hours",
+    "core-hours": "core_hours",
+    "kWh": "energy_kwh",
+    "person-months": "effort_pm",
+}
+COLUMNS = {column: unit for unit, names in _COLUMNS.items() for column in names.split()}
+
+
+class FormatError(ValueError):
+    """A value cannot be written in the requested form."""
+
+    exit_code = 2
+
+
+def is_known(unit: str) -> bool:
+    """Whether `unit` can be written: it is in `UNITS`, or sites bill in it."""
+    return unit in UNITS or BILLED.fullmatch(unit) is not None
+
+
+def unit_of(column: str, values: pd.Series, own: Mapping[str, str]) -> str:
+    """The unit of a table's column: from `own` or `COLUMNS` (the ends of an interval have the unit of their column), "text" for
+    words, "count" for whole numbers, and "" if it is unknown."""
+    import pandas as pd
+
+    stem = column.removesuffix("_low").removesuffix("_high")
+    if found := own.get(column) or own.get(stem):
+        return found
+    if pd.api.types.is_bool_dtype(values) or not pd.api.types.is_numeric_dtype(values):
+        return "text"
+    return COLUMNS.get(stem) or ("count" if (values.dropna() % 1 == 0).all() else "")
+
+
+def number(value: float) -> str:
+    """A number in a table: four significant digits, all digits from 1000 on."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def text(value: Value, form: str = "value") -> str:
+    """A value as text.
+
+    Args:
+        form: "value": `72.3 %`. "interval": `72.3 % [63.9, 80.8]`, or the number of repeats where there is no interval.
+            "low", "high", "repeats". "bare": without the unit. "cell": number and interval without the unit.
+
+    The digits follow the interval: two significant digits of its half width. A value without one has three.
+
+    Raises:
+        FormatError: there is no such form, or the value has no interval.
+    """
+    if form not in FORMS:
+        raise FormatError(f"{value.name}|{form}: no such form; there are {', '.join(FORMS)}")
+    if form == "repeats":
+        return _grouped(value.repeats, 0)
+    if form in ("low", "high") and (isinstance(value.value, str) or not value.has_interval):
+        raise FormatError(f"{value.name}|{form}: it has no interval; use {{{{{value.name}|interval}}}}")
+    if isinstance(value.value, str):
+        return value.value
+    if not math.isfinite(value.value):
+        return "not known" if math.isnan(value.value) else "unlimited"
+    divisor, power, symbol = _scale(value)
+    places = _decimals(value, divisor, power)
+    unit = "".join(FIXED + part for part in (power, symbol) if part)
+    if form in ("low", "high"):
+        return _grouped(getattr(value, form) / divisor, places) + unit
+    written = _grouped(value.value / divisor, places)
+    if value.unit == "share" and not value.has_interval and 0 < value.value < NEGLIGIBLE:
+        written, power, unit = f"<{FIXED}{_grouped(NEGLIGIBLE / 0.01, 1)}", "", FIXED + "%"
+    power = power and FIXED + power
+    if form == "bare":
+        return written + power
+    if form == "value":
+        return written + unit
+    if not value.has_interval:
+        missing = {0: "", 1: " (a single run)"}.get(value.repeats, f" ({value.repeats} repeats, no interval)")
+        return written + unit + missing
+    low, high = (_grouped(end / divisor, places) for end in (value.low, value.high))
+    interval = f" [{low},{FIXED}{high}]"  # a line may end before it
+    if form == "cell":
+        return written + interval + power
+    interval += f" ({value.span})" if value.span else ""
+    return f"({written}{interval}){unit}" if power else written + unit + interval
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number that is no cell of a table, in the form of one without an interval."""
+    return text(Value("", value, unit, ""))
+
+
+def _scale(value: Value) -> tuple[float, str, str]:
+    """(divisor, power of ten behind the number, symbol): `6.9 × 10⁻⁵` rather than `0.000069`."""
+    size = abs(value.value)
+    steps = UNITS.get(value.unit, [(0, 1, value.unit)])
+    _, divisor, symbol = next((step for step in steps if size >= step[0]), steps[-1])
+    size /= divisor
+    if not 0 < size < TINY or (value.has_interval and max(abs(value.low), abs(value.high)) >= TINY * divisor):
+        return divisor, "", symbol
+    exponent = int(f"{size:.1e}".split("e")[1])
+    return divisor * 10.0**exponent, f"×{FIXED}10{str(exponent).translate(RAISED)}", symbol
+
+
+def _decimals(value: Value, divisor: float, power: str) -> int:
+    """Digits after the point; negative rounds to tens, hundreds, ..."""
+    size = abs(value.value) / divisor
+    half = (value.high - value.low) / 2 / divisor if value.has_interval else 0.0
+    if value.unit == "count":
+        return 0
+    if half > 0 and math.isfinite(half):
+        places = _places(half, CERTAIN)
+        return min(places, max(_places(size, 5), 0)) if size > 0 else places  # five significant digits at most
+    return 0 if float(size).is_integer() else max(_places(size, POWER_DIGITS if power else SIGNIFICANT), 0)
+
+
+def _places(size: float, digits: int) -> int:
+    """Decimals with which `size`, once rounded (0.0999 is 0.10), has this many significant digits."""
+    return digits - 1 - int(f"{size:.{digits - 1}e}".split("e")[1])
+
+
+def _grouped(value: float, places: int) -> str:
+    """`12 345.6`, with a thin unbreakable space from five digits on, and a minus sign."""
+    rounded = round(value, places)
+    whole, point, part = f"{abs(rounded):.{max(places, 0)}f}".partition(".")
+    if len(whole) > 4:
+        whole = f"{int(whole):,}".replace(",", NARROW)
+    return (MINUS if rounded < 0 else "") + whole + point + part
