@@ -1,4 +1,4 @@
-"""`python -m hpc_utils.cli`: `hpc`, where the environment's bin folder is not on the path."""
+"""`python -m hpc_utils.cli`: `hpc` where the environment's bin folder is not on the path."""
 
 from hpc_utils.cli import main
 

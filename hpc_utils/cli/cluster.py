@@ -1,80 +1,87 @@
-"""`hpc cluster`: a real Slurm on this machine, to rehearse."""
+"""`hpc cluster`: a rehearsal cluster on this machine, and files that describe clusters."""
 
 from __future__ import annotations
 
 import shlex
 import signal
-from typing import TYPE_CHECKING
 
 import click
 
-from .on_cluster import as_it_is, nodes_of
+from .common import as_rehearsed, node_type_option
 
-if TYPE_CHECKING:
-    from hpc_utils.rehearsal import Cluster
 
-named = click.option(
-    "--name", default="rehearsal", show_default=True, help="Which cluster: several can be up at once."
-)
+def _find(context, option, name):
+    """The running cluster of that name.
+
+    Raises:
+        ClusterError: it is not up.
+    """
+    from hpc_utils import rehearsal
+
+    if (found := rehearsal.find(name)) is None:
+        which = "" if name == "rehearsal" else f" --name {name}"
+        raise rehearsal.ClusterError(f"cluster {name} is not up: `hpc cluster up{which}` starts it")
+    return found
+
+
+named = click.option("--name", default="rehearsal", help="Name of the cluster: several can be up at once.")
+running = click.option("--name", "found", default="rehearsal", callback=_find, help="Name of the cluster.")
 
 
 @click.group()
-def cluster() -> None:
-    """A real Slurm on this machine, to rehearse; drafts of cluster files.
+def cluster():
+    """Run a real Slurm on this machine; draft cluster files.
 
     \b
     hpc cluster up                                 munge, Slurm, accounting; two nodes with four stand-ins for GPUs
-    eval "$(hpc cluster env)"                      then sbatch, srun, squeue, sacct as everywhere
+    eval "$(hpc cluster env)"                      then sbatch, srun, squeue, sacct as on any cluster
     hpc cluster shape --rate 1gbit                 slower links between the nodes
     hpc cluster up --nodes 12 --cores-per-node 0.14    twelve devices on two cores
-    hpc cluster down                               nothing is left
+    hpc cluster down                               ends all its processes
     """
 
 
 @cluster.command("up")
 @named
-@click.option("--nodes", default=2, show_default=True, help="Nodes; each gets its share of this machine's cores.")
+@click.option("--nodes", default=2, help="Nodes; each gets its share of this machine's cores.")
 @click.option(
     "--cores-per-node", type=float, metavar="SHARE",
-    help="Each node is one device of this share of a core, such as 0.14, which the kernel enforces for ranks.",
+    help="Make each node one device with this share of a core, such as 0.14, which the kernel enforces for ranks.",
 )  # fmt: skip
-@click.option("--cpus", default=8, show_default=True, help="CPUs that each node claims to Slurm.")
-@click.option("--gpus", default=4, show_default=True, help="Stand-ins for GPUs that each node claims.")
-@click.option("--flat", is_flag=True, help="All nodes on this host, as is the case without root.")
-def cluster_up(name: str, nodes: int, cores_per_node: float | None, cpus: int, gpus: int, flat: bool) -> None:
-    """Start a cluster: munged, MariaDB, slurmdbd, slurmctld, and a slurmd on every node.
+@click.option("--cpus", default=8, help="CPUs that each node has for Slurm.")
+@click.option("--gpus", default=4, help="Stand-ins for GPUs that each node has for Slurm.")
+@click.option("--flat", is_flag=True, help="All nodes on this host, as without root.")
+def cluster_up(name, nodes, cores_per_node, cpus, gpus, flat):
+    """Start a cluster: munged, MariaDB, slurmdbd, slurmctld, and a slurmd on each node.
 
-    With root each node has a host name, an address, processes and a link of its own. Jobs on a node keep to its share
-    of the cores. More nodes than cores are honest devices with --cores-per-node, if the shares on a core add up to at
-    most 90 %; what else is measured on them is recorded as oversubscribed, and stands in no scaling figure.
+    With root each node has a host name, an address, processes and a link of its own. Jobs keep to their node's share of
+    the cores. More nodes than cores are valid devices with --cores-per-node, if the shares on a core add up to at most
+    90 %; other measurements on them are recorded as oversubscribed and excluded from scaling figures.
     """
     from hpc_utils import device_share, rehearsal
 
     if cores_per_node and (why := device_share.unavailable()):
         raise click.UsageError(f"--cores-per-node {cores_per_node:g}: {why}")
-
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` cleans up as Ctrl-C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as for Ctrl-C
     started = rehearsal.up(
         name, nodes=nodes, cpus=cpus, gpus=gpus, share=cores_per_node, flat=flat or None,
         progress=lambda step, seconds: click.echo(f"{seconds:6.1f} s  {step}"),
     )  # fmt: skip
     click.echo(f"{name} is up: {', '.join(started.nodes)}{' on this host (flat)' if started.flat else ''}")
     if started.oversubscribed:
-        click.secho(
-            "The nodes want more of the cores than there is: timings mean nothing. --cores-per-node gives each a share.",
-            fg="yellow",
+        warning = (
+            "The nodes have more cores than this machine: timings are invalid. --cores-per-node gives each a share."
         )
-    which = _option(name)
-    click.echo(f'\n  eval "$(hpc cluster env{which})"             then sbatch, squeue, sacct as usual')
-    if not which:
-        click.echo("  hpc submit strong --cluster rehearsal")
-    click.echo(f"  hpc cluster down{which}")
+        click.secho(warning, fg="yellow")
+    which = "" if name == "rehearsal" else f" --name {name}"
+    click.echo(f'\n  eval "$(hpc cluster env{which})"    # then sbatch, squeue, sacct as usual')
+    click.echo(f"  hpc submit strong --cluster rehearsal\n  hpc cluster down{which}")
 
 
 @cluster.command("down")
 @named
-def cluster_down(name: str) -> None:
-    """End a cluster with everything that runs on it, and remove what a killed one left."""
+def cluster_down(name):
+    """End a cluster and all its processes; also removes the files of a killed one."""
     from hpc_utils import rehearsal
 
     ended = rehearsal.down(name)
@@ -82,101 +89,85 @@ def cluster_down(name: str) -> None:
 
 
 @cluster.command("status")
-@named
-def cluster_status(name: str) -> None:
+@running
+def cluster_status(found):
     """Show its nodes as Slurm sees them, its links and its daemons."""
-    found = _find(name)
     status = found.status()
     for node, state in status.nodes.items():
         click.echo(f"{node:10} {state:12} {found.address(node)}")
-    links = "flat, without links" if found.flat else f"links {status.rate or 'as fast as this machine'}"
-    if status.held:
-        links += f", held for {', '.join(status.held)}"
-    click.echo(f"{links}; {', '.join(daemon for daemon, alive in status.daemons.items() if alive)} run")
+    links = "flat, without links" if found.flat else f"links {status.rate or 'not limited'}"
+    held = f", held for {', '.join(status.held)}" if status.held else ""
+    click.echo(f"{links}{held}; running: {', '.join(daemon for daemon, alive in status.daemons.items() if alive)}")
 
 
 @cluster.command("env")
-@named
-def cluster_env(name: str) -> None:
-    """Print the shell's lines that point sbatch, squeue and the others at the cluster."""
-    for variable, value in _find(name).environment().items():
+@running
+def cluster_env(found):
+    """Print the shell commands that point sbatch, squeue and the others at the cluster."""
+    for variable, value in found.environment().items():
         click.echo(f"export {variable}={shlex.quote(value)}")
 
 
 @cluster.command("kill-node")
 @click.argument("node")
-@named
-def cluster_kill_node(node: str, name: str) -> None:
-    """Cut NODE's power: everything on it is gone at once. Slurm notices within 15 s and requeues its jobs."""
-    _find(name).kill_node(node)
-    click.echo(f"{node} has no power; `hpc cluster revive-node {node}{_option(name)}` gives it back")
+@running
+def cluster_kill_node(node, found):
+    """Kill all processes of NODE at once, as a power failure does. Slurm notices within 15 s and requeues its jobs."""
+    found.kill_node(node)
+    click.echo(f"{node} has no power; `hpc cluster revive-node {node}` restores it")
 
 
 @cluster.command("revive-node")
 @click.argument("node")
-@named
-def cluster_revive_node(node: str, name: str) -> None:
-    """Give NODE its power back, and wait until Slurm takes it."""
-    _find(name).revive_node(node)
+@running
+def cluster_revive_node(node, found):
+    """Start NODE again, and wait until Slurm accepts it."""
+    found.revive_node(node)
     click.echo(f"{node} is ready")
 
 
 @cluster.command("shape")
-@click.option("--rate", required=True, metavar="RATE", help="As 100mbit or 2.5gbit; none lifts the limit.")
-@named
-def cluster_shape(rate: str, name: str) -> None:
-    """Limit the bandwidth of every node's link, in each direction."""
-    _find(name).shape(None if rate == "none" else rate)
-    click.echo("the links are as fast as this machine" if rate == "none" else f"every node's link: {rate} each way")
+@click.option("--rate", required=True, metavar="RATE", help="Such as 100mbit or 2.5gbit; none lifts the limit.")
+@running
+def cluster_shape(rate, found):
+    """Limit the bandwidth of each node's link, in each direction."""
+    found.shape(None if rate == "none" else rate)
+    click.echo("the links are not limited" if rate == "none" else f"every node's link: {rate} each way")
 
 
 @cluster.command("use")
 @click.argument("cluster_name", metavar="NAME")
-@nodes_of
-def cluster_use(cluster_name: str, node_type: str) -> None:
-    """Write jobs/environment.sh for the cluster NAME: what the job scripts source when you submit them by hand."""
+@node_type_option
+def cluster_use(cluster_name, node_type):
+    """Write jobs/environment.sh for the cluster NAME: the job scripts source it when you submit them by hand."""
     from hpc_utils import paths
     from hpc_utils.launch import allocation, job_environment
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch.request import Layout
     from hpc_utils.records import atomic
 
-    found = clusters.read(cluster_name)
-    if found.rehearsal:
-        found = as_it_is(found)
+    found = as_rehearsed(clusters.read(cluster_name))
     node = found.node(node_type)
-    place = paths.jobs() / "environment.sh"
-    atomic.write_text(place, job_environment.render(found, node, root=paths.root()))
+    target = paths.jobs() / "environment.sh"
+    atomic.write_text(target, job_environment.render(found, node, root=paths.root()))
     if found.rehearsal:
         options = [f"--partition={node.partition}", "--nodes=2", "--cpus-per-task=1"]
     else:
         options = allocation.options(found, node, Layout(2, allocation.ranks_per_node(found, node)))
-    click.echo(f"{place}\n{shlex.join(['sbatch', *options, 'jobs/train.sbatch'])}")
+    click.echo(f"{target}\n{shlex.join(['sbatch', *options, 'jobs/train.sbatch'])}")
 
 
 @cluster.command("init")
 @click.argument("cluster_name", metavar="[NAME]", default="")
-def cluster_init(cluster_name: str) -> None:
-    """Draft jobs/clusters/NAME.toml from the Slurm that this runs under; without NAME under the cluster's own.
+def cluster_init(cluster_name):
+    """Draft jobs/clusters/NAME.toml from this machine's Slurm; default NAME: the name in Slurm's configuration.
 
-    Every value says where it comes from; what Slurm does not know is marked FILL IN. No file is overwritten.
+    Each value has its source as a comment; what Slurm does not know is marked FILL IN. No file is overwritten.
     """
     from hpc_utils.launch.cluster_draft import init
 
     path = init(cluster_name)
     missing = sum("FILL IN" in line for line in path.read_text().splitlines())
     click.echo(
-        f"{path}: {missing} lines with FILL IN are yours; then hpc submit STUDY --cluster {path.stem} --dry-run"
+        f"{path}: complete {missing} lines with FILL IN; then hpc submit STUDY --cluster {path.stem} --dry-run"
     )
-
-
-def _option(name: str) -> str:
-    return "" if name == "rehearsal" else f" --name {name}"
-
-
-def _find(name: str) -> Cluster:
-    from hpc_utils import rehearsal
-
-    if (found := rehearsal.find(name)) is None:
-        raise rehearsal.ClusterError(f"cluster {name} is not up: `hpc cluster up{_option(name)}` starts it")
-    return found

@@ -1,36 +1,192 @@
-"""`hpc doctor`: is this machine, or this cluster, ready to measure?"""
+"""`hpc doctor` and `hpc bench`: is this machine, or a cluster, ready to measure, and how fast is it?"""
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .on_cluster import arrive, nodes_of
+from hpc_utils.launch import diagnostics
+
+from .common import (
+    POSITIVE,
+    bench_links,
+    cluster_option,
+    enter_cluster,
+    node_type_option,
+    parameters_option,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from hpc_utils.analyze.stats import Estimate
+    from hpc_utils.launch.cluster import Cluster
+
+repeats_option = click.option("--repeats", default=5, type=POSITIVE, help="Of each measurement.")
+
+
+def where_options(nproc: int, nodes: int, ranks_per_node: int = 0) -> Callable:
+    """The options that place the ranks, with their defaults; the command passes them to `_measure`."""
+
+    def add(command: Callable) -> Callable:
+        for option in (
+            click.option("--ranks-per-node", default=ranks_per_node, help="Of the cluster; 0: one per device."),
+            click.option("--nodes", default=nodes, type=POSITIVE, help="Nodes of the cluster."),
+            node_type_option,
+            cluster_option("Measure in a job on the nodes of this cluster."),
+            click.option("--nproc", default=nproc, type=click.IntRange(nproc), help="Ranks on this machine."),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _measure(what, arguments, found: Cluster | None, nproc, node_type, nodes, ranks_per_node) -> dict[str, Any]:
+    """Run the ranks, which print what they measure, here or in a job; the record of rank 0."""
+    if not found:
+        return diagnostics.on_this_machine(what, nproc, arguments)
+    output, record = diagnostics.on_cluster(
+        what,
+        found,
+        node_type,
+        (nodes, ranks_per_node),
+        arguments,
+        lambda line: click.echo(line, err=True),
+        measuring=bench_links(found, f"hpc bench {arguments[0]}") if what is diagnostics.BENCH else None,
+    )
+    click.echo(output)
+    return record
+
+
+def _cluster(name: str | None) -> Cluster | None:
+    return enter_cluster(name)[0] if name else None
 
 
 @click.command()
-@click.option("--nproc", default=1, show_default=True, type=click.IntRange(1), help="Ranks on this machine.")
-@click.option("--cluster", "cluster_name", metavar="NAME", help="Not here: in a job on this cluster's nodes.")
-@nodes_of
-@click.option("--nodes", default=2, show_default=True, type=click.IntRange(1), help="Nodes of the cluster.")
-def doctor(nproc: int, cluster_name: str | None, node_type: str, nodes: int) -> None:
-    """Is this machine, or this cluster, ready to measure? At most two minutes.
+@where_options(nproc=1, nodes=2)
+def doctor(cluster_name, **where):
+    """Check whether this machine, or a cluster, is ready to measure; at most two minutes.
 
-    Looks at the driver and torch, devices and cores, the network, storage, Slurm, clocks, and says pass, fail or
-    unknown, with what to do. The report is kept under results/doctor. The exit code is 1 if something fails.
+    Checks driver and torch, devices and cores, network, storage, Slurm and clocks. Each check gives pass, fail or unknown,
+    with what to do. The report is kept under results/doctor. The exit code is 1 if a check fails.
     """
-    from hpc_utils.launch import diagnostics
-
-    if cluster_name:
-        found, _ = arrive(cluster_name)
-        said, report = diagnostics.on_cluster(
-            diagnostics.DOCTOR, found, node_type, (nodes, 0), diagnostics.doctor_arguments(found),
-            lambda line: click.echo(line, err=True),
-        )  # fmt: skip
-        click.echo(said)
-    else:
-        report = diagnostics.on_this_machine(
-            diagnostics.DOCTOR, nproc, diagnostics.doctor_arguments()
-        )  # the ranks print it as they go
+    found = _cluster(cluster_name)
+    report = _measure(diagnostics.DOCTOR, diagnostics.doctor_arguments(found), found, **where)
     sys.exit(1 if report["verdict"] == "fail" else 0)
+
+
+@click.group()
+def bench():
+    """Measure links, storage, or the compute time of a model; a minute or two each.
+
+    \b
+    hpc bench allreduce --nproc 2                      ranks of this machine
+    hpc bench allreduce --cluster leonardo --nodes 4   a job on four whole nodes
+    hpc bench storage --cluster leonardo               the data set as a node reads it
+    hpc bench compute -p workload=resnet18 -p dataset=cifar10
+    """
+
+
+@bench.command("allreduce")
+@where_options(nproc=2, nodes=2)
+@repeats_option
+@click.option("--largest", default=256, type=POSITIVE, metavar="MiB", help="Message size.")
+def bench_allreduce(cluster_name, repeats, largest, **where):
+    """Measure all-reduce over message sizes; fit latency and bandwidth.
+
+    Between all ranks, and if nodes have several, also within each node and between one rank of each. Sizes that would take
+    longer than about a minute are skipped. The record is kept under results/probes/allreduce.
+    """
+    from hpc_utils.analyze import link
+
+    found = _cluster(cluster_name)
+    arguments = ["allreduce", f"--repeats={repeats}", f"--largest={largest}"]
+    record = _measure(diagnostics.BENCH, arguments, found, **where)
+    for group in record["groups"]:
+        try:
+            fit = link.fit(record, group)
+        except ValueError as error:
+            click.echo(f"no fit: {error}")
+            continue
+        latency, bandwidth = _interval(fit.latency, 1e6), _interval(fit.bandwidth, 8e-9)
+        click.echo(f"{group}: latency {latency} us a message, bandwidth {bandwidth} Gbit/s")
+        if fit.caveat:
+            click.secho(f"  {fit.caveat}", fg="yellow")
+
+
+@bench.command("storage")
+@click.option("--dataset", default="cifar10", help="A data set that is here (`hpc data list`).")
+@where_options(nproc=1, nodes=1, ranks_per_node=1)
+@repeats_option
+def bench_storage(dataset, cluster_name, repeats, **where):
+    """Measure reading of the data set, cold and warm, and the time of the loader.
+
+    From the data folder, a disk of the node (storage.node_local of the cluster file, else TMPDIR) and memory (/dev/shm).
+    Each gets a copy, which is removed at the end. The record is kept under results/probes/storage.
+    """
+    from hpc_utils.analyze import storage
+    from hpc_utils.doctor.bench.storage import require
+
+    found = _cluster(cluster_name)
+    require(dataset)  # before a job is submitted
+    arguments = ["storage", f"--repeats={repeats}", f"--dataset={dataset}"]
+    record = _measure(diagnostics.BENCH, arguments, found, **where)
+    click.echo("loader time per batch with its 95 % interval (ms):")
+    header = ["place", "batch", "first epoch", "later epochs", "images/s"]
+    rows = [
+        [
+            row.place, str(row.batch), _interval((row.first_seconds, row.first_low, row.first_high), 1e3),
+            _interval((row.seconds, row.low, row.high), 1e3), f"{row.rate:,.0f}",
+        ]
+        for row in storage.loader(record).itertuples()
+    ]  # fmt: skip
+    print_table(header, rows)
+    for row in storage.reads(record).itertuples():
+        if row.state == "cached" and row.filesystem not in storage.IN_MEMORY:
+            click.secho(f"  {row.place}, {row.pattern}: a cache serves the cold reads", fg="yellow")
+
+
+def _batches(context: click.Context, option: click.Parameter, value: str) -> list[int]:
+    try:
+        return [int(part) for part in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{value!r}: give whole numbers separated by commas, such as 8,16,32") from None
+
+
+@bench.command("compute")
+@parameters_option()
+@click.option("--batches", default="8,16,32,64", callback=_batches, help="Samples in a step.")
+@repeats_option
+def bench_compute(parameters, batches, repeats):
+    """Measure the compute time of a model on one device of this machine, without a process group.
+
+    For each batch size: the seconds of data, forward, backward and optimizer, and when in the backward pass each gradient is
+    ready. The performance model reads this record.
+
+    \b
+    hpc bench compute -p workload=resnet18 -p dataset=cifar10 --batches 8,16,32,64
+    """
+    from hpc_utils.config import RunConfig
+    from hpc_utils.records.compute_profile import PHASES
+    from hpc_utils.records.folder import read_json
+
+    path = diagnostics.compute_profile(RunConfig(**parameters), batches, repeats)
+    rows = [
+        [str(one["batch"]), *(f"{1e3 * median(one[phase]):.2f}" for phase in PHASES)]
+        for one in read_json(path)["batches"]
+    ]
+    print_table(["batch", *(f"{phase} (ms)" for phase in PHASES)], rows)
+    click.echo(path)
+
+
+def _interval(estimate: Estimate | Sequence[float], scale: float) -> str:
+    """`92.1 [90.3, 93.8]`; `92.1` without an interval, `unknown` without a value."""
+    value, low, high = (scale * number for number in estimate[:3])
+    if math.isnan(value):
+        return "unknown"
+    return f"{value:.3g}" if math.isnan(low) else f"{value:.3g} [{low:.3g}, {high:.3g}]"

@@ -1,81 +1,168 @@
-"""`hpc submit`, `status`, `logs`, `cancel`, `retry`, `pull`: a study's life on a cluster."""
+"""`hpc plan`, `submit`, `status`, `logs`, `cancel`, `retry`, `pull`: a study on a cluster."""
 
 from __future__ import annotations
 
+import math
 import shlex
+import sys
 import time
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .on_cluster import arrive, as_it_is, connect, connect_to_submissions, nodes_of
+from hpc_utils import paths
+from hpc_utils.launch import cluster as clusters
+from hpc_utils.launch import study as studies
+
+from .common import (
+    as_rehearsed,
+    cluster_option,
+    connect,
+    connect_to_submissions,
+    enter_cluster,
+    node_type_option,
+    print_refused,
+    set_variables,
+)
 
 if TYPE_CHECKING:
     from hpc_utils.launch.status import Entry
     from hpc_utils.launch.submit import Draft
 
+CLUSTER = "A file of jobs/clusters, by name or path."
 COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 
 
 @click.command()
 @click.argument("study")
-@click.option("--cluster", "cluster_name", metavar="NAME", help="A file of jobs/clusters, or a path to one.")
-@nodes_of
-@click.option("--dry-run", is_flag=True, help="Show the plan and the commands; submit nothing.")
-@click.option("--local", "locally", is_flag=True, help="Without Slurm: on this machine, now.")
-@click.option("--redo", is_flag=True, help="Measure again what is complete.")
-@click.option("--wait", is_flag=True, help="Stay until all has ended.")
-def submit(
-    study: str, cluster_name: str | None, node_type: str, dry_run: bool, locally: bool, redo: bool, wait: bool
-) -> None:
-    """Submit what is missing of STUDY: arrays of runs, and its report behind them.
+@cluster_option(CLUSTER, required=True)
+@node_type_option
+@click.option(
+    "--seconds-per-epoch", type=click.FloatRange(0, min_open=True), metavar="X",
+    help="Time of an epoch on one such device, measured elsewhere; for configurations that have not run there.",
+)  # fmt: skip
+@click.option(
+    "--like", "gpu", metavar="GPU",
+    help='For devices without runs: operations of the model over the peak rate of a GPU, such as "A100 40GB".',
+)  # fmt: skip
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the resource table of a proposal.")
+@click.option(
+    "--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to FILE."
+)
+def plan(
+    study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown,
+    csv_file
+):  # fmt: skip
+    """Predict hours, node-hours and cost of STUDY with their intervals, from the runs measured there so far.
 
-    Runs that are complete, or that an earlier submission still has in the queue, are left alone.
+    Needs neither Slurm nor the data set: a laptop with the runs that `hpc pull` fetched is enough. Only the rehearsal
+    cluster, whose nodes are this machine, is started if it is not up (`hpc cluster down` ends it).
     """
-    from hpc_utils.launch import cluster as clusters
+    from hpc_utils import records
+    from hpc_utils.analyze import budget, peak_rate
+    from hpc_utils.analyze.predictor import predictor
+    from hpc_utils.analyze.profiles import peaks
+    from hpc_utils.launch import job_environment, submit
+    from hpc_utils.publish import proposal
+    from hpc_utils.records import atomic, probes
 
-    if locally:
-        from hpc_utils.launch.study import execute
-        from hpc_utils.publish.chapters import conclude
+    peak = peaks.find(gpu) if gpu else None
+    if gpu and peak is None:
+        raise click.UsageError(f"--like {gpu}: unknown GPU; known: {', '.join(peaks.table().name)}")
+    found = clusters.read(cluster_name)
+    node = found.node(node_type)
+    connect(found.rehearsal)
+    found = as_rehearsed(found)
+    try:
+        set_variables(job_environment.folders(found))
+    except clusters.ClusterError as error:  # its folders are named by variables that only the cluster has
+        click.echo(f"{error}: the runs in {paths.results()} are used instead", err=True)
+    planned = studies.plan(study, submit.target_on(found, node, Path(study).stem), needs_data=False)
+    if not planned.points:
+        raise studies.StudyError(f"{study}: no run is possible on {found.title}: {'; '.join(planned.impossible)}")
+    known = records.load()
+    print_refused(known.refused)
+    links = found.network.link_gbit or math.inf
+    estimates = budget.estimate(
+        studies.forecast(planned), known.runs, known.epochs,
+        limit=found.slurm.seconds, seconds_per_epoch=seconds_per_epoch,
+        predict=predictor(known.runs, known.epochs, probes.read("compute"), gbit=links),
+        roughly=peak_rate.predictor(known.runs, peak) if peak else None,
+    )  # fmt: skip
+    prices = {planned.target.hardware: node}
+    table, total = budget.table(estimates, prices), budget.total(estimates, prices)
+    if csv_file:
+        atomic.write_text(csv_file, table.to_csv(index=False, lineterminator="\n"))
+    draw = proposal.markdown if as_markdown else proposal.plain
+    caption = f"{planned.study.title} on {found.title} ({node.name}): expected [low, high]"
+    notes = proposal.notes(table, planned.impossible)
+    if peak and "operations" in set(estimates.basis):
+        notes.append(f"The like device is {peak.name}: {peak.source}.")
+    click.echo(draw(proposal.cells(table, total), notes, caption))
+    if "time limit" in set(estimates.basis):
+        hint = (
+            "hint: for rows based on the time limit, measure one configuration, or give --seconds-per-epoch or --like"
+        )
+        click.echo(hint, err=True)
 
-        if dry_run:
-            click.get_current_context().invoke(_study_plan(), name=study)
-            return
-        conclude(execute(study, redo=redo))
-        return
-    if not cluster_name:
-        raise click.UsageError(f"--cluster NAME (known are {', '.join(clusters.known())}), or --local")
+
+@click.command()
+@click.argument("study")
+@cluster_option(CLUSTER)
+@node_type_option
+@click.option("--dry-run", is_flag=True, help="Show the plan and the commands; submit nothing.")
+@click.option("--local", is_flag=True, help="Run on this machine now, without Slurm.")
+@click.option("--redo", is_flag=True, help="Measure again what is complete.")
+@click.option("--wait", is_flag=True, help="Wait until all jobs have ended.")
+def submit(study, cluster_name, node_type, dry_run, local, redo, wait):
+    """Submit the missing runs of STUDY as job arrays, and a job behind them that writes the report.
+
+    Complete runs, and those in the queue, are not submitted again.
+    """
     from hpc_utils.launch import submit as submitting
 
-    found, moved = arrive(cluster_name)
+    context = click.get_current_context()
+    if local and dry_run:
+        from .study import study_plan
+
+        context.invoke(study_plan, name=study)
+        return
+    if local:
+        from hpc_utils.publish.chapters import conclude
+
+        conclude(studies.execute(study, redo=redo))
+        return
+    if not cluster_name:
+        raise click.UsageError(f"give --cluster NAME (known: {', '.join(clusters.known())}) or --local")
+    found, moved = enter_cluster(cluster_name)
     if dry_run:
-        planned = submitting.draft(study, found, node_type, redo=redo)
-        _show(planned)
-        for line in submitting.commands(planned):
-            click.echo(line)
+        draft = submitting.draft(study, found, node_type, redo=redo)
+        _print_draft(draft)
+        click.echo("\n".join(submitting.commands(draft)))
         return
-    planned, made = submitting.submit(study, found, node_type, redo=redo)
-    _show(planned)
+    draft, made = submitting.submit(study, found, node_type, redo=redo)
+    _print_draft(draft)
     if made is None:
-        click.echo(f"nothing to submit: `hpc report {planned.index}` draws the figures", err=True)
+        click.echo(f"nothing to submit: `hpc report {draft.index}` draws the figures", err=True)
         return
-    click.echo(f"submitted {', '.join(made.job_ids)}; what becomes of them: hpc status {planned.index}", err=True)
-    click.echo(f"at the end the report is written: {_report()}", err=True)
+    click.echo(f"submitted {', '.join(made.job_ids)}; follow them with: hpc status {draft.index}", err=True)
+    click.echo(f"the last job writes {paths.results() / 'report' / 'index.html'}", err=True)
     for name, folder in moved.items():
         click.echo(
-            f"export {name}={shlex.quote(folder)}   # for hpc status, collect, report: {found.name} keeps it there"
+            f"export {name}={shlex.quote(folder)}   # for hpc status, collect, report: the folder on {found.name}"
         )
     if wait:
-        found_entries = _wait(planned.index)
-        click.get_current_context().exit(1 if any(entry.has_failed for entry in found_entries) else 0)
+        context.exit(any(entry.has_failed for entry in _wait(draft.index)))
 
 
 @click.command()
 @click.argument("study", required=False)
-@click.option("--watch", is_flag=True, help="Renew it until all has ended.")
-@click.option("--all", "everything", is_flag=True, help="Name the complete runs too.")
-def status(study: str | None, watch: bool, everything: bool) -> None:
-    """How submitted runs stand: waiting, running with time left, complete, or failed with why and what to do."""
+@click.option("--watch", is_flag=True, help="Print each change of state until all have ended.")
+@click.option("--all", "everything", is_flag=True, help="Include complete runs.")
+def status(study, watch, everything):
+    """Show submitted runs: pending, running with the time left, complete, or failed with the reason and the remedy."""
     from hpc_utils.launch.status import entries
 
     gone = connect_to_submissions(study)
@@ -84,81 +171,84 @@ def status(study: str | None, watch: bool, everything: bool) -> None:
         return
     found = entries(study, gone=gone)
     if not found:
-        raise click.UsageError(
-            f"nothing {f'of {study!r} ' if study else ''}was submitted yet: hpc submit STUDY --cluster NAME"
-        )
-    _table(found, everything=everything)
+        raise click.UsageError(f"no submission{f' of {study!r}' if study else ''}: hpc submit STUDY --cluster NAME")
+    for entry in found:
+        if entry.state == "COMPLETED" and not everything:
+            continue
+        details = [entry.detail, entry.nodes if entry.state == "RUNNING" else ""]
+        for text, seconds in (("about {} left", entry.left), ("limit in {}", entry.time_left)):
+            if seconds is not None:
+                details.insert(-1, text.format(timedelta(seconds=round(seconds))))
+        _print_entry(entry, ", ".join(filter(None, details)))
+        if entry.advice:
+            click.secho(f"{'':13} {'':10} -> {entry.advice}", dim=True)
+    _print_counts(found)
 
 
 @click.command()
 @click.argument("what", metavar="RUN|JOB|STUDY")
-@click.option("-n", "--lines", default=40, show_default=True, help="How many of each log's last lines; 0: all.")
-def logs(what: str, lines: int) -> None:
-    """The logs of a run, a job, or of the failed runs of a study: Slurm's, the launcher's, and each rank's."""
-    from hpc_utils import paths
+@click.option("-n", "--lines", default=40, help="Last lines of each log; 0: all.")
+def logs(what, lines):
+    """Show the logs of a run, a job, or the failed runs of a study: of Slurm, the launcher, and each rank."""
     from hpc_utils.launch.status import entries
 
     gone = connect_to_submissions(None)
-    found = [e for e in entries(gone=gone) if what in (e.job, e.run_id, e.job.partition("_")[0])]
-    found = found or [e for e in entries(what, gone=gone) if e.has_failed]
+    found = [entry for entry in entries(gone=gone) if what in _names(entry)]
+    found = found or [entry for entry in entries(what, gone=gone) if entry.has_failed]
     files = [entry.log for entry in found]
-    runs = {entry.run_id for entry in found} | {what}
-    files += [path for run in sorted(runs) for path in sorted((paths.runs() / run / "logs").glob("*.log"))]
+    for run in sorted({entry.run_id for entry in found} | {what}):
+        files += sorted((paths.runs() / run / "logs").glob("*.log"))
     files = [path for path in files if path.is_file()]
     if not files:
-        raise click.UsageError(
-            f"no log of {what!r}: expected a run id, a job id, or a study (`hpc status --all` lists them)"
-        )
+        raise click.UsageError(f"no log of {what!r}: give a run, a job, or a study (`hpc status --all` lists them)")
     for path in files:
         click.secho(f"==> {path}", bold=True)
-        text = path.read_text(errors="replace").splitlines()
-        click.echo("\n".join(text[-lines:] if lines else text))
+        click.echo("\n".join(path.read_text(errors="replace").splitlines()[-lines:]))
 
 
 @click.command()
 @click.argument("what", metavar="STUDY|JOB", nargs=-1, required=True)
-def cancel(what: tuple[str, ...]) -> None:
-    """End the jobs of a study, or jobs by their ids. Runs write a checkpoint first; `hpc retry` takes them up again."""
+def cancel(what):
+    """Cancel the jobs of a study, or jobs by their ids. Runs write a checkpoint first; `hpc retry` resumes them."""
     from hpc_utils.launch import slurm_commands
     from hpc_utils.launch.status import entries
     from hpc_utils.launch.submission import submissions
 
     gone = connect_to_submissions(None)
-    studies = {one.index for word in what for one in submissions(word)}
-    chosen = [
-        entry
-        for entry in entries(gone=gone)
-        if not entry.is_over
-        and (entry.study in studies or {entry.job, entry.job.partition("_")[0], entry.run_id} & set(what))
-    ]
+    names = {*what} | {one.index for word in what for one in submissions(word)}
+    chosen = [one for one in entries(gone=gone) if not one.is_over and names & {one.study, *_names(one)}]
     slurm_commands.scancel(entry.job for entry in chosen)
-    click.echo(f"{len(chosen)} cancelled" if chosen else "none of these waits or runs")
+    click.echo(f"{len(chosen)} cancelled")
+
+
+def _names(entry: Entry) -> set[str]:
+    """The run, the task of the job array, and the array."""
+    return {entry.run_id, entry.job, entry.job.partition("_")[0]}
 
 
 @click.command()
 @click.argument("study", required=False)
-def retry(study: str | None) -> None:
-    """Submit again what failed, timed out or was cancelled, on the cluster where it was; checkpoints are used."""
-    from hpc_utils.launch import cluster
+def retry(study):
+    """Submit failed, timed out and cancelled runs again, on the cluster where they were; they resume from checkpoints."""
     from hpc_utils.launch import submit as submitting
     from hpc_utils.launch.submission import submissions
 
     connect("rehearsal" in connect_to_submissions(study))
     newest = {one.index: one for one in submissions(study)}
     if not newest:
-        raise click.UsageError("nothing was submitted yet" + (f" of {study!r}" if study else ""))
+        raise click.UsageError(f"no submission{f' of {study!r}' if study else ''}")
     for one in newest.values():
-        planned, made = submitting.submit(one.source, as_it_is(cluster.read(one.cluster)), one.node_type)
-        again = f"{planned.runs} submitted again: {', '.join(made.job_ids)}" if made else "nothing to submit again"
-        click.echo(f"{one.index}: {again}")
+        draft, made = submitting.submit(one.source, as_rehearsed(clusters.read(one.cluster)), one.node_type)
+        jobs = f"{draft.runs} submitted again: {', '.join(made.job_ids)}" if made else "nothing to submit again"
+        click.echo(f"{one.index}: {jobs}")
 
 
 @click.command()
 @click.argument("source", metavar="HOST:RESULTS")
-@click.option("--dry-run", is_flag=True, help="Say what would be fetched.")
-@click.option("--no-profiles", is_flag=True, help="Leave there what profilers saw: some megabytes a rank.")
-def pull(source: str, dry_run: bool, no_profiles: bool) -> None:
-    """Fetch complete runs from a cluster's results folder into this one, by rsync; each is verified before it counts.
+@click.option("--dry-run", is_flag=True, help="Count what would be fetched; fetch nothing.")
+@click.option("--no-profiles", is_flag=True, help="Without the profiles: some megabytes a rank.")
+def pull(source, dry_run, no_profiles):
+    """Fetch complete runs from the results folder of a cluster by rsync, and verify each.
 
     \b
     hpc pull leonardo:/leonardo_work/me/compendium/results
@@ -166,63 +256,44 @@ def pull(source: str, dry_run: bool, no_profiles: bool) -> None:
     from hpc_utils.launch.pull import pull as fetch
 
     done = fetch(source, dry_run=dry_run, profiles=not no_profiles, say=lambda line: click.echo(line, err=True))
-    for name, why in done.refused.items():
-        click.secho(f"refused {name}: {why}", fg="red", err=True)
+    print_refused(done.refused)
     verb = "to fetch" if dry_run else "fetched"
     click.echo(f"{len(done.fetched)} runs {verb}, {done.here} were here, {done.unfinished} are not complete there")
     if done.profiles:
-        click.echo(f"{done.profiles / 1e6:.1f} MB of it are profiles")
-    click.get_current_context().exit(1 if done.refused else 0)
+        click.echo(f"profiles: {done.profiles / 1e6:.1f} MB")
+    sys.exit(1 if done.refused else 0)
 
 
-def _study_plan() -> click.Command:
-    from .study import study_plan
-
-    return study_plan
-
-
-def _report() -> str:
-    from hpc_utils import paths
-
-    return str(paths.results() / "report" / "index.html")
-
-
-def _show(planned: Draft) -> None:
-    """The plan: what each array holds, what is done, what cannot be run here, what it costs at most."""
-    plan, node = planned.plan, planned.node
+def _print_draft(draft: Draft) -> None:
+    """What each array holds, what is complete, what cannot run here, and the maximum cost."""
+    plan, node = draft.plan, draft.node
     click.secho(f"{plan.study.title} on {plan.target.hardware}", bold=True)
-    for group in planned.groups:
+    for group in draft.groups:
         nodes, ranks = group.layout.nodes, group.layout.ranks_per_node
         click.echo(f"  {len(group.requests):4} runs of {nodes} x {ranks} ranks (one array job)")
     for line in plan.impossible:
         click.secho(f"  {line}", dim=True)
-    total = len(plan.requests)
+    cost = f" ({draft.cost:.1f} {node.unit})" if node.unit != "node-hours" or node.price != 1 else ""
     click.echo(
-        f"  {total} runs: {len(planned.complete)} complete, {len(planned.queued)} in the queue, {planned.runs} to submit; "
-        f"at most {planned.node_hours:.1f} node-hours"
-        + (f" ({planned.cost:.1f} {node.unit})" if node.unit != "node-hours" or node.price != 1 else "")
+        f"  {len(plan.requests)} runs: {len(draft.complete)} complete, {len(draft.queued)} in the queue, "
+        f"{draft.runs} to submit; at most {draft.node_hours:.1f} node-hours{cost}"
     )
 
 
-def _table(found: list[Entry], *, everything: bool) -> None:
+def _print_entry(entry: Entry, details: str) -> None:
+    click.secho(f"{entry.state:13}", fg=COLOURS.get(entry.state, "red"), nl=False)
+    click.echo(f" {entry.job:10} {entry.run_id}  {details}")
+
+
+def _print_counts(found: list[Entry]) -> None:
     from hpc_utils.launch.status import counts
 
-    for entry in found:
-        if entry.state == "COMPLETED" and not everything:
-            continue
-        click.secho(f"{entry.state:13}", fg=COLOURS.get(entry.state, "red"), nl=False)
-        times = [f"about {_duration(entry.left)} left" if entry.left is not None else ""]
-        times += [f"limit in {_duration(entry.time_left)}" if entry.time_left is not None else ""]
-        parts = [entry.detail, *times, entry.nodes if entry.state == "RUNNING" else ""]
-        click.echo(f" {entry.job:10} {entry.run_id}  {', '.join(part for part in parts if part)}")
-        if entry.advice:
-            click.secho(f"{'':13} {'':10} -> {entry.advice}", dim=True)
     click.echo(", ".join(f"{number} {state}" for state, number in counts(found).items()))
 
 
 def _wait(study: str | None, gone: tuple[str, ...] = ()) -> list[Entry]:
-    """Follow until all has ended: a line whenever a run changes its state."""
-    from hpc_utils.launch.status import counts, entries
+    """Print each change of state until all runs have ended."""
+    from hpc_utils.launch.status import entries
 
     before: dict[str, str] = {}
     while True:
@@ -230,15 +301,8 @@ def _wait(study: str | None, gone: tuple[str, ...] = ()) -> list[Entry]:
         for entry in found:
             if before.get(entry.run_id) != entry.state:
                 before[entry.run_id] = entry.state
-                click.secho(f"{entry.state:13}", fg=COLOURS.get(entry.state, "red"), nl=False)
-                click.echo(f" {entry.job:10} {entry.run_id}  {entry.detail}")
+                _print_entry(entry, entry.detail)
         if all(entry.is_over for entry in found):
-            click.echo(", ".join(f"{number} {state}" for state, number in counts(found).items()))
+            _print_counts(found)
             return found
         time.sleep(2)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

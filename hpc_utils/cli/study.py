@@ -1,72 +1,71 @@
-"""`hpc study`, `hpc collect`, `hpc report`: many runs, and what they add up to."""
+"""`hpc study`, `collect`, `report`, `explain`, `import`: studies on this machine and what their records show."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hpc_utils import paths
 
-from .sets import SETS
+from .common import POSITIVE, SET, parameters_option, print_refused, print_table, printable, results_option
 
 if TYPE_CHECKING:
-    from hpc_utils.launch.target import Target
+    import pandas as pd
+
+    from hpc_utils.analyze.profiles.timeline import Timeline
+
+KERNELS = 10  # kernels that `hpc explain` lists
+REFUSED = 20  # refused rows that `hpc import` prints; provenance.json has all
 
 
-def _overrides(command: Callable) -> Callable:
+def overrides(command: Callable) -> Callable:
     """The options that change a study for one machine."""
-    command = click.option("--repeats", type=click.IntRange(1), help="Instead of the study file's.")(command)
-    text = "In every run, instead of what the study file says; a matrix and a ladder keep their own values."
-    return click.option("-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help=text)(command)
-
-
-def _here(assignments: tuple[str, ...], repeats: int | None) -> Target:
-    from hpc_utils.config import parse_assignments
-    from hpc_utils.launch.target import Target
-
-    return Target.here(parse_assignments(assignments), repeats)
+    command = click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")(command)
+    return parameters_option("Overrides the study file in every run; a matrix or ablation keeps its values.")(command)
 
 
 @click.group()
-def study() -> None:
-    """Studies: matrices of runs, from jobs/studies/*.toml."""
+def study():
+    """Plan and run studies: matrices of runs, from jobs/studies/*.toml."""
 
 
 @study.command("plan")
 @click.argument("name")
-@_overrides
-def study_plan(name: str, assignments: tuple[str, ...], repeats: int | None) -> None:
-    """Show which runs a study consists of, and what is done already."""
+@overrides
+def study_plan(name, parameters=None, repeats=None):
+    """List the runs of a study, and which are complete."""
     from hpc_utils.launch import study as studies
+    from hpc_utils.launch.target import Target
 
-    plan = studies.plan(name, _here(assignments, repeats))
-    runs = plan.requests
+    plan = studies.plan(name, Target.here(parameters or {}, repeats))
     for line in plan.impossible:
         click.secho(line, dim=True)
-    for request in runs:
+    for request in plan.requests:
         click.echo(f"{request.state:10} {request.run_id}")
-    done = sum(request.state == "complete" for request in runs)
-    click.echo(f"{len(runs)} runs, {done} complete, {len(runs) - done} to do")
+    runs, done = len(plan.requests), sum(request.state == "complete" for request in plan.requests)
+    click.echo(f"{runs} runs, {done} complete, {runs - done} to do")
 
 
 @study.command("run")
 @click.argument("name")
 @click.option("--redo", is_flag=True, help="Measure again what is complete.")
-@click.option("--cold", is_flag=True, help="Start each rank as a new process, instead of forking all from one.")
-@click.option("--no-report", is_flag=True, help="Only the runs; `hpc report NAME` draws them later.")
-@_overrides
-def study_run(
-    name: str, redo: bool, cold: bool, no_report: bool, assignments: tuple[str, ...], repeats: int | None
-) -> None:
-    """Run what is missing of a study, one run after another, then draw its figures and write its report."""
+@click.option("--cold", is_flag=True, help="Start each rank as a new process instead of a fork of a warm one.")
+@click.option("--no-report", is_flag=True, help="Only the runs; `hpc report NAME` writes the report later.")
+@overrides
+def study_run(name, redo, cold, no_report, parameters, repeats):
+    """Execute the missing runs of a study one after another, then draw its figures and write its report."""
     from hpc_utils.launch.study import execute
+    from hpc_utils.launch.target import Target
     from hpc_utils.publish.chapters import conclude
 
-    name = execute(name, _here(assignments, repeats), redo=redo, cold=cold)
+    name = execute(name, Target.here(parameters, repeats), redo=redo, cold=cold)
     if not no_report:
         conclude(name)
 
@@ -74,10 +73,10 @@ def study_run(
 @study.command("keep")
 @click.argument("names", metavar="STUDY...", nargs=-1, required=True)
 @click.option("--as", "hardware", required=True, metavar="HARDWARE", help="Folder under results/reference.")
-def study_keep(names: tuple[str, ...], hardware: str) -> None:
-    """Copy a complete study's runs, figures and chapters to results/reference/HARDWARE, to be committed.
+def study_keep(names, hardware):
+    """Copy runs, figures and chapters of complete studies to results/reference/HARDWARE, to be committed.
 
-    Of several studies the runs. Chapters that are about all runs of a set, such as 03, are executed on all that it then holds.
+    Chapters that analyze all runs of a set, such as 03, are executed again on the whole set.
     """
     from hpc_utils.publish.reference import keep
 
@@ -85,24 +84,19 @@ def study_keep(names: tuple[str, ...], hardware: str) -> None:
 
 
 @click.command()
-@click.option(
-    "--results", "kept", metavar="SET", help="Another set than results/: a folder, or a name under results/reference."
-)
-def collect(kept: str | None) -> None:
+@results_option(f"Another set than results/. {SET}")
+def collect(folder):
     """Join all complete runs into results/csv/runs.csv and epochs.csv, and write results/SYSTEM.md.
 
-    Runs whose records cannot be true are left out and named; the exit code is then 1.
+    Runs whose records are inconsistent are refused by name; the exit code is then 1.
     """
     from hpc_utils import records
     from hpc_utils.publish.chapters import write_system
 
-    from .sets import result_set
-
-    folder = result_set(kept) if kept else paths.results()
+    folder = folder or paths.results()
     found = records.collect(folder)
     write_system(found, folder)
-    for name, why in found.refused.items():
-        click.secho(f"refused {name}: {why}", fg="red", err=True)
+    print_refused(found.refused)
     for name, state in found.unfinished.items():
         click.secho(f"not complete ({state}): {name}", fg="yellow", err=True)
     click.echo(f"{len(found.runs)} runs, {len(found.epochs)} epochs: {folder / 'csv'}")
@@ -111,28 +105,164 @@ def collect(kept: str | None) -> None:
 
 @click.command()
 @click.argument("name", metavar="[STUDY]", required=False)
-@click.option(
-    "--results",
-    "kept",
-    metavar="SET",
-    help=f"Execute nothing: bind the set as it lies there. {SETS}",
-)
+@results_option(f"Execute nothing; take the chapters of this set as they are. {SET}")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to write the page, instead of SET/report/index.html.",
+    help="The page; default: report/index.html in the set.",
 )
-def report(name: str | None, kept: str | None, output: Path | None) -> None:
-    """Execute the chapters that read STUDY's records (by default laptop's), draw its figures, write results/report/index.html.
+def report(name, folder, output):
+    """Execute the chapters that read the records of STUDY (default: laptop), draw its figures, write results/report/index.html.
 
-    With --results nothing is executed: the chapters that lie in SET are bound as they are, those of STUDY or all. The page
-    says on top what is stale.
+    With --results nothing is executed: the page holds the chapters of that set (of STUDY or all) as they are. The page
+    lists on top what is stale.
     """
     from hpc_utils.publish.chapters import bind, conclude
 
-    from .sets import result_set
-
-    if kept is None:
+    if folder is None:
         conclude(name or "laptop", output)
     else:
-        click.echo(bind(result_set(kept), name, output))
+        click.echo(bind(folder, name, output))
+
+
+@click.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: ranks and verdict.")
+def explain(files, as_json):
+    """Find what limits a run from the profiles of its ranks: the verdict, its evidence, and what to try.
+
+    FILE is a trace of torch.profiler (.json, .json.gz), an export of Nsight Systems (.sqlite; .nsys-rep where nsys is
+    installed), a report of Nsight Compute, or a run's folder; its content decides, not its name. Give the files of all ranks
+    together. Times are of the profiled window; busy includes memory operations, compute does not.
+    """
+    from hpc_utils.analyze.profiles import breakdown, judge, readers
+
+    found = readers.gather(files)
+    parts = breakdown.breakdowns(found.timelines)
+    verdict = judge.judge(found.timelines, kernels=_counters(found.counters), phase_seconds=found.phases)
+    verdict = replace(verdict, remarks=(*verdict.remarks, *found.remarks))
+    if as_json:
+        ranks = [part.as_json() for part in parts]
+        click.echo(json.dumps({"ranks": ranks, "verdict": verdict.as_json()}, allow_nan=False))
+        return
+    if parts:
+        _print_breakdown(parts, found.timelines)
+    _print_kernels(found.timelines)
+    for line in verdict.lines():
+        click.echo(printable(line))
+
+
+def _counters(reports: Sequence[Path]) -> pd.DataFrame | None:
+    """The kernels' counters of Nsight Compute's reports."""
+    if not reports:
+        return None
+    import pandas as pd
+
+    from hpc_utils.analyze.profiles import ncu
+
+    return pd.concat(map(ncu.read, reports), ignore_index=True)
+
+
+def _print_breakdown(parts: Sequence[Any], timelines: Sequence[Timeline]) -> None:
+    fields = ("busy", "compute", "communication", "exposed_communication", "memory", "loader_wait")
+    rows = []
+    for part in parts:
+        span = part.span_ns
+        times = [getattr(part, f"{field}_ns") for field in fields]
+        rows.append(
+            [
+                "?" if part.rank is None else str(part.rank),
+                "-" if part.device is None else str(part.device),
+                "not known" if span is None else f"{span / 1e6:,.1f}",
+                *(
+                    "not known" if one is None else f"{one / 1e6:,.1f} {one / max(span or 0, 1):4.0%}"
+                    for one in times
+                ),
+            ]
+        )
+    names = ["exposed" if field == "exposed_communication" else field.replace("_", " ") for field in fields]
+    print_table(["rank", "GPU", "span", *names], rows)
+    seen = any(one.ops is not None for one in timelines)
+    devices = sorted({one.device_name for one in timelines if one.device_name})
+    click.echo(printable("; ".join(["ms and share of the span" if seen else "no work of a GPU was seen", *devices])))
+    click.echo()
+
+
+def _print_kernels(timelines: Sequence[Timeline]) -> None:
+    from hpc_utils.analyze.profiles import kernels
+
+    longest = kernels.rows(timelines, "short")
+    if not longest:
+        return
+    kinds = [f"{row.name} {row.share:.0%}" for row in kernels.rows(timelines, "kind") if row.share >= 0.005]
+    click.echo(f"time of all kernels by class: {', '.join(kinds)}\n")
+    rows = [
+        [
+            f"{row.share:.1%}", f"{row.total_ns / 1e6:,.2f}", str(row.count), f"{row.median_ns / 1e3:,.1f}", row.kind,
+            row.name if len(row.name) <= 60 else f"{row.name[:57]}...",
+        ]
+        for row in longest[:KERNELS]
+    ]  # fmt: skip
+    print_table(["share", "ms", "calls", "median us", "class", "kernel"], rows, text_columns=2)
+    click.echo(f"and {len(longest) - KERNELS} more\n" if len(longest) > KERNELS else "")
+
+
+@click.command("import")
+@click.argument("file", metavar="FILE.csv", type=click.Path(path_type=Path))
+@click.option(
+    "--map", "mapping", metavar="MAPPING.toml", type=click.Path(path_type=Path), help="The meaning of the columns."
+)
+@click.option(
+    "--as", "name", default="", metavar="NAME", show_default="name of FILE", help="Folder under results/foreign."
+)
+@click.option("--dry-run", is_flag=True, help="Check and print only; keep nothing.")
+@click.option("--draft", is_flag=True, help="Write an empty MAPPING.toml beside the file, with its columns.")
+def import_(file, mapping, name, dry_run, draft):
+    """Read results of other people, check them as our own, and keep them under results/foreign/NAME.
+
+    A throughput that contradicts the time and samples of its row is corrected if the reason is known (a global count summed
+    over ranks, or the samples of one rank taken for all); otherwise the row is refused, and the exit code is 1.
+    """
+    from hpc_utils import provenance
+    from hpc_utils.records import foreign
+
+    if draft:
+        path = foreign.draft(file)
+        click.echo(f"{path}: fill it in, then: hpc import {file} --map {path} --dry-run")
+        return
+    if mapping is None:
+        raise click.UsageError("--map MAPPING.toml is required; --draft writes an empty one")
+    found = foreign.read(file, mapping, name)
+    _print_foreign(found.runs)
+    print_refused(dict(islice(found.refused.items(), REFUSED)), "line ")
+    if len(found.refused) > REFUSED:
+        click.secho(f"and {len(found.refused) - REFUSED} more", fg="red", err=True)
+    if not dry_run:
+        code = {"digest": provenance.measuring_digest(), "commit": provenance.commit(), "dirty": provenance.dirty()}
+        click.echo(f"kept: {foreign.keep(found, code)}")
+    sys.exit(1 if found.refused else 0)
+
+
+def _print_foreign(runs: pd.DataFrame) -> None:
+    """Reported and corrected throughput and efficiency of each point, the corrections, and the count of each verdict."""
+    from hpc_utils.analyze.foreign import efficiency
+
+    table = efficiency(runs)
+    varied = ("workload", "dataset", "precision", "device_name", "parallel")
+    columns = [name for name in varied if table[name].nunique() > 1]
+    shown = table[[*columns, "kind", "batch", "world_size", "nodes", "repeats"]].rename(
+        columns={"world_size": "ranks"}
+    )
+    formats = {
+        "batch": ("batch", "{:.0f}"), "nodes": ("nodes", "{:.0f}"),
+        "reported/s": ("reported_throughput", "{:,.1f}"), "corrected/s": ("throughput", "{:,.1f}"),
+        "E reported": ("reported", "{:.1%}"), "E corrected": ("efficiency", "{:.1%}"),
+    }  # fmt: skip
+    for title, (column, text) in formats.items():
+        shown[title] = table[column].map(text.format, na_action="ignore")
+    shown["verdict"] = table.verdict + table.note.map(lambda note: f"; {note}" if note else "")
+    click.echo(shown.dropna(axis="columns", how="all").to_string(index=False, na_rep="-"))
+    for correction, rows in runs.groupby("correction"):
+        click.secho(f"corrected, {len(rows)} of {len(runs)} runs: {correction}", fg="yellow")
+    counts = runs.verdict.value_counts()
+    click.echo(f"{len(runs)} runs: {', '.join(f'{number} {verdict}' for verdict, number in counts.items())}")

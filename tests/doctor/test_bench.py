@@ -69,7 +69,7 @@ def test_two_ranks_measure_fit_and_write_a_record(results: Path) -> None:
         (["storage", "--dataset=mnist"], "hpc data fetch mnist"),
         (["allreduce", "--nproc=1"], "--nproc"),
         (["compute", "--batches", "8;16"], "8,16,32"),
-        (["compute", "--repeats", "0"], "at least one"),
+        (["compute", "--repeats", "0"], "--repeats"),
         (["compute", "-p", "compile=default", "-p", "accumulate=2"], "compile=default, accumulate=2"),
     ],
 )

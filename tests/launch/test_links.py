@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import provenance
-from hpc_utils.cli.links import held_for
+from hpc_utils.cli.common import run_links
 from hpc_utils.config import ConfigError
 from hpc_utils.launch import cluster, submit
 from hpc_utils.launch import study as studies
@@ -30,7 +30,7 @@ matrix = { link_gbit = ["none", 1, 0.3] }
 
 def test_a_machine_has_no_links_to_limit(results: Path) -> None:
     request = prepare(notebooks() / "02_ddp.ipynb", {"link_gbit": 1})
-    with pytest.raises(ConfigError, match="--cluster rehearsal"), held_for(request, on_nodes=False):
+    with pytest.raises(ConfigError, match="--cluster rehearsal"), run_links(request, on_nodes=False):
         pass
     with pytest.raises(ConfigError, match="links are not limited"):
         train(request.config)
@@ -39,7 +39,7 @@ def test_a_machine_has_no_links_to_limit(results: Path) -> None:
 def test_a_runs_links_are_not_named_twice(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPC_CLUSTER", "rehearsal-cpu-0123abcd-1gbit")
     request = prepare(notebooks() / "02_ddp.ipynb", {"link_gbit": 0.3})
-    with pytest.raises(ConfigError, match="named for links of 1gbit"), held_for(request, on_nodes=True):
+    with pytest.raises(ConfigError, match="named for links of 1gbit"), run_links(request, on_nodes=True):
         pass
 
 

@@ -79,11 +79,11 @@ def test_a_figure_that_was_changed_since_is_not_given_out(exported: Path, tmp_pa
 
 def test_the_command_warns_of_a_figure_whose_runs_have_changed(exported: Path, tmp_path: Path) -> None:
     asked = ["export", NAME, "--results", str(exported), "--format", "png", "--output", str(tmp_path / "out")]
-    assert "beware" not in CliRunner().invoke(main, asked, catch_exceptions=False).output
+    assert "warning" not in CliRunner().invoke(main, asked, catch_exceptions=False).output
     epochs = sorted((exported / "runs").glob("*/epochs.csv"))[0]
     epochs.write_text(epochs.read_text() + "\n")
     said = CliRunner().invoke(main, asked, catch_exceptions=False)
-    assert said.exit_code == 0 and "beware: the records of the run " in said.output
+    assert said.exit_code == 0 and "warning: the records of the run " in said.output
 
 
 def test_an_unknown_format_is_refused(exported: Path, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_like_gpu_stands_in_where_nothing_ran(study: str, monkeypatch: pytest.
     assert "a step is allowed 20%, between 2% and 60%" in said and "The like device is A100 40GB: NVIDIA" in said
     assert not hint, "nothing rests on a time limit"
     done = CliRunner().invoke(main, ["plan", study, "--cluster", "leonardo", "--like", "A101"])
-    assert done.exit_code == 2 and "--like A101: no such GPU; known are T4" in done.stderr
+    assert done.exit_code == 2 and "--like A101: unknown GPU; known: T4" in done.stderr
 
 
 def test_a_proposals_table_has_a_row_a_study_and_the_total() -> None:
@@ -100,7 +100,7 @@ def test_a_study_of_which_nothing_can_run_says_why(study: str) -> None:
     Path(study).write_text(STUDY.replace('"fp32", ', ""))
     done = CliRunner().invoke(main, ["plan", study, "--cluster", "lumi-g"])
     assert done.exit_code == 2
-    assert "nothing of it can run on LUMI-G: 3 not applicable: strong: tf32" in done.stderr
+    assert "no run is possible on LUMI-G: 3 not applicable: strong: tf32" in done.stderr
 
 
 def test_points_say_what_a_run_will_do_by_the_catalogue(study: str) -> None:

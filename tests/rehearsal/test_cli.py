@@ -109,7 +109,7 @@ def test_a_killed_cluster_leaves_status_logs_and_cancel_to_tell_what_is_recorded
     logs = desk.hpc("logs", job, **unaware)
     assert f"{job}_0.log" in logs.stdout and "was killed" in logs.stderr
     cancelled = desk.hpc("cancel", "small", **unaware)
-    assert cancelled.stdout == "none of these waits or runs\n"
+    assert cancelled.stdout == "0 cancelled\n"
 
     again = desk.hpc("retry", **unaware)
     assert "starting the rehearsal cluster" in again.stderr and "submitted again" in again.stdout

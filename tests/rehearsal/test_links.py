@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.cli.on_cluster import as_it_is
+from hpc_utils.cli.common import as_rehearsed
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.rehearsal import Cluster, ClusterError, network, rate_of
 from hpc_utils.rehearsal.daemons import Daemon
@@ -130,7 +130,7 @@ def test_who_measures_holds_the_links_until_the_end(linked: Cluster, monkeypatch
     with linked.holding("100mbit", by="mine"):
         status = linked.status()
         assert (status.rate, status.held) == ("100mbit", ["mine"])
-        assert as_it_is(clusters.read("rehearsal")).links == "200mbit"
+        assert as_rehearsed(clusters.read("rehearsal")).links == "200mbit"
         with pytest.raises(ClusterError, match="while mine is measured"):
             linked.shape(None)
         with pytest.raises(ClusterError, match="while mine is measured"), linked.holding("1gbit", by="other"):

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils import records
-from hpc_utils.cli.links import held_for
+from hpc_utils.cli.common import run_links
 from hpc_utils.config import ConfigError
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.paths import notebooks
@@ -60,10 +60,10 @@ def test_a_run_begins_over_the_links_that_its_id_names(
     cluster.shape(rate)
     try:
         if words:
-            with pytest.raises(ConfigError, match=words), held_for(request, on_nodes=True):
+            with pytest.raises(ConfigError, match=words), run_links(request, on_nodes=True):
                 pass
         else:
-            with held_for(request, on_nodes=True):
+            with run_links(request, on_nodes=True):
                 assert cluster.status().held == [request.run_id]
     finally:
         while cluster.status().held:

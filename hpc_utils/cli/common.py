@@ -1,0 +1,232 @@
+"""What several commands share: options, result sets by name, access to a cluster and its links, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpc_utils import paths, workspace
+
+if TYPE_CHECKING:
+    from hpc_utils.launch.cluster import Cluster
+    from hpc_utils.launch.request import Request
+
+POSITIVE = click.IntRange(1)
+SET = "SET: a folder, a name under results/reference, or an alias of paper/paper.toml."
+
+node_type_option = click.option(
+    "--nodes-of",
+    "node_type",
+    default="",
+    show_default=False,
+    metavar="TYPE",
+    help="Node type, if the cluster has several.",
+)
+
+
+def cluster_option(help: str, **attributes: Any) -> Callable:
+    return click.option("--cluster", "cluster_name", metavar="NAME", help=help, **attributes)
+
+
+def parameters_option(help: str = "See `hpc params`.") -> Callable:
+    """`-p NAME=VALUE`, repeated; the command receives `parameters`, a dict of parsed values."""
+
+    def parse(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+        from hpc_utils.config import parse_assignments
+
+        return parse_assignments(values)
+
+    return click.option(
+        "-p", "--parameter", "parameters", multiple=True, metavar="NAME=VALUE", callback=parse, help=help
+    )
+
+
+def results_option(help: str) -> Callable:
+    """`--results SET`; the command receives `folder`, a path or None."""
+    return click.option(
+        "--results", "folder", metavar="SET", callback=lambda *given: given[2] and result_set(given[2]), help=help
+    )
+
+
+def result_set(name: str | Path) -> Path:
+    """The folder of a result set by its path, its name under results/reference, or its alias.
+
+    Raises:
+        NoResultSet: no such set, or it holds no runs.
+    """
+    try:
+        return paths.result_set(name)
+    except paths.NoResultSet as error:
+        known = aliases()
+        if (folder := known.get(str(name))) and paths.is_result_set(folder):
+            return folder
+        raise paths.NoResultSet(f"{error} (aliases: {', '.join(known) or 'none'})") from None
+
+
+def aliases() -> dict[str, Path]:
+    """{alias: folder} of paper/paper.toml; empty if that file is invalid, which `hpc paper` reports."""
+    from hpc_utils.publish.documents import project
+
+    try:
+        sets = project.read(paths.root() / "paper" / "paper.toml").sets
+    except project.ProjectError:
+        return {}
+    return {alias: (paths.root() / folder).absolute() for alias, folder in sets.items()}
+
+
+def set_title(folder: Path, known: Mapping[str, Path]) -> str:
+    """`laptop = epyc-2core`, or the folder's name alone if no alias of `known` is for it."""
+    own = [alias for alias, path in known.items() if path == folder.absolute() and alias != folder.name]
+    return " = ".join([*own, folder.name])
+
+
+def print_refused(refused: Mapping[Any, str], prefix: str = "") -> None:
+    for name, why in refused.items():
+        click.secho(f"refused {prefix}{name}: {why}", fg="red", err=True)
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 0) -> None:
+    """Print aligned columns: numbers to the right, the last `text_columns` to the left.
+
+    Characters that are not printable are shown as `?`: cells may hold names from a file.
+    """
+    lines = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    numbers = len(header) - text_columns
+    for line in lines:
+        cells = [f"{cell:{'>' if i < numbers else '<'}{widths[i]}}" for i, cell in enumerate(line)]
+        click.echo(printable("  ".join(cells).rstrip()))
+
+
+def printable(line: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
+def enter_cluster(name: str) -> tuple[Cluster, dict[str, str]]:
+    """Let this command use a cluster's Slurm, and its folders for results and data.
+
+    Returns:
+        The cluster, and the environment variables that were set because the cluster file moves those folders.
+
+    Raises:
+        ClusterError: no such cluster, an invalid file, or the rehearsal cluster cannot start.
+    """
+    from hpc_utils.launch import cluster, job_environment
+
+    found = cluster.read(name)
+    connect(found.rehearsal)
+    moved = job_environment.folders(found)
+    set_variables(moved)
+    return as_rehearsed(found), moved
+
+
+def set_variables(variables: Mapping[str, str]) -> None:
+    """Add `variables` to the environment until the command ends."""
+    click.get_current_context().with_resource(workspace.using(**variables))
+
+
+def as_rehearsed(cluster: Cluster) -> Cluster:
+    """`cluster`; a rehearsal with the links and devices of the one that Slurm's commands reach."""
+    from hpc_utils import rehearsal
+
+    if not cluster.rehearsal or (found := rehearsal.around()) is None:
+        return cluster
+    return cluster.rehearsed(links=None if found.flat else found.by_hand or "", share=found.share)
+
+
+def connect(to_rehearsal: bool) -> None:
+    """Let Slurm's commands reach the rehearsal cluster, which is started if it is not up."""
+    if not to_rehearsal or workspace.environment().get("SLURM_CONF"):
+        return
+    from hpc_utils import rehearsal
+
+    try:
+        found = rehearsal.find()
+    except rehearsal.KilledError as error:
+        click.echo(error, err=True)
+        found = None
+    if found is None:
+        click.echo("starting the rehearsal cluster (`hpc cluster down` ends it)", err=True)
+        found = rehearsal.up()
+    set_variables(found.environment())
+
+
+def connect_to_submissions(study: str | None) -> tuple[str, ...]:
+    """Let Slurm's commands reach the rehearsal cluster if something was submitted to it; it is not started.
+
+    Returns:
+        The clusters of submissions that are down: their jobs are lost.
+    """
+    from hpc_utils import rehearsal
+    from hpc_utils.launch.submission import submissions
+
+    if workspace.environment().get("SLURM_CONF") or not any(one.cluster == "rehearsal" for one in submissions(study)):
+        return ()
+    try:
+        if found := rehearsal.find():
+            set_variables(found.environment())
+            return ()
+        why = "the rehearsal cluster is not up"
+    except rehearsal.ClusterError as error:
+        why = str(error)
+    click.echo(f"{why}; only the records of its jobs are shown", err=True)
+    return ("rehearsal",)
+
+
+@contextmanager
+def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
+    """In the block the links of a rehearsal cluster have the rate of the run's `link_gbit`.
+
+    Without `link_gbit`, their rate must be the one that the run's hardware id names.
+
+    Args:
+        on_nodes: the ranks are started on the job's nodes, not on this machine.
+
+    Raises:
+        ConfigError: there are no links to limit, or their rate contradicts the run's hardware id.
+        ClusterError: another measurement holds the links at another rate.
+    """
+    from hpc_utils import provenance, rehearsal
+    from hpc_utils.config import ConfigError
+
+    gbit = request.config.link_gbit
+    hardware = provenance.hardware_id()
+    named = provenance.HardwareId.parse(hardware).links
+    if gbit is not None and named:
+        raise ConfigError(
+            f"link_gbit is given, but the run was named for links of {named} ({hardware}): "
+            "`hpc cluster shape --rate none`, then submit it again (in your own jobs `hpc cluster use NAME` first)"
+        )
+    found = rehearsal.around() if on_nodes and workspace.environment().get("SLURM_JOB_ID") else None
+    if found is None or found.flat:
+        if gbit is not None:
+            raise ConfigError(
+                f"link_gbit={gbit:g}: there are no links to limit here. A rehearsal cluster that was started with root "
+                "has them: hpc submit STUDY --cluster rehearsal"
+            )
+        yield
+        return
+    if gbit is None and named != (found.by_hand or ""):
+        raise ConfigError(
+            f"the rate of the links is {found.by_hand or 'not limited'}, but this run was named for "
+            f"{named or 'links without a limit'} ({hardware}): `hpc cluster shape --rate {named or 'none'}`, or submit "
+            "it again (in your own jobs `hpc cluster use NAME` first)"
+        )
+    with found.holding(found.by_hand if gbit is None else rehearsal.rate_of(gbit), by=request.run_id):
+        yield
+
+
+def bench_links(cluster: Cluster, by: str) -> AbstractContextManager[None]:
+    """In the block a rehearsal's links keep the rate that the hardware id of `cluster` names; elsewhere no effect.
+
+    Raises:
+        ClusterError: another measurement holds the links at another rate.
+    """
+    from hpc_utils import rehearsal
+
+    found = rehearsal.around() if cluster.links is not None else None
+    return nullcontext() if found is None else found.holding(cluster.links or None, by=by)

@@ -1,0 +1,299 @@
+"""`hpc chapter`, `paper`, `export`, `verify`, `release`, `bundle`: what others read, repeat or take along."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hpc_utils import paths, provenance
+
+from .common import POSITIVE, SET, aliases, parameters_option, result_set, results_option, set_title
+
+FAULTS = 6  # faults of one item that `hpc release --check` prints
+MIB = 2**20
+
+
+def _progress(line: str) -> None:
+    click.echo(line, err=True)
+
+
+@click.command()
+@click.argument("notebook")
+@results_option(f"Default: results/. {SET}")
+@parameters_option("A parameter of the chapter's first cell.")
+@click.option("--drop", is_flag=True, help="Allow that earlier tables and figures disappear.")
+def chapter(notebook, folder, parameters, drop):
+    """Execute NOTEBOOK, a chapter that reads results, on a result set.
+
+    Its tables and its figures with their data are written again. If an earlier one would be missing, nothing is changed and
+    they are listed (exit code 2). NOTEBOOK: a path, or a name such as 03_scaling.
+    """
+    from hpc_utils import toml_config
+    from hpc_utils.launch.parameters import of_chapter
+    from hpc_utils.publish.chapters import renew
+
+    path = Path(notebook) if notebook.endswith(".ipynb") else paths.notebooks() / f"{notebook}.ipynb"
+    if not path.is_file():
+        hint = toml_config.hint(Path(notebook).stem, (one.stem for one in paths.notebooks().glob("*.ipynb")))
+        raise click.BadParameter(f"there is no chapter {notebook}: {hint}", param_hint="NOTEBOOK")
+    study, values = of_chapter(path, parameters)
+    if provenance.dirty():
+        warning = "uncommitted changes: exports of this chapter cannot be released; commit, then execute it again"
+        click.secho(warning, fg="yellow", err=True)
+    click.echo(renew(path, folder or paths.results(), drop=drop, **values | {"study": study}))
+
+
+@click.command()
+@click.argument("documents", metavar="[DOCUMENT]...", nargs=-1)
+@click.option("--check", is_flag=True, help="List the faults; write nothing.")
+@click.option(
+    "--values", "pattern", metavar="PATTERN", is_flag=False, flag_value="*",
+    help="List the tables and figures that documents may cite, all or those whose names match (`scaling-*`).",
+)  # fmt: skip
+def paper(documents, check, pattern):
+    """Build each DOCUMENT of paper/paper.toml, by default all, into paper/build/.
+
+    All faults are listed with their places: a cell that does not exist, a table older than its records, a number typed by
+    hand. A document with a fault is not built.
+    """
+    from hpc_utils.publish.documents import build
+    from hpc_utils.publish.documents import workshop as workshops
+
+    workshop = workshops.open_(paths.root())
+    if pattern is not None:
+        _print_citable(workshop, pattern if set(pattern) & set("*?[") else f"*{pattern}*")
+        return
+    written = build.build(workshop, documents, check=check, say=click.echo)
+    click.secho("no faults" if check else f"{len(written)} files written", fg="green")
+
+
+def _print_citable(workshop: Any, pattern: str) -> None:
+    """The tables and figures of each set whose names match, with captions, columns and units."""
+    found = False
+    for alias, one in workshop.sets(workshop.project.sets, lambda line: None).by_alias.items():
+        for fault in one.faults:
+            click.secho(f"{alias}: {fault}", fg="yellow", err=True)
+        items = [("", item) for item in one.exported.tables.values()]
+        items += [("figure:", item) for item in one.exported.figures.values()]
+        items = [(kind, item) for kind, item in items if fnmatch.fnmatch(f"{alias}:{item.name}", f"*{pattern}")]
+        if items:
+            found = True
+            click.secho(set_title(one.folder, {alias: one.folder}), bold=True)
+        for kind, item in items:
+            measure = f"  (without a column: {item.measure})" if item.measure else ""
+            click.echo(f"{kind}{alias}:{item.name}{measure}\n    {item.caption}")
+            columns = [
+                f"{name} ({unit})" for name, unit in item.units.items() if not name.endswith(("_low", "_high"))
+            ]
+            if columns:
+                click.echo(f"    {', '.join(columns)}")
+    if not found:
+        click.echo(f"nothing matches {pattern}: `hpc paper --values` lists all", err=True)
+
+
+@click.command()
+@click.argument("figure", required=False)
+@click.option("--list", "as_list", is_flag=True, help="List the figures and their captions.")
+@results_option(f"Default: results/ and all committed sets. {SET}")
+@click.option("--format", "formats", default="pdf,svg,png", help="Separated by commas.")
+@click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/export.")
+def export(figure, as_list, folder, formats, output):
+    """Write FIGURE as PDF, SVG and PNG, with its data (CSV), and its caption and source (JSON).
+
+    \b
+    hpc export --list
+    hpc export laptop:laptop-efficiency
+    hpc export scaling-efficiency --results rehearsal --format svg
+    """
+    from hpc_utils.publish import figure_export, staleness
+
+    if bool(figure) == as_list:
+        raise click.UsageError("give either a FIGURE or --list")
+    committed = sorted(path for path in paths.reference().glob("*") if path.is_dir())
+    found = figure_export.figures([folder] if folder else list(dict.fromkeys([paths.results(), *committed])))
+    known = aliases()
+    if as_list:
+        title = None
+        for one in found:
+            if title != (title := set_title(one.folder, known)):
+                click.secho(title, bold=True)
+            click.echo(f"{title.partition(' ')[0]}:{one.drawn.name}  {one.drawn.caption}")
+        if not found:
+            click.echo("no chapter has exported a figure (`hpc chapter` executes one)", err=True)
+        return
+    alias, colon, name = figure.rpartition(":")
+    chosen = figure_export.find(f"{known[alias].name if alias in known else alias}{colon}{name}", found)
+    kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]
+    for path in figure_export.write(chosen, output or paths.results() / "export", kinds):
+        click.echo(path)
+    for fault in staleness.faults_of(chosen.folder, chosen.drawn.page):
+        click.secho(f"warning: {fault}", fg="yellow", err=True)
+
+
+@click.command()
+@click.argument("run")
+@results_option(f"The set of RUN; default: results/ or any committed set. {SET}")
+@click.option("--repeats", default=3, type=POSITIVE, help="Number of new runs.")
+@click.option(
+    "--tolerance", default=0.1, type=click.FloatRange(0, 10, min_open=True),
+    help="For times and memory: 0.1 accepts a factor of 1.1 either way.",
+)  # fmt: skip
+@click.option("--against", metavar="SET", help="Run nothing: compare with the runs of the same configuration in SET.")
+@click.option("--notebook", type=click.Path(path_type=Path), help="What RUN executed, if it is not in notebooks/.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def verify(
+    run, folder, repeats, tolerance, against, notebook,
+    as_json
+):  # fmt: skip
+    """Repeat RUN and compare each of its results.
+
+    RUN is the id of a run, its last part, or its folder, in your results or a committed set. It is trained again with the
+    same seed, into results/verify/RUN; the comparison is kept as results/verify/RUN.json. RUN itself is only read.
+
+    Samples and steps must be equal; losses and accuracies bit-equal, or closer than those of another seed. Throughput, step
+    time and memory agree if the 95 % interval of now / then lies within the tolerance, differ if it lies outside, and are
+    inconclusive otherwise. On other hardware times are shown and not compared.
+
+    Exit code: 0 agree, 1 differ, 4 inconclusive, 2 RUN cannot be repeated here.
+    """
+    from hpc_utils import records
+    from hpc_utils.analyze import reproduction
+    from hpc_utils.launch import rerun
+    from hpc_utils.publish import reproduction as account
+    from hpc_utils.records import atomic
+    from hpc_utils.records.folder import read_json
+    from hpc_utils.records.study import Targets
+
+    path = rerun.find(run, folder)
+    own, kept = path.parent.parent, paths.results() / "verify"
+    then = records.load(own)
+    if path.name not in set(then.runs.run_id):
+        why = then.refused.get(path.name) or f"not complete ({then.unfinished.get(path.name, 'absent')})"
+        raise rerun.CannotRerun(f"{path.name}: {why}")
+    rerun.unchanged(path)
+    original = then.runs[then.runs.run_id == path.name].iloc[0]
+    if against:
+        new = result_set(against)
+        if new.samefile(own):
+            raise rerun.CannotRerun(f"{against} is the set of the run itself: every run agrees with itself")
+        now = records.load(new)
+        repeated = reproduction.alike(now.runs, original, one_state=False)
+        if copied := rerun.copies(own, then.runs, new, repeated):
+            raise rerun.CannotRerun(
+                f"{against} holds copies of runs of {rerun.shown(own)}, such as {copied[0]}: compare with new runs"
+            )
+        if repeated.empty:
+            raise rerun.CannotRerun(f"{new} holds no complete run of {path.name}'s configuration")
+    else:
+        new = kept / path.name
+        ids = rerun.execute(path, repeats, new, notebook=notebook, say=_progress)
+        now = records.load(new)
+        repeated = now.runs[now.runs.run_id.isin(ids)]
+    before = reproduction.alike(then.runs, original, one_state=True)
+    study = rerun.study_of(path)
+    judgements = reproduction.compare(
+        path.name,
+        reproduction.Side.of(before, then.epochs),
+        reproduction.Side.of(repeated, now.epochs),
+        tolerance=tolerance,
+        margins=study.targets if study else Targets(),
+    )
+    verdict = reproduction.overall(judgements)
+    origins = [read_json(one / "provenance.json") for one in (path, new / "runs" / repeated.run_id.iloc[0])]
+    differences = provenance.differences(*origins)
+    sides = {
+        side: {"results": rerun.shown(where), "runs": frame.run_id.tolist(), "provenance": origin}
+        for side, where, frame, origin in zip(("then", "now"), (own, new), (before, repeated), origins, strict=True)
+    }
+    written = datetime.now(UTC).isoformat(timespec="seconds")
+    record = account.record(
+        path.name, judgements, differences, verdict, written=written, tolerance=tolerance, **sides
+    )
+    atomic.write_json(kept / f"{path.name}.json", record)
+    if as_json:
+        click.echo(json.dumps(record, indent=1, allow_nan=False))
+    else:
+        title = f"{path.name} of {rerun.shown(own)}, {original.started[:10]}, beside {len(repeated)} new runs"
+        click.echo("\n".join(account.lines(title, judgements, differences, verdict)))
+        click.echo(f"comparison: {kept / f'{path.name}.json'}", err=True)
+    sys.exit({reproduction.AGREE: 0, reproduction.DIFFER: 1}.get(verdict, 4))
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Print the checklist; write nothing.")
+@click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/release.")
+def release(check, output):
+    """Pack code, results, executed chapters, reports, PDFs and checksums of this commit as an RO-Crate for Zenodo.
+
+    \b
+    hpc release --check        each item of the checklist: holds or fails, and why
+    hpc release                writes <name>-<version>.zip
+
+    The first items of the list must hold for any release, all of them from version 1.0 on (RELEASING.md). The PDFs are
+    those of `make paper`; the same commit and PDFs give the same bytes. Exit code 2: refused.
+    """
+    try:
+        from hpc_utils.publish.release import archive
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} is not installed: `pip install -e '.[paper]'`") from None
+    if check:
+        _print_checklist(paths.root())
+        return
+    path = archive.release(paths.root(), output or paths.results() / "release")
+    click.echo(f"{path} ({path.stat().st_size / MIB:.1f} MiB)")
+    click.echo("Upload it to Zenodo; .zenodo.json in it holds the entries of the form.", err=True)
+
+
+def _print_checklist(root: Path) -> None:
+    from hpc_utils.publish.release import checklist, crate
+
+    found = checklist.items(root)
+    version = crate.project(root)["version"]
+    for always, title in ((True, "For any release"), (False, "For version 1.0")):
+        click.secho(title, bold=True)
+        for item in (one for one in found if one.always is always):
+            state, colour = ("fails", "red") if item.faults else ("holds", "green")
+            click.secho(f"  {state}  ", fg=colour, nl=False)
+            click.echo(": ".join([item.name, *item.faults[:1]]))
+            for fault in item.faults[1:FAULTS]:
+                click.echo(f"         {fault}")
+            if len(item.faults) > FAULTS:
+                click.echo(f"         and {len(item.faults) - FAULTS} more")
+    for target in dict.fromkeys((version, "1.0.0")):
+        faults = len(checklist.refused(found, target))
+        click.echo(f"{target} {f'is refused: {faults} faults' if faults else 'can be released'}")
+    if checklist.refused(found, version):
+        sys.exit(1)
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--data", "names", multiple=True, default=["cifar10"], metavar="NAME", help="A data set to include.")
+@click.option(
+    "--have", type=click.File(), help="The output of `pip list --format=freeze` there. Default: nothing but torch."
+)
+@click.option("--python", default="{}.{}".format(*sys.version_info), help="The Python there.")
+@click.option("--glibc", default="2.28", help="The C library there, `ldd --version`.")
+@click.option("--machine", default=platform.machine(), help="The processor there, `uname -m`.")
+@click.option("--piece", default=30, type=POSITIVE, help="Maximum size of a file, MiB.")
+def bundle(out, names, have, python, glibc, machine, piece):
+    """Pack this commit, the wheels that are missing there and data sets into OUT, for a machine without network.
+
+    \b
+    hpc bundle gpu-day --have packages.txt --python 3.12
+    bash gpu-day/start.sh --minutes 25                         there: docs/gpu-day.md
+    """
+    from hpc_utils.publish.release import bundle
+
+    lines = [line.partition("==") for line in have or ()]
+    packages = {name.partition(" @ ")[0].strip(): version.strip() for name, _, version in lines if name.strip()}
+    bundle.make(out, names, bundle.Machine(python, glibc, machine, packages), piece * MIB, _progress)
+    for path in sorted(out.iterdir()):
+        click.echo(f"{path.stat().st_size / MIB:7.1f} MiB  {path}")
