@@ -266,7 +266,7 @@ def table(timelines: Sequence[Timeline], found: Collectives | None = None) -> pd
 
 def _collectives(timeline: Timeline) -> Ops:
     if timeline.ops is None:
-        return Ops.of(*(np.empty(0, np.int64),) * 3)
+        return Ops.of(start=np.empty(0), end=np.empty(0), kind=np.empty(0))
     ops = timeline.ops.of_kind(COMMUNICATION)
     pairs = [number for number, name in enumerate(ops.names) if _PAIRS.search(name)]
     return ops.where(~np.isin(ops.name, pairs))

@@ -1,12 +1,11 @@
-"""Files of any profiler: what a file is, by its content, and all timelines of a run in order."""
+"""Files of any profiler, recognised by their content: all timelines of a run in order."""
 
 from __future__ import annotations
 
 import csv
 import math
-import stat
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -41,13 +40,13 @@ _MAGIC = {
 
 @dataclass(frozen=True)
 class Reports:
-    """What a run's profilers wrote.
+    """The profiles of a run.
 
     Attributes:
-        timelines: ordered by rank, then device; without a rank last. counters: reports of Nsight Compute.
+        timelines: ordered by rank, then device; those without a rank last. counters: reports of Nsight Compute.
         phases: seconds a step under data, forward, backward, optimizer from the records of the run, if its folder was
-            given; and exposed communication where DDP counted it, which is then no part of backward.
-        remarks: what is odd about the files together.
+            given; and exposed communication if DDP measured it, which is then no part of backward.
+        remarks: warnings about the files together.
     """
 
     timelines: list[Timeline]
@@ -57,7 +56,7 @@ class Reports:
 
 
 def kind(path: str | Path) -> FileKind | None:
-    """Whatever the file is called; None: something else. ProfileError if it cannot be read."""
+    """The kind of a file, whatever its name; None: no profile. ProfileError if it cannot be read."""
     head = _head(Path(path))
     for magic, found in _MAGIC.items():
         if head.startswith(magic):
@@ -67,36 +66,28 @@ def kind(path: str | Path) -> FileKind | None:
 
 def gather(paths: Iterable[str | Path]) -> Reports:
     """Read files, and those in folders: a run's, its `profile/`, or any with profiles in it."""
-    given = {packed.unpacked(path): path for path in map(Path, paths)}
+    given = list(map(packed.unpacked, map(Path, paths)))
     kinds = {path: kind(path) for one in given for path in _files(one)}
-    exports = {path.with_suffix("") for path, found in kinds.items() if found == FileKind.NSYS_EXPORT}
-    readable, counters = [], []
     for path, found in kinds.items():
         if found is None:
-            content = "is not a known profile" if _head(path) else "is empty"
-            raise ProfileError(f"{path} {content}: expected a {', a '.join(FileKind)}, or a run's folder")
-        if found == FileKind.NCU_REPORT:
-            counters.append(path)
-        elif found != FileKind.NSYS_REPORT or path.with_suffix("") not in exports:
-            readable.append(path)
+            expected = f"expected a {', a '.join(FileKind)}, or a run's folder"
+            raise ProfileError(f"{path} {'is not a known profile' if _head(path) else 'is empty'}: {expected}")
+    exports = {path.with_suffix("") for path, found in kinds.items() if found == FileKind.NSYS_EXPORT}
+    readable = [
+        path
+        for path, found in kinds.items()
+        if found in (FileKind.TRACE, FileKind.NSYS_EXPORT)
+        or (found == FileKind.NSYS_REPORT and path.with_suffix("") not in exports)
+    ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = (_named(one, given) for own in pool.map(read, readable) for one in own)
-        timelines = sorted(found, key=rank_order)
+        timelines = sorted((one for own in pool.map(read, readable) for one in own), key=rank_order)
+    counters = [path for path, found in kinds.items() if found == FileKind.NCU_REPORT]
     recorded = [phases for phases in map(_phases, given) if phases]
-    return Reports(timelines, counters, recorded[0] if len(recorded) == 1 else None, tuple(_odd(timelines)))
-
-
-def _named(timeline: Timeline, given: Mapping[Path, Path]) -> Timeline:
-    """With the name that its file has in a packed set, where a copy was read."""
-    source = Path(timeline.source)
-    for copy, path in given.items():
-        if copy != path and source.is_relative_to(copy):
-            return replace(timeline, source=str(path / source.relative_to(copy)))
-    return timeline
+    return Reports(timelines, counters, recorded[0] if len(recorded) == 1 else None, tuple(_warnings(timelines)))
 
 
 def read(path: str | Path) -> list[Timeline]:
-    """The timelines of one file. A rank that the file does not tell is that of its name or folder."""
+    """The timelines of one file. If it does not contain its rank, the name of the file or folder does."""
     found = kind(path)
     if found == FileKind.TRACE:
         from . import torch_trace as reader
@@ -110,9 +101,6 @@ def read(path: str | Path) -> list[Timeline]:
 def _head(path: Path) -> bytes:
     """The first bytes, decompressed."""
     try:
-        mode = path.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a pipe would lose its head
-            raise ProfileError(f"{path}: a pipe or a device: write it to a file, and give that")
         with path.open("rb") as file:
             head = file.read(_HEAD)
         return zlib.decompressobj(wbits=31).decompress(head, _HEAD) if head.startswith(b"\x1f\x8b") else head
@@ -123,48 +111,43 @@ def _head(path: Path) -> bytes:
 
 
 def _files(given: Path) -> list[Path]:
-    """`given`, or the profiles in that folder, including files that a profiler never filled."""
-    try:
-        if not given.is_dir():
-            return [given]
-        folder = given / PROFILE if (given / PROFILE).is_dir() else given
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    except OSError as error:
-        raise ProfileError(f"{given}: cannot be read: {error.strerror}") from None
-    chosen = [path for path in files if kind(path) or (path.name.endswith(_NAMES) and not _head(path))]
+    """`given`, or the profiles in that folder, including files that a profiler left empty."""
+    if not given.is_dir():
+        return [given]
+    folder = given / PROFILE if (given / PROFILE).is_dir() else given
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    chosen = [path for path in files if kind(path) or (path.name.endswith(_NAMES) and not path.stat().st_size)]
     if not chosen and not _phases(given):
-        raise ProfileError(f"{given}: holds no profile; `hpc run ... -p profile=torch` makes a run that does")
+        raise ProfileError(f"{given}: holds no profile; `hpc run ... -p profile=torch` makes a run with one")
     return chosen
 
 
 def _phases(folder: Path) -> dict[str, float] | None:
-    """The mean over the epochs in a run's own records; None if this is no run's folder."""
+    """The means over the epochs in a run's own records; None if this is no run's folder."""
     try:
         with (folder / "epochs.csv").open(newline="") as file:
             epochs = list(csv.DictReader(file))
         means = {str(phase): _mean(epochs, phase) for phase in PARTS}
-    except (OSError, KeyError, ValueError, TypeError):
+    except (OSError, KeyError, ValueError, ZeroDivisionError):
         return None
-    try:  # empty on one rank, and where DDP did not count
+    try:
         exposed = _mean(epochs, "comm") - _mean(epochs, "overlap")
-    except (KeyError, ValueError, TypeError):
-        exposed = -1.0
+    except (KeyError, ValueError):  # empty on one rank, and where DDP measures nothing
+        return means
     if 0 <= exposed <= means["backward"]:
         means |= {"backward": means["backward"] - exposed, "communication": exposed}
-    return means if epochs and all(0 <= mean < math.inf for mean in means.values()) else None
+    return means
 
 
 def _mean(epochs: Sequence[dict[str, str]], phase: str) -> float:
-    return math.fsum(float(row[f"{phase}_seconds"]) for row in epochs) / max(len(epochs), 1)
+    return math.fsum(float(row[f"{phase}_seconds"]) for row in epochs) / len(epochs)
 
 
-def _odd(timelines: Sequence[Timeline]) -> Iterator[str]:
-    """What is odd about the ranks of files that are taken for those of one run."""
+def _warnings(timelines: Sequence[Timeline]) -> Iterator[str]:
     unknown = list(dict.fromkeys(one.source for one in timelines if one.rank is None))
     if len(unknown) > 1:
-        yield f"{unknown[0]} and {len(unknown) - 1} more do not tell their rank: each is taken for another one"
+        yield f"{unknown[0]} and {len(unknown) - 1} more do not contain their rank: each counts as another rank"
     seen: dict[tuple[int | str, int | None], str] = {}
     for one in timelines:
-        before = seen.setdefault(one.place, one.source)
-        if before != one.source:
+        if (before := seen.setdefault(one.place, one.source)) != one.source:
             yield f"{one.label} is in {before} and in {one.source}: are they of one run?"

@@ -1,7 +1,6 @@
-"""What a profiler saw of one rank and one of its devices, whichever profiler it was.
+"""What a profiler recorded of one rank and one of its devices. The readers (`nsys`, `torch_trace`) fill it.
 
-The readers (`nsys`, `torch_trace`) fill it, everything else reads it. Plain NumPy: a trace may hold ten million kernels,
-and `hpc explain` answers before pandas is imported.
+Plain NumPy: a trace may hold ten million kernels, and `hpc explain` answers without importing pandas.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ COMPUTE, COMMUNICATION, MEMORY, UNKNOWN = range(4)
 TO_DEVICE, TO_HOST, ON_DEVICE, PEER = 1, 2, 8, 10
 
 # Columns of `Ops`: type, and the value that means "not known".
-_COLUMNS = {
+COLUMNS = {
     "start": (np.int64, 0), "end": (np.int64, 0), "kind": (np.int8, UNKNOWN), "name": (np.int32, 0),
     "launched": (np.int64, -1), "moved": (np.int64, -1), "copy": (np.int8, 0), "pageable": (np.int8, -1),
     "group": (np.int32, -1),
@@ -30,7 +29,7 @@ _COLUMNS = {
 
 
 class ProfileError(ValueError):
-    """A file cannot be read as a profile. The message names the file, what was expected and what to do."""
+    """A file cannot be read as a profile. The message names the file and what to do."""
 
     exit_code = 2
 
@@ -62,25 +61,21 @@ class Ops:
     groups: Sequence[str]
 
     @classmethod
-    def of(
-        cls, start: np.ndarray, end: np.ndarray, kind: np.ndarray, *, names: Sequence[str] = ("",),
-        groups: Sequence[str] = (), **more: np.ndarray,
-    ) -> Ops:  # fmt: skip
+    def of(cls, *, names: Sequence[str] = ("",), groups: Sequence[str] = (), **columns: np.ndarray) -> Ops:
         """Sorted by start. Columns that are not given are not known."""
-        given = {"start": start, "end": end, "kind": kind} | more
-        order = np.argsort(start, kind="stable")
-        columns = {
-            name: np.asarray(given[name], dtype)[order] if name in given else np.full(len(order), unknown, dtype)
-            for name, (dtype, unknown) in _COLUMNS.items()
+        order = np.argsort(columns["start"], kind="stable")
+        whole = {
+            name: np.asarray(columns[name], dtype)[order] if name in columns else np.full(len(order), unknown, dtype)
+            for name, (dtype, unknown) in COLUMNS.items()
         }
-        return cls(**columns, names=names, groups=groups)
+        return cls(**whole, names=names, groups=groups)
 
     def __len__(self) -> int:
         return len(self.start)
 
     def where(self, chosen: np.ndarray) -> Ops:
         """The entries that `chosen` (bool, or rising indices) selects."""
-        return replace(self, **{name: getattr(self, name)[chosen] for name in _COLUMNS})
+        return replace(self, **{name: getattr(self, name)[chosen] for name in COLUMNS})
 
     def of_kind(self, *kinds: int) -> Ops:
         return self.where(np.isin(self.kind, kinds))
@@ -123,12 +118,12 @@ class Timeline:
 
     Attributes:
         source: the file, as it was given.
-        rank: global rank; None if the file does not tell. world_size: likewise.
-        device: its number as the rank saw it; None without a GPU. device_name: its model; "" if not known.
+        rank: global rank; None if the file does not contain it. world_size: likewise.
+        device: its number as the rank sees it; None without a GPU. device_name: its model; "" if not known.
         ops: the device's work; None if the profile has no events of a GPU.
         ranges: the host's, of the whole process: the devices of one process share them.
         aligned: whether times are ns since the epoch, so that ranks can be compared.
-        remarks: what a reader of the numbers must know, such as missing events.
+        remarks: warnings for readers of the numbers, such as missing events.
     """
 
     source: str
@@ -143,7 +138,7 @@ class Timeline:
 
     @property
     def place(self) -> tuple[int | str, int | None]:
-        """Rank and device, unique in a run; the file instead of a rank that is not known."""
+        """Rank and device, unique in a run; the file instead of an unknown rank."""
         return self.source if self.rank is None else self.rank, self.device
 
     @property
@@ -154,18 +149,30 @@ class Timeline:
 
     @property
     def worked(self) -> bool:
-        """Whether any work of the device was seen."""
+        """Whether the profile has work of the device."""
         return self.ops is not None and len(self.ops) > 0
 
 
 def rank_order(one: object) -> tuple[bool, int, bool, int]:
-    """Sort key: by rank, then device; what is not known comes last."""
+    """Sort key: by rank, then device; unknown ones last."""
     return one.rank is None, one.rank or 0, one.device is None, one.device or 0
 
 
 def named_rank(path: str | Path) -> int | None:
-    """The rank that a file's name gives, or else a folder `rank3` that it lies in."""
+    """The rank in a file's name (`trace-rank3.json`), or else in that of its folder (`rank3`)."""
     path = Path(path)
     named = re.findall(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", path.name, re.I)
     folder = re.fullmatch(r"rank[-_.= ]?(\d{1,6})", path.parent.name, re.I)
     return int(named[-1]) if named else int(folder[1]) if folder else None
+
+
+def first_calls(work: np.ndarray, calls: np.ndarray, started: np.ndarray) -> np.ndarray:
+    """The index of the earliest call of the host with the correlation id of each operation; -1: none.
+
+    Args:
+        work, calls: correlation ids of operations and calls; negative: not known. started: when each call was made.
+    """
+    order = np.lexsort((started, calls))
+    known = calls[order]
+    at = np.minimum(np.searchsorted(known, work), len(known) - 1)
+    return np.where((known[at] == work) & (work >= 0), order[at], -1) if len(known) else np.full(len(work), -1)

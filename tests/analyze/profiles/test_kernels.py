@@ -171,7 +171,7 @@ def timeline(seed: int, count: int = 500) -> Timeline:
     start = draw.integers(0, 10**6, count)
     kind = np.array([COMMUNICATION, COMPUTE, COMPUTE, COMPUTE, MEMORY])[name]
     kind[:3] = UNKNOWN
-    ops = Ops.of(start, start + draw.integers(0, 1000, count), kind, name=name, names=names)
+    ops = Ops.of(start=start, end=start + draw.integers(0, 1000, count), kind=kind, name=name, names=names)
     return Timeline("made", seed, 2, 0, "", ops, Ranges.of([], [], []))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,24 +75,14 @@ def test_a_truncated_report_is_said(reports: Path, tmp_path: Path, name: str) ->
     path = tmp_path / "part.ncu-rep"
     for size in (*range(4, len(whole), len(whole) // 40), len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(ProfileError, match=r"part\.ncu-rep: damaged"):
+        with pytest.raises(ProfileError, match=r"part\.ncu-rep: not a complete report"):
             ncu.read(path)
-
-
-def test_a_damaged_report_that_ends_nvidias_reader_does_not_end_us(reports: Path, tmp_path: Path) -> None:
-    chance, content = random.Random(0), bytearray((reports / NAMES[0]).read_bytes())
-    for _ in range(chance.randint(1, 200)):
-        content[chance.randrange(4, len(content))] = chance.randrange(256)
-    path = tmp_path / "odd.ncu-rep"
-    path.write_bytes(content)
-    with pytest.raises(ProfileError, match=r"odd\.ncu-rep: cannot be read: damaged, or of a newer"):
-        ncu.read(path)
 
 
 def test_what_is_no_report_is_said(tmp_path: Path) -> None:
     path = tmp_path / "other.ncu-rep"
     path.write_bytes(b"SQLite format 3\0")
-    with pytest.raises(ProfileError, match="not a report of Nsight Compute: expected what `ncu -o NAME` writes"):
+    with pytest.raises(ProfileError, match="not a complete report"):
         ncu.read(path)
     with pytest.raises(ProfileError, match=r"missing\.ncu-rep: cannot be read: No such file"):
         ncu.read(tmp_path / "missing.ncu-rep")

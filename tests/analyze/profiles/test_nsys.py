@@ -6,7 +6,6 @@ import os
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 from benchmarks import synthetic_export
 from hpc_utils.analyze.profiles import nsys
 from hpc_utils.analyze.profiles.breakdown import breakdowns
-from hpc_utils.analyze.profiles.nsys_export import Database
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, ProfileError, Timeline
 
 from .timelines import named
@@ -128,7 +126,6 @@ def test_what_was_put_in_comes_out(tmp_path: Path, version: str, ranks: int, dev
             assert not len(memory)
         for name, spans in truth.ranges.items():
             assert list(zip(*(times.tolist() for times in named(one.ranges, name)), strict=True)) == spans
-    assert f"{6 * ranks} NVTX ranges never ended" in said(found)  # and marks are no ranges
 
 
 def test_ranks_are_known_by_device_where_one_torchrun_started_one_each(tmp_path: Path) -> None:
@@ -141,27 +138,6 @@ def test_ranks_are_known_by_device_where_one_torchrun_started_one_each(tmp_path:
     assert [(one.rank, one.world_size) for one in nsys.read(path)] == [(None, 6)] * 3
 
 
-def test_the_breakdown_of_an_export_is_what_a_sweep_finds(tmp_path: Path) -> None:
-    path = tmp_path / "made.sqlite"
-    made = synthetic_export.write(path, kernels=3_000, ranks=2)
-    for one, truth in zip(breakdowns(nsys.read(path)), made, strict=True):
-        spans = [
-            (at, until, "communication" if sent else "compute") for at, until, _, sent, _ in truth.kernels.tolist()
-        ]
-        spans += [(at, until, "memory") for at, until, *_ in [*truth.copies.tolist(), *truth.fills.tolist()]]
-        events = sorted([(at, 1, kind) for at, _, kind in spans] + [(until, -1, kind) for _, until, kind in spans])
-        active, before, times = Counter(), events[0][0], Counter()
-        for at, change, kind in events:
-            kinds = {name for name, count in active.items() if count}
-            times.update(dict.fromkeys(kinds, at - before))
-            times["busy"] += (at - before) * bool(kinds)
-            times["exposed"] += (at - before) * ("communication" in kinds and "compute" not in kinds)
-            active[kind] += change
-            before = at
-        assert (one.busy_ns, one.compute_ns, one.memory_ns) == (times["busy"], times["compute"], times["memory"])
-        assert (one.communication_ns, one.exposed_communication_ns) == (times["communication"], times["exposed"])
-
-
 # -- what an export lacks -------------------------------------------------------------------------------------
 
 
@@ -170,7 +146,7 @@ def test_a_missing_table_is_no_such_events_and_is_said(small: Path) -> None:
     found = nsys.read(small)
     assert all(np.all(one.ops.launched == -1) for one in found)
     assert not any(np.any(one.ops.copy) for one in found)
-    assert "when the host launched its work is not known" in said(found)
+    assert "launch times are not known" in said(found)
     sql(small, "DROP TABLE NVTX_EVENTS", "DROP TABLE TARGET_INFO_SESSION_START_TIME")
     found = nsys.read(small)
     assert [len(one.ranges) for one in found] == [0, 0]
@@ -222,7 +198,7 @@ def test_graphs_that_left_no_work_are_said(small: Path) -> None:
         "INSERT INTO StringIds VALUES (9999, 'cudaGraphLaunch_v10000')",
         f"{launch} SELECT 10, 20, 0, min(globalTid), 777777, 9999, 0 FROM CUPTI_ACTIVITY_KIND_RUNTIME",
     )
-    assert "1 launches of CUDA graphs, but what ran in them was not seen" in said(nsys.read(small))
+    assert "1 launches of CUDA graphs, whose work was not recorded" in said(nsys.read(small))
     sql(small, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = 777777 WHERE rowid = 5")
     assert "CUDA graphs" not in said(nsys.read(small))
 
@@ -231,36 +207,6 @@ def test_a_newer_schema_is_read_and_said(small: Path) -> None:
     assert "newer" not in said(nsys.read(small))
     sql(small, "UPDATE META_DATA_EXPORT SET value = '3.26.1' WHERE name = 'EXPORT_SCHEMA_VERSION'")
     assert "schema 3.26.1 of nsys 2026.2.1 is newer than 3.25" in said(nsys.read(small))
-
-
-def test_kernels_without_a_name_are_said(small: Path) -> None:
-    sql(small, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 9999 WHERE rowid <= 7")
-    assert "7 kernels whose names the export does not hold count as compute" in said(nsys.read(small))
-    sql(small, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN demangledName")
-    found = nsys.read(small)
-    assert "names the export does not hold" not in said(found)
-    assert [np.sum(one.ops.kind == COMMUNICATION) for one in found] == [
-        sum(count for (count,) in rows)
-        for rows in (
-            sql(
-                small,
-                "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName "
-                f"WHERE s.value LIKE '%nccl%' AND deviceId = {device}",
-            )
-            for device in (0, 1)
-        )
-    ]
-
-
-def test_work_of_no_known_process_is_that_of_the_only_one(tmp_path: Path) -> None:
-    path = tmp_path / "made.sqlite"
-    synthetic_export.write(path, kernels=50)
-    [before] = nsys.read(path)
-    for tables in (("MEMCPY", "MEMSET"), ("KERNEL",)):
-        sql(path, *(f"UPDATE CUPTI_ACTIVITY_KIND_{table} SET globalPid = NULL" for table in tables))
-        [one] = nsys.read(path)
-        assert np.array_equal(one.ops.launched, before.ops.launched)
-        assert len(one.ranges) == len(before.ranges)
 
 
 def test_what_nsys_lost_is_repeated(small: Path) -> None:
@@ -281,27 +227,13 @@ def test_what_nsys_lost_is_repeated(small: Path) -> None:
     assert other not in remarks
 
 
-def test_work_that_ends_before_it_starts_is_left_out_and_said(small: Path) -> None:
-    sql(small, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start - 5 WHERE rowid % 100 = 0")
-    found = nsys.read(small)
-    assert sum(np.sum(one.ops.kind != MEMORY) for one in found) == 600 - 6
-    assert "6 events of CUPTI_ACTIVITY_KIND_KERNEL end before they start" in said(found)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "offset"),
-    [
-        ("EXPORT_PARAM_TIME_SHIFT", "-250", 250),  # nsys export --ts-shift=-250
-        ("EXPORT_PARAM_TIME_NORMALIZE", "true", -synthetic_export.EPOCH),  # nsys has added the epoch by itself
-    ],
-)
-def test_times_that_nsys_moved_are_moved_back(small: Path, name: str, value: str, offset: int) -> None:
+def test_normalised_times_count_from_the_epoch(small: Path) -> None:
     before = nsys.read(small)[0].ops.start
-    sql(small, f"UPDATE META_DATA_EXPORT SET value = '{value}' WHERE name = '{name}'")
-    assert set((nsys.read(small)[0].ops.start - before).tolist()) == {offset}
+    sql(small, "UPDATE META_DATA_EXPORT SET value = 'true' WHERE name = 'EXPORT_PARAM_TIME_NORMALIZE'")
+    assert set((nsys.read(small)[0].ops.start - before).tolist()) == {-synthetic_export.EPOCH}
 
 
-# -- whose it is ----------------------------------------------------------------------------------------------
+# -- rank and device ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -312,7 +244,6 @@ def test_times_that_nsys_moved_are_moved_back(small: Path, name: str, value: str
         ({"RANK": "2", "WORLD_SIZE": "4"}, "report-rank3.sqlite", (2, 4)),
         ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, "x.sqlite", (5, 8)),
         ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, "x.sqlite", (1, 2)),
-        ({"RANK": "9", "WORLD_SIZE": "2"}, "x.sqlite", (None, None)),  # somebody else's variables
     ],
 )
 @pytest.mark.parametrize("separator", ["", ";", "\0"])
@@ -350,53 +281,25 @@ def test_a_device_has_the_name_that_its_process_gives_it(small: Path) -> None:
     assert [one.device_name for one in nsys.read(small)] == ["NVIDIA A40", "NVIDIA H100 80GB HBM3"]
 
 
-# -- files that are none --------------------------------------------------------------------------------------
-
-
-def _cut(part: float) -> Callable[[Path], None]:
-    return lambda path: path.write_bytes(path.read_bytes()[: int(path.stat().st_size * part)])
+# -- files that are no export ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
         (lambda path: path.unlink(), "cannot be read"),
-        (lambda path: path.write_bytes(b""), "no SQLite database"),
         (lambda path: path.write_text("Time (%),Total Time (ns)\n"), "no SQLite database"),
-        (_cut(0.0001), "no SQLite database"),
-        (_cut(0.5), "is truncated"),
-        (_cut(0.99), "is truncated"),
-        (lambda path: path.with_name(path.name + "-journal").write_bytes(b"x"), "is not finished"),
-        (lambda path: sql(path, "DROP TABLE StringIds"), "no export of Nsight Systems"),
-        (lambda path: sql(path, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME end TO finish"), "has no end"),
-        (lambda path: sql(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 'zero'"), "something else than whole numbers"),
-        (lambda path: sql(path, "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = x'00ff'"), "something else than whole numbers"),
+        (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "is truncated"),
+        (lambda path: path.with_name(path.name + "-journal").write_bytes(b"x"), "still being written"),
+        (lambda path: sql(path, "DROP TABLE StringIds"), "no complete export"),
+        (lambda path: sql(path, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME end TO finish"), "no complete export"),
+        (lambda path: sql(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 'zero'"), "no complete export"),
     ],
-)  # fmt: skip
-def test_what_is_no_whole_export_is_refused(small: Path, spoil: Callable[[Path], object], words: str) -> None:
+)
+def test_what_is_no_complete_export_is_refused(small: Path, spoil, words: str) -> None:
     spoil(small)
     with pytest.raises(ProfileError, match=words):
         nsys.read(small)
-
-
-def test_another_database_is_refused(tmp_path: Path) -> None:
-    sql(tmp_path / "other.sqlite", "CREATE TABLE photos (id INTEGER)")
-    with pytest.raises(ProfileError, match="no export of Nsight Systems"):
-        nsys.read(tmp_path / "other.sqlite")
-    with pytest.raises(ProfileError, match="cannot be read"):
-        nsys.read(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "definition",
-    ["VIEW {0} AS SELECT * FROM hidden", "VIRTUAL TABLE {0} USING fts4(start, end, deviceId, demangledName)"],
-)
-def test_no_view_and_no_virtual_table_stands_for_a_table(small: Path, definition: str) -> None:
-    """They would run what the file's author wrote."""
-    kernel = "CUPTI_ACTIVITY_KIND_KERNEL"
-    sql(small, f"ALTER TABLE {kernel} RENAME TO hidden", f"CREATE {definition.format(kernel)}")
-    assert kernel not in Database(small).tables
-    assert not any(np.any(one.ops.kind != MEMORY) for one in nsys.read(small))
 
 
 def test_damage_is_an_error_or_harmless_but_never_a_traceback(small: Path) -> None:
@@ -415,40 +318,11 @@ def test_damage_is_an_error_or_harmless_but_never_a_traceback(small: Path) -> No
     assert refused > 5
 
 
-def test_numbers_out_of_all_bounds_are_an_error_or_harmless(small: Path) -> None:
-    for column in ("start", "deviceId", "streamId", "correlationId", "globalPid", "demangledName"):
-        for value in (-(2**63), 2**63 - 1, 2**31):
-            sql(small, f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = {value} WHERE rowid = 7")
-            try:
-                nsys.read(small)
-            except ProfileError as error:
-                assert str(small) in str(error)
-
-
-@pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS"])
-@pytest.mark.parametrize("value", [2**63 - 1, 2**63 - synthetic_export.EPOCH])
-def test_a_time_that_no_clock_says_is_refused(small: Path, table: str, value: int) -> None:
-    sql(small, f"UPDATE {table} SET end = {value} WHERE rowid = 3")
-    with pytest.raises(ProfileError, match="beyond the year 2262"):
-        nsys.read(small)
-
-
-def test_what_a_file_calls_its_tables_does_not_steer_the_terminal(small: Path) -> None:
-    sql(small, 'CREATE TABLE "\x1b[2J" (a)')
-    with sqlite3.connect(small) as connection:
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("UPDATE sqlite_master SET sql = 'CREATE TABLE ((' WHERE name LIKE '%[2J'")
-    connection.close()
-    with pytest.raises(ProfileError, match="malformed") as refused:
-        nsys.read(small)
-    assert str(refused.value).isprintable()
-
-
 @pytest.mark.parametrize(
     "name",
-    ["a?mode=rwc.sqlite", "50%20.sqlite", "#1.sqlite", "mit Leerzeichen ä.sqlite", f"{'long' * 61}.sqlite"],
+    ["a?mode=rwc.sqlite", "50%20.sqlite", "mit Leerzeichen ä.sqlite"],
 )
-def test_a_name_is_no_address(small: Path, name: str) -> None:
+def test_a_file_name_is_no_uri(small: Path, name: str) -> None:
     path = small.rename(small.with_name(name))
     assert len(nsys.read(path)) == 2
     assert sorted(one.name for one in path.parent.iterdir()) == [name]
@@ -469,7 +343,7 @@ def test_a_report_without_an_nsys_says_how_to_export_it(tmp_path: Path, monkeypa
     monkeypatch.setenv("PATH", str(tmp_path))
     report = tmp_path / "run rank0.nsys-rep"
     report.write_bytes(b"NVIDIA Tegra Profiler Report 1.\n")
-    with pytest.raises(ProfileError, match=r"--output 'run rank0\.sqlite' 'run rank0\.nsys-rep'"):
+    with pytest.raises(ProfileError, match=r"nsys export --type sqlite run rank0\.nsys-rep"):
         nsys.read(report)
     with pytest.raises(ProfileError, match="no such file"):
         nsys.read(tmp_path / "none.nsys-rep")
@@ -482,5 +356,5 @@ def test_the_export_beside_a_report_is_taken_unless_it_is_older(small: Path, mon
     os.utime(report, (1, 1))
     assert [one.source for one in nsys.read(report)] == [str(report)] * 2
     os.utime(small, (0, 0))
-    with pytest.raises(ProfileError, match="there is no nsys here"):
+    with pytest.raises(ProfileError, match="nsys is not installed here"):
         nsys.read(report)

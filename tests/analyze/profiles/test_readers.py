@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -123,17 +122,10 @@ def test_files_that_tell_no_rank_are_each_another_rank_and_that_is_said(tmp_path
     for name in "ab":
         write(tmp_path / f"{name}.json", made.trace([kernel("k", 1, 1)]))
     found = readers.gather([tmp_path])
-    assert any("do not tell their rank" in remark for remark in found.remarks)
+    assert any("do not contain their rank" in remark for remark in found.remarks)
     assert [part.communication_ns for part in breakdown.breakdowns(found.timelines)] == [None, None]
     (alone,) = breakdown.breakdowns(readers.gather([tmp_path / "a.json"]).timelines)
     assert alone.communication_ns == 0
-
-
-def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    code = "import sys; from hpc_utils.analyze.profiles import readers; readers.gather(sys.argv[1:])"
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "pipe"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and "write it to a file" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -148,9 +140,8 @@ def test_what_is_no_profile_is_refused(tmp_path: Path, content: str, why: str) -
 def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="profile=torch"):
         readers.gather([tmp_path])
-    for name in ("none", "n" * 300):
-        with pytest.raises(ProfileError, match="cannot be read"):
-            readers.gather([tmp_path / name])
+    with pytest.raises(ProfileError, match="cannot be read"):
+        readers.gather([tmp_path / "none"])
 
 
 def test_reading_in_several_threads_at_once_does_no_harm(tmp_path: Path) -> None:

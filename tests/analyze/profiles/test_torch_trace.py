@@ -250,8 +250,6 @@ def test_many_ranks_without_communication_are_said_not_shown_as_zero(tmp_path: P
     of_two = one(tmp_path, [kernel("a", 1, 1), step], distributedInfo={"rank": 1, "world_size": 2})
     assert (of_two.rank, of_two.world_size) == (1, 2)
     assert breakdown(of_two).communication_ns is None and breakdown(of_two).exposed_communication_ns is None
-    odd = one(tmp_path, [kernel("a", 1, 1), step], distributedInfo={"rank": True, "world_size": True})
-    assert (odd.rank, odd.world_size) == (None, None)
     alone = one(tmp_path, [kernel("a", 1, 1), step], distributedInfo={"rank": 0, "world_size": 1})
     assert alone.remarks == () and breakdown(alone).communication_ns == 0
 
@@ -263,10 +261,6 @@ def test_what_is_missing_is_in_the_remarks(tmp_path: Path) -> None:
     only_host = one(tmp_path, [event("cuda_runtime", "cudaLaunchKernel", 1, 1, correlation=1)])
     assert (only_host.ops, only_host.device) == (None, None) and trace.NO_KERNELS in only_host.remarks
     assert trace.NO_KERNELS not in one(tmp_path, [event("cpu_op", "aten::add", 1, 1)]).remarks
-    backwards = one(tmp_path, [kernel("a", 5, -3), kernel("b", 6, 1)])
-    assert backwards.ops.end.tolist() == [5000, 7000] and "1 events end before they begin" in "".join(
-        backwards.remarks
-    )
 
 
 def test_what_kineto_writes_wrong_is_read_all_the_same(tmp_path: Path) -> None:
@@ -277,42 +271,32 @@ def test_what_kineto_writes_wrong_is_read_all_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
+    "content",
     [
-        ("", "ends too early"),
-        ("<html>404</html>", "no JSON"),
-        ("[]", "no trace of torch.profiler"),
-        ('{"traceEvents": 5}', "no trace of torch.profiler"),
-        ('{"a": 1}', "traceEvents"),
-        ('{"traceEvents": [{"ph": "X", "cat": "xla", "name": "fusion", "ts": 1, "dur": 1}]}', "none of its events"),
-        (made.trace([kernel("a", "soon", 1)]), r"traceEvents\[.*ts"),
-        (made.trace([kernel("a", 1e300, 1)]), "beyond the year"),
-        (made.trace([kernel("a", 10**40, 1)]), "no trace|beyond"),
-        (made.trace([kernel("a", 1, 1)], baseTimeNanoseconds=2**63 - 10), "beyond the year"),
-        (made.trace([kernel("a", 1, 1, correlation=[1])]), "a kind that torch.profiler does not write"),
-        (made.trace([event("kernel", "a", 1, 1, pid="GPU")]), "on which device"),
-        (made.trace([kernel("a", 1, 1, device=[0])]), "on which device"),
-        ('{"schemaVersion": 1, "traceEvents": ' + "[" * 100_000, "no trace|too deeply|ends too early"),
+        "",
+        "<html>404</html>",
+        "[]",
+        '{"traceEvents": 5}',
+        '{"traceEvents": [{"ph": "X", "cat": "xla", "name": "fusion", "ts": 1, "dur": 1}]}',
+        made.trace([kernel("a", "soon", 1)]),
+        made.trace([event("kernel", "a", 1, 1, correlation="a")]),
+        json.dumps(made.trace(kernel("k", n, 1) for n in range(200)))[:5000],
     ],
 )
-def test_a_file_that_is_no_trace_is_refused_with_the_reason(tmp_path: Path, content, why: str) -> None:
-    path = write(tmp_path / "odd.json", content)
-    with pytest.raises(ProfileError, match=why) as refused:
+@pytest.mark.parametrize("name", ["odd.json", "odd.json.gz"])
+def test_a_file_that_is_no_complete_trace_is_refused(tmp_path: Path, content, name: str) -> None:
+    path = write(tmp_path / name, content)
+    with pytest.raises(ProfileError, match="no complete trace") as refused:
         trace.read(path)
     assert str(path) in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_file_that_is_not_whole_is_refused(tmp_path: Path) -> None:
-    whole = write(tmp_path / "whole.json.gz", made.trace(kernel(f"k{n}", n, 1) for n in range(2000)))
-    packed, text = whole.read_bytes(), json.dumps(made.trace(kernel("k", n, 1) for n in range(2000)))
-    for name, data, why in [
-        ("cut.json.gz", packed[: len(packed) // 2], "compressed file ends too early"),
-        ("cut.json", text[: len(text) // 2].encode(), "JSON ends too early"),
-        ("bad.json.gz", packed[:200] + bytes(50) + packed[250:], "damaged"),
-    ]:
-        (tmp_path / name).write_bytes(data)
-        with pytest.raises(ProfileError, match=why):
-            trace.read(tmp_path / name)
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    packed = write(tmp_path / "whole.json.gz", made.trace(kernel(f"k{n}", n, 1) for n in range(2000))).read_bytes()
+    for data in (packed[: len(packed) // 2], packed[:200] + bytes(50) + packed[250:]):
+        (tmp_path / "odd.json.gz").write_bytes(data)
+        with pytest.raises(ProfileError, match=r"no complete trace|cannot be read"):
+            trace.read(tmp_path / "odd.json.gz")
     with pytest.raises(ProfileError, match="cannot be read"):
         trace.read(tmp_path / "none.json")
 

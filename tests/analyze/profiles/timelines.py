@@ -40,7 +40,10 @@ def timeline(
         columns = {key: [one.get(key, -1) for one in further] for key in ("launched", "moved", "pageable")}
         columns["copy"] = [one.get("copy", 0) for one in further]
         ops = Ops.of(
-            *(np.array([item[place] for item in work], np.int64) for place in range(3)),
+            **{
+                key: np.array([item[at] for item in work], np.int64)
+                for at, key in enumerate(("start", "end", "kind"))
+            },
             name=np.array([names.index(name) for name in called], np.int32),
             names=names,
             group=np.array([known.index(group) if group is not None else -1 for group in groups], np.int32),
