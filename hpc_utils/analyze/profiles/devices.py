@@ -11,13 +11,27 @@ import numpy as np
 from . import collectives, intervals, kernels, phases
 from .breakdown import Breakdown, breakdown
 from .kernels import KernelClass
-from .thresholds import COPIES, EFFICIENCY, EXPOSED, LOADER, LOW_INTENSITY, UTILISATION, WAITING
+from .thresholds import EFFICIENCY, EXPOSED, LIMITS, LOW_INTENSITY, UTILISATION
 from .timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, UNKNOWN, Ops, Timeline
 from .verdict import Evidence, percent, rounded
 
 # Classes that do few operations per byte on any GPU in `peaks`.
 FEW_OPERATIONS = (kernels.ELEMENTWISE, kernels.NORMALISATION, kernels.REDUCTION, kernels.OPTIMIZER, kernels.TRANSFER)
 MATRIX = (kernels.CONVOLUTION, kernels.GEMM, kernels.ATTENTION)
+
+# Attributes of `Devices`: the part of a `Breakdown` that each is.
+_PARTS = {
+    "busy": "busy_ns", "computing": "compute_ns", "exposed": "exposed_communication_ns", "loader": "loader_wait_ns",
+    "outside": "between_steps_ns", "remaining": "otherwise_idle_ns", "late": "launched_late_ns",
+    "short": "short_gaps_ns", "unknown": "unknown_ns",
+}  # fmt: skip
+# Evidence: its words, the attribute, whether it stands there although it is not known.
+_EVIDENCE = [
+    ("exposed on the wire", "wire", False),
+    ("exposed waiting for other ranks", "waiting", False),
+    ("loader idle", "loader", True),
+    ("idle between steps, unmarked", "outside", False),
+]
 
 
 @dataclass(frozen=True)
@@ -26,8 +40,9 @@ class Devices:
 
     Attributes:
         parts: a breakdown each. span: ns, in all. matched: their collectives; None without any, or with one device.
-        straggler: the rank they wait for; None likewise, or if nobody waits.
-        busy: any work. exposed: communication and nothing computed; where collectives are matched, it falls into
+        straggler: the rank they wait for; None likewise, or if no rank waits.
+        busy: any work. computing: compute kernels. unknown: work of unknown kind.
+        exposed: communication and nothing computed; where collectives are matched, it falls into
             wire: on the wire, sends and receives included, and waiting: for other ranks.
         loader: idle while the host waits for data. outside: idle between steps; remaining: idle otherwise, of which late:
             before its work was launched, and short: in short gaps (see `Breakdown`).
@@ -43,6 +58,7 @@ class Devices:
     matched: collectives.Collectives | None
     straggler: collectives.Straggler | None
     busy: float
+    computing: float
     exposed: float | None
     wire: float | None
     waiting: float | None
@@ -51,6 +67,7 @@ class Devices:
     remaining: float
     late: float | None
     short: float
+    unknown: float
     copies: float
     moves: float
     steps: int
@@ -69,9 +86,6 @@ class Devices:
             known = [(ns, part.span_ns) for ns, part in zip(each, parts, strict=True) if ns is not None]
             return sum(ns for ns, _ in known) / max(sum(span for _, span in known), 1) if known else None
 
-        def total(name: str) -> float | None:
-            return share([getattr(part, name) for part in parts])
-
         matched = collectives.match(timelines) if several else None
         matched = matched if matched is not None and len(matched) else None
         shown = [collectives.exposed(one, matched, n) for n, one in enumerate(timelines)] if matched else []
@@ -85,15 +99,9 @@ class Devices:
             span=sum(part.span_ns for part in parts),
             matched=matched,
             straggler=collectives.straggler(matched) if matched else None,
-            busy=total("busy_ns"),
-            exposed=total("exposed_communication_ns"),
+            **{name: share([getattr(part, column) for part in parts]) for name, column in _PARTS.items()},
             wire=share([one.wire_ns + one.other_ns for one in shown]) if shown else None,
             waiting=share([one.waiting_ns for one in shown]) if shown else None,
-            loader=total("loader_wait_ns"),
-            outside=total("between_steps_ns"),
-            remaining=total("otherwise_idle_ns"),
-            late=total("launched_late_ns"),
-            short=total("short_gaps_ns"),
             copies=share(inputs),
             moves=share(moves),
             steps=min(filter(None, (len(phases.steps(one.ranges)[0]) for one in timelines)), default=0),
@@ -103,18 +111,12 @@ class Devices:
         )
 
     @property
-    def computing(self) -> float:
-        """Compute kernels."""
-        return sum(part.compute_ns for part in self.parts) / max(self.span, 1)
-
-    @property
     def pageable_copies(self) -> int:
         return sum(part.pageable_copies or 0 for part in self.parts)
 
     def class_share(self, names: Sequence[KernelClass]) -> float:
         """Of the compute kernels' time."""
-        total = sum(self.classes.values())
-        return sum(self.classes.get(name, 0) for name in names) / total if total else 0.0
+        return sum(self.classes.get(name, 0) for name in names) / max(sum(self.classes.values()), 1)
 
 
 @dataclass(frozen=True)
@@ -134,17 +136,19 @@ class Counters:
     @property
     def moving(self) -> bool | None:
         """Whether the memory's bandwidth is nearer to its peak than the SMs are to theirs; None: not known."""
-        return None if math.isnan(self.dram) or math.isnan(self.sm) else self.dram > self.sm
+        return None if math.isnan(self.dram + self.sm) else self.dram > self.sm
 
     @classmethod
     def of(cls, measured: Mapping) -> Counters:
         """`measured`: columns as of `ncu.read`."""
-        weights = np.asarray(measured["duration_ns"], float)
-        sm, memory, dram, tensor = (
-            np.asarray(measured[name], float) for name in ("sm_share", "memory_share", "dram_share", "tensor_share")
-        )
+        names = ("sm_share", "dram_share", "tensor_share", "memory_share", "duration_ns")
+        sm, dram, tensor, memory, weights = (np.asarray(measured[name], float) for name in names)
         best = np.fmax(np.fmax(sm, memory), dram)
-        return cls(*(_weighted(values, weights) for values in (sm, dram, tensor, best)))
+        known = [np.isfinite(values * weights) & (weights > 0) for values in (sm, dram, tensor, best)]
+        return cls(*(
+            float(np.average(values[there], weights=weights[there])) if there.any() else math.nan
+            for values, there in zip((sm, dram, tensor, best), known, strict=True)
+        ))  # fmt: skip
 
     def evidence(self) -> list[Evidence]:
         return [
@@ -156,22 +160,19 @@ class Counters:
 
 
 def evidence(found: Devices, measured: Counters | None) -> list[Evidence]:
-    """What is judged by, in the order of the thresholds, then what is good to know."""
+    """What decides, in the order of the thresholds, then further measurements."""
     rows = [
         percent("GPU utilisation", found.busy, ">", UTILISATION),
         percent("exposed communication", found.exposed, "<", EXPOSED),
     ]
-    if found.wire is not None:
-        rows.append(percent("exposed on the wire", found.wire, "<", EXPOSED))
-        rows.append(percent("exposed waiting for other ranks", found.waiting, "<", WAITING))
-    rows.append(percent("loader idle", found.loader, "<", LOADER))
-    if found.outside is not None:
-        rows.append(percent("idle between steps, unmarked", found.outside, "<", LOADER))
+    for words, name, always in _EVIDENCE:
+        if always or getattr(found, name) is not None:
+            rows.append(percent(words, getattr(found, name), "<", LIMITS[name]))
     rows.append(percent("idle otherwise", found.remaining, "<", 1 - UTILISATION))
     if found.late is not None and found.remaining:
         rows.append(percent("idle otherwise, of it launched late", found.late / found.remaining))
     rows += [
-        percent("input copies with nothing beside", found.copies, "<", COPIES),
+        percent("input copies with nothing beside", found.copies, "<", LIMITS["copies"]),
         Evidence("median kernel", rounded(found.median_kernel / 1e3), "us"),
         percent("kernels with few operations a byte", found.class_share(FEW_OPERATIONS), "<", LOW_INTENSITY),
     ]
@@ -180,8 +181,7 @@ def evidence(found: Devices, measured: Counters | None) -> list[Evidence]:
         rows.append(percent(f"waiting that is for {one.label}", one.caused))
     if found.matched is not None and (bandwidth := found.matched.bus_bandwidth):
         rows.append(Evidence("bus bandwidth, of the wire time", rounded(bandwidth / 1e9), "GB/s"))
-    if measured is not None:
-        rows += measured.evidence()
+    rows += measured.evidence() if measured is not None else []
     if found.pageable_copies:
         rows.append(Evidence("pageable copies", found.pageable_copies, "copies"))
     steps = np.concatenate([np.subtract(*phases.steps(one.ranges)[::-1]) for one in found.timelines])
@@ -196,8 +196,3 @@ def _alone(ops: Ops, chosen: np.ndarray | bool) -> int:
     """ns of the chosen memory operations in which no other kind of work runs."""
     moves = ops.where((ops.kind == MEMORY) & chosen).union()
     return intervals.length(moves) - int(intervals.overlap(*moves, ops.union(COMPUTE, COMMUNICATION, UNKNOWN)).sum())
-
-
-def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
-    known = np.isfinite(values) & np.isfinite(weights) & (weights > 0)
-    return float(np.average(values[known], weights=weights[known])) if known.any() else math.nan

@@ -1,8 +1,8 @@
-"""What limits a training run, from what profilers saw of its ranks: a verdict with its evidence.
+"""What limits a training run, from the profiles of its ranks: a verdict with its evidence.
 
 Shares are of the time from the first to the last work of the devices, summed over them. Of the losses beyond their
-thresholds the largest is the verdict (`thresholds.WHEN`); without any, the devices compute or move bytes. Where no work of
-a GPU was seen the host's phases decide, else the counters of single kernels (`host`).
+thresholds the largest is the verdict (`thresholds.WHEN`); without any, the devices compute or move bytes. Without GPU
+events the phases of the host decide, else the counters of single kernels. Both have medium confidence at most.
 """
 
 from __future__ import annotations
@@ -10,12 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from . import host
+from . import intervals, phases
 from .devices import Counters, Devices, evidence
-from .rules import LOSSES, nothing_seen, unexplained, working
-from .thresholds import UTILISATION
+from .phases import PARTS, Phase
+from .rules import (
+    LOSSES,
+    NOTHING_SEEN,
+    SLOW_KERNELS,
+    UNEXPLAINED,
+    communicating,
+    computing,
+    moving_bytes,
+    waiting_for_data,
+    working,
+)  # fmt: skip
+from .thresholds import BACKWARD, EFFICIENCY, EXPOSED, LOADER, UTILISATION, Bound
 from .timeline import Timeline
-from .verdict import Doubt, Verdict, undecided
+from .verdict import Advice, Doubt, Loss, Verdict, beyond, percent, saving, undecided, within
+
+COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
 
 def judge(
@@ -27,50 +40,47 @@ def judge(
     """What limits the run of these timelines, one per rank and device.
 
     Args:
-        kernels: columns as of `ncu.read`, if some kernels were measured by Nsight Compute.
+        kernels: columns as of `ncu.read`, if Nsight Compute measured some kernels.
         phase_seconds: seconds a step under data, forward, backward, optimizer, and communication if that is known (exposed
-            seconds), as the run's own records have them. They decide where the profiles have no events of a GPU.
-
-    Raises:
-        ValueError: a phase of another name, or a time that is negative or not finite.
+            seconds), as of `readers.gather`. They decide where the profiles have no GPU events.
     """
-    recorded = host.checked(phase_seconds or {})
     measured = None if kernels is None else Counters.of(kernels)
     worked = [one for one in timelines if one.worked]
     if worked:
-        return _by_devices(worked, timelines, measured, recorded)
-    remarks = tuple(dict.fromkeys(remark for one in timelines for remark in one.remarks))
-    rest = 0.0 if recorded else host.unmarked(timelines)
-    if phases := recorded or host.phases_of(timelines):
-        found = host.by_phases(phases, timelines, remarks, rest)
+        return _by_devices(worked, timelines, measured, phase_seconds)
+    remarks = list(dict.fromkeys(remark for one in timelines for remark in one.remarks))
+    rest = 0.0 if phase_seconds else _unmarked(timelines)
+    if seconds := phase_seconds or _phases_of(timelines):
+        found = _by_phases(seconds, timelines, remarks, rest)
         return replace(found, evidence=(*found.evidence, *(measured.evidence() if measured else ())))
     if measured is not None:
-        return host.by_counters(measured, remarks)
-    reason = "the profiles have no GPU events, no phases and no counters"
-    return undecided(reason, (), nothing_seen(), remarks)
+        return _by_counters(measured, remarks)
+    return undecided("the profiles have no GPU events, no phases and no counters", NOTHING_SEEN, remarks)
 
 
 def _by_devices(
     worked: Sequence[Timeline],
     timelines: Sequence[Timeline],
     measured: Counters | None,
-    recorded: Mapping[str, float],
+    recorded: Mapping[str, float] | None,
 ) -> Verdict:
     found = Devices.of(worked)
-    remarks = _remarks(timelines, found)
-    if found.loader is None and "data" in recorded and sum(recorded.values()):
+    remarks = [remark for one in (*timelines, *found.parts) for remark in one.remarks]
+    remarks += found.matched.remarks if found.matched is not None else ()
+    if blind := [one.label for one in timelines if not one.worked]:
+        remarks.append(f"no GPU work was recorded for {', '.join(blind)}: the verdict excludes them")
+    if found.loader is None and recorded and "data" in recorded:
         found = replace(found, loader=recorded["data"] / sum(recorded.values()))
-        remarks = (
-            *remarks,
-            "no data ranges in the profile: loader idle is the data phase of the run's own records",
-        )
+        remarks.append("no data ranges in the profile: loader idle is the data phase of the run's own records")
+    remarks = list(dict.fromkeys(remarks))
     if not found.span:
-        return undecided("the devices' work takes no time", (), nothing_seen(), remarks)
+        return undecided("the devices' work takes no time", NOTHING_SEEN, remarks)
     known = evidence(found, measured)
     losses = sorted(filter(None, (rule(found) for rule in LOSSES)), key=lambda loss: -loss.share)
     if not losses and found.busy < UTILISATION:
         reason = f"the GPU is idle {1 - found.busy:.0%} of the time for no known reason"
-        return undecided(reason, known, unexplained(1 - found.busy), remarks)
+        advice = [*UNEXPLAINED, *saving(1 - found.busy, "then remove the cause")]
+        return undecided(reason, advice, remarks, known)
     chosen = losses[0] if losses else working(found, measured)
     doubts = _doubts(found, timelines)
     if len(losses) > 1 and losses[1].share > 0.7 * chosen.share:
@@ -80,11 +90,10 @@ def _by_devices(
 
 def _doubts(found: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
     """Those that hold whatever the bound is."""
-    steps = f"{found.steps} step{'s' if found.steps > 1 else ''}" if found.steps else "no steps marked"
     seen = len({one.place for one in timelines})
     world = max((one.world_size or 0 for one in timelines), default=0)
     doubts = [
-        Doubt(1.0 if found.steps >= 5 else 0.9 if found.steps > 1 else 0.8, steps),
+        Doubt(1.0 if found.steps >= 5 else 0.9 if found.steps > 1 else 0.8, f"{found.steps or 'no'} steps marked"),
         Doubt(0.85 if world > seen else 1.0, f"{seen} of {max(world, seen)} ranks"),
     ]
     if len(timelines) > seen:
@@ -93,16 +102,98 @@ def _doubts(found: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
         doubts.append(Doubt(0.7, "communication was not recorded"))
     if found.loader is None:
         doubts.append(Doubt(0.9, "waits for data are not marked"))
-    unknown, busy = (sum(getattr(part, name) for part in found.parts) for name in ("unknown_ns", "busy_ns"))
-    if unknown > 0.1 * busy:
-        doubts.append(Doubt(0.7, f"{unknown / busy:.0%} of the work is of unknown kind"))
+    if found.unknown > 0.1 * found.busy:
+        doubts.append(Doubt(0.7, f"{found.unknown / found.busy:.0%} of the work is of unknown kind"))
     return doubts
 
 
-def _remarks(timelines: Sequence[Timeline], found: Devices) -> tuple[str, ...]:
-    remarks = [remark for one in (*timelines, *found.parts) for remark in one.remarks]
-    remarks += found.matched.remarks if found.matched is not None else ()
-    blind = [one.label for one in timelines if not one.worked]
-    if blind:
-        remarks.append(f"no GPU work was recorded for {', '.join(blind)}: the verdict excludes them")
-    return tuple(dict.fromkeys(remarks))
+def _phases_of(timelines: Sequence[Timeline]) -> dict[str, float]:
+    """Seconds under each part of a step that the host's ranges mark, the mean over the ranks that mark phases."""
+    found = [spent for one in timelines if (spent := {phase.phase: phase.host_ns for phase in phases.spent(one)})]
+    return {
+        name: sum(spent.get(name, 0) / 1e9 for spent in found) / len(found)
+        for name in PARTS
+        if any(name in spent for spent in found)
+    }
+
+
+def _unmarked(timelines: Sequence[Timeline]) -> float:
+    """Seconds of marked steps that are in no other phase, the mean as of `_phases_of`: PyTorch marks loader and optimizer by
+    itself, forward and backward only the program does."""
+    rest = [
+        intervals.difference(phases.windows(one.ranges, Phase.STEP), phases.windows(one.ranges, *PARTS))
+        for one in timelines
+        if phases.marked(one.ranges)
+    ]
+    return sum(map(intervals.length, rest)) / 1e9 / max(len(rest), 1)
+
+
+def _by_phases(
+    seconds: Mapping[str, float], timelines: Sequence[Timeline], remarks: Sequence[str], rest: float
+) -> Verdict:
+    """`seconds`: under `PARTS` and `COMMUNICATION`; `rest`: of the step in none of them. Shares are of all of it."""
+    total = sum(seconds.values()) + rest
+    remarks = [*remarks, "no GPU events: the host's phases decide, and waiting inside a phase is not visible"]
+    if not total:
+        return undecided("the phases take no time", NOTHING_SEEN, remarks)
+    shares = {name: value / total for name, value in seconds.items()}
+    data, wire, other = shares.get(Phase.DATA), shares.get(COMMUNICATION), rest / total
+    forward, backward, optimizer = (shares.get(name, 0.0) for name in PARTS[1:])
+    work = forward + backward + optimizer
+    limits = {Phase.DATA: LOADER, COMMUNICATION: EXPOSED}
+    evidence = [
+        percent(f"{name} phase, of the step", share, "<" if name in limits else "", limits.get(name))
+        for name, share in shares.items()
+    ]
+    if other:
+        evidence.append(percent("in no phase, of the step", other))
+    doubts = [Doubt(0.6, "from the phases of the host only")]
+    if data is None:
+        doubts.append(Doubt(0.7, "waits for data are not marked"))
+    losses = [waiting_for_data(data or 0.0)]
+    if wire is not None:
+        losses.append(communicating(wire, Doubt(0.7, "waiting for slower ranks is counted too")))
+    elif forward and (
+        len({one.place for one in timelines}) > 1 or any((one.world_size or 1) > 1 for one in timelines)
+    ):
+        excess = max(backward - BACKWARD * forward, 0.0)
+        evidence.append(percent("backward beyond two forward passes", excess, "<", EXPOSED))
+        doubts.append(Doubt(0.7, "the all-reduce is inside the backward phase"))
+        losses.append(communicating(excess, Doubt(0.6, "guessed from the length of the backward phase")))
+    losses = list(filter(None, losses))
+    if not losses and other >= work:
+        reason = (
+            f"{other:.0%} of the step is in no marked phase"
+            if other
+            else "the host's phases do not include computing"
+        )
+        return undecided(reason, UNEXPLAINED, remarks, evidence)
+    if not losses:
+        reason = f"forward, backward and optimizer take {work:.0%} of the step"
+        inside = "profile what the phases are made of: -p profile=torch, or cpu"
+        advice = [Advice(inside, "shows where the time goes inside")]
+        advice.append(Advice("more devices: computing takes the time", "at most in proportion"))
+        losses.append(Loss(Bound.COMPUTE, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice))
+    return max(losses, key=lambda loss: loss.share).verdict(doubts, evidence, remarks, of="step")
+
+
+def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:
+    """What limits the kernels that were measured, which is not what limits the run."""
+    evidence = measured.evidence()
+    whole = Advice("profile whole steps too: -p profile=torch, or nsys", "shows what the run waits for")
+    if measured.moving is None:
+        sections = Advice("collect ncu's sections SpeedOfLight and MemoryWorkloadAnalysis", "shows what they reach")
+        return undecided(
+            "the report has no utilisation of the SMs or of the memory", [sections, whole], remarks, evidence
+        )
+    if not measured.efficiency > EFFICIENCY:
+        larger = Advice(
+            "a larger batch, or fewer and fused kernels: more work a launch", "as far as they are too small"
+        )
+        return undecided(SLOW_KERNELS, [larger, whole], remarks, evidence)
+    bound, best, what, advice = Bound.COMPUTE, measured.sm, "what the SMs can do", computing()
+    if measured.moving:
+        bound, best, what, advice = Bound.MEMORY, measured.dram, "the memory's bandwidth", moving_bytes(1.0)
+    reason = f"the measured kernels reach {best:.0%} of {what}; the rest of the run was not measured"
+    advice = [*(Advice(one.action, "of the measured kernels' time only") for one in advice[:2]), whole]
+    return Loss(bound, best, beyond(best, EFFICIENCY), "", reason, advice).verdict([Doubt(0.5)], evidence, remarks)

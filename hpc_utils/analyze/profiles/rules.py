@@ -1,7 +1,7 @@
 """The rules behind verdicts, one per bound: when it is beyond its threshold, what casts doubt on it, and what to try.
 
-A rule takes the shares of the devices' time and gives a `Loss`, or None within its threshold. `LOSSES` are judged
-together, the largest decides; without any the devices work, and `working` tells what at.
+A rule takes the shares of the devices' time and returns a `Loss`, or None within its threshold. Of `LOSSES` the largest
+decides; without any the devices work, and `working` decides whether they compute or move bytes.
 """
 
 from __future__ import annotations
@@ -13,32 +13,41 @@ from .devices import FEW_OPERATIONS, MATRIX, Counters, Devices
 from .peaks import Peak
 from .thresholds import (
     CAUSED,
-    COPIES,
     EFFICIENCY,
     EXPLAINED,
     EXPOSED,
-    LOADER,
+    LIMITS,
     LOW_INTENSITY,
     MANY,
     SHORT_KERNEL,
     UTILISATION,
-    WAITING,
     Bound,
 )
 from .verdict import Advice, Doubt, Loss, beyond, saving, within
 
+SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
+MARK_PHASES = "mark data, forward, backward and optimizer with ranges"
+NOTHING_SEEN = (
+    Advice("profile a few steps after warm-up: hpc run ... -p profile=torch", "a verdict"),
+    Advice(MARK_PHASES, "a verdict, also without a GPU"),
+)
+UNEXPLAINED = (
+    Advice(f"{MARK_PHASES} and profile again", "shows what waits"),
+    Advice("have the profiler record launches (CUDA API calls)", "shows whether the GPU waits for them"),
+)
+
 
 def communication(found: Devices) -> Loss | None:
-    share, doubts = found.wire, ()
-    if share is None:
-        share = found.exposed or 0.0
-        why = "wire time and waiting are not separated: that takes the collectives of several ranks"
-        doubts = (Doubt(0.7, why),)
-    return communicating(share, *doubts) if share >= EXPOSED else None
+    if found.wire is not None:
+        return communicating(found.wire)
+    why = "wire time and waiting are not separated: that takes the collectives of several ranks"
+    return communicating(found.exposed or 0.0, Doubt(0.7, why))
 
 
-def communicating(share: float, *doubts: Doubt) -> Loss:
+def communicating(share: float, *doubts: Doubt) -> Loss | None:
     """`share`: of the time on the wire that nothing is computed beside."""
+    if share < EXPOSED:
+        return None
     advice = saving(share, "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)")
     advice += saving(
         share / 2,
@@ -49,33 +58,34 @@ def communicating(share: float, *doubts: Doubt) -> Loss:
 
 
 def straggler(found: Devices) -> Loss | None:
-    share, one = found.waiting, found.straggler
-    if share is None or share < WAITING or share <= found.wire:
+    share, one, limit = found.waiting, found.straggler, LIMITS["waiting"]
+    if share is None or share < limit or share <= found.wire:
         return None
-    reason, doubts = "", ()
+    reason, doubts = "", []
     if one is None or one.caused <= CAUSED:
-        doubts = (Doubt(0.6, "no single rank causes most of it"),)
-        equal = "give ranks equal work: samples decoded before, or sorted by length into batches of equal size"
-        turns = "find what disturbs them in turn: the loader's slow samples, garbage collection, other jobs"
-        advice = saving(share, equal, turns)
+        doubts.append(Doubt(0.6, "no single rank causes most of it"))
+        advice = saving(
+            share,
+            "give ranks equal work: samples decoded before, or sorted by length into batches of equal size",
+            "find what disturbs them in turn: the loader's slow samples, garbage collection, other jobs",
+        )
     else:
         reason = (
             f"ranks wait {share:.0%} of the time, {one.caused:.0%} of that for {one.label}, which is last in "
             f"{one.last} of {one.of} {one.per}s, by {one.behind_ns / 1e6:.3g} ms"
         )
         if not one.systematic:
-            doubts = (Doubt(0.8, f"{one.of} {one.per}s are too few to rule out chance"),)
-        why = _why_late(found) or "clocks, temperature, throttling, and who else uses its node"
-        elsewhere = (
-            f"repeat it without the node of {one.label}: if the waiting is gone it was the node, not the program"
+            doubts.append(Doubt(0.8, f"{one.of} {one.per}s are too few to rule out chance"))
+        advice = saving(
+            share * one.caused,
+            f"look at {one.label}: {_why_late(found)}",
+            f"repeat it without the node of {one.label}: if the waiting is gone it was the node, not the program",
         )
-        advice = saving(share * one.caused, f"look at {one.label}: {why}", elsewhere)
-    margin = beyond(share, WAITING)
-    return Loss(Bound.STRAGGLER, share, margin, "waiting for other ranks", reason, advice, doubts)
+    return Loss(Bound.STRAGGLER, share, beyond(share, limit), "waiting for other ranks", reason, advice, doubts)
 
 
 def _why_late(found: Devices) -> str:
-    """What the straggler's own profile shows, against the median of the others; "" if nothing."""
+    """What the straggler's own profile shows, against the median of the others."""
     one = found.straggler
     for name, text in (
         ("loader_wait_ns", "it waits for data {:.3g} ms, the others {:.3g}"),
@@ -83,48 +93,42 @@ def _why_late(found: Devices) -> str:
         ("idle_ns", "its GPU is idle {:.3g} ms, the others' {:.3g}: its host is late"),
     ):
         values = [getattr(part, name) for part in found.parts]
-        if None in values:
-            continue
         own = values.pop(one.column)
+        if own is None or None in values:
+            continue
         others = float(np.median(values))
         if own - others > 0.5 * one.behind_ns * one.last:  # half of what the others wait for it, or more
             return text.format(own / 1e6, others / 1e6)
-    return ""
+    return "clocks, temperature, throttling, and other jobs on its node"
 
 
 def loading(found: Devices) -> Loss | None:
-    loader, outside = found.loader or 0.0, found.outside or 0.0
-    copies = found.copies if found.copies >= COPIES else 0.0
-    if loader + outside < LOADER and not copies:
+    return waiting_for_data(found.loader or 0.0, found.outside or 0.0, found.copies, found.pageable_copies)
+
+
+def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, pageable: int = 0) -> Loss | None:
+    """`loader`, `outside`, `copies`: shares of the time: idle for the loader, idle between steps, copying input with nothing
+    beside; `pageable`: copies from memory that is not pinned."""
+    limit, idle = LIMITS["loader"], loader + outside
+    margin = max(beyond(idle, limit), beyond(copies, LIMITS["copies"]))
+    copies = copies if copies >= LIMITS["copies"] else 0.0
+    if idle < limit and not copies:
         return None
-    margin = max(beyond(loader + outside, LOADER), beyond(found.copies, COPIES))
-    doubts = ()
-    if loader < LOADER and not copies:
-        doubts = (Doubt(0.7, "the GPU idles between steps, where nothing is marked: usually that is the loader"),)
-    share = loader + outside + copies
-    if loader + outside < LOADER:
-        loader = outside = 0.0
-    return waiting_for_data(share, margin, loader, outside, copies, found.pageable_copies, doubts)
-
-
-def waiting_for_data(
-    share: float, margin: float, loader: float, outside: float = 0.0, copies: float = 0.0, pageable: int = 0,
-    doubts: tuple[Doubt, ...] = (),
-) -> Loss:  # fmt: skip
-    """`loader`, `outside`, `copies`: shares of the time to do away with: idle for the loader, idle between steps, copying
-    input with nothing beside; `pageable`: copies from memory that is not pinned."""
-    advice, idle = [], loader + outside
+    share, advice, doubts = idle + copies, [], []
+    if loader < limit and not copies:
+        doubts.append(Doubt(0.7, "the GPU idles between steps, where nothing is marked: usually that is the loader"))
     if copies:
-        seen = f" ({pageable:,} copies are pageable)" if pageable else ""
-        advice += saving(copies, f"pin the host's memory and copy with non_blocking=True{seen}")
-    if copies and not idle:
-        advice += saving(copies, "copy the next batch on a stream of its own, beside this one's kernels")
-    if idle:
+        copied = f" ({pageable:,} copies are pageable)" if pageable else ""
+        advice += saving(copies, f"pin the host's memory and copy with non_blocking=True{copied}")
+    if idle >= limit:
         advice += saving(idle, "more loader workers that persist and prefetch (num_workers)")
-    if outside > loader:
-        advice.append(Advice("mark the wait for a batch with a range `data`", "what is guessed now is known then"))
-    if idle:
+        if outside > loader:
+            advice.append(
+                Advice("mark the wait for a batch with a range `data`", "replaces the guess by a measurement")
+            )
         advice += saving(idle, "decode once, before training, or augment on the GPU")
+    else:
+        advice += saving(copies, "copy the next batch on a stream of its own, beside this one's kernels")
     return Loss(Bound.INPUT, share, margin, "waiting for data", advice=advice, doubts=doubts)
 
 
@@ -150,19 +154,17 @@ def launching(found: Devices) -> Loss | None:
         "a fused optimizer (fused=True), and no .item() or print of a tensor inside the step",
     )
     margin = min(1.0, (UTILISATION - found.busy) / (1 - UTILISATION))
-    return Loss(Bound.LAUNCH, share, margin, "waiting for launches", advice=advice, doubts=tuple(doubts))
+    return Loss(Bound.LAUNCH, share, margin, "waiting for launches", advice=advice, doubts=doubts)
 
 
 def copying(found: Devices) -> Loss | None:
-    share = found.moves
-    if share < EXPOSED:
-        return None
+    share, limit = found.moves, LIMITS["moves"]
     advice = saving(
         share,
         "find the copies in the timeline: clones, .contiguous(), .cpu() and .item() in the step",
         "copy on a stream of its own, beside the kernels",
     )
-    return Loss(Bound.MEMORY, share, beyond(share, EXPOSED), "copying", advice=advice)
+    return Loss(Bound.MEMORY, share, beyond(share, limit), "copying", advice=advice) if share >= limit else None
 
 
 LOSSES = (communication, straggler, loading, launching, copying)
@@ -171,37 +173,28 @@ LOSSES = (communication, straggler, loading, launching, copying)
 def working(found: Devices, measured: Counters | None) -> Loss:
     """No loss is beyond its threshold: does the GPU compute, or move bytes?"""
     few = found.class_share(FEW_OPERATIONS)
-    by_name, by_counters = few > LOW_INTENSITY, measured.moving if measured is not None else None
+    by_name, by_counters = few > LOW_INTENSITY, None if measured is None else measured.moving
     doubts = []
     if by_counters is None:
         doubts.append(Doubt(0.9, "no hardware counters were measured"))
     elif by_counters != by_name:
         doubts.append(Doubt(0.7, "counters and the classes of the kernels disagree"))
     if by_counters is not None and measured.efficiency <= EFFICIENCY:
-        why = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
-        doubts.append(Doubt(0.8, why))
+        doubts.append(Doubt(0.8, SLOW_KERNELS))
     if found.wire is not None and found.exposed >= EXPOSED:  # together they are no bound, but no good sign
         doubts.append(Doubt(0.6, f"the wire and waiting together leave {found.exposed:.0%} of the time exposed"))
-    margin = within(
-        [
-            (1 - found.busy, 1 - UTILISATION),
-            (found.loader, LOADER),
-            (found.outside, LOADER),
-            (found.copies, COPIES),
-            (found.moves, EXPOSED),
-            (found.exposed if found.wire is None else found.wire, EXPOSED),
-            (found.waiting, WAITING),
-        ]
-    )
+    shares = [(getattr(found, name), limit) for name, limit in LIMITS.items()]
+    shares += [(1 - found.busy, 1 - UTILISATION), (found.exposed if found.wire is None else None, EXPOSED)]
+    margin = within(shares)
     if by_name if by_counters is None else by_counters:
         margin = margin if by_counters else min(margin, beyond(few, LOW_INTENSITY))
         share = found.computing * few
         reason = f"kernels that do few operations a byte take {few:.0%} of the compute time"
-        return Loss(Bound.MEMORY, share, margin, "", reason, moving_bytes(share), tuple(doubts))
+        return Loss(Bound.MEMORY, share, margin, "", reason, moving_bytes(share), doubts)
     device = next((one.device_name for one in found.timelines if one.device_name), "")
     advice = computing(found.computing * found.class_share(MATRIX), peaks.find(device))
     reason = f"the GPU is busy {found.busy:.0%} of the time, and no loss is beyond its threshold"
-    return Loss(Bound.COMPUTE, found.busy, margin, "", reason, advice, tuple(doubts))
+    return Loss(Bound.COMPUTE, found.busy, margin, "", reason, advice, doubts)
 
 
 def moving_bytes(share: float) -> list[Advice]:
@@ -225,18 +218,3 @@ def computing(matrix: float = 0.0, peak: Peak | None = None) -> list[Advice]:
         advice.append(Advice("16-bit autocast, if this ran in fp32", "as much as the GPU's peaks differ"))
     tensor = "measure the longest kernels with Nsight Compute: do they use the tensor cores?"
     return [*advice, Advice(tensor, "the next step"), Advice("more devices: these are used", "at most in proportion")]
-
-
-def unexplained(idle: float | None = None) -> list[Advice]:
-    """`idle`: share of the time that the GPU is idle for no known reason; None: nothing is known of it."""
-    mark = "mark data, forward, backward and optimizer with ranges and profile again"
-    launches = "have the profiler record launches (CUDA API calls)"
-    advice = [Advice(mark, "tells what waits"), Advice(launches, "tells whether the GPU waits for them")]
-    return advice if idle is None else advice + saving(idle, "then do away with the cause")
-
-
-def nothing_seen() -> list[Advice]:
-    return [
-        Advice("profile a few steps after warm-up: hpc run ... -p profile=torch", "a verdict"),
-        Advice("mark data, forward, backward and optimizer with ranges", "a verdict, also without a GPU"),
-    ]

@@ -23,6 +23,11 @@ CAUSED = 0.50  # of all waiting that is for one rank, which is then the straggle
 CHANCE = 0.01  # probability that a rank is last so often by chance; below it, it is so systematically
 BACKWARD = 2.0  # forward passes in a backward pass; what is longer may be communication
 
+# The most that each share of `devices.Devices` should be.
+LIMITS = {
+    "wire": EXPOSED, "waiting": WAITING, "loader": LOADER, "outside": LOADER, "copies": COPIES, "moves": EXPOSED,
+}  # fmt: skip
+
 HIGH, MEDIUM = 0.75, 0.4  # least confidence of these words
 
 
@@ -46,12 +51,12 @@ class Certainty(StrEnum):
     LOW = "low"
 
 
-# When each verdict is reached, for people.
+# When each verdict is reached, for readers.
 WHEN = {
     Bound.INPUT: f"the device waits for data more than {LOADER:.0%} of the time",
     Bound.COMMUNICATION: f"more than {EXPOSED:.0%} of the time bytes are on the wire and nothing is computed beside",
     Bound.STRAGGLER: f"more than {WAITING:.0%} of the time, and longer than bytes are on the wire, ranks wait for each other; "
-    "the rank that causes it is named if it is one",
+    "if one rank causes it, it is named",
     Bound.LAUNCH: "the device idles between short kernels, or for kernels that the host launches late",
     Bound.MEMORY: "the device is busy with kernels that move bytes rather than compute, or with copies",
     Bound.COMPUTE: f"the device is busy more than {UTILISATION:.0%} of the time with kernels that compute",

@@ -1,18 +1,18 @@
-"""A verdict: what limits a run, how certain that is, its evidence, and what to try with the largest gain to expect."""
+"""A verdict: what limits a run, its confidence and evidence, and what to try with the largest gain to expect."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from .thresholds import HIGH, MEDIUM, Bound, Certainty
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A measured `value` in `unit`; None: not known. Good is more (`sense` ">") or less ("<") than `threshold` in the same
-    unit. Without a threshold it is reported, and decides nothing."""
+    """A measured `value` in `unit`; None: not known. More (`sense` ">") or less ("<") than `threshold` is good. Without a
+    threshold it is reported and decides nothing."""
 
     name: str
     value: float | None
@@ -43,8 +43,8 @@ def rounded(value: float) -> float:
 
 def percent(name: str, share: float | None, sense: str = "", threshold: float | None = None) -> Evidence:
     """In %; a share of None or NaN is not known."""
-    value = None if share is None or math.isnan(share) else rounded(100 * share)
-    return Evidence(name, value, "%", sense, None if threshold is None else rounded(100 * threshold))
+    value, limit = (None if one is None or math.isnan(one) else rounded(100 * one) for one in (share, threshold))
+    return Evidence(name, value, "%", sense, limit)
 
 
 @dataclass(frozen=True)
@@ -57,59 +57,18 @@ class Advice:
 
 
 def saving(share: float, *actions: str) -> list[Advice]:
-    """Advice that can at most save this share of the time. The gain is Amdahl's (1967), 1/(1 - share): an upper bound, for
-    nothing is ever gone altogether, and what was hidden behind it becomes visible."""
+    """Advice that can at most save this share of the time. The gain is Amdahl's (1967), 1/(1 - share): an upper bound, as no
+    part disappears entirely, and what was hidden behind it becomes visible."""
     most = 1 / (1 - min(max(share, 0.0), 0.99))
     return [Advice(action, f"at most {most:.2f}x ({share:.1%} of the time)", most) for action in actions]
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """A factor of the confidence, 0 to 1, and why; "": not worth a word."""
+    """A factor of the confidence, 0 to 1, and the reason, which is shown unless it is empty."""
 
     factor: float
     why: str = ""
-
-
-@dataclass(frozen=True)
-class Loss:
-    """A bound that is beyond its threshold.
-
-    Attributes:
-        share: of the time. margin: 0 at the threshold, 1 far from it. what: how the time is lost, in words.
-        reason: a sentence; by default how much is lost. advice: what to try. doubts: what speaks against it.
-    """
-
-    bound: Bound
-    share: float
-    margin: float
-    what: str = ""
-    reason: str = ""
-    advice: Sequence[Advice] = ()
-    doubts: tuple[Doubt, ...] = ()
-
-    def verdict(
-        self, doubts: Sequence[Doubt], evidence: Iterable[Evidence], remarks: tuple[str, ...], of: str = "time"
-    ) -> Verdict:
-        """That this is what limits: all doubts follow the reason, and at most three things are to be tried.
-
-        Half of the confidence comes from the margin, all of it shrinks by the doubts.
-        """
-        doubts = (*doubts, *self.doubts)
-        confidence = (0.5 + 0.5 * self.margin) * math.prod(doubt.factor for doubt in doubts)
-        reason = self.reason or f"{self.share:.0%} of the {of} is lost {self.what}"
-        words = "; ".join([reason, *(doubt.why for doubt in doubts if doubt.why)])
-        return Verdict(self.bound, confidence, words, tuple(evidence), tuple(self.advice)[:3], remarks)
-
-
-def beyond(share: float, threshold: float) -> float:
-    """The margin of a share that should be less: 0 at its threshold, 1 from twice it on."""
-    return min(1.0, max(0.0, share / threshold - 1))
-
-
-def within(limits: Iterable[tuple[float | None, float]]) -> float:
-    """The margin of (share, threshold) that are all kept: that of the nearest, 1 if all shares are 0."""
-    return max(0.0, min((1 - share / limit for share, limit in limits if share is not None), default=0.0))
 
 
 @dataclass(frozen=True)
@@ -118,17 +77,17 @@ class Verdict:
 
     Attributes:
         confidence: 0 to 1, a product: of how far the deciding share is from its threshold (0.5 at it, 1 at twice it), of
-            how many steps and which part of the ranks were seen, of a factor for each thing that is missing, and of one
+            how many steps and which part of the ranks were profiled, of a factor for each thing that is missing, and of one
             if another loss is nearly as large.
-        reason: a sentence. evidence: what was measured. advice: what to try next. remarks: what the profiles lack.
+        reason: a sentence. evidence: the measurements. advice: what to try next. remarks: what the profiles lack.
     """
 
     bound: Bound
     confidence: float
     reason: str
-    evidence: tuple[Evidence, ...] = field(default=())
-    advice: tuple[Advice, ...] = field(default=())
-    remarks: tuple[str, ...] = field(default=())
+    evidence: tuple[Evidence, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def certainty(self) -> Certainty:
@@ -148,7 +107,7 @@ class Verdict:
         }
 
     def lines(self) -> list[str]:
-        """For people: the verdict, then evidence, advice and remarks, each on its line."""
+        """As text: the verdict, then evidence, advice and remarks, each on its line."""
         return [
             f"{self.bound} ({self.certainty} confidence, {self.confidence:.2f}: {self.reason})",
             *(f"  {one}" for one in self.evidence),
@@ -157,7 +116,48 @@ class Verdict:
         ]
 
 
+@dataclass(frozen=True)
+class Loss:
+    """A bound that is beyond its threshold.
+
+    Attributes:
+        share: of the time. margin: 0 at the threshold, 1 far from it. what: how the time is lost, in words.
+        reason: a sentence; by default how much is lost. advice: what to try. doubts: what speaks against it.
+    """
+
+    bound: Bound
+    share: float
+    margin: float
+    what: str = ""
+    reason: str = ""
+    advice: Sequence[Advice] = ()
+    doubts: Sequence[Doubt] = ()
+
+    def verdict(
+        self, doubts: Sequence[Doubt], evidence: Iterable[Evidence], remarks: Sequence[str], of: str = "time"
+    ) -> Verdict:
+        """That this is what limits: all doubts follow the reason, with at most three pieces of advice.
+
+        Half of the confidence comes from the margin; doubts reduce all of it.
+        """
+        doubts = (*doubts, *self.doubts)
+        confidence = (0.5 + 0.5 * self.margin) * math.prod(doubt.factor for doubt in doubts)
+        reason = self.reason or f"{self.share:.0%} of the {of} is lost {self.what}"
+        words = "; ".join([reason, *(doubt.why for doubt in doubts if doubt.why)])
+        return Verdict(self.bound, confidence, words, tuple(evidence), tuple(self.advice)[:3], tuple(remarks))
+
+
 def undecided(
-    reason: str, evidence: Iterable[Evidence], advice: Iterable[Advice], remarks: tuple[str, ...]
+    reason: str, advice: Sequence[Advice], remarks: Sequence[str], evidence: Iterable[Evidence] = ()
 ) -> Verdict:
-    return Verdict(Bound.NOT_ENOUGH, 0.0, reason, tuple(evidence), tuple(advice), remarks)
+    return Verdict(Bound.NOT_ENOUGH, 0.0, reason, tuple(evidence), tuple(advice), tuple(remarks))
+
+
+def beyond(share: float, threshold: float) -> float:
+    """The margin of a share that should be less: 0 at its threshold, 1 from twice it on."""
+    return min(1.0, max(0.0, share / threshold - 1))
+
+
+def within(limits: Iterable[tuple[float | None, float]]) -> float:
+    """The margin of (share, threshold) that are all kept: that of the nearest, 1 if all shares are 0."""
+    return max(0.0, min((1 - share / limit for share, limit in limits if share is not None), default=0.0))

@@ -294,7 +294,6 @@ def test_phases_of_a_run_decide_where_no_gpu_was_seen() -> None:
     assert value(found, "data phase, of the step") == pytest.approx(30)
     assert judged(phase_seconds=seconds | {"data": 0.01}).bound == Bound.COMPUTE
     assert judged(phase_seconds=seconds | {"data": 0.0, "communication": 0.5}).bound == Bound.COMMUNICATION
-    assert judged(phase_seconds={"data": float("nan"), "forward": 1.0}).bound == Bound.COMPUTE
 
 
 def test_a_runs_own_records_tell_of_the_loader_what_the_profile_does_not() -> None:
@@ -330,12 +329,6 @@ def test_phases_are_shares_of_the_step_and_not_of_what_is_marked() -> None:
     assert found.bound == Bound.NOT_ENOUGH
     assert judged(timeline(None, [*marks, (3, 97, "forward")])).bound == Bound.COMPUTE
     assert judged(timeline(None, [*marks, (10, 17, "data")])).bound == Bound.INPUT
-
-
-@pytest.mark.parametrize("wrong", [{"epoch": 1.0}, {"data": -1.0}, {"data": float("inf")}])
-def test_phases_that_cannot_be_are_refused(wrong: dict) -> None:
-    with pytest.raises(ValueError, match="expected seconds of data, forward"):
-        judge([], phase_seconds=wrong)
 
 
 @pytest.mark.parametrize(
