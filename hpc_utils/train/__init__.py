@@ -1,10 +1,10 @@
-"""Training: ours or the user's, timed and recorded. Knows neither Jupyter nor Slurm.
+"""The trainer, and the recorder that also works around a user's own loop. Independent of Jupyter and Slurm.
 
-train(RunConfig(workload="resnet18", dataset="cifar10"))      one process, here and now
-torchrun --nproc-per-node 2 -m hpc_utils.train epochs=3       the same on two ranks
+train(RunConfig(workload="resnet18", dataset="cifar10"))      one process
+torchrun --nproc-per-node 2 -m hpc_utils.train epochs=3       two ranks
 
-`loop` owns a run: it asks `checkpoint_policy` when to checkpoint or stop, and hands each step to `recorder`, which times
-and writes. Memory, energy, profiler, monitor and progress watch the recorder's steps (`observer`).
+`loop` runs the training. It calls `checkpoint_policy` to decide when to checkpoint or stop, and `recorder` to time and
+write each step. Memory, energy, profiler, monitor and progress are observers of the recorder (`observer`).
 """
 
 from hpc_utils.signals import Stopped

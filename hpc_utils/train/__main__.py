@@ -1,4 +1,4 @@
-"""`python -m hpc_utils.train [name=value ...]`: one run from the command line, alone or under torchrun."""
+"""`python -m hpc_utils.train [name=value ...]`: one run from the command line, directly or under torchrun."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .workload import WorkloadError
 
 
 def main(arguments: list[str]) -> int:
-    """Train with the assigned parameters; 2 if they are refused, 75 or 143 if a signal stopped the run in order."""
+    """Train with the given parameters. Exit code 2: invalid parameters; 75 or 143: stopped by a signal, with a checkpoint."""
     try:
         result = train(RunConfig(**parse_assignments(arguments)))
     except (ConfigError, DataError, WorkloadError) as error:

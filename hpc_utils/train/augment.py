@@ -1,7 +1,7 @@
-"""Augmentation keyed by (seed, epoch, sample): the same image on any rank, in any order.
+"""Augmentation keyed by (seed, epoch, sample), independent of rank and order.
 
-Random numbers come from a counter-based generator (the finaliser of SplitMix64, Steele et al. 2014), so they
-need no state and are the same on CPU and GPU, on any number of ranks and after a resume.
+Random numbers come from a counter-based generator (the finaliser of SplitMix64, Steele et al. 2014): it has no state, and
+gives the same numbers on CPU and GPU, on any number of ranks and after a resume.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def key(seed: int, epoch: int) -> int:
 
 
 def integers(key: int, indices: Tensor, stream: int, high: int) -> Tensor:
-    """Uniform integers in [0, high), one per sample: int64 (B,). Each `stream` is an independent draw."""
+    """Draw one uniform integer in [0, high) per sample: int64 (B,). Each `stream` is independent."""
     state = indices * 1_000_003 + (key ^ _mix(stream + 1) >> 1)
     for multiplier in (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15):  # SplitMix64's, as signed 64-bit
         state = (state ^ _logical_shift(state, 30)) * multiplier
@@ -30,10 +30,10 @@ def integers(key: int, indices: Tensor, stream: int, high: int) -> Tensor:
 def draw(
     key: int, indices: Tensor, height: int, width: int, *, padding: int = 0, flip: bool = False, cutout: int = 0
 ) -> Tensor:
-    """All that is random about the samples `indices` (B,): int32 (5, B), zeros for what is off.
+    """Draw all random numbers of the samples `indices` (B,): int32 (5, B), zeros for disabled transforms.
 
-    Rows: the crop's first row and column in the padded image, whether it is mirrored, the cutout's centre. Each has a
-    stream of its own: switching one on or off changes no other number.
+    Rows: the crop's first row and column in the padded image, whether the image is mirrored, row and column of the
+    cutout's centre. Each row has its own stream, so that enabling one transform does not change the others.
     """
     highs = (2 * padding + 1, 2 * padding + 1, 2 if flip else 1, height if cutout else 1, width if cutout else 1)
     drawn = [
@@ -44,7 +44,7 @@ def draw(
 
 
 def crop_and_flip(pixels: Tensor, drawn: Tensor, *, padding: int) -> Tensor:
-    """Shift each image of (B, H, W, C) by up to `padding` pixels, zeros moving in, and mirror those drawn."""
+    """Shift each image of (B, H, W, C) by up to `padding` pixels, filling with zeros, and mirror the drawn ones."""
     batch, height, width, channels = pixels.shape
     tall, wide = height + 2 * padding, width + 2 * padding
     first, y, x = (torch.arange(n, device=pixels.device, dtype=torch.int32) for n in (batch, height, width))
@@ -58,7 +58,7 @@ def crop_and_flip(pixels: Tensor, drawn: Tensor, *, padding: int) -> Tensor:
 
 
 def cut_out_(images: Tensor, drawn: Tensor, size: int) -> Tensor:
-    """Set a square of `size` pixels to 0 in each of (B, C, H, W), as far as it lies inside (DeVries & Taylor 2017)."""
+    """Zero a square of `size` pixels in each image of (B, C, H, W), clipped at the border (DeVries & Taylor 2017)."""
     row, column = (
         _within(torch.arange(n, device=images.device, dtype=torch.int32) - (centre[:, None] - size // 2), size)
         for n, centre in zip(images.shape[2:], drawn[3:], strict=True)

@@ -1,6 +1,6 @@
-"""A model's blocks, the parts that it is a stack of: what FSDP shards and activation checkpointing computes again.
+"""A model's blocks: the units that FSDP shards and that activation checkpointing recomputes.
 
-Activation checkpointing saves memory for more work: of a block only the inputs are kept, and the rest is computed again
+Activation checkpointing trades computation for memory: only a block's inputs are kept, and its activations are recomputed
 in the backward pass (Chen et al. 2016).
 """
 
@@ -23,11 +23,11 @@ LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
-    """The blocks of `model`, in its order, none within another: a ResNet's residual blocks, a transformer's layers.
+    """Return the blocks of `model` in order, not nested: a ResNet's residual blocks, a transformer's layers.
 
-    They are the children of what only lists others (`Sequential`, `ModuleList`, `ModuleDict`), and modules that have
-    children themselves; one that holds more than half of the model's weights is a stack, and opened. A single layer
-    is a block where a `Sequential` calls it: others may be read without being called. Blocks have weights.
+    A block is a child of a container (`Sequential`, `ModuleList`, `ModuleDict`), or a module with children. A module that
+    holds more than half of the model's weights is treated as a container. A single layer is a block only in a
+    `Sequential`, which certainly calls it. Blocks have weights.
     """
     return [*_within(model, _weights(model) / 2)]
 
@@ -52,43 +52,42 @@ def _has_parts(module: nn.Module) -> bool:
 
 
 def recomputed(model: nn.Module) -> list[nn.Module]:
-    """The blocks that are worth computing again: those with parts. A single layer keeps only its input anyway."""
+    """The blocks worth recomputing: those with children. A single layer keeps only its input anyway."""
     return [block for block in blocks(model) if _has_parts(block)]
 
 
 def checkpoint_activations(model: nn.Module) -> None:
-    """Have `model`'s blocks keep only their inputs; the names of parameters stay.
+    """Make `model`'s blocks keep only their inputs. Parameter names do not change.
 
     Raises:
-        WorkloadError: it has no blocks.
+        WorkloadError: the model has no blocks.
     """
     found = recomputed(model)
     if not found:
         raise WorkloadError(
-            "activation_checkpointing=true saves nothing: this model has no blocks (modules with parameters and parts "
-            "of their own, inside an nn.Sequential or nn.ModuleList)"
+            "activation_checkpointing=true saves nothing: this model has no blocks (modules with parameters and children "
+            "inside an nn.Sequential or nn.ModuleList)"
         )
     for block in found:
-        block.forward = types.MethodType(_checkpointed, block)  # a method, so that a copy of the block has its own
+        block.forward = types.MethodType(_checkpointed, block)  # a method, so that it survives a copy of the block
 
 
 def _checkpointed(block: nn.Module, *args: Any, **named: Any) -> Any:
-    """The block's forward pass."""
+    """The forward pass of a block whose activations are recomputed."""
     forward = functools.partial(type(block).forward, block)
     if not torch.is_grad_enabled():
         return forward(*args, **named)
     norms = [module for module in block.modules() if isinstance(module, _NormBase) and module.track_running_stats]
 
     def contexts() -> tuple[contextlib.AbstractContextManager, ...]:
-        return contextlib.nullcontext(), _statistics_kept(norms)  # for the forward pass, for its repetition
+        return contextlib.nullcontext(), _statistics_kept(norms)  # forward pass, recomputation
 
     return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **named)
 
 
 @contextlib.contextmanager
 def _statistics_kept(norms: list[_NormBase]) -> Iterator[None]:
-    """The same batch does not move running statistics twice. They are still passed on: the repetition must save as many
-    tensors as the first time."""
+    """Keep running statistics unchanged. They stay enabled, because the recomputation must save as many tensors as before."""
     before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
         norm.momentum, norm.num_batches_tracked = 0.0, None

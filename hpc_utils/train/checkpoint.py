@@ -1,7 +1,7 @@
-"""Checkpoints on disk: written in the background, whole or not at all, the last two kept, checked when read.
+"""Checkpoints on disk: written atomically in the background, verified when read; the last two are kept.
 
-`checkpoints/step000000120-9f2c41d07a3be586.pt` is what `torch.save` makes of the state after 120 steps, named by a
-digest of its bytes: torch itself loads a file with a flipped bit as if nothing were wrong.
+`checkpoints/step000000120-9f2c41d07a3be586.pt` is the state after 120 steps as `torch.save` writes it. The file name holds
+a digest of its bytes, because `torch.load` does not detect a flipped bit.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ State = dict[str, Any]
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint could not be written when it had to be, or does not fit what is trained."""
+    """The final checkpoint could not be written, or a checkpoint does not match the model."""
 
 
 class Damaged(ValueError):
-    """This is no whole checkpoint."""
+    """The file is not a complete checkpoint."""
 
 
 class Checkpoints:
     """The checkpoints of one run; used by rank 0 only.
 
     Args:
-        folder: where they lie. remark: called with what a reader of the run should know.
+        folder: their folder. remark: called with each message for the run's records.
     """
 
     def __init__(self, folder: Path, remark: Callable[[str], None]) -> None:
@@ -51,24 +51,24 @@ class Checkpoints:
 
     @property
     def busy(self) -> bool:
-        """Whether one is being written."""
+        """Whether a checkpoint is being written."""
         return self._thread is not None and self._thread.is_alive()
 
     def write(self, step: int, state: State) -> None:
-        """Begin to write `state`, which must not change from now on; wait first for one that is being written."""
+        """Start writing `state` in the background; it must not change afterwards. Waits for the previous write."""
         self.wait()
         self._problem = ""
         self._thread = threading.Thread(target=self._write, args=(step, state), name="checkpoint")
         self._thread.start()
 
     def wait(self) -> str:
-        """Wait until the one that is being written is on disk; what prevented it, or ""."""
+        """Wait for the current write. Returns the problem, or an empty string."""
         if self._thread is not None:
             self._thread.join()
         return self._problem
 
     def newest(self) -> tuple[Path, State] | None:
-        """The newest good one. A damaged one is set aside, with a remark; unfinished ones are removed."""
+        """Load the newest good checkpoint. Damaged ones are renamed, with a remark; unfinished ones are removed."""
         self.wait()
         for unfinished in self.folder.glob(".*"):
             unfinished.unlink()
@@ -79,13 +79,13 @@ class Checkpoints:
             except Damaged as error:
                 damaged = True
                 path.replace(path.with_name(f"damaged-{path.name}"))
-                self._remark(f"the checkpoint {path.name} is damaged ({error}): set aside")
+                self._remark(f"checkpoint {path.name} is damaged ({error}): renamed to damaged-{path.name}")
                 continue
             if damaged:
-                self._remark(f"the one before it, {path.name}, is good")
+                self._remark(f"using the previous checkpoint, {path.name}")
             return found
         if damaged:
-            self._remark("no checkpoint is left: training starts from the beginning")
+            self._remark("no good checkpoint: training starts from the beginning")
         return None
 
     def _all(self) -> list[Path]:
@@ -95,20 +95,19 @@ class Checkpoints:
         name, unnamed = f"step{step:09d}", self.folder / ".unnamed.pt"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if shutil.disk_usage(self.folder).free < sum(
-                tensor.nbytes for tensor in tensors(state)
-            ):  # not to fill it first: records go there too
+            # Checked in advance, so that a checkpoint does not fill the disk that records are written to.
+            if shutil.disk_usage(self.folder).free < sum(tensor.nbytes for tensor in tensors(state)):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             digests: list[str] = []
             atomic.write(unnamed, lambda file: digests.append(_save({"version": VERSION, **state}, file)))
             same_step = list(self.folder.glob(f"{name}-*.pt"))
             path = unnamed.replace(self.folder / f"{name}-{digests[0]}.pt")
             _sync(self.folder)
-        except Exception as error:  # whatever it is, training can go on
+        except Exception as error:  # training continues in any case
             self._problem = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             kept = self._all()
-            stays = f"{kept[-1].name} stays the newest" if kept else "there is none yet"
-            self._remark(f"WARNING: the checkpoint of step {step} could not be written ({self._problem}): {stays}")
+            newest = f"the newest is {kept[-1].name}" if kept else "there is no checkpoint yet"
+            self._remark(f"WARNING: the checkpoint of step {step} could not be written ({self._problem}): {newest}")
             return
         kept = [one for one in self._all() if one == path or one not in same_step][-KEPT:]
         for old in {*self._all()} - {*kept}:
@@ -117,24 +116,24 @@ class Checkpoints:
 
 
 def read(path: Path) -> State:
-    """The state in a checkpoint, on the host.
+    """Load the state in a checkpoint to the host.
 
     Raises:
-        Damaged: it cannot be read, is not what was written, or was written by another version of this code.
+        Damaged: the file is unreadable, does not match its digest, or is of another version.
     """
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, _hash).hexdigest()
             if not path.stem.endswith(f"-{digest}"):
-                raise Damaged(f"its {file.tell()} bytes do not match its digest")
+                raise Damaged(f"{file.tell()} bytes do not match the digest")
             file.seek(0)
             state = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise Damaged(f"it cannot be read: {error.strerror}") from None
-    except (LookupError, RuntimeError, TypeError, pickle.UnpicklingError) as error:  # whole, but foreign
+        raise Damaged(f"cannot be read: {error.strerror}") from None
+    except (LookupError, RuntimeError, TypeError, pickle.UnpicklingError) as error:  # complete, but not a checkpoint
         raise Damaged(f"torch cannot load it: {str(error).partition('.')[0]}") from None
     if state["version"] != VERSION:
-        raise Damaged(f"it is of version {state['version']}, this code reads {VERSION}")
+        raise Damaged(f"version {state['version']}, expected {VERSION}")
     return state
 
 
@@ -143,9 +142,9 @@ def _hash() -> Any:
 
 
 def _save(state: State, file: IO[bytes]) -> str:
-    """`torch.save`; the digest of what it wrote.
+    """Call `torch.save` and return the digest of the bytes written.
 
-    An OSError is raised as such: torch would turn it into one about positions in its zip file.
+    Raises OSError if writing fails: torch itself would report a position in its zip file.
     """
     sink = _Sink(file)
     torch.save(state, sink)
@@ -155,7 +154,7 @@ def _save(state: State, file: IO[bytes]) -> str:
 
 
 class _Sink:
-    """Writes through to a file until that fails; the error waits for `_save`."""
+    """Writes through to a file until that fails, and keeps the error for `_save`."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self.digest, self.error = file, _hash(), None
@@ -174,7 +173,7 @@ class _Sink:
 
 
 def _sync(folder: Path) -> None:
-    """The renaming too is on disk when this returns."""
+    """Flush the folder, so that the renamed file is on disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

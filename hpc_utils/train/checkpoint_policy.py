@@ -1,6 +1,6 @@
-"""When a run checkpoints or stops: at the same step on all ranks, although only one of them may know why.
+"""Decides when a run checkpoints or stops, at the same step on all ranks.
 
-`CheckpointPolicy` decides, `Consensus` joins the ranks' requests, and the trainer acts on the answer.
+`CheckpointPolicy` decides, `Consensus` reduces the requests over ranks, and the trainer acts on the result.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from hpc_utils.signals import HANDLED, strongest
 
 from .ranks import Ranks
 
-PERIOD = 1.0  # s between two reductions, where steps are shorter than that
+PERIOD = 1.0  # s between two reductions, if steps are shorter
 
 
 class StopRequest(IntEnum):
-    """What a rank asks for; the larger value is the more urgent."""
+    """A rank's request; larger values are more urgent."""
 
     NONE = 0
     CHECKPOINT = 1
@@ -30,7 +30,7 @@ class StopRequest(IntEnum):
 
     @property
     def signal(self) -> Signals:
-        """The signal behind a request that stops the run."""
+        """The signal that caused a request to stop."""
         return HANDLED[self - StopRequest.REQUEUE]
 
     @classmethod
@@ -39,10 +39,10 @@ class StopRequest(IntEnum):
 
 
 class Consensus:
-    """The most urgent request of all ranks, found about once a second by a reduction of two numbers on the host.
+    """The most urgent request over all ranks, by a host-side reduction of two numbers about once a second.
 
-    Every rank calls `poll` equally often. Each reduction also carries the time since the last one on the slowest rank,
-    from which the ranks derive how many calls make a second.
+    Every rank calls `poll` equally often. The second number is the time since the last reduction on the slowest rank,
+    from which all ranks derive the same number of calls per second.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -50,11 +50,11 @@ class Consensus:
         self.begin()
 
     def begin(self) -> None:
-        """The calls that follow are evenly spaced; the time before them does not count."""
+        """Restart the clock: time before this call does not count."""
         self._calls, self._since = 0, time.monotonic()
 
     def poll(self, request: StopRequest) -> StopRequest:
-        """The ranks' request if a reduction is due, else `NONE`."""
+        """Return the request over all ranks if a reduction is due, else `NONE`."""
         if self._ranks.world_size == 1:
             return request
         self._calls += 1
@@ -69,16 +69,16 @@ class Consensus:
         return StopRequest(int(agreed))
 
     def ask(self, request: StopRequest) -> StopRequest:
-        """The ranks' request, by a reduction at once."""
+        """Reduce immediately and return the request over all ranks."""
         return StopRequest(int(self._ranks.max(torch.tensor([request], dtype=torch.float64))))
 
 
 class CheckpointPolicy:
-    """Every rank asks at the same points: between steps, epochs and evaluation batches.
+    """Every rank calls it at the same points: between steps, epochs and evaluation batches.
 
     Args:
-        received: the signals so far; grows during training.
-        writing: rank 0's: whether the last checkpoint is still being written.
+        received: signals received so far; grows during training.
+        writing: whether the last checkpoint is still being written (rank 0).
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class CheckpointPolicy:
         self.taken(0)
 
     def taken(self, epochs: int) -> None:
-        """There is a checkpoint that holds `epochs` whole epochs."""
+        """Record that a checkpoint of `epochs` whole epochs was taken."""
         self._due, self._epochs, self._at = False, epochs, time.monotonic()
         self._steps.begin()
 
     def begin(self) -> None:
-        """Steps, or evaluation batches, follow each other from now on."""
+        """Start a sequence of steps or evaluation batches."""
         self._steps.begin()
         self._evaluation.begin()
 
@@ -102,19 +102,19 @@ class CheckpointPolicy:
         return self._steps.poll(self._request())
 
     def between_epochs(self, done: int) -> StopRequest:
-        """After `done` whole epochs, where the ranks wait for each other anyway."""
+        """Decide after `done` whole epochs."""
         every = self._config.checkpoint_every
         self._due |= bool(every) and done - self._epochs >= every
         return self._steps.ask(self._request())
 
     def in_evaluation(self) -> StopRequest:
-        """Between evaluation batches a run only stops."""
+        """Decide between evaluation batches: only requests to stop count."""
         return self._evaluation.poll(StopRequest.of(strongest(self._received)))
 
     def _request(self) -> StopRequest:
         if received := strongest(self._received):
             return StopRequest.of(received)
-        if not self._is_main:  # rank 0 alone knows whether the last one is still being written
+        if not self._is_main:  # only rank 0 knows whether the last checkpoint is still being written
             return StopRequest.NONE
         minutes = self._config.checkpoint_minutes
         self._due |= bool(minutes) and time.monotonic() - self._at >= 60 * minutes

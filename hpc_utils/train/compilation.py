@@ -1,4 +1,4 @@
-"""torch.compile: within the warm-up, so that T holds none of it, and of the training steps alone."""
+"""torch.compile of the training step. Compilation happens in the warm-up and is not part of T."""
 
 from __future__ import annotations
 
@@ -13,31 +13,27 @@ from hpc_utils.config import ConfigError, RunConfig
 
 
 def require(config: RunConfig, device: torch.device) -> None:
-    """Refuse what this device, or this machine's compiler, cannot do.
-
-    Raises:
-        ConfigError: with the reason.
-    """
+    """Raise ConfigError if the device or compiler does not support the requested precision or compile mode."""
     why = capability.of_device(config.precision, config.compile, gpu=device.type == "cuda")
     ampere = device.type != "cuda" or (not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0))
     if config.precision == "tf32" and not (why or ampere):
-        why = "precision='tf32' is a format of NVIDIA's GPUs from Ampere on, which this one is not"
+        why = "precision='tf32' requires an NVIDIA GPU of the Ampere generation or later"
     if why := why or capability.of_compiler(config.compile):
         raise ConfigError(why)
 
 
 def eager() -> contextlib.AbstractContextManager:
-    """Inside, a compiled model computes as if it were not: evaluation has shapes of its own, the last batch another."""
-    compiling = "torch._dynamo" in sys.modules  # which importing takes seconds
+    """Run a compiled model eagerly: evaluation has other shapes, and would compile again."""
+    compiling = "torch._dynamo" in sys.modules  # importing it takes seconds
     return torch.compiler.set_stance("force_eager") if compiling else contextlib.nullcontext()
 
 
 class Compiled:
-    """A model's forward pass compiled in place, its parameters' names as they were; and what the compiler made of it.
+    """Compiles a model's forward pass in place, and counts graph breaks and recompilations. Parameter names do not change.
 
-    `forward` is replaced and not the call: hooks stay outside, and `nn.Module.compile` passes over an `nn.Sequential`
-    (torch 2.13). DDP, put around it, has Dynamo cut the graph into pieces of a bucket's size, so that communication still
-    overlaps with the backward pass (PyTorch docs, "Distributed Data Parallel", TorchDynamo DDPOptimizer).
+    It replaces `forward` rather than calling `nn.Module.compile`, which ignores an `nn.Sequential` (torch 2.13). Under DDP,
+    Dynamo splits the graph at bucket boundaries, so that communication still overlaps with the backward pass (PyTorch
+    docs, "Distributed Data Parallel", TorchDynamo DDPOptimizer).
     """
 
     def __init__(self, model: nn.Module, config: RunConfig) -> None:
@@ -46,7 +42,7 @@ class Compiled:
             return
         import torch._dynamo
 
-        torch._dynamo.reset()  # else graphs of an earlier run of this process count against the limit
+        torch._dynamo.reset()  # otherwise graphs of an earlier run in this process count towards the recompile limit
         plain = model.forward
         model.forward = torch.compile(
             lambda *args, **named: plain(*args, **named), mode=config.compile, dynamic=False
@@ -54,24 +50,24 @@ class Compiled:
         self._breaks, self._frames = self._counts()
 
     def warmed_up(self) -> None:
-        """From here on nothing should be compiled any more."""
+        """Mark the end of the warm-up: later compilations are reported."""
         if self._on:
             self._frames = self._counts()[1]
 
     def remarks(self) -> list[str]:
-        """What the run's records mention: a graph in pieces, compilation in T."""
+        """Return remarks on graph breaks, and on compilation after the warm-up."""
         if not self._on:
             return []
         breaks, frames = self._counts()
         found = []
         if breaks > self._breaks:
             found.append(
-                f"torch.compile broke the model's graph {breaks - self._breaks} times (TORCH_LOGS=graph_breaks)"
+                f"torch.compile broke the model's graph {breaks - self._breaks} times (see TORCH_LOGS=graph_breaks)"
             )
         if frames > self._frames:
             found.append(
-                f"torch.compile compiled {frames - self._frames} times after the warm-up, inside the time measured "
-                f"(TORCH_LOGS=recompiles shows why)"
+                f"torch.compile compiled {frames - self._frames} times after the warm-up, within the measured time "
+                f"(see TORCH_LOGS=recompiles)"
             )
         return found
 

@@ -1,8 +1,8 @@
-"""Energy of the devices that train, from the hardware's own counters: nothing is sampled or modelled.
+"""Energy of the training devices, read from hardware counters.
 
-A GPU's is NVML's (`nvmlDeviceGetTotalEnergyConsumption`, from Volta on, renewed some ten times a second). A CPU device's
-is RAPL's (Linux' Documentation/power/powercap): the whole processor packages of its machine, whoever uses them, and
-since 2020 most systems let only root read it. AMD's GPUs are left out: two of an MI250X share one counter.
+GPUs: NVML (`nvmlDeviceGetTotalEnergyConsumption`, Volta and later, updated about ten times a second). CPUs: RAPL (Linux
+Documentation/power/powercap), which counts whole processor packages, including other users of the machine, and is usually
+readable by root only. AMD GPUs are not supported: the two GPUs of an MI250X share one counter.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from hpc_utils.provenance import nvml
 from .observer import Observer
 
 MACHINE = Path("/")
-LOOK = 60.0  # s: the smallest RAPL counters wrap around after some three minutes of full power
+READ_INTERVAL = 60.0  # s: the smallest RAPL counters wrap around after about three minutes at full power
 
 
 class Rapl:
-    """All processor packages of a machine, not their parts: cores and memory are in them, or not, by model."""
+    """All processor packages of a machine. Cores and memory are part of the package on some models only."""
 
     def __init__(self, machine: Path = MACHINE) -> None:
-        zones = (machine / "sys/class/powercap").glob("intel-rapl:*")  # AMD's have that name too
+        zones = (machine / "sys/class/powercap").glob("intel-rapl:*")  # the name on AMD processors too
         self._zones = [zone for zone in sorted(zones) if _text(zone / "name").startswith("package")]
-        # Containers, and nodes that a rehearsal has put on one machine, share its kernel.
+        # Containers and rehearsal nodes on one machine share its counters, and its boot id.
         self.name = f"rapl {_text(machine / 'proc/sys/kernel/random/boot_id')}"
         self._last: dict[Path, int] = {}
         self._total = 0
@@ -49,8 +49,8 @@ class EnergyMeter(Observer):
     """Reads one rank's counter.
 
     Args:
-        source: nvml or rapl. name: identifies the counter: ranks may share it.
-        read: joules since some moment in the past; None if the counter does not answer.
+        source: nvml or rapl. name: identifies the counter, which ranks may share.
+        read: returns joules since an arbitrary start; None if the counter cannot be read.
     """
 
     def __init__(self, source: str = "", name: str = "", read: Callable[[], float | None] = lambda: None) -> None:
@@ -58,19 +58,19 @@ class EnergyMeter(Observer):
         self._due = 0.0
 
     def joules(self) -> float:
-        """NaN if unknown."""
-        self._due = time.monotonic() + LOOK
+        """Joules since an arbitrary start; NaN if unknown."""
+        self._due = time.monotonic() + READ_INTERVAL
         joules = self._read()
         return math.nan if joules is None else joules
 
     def on_step(self, sampled: bool) -> None:
-        """A counter must be read before it has wrapped around twice."""
+        """Read the counter often enough that it wraps around at most once in between."""
         if self.source and time.monotonic() > self._due:
             self.joules()
 
 
 def of_gpu(gpu: nvml.Device) -> EnergyMeter:
-    """One NVIDIA GPU."""
+    """The meter of an NVIDIA GPU."""
 
     def joules() -> float | None:
         millijoules = gpu.query("nvmlDeviceGetTotalEnergyConsumption")
@@ -80,7 +80,7 @@ def of_gpu(gpu: nvml.Device) -> EnergyMeter:
 
 
 def meter(device: torch.device) -> EnergyMeter:
-    """The meter of `device`; one that knows nothing if no counter answers."""
+    """The meter of `device`; its readings are NaN if there is no counter."""
     try:
         if device.type == "cpu":
             rapl = Rapl()
@@ -90,12 +90,12 @@ def meter(device: torch.device) -> EnergyMeter:
         else:
             found = of_gpu(nvml.Device(str(torch.cuda.get_device_properties(device).uuid), nvml.library()))
         return EnergyMeter() if math.isnan(found.joules()) else found
-    except Exception:  # whatever a strange driver does: energy is no reason to fail a run
+    except Exception:  # a driver's fault must not fail the run
         return EnergyMeter()
 
 
 def once(readings: Iterable[tuple[str, float]]) -> list[float]:
-    """Each rank's part of (counter, joules): of ranks that share a counter the first has all, the others 0."""
+    """Attribute each counter's joules to the first rank that reads it, and 0 to the others."""
     seen: set[str] = set()
     parts = []
     for name, joules in readings:

@@ -1,4 +1,4 @@
-"""What a launcher sets in this process's environment: read once, where a run begins, and passed on."""
+"""The environment variables that a launcher sets for this process, read once at the start of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMBERS = {
     "ranks_per_node": "LOCAL_WORLD_SIZE",
 }
 
-_used: set[Path] = set()  # launchers' folders in which this process has begun a run
+_used: set[Path] = set()  # launchers' folders that this process has already used for a run
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Environment:
 
     Attributes:
         local_rank, ranks_per_node: None if not set.
-        rendezvous: address and port where the ranks meet.
-        node_cores: the cores, or share of one, that this node has, where a rehearsal's nodes share cores.
-        profiler: which profiler started this process.
-        cold_start: why this process was not forked from a warm one.
-        run: the run folder that a launcher has claimed for this process.
+        rendezvous: address and port of the rendezvous.
+        node_cores: cores, or share of one, of this node if rehearsal nodes share cores.
+        profiler: the profiler that started this process.
+        cold_start: why this process was not forked from the warm process.
+        run: run folder that a launcher claimed for this process.
     """
 
     rank: int = 0
@@ -43,7 +43,7 @@ class Environment:
 
     @classmethod
     def read(cls) -> Environment:
-        """This process's."""
+        """Read the variables of this process."""
         variables, launch = workspace.environment(), workspace.launch()
         numbers = {name: int(variables[NUMBERS[name]]) for name in NUMBERS if NUMBERS[name] in variables}
         node_cores = variables.get(provenance.NODE_CORES)
@@ -58,11 +58,11 @@ class Environment:
 
     @property
     def folder(self) -> RunFolder | None:
-        """The launcher's folder; None if there is none, or an earlier run of this process has used it."""
+        """The launcher's folder; None if there is none or an earlier run of this process used it."""
         return RunFolder(self.run) if self.run and self.run not in _used else None
 
     def take_folder(self) -> RunFolder | None:
-        """`folder`, for one run only. Every rank calls it."""
+        """Return `folder` and mark it as used. Every rank calls it."""
         folder = self.folder
         if folder:
             _used.add(folder.path)

@@ -1,4 +1,4 @@
-"""What one rank counts of an epoch's training part, and what of it becomes the epoch's row."""
+"""One rank's counts of an epoch's training part, and their reduction to the epoch's row."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from .timing import PHASES, StepTime
 
 Usage = dict[str, float]
 
-# Pages that the kernel gave this process; its processor time; the time that it waited because its share of a core was used
-# up; its device's joules. NaN: unknown.
+# Minor page faults, CPU time and throttled time (share of a core used up) of this process; energy of its device. NaN: unknown.
 UNUSED: Usage = {"seconds": 0.0, "page_faults": 0, "cpu_seconds": 0.0, "throttled_seconds": 0.0, "energy_joules": 0.0}
 
 
 class UsageMeter:
-    """What this rank uses between `start` and `stop`."""
+    """Measures this rank's usage between `start` and `stop`."""
 
     def __init__(self, ranks: Ranks, meter: EnergyMeter) -> None:
         self._share, self._energy = ranks.share, meter
@@ -50,12 +49,12 @@ class UsageMeter:
 
 @dataclass
 class EpochStats:
-    """One rank's counts of an epoch, so far or in all.
+    """One rank's counts of an epoch so far.
 
     Attributes:
-        samples: trained on. usage: while the clock ran. paused: seconds that it stood still for checkpoints.
-        lr: the last step's learning rate. sums: loss and metrics, summed over samples (float64 scalars).
-        steps: times of the steps before the last of `restarts`, how often a checkpoint continued the epoch.
+        samples: samples trained on. usage: usage while the clock ran. paused: seconds paused for checkpoints.
+        lr: learning rate of the last step. sums: loss and metrics, summed over samples (float64 scalars).
+        steps: step times before the last restart. restarts: how often the epoch was resumed from a checkpoint.
     """
 
     samples: int = 0
@@ -67,7 +66,7 @@ class EpochStats:
     restarts: int = 0
 
     def add_step(self, samples: int, loss: Tensor | float | None, lr: float | None, sums: dict) -> None:
-        """`loss`: the samples' mean; `sums`: over the samples."""
+        """Add one step; `loss` is the mean over its samples, `sums` are sums over them."""
         self.samples += samples
         self.lr = lr
         if loss is not None:
@@ -79,31 +78,31 @@ class EpochStats:
         self.sums[name] = self.sums[name] + value if name in self.sums else value
 
     def state(self, steps: list[StepTime]) -> dict[str, Any]:
-        """As tensors and plain values, for a checkpoint; `steps` are those since the last restart."""
+        """Return tensors and plain values for a checkpoint; `steps` are the steps since the last restart."""
         sums = {name: value.cpu() for name, value in self.sums.items()}
         return vars(self) | {"sums": sums, "steps": [(one.seconds, one.phases) for one in self.steps + steps]}
 
     @classmethod
     def continued(cls, state: dict[str, Any], device: torch.device) -> EpochStats:
-        """What it was when `state` was taken."""
+        """Restore from `state`."""
         sums = {name: value.to(device) for name, value in state["sums"].items()}
         return cls(**state | {"sums": sums, "steps": [StepTime(*one) for one in state["steps"]]})
 
 
 def _double(value: Tensor | float) -> Tensor:
-    return torch.as_tensor(value).detach().double()  # a bf16 sum would stop growing
+    return torch.as_tensor(value).detach().double()  # a sum in bf16 would stop growing
 
 
 def plus(total: Usage, used: Usage) -> Usage:
-    """The sums by name."""
+    """Add by name."""
     return {name: value + used[name] for name, value in total.items()}
 
 
 def reduce(number: int, stats: EpochStats, ranks: Ranks, counter: str) -> tuple[dict[str, Any], list[list[StepTime]]]:
-    """Epoch `number` over all ranks, on rank 0: its row, and each rank's steps; on the others little but the number.
+    """Reduce epoch `number` over all ranks: on rank 0 its row and each rank's steps, elsewhere ({"epoch": number}, []).
 
     Args:
-        counter: the name of this rank's energy counter.
+        counter: name of this rank's energy counter.
     """
     names = sorted(stats.sums)
     totals = torch.tensor([stats.samples, *(float(stats.sums[name]) for name in names)], dtype=torch.float64)
@@ -131,7 +130,7 @@ def reduce(number: int, stats: EpochStats, ranks: Ranks, counter: str) -> tuple[
 
 
 def distribution(steps: list[StepTime]) -> dict[str, float]:
-    """Step-time statistics in seconds over all ranks' steps, and the mean phases of the sampled ones."""
+    """Step-time statistics over all ranks' steps, and mean phases of the sampled steps, in seconds."""
     if not steps:
         return {}
     seconds = np.array([step.seconds for step in steps])

@@ -1,7 +1,7 @@
-"""Our images as batches: gathered on the host, from the device's own memory, or made sample by sample.
+"""The image data sets as batches: gathered on the host, on the device, or loaded sample by sample.
 
-All three end in `ImageSource.finish` with numbers keyed by (seed, epoch, sample), so an image is the same, bit by bit,
-however it was loaded.
+All three use `ImageSource.finish` with random numbers keyed by (seed, epoch, sample), so that images are bit-identical
+however they are loaded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hpc_utils.config import ConfigError
 from . import augment
 from .workload import Batch
 
-AHEAD = 1024  # steps whose indices and random numbers lie on the device at once: an epoch of most runs
+AHEAD = 1024  # steps whose indices and random numbers are moved to the device at once: an epoch of most runs
 
 
 class ImageSource:
@@ -30,10 +30,10 @@ class ImageSource:
 
     Args:
         images: as `datasets.load` returns them: uint8 (N, H, W, C).
-        padding: pixels to shift by at most in a random crop; 0: none.
+        padding: maximum shift of a random crop, in pixels; 0: no crop.
         flip: mirror half of the images.
-        cutout: edge of the square that is blanked, in pixels; 0: none.
-        pin_memory: move batches to a GPU from page-locked memory, so that the host need not wait for it.
+        cutout: edge of the zeroed square, in pixels; 0: none.
+        pin_memory: copy batches to a GPU from page-locked memory, without waiting for the copy.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class ImageSource:
         return self.finish(pixels, drawn), labels
 
     def move(self, value: Tensor, device: torch.device) -> Tensor:
-        """To `device`, out of page-locked memory if it is to."""
+        """Copy `value` to `device`."""
         if device.type == "cpu":
             return value
         return (value.pin_memory() if self.pin_memory else value).to(device, non_blocking=True)
 
     def draw(self, indices: Tensor, epoch: int) -> Tensor:
-        """What is random about these samples in `epoch`, on the device of `indices`: see `augment.draw`."""
+        """Draw the random numbers of these samples in `epoch`, on the device of `indices`: see `augment.draw`."""
         height, width = self.pixels.shape[1:3]
         return augment.draw(
             augment.key(self.seed, epoch), indices, height, width,
@@ -81,9 +81,9 @@ class ImageSource:
         )  # fmt: skip
 
     def finish(self, pixels: Tensor, drawn: Tensor) -> Tensor:
-        """uint8 (B, H, W, C) to float (B, C, H, W): augmented and normalised, on their device.
+        """Augment and normalise on the pixels' device: uint8 (B, H, W, C) to float32 (B, C, H, W).
 
-        Subtraction and product are steps of their own: one fused would round otherwise on another device.
+        Subtraction and multiplication stay separate, because a fused operation would round differently.
         """
         if self.padding or self.flip:
             pixels = augment.crop_and_flip(pixels, drawn, padding=self.padding)
@@ -97,17 +97,17 @@ class ImageSource:
 
 
 class DeviceImages:
-    """All of a source's images on the device from the start: a step takes nothing from the host.
+    """All images of a source in device memory.
 
     Raises:
-        ConfigError: they do not fit what memory is free.
+        ConfigError: they do not fit into the free memory.
     """
 
     def __init__(self, source: ImageSource, device: torch.device) -> None:
         needed, free = source.pixels.nbytes + source.labels.nbytes, _free_bytes(device)
         if needed > free:
             raise ConfigError(
-                f"loader='device': the images of {source.name} take {needed / 2**30:.2f} GiB, and {free / 2**30:.2f} GiB "
+                f"loader='device': the images of {source.name} need {needed / 2**30:.2f} GiB, but {free / 2**30:.2f} GiB "
                 f"are free on {device}: use loader='host'"
             )
         self._source, self._device = source, device
@@ -118,7 +118,7 @@ class DeviceImages:
         return len(self._source)
 
     def batches(self, indices: Iterable[Tensor], epoch: int) -> Iterator[Batch]:
-        """As `ImageSource.batch` makes them, one for each tensor of indices."""
+        """Yield one batch for each tensor of indices, equal to that of `ImageSource.batch`."""
         source, steps = self._source, iter(indices)
         while ahead := list(itertools.islice(steps, AHEAD)):
             sizes = [len(own) for own in ahead]
@@ -129,7 +129,7 @@ class DeviceImages:
 
 
 class Numbered(NamedTuple):
-    """A request to a DataLoader's worker: the samples of one batch, and its epoch and step."""
+    """One batch as a DataLoader's worker receives it: epoch, step and sample indices."""
 
     epoch: int
     step: int
@@ -137,7 +137,7 @@ class Numbered(NamedTuple):
 
 
 class ImageSamples:
-    """The same images one by one, as a map-style data set for a DataLoader, with a collate function of its own."""
+    """The same images as a map-style data set for a DataLoader, with their collate function."""
 
     def __init__(self, source: ImageSource) -> None:
         self._source = source
@@ -146,7 +146,7 @@ class ImageSamples:
         return len(self._source)
 
     def __getitems__(self, batch: Numbered) -> list[tuple[Tensor, int]]:
-        """Each sample in the order that it has in memory: (H, W, C) for channels last, else (C, H, W)."""
+        """Return the samples in memory order: (H, W, C) for channels last, else (C, H, W)."""
         source = self._source
         numbers = source.draw(torch.tensor(batch.indices), batch.epoch).split(1, dim=1)
         samples = []
@@ -156,7 +156,7 @@ class ImageSamples:
         return samples
 
     def collate(self, samples: list[tuple[Tensor, int]]) -> Batch:
-        """Images (B, C, H, W) in the configured layout, and labels (B,)."""
+        """Return images (B, C, H, W) in the configured layout, and labels (B,)."""
         images, labels = default_collate(samples)
         return images.permute(0, 3, 1, 2) if self._source.channels_last else images, labels
 

@@ -25,13 +25,12 @@ from .workload import ArraySource, Batch, Workload, WorkloadError
 class Loader:
     """Turns a sampler's indices into (inputs, targets) on the device.
 
-    Our images come as `config.loader` says (see `images`); another `ArraySource` makes each batch itself. Any other data
-    set goes through a DataLoader, whose `loader_workers` live as long as this object. What a worker draws from the
-    generators of torch, NumPy and Python follows from seed, epoch and step: an epoch may begin in its middle, with
-    whichever worker.
+    The image data sets are loaded as `config.loader` selects (see `images`), and any other `ArraySource` makes whole
+    batches itself. Every other data set goes through a DataLoader. Its workers reseed torch, NumPy and Python from seed,
+    epoch and step at each batch, so that an epoch can resume in its middle and on any worker.
 
     Raises:
-        ConfigError: images that are to be on the device do not fit it.
+        ConfigError: the images do not fit into device memory.
     """
 
     def __init__(self, source: Any, workload: Workload, config: RunConfig, device: torch.device) -> None:
@@ -46,7 +45,7 @@ class Loader:
         elif isinstance(source, ArraySource) and config.loader_workers:
             raise WorkloadError(
                 f"loader_workers={config.loader_workers}: the data of {config.workload!r} make whole batches themselves "
-                f"(`batch`), without workers; use loader_workers=0"
+                f"(method `batch`), without workers; use loader_workers=0"
             )
         elif not isinstance(source, DeviceImages | ArraySource):
             self._loader = self._sample_by_sample(_Keyed(source, config.seed), workload.collate, config)
@@ -56,22 +55,22 @@ class Loader:
     ) -> DataLoader:
         workers = config.loader_workers
         if workers:
-            gc.collect()  # the process group of an earlier run here: a worker that collected it would hang
-        follows = hasattr(self.source, "set_epoch")  # persistent workers, with a copy each, would not get it
+            gc.collect()  # frees an earlier run's process group: a worker that collected it would hang
+        follows = hasattr(self.source, "set_epoch")  # persistent workers hold copies that would miss the call
         return DataLoader(
             samples,
-            batch_sampler=self._batches,  # the very list: filled anew before each epoch
+            batch_sampler=self._batches,  # the same list object, refilled before each epoch
             num_workers=workers,
             collate_fn=collate,
             worker_init_fn=_prepare,
             pin_memory=config.pin_memory and self.device.type == "cuda",
             prefetch_factor=config.prefetch_factor if workers else None,
             persistent_workers=workers > 0 and config.persistent_workers and not follows,
-            generator=torch.Generator().manual_seed(config.seed),  # else it draws from the model's numbers
+            generator=torch.Generator().manual_seed(config.seed),  # otherwise it advances the global generator
         )
 
     def batches(self, indices: Iterable[Tensor], epoch: int, done: int = 0) -> Iterator[Batch]:
-        """One batch for each tensor of indices (B,), those of `epoch` from step `done` on."""
+        """Yield one batch for each tensor of indices (B,); they are those of `epoch` from step `done` on."""
         if self._loader is not None:
             self._batches[:] = [Numbered(epoch, step, own.tolist()) for step, own in enumerate(indices, done)]
             if hasattr(self.source, "set_epoch"):
@@ -86,7 +85,7 @@ class Loader:
 
 
 class _Keyed:
-    """A map-style data set by numbered batches; a worker's random numbers begin anew with each."""
+    """A map-style data set indexed by `Numbered` batches; workers reseed at each batch."""
 
     def __init__(self, source: Any, seed: int) -> None:
         self._source, self._seed = source, seed
@@ -96,16 +95,17 @@ class _Keyed:
 
     def __getitems__(self, batch: Numbered) -> list[Any]:
         epoch, step, indices = batch
-        if get_worker_info():  # the rank itself draws from generators that a checkpoint holds
+        if get_worker_info():  # in the rank itself, checkpoints restore the generators
             randomness.seed(augment.key(augment.key(augment.key(self._seed, epoch), step), indices[0]))
         together = getattr(self._source, "__getitems__", None)
         return together(indices) if together else [self._source[index] for index in indices]
 
 
 def _prepare(worker: int) -> None:
-    """A worker does not collect what it has inherited, and obeys SIGTERM only from its rank.
+    """Set up a worker: ignore signals of the scheduler, which the rank handles, and do not collect inherited objects.
 
-    A scheduler signals all processes of a job: the rank stops after its step, for which it needs its workers.
+    Slurm signals all processes of a job, but the rank still needs its workers to finish the step. SIGTERM from the rank
+    itself ends the worker.
     """
 
     def listen() -> None:
@@ -115,6 +115,6 @@ def _prepare(worker: int) -> None:
                 os._exit(0)
 
     gc.freeze()
-    if hasattr(signal, "sigwaitinfo"):  # not on macOS, where no scheduler is either
+    if hasattr(signal, "sigwaitinfo"):  # not on macOS
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         threading.Thread(target=listen, daemon=True).start()

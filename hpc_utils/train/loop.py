@@ -1,4 +1,4 @@
-"""The trainer: one function, the same on one process and on a thousand."""
+"""The trainer: warm up, resume, then train and evaluate epoch by epoch, on any number of ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hpc_utils import capability, records, signals
+from hpc_utils import records, signals
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import CHECKPOINTS, AlreadyComplete, require_same_request
@@ -25,6 +25,7 @@ from .blocks import checkpoint_activations
 from .checkpoint import CheckpointError, Checkpoints, read
 from .checkpoint_policy import CheckpointPolicy, StopRequest
 from .environment import Environment
+from .evaluation import Evaluation
 from .loader import Loader
 from .microbatches import microbatches
 from .parallel import spread
@@ -32,7 +33,7 @@ from .pytree import on_host
 from .ranks import Ranks, setup
 from .recorder import NonFiniteLoss, Recorder
 from .resolve import resolve, source_files
-from .sampler import Sampler, evaluation_indices
+from .sampler import Sampler
 from .workload import Workload, batch_size
 
 if TYPE_CHECKING:
@@ -58,16 +59,16 @@ class Result:
 
 
 def train(config: RunConfig, *, redo: bool = False) -> Result:
-    """Train what `config` says on the ranks that this process is one of, and record it.
+    """Train and record the run that `config` describes. Every rank calls it.
 
-    A run that is complete is not trained again (unless `redo`): its records are returned. One that was stopped
-    or died continues from its last good checkpoint.
+    A complete run is not trained again unless `redo` is set: its records are returned. An interrupted run continues
+    from its last good checkpoint.
 
     Raises:
-        ConfigError, WorkloadError, DataError: before anything runs.
+        ConfigError, WorkloadError, DataError: before training starts.
         NonFiniteLoss: the loss became NaN or infinite.
-        Stopped: SIGUSR1 or SIGTERM came, and a checkpoint is on disk.
-        CheckpointError: likewise, but it could not be written; or a former one does not fit.
+        Stopped: SIGUSR1 or SIGTERM was received and a checkpoint is on disk.
+        CheckpointError: the final checkpoint could not be written, or the checkpoint to resume from does not match.
     """
     environment = Environment.read()
     require_same_request(environment.folder, config.model_dump())
@@ -93,23 +94,23 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
             with recorder:
                 Trainer(config, ranks, recorder, received).run()
         except signals.Stopped:
-            ranks.barrier()  # torchrun ends the others once one has left: rank 0 has closed its records by now
+            ranks.barrier()  # torchrun ends all ranks when one leaves: wait until rank 0 has closed its records
             raise
         except AlreadyComplete as done:
             if ranks.is_main:
-                print(f"{done}: its records are read (redo=True, or another repeat, measures anew)")
+                print(f"{done}: using its records (set redo=True or another repeat to measure again)")
             return Result(done.path, ranks.is_main)
         return Result(recorder.path, ranks.is_main)
 
 
 class Trainer:
-    """Model, data and optimizer of one rank, and the loop over them.
+    """Model, data and optimizer of one rank, and the training loop.
 
     Args:
-        received: the signals so far; grows during training.
+        received: signals received so far; grows during training.
 
     Attributes:
-        epoch: the present one, from 1. step: how many of its steps are done.
+        epoch: current epoch, from 1. step: steps done in this epoch.
     """
 
     def __init__(self, config: RunConfig, ranks: Ranks, recorder: Recorder, received: Sequence[Signals] = ()) -> None:
@@ -132,7 +133,6 @@ class Trainer:
             steps=config.steps_per_epoch,
         )
         self.loader = Loader(self.workload.train, self.workload, config, device)
-        self.test_loader = Loader(self.workload.test, self.workload, config, device)
         if config.warmup_steps and ranks.is_main:
             self._count_operations()
         if config.activation_checkpointing:
@@ -140,7 +140,8 @@ class Trainer:
         self.compiled = compilation.Compiled(self.model, config)
         self.peak_lr = config.scaled_lr(global_batch)
         self.strategy = spread(self.model, config, ranks)
-        memory.reset_peak(device)  # sharding begins with the whole model, which training then does not need
+        self.evaluation = Evaluation(self.model, self.workload, config, ranks, self.strategy)
+        memory.reset_peak(device)  # sharding starts from the whole model, which is not part of training's peak
         self._fresh_optimizer()
         self.checkpoints = Checkpoints(recorder.path / CHECKPOINTS, recorder.remark)
         self.policy = CheckpointPolicy(config, ranks, received, lambda: self.checkpoints.busy)
@@ -150,7 +151,7 @@ class Trainer:
             recorder.remark(slow)
         if vision.is_demo(config) and device.type == "cuda":
             recorder.remark(
-                "NOTE: the demo's images of 8x8 pixels keep no GPU busy: use -p workload=resnet18 -p dataset=cifar10"
+                "NOTE: the demo's 8x8 images are too small to keep a GPU busy: use -p workload=resnet18 -p dataset=cifar10"
             )
         recorder.facts |= {
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
@@ -161,7 +162,7 @@ class Trainer:
         }
 
     def run(self) -> None:
-        """Warm up, resume where a former attempt was, then train and evaluate epoch by epoch."""
+        """Warm up, resume from a checkpoint if there is one, then train and evaluate epoch by epoch."""
         config = self.config
         try:
             self._warm_up()
@@ -169,7 +170,7 @@ class Trainer:
             self._resume()
             while self.epoch <= config.epochs:
                 self._act_on(self.policy.between_epochs(self.epoch - 1))
-                if self.step < len(self.sampler):  # else a former attempt was stopped in its evaluation
+                if self.step < len(self.sampler):  # otherwise the previous attempt stopped during evaluation
                     self._train()
                 self.recorder.note(**self._notes())
                 self.epoch, self.step = self.epoch + 1, 0
@@ -183,7 +184,7 @@ class Trainer:
                 atomic.write(self.recorder.path / "weights.pt", lambda file: torch.save(weights, file))
 
     def _train(self) -> None:
-        """The present epoch's steps, or what is left of them."""
+        """Run the remaining steps of the current epoch."""
         self.strategy.wrapped.train()
         batches = self.loader.batches(self.sampler.epoch(self.epoch, self.step), self.epoch, self.step)
         self.policy.begin()
@@ -201,7 +202,7 @@ class Trainer:
         return notes
 
     def train_on(self, inputs: Any, targets: Any) -> None:
-        """One recorded step on one batch."""
+        """Run and record one step on one batch."""
         lr = self._next_lr()
         loss, sums = self._learn(inputs, targets, self.recorder.lap)
         self.recorder.step(samples=batch_size(targets), loss=loss, lr=lr, **sums)
@@ -209,10 +210,10 @@ class Trainer:
     def _learn(
         self, inputs: Any, targets: Any, lap: Callable[[str], None] = lambda phase: None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """One optimizer step on the batch's gradient: (mean loss, sums of metrics), both over the whole batch.
+        """Run one optimizer step and return (mean loss, sums of metrics) over the batch.
 
-        With `accumulate` the gradient is that of the micro-batches' losses, each weighted by its share of the samples. The
-        time of a metric counts to the forward pass that follows it, of the last micro-batch's to the optimizer.
+        With `accumulate`, gradients of equal micro-batches are averaged. Metrics of a micro-batch are timed as part of the
+        phase that follows: the next forward pass, or the optimizer after the last one.
         """
         self.optimizer.zero_grad(set_to_none=True)
         parts, losses, sums = self.config.accumulate, [], {}
@@ -234,53 +235,24 @@ class Trainer:
         self.scaler.update()
         return sum(losses[1:], losses[0]), sums
 
-    @torch.no_grad()  # not inference_mode: FSDP's gathered weights are used in training again
     def evaluate(self) -> dict[str, float]:
-        """Loss and metrics over every test sample exactly once, reduced over ranks, and the seconds it took.
+        """Return loss and metrics over every test sample, and the duration. A run may stop between two batches."""
+        device = self.ranks.device
+        before = randomness.take(device)
 
-        All ranks evaluate rank 0's batch-norm statistics: between steps each rank has seen its own batches.
-        """
-        ranks, before = self.ranks, randomness.take(self.ranks.device)
-        ranks.synchronize()
-        begun = time.perf_counter()
-        self.model.eval()
+        def stop_if_requested() -> None:
+            if request := self.policy.in_evaluation():
+                randomness.put(before, device)  # a resumed run repeats the whole evaluation
+                self._act_on(request)
+
         self.policy.begin()
-        metrics = {"loss": self.workload.loss, **self.workload.metrics}
-        sums = torch.zeros(len(metrics) + 1, dtype=torch.float64)
-        indices, own = self._test_indices()
-        with self.strategy.evaluating():
-            for number, (inputs, targets) in enumerate(self.test_loader.batches(indices, epoch=0)):
-                with precision.autocast(self.config.precision, ranks.device), compilation.eager():
-                    outputs = self.workload.forward(self.model, inputs)
-                    loss = self.workload.loss(outputs, targets)
-                if number < own:
-                    count = batch_size(targets)
-                    values = [float(metric(outputs, targets)) for metric in self.workload.metrics.values()]
-                    sums += torch.tensor([count, float(loss) * count, *values], dtype=torch.float64)
-                if request := self.policy.in_evaluation():
-                    randomness.put(before, ranks.device)  # the evaluation begins anew
-                    self._act_on(request)
-        total, *values = ranks.sum(sums).tolist()
-        self.model.train()
-        means = {f"test_{name}": value / total for name, value in zip(metrics, values, strict=True)}
-        return means | {"eval_seconds": time.perf_counter() - begun}
-
-    def _test_indices(self) -> tuple[list[Tensor], int]:
-        """The indices of this rank's test batches, and how many of the batches count.
-
-        All ranks evaluate equally many, as they may need each other: one with a batch less ends with a sample that does not
-        count.
-        """
-        size, share, world = len(self.workload.test), self.config.eval_batch, self.ranks.world_size
-        indices = [*evaluation_indices(size, share, rank=self.ranks.rank, world_size=world)]
-        own, most = len(indices), -(-size // (share * world))
-        return indices + [torch.tensor([0])] * (most - own), own
+        return self.evaluation.run(after_batch=stop_if_requested)
 
     def _warm_up(self) -> None:
-        """Steps that leave no trace: weights, statistics, random state and optimizer are put back.
+        """Run `warmup_steps` steps, then restore weights, buffers, random state and optimizer.
 
-        They take what only the first steps cost: choosing and compiling kernels, allocating buffers, rebuilding DDP's
-        buckets in the order in which gradients arrive.
+        This keeps one-time costs out of the measurement: kernel selection and compilation, buffer allocation, and DDP's
+        rebuilding of its buckets in gradient order.
         """
         begun = time.perf_counter()
         steps = self.config.warmup_steps
@@ -293,31 +265,20 @@ class Trainer:
                 started = time.process_time()
                 self._learn(inputs, targets)
                 shortest = min(shortest, time.process_time() - started)
-            self._require_periods(shortest)
+            self.ranks.require_periods(shortest)
             self.strategy.put_back(kept)
             randomness.put(before, self.ranks.device)
             self._fresh_optimizer()
         self.ranks.barrier()
         self.recorder.facts["warmup_seconds"] = time.perf_counter() - begun
 
-    def _require_periods(self, cpu: float) -> None:
-        """ConfigError on all ranks if a step of `cpu` seconds is too short for the kernel to enforce a share of a core."""
-        if (share := self.ranks.share) is None:
-            return
-        step, least = float(self.ranks.max(torch.tensor([cpu]))) / share.cores, capability.PERIODS_OF_A_STEP
-        if step < least * share.period:
-            raise ConfigError(
-                f"cores_per_rank={share.cores:g}: a step computes for {step * 1e3:.1f} ms, and the share holds only over "
-                f"{least} periods of {share.period * 1e3:g} ms: give each device a larger batch or a smaller share"
-            )
-
     def _count_operations(self) -> None:
-        """Of the plain model: compiled, sharded or computing activations again it would not be countable."""
+        """Count operations of the plain model, before it is compiled, sharded or checkpointed."""
         before = randomness.take(self.ranks.device)
         (batch,) = self.loader.batches(itertools.islice(self.sampler.epoch(1), 1), epoch=0)
         try:
             self.recorder.facts["flops_per_sample"] = operations.per_sample(self.workload, self.model, batch)
-        except Exception as error:  # the user's model: it may train all the same
+        except Exception as error:  # raised by the user's model, which may still train
             why = str(error).strip().partition("\n")[0]
             self.recorder.remark(f"the model's operations were not counted, so there is no MFU: {why}")
         randomness.put(before, self.ranks.device)
@@ -328,11 +289,11 @@ class Trainer:
 
     @property
     def steps_done(self) -> int:
-        """Over all epochs."""
+        """Steps done over all epochs."""
         return (self.epoch - 1) * len(self.sampler) + self.step
 
     def _next_lr(self) -> float:
-        """Set the coming step's learning rate. Not a torch scheduler: those object to steps that fp16 skips."""
+        """Set the next step's learning rate. A torch scheduler would warn about steps that fp16 scaling skips."""
         per_epoch = len(self.sampler)
         total = per_epoch * self.config.epochs
         lr = self.peak_lr * optim.lr_factor(self.steps_done, total, per_epoch, self.config)
@@ -343,10 +304,10 @@ class Trainer:
     # -- checkpoints ---------------------------------------------------------------------------------------
 
     def _act_on(self, request: StopRequest) -> None:
-        """Checkpoint if the ranks ask for it; if they ask to stop, raise `Stopped` once it is on disk.
+        """Write the requested checkpoint; if the request is to stop, raise `Stopped` once it is on disk.
 
         Raises:
-            CheckpointError: a checkpoint to stop with could not be written.
+            CheckpointError: the checkpoint before stopping could not be written.
         """
         if not request:
             return
@@ -363,7 +324,7 @@ class Trainer:
         self.policy.taken(self.epoch - 1)
 
     def state(self) -> dict[str, Any] | None:
-        """All that a resume needs, copied to the host: on rank 0; None on the others. Every rank calls it, paused."""
+        """Return everything a resume needs, on rank 0's host; None on other ranks. Collective; call it while paused."""
         strategy = self.strategy
         own = {"random": randomness.take(self.ranks.device), "recorder": self.recorder.own_state()}
         everyone = self.ranks.gather(own | {"strategy": strategy.own_state()})
@@ -381,10 +342,10 @@ class Trainer:
         }
 
     def _resume(self) -> None:
-        """Continue from the newest good checkpoint, if there is one. Every rank calls it, after the warm-up.
+        """Load the newest good checkpoint, if there is one. Collective; called after the warm-up.
 
         Raises:
-            CheckpointError: it was taken of another model, or of another number of ranks.
+            CheckpointError: the checkpoint is of another model or another number of ranks.
         """
         found = self.checkpoints.newest() if self.ranks.is_main else None
         path = self.ranks.broadcast(found and found[0])
@@ -399,7 +360,7 @@ class Trainer:
             self.scaler.load_state_dict(state["scaler"])
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"the checkpoint does not fit this model and optimizer (has the workload's code changed?); "
+                f"the checkpoint does not match this model and optimizer (has the workload's code changed?); "
                 f"redo the run to start from the beginning: {error}"
             ) from error
         self.epoch, self.step = state["epoch"], state["step"]

@@ -1,4 +1,4 @@
-"""Memory of this rank: its peak, its level during training, and how often the kernel must provide pages."""
+"""Memory of this rank: peak, level during training, and page faults."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Bytes = dict[str, int | None]
 
 
 class MemoryMeter(Observer):
-    """Peak memory, and the level at the end of sampled steps: some ten microseconds each time.
+    """Peak memory, and the level at the end of sampled steps (about ten microseconds per reading).
 
-    At the end of a step its activations are gone: what is left are weights, gradients, the optimizer's state and a batch.
+    At the end of a step, memory holds weights, gradients, optimizer state and a batch, but no activations.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._former: Bytes = {}  # peaks of former attempts
-        self._levels: dict[str, Counter[int]] = {"allocated": Counter(), "rss": Counter()}  # how often each was seen
+        self._former: Bytes = {}  # peaks of previous attempts
+        self._levels: dict[str, Counter[int]] = {"allocated": Counter(), "rss": Counter()}  # readings by value
 
     def on_start(self, run: Path) -> None:
         reset_peak(self._device)
@@ -40,10 +40,10 @@ class MemoryMeter(Observer):
                 self._levels["allocated"][_allocated(self._device)] += 1
 
     def columns(self) -> Bytes:
-        """Of `ranks.csv`, in bytes: peaks, and `mean_` and `mode_` of the levels `allocated_bytes` (accelerator; None on a
-        CPU) and `rss_bytes`.
+        """Return the memory columns of `ranks.csv` in bytes: peaks, and mean and mode of the levels.
 
-        The mode is of values rounded to MiB; of those equally common the largest.
+        `allocated` columns are of the accelerator (None on a CPU). The mode is over values rounded to MiB; the largest of
+        several modes counts.
         """
         found = self._peaks()
         for name, seen in self._levels.items():
@@ -57,22 +57,22 @@ class MemoryMeter(Observer):
         return found
 
     def state(self) -> dict[str, Any]:
-        """What was seen so far, as plain values, for a checkpoint."""
+        """Return plain values for a checkpoint."""
         return {"peaks": self._peaks(), "levels": {name: dict(seen) for name, seen in self._levels.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from where `state` was taken."""
+        """Continue from `state`."""
         self._former = state["peaks"]
         self._levels = {name: Counter(seen) for name, seen in state["levels"].items()}
 
     def _peaks(self) -> Bytes:
-        """Over former attempts too."""
+        """Peaks, those of previous attempts included."""
         pairs = {name: (value, self._former.get(name)) for name, value in peak(self._device).items()}
         return {name: max((v for v in pair if v is not None), default=None) for name, pair in pairs.items()}
 
 
 def reset_peak(device: torch.device) -> None:
-    """Forget the accelerator's peak so far."""
+    """Reset the accelerator's peak."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -88,15 +88,15 @@ def peak(device: torch.device) -> Bytes:
 
 
 def minor_faults() -> int:
-    """How often the kernel has given this process a page so far, no disk involved."""
+    """Minor page faults of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def keep_freed() -> None:
-    """Have glibc keep freed memory for the next step, instead of returning it and asking for it again in each.
+    """Make glibc keep freed memory for the next step instead of returning it to the kernel (mallopt(3)).
 
-    Each page asked for again is a fault: thousands per step, which cost a small model on a CPU a third of its time.
-    Only glibc has these settings (mallopt(3)); they last as long as the process.
+    Otherwise each step causes thousands of page faults, a third of the step time of a small model on a CPU. The settings
+    last until the process ends; other C libraries do not have them.
     """
     try:
         glibc = os.confstr("CS_GNU_LIBC_VERSION")
@@ -106,7 +106,7 @@ def keep_freed() -> None:
         trim_threshold, mmap_threshold = -1, -3
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(trim_threshold, 2**31 - 1)  # never return memory
-        mallopt(mmap_threshold, 32 << 20)  # the largest that it takes: larger blocks are mapped one by one
+        mallopt(mmap_threshold, 32 << 20)  # the maximum; larger blocks are mapped individually
 
 
 def _rss() -> int:
@@ -120,14 +120,14 @@ def _rss() -> int:
 
 
 def _allocated(device: torch.device) -> int:
-    # Not torch.cuda.memory_allocated: it flattens and sorts all statistics for this one.
+    # torch.cuda.memory_allocated is slower: it flattens and sorts all statistics.
     held = torch.cuda.memory_stats_as_nested_dict(device)
     return held["allocated_bytes"]["all"]["current"] if held else 0
 
 
 def _peak_rss() -> int:
     try:
-        # Not getrusage: on Linux its peak survives exec, so a child inherits its parent's.
+        # On Linux, getrusage's peak survives exec, so a child would report its parent's.
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""A batch cut into micro-batches, whatever it is made of."""
+"""Splits a batch of nested tensors into micro-batches."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .workload import Batch, WorkloadError, batch_size
 
 
 def microbatches(batch: Batch, parts: int) -> list[Batch]:
-    """`batch` in `parts` equal micro-batches, in order: tensors and lists along their first dimension, as views.
+    """Split `batch` into `parts` equal micro-batches: tensors as views along their first dimension, and lists.
 
-    Tensors without dimensions, and what is no tensor, tuple, list or dict, are in each of them.
+    Scalars, and values other than tensors, tuples, lists and dicts, are repeated in each.
 
     Raises:
-        WorkloadError: a tensor's first dimension is not the batch's, or the batch has not so many equal parts.
+        WorkloadError: a tensor's first dimension is not the batch size, or the batch does not divide into `parts`.
     """
     if parts == 1:
         return [batch]
@@ -24,7 +24,7 @@ def microbatches(batch: Batch, parts: int) -> list[Batch]:
     if size % parts:
         raise WorkloadError(
             f"accumulate={parts} does not divide a batch of {size} samples from the workload's data: "
-            f"give batches of the requested size, or use accumulate=1"
+            f"use batches of the requested size, or accumulate=1"
         )
     share = size // parts
     return [_slice(batch, slice(part * share, (part + 1) * share), size) for part in range(parts)]
@@ -35,8 +35,8 @@ def _slice(value: Any, part: slice, size: int) -> Any:
     if isinstance(value, Tensor) and value.ndim:
         if len(value) != size:
             raise WorkloadError(
-                f"accumulate cuts batches along the first dimension: one of {size} samples holds a tensor of shape "
-                f"{tuple(value.shape)}; give it that dimension, or use accumulate=1"
+                f"accumulate splits batches along the first dimension, but a batch of {size} samples has a tensor of shape "
+                f"{tuple(value.shape)}; make the samples its first dimension, or use accumulate=1"
             )
         return value[part]
     if (
@@ -44,5 +44,5 @@ def _slice(value: Any, part: slice, size: int) -> Any:
         and len(value) == size
         and not any(isinstance(item, Tensor | dict | list | tuple) for item in value)
     ):
-        return value[part]  # names, for instance, one per sample
+        return value[part]  # one value per sample, such as file names
     return rebuild(value, lambda item: _slice(item, part, size))

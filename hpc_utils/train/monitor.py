@@ -1,4 +1,4 @@
-"""The monitor of devices and processors beside a run: one process per host, started by the first rank there."""
+"""Starts the monitor of devices and processors: one process per host, started by the first rank on it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from hpc_utils.records.folder import MONITOR
 from .observer import Observer
 from .ranks import Ranks
 
-WITH_A_PROFILE = 1.0  # s: nvidia-smi's own usual interval; NVML renews most values some ten times in it
+WITH_A_PROFILE = 1.0  # s: the default interval of nvidia-smi; NVML updates most values about ten times as often
 
 
 class Monitor(Observer):
-    """This rank's part in what `monitor_seconds` asks for.
+    """The monitor that `monitor_seconds` requests.
 
     Attributes:
-        seconds: the interval; 0: there is no monitor.
+        seconds: sampling interval; 0: no monitor.
     """
 
     def __init__(self, parameters: Mapping[str, Any], ranks: Ranks) -> None:
-        asked = parameters.get("monitor_seconds")
-        self.seconds = float(asked if asked is not None else WITH_A_PROFILE if parameters.get("profile") else 0)
+        default = WITH_A_PROFILE if parameters.get("profile") else 0.0
+        requested = parameters.get("monitor_seconds")
+        self.seconds = default if requested is None else float(requested)
         self.problems: list[str] = []
         self._ranks, self._process = ranks, None
 

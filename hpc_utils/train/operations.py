@@ -1,4 +1,4 @@
-"""Operations that training takes per sample: the model's own, of which MFU is the share of what a device could do."""
+"""Floating-point operations of training per sample, from which the model FLOPs utilisation (MFU) follows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .workload import Batch, Workload, batch_size
 
 
 def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:
-    """Operations of forward and backward pass on one sample of `batch`, by matrix products and convolutions alone.
+    """Count operations of the forward and backward pass per sample of `batch`, in matrix products and convolutions.
 
-    A multiplication and an addition are two. Counted on tensors without data (PyTorch docs, "Fake tensor"): nothing is
-    computed, and the model stays as it is.
+    A multiplication and an addition are two operations. The count uses fake tensors (PyTorch docs, "Fake tensor"), so
+    nothing is computed and the model does not change.
 
     Raises:
-        Exception: whatever a model raises that needs to see values, or uses operators of which only code is known.
+        Exception: the model depends on tensor values, or uses operators without a fake implementation.
     """
     step = _Step(workload, model)
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, FlopCounterMode(display=False) as counter:
@@ -31,7 +31,7 @@ def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:
 
 
 class _Step(nn.Module):
-    """A training step as a module, so that it can be called with other weights."""
+    """A training step as a module, so that `functional_call` can replace its weights."""
 
     def __init__(self, workload: Workload, model: nn.Module) -> None:
         super().__init__()

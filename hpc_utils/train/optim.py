@@ -1,4 +1,4 @@
-"""Optimizer and learning rate."""
+"""Optimizers and learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hpc_utils.config import RunConfig
 
 
 def build(model: nn.Module, config: RunConfig, peak_lr: float) -> torch.optim.Optimizer:
-    """SGD with Nesterov momentum or AdamW; weight decay on matrices and filters only.
+    """Build SGD with Nesterov momentum, or AdamW, with weight decay on matrices and filters only.
 
-    Not fused, torch chooses: on a GPU one kernel for each operation on all parameters, on a CPU a loop over them.
+    Without `fused_optimizer`, torch chooses: its foreach implementation on a GPU, a loop over parameters on a CPU.
     """
     fused = config.fused_optimizer or None
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -29,11 +29,11 @@ def build(model: nn.Module, config: RunConfig, peak_lr: float) -> torch.optim.Op
 
 
 def lr_factor(step: int, steps: int, steps_per_epoch: int, config: RunConfig) -> float:
-    """Share of the peak learning rate at `step` (from 0) of `steps`.
+    """Return the fraction of the peak learning rate at `step` (from 0) of `steps`.
 
-    constant; cosine to 0 (Loshchilov & Hutter 2017); step: a tenth from 50 % and a hundredth from 75 % of
-    the run on (He et al. 2016); onecycle: linear up from 4 % over 30 % of the run, cosine down to 0 (Smith
-    2018). All but onecycle begin with a linear warm-up over `lr_warmup_epochs` (Goyal et al. 2017).
+    Schedules: constant; cosine to 0 (Loshchilov & Hutter 2017); step: 0.1 after 50 % and 0.01 after 75 % of the run (He et
+    al. 2016); onecycle: linear from 4 % over 30 % of the run, then cosine to 0 (Smith 2018). All but onecycle start with a
+    linear warm-up over `lr_warmup_epochs` (Goyal et al. 2017).
     """
     if config.schedule == "onecycle":
         rise = 0.3 * steps

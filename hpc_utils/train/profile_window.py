@@ -1,4 +1,4 @@
-"""The profiled window: a few steps that a profiler watches, on every rank the same ones."""
+"""The profile window: the few steps that a profiler records, the same on every rank."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from .observer import Observer
 from .profilers import Profiler, profiler
 from .ranks import Ranks
 
-BEFORE = 2  # steps: by then the loader runs, and the order of the phases is known
+BEFORE = 2  # steps before the window: the loader is then running and the order of the phases is known
 
 
 class NoWindow(Observer):
     """A run without a profile.
 
     Attributes:
-        facts: what `run.json` says about the profile.
+        facts: entry of `run.json` about the profile.
     """
 
     facts: dict[str, Any] | None = None
 
     def begin_step(self) -> None:
-        """The wait for a step's batch begins."""
+        """A step starts, with the wait for its batch."""
 
     def lap(self, phase: str) -> None:
-        """`phase` ends here."""
+        """`phase` ends."""
 
     def end_epoch(self) -> None:
-        """There are no more steps in this epoch."""
+        """The epoch has no more steps."""
 
 
 class ProfileWindow(NoWindow):
-    """Steps `BEFORE` + 1 and those after it, of this process's first, within one epoch.
+    """The window starts after `BEFORE` steps of this process and ends within the same epoch.
 
     Args:
-        length: steps; fewer where the epoch ends before. synchronize: waits for the device, so that the window holds
-            the work of its steps and no other. pause: a context in which all ranks stand still and no time counts.
+        length: number of steps; fewer if the epoch ends earlier.
+        synchronize: waits for the device, so that the window holds exactly the work of its steps.
+        pause: context that pauses the clock on all ranks.
 
-    Where the profiler cannot begin, the window is open all the same, and empty: all ranks stand still at its end, and one
-    that did not would meet the others in no collective any more.
+    If the profiler fails to start, the window opens without it: closing it is a collective of all ranks.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class ProfileWindow(NoWindow):
         self._profiler, self._length = profiler, length
         self._synchronize, self._pause = synchronize, pause
         self._ranges = StepRanges(profiler)
-        self._epoch, self._step, self._last = 1, 1, None  # the coming step, and the epoch's last if known
-        self._seen = self._taken = 0  # steps: of this process, in the window
+        self._epoch, self._step, self._last = 1, 1, None  # the next step, and the last of the epoch if known
+        self._seen = self._taken = 0  # steps of this process, steps in the window
         self._is_armed = self._is_open = self._is_running = False
         self._is_due = True
         self.problems: list[str] = []
@@ -114,7 +114,7 @@ class ProfileWindow(NoWindow):
         self.facts |= {"epoch": self._epoch, "first_step": self._step, "begun": time.time()}
 
     def _close(self) -> None:
-        """End the window if it is open: in order, or because the run has failed."""
+        """Close the window if it is open, normally or after an error of the run."""
         running, self._is_open, self._is_running = self._is_running, False, False
         if not running:
             return
@@ -122,15 +122,15 @@ class ProfileWindow(NoWindow):
             self._ranges.abandon()
             self._synchronize()
             self._profiler.stop()
-        except Exception as error:  # a full disk, a device that has failed: the run reports those itself
+        except Exception as error:  # such as a full disk or a failed device, which the run itself reports
             self.problems.append(f"no profile: {type(error).__name__}: {error}")
         self.facts |= {"steps": self._taken, "ended": time.time()}
 
 
 class StepRanges:
-    """The ranges of a training loop: `step`, and within it `data` and whatever phases the loop marks the ends of.
+    """The profiler's ranges: `step`, and within it `data` and the phases that the loop marks.
 
-    A phase is named when it ends, a range when it begins: so a step's ranges are those of the step before.
+    A range needs its name at the start, but the loop names a phase at its end. The order of the previous step is used.
     """
 
     def __init__(self, profiler: Profiler) -> None:
@@ -141,25 +141,25 @@ class StepRanges:
         self._depth = 0  # ranges open: none, the step, the step and a phase
 
     def begin(self) -> None:
-        """A step begins, and is marked until it ends."""
+        """Open the range of a step."""
         self._coming = iter(self._order)
         self._push("step")
         self._next()
 
     def lap(self, phase: str) -> None:
-        """`phase` ends here."""
+        """End the range of `phase`."""
         self._laps.append(phase)
         if self._depth:
             self._next()
 
     def end(self) -> None:
-        """The step ends here, and with it the optimizer, its last phase; a loop that marks no phases has none."""
+        """End the step and its last phase, the optimizer; a loop that marks no phases has none."""
         self._order = [*self._laps, "optimizer"] if len(self._laps) > 1 else self._laps
         self._laps = []
         self.abandon()
 
     def abandon(self) -> None:
-        """End the open ranges."""
+        """End all open ranges."""
         while self._depth:
             self._pop()
 
@@ -185,13 +185,13 @@ def profile_window(
     pause: Callable[[], AbstractContextManager],
     started_by: workspace.Profiler | None = None,
 ) -> NoWindow:
-    """What `parameters` ask for: `profile`, and `profile_steps`.
+    """The window that the parameters `profile` and `profile_steps` request.
 
     Args:
-        started_by: the profiler that has started this process.
+        started_by: the profiler that started this process.
 
     Raises:
-        ConfigError: it is not available here; with the reason and what to do.
+        ConfigError: the profiler is not available; with the reason and the remedy.
     """
     profile = parameters.get("profile")
     if profile is None:

@@ -1,4 +1,4 @@
-"""The profilers, from inside the rank that they watch: each begins and ends with the window, and marks ranges in it."""
+"""The profilers as the profiled rank controls them: start, stop and ranges."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from hpc_utils.records.folder import PROFILE
 
 from .ranks import Ranks
 
-PATIENCE = 30.0  # s for py-spy to begin, and to write
+PATIENCE = 30.0  # s for py-spy to start, and to write its file
 
 
 class Profiler:
-    """One profiler; `version` is its own, "" if unknown. What a subclass does not need does nothing."""
+    """Base class of the profilers. `version` is the profiler's version, "" if unknown."""
 
     version = ""
 
     def arm(self, run: Path) -> None:
-        """What takes time, before the run's first step. ConfigError: it cannot watch here."""
+        """Do the slow preparation before the first step. Raises ConfigError if profiling is not permitted."""
         self._folder = run / PROFILE
         self._folder.mkdir(exist_ok=True)
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start profiling."""
 
     def stop(self) -> None:
-        """Watch no more, and write."""
+        """Stop profiling and write the profile."""
 
     def push(self, name: str) -> None:
-        """A range of the host's time begins; ranges are nested."""
+        """Start a nested range."""
 
     def pop(self) -> None:
-        """The range that began last ends."""
+        """End the innermost range."""
 
 
 class TorchProfiler(Profiler):
-    """torch.profiler: operators, and on a GPU its kernels, as profile/rank<N>.trace.json.gz.
+    """torch.profiler: operators and GPU kernels, as profile/rank<N>.trace.json.gz.
 
-    No shapes, stacks or memory: each makes the steps themselves longer.
+    Shapes, stacks and memory are off, because each slows the steps down.
     """
 
     version = torch.__version__
@@ -63,7 +63,7 @@ class TorchProfiler(Profiler):
 
     def arm(self, run: Path) -> None:
         super().arm(run)
-        self._profiler.prepare_trace()  # CUPTI takes its time
+        self._profiler.prepare_trace()  # starting CUPTI is slow
 
     def start(self) -> None:
         self._profiler.start_trace()
@@ -83,25 +83,25 @@ class TorchProfiler(Profiler):
 
 
 class Nsight(Profiler):
-    """nsys or ncu, which has started this process and waits for the window.
+    """nsys or ncu, which started this process and waits for the window.
 
-    Ranges are NVTX's, by torch where it is built with CUDA, else by the package nvtx.
+    NVTX ranges come from torch if it is built with CUDA, else from the package nvtx.
 
     Args:
-        started_by: the profiler that has started this process.
+        started_by: the profiler that started this process.
 
     Raises:
-        ConfigError: it has not started this process, waits for a window on another device, or does not see NVTX ranges.
+        ConfigError: the profiler did not start this process, waits on another device, or cannot see NVTX ranges.
     """
 
     def __init__(self, profile: str, ranks: Ranks, started_by: workspace.Profiler | None) -> None:
-        program, waits = (started_by.tool, started_by.window) if started_by else ("", "")
+        program, window = (started_by.tool, started_by.window) if started_by else ("", "")
         self._gpu = ranks.device.type == "cuda"
         if program != profile:
             raise ConfigError(_by_hand(profile, gpu=self._gpu))
-        if waits != ("cuda" if self._gpu else "nvtx"):
+        if window != ("cuda" if self._gpu else "nvtx"):
             raise ConfigError(
-                f"profile={profile!r}: {profile} waits for a window on {'a GPU' if waits == 'cuda' else 'the CPU'}, but "
+                f"profile={profile!r}: {profile} waits for a window on {'a GPU' if window == 'cuda' else 'the CPU'}, but "
                 f"this rank trains on {ranks.device}: set device=cuda or device=cpu"
             )
         self.version = profilers.version(profile)
@@ -122,7 +122,7 @@ class Nsight(Profiler):
 
 
 class PySpy(Profiler):
-    """py-spy: the stacks of all threads, a hundred times a second, as profile/rank<N>.speedscope.json. No ranges."""
+    """py-spy: stacks of all threads, a hundred times a second, as profile/rank<N>.speedscope.json. No ranges."""
 
     def __init__(self, ranks: Ranks) -> None:
         profilers.require("cpu")
@@ -142,7 +142,7 @@ class PySpy(Profiler):
         except subprocess.CalledProcessError as error:
             reason, *_ = error.stderr.strip().splitlines() or ["no reason given"]
             raise ConfigError(
-                f"profile='cpu': py-spy may not look into this process: {reason}. The system forbids ptrace "
+                f"profile='cpu': py-spy has no permission to trace this process: {reason}. The system forbids ptrace "
                 f"(/proc/sys/kernel/yama/ptrace_scope is 2 or 3, or a container without SYS_PTRACE): use profile='torch'"
             ) from None
 
@@ -152,10 +152,10 @@ class PySpy(Profiler):
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         end = time.monotonic() + PATIENCE
-        while b"Sampling" not in self._log.read_bytes():  # until then it reads where Python keeps its threads
+        while b"Sampling" not in self._log.read_bytes():  # py-spy first searches Python's thread structures
             if self._process.poll() is not None or time.monotonic() > end:
                 self._process.kill()
-                raise RuntimeError(f"py-spy did not begin: {self._log.read_text(errors='replace').strip()}")
+                raise RuntimeError(f"py-spy did not start: {self._log.read_text(errors='replace').strip()}")
             time.sleep(0.01)
 
     def stop(self) -> None:
@@ -171,13 +171,15 @@ class PySpy(Profiler):
 
 
 def profiler(profile: str, ranks: Ranks, started_by: workspace.Profiler | None) -> Profiler:
-    """The profiler for `profile`; ConfigError if it is not available on this rank."""
+    """Create the profiler named `profile`. Raises ConfigError if it is not available on this rank."""
     if profile == "torch":
         return TorchProfiler(ranks)
     if profile == "cpu":
         return PySpy(ranks)
     if ranks.device_kind == "rocm":
-        raise ConfigError(f"profile={profile!r} profiles NVIDIA's GPUs, and this one is AMD's: use profile='torch'")
+        raise ConfigError(
+            f"profile={profile!r} supports NVIDIA GPUs only, and this is an AMD GPU: use profile='torch'"
+        )
     if profile == "ncu" and ranks.world_size > 1:
         raise ConfigError(profilers.ONE_RANK.format(ranks=ranks.world_size))
     if profile == "ncu" and ranks.device.type != "cuda":
@@ -186,20 +188,20 @@ def profiler(profile: str, ranks: Ranks, started_by: workspace.Profiler | None) 
 
 
 def _by_hand(profile: str, *, gpu: bool) -> str:
-    """How to start a rank under `profile` where `hpc run` does not."""
+    """The message on how to start a rank under `profile` without `hpc run`."""
     settings = [f"{name}={value}" for name, value in profilers.variables(profile).items()]
     own = workspace.Launch(profiler=workspace.Profiler(profile, "cuda" if gpu else "nvtx"))
     settings += [shlex.quote(f"{name}={value}") for name, value in own.variables.items()]
-    words = " ".join([*settings, f"{profile} ..."])
+    command = " ".join([*settings, f"{profile} ..."])
     return (
-        f"profile={profile!r}: {profile} must start this rank, as `hpc run` does. By hand it stands between "
-        f"torchrun and Python, `torchrun --no-python ./rank.sh`, whose last line is: exec env {words} python -m "
-        f'hpc_utils.train "$@" (jobs/README.md has it in full)'
+        f"profile={profile!r}: {profile} must start this rank, as `hpc run` does. To do so by hand, run "
+        f"`torchrun --no-python ./rank.sh`, where the last line of rank.sh is: exec env {command} python -m "
+        f'hpc_utils.train "$@" (see jobs/README.md)'
     )
 
 
 def _allow_tracing() -> None:
-    """Linux with Yama: a process may trace only its children, unless the others allow it (prctl(2))."""
+    """Allow py-spy to trace this process: under Yama, a process may otherwise trace only its children (prctl(2))."""
     if sys.platform == "linux":
         pr_set_ptracer, any_process = 0x59616D61, ctypes.c_ulong(-1)
         ctypes.CDLL(None).prctl(pr_set_ptracer, any_process, 0, 0, 0)

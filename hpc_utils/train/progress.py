@@ -1,4 +1,4 @@
-"""How far a run is: a bar for a person, a line per epoch for a log, a small file for launchers."""
+"""Progress of a run: a bar in a terminal or notebook, a line per epoch in a log, `progress.json` for launchers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from .observer import Observer
 
-HEARTBEAT = 1.0  # s between renewals of progress.json
+HEARTBEAT = 1.0  # s between updates of progress.json
 
 
 class Progress(Observer):
@@ -24,7 +24,7 @@ class Progress(Observer):
         self.expect(0, 0)
 
     def expect(self, epochs: int, steps: int, *, done: int = 0) -> None:
-        """What is planned: `epochs` of `steps`, of which a former attempt did `done` steps. 0: unknown."""
+        """Set the plan: `epochs` of `steps` each (0: unknown), and the `done` steps of previous attempts."""
         self._epochs, self._total, self._done, self._next = epochs, epochs * steps, done, 0.0
         self._shown = max(0, (done - 1) // steps) if steps else 0
         self._close_bar()
@@ -45,14 +45,14 @@ class Progress(Observer):
             self._bar.update()
         if (now := time.monotonic()) >= self._next:
             self._next = now + HEARTBEAT
-            # Not synced to disk: a lost heartbeat costs nothing, a sync would cost the step.
+            # Not synced to disk: that would slow the step, and a lost update does no harm.
             beside = self._path.with_name(".progress.json")
             with contextlib.suppress(OSError):  # a full disk
                 beside.write_text(json.dumps({"step": self._done, "steps": self._total, "at": time.time()}))
                 beside.replace(self._path)
 
     def on_epoch(self, rows: Sequence[Mapping[str, Any]], first: int, last: int | None) -> None:
-        """Print the line of the epoch before: only now it has all that was noted after it."""
+        """Print the line of the previous epoch, whose row is now complete."""
         if not self._show or len(rows) <= self._shown:
             return
         self._shown, row = len(rows), rows[-1]
@@ -61,7 +61,7 @@ class Progress(Observer):
         names = {"train_loss": "train loss", "test_loss": "test loss", "test_accuracy": "test accuracy"}
         parts += [f"{label} {row[name]:.4f}" for name, label in names.items() if row.get(name) is not None]
         line = "  ".join(parts)
-        with contextlib.suppress(OSError):  # a log on a full disk; what is measured lies elsewhere
+        with contextlib.suppress(OSError):  # a log on a full disk does not stop the run
             if self._bar is not None:
                 self._bar.write(line, file=sys.stdout)
             else:
@@ -78,7 +78,7 @@ class Progress(Observer):
 
 
 def _is_live() -> bool:
-    """Whether a person watches: a terminal or a notebook's kernel, but no job's log."""
+    """Whether the output is a terminal or a notebook, not a log."""
     if sys.stderr.isatty():
         return True
     shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()

@@ -1,4 +1,4 @@
-"""Tensors inside tuples, lists and dicts, as batches and states are: moved, copied and found as a whole."""
+"""Moves, copies and lists the tensors in nested tuples, lists and dicts, such as batches and states."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 
 def apply(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """`value` with each of its tensors replaced by what `function` makes of it."""
+    """Apply `function` to each tensor in `value`."""
     if isinstance(value, Tensor):
         return function(value)
     return rebuild(value, lambda item: apply(function, item))
 
 
 def rebuild(value: Any, function: Callable[[Any], Any]) -> Any:
-    """A dict, list or tuple with `function` applied to its items; anything else as it is."""
+    """Apply `function` to the items of a dict, list or tuple; return anything else unchanged."""
     if isinstance(value, dict):
         return {name: function(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -39,12 +39,12 @@ def to_device(value: Any, device: torch.device) -> Any:
 
 
 def on_host(value: Any) -> Any:
-    """A copy on the host that shares no memory with `value`."""
+    """Copy `value` to the host, without sharing memory."""
     return apply(lambda tensor: tensor.detach().to("cpu", copy=True), value)
 
 
 def weights_on_host(module: nn.Module) -> dict[str, Any]:
-    """A module's `state_dict`, with its version metadata, as such a copy."""
+    """Copy a module's `state_dict`, with its version metadata, to the host."""
     state = module.state_dict()
     for name, value in state.items():
         state[name] = on_host(value)

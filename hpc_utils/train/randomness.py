@@ -1,4 +1,4 @@
-"""The state of every random number generator that training may draw from."""
+"""The random number generators of torch, Python and NumPy."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 
 
 def seed(value: int) -> None:
-    """Start all of them at `value`."""
+    """Seed all generators."""
     torch.manual_seed(value)
     random.seed(value)
     np.random.seed(value % 2**32)
 
 
 def take(device: torch.device) -> dict[str, Any]:
-    """Their state, as tensors and plain values: torch's on the host and on `device`, Python's, NumPy's."""
+    """Return the state of all generators, that of `device` included, as tensors and plain values."""
     name, keys, *rest = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),
@@ -28,7 +28,7 @@ def take(device: torch.device) -> dict[str, Any]:
 
 
 def put(state: dict[str, Any], device: torch.device) -> None:
-    """Put them where they were when `state` was taken."""
+    """Restore the generators to `state`."""
     torch.set_rng_state(state["torch"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(state["device"], device)

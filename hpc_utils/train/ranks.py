@@ -1,4 +1,4 @@
-"""Which rank this process is, on which device and cores, and the process group that joins the ranks."""
+"""This process's rank, device and cores, and the process group of all ranks."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's place among the run's.
+    """This process's rank, device and cores, and collectives on host tensors.
 
     Attributes:
         rank, world_size: over all nodes. local_rank, ranks_per_node: on this node.
-        device: where the model lives.
+        device: device of the model.
         backend: "nccl", "rccl" or "gloo"; None without a process group.
-        group: what host tensors travel over, where that is not the default group.
-        threads: torch's intra-op threads here. cores: logical CPUs pinned to, or () where not pinned.
-        share: of a core, if that is the device. oversubscribed: the node's ranks want more cores than it has.
+        group: process group for host tensors; None for the default group.
+        threads: torch's intra-op threads. cores: logical CPUs that this process is pinned to; () if not pinned.
+        share: the share of a core that makes the device, if any.
+        oversubscribed: the ranks on this node use more cores than it has.
     """
 
     rank: int = 0
@@ -53,7 +54,7 @@ class Ranks:
 
     @property
     def cores_per_device(self) -> float:
-        """Cores, or the share of one, that make a CPU device; a GPU's host threads."""
+        """Cores, or the share of one, of a CPU device; host threads of a GPU."""
         return self.share.cores if self.share else self.threads
 
     @property
@@ -71,7 +72,7 @@ class Ranks:
 
     @property
     def device_name(self) -> str:
-        """The device's model, as its maker calls it."""
+        """The device's model name."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         return provenance.hardware().cpu.model or "CPU"
@@ -82,7 +83,7 @@ class Ranks:
             torch.cuda.synchronize(self.device)
 
     def barrier(self) -> None:
-        """Device and ranks synchronised. Host side on purpose: it leaves nothing on the device's queue."""
+        """Synchronise device and ranks. The collective runs on the host and leaves nothing on the device's queue."""
         self.synchronize()
         if self.backend:
             dist.all_reduce(torch.zeros(1), group=self.group)
@@ -100,7 +101,7 @@ class Ranks:
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """`value` of every rank in rank order on rank 0; an empty list elsewhere."""
+        """Return the values of all ranks in rank order on rank 0; an empty list elsewhere."""
         if not self.backend:
             return [value]
         everyone = [None] * self.world_size if self.is_main else None
@@ -108,28 +109,39 @@ class Ranks:
         return everyone or []
 
     def settle(self) -> None:
-        """After the last collective: let gloo's threads drop what they gathered.
+        """Give gloo's threads time to release their buffers after the last collective.
 
-        They do so a moment after the collective returns, holding a lock, and need the GIL for it. A Python that is
-        ending by then does not give it, and the process aborts (seen in one of some twenty two-rank scripts); one that
-        frees the group with the GIL held waits for that lock forever (pytorch/pytorch#56297; seen once).
+        They need the GIL for it, a moment after the collective returned. If Python is shutting down by then, the process
+        aborts; if the group is destroyed meanwhile with the GIL held, it deadlocks (pytorch/pytorch#56297).
         """
         if self.backend:
             time.sleep(0.1)
 
+    def require_periods(self, cpu_seconds: float) -> None:
+        """Raise ConfigError on all ranks if a step of `cpu_seconds` is too short for an enforced share of a core."""
+        if self.share is None:
+            return
+        step = float(self.max(torch.tensor([cpu_seconds]))) / self.share.cores
+        least, period = capability.PERIODS_OF_A_STEP, self.share.period
+        if step < least * period:
+            raise ConfigError(
+                f"cores_per_rank={self.share.cores:g}: a step takes {step * 1e3:.1f} ms, shorter than the {least} periods "
+                f"of {period * 1e3:g} ms over which the share is enforced: use a larger batch or a smaller share"
+            )
+
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's `value`."""
+        """Return rank 0's `value`."""
         if not self.backend:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, group=self.group)
-        return box[0]
+        values = [value]
+        dist.broadcast_object_list(values, group=self.group)
+        return values[0]
 
 
 def present(device: torch.device | str | None = None, environment: Environment | None = None) -> Ranks:
-    """The ranks of a process group that the user has set up (or of one process), for `Recorder`.
+    """Ranks of the process group that the user initialised, or of a single process, for `Recorder`.
 
-    Without a `device` it is this process's current GPU if it uses one already, else the CPU.
+    `device` defaults to the current GPU if this process already uses one, else the CPU.
     """
     if device is None and torch.cuda.is_initialized():
         device = torch.device("cuda", torch.cuda.current_device())
@@ -143,7 +155,7 @@ def present(device: torch.device | str | None = None, environment: Environment |
     local = rank if environment.local_rank is None else environment.local_rank
     return Ranks(
         *(rank, world, local, per_node, device, backend),
-        # Records are gathered on the host, which a group of NCCL alone cannot do.
+        # Records are gathered on the host, which an NCCL-only group does not support.
         group=None if "gloo" in backend else dist.new_group(backend="gloo"),
         threads=threads,
         oversubscribed=device.type == "cpu" and per_node * threads > len(provenance.core_groups()),
@@ -152,22 +164,22 @@ def present(device: torch.device | str | None = None, environment: Environment |
 
 @contextlib.contextmanager
 def setup(config: RunConfig, environment: Environment | None = None) -> Iterator[Ranks]:
-    """Choose the device, pin the cores, join the process group; undo all of it at the end.
+    """Choose the device, pin the cores and join the process group; undo this on exit.
 
-    How memory is kept between steps (`memory.keep_freed`) stays as it is from now on.
+    The allocator settings of `memory.keep_freed` remain.
 
     Args:
-        environment: what a launcher has set for this process; read from `os.environ` if not given.
+        environment: values set by a launcher; by default read from `os.environ`.
 
     Raises:
-        ConfigError: `parallel="none"` on several processes, or a device that is not there.
+        ConfigError: `parallel="none"` with several processes, or the device is not available.
     """
     environment = environment or Environment.read()
     rank, world = environment.rank, environment.world_size
     local, per_node = environment.local_rank or 0, environment.ranks_per_node or 1
     if config.parallel == "none" and world > 1:
         raise ConfigError(
-            f"parallel='none' is one process, but {world} were started: use parallel='ddp', 'zero1' or 'fsdp'"
+            f"parallel='none' takes one process, but {world} were started: use parallel='ddp', 'zero1' or 'fsdp'"
         )
     config.batches(world)
     memory.keep_freed()
@@ -180,7 +192,7 @@ def setup(config: RunConfig, environment: Environment | None = None) -> Iterator
             yield ranks
         except BaseException:
             ranks.settle()
-            # With others still inside a collective, leaving the group can wait forever: let the process end.
+            # Destroying the group while other ranks are in a collective can hang: let the process end instead.
             if grouped and world == 1:
                 dist.destroy_process_group()
             raise
@@ -193,7 +205,7 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
         return CPU
     if not torch.cuda.is_available():
         raise ConfigError(
-            "device='cuda', but torch sees no GPU (`nvidia-smi`? a CPU build of torch?): use device='auto'"
+            "device='cuda', but torch sees no GPU (check `nvidia-smi`, and that torch is no CPU build): use device='auto'"
         )
     count = torch.cuda.device_count()
     if local_rank >= count:
@@ -207,7 +219,7 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
 
 
 def _join(config: RunConfig, device: torch.device, environment: Environment) -> str:
-    """Set up the default process group; host tensors always travel over gloo."""
+    """Initialise the default process group, with gloo for host tensors, and return the backend."""
     accelerated = device.type == "cuda"
     timeout = timedelta(seconds=config.collective_timeout)
     alone = environment.world_size == 1  # which needs no network
@@ -226,9 +238,9 @@ _stores: dict[tuple[str | None, str | None], tuple[dist.Store, Iterator[int]]] =
 
 
 def _rendezvous(address: tuple[str | None, str | None], timeout: timedelta) -> dist.Store:
-    """A store in which the ranks find each other, new for each run of one process.
+    """Return the rendezvous store with a new prefix for each run of this process.
 
-    In an earlier group's store they would find its addresses, and hang.
+    Without it, ranks would find the addresses of an earlier process group and hang.
     """
     if address not in _stores:
         _stores[address] = next(dist.rendezvous("env://", timeout=timeout))[0], itertools.count()
@@ -241,8 +253,8 @@ def _rendezvous(address: tuple[str | None, str | None], timeout: timedelta) -> d
 def _cores(
     config: RunConfig, device: torch.device, local_rank: int, per_node: int, node_cores: float | None
 ) -> Iterator[dict[str, Any]]:
-    """Give this rank its own cores, or its share of one: `Ranks`' threads, cores, share, oversubscribed."""
-    provenance.hardware()  # counts this process's cores: call it before they are pinned
+    """Pin this rank to its cores, or its share of one; yields `Ranks`' threads, cores, share and oversubscribed."""
+    provenance.hardware()  # counts the available cores, so it must run before pinning
     cores = provenance.core_groups()
     on_gpu = device.type == "cuda"
     per_device = max(1, len(cores) // torch.cuda.device_count()) if on_gpu else 1  # equal at every number of ranks
@@ -251,8 +263,7 @@ def _cores(
     if config.cores_per_rank is not None:
         if on_gpu:
             raise ConfigError(
-                f"cores_per_rank={config.cores_per_rank:g} makes devices of a CPU, and this rank has a GPU: "
-                f"use device=cpu"
+                f"cores_per_rank={config.cores_per_rank:g} is for CPU devices, but this rank uses a GPU: use device=cpu"
             )
         share = Share(config.cores_per_rank, config.share_period)
     if node_cores:
@@ -262,10 +273,10 @@ def _cores(
     else:
         oversubscribed = per_node * threads > len(cores)
     pinned: tuple[int, ...] = ()
-    # A GPU's host threads are pinned only on request: local ranks do not show which cores are near it.
+    # Host threads of a GPU are pinned only on request, because the local rank does not tell which cores are near the GPU.
     if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):
         pinned = tuple(cpu for core in cores[local_rank * threads : (local_rank + 1) * threads] for cpu in core)
-        if share:  # not on a core's siblings: another share would compute beside it there, and slow it
+        if share:  # one logical CPU only: another share on the sibling would slow this one
             pinned = (cores[local_rank % len(cores)][0],)
     before = torch.get_num_threads(), os.sched_getaffinity(0) if pinned else ()
     _pin(pinned)
@@ -281,7 +292,7 @@ def _cores(
 
 
 def _pin(cpus: tuple[int, ...] | set[int]) -> None:
-    """Pin every thread of this process: those that OpenMP started before do not follow the main one."""
+    """Pin every thread of this process; existing OpenMP threads do not follow the main thread."""
     if not cpus:
         return
     for thread in os.listdir("/proc/self/task"):

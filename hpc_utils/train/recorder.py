@@ -1,4 +1,4 @@
-"""Our timing and records around any training loop.
+"""The recorder: times any training loop and writes its records.
 
     with Recorder("my-gpt", global_batch=64) as run:
         for epoch in range(epochs):
@@ -6,7 +6,7 @@
                 loss = ...; loss.backward(); optimizer.step()
                 run.step(samples=len(x), loss=loss)
 
-Our own trainer records itself through the same object.
+The trainer (`loop`) uses the same class.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ class NonFiniteLoss(FloatingPointError):
 
 
 class Recorder:
-    """Times and records one run; every rank holds one, rank 0 writes.
+    """Times and records one run. Every rank creates one; rank 0 writes.
 
     Args:
-        workload: what is trained, the name it has in the records.
+        workload: name of the workload in the records.
         global_batch: samples per step over all ranks.
-        parameters: whatever else distinguishes this measurement; any `RunConfig` name is understood.
-        device: where the loop trains; if not given, the GPU that this process uses already, else the CPU.
-        ranks: found from torch.distributed if not given.
-        redo: measure again although the run is complete.
-        sources: files beside this project whose digest belongs to the run's provenance.
-        environment: what a launcher has set for this process; read from `os.environ` if not given.
+        parameters: other values that identify this measurement; any `RunConfig` field is recognised.
+        device: device of the loop; by default the GPU that this process already uses, else the CPU.
+        ranks: by default taken from torch.distributed.
+        redo: measure again even if the run is complete.
+        sources: source files outside this project whose digest is part of the run's provenance.
+        environment: values set by a launcher; by default read from `os.environ`.
 
     Raises:
-        ValueError: the global batch does not divide over the ranks, or a parameter is no plain value.
-        AlreadyComplete: on entry, on every rank, if the run was measured before.
-        ClaimedElsewhere: on entry, if another process is measuring it now.
-        ConfigError: the requested `profile` is not available here.
+        ValueError: the global batch does not divide over the ranks, or a parameter is not JSON-serialisable.
+        AlreadyComplete: on entry, on every rank, if the run is complete.
+        ClaimedElsewhere: on entry, if another process is measuring the run.
+        ConfigError: the requested `profile` is not available.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Recorder:
         self.rows: list[dict[str, Any]] = []
         about = {"redo": redo, "sources": list(sources), "cold_start": self._environment.cold_start}
         self._open = functools.partial(RunWriter, ranks, self.parameters, self.facts, **about)
-        self._writer: RunWriter | None = None  # rank 0's
+        self._writer: RunWriter | None = None  # on rank 0 only
         self._expected: int | None = None  # steps per epoch
         self._stats = EpochStats()
         self._total: Usage = {"steps": 0, "samples": 0, **UNUSED}
         self._in_epoch = False
-        self._is_carried = False  # whether the next epoch continues the one of a checkpoint
+        self._is_carried = False  # whether the next epoch continues a checkpointed one
         self._clock = StepClock(ranks.device, self.parameters.get("phase_every", 4))
         self._memory = MemoryMeter(ranks.device)
         self._energy = energy.meter(ranks.device)
@@ -118,7 +118,7 @@ class Recorder:
         if self.ranks.is_main:
             try:
                 self._writer = self._open(folder=folder)
-            except Exception as error:  # every rank must get it, or the others wait forever
+            except Exception as error:  # raised on every rank below: otherwise the others would wait forever
                 problem = error
         self.path, problem = self.ranks.broadcast((self._writer and self._writer.folder.path, problem))
         if problem is not None:
@@ -128,12 +128,12 @@ class Recorder:
         return self
 
     def expect(self, epochs: int, steps: int, *, done: int = 0) -> None:
-        """How much is planned (epochs, and steps in each) and done, for the progress bar and the time left."""
+        """Set the planned epochs and steps per epoch, and the steps already done, for the progress display."""
         self._expected = steps or None
         self._progress.expect(epochs, steps, done=done)
 
     def remark(self, text: str) -> None:
-        """Print what a reader of the run should know, and keep it in `run.json`."""
+        """Print a remark about the run and store it in `run.json`."""
         if self._writer:
             self._writer.remark(text)
 
@@ -181,7 +181,7 @@ class Recorder:
             self._writer.write_ranks(rows)
 
     def _remark_problems(self) -> None:
-        """Of all ranks' profilers and monitors, and what there is of a profile."""
+        """Record the problems of all ranks' profilers and monitors, and the files of the profile."""
         facts = self._profile.facts
         if facts is None and not self._monitor.seconds:
             return
@@ -192,14 +192,14 @@ class Recorder:
         if facts is not None:
             self.facts["profiled"] = {**facts, "files": profiled_files(self.path)}
             if not facts["steps"] and not any(problems):
-                self.remark(f"no step was profiled: the first {BEFORE} are left out, and there were no more")
+                self.remark(f"no step was profiled: the first {BEFORE} steps are skipped, and there were no more")
 
     # -- epochs and steps ---------------------------------------------------------------------------------
 
     def epoch(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield `batches` and time them as one epoch's training part; call `step` at the end of each.
+        """Yield `batches` and time the loop as the training part of one epoch. Call `step` at the end of each step.
 
-        To stop early, shorten the loader (`itertools.islice`): leaving the loop by `break` loses the epoch.
+        To stop early, shorten the loader with `itertools.islice`; leaving the loop by `break` is an error.
         """
         self._require_closed()
         if self._is_carried:
@@ -243,7 +243,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """All ranks stand still between two steps: no part of T, but of the epoch's `checkpoint_seconds`."""
+        """Pause the clock on all ranks between two steps; the time counts as the epoch's `checkpoint_seconds`."""
         self.ranks.synchronize()
         begun = time.perf_counter()
         if self._in_epoch:
@@ -259,26 +259,26 @@ class Recorder:
             self.rows[-1]["checkpoint_seconds"] = self.rows[-1].get("checkpoint_seconds", 0.0) + seconds
 
     def lap(self, phase: str) -> None:
-        """A phase of the step (`forward`, `backward`) ends here."""
+        """Mark the end of a phase of the step (`forward`, `backward`)."""
         self._clock.lap(phase)
         self._profile.lap(phase)
 
     def step(
         self, *, samples: int, loss: Tensor | float | None = None, lr: float | None = None, **sums: Tensor | float
     ) -> None:
-        """A step ends here.
+        """Mark the end of a step.
 
         Args:
-            samples: how many this rank trained on. loss: their mean loss.
+            samples: samples that this rank trained on. loss: their mean loss. lr: learning rate of the step.
             sums: further metrics, summed over this rank's samples; recorded as `train_<name>` per sample.
 
         Raises:
-            NonFiniteLoss: at once on a CPU; on a GPU within 50 steps, so as not to stop the device each time.
+            NonFiniteLoss: checked at every step on a CPU; on a GPU every 50 steps, to avoid synchronising.
         """
         self._stats.add_step(samples, loss, lr, sums)
         sampled = self._clock.sampled
         self._clock.step()
-        for observer in self._observers:  # after the step's end: its phases do not become longer
+        for observer in self._observers:  # after the step is timed, so that observers do not count in it
             observer.on_step(sampled)
         if self.ranks.device.type == "cpu" or self._clock.steps % 50 == 0:
             self._require_finite()
@@ -286,7 +286,7 @@ class Recorder:
     def note(self, **values: float) -> None:
         """Add values (`test_loss`, `test_accuracy`, `eval_seconds`, ...) to the last epoch's row."""
         if not self.rows:
-            raise RuntimeError("no epoch yet to note anything about")
+            raise RuntimeError("no epoch yet: call `note` after the first epoch")
         self.rows[-1].update(values)
         if self._writer:
             self._writer.write_epochs(self.rows)
@@ -303,18 +303,18 @@ class Recorder:
     # -- checkpoints --------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What is recorded so far, as tensors and plain values, for a checkpoint; while paused, on rank 0."""
+        """Return the records so far for a checkpoint, as tensors and plain values. Call it on rank 0, while paused."""
         return {"rows": self.rows, "writer": self._writer.state()}
 
     def own_state(self) -> dict[str, Any]:
-        """What this rank has counted so far, likewise."""
+        """Return this rank's counts so far for a checkpoint, as tensors and plain values. Call it while paused."""
         epoch = None
-        if self._in_epoch or self._is_carried:  # carried: stopped again before it could continue
+        if self._in_epoch or self._is_carried:  # carried: the run stops again before the epoch continues
             epoch = self._stats.state(self._clock.finish() if self._in_epoch else [])
         return {"epoch": epoch, "total": self._total, "memory": self._memory.state()}
 
     def restore(self, state: dict[str, Any], own: dict[str, Any], *, epoch: int, step: int) -> None:
-        """Continue where both states were taken: in `epoch` after `step` of its steps. Not within an epoch."""
+        """Continue from both states, in `epoch` after `step` steps. Call it between epochs."""
         self.rows, self._total = state["rows"], own["total"]
         self._memory.restore(own["memory"])
         self._is_carried = own["epoch"] is not None
@@ -328,7 +328,7 @@ class Recorder:
     def _require_closed(self) -> None:
         if self._in_epoch:
             raise RuntimeError(
-                "an epoch was left before its end, so it cannot be recorded: "
+                "the previous epoch did not finish, so it cannot be recorded: "
                 "shorten the loader with itertools.islice instead of leaving the loop by break"
             )
 
@@ -339,7 +339,7 @@ def _require_plain(parameters: Mapping[str, Any]) -> None:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"parameter {name} identifies a measurement, so it must be text, a number or a list: {error}"
+                f"parameter {name} identifies the measurement, so it must be a string, a number or a list: {error}"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Which workload a configuration names: one of ours, or the user's own `module:function`."""
+"""Builds the workload of a configuration: a built-in one, or the user's `module:function`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def resolve(config: RunConfig) -> Workload:
     """Build the workload that `config` names.
 
     Raises:
-        WorkloadError: no such workload, or what the function returned is none.
+        WorkloadError: there is no such workload, or the function does not return one.
     """
     if ":" not in config.workload:
         return vision.workload(config)
@@ -36,14 +36,13 @@ def resolve(config: RunConfig) -> Workload:
         )
     if config.fused_optimizer and workload.optimizer is not optim.build:
         raise WorkloadError(
-            f"fused_optimizer=true: {config.workload} brings its own optimizer; pass fused=True there, and "
-            f"leave this option off"
+            f"fused_optimizer=true: {config.workload} has its own optimizer; pass fused=True there instead"
         )
     return workload
 
 
 def load_function(name: str) -> Callable[..., Workload]:
-    """The function behind `module:function`; the working folder is looked in first, as `python` does."""
+    """Import the function `module:function`; the working folder comes first on the path, as with `python`."""
     module_name, _, function_name = name.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), function_name)):
         raise WorkloadError(f"workload {name!r} is not module:function")
@@ -56,17 +55,17 @@ def load_function(name: str) -> Callable[..., Workload]:
             raise WorkloadError(
                 f"workload {name!r}: no module {module_name!r} in {Path.cwd()} or on PYTHONPATH"
             ) from None
-        raise  # the user's module is there; something that it imports is not
+        raise  # the user's module exists, but one of its imports does not
     function = getattr(module, function_name, None)
     if isinstance(function, Workload):
-        raise WorkloadError(f"workload {name!r} is a Workload; name the function that makes it, called on every rank")
+        raise WorkloadError(f"workload {name!r} is a Workload; give the function that returns it")
     if not callable(function):
         raise WorkloadError(f"workload {name!r}: {module_name} has no function {function_name!r}")
     return function
 
 
 def source_files(config: RunConfig) -> list[Path]:
-    """The file of the user's own workload, so that its digest is part of the run's provenance.
+    """Return the source file of the user's workload, whose digest is part of the run's provenance.
 
     Raises:
         WorkloadError: there is no such module or function.

@@ -1,4 +1,4 @@
-"""What rank 0 writes into a run's folder: where the run comes from, what was measured, and what happened beside."""
+"""Writes a run's files on rank 0: provenance, tables and `run.json`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class RunWriter:
     """The files of one attempt at a run.
 
     Args:
-        parameters: what is measured. facts: what else `run.json` holds; read whenever it is written.
-        folder: claimed by a launcher, which also checks and closes it; without one the run's folder is claimed here.
-        redo: claim it even if the run is complete.
-        sources: files beside this project whose digest belongs to the run's provenance.
-        cold_start: why this process was not forked from a warm one, if that was planned.
+        parameters: parameters of the measurement. facts: further entries of `run.json`, read at each write.
+        folder: folder claimed by a launcher, which also checks and closes it; if None, claimed here.
+        redo: claim the folder even if the run is complete.
+        sources: source files outside this project whose digest is part of the run's provenance.
+        cold_start: why this process was not forked from the warm process, if it should have been.
     """
 
     def __init__(
@@ -48,25 +48,25 @@ class RunWriter:
         self._ranks, self._parameters, self._facts = ranks, parameters, facts
         self._is_claimant = folder is None
         if folder is None:
-            place = {"nodes": ranks.nodes, "ranks_per_node": ranks.ranks_per_node}
-            name = run_id(parameters, **place, hardware=provenance.hardware_id())
+            layout = {"nodes": ranks.nodes, "ranks_per_node": ranks.ranks_per_node}
+            name = run_id(parameters, **layout, hardware=provenance.hardware_id())
             folder = RunFolder.claimed(paths.runs() / name, redo=redo)
         self.folder = folder
         self._remarks: list[str] = []
-        self._former: list[dict[str, Any]] = []  # attempts that this one continues
+        self._former: list[dict[str, Any]] = []  # previous attempts that this one continues
         self._origin = provenance.collect(sources)
         self._write_origin()
         if cold_start:
             self.remark(f"cold start: {cold_start}")
 
     def remark(self, text: str) -> None:
-        """Print what a reader of the run should know, and keep it in `run.json`."""
+        """Print a remark about the run and store it in `run.json`."""
         self._remarks.append(text)
-        with contextlib.suppress(OSError):  # the log may be on the full disk that this is about
+        with contextlib.suppress(OSError):  # the log may be on the full disk that the remark is about
             print(text, flush=True)
 
     def write_run(self) -> None:
-        """`run.json`."""
+        """Write `run.json`."""
         ranks, global_batch = self._ranks, self._parameters["global_batch"]
         self.folder.write_json(
             "run.json",
@@ -93,13 +93,13 @@ class RunWriter:
         )
 
     def write_epochs(self, rows: Sequence[Row]) -> None:
-        """`epochs.csv`; a workload's own metrics come last."""
+        """Write `epochs.csv`; a workload's own metrics come last."""
         known = schema.names(schema.EPOCHS)
         own = sorted({name for row in rows for name in row} - set(known))
         self.folder.write_table("epochs.csv", known + own, map(_known, rows))
 
     def append_steps(self, epoch: int, times: Sequence[Sequence[StepTime]]) -> None:
-        """Every rank's steps of an epoch to `steps.csv.gz`."""
+        """Append every rank's steps of an epoch to `steps.csv.gz`."""
         rows = [
             {"rank": rank, "epoch": epoch, "step": number, "seconds": step.seconds, **step.phases}
             for rank, own in enumerate(times)
@@ -108,17 +108,17 @@ class RunWriter:
         self.folder.append_table(STEPS, schema.names(schema.STEPS), rows)
 
     def write_ranks(self, rows: Sequence[Row]) -> None:
-        """`ranks.csv`."""
+        """Write `ranks.csv`."""
         self.folder.write_table("ranks.csv", schema.names(schema.RANKS), map(_known, rows))
 
     def finish(self) -> None:
-        """The run is over: the last `run.json`, and a check of what was written."""
+        """Write the final `run.json` and verify the records."""
         self.write_run()
         if self._is_claimant:
             verify(self.folder.path)
 
     def close(self, error: BaseException | None) -> None:
-        """Record how the run ended and give up the claim. A full disk must not hide the error itself."""
+        """Record how the run ended and release the claim. A full disk must not hide `error`."""
         if not self._is_claimant:
             return
         state, reason = "complete", ""
@@ -130,7 +130,7 @@ class RunWriter:
             self.folder.close(state, reason)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint, plain values: this attempt and those before, and how many step times are on disk."""
+        """Return plain values for a checkpoint: all attempts so far, and the size of `steps.csv.gz`."""
         attempt = {name: self._origin.get(name) for name in ("collected_at", "digest", "commit")}
         attempt |= {"host": socket.gethostname(), "job": (self._origin.get("job") or {}).get("id")}
         return {
@@ -140,7 +140,7 @@ class RunWriter:
         }
 
     def restore(self, state: dict[str, Any], *, epoch: int, step: int) -> None:
-        """Continue where `state` was taken: in `epoch`, after `step` of its steps."""
+        """Continue from `state`, in `epoch` after `step` steps."""
         *former, last = state["attempts"]
         self._former = [*former, last | {"until_epoch": epoch, "until_step": step}]
         self._remarks[:0] = state["remarks"]
@@ -148,7 +148,7 @@ class RunWriter:
             now, before = (str(digest)[:12] for digest in (self._origin["digest"], last["digest"]))
             self.remark(f"NOTE: the code has changed since that checkpoint: its digest is {now}, was {before}")
         if not self.folder.restore(STEPS, **state["steps"]):
-            self.remark(f"the step times of the epochs before {epoch} are lost: no former {STEPS} holds them")
+            self.remark(f"the step times before epoch {epoch} are lost: no previous {STEPS} has them")
         self._write_origin()
 
     def _write_origin(self) -> None:
@@ -157,5 +157,5 @@ class RunWriter:
 
 
 def _known(row: Row) -> Row:
-    """`row` with None where a number is unknown."""
+    """`row` with NaN replaced by None."""
     return {name: None if value != value else value for name, value in row.items()}

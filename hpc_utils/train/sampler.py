@@ -1,4 +1,4 @@
-"""Which samples a rank trains on at each step, and which it evaluates."""
+"""The samples that a rank trains on at each step, and those it evaluates."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hpc_utils.config import ConfigError
 
 
 class Sampler:
-    """Cuts each epoch's permutation into global batches, and each of those into one slice a rank.
+    """Splits each epoch's permutation into global batches, and each global batch into one slice per rank.
 
-    The global batch of a step is the same for any number of ranks; nothing is padded. What does not fill a
-    last global batch is left out (`dropped`), other samples each epoch. With `steps` fixed, an epoch runs
-    on into as many further permutations as it needs and drops nothing.
+    The global batch of a step does not depend on the number of ranks, and nothing is padded. An incomplete last batch is
+    dropped (`dropped` samples, others in each epoch). With fixed `steps`, an epoch continues into further permutations
+    and drops nothing.
 
     Args:
         size: samples in the data set. global_batch: over all ranks, divisible by `world_size`.
-        steps: fixed steps an epoch, or None for one pass over the data.
+        steps: steps per epoch, or None for one pass over the data.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Sampler:
         if steps is None and size < global_batch:
             raise ConfigError(
                 f"the data set has {size} samples, fewer than one global batch of {global_batch}: "
-                f"take a smaller batch, or set steps_per_epoch to reshuffle"
+                f"use a smaller batch, or set steps_per_epoch to reshuffle"
             )
         self.size, self.global_batch, self.seed = size, global_batch, seed
         self.rank, self.per_rank = rank, global_batch // world_size
@@ -47,14 +47,14 @@ class Sampler:
         return self.steps
 
     def epoch(self, epoch: int, done: int = 0) -> Iterator[Tensor]:
-        """This rank's sample indices (batch_per_device,) at each step of `epoch` (from 1) but the first `done`."""
+        """Yield this rank's sample indices (batch_per_device,) for each step of `epoch` (from 1) after the first `done`."""
         first = (epoch - 1) * self.steps * self.global_batch if self._fixed else (epoch - 1) * self.size
         for step in range(done, self.steps):
             start = first + step * self.global_batch + self.rank * self.per_rank
             yield self._stream(start, start + self.per_rank)
 
     def _stream(self, start: int, stop: int) -> Tensor:
-        """Samples number `start` to `stop` of the endless sequence of permutations."""
+        """Samples `start` to `stop` of the infinite sequence of permutations."""
         parts = []
         while start < stop:
             shuffle, offset = divmod(start, self.size)
@@ -71,7 +71,7 @@ class Sampler:
 
 
 def evaluation_indices(size: int, batch: int, *, rank: int, world_size: int) -> Iterator[Tensor]:
-    """This rank's share of `size` samples in batches: over all ranks each index exactly once."""
+    """Yield this rank's part of `size` samples in batches; over all ranks each index appears exactly once."""
     mine = torch.arange(size)[rank::world_size]
-    if len(mine):  # with more ranks than samples some have none, and an empty batch has no mean loss
+    if len(mine):  # an empty batch has no mean loss
         yield from mine.split(batch)

@@ -1,4 +1,4 @@
-"""Step and phase times on the device's own clock, without stopping the device."""
+"""Step and phase times on the device's clock, without synchronising the device."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ PHASES = ("data", "forward", "backward", "optimizer")
 
 @dataclass
 class StepTime:
-    """One step: `seconds` in all; `phases` in seconds where the step was sampled, else empty."""
+    """One step's duration; `phases` in seconds if the step was sampled, else empty."""
 
     seconds: float
     phases: dict[str, float] = field(default_factory=dict)
 
 
 class StepClock:
-    """Times each step and, on every `phase_every`-th, its phases.
+    """Times each step, and the phases of every `phase_every`-th step.
 
-    On a CPU by the host's clock; on a GPU by events on the stream, read when the epoch is over, so that
-    timing never synchronises.
+    It uses the host's clock on a CPU, and CUDA events on a GPU, which are read after the epoch.
     """
 
     def __init__(self, device: torch.device, phase_every: int = 4) -> None:
@@ -31,38 +30,38 @@ class StepClock:
         self.start()
 
     def start(self) -> None:
-        """Begin an epoch."""
+        """Start an epoch."""
         self._steps: list[list[tuple[str, object]]] = []
         self._laps: list[tuple[str, object]] = []
-        self._begins = {0: self._now()}  # of the steps that do not begin with the end of the one before
+        self._begins = {0: self._now()}  # start of each step that does not start at the end of the previous one
 
     def lap(self, phase: str) -> None:
-        """`phase` ends here."""
+        """Mark the end of `phase`."""
         if self.sampled:
             self._laps.append((phase, self._now()))
 
     @property
     def sampled(self) -> bool:
-        """Whether the step under way is one whose phases are timed."""
+        """Whether the phases of the current step are timed."""
         return len(self._steps) % self._every == 0
 
     def step(self) -> None:
-        """The step ends here, and with it its last phase, the optimizer."""
+        """Mark the end of the step and of its last phase, the optimizer."""
         self._laps.append(("optimizer", self._now()))
         self._steps.append(self._laps)
         self._laps = []
 
     def skip(self) -> None:
-        """What happened since the last step belongs to none: the next one begins here."""
+        """Start the next step now: the time since the last step belongs to none."""
         self._begins[len(self._steps)] = self._now()
 
     @property
     def steps(self) -> int:
-        """Steps ended in this epoch."""
+        """Steps finished in this epoch."""
         return len(self._steps)
 
     def finish(self) -> list[StepTime]:
-        """The epoch's steps so far, in order; the device must have been synchronised."""
+        """Return the epoch's steps so far. The device must be synchronised."""
         times, before = [], None
         for number, laps in enumerate(self._steps):
             before, end = self._begins.get(number, before), laps[-1][1]
@@ -71,7 +70,7 @@ class StepClock:
                 for name, mark in laps:
                     phases[name] = phases.get(name, 0.0) + self._between(last, mark)
                     last = mark
-                if "forward" not in phases:  # a loop that marks no phases: only its wait for data is known
+                if "forward" not in phases:  # the loop marks no phases: only the wait for data is known
                     phases = {"data": phases.get("data", 0.0)}
             times.append(StepTime(self._between(before, end), phases))
             before = end

@@ -1,4 +1,4 @@
-"""Our example workloads: ResNet-18, ResNet-50 and a small CNN on the image data sets."""
+"""The built-in workloads: ResNet-18, ResNet-50 and a small CNN on the image data sets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .workload import Workload, correct
 
 
 def workload(config: RunConfig) -> Workload:
-    """`resnet18`, `resnet50` or `cnn` on the data set that `config` names."""
+    """Build `resnet18`, `resnet50` or `cnn` on the configured data set."""
     train, test = (datasets.load(config.dataset, split) for split in ("train", "test"))
     height, _, channels = train.images.shape[1:]
-    natural = channels == 3  # mirrored digits are not digits
+    natural = channels == 3  # digits must not be mirrored
     augmentation = (
         {"padding": max(1, height // 8), "flip": natural, "cutout": config.cutout} if config.augment else {}
     )
@@ -34,13 +34,13 @@ def workload(config: RunConfig) -> Workload:
 
 
 def small_cnn(channels: int, classes: int, stem: str = "cifar", height: int = 8) -> nn.Module:
-    """Two convolutions and two linear layers, without batch statistics; square images of 4n x 4n pixels."""
+    """Two convolutions and two linear layers, without batch norm, for square images of 4n x 4n pixels."""
     return nn.Sequential(
         nn.Conv2d(channels, 32, 3, padding=1),
         nn.ReLU(),
         nn.Conv2d(32, 64, 3, padding=1),
         nn.ReLU(),
-        nn.MaxPool2d(height // 4),  # the adaptive one has no deterministic backward pass on a GPU
+        nn.MaxPool2d(height // 4),  # adaptive pooling has no deterministic backward pass on a GPU
         nn.Flatten(),
         nn.Linear(64 * 4 * 4, 128),
         nn.ReLU(),
@@ -69,21 +69,21 @@ _operators: list[torch.library.Library] = []
 
 
 def is_demo(config: RunConfig) -> bool:
-    """Whether it trains on the embedded digits, which are there to rehearse with."""
+    """Whether the run trains on the embedded digits."""
     return config.dataset == "digits" and ":" not in config.workload
 
 
 def torchvision_models():
-    """torchvision.models, also where torch is a CPU build and torchvision's wheel was linked to CUDA.
+    """Import torchvision.models, even with a CPU build of torch and a CUDA build of torchvision.
 
-    There its operators do not load and `import torchvision` fails on registering `nms`, unless the schemas
-    exist before. No model here uses them.
+    In that combination `import torchvision` fails while registering `nms`, unless the operator schemas already exist. The
+    models here do not use these operators.
     """
     if torch.version.cuda is None and torch.version.hip is None and not _operators:
         schemas = torch.library.Library("torchvision", "FRAGMENT")
         for name in ("nms", "qnms"):
             schemas.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _operators.append(schemas)  # the definitions live as long as the object
+        _operators.append(schemas)  # the definitions exist as long as the object
     import torchvision.models
 
     return torchvision.models

@@ -1,4 +1,4 @@
-"""What is trained: a small protocol. Ours (`vision`) are examples; the user's own is any `module:function`."""
+"""The workload protocol: model, data, loss and metrics. `vision` has the built-in workloads."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Batch = tuple[Any, Any]
 
 
 class WorkloadError(ValueError):
-    """A workload cannot be found or is not one; the message says what was expected."""
+    """A workload was not found or is invalid."""
 
     exit_code = 2
 
 
 @runtime_checkable
 class ArraySource(Protocol):
-    """A data set that makes whole batches itself, faster than sample by sample."""
+    """A data set that makes whole batches."""
 
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor, epoch: int, device: torch.device) -> Batch:
-        """(inputs, targets) of the samples `indices` (int64, B) on `device`, augmented as `epoch` says."""
+        """Return (inputs, targets) of the samples `indices` (int64, B) on `device`, augmented for `epoch`."""
         ...
 
 
@@ -43,8 +43,8 @@ class Workload:
         loss: (outputs, targets) -> mean loss over the batch, a scalar.
         metrics: name -> function (outputs, targets) -> *sum* over the batch, a scalar tensor.
         forward: (model, inputs) -> outputs, for models that take more than one tensor.
-        collate: as a DataLoader's, for map-style data sets.
-        optimizer: (model, configuration, peak learning rate) -> optimizer; by default what the configuration says.
+        collate: collate function of a DataLoader, for map-style data sets.
+        optimizer: (model, configuration, peak learning rate) -> optimizer; by default built from the configuration.
     """
 
     model: Callable[[], nn.Module]
@@ -58,12 +58,12 @@ class Workload:
 
 
 def batch_size(targets: Any) -> int:
-    """Samples in a batch: the first dimension of the targets (or of the first of them)."""
+    """Samples in a batch: the first dimension of the targets, or of the first tensor in them."""
     while not isinstance(targets, Tensor):
         targets = next(iter(targets.values() if isinstance(targets, dict) else targets))
     return len(targets)
 
 
 def correct(outputs: Tensor, targets: Tensor) -> Tensor:
-    """How many of the batch's predictions (B, classes) are right: the metric `accuracy`."""
+    """Count correct predictions of a batch (B, classes): the metric `accuracy`."""
     return (outputs.argmax(1) == targets).sum()

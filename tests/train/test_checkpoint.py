@@ -121,7 +121,7 @@ def test_another_versions_is_not_read(kept, monkeypatch) -> None:
         patch.setattr(checkpoint, "VERSION", 0)
         write(kept.checkpoints, 1)
     assert kept.checkpoints.newest() is None
-    assert "it is of version 0" in kept.remarks[0]
+    assert "version 0" in kept.remarks[0]
 
 
 def test_nothing_that_runs_code_is_loaded(kept, tmp_path: Path) -> None:

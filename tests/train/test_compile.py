@@ -49,7 +49,7 @@ def test_graph_breaks_and_compilation_in_the_time_measured_are_remarked() -> Non
         model(torch.ones(5))
     assert len(compiled.remarks()) == 1
     model(torch.ones(4))
-    assert "times after the warm-up, inside the time measured" in compiled.remarks()[1]
+    assert "times after the warm-up, within the measured time" in compiled.remarks()[1]
 
 
 @pytest.mark.parametrize(("parameters", "why"), [

@@ -70,7 +70,7 @@ def test_long_epochs_are_looked_at_before_the_counter_wraps_twice(machine: Path,
     meter = metered(machine)
     begun = meter.joules()
     for joules in (7, 3, 9, 1):
-        now[0] += energy.LOOK + 1
+        now[0] += energy.READ_INTERVAL + 1
         use(machine, "intel-rapl:0", joules)
         meter.on_step(False)
     assert meter.joules() - begun == pytest.approx(20)
@@ -147,7 +147,7 @@ def test_only_training_parts_count(counted: Path) -> None:
 
 
 def test_a_step_that_is_due_for_it_looks_at_the_counter(counted: Path, monkeypatch) -> None:
-    monkeypatch.setattr(energy, "LOOK", -1.0)
+    monkeypatch.setattr(energy, "READ_INTERVAL", -1.0)
     with Recorder("x", global_batch=1) as run:
         for step in run.epoch(range(1, 5)):
             use(counted, "intel-rapl:0", (1 + 7 * step) % 10)

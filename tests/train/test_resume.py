@@ -20,7 +20,7 @@ from hpc_utils import provenance, records
 from hpc_utils.config import RunConfig
 from hpc_utils.records import atomic, checks
 from hpc_utils.records.folder import read_json, state
-from hpc_utils.train import CheckpointError, NonFiniteLoss, Result, Stopped, loop, train
+from hpc_utils.train import CheckpointError, NonFiniteLoss, Result, Stopped, evaluation, loop, train
 from hpc_utils.train.run_writer import RunWriter
 from tests.support import soak
 
@@ -156,7 +156,7 @@ def test_a_stop_is_a_state_that_says_where(results: Path) -> None:
     assert (second.signal, second.epoch, second.step) == (SIGUSR1, 1, 5)
 
 
-@pytest.mark.parametrize("moment", ["_warm_up", "_fresh_optimizer", "_test_indices", "_notes", "state"])
+@pytest.mark.parametrize("moment", ["_warm_up", "_fresh_optimizer", "evaluate", "_notes", "state"])
 def test_a_signal_at_any_other_moment_is_heeded_too(
     results: Path, undisturbed: Undisturbed, monkeypatch, moment: str
 ) -> None:
@@ -193,18 +193,18 @@ def test_stopped_again_before_it_could_go_on_nothing_is_lost(
 def test_a_long_evaluation_is_left_at_once_and_begun_anew(
     results: Path, undisturbed: Undisturbed, monkeypatch
 ) -> None:
-    seen, truly = [], loop.batch_size
+    seen, truly = [], evaluation.batch_size
 
     def counted(targets: Any) -> int:
         seen.append(len(targets))
-        if len(seen) == 8:  # 6 steps of training, the second batch of evaluation
+        if len(seen) == 2:
             os.kill(os.getpid(), SIGUSR1)
         return truly(targets)
 
     with monkeypatch.context() as patch, pytest.raises(Stopped) as stopped:
-        patch.setattr(loop, "batch_size", counted)
+        patch.setattr(evaluation, "batch_size", counted)
         train(RunConfig(**OWN))
-    assert (stopped.value.epoch, stopped.value.step, len(seen)) == (1, 6, 8)
+    assert (stopped.value.epoch, stopped.value.step, len(seen)) == (1, 6, 2)
     resumed = train(RunConfig(**OWN))
     require_equal(resumed, undisturbed(OWN))
     assert resumed.tables()["epochs"].restarts.tolist() == [0, 0, 0], "its training was not interrupted"
@@ -304,14 +304,14 @@ def test_a_damaged_checkpoint_costs_only_what_came_after_the_one_before(
     assert resumed.tables()["epochs"].restarts[0] == (damaged == 1)
 
 
-def test_step_times_of_before_that_are_lost_are_missed_aloud(results: Path) -> None:
+def test_step_times_lost_before_a_resume_are_reported(results: Path) -> None:
     for step in (3, 5):
         stop(OWN, step)
     run = the_run(results)
     for path in run.rglob("steps.csv.gz"):
         path.unlink()
     tables = train(RunConfig(**OWN)).tables()
-    assert any("step times of the epochs before 2 are lost" in remark for remark in remarks(run))
+    assert any("step times before epoch 2 are lost" in remark for remark in remarks(run))
     assert set(tables["steps"].epoch) == {2, 3} and len(tables["epochs"]) == 3
 
 

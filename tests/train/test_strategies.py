@@ -227,7 +227,7 @@ def test_a_group_of_one_trains_the_same(results: Path, parallel: str) -> None:
 
 
 def test_a_model_that_does_not_call_its_blocks_is_refused_by_fsdp(results: Path) -> None:
-    with pytest.raises(WorkloadError, match="without calling the block"):
+    with pytest.raises(WorkloadError, match="outside the block"):
         fit(**BRIEF | {"workload": "tests.train.stacked:reaching", "global_batch": 16, "parallel": "fsdp"})
 
 

@@ -25,7 +25,7 @@ REFUSED = [
     ("outside.deep:make", "no module 'outside.deep'"),
     ("outside:mak", "no function 'mak'"),
     ("outside:number", "no function 'number'"),
-    ("outside:instance", "name the function"),
+    ("outside:instance", "give the function"),
     ("outside:wrong", "returned dict"),
     *((name, "is not module:function") for name in ("outside:", ":make", "../a.py:make", ".a:make", "a:b:c")),
 ]

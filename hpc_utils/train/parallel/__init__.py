@@ -1,4 +1,4 @@
-"""How a model is spread over the ranks: what differs between none, ddp, zero1 and fsdp, and nothing else."""
+"""Parallel strategies: none, ddp, zero1 and fsdp, behind one interface."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ KINDS = {"none": "strategy.Strategy", "ddp": "ddp.Ddp", "zero1": "zero1.Zero1", 
 
 
 def spread(model: nn.Module, config: RunConfig, ranks: Ranks) -> Strategy:
-    """`model`, which is on its device, spread as `config` says.
+    """Apply the strategy of `config` to `model`, which is on its device.
 
     Raises:
-        ConfigError: this backend or model does not support it.
+        ConfigError: the backend or model does not support the configuration.
     """
     module, _, kind = KINDS[config.parallel].partition(".")
-    # Imported when it is needed: ZeroRedundancyOptimizer takes seconds.
+    # Imported lazily: importing ZeroRedundancyOptimizer takes seconds.
     return getattr(importlib.import_module(f".{module}", __package__), kind)(model, config, ranks)
 
 

@@ -1,4 +1,4 @@
-"""A copy of the model on every rank; gradients are averaged while the backward pass goes on."""
+"""Data parallelism: a model copy on every rank, with gradients averaged during the backward pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ddp(Strategy):
             gradient_as_bucket_view=config.gradient_as_bucket_view,
             static_graph=config.static_graph,
         )
-        if device.type == "cpu":  # on a GPU the counters wait for the device: keep to DDP's rare sampling
+        if device.type == "cpu":  # on a GPU the counters synchronise the device: keep DDP's low default rate
             wrapped._set_ddp_runtime_logging_sample_rate(config.phase_every)
         self._factors = hooks.register(wrapped, config.comm_hook, device)
         return wrapped
@@ -33,15 +33,15 @@ class Ddp(Strategy):
         return contextlib.nullcontext() if last else self.wrapped.no_sync()
 
     def counters(self) -> dict[str, float]:
-        """Seconds a step of gradient communication and of its overlap with computation, by DDP's own count.
+        """Gradient communication and its overlap with computation in seconds per step, from DDP's own counters.
 
-        Rank 0's means over the steps that DDP has sampled so far, the warm-up's among them.
+        These are rank 0's means over the steps that DDP sampled so far, warm-up included.
         """
         if self.ranks.world_size == 1:
             return {}
         try:
             counters = self.wrapped._get_ddp_logging_data()
-        except (AttributeError, RuntimeError):  # private: it may go or refuse
+        except (AttributeError, RuntimeError):  # a private interface, which may be missing
             return {}
         found = {
             "comm_seconds": counters.get("avg_backward_comm_time", 0),

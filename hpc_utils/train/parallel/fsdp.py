@@ -1,4 +1,4 @@
-"""Weights, gradients and the optimizer's state spread: a block's weights are gathered while it computes."""
+"""Fully sharded data parallelism: weights, gradients and optimizer state are sharded over the ranks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ..pytree import on_host
 from ..workload import WorkloadError
 from .strategy import Strategy
 
-LEAST = 2**20  # B that are worth a message of their own, as a bucket of DDP's; smaller blocks go with the root
+LEAST = 2**20  # bytes: smaller blocks are gathered with the root module (1 MiB is DDP's first bucket)
 
 
 class Fsdp(Strategy):
-    """PyTorch's FSDP2, `fully_shard`, on the model's blocks and the rest: stage 3 of ZeRO (Rajbhandari et al. 2020).
+    """PyTorch's FSDP2 (`fully_shard`) on the model's blocks and the rest: stage 3 of ZeRO (Rajbhandari et al. 2020).
 
-    Mixed precision stays autocast's, not FSDP's own policy: that would have batch norm and the reduction of gradients in
-    bf16 or fp16 too, and the same option would mean other arithmetic than under DDP. Hence weights travel in fp32, and autocast
-    keeps what it casts of a whole model until the backward pass: two bytes a parameter on each rank that are not spread.
+    Mixed precision is autocast, as under DDP. FSDP's own policy would also run batch norm and the gradient reduction in
+    bf16 or fp16. The cost: weights are communicated in fp32, and autocast keeps its casts, two bytes per parameter on each
+    rank, until the backward pass.
 
-    Weights are contiguous whatever `channels_last` says, as FSDP2 wants them; images, and so activations, follow it.
+    FSDP2 requires contiguous weights, so `channels_last` applies to images and activations only.
     """
 
     _OPTIONS = whole.StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -39,7 +39,7 @@ class Fsdp(Strategy):
         model = self.model
         for value in (*model.parameters(), *model.buffers()):
             value.data = value.data.contiguous()
-            dist.broadcast(value.data, 0)  # as DDP does
+            dist.broadcast(value.data, 0)  # as DDP does at construction
         mesh = init_device_mesh(self.ranks.device.type, (self.ranks.world_size,))
         for block in _apart(model):
             fully_shard(block, mesh=mesh)
@@ -55,15 +55,15 @@ class Fsdp(Strategy):
             if "DTensor" not in str(error):
                 raise
             raise WorkloadError(
-                f"parallel='fsdp': the model reads weights of a block without calling the block, and they are gathered for "
-                f"its forward pass only; use parallel='zero1' ({str(error).partition(chr(10))[0]})"
+                f"parallel='fsdp': the model reads weights of a block outside the block's forward pass, where they are "
+                f"sharded; use parallel='zero1' ({str(error).partition(chr(10))[0]})"
             ) from error
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         with super().evaluating():
             yield
-        self.model.reshard()  # which else the root's backward pass does
+        self.model.reshard()  # in training, the root's backward pass does this
 
     def keep(self) -> dict[str, Any]:
         return {name: on_host(_own(value)) for name, value in self.model.state_dict().items()}
@@ -80,7 +80,7 @@ class Fsdp(Strategy):
     def load_weights(self, state: dict[str, Any]) -> None:
         whole.set_model_state_dict(self.model, state, options=self._OPTIONS)
 
-    # Not `get_optimizer_state_dict`: its counterpart refuses optimizers without a state, and gradients left by a warm-up.
+    # `set_optimizer_state_dict` rejects optimizers without a state, and gradients left by the warm-up.
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any] | None:
         state = optimizer.state_dict()
@@ -97,7 +97,7 @@ class Fsdp(Strategy):
         optimizer.load_state_dict(state)
 
     def _gathered(self, value: Any) -> Any:
-        """All of `value`, one after the other brought to rank 0's host."""
+        """The full tensor of `value` on rank 0's host; None on other ranks."""
         if not isinstance(value, DTensor):
             return value
         full = value.full_tensor()
@@ -105,7 +105,7 @@ class Fsdp(Strategy):
 
 
 def _apart(model: nn.Module) -> Iterator[nn.Module]:
-    """The blocks that are gathered on their own: large ones whose weights no other module has too."""
+    """The blocks to shard individually: large ones that share no weights with other modules."""
     uses = _uses(model)
     for block in blocks(model):
         own = _uses(block)
@@ -120,12 +120,12 @@ def _uses(module: nn.Module) -> Counter[nn.Parameter]:
 
 
 def _own(value: Any) -> Any:
-    """What this rank has of `value`."""
+    """This rank's shard of `value`."""
     return value.to_local() if isinstance(value, DTensor) else value
 
 
 def _sharded(value: Any, parameter: Tensor) -> Any:
-    """`value` of an optimizer's state as its parameter is, if it has that one's shape."""
+    """Shard `value` of the optimizer state like its parameter, if it has the same shape."""
     if not isinstance(parameter, DTensor) or not isinstance(value, Tensor) or value.shape != parameter.shape:
         return value
     return distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)

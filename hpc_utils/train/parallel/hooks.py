@@ -1,6 +1,6 @@
-"""What DDP's gradients are made of on the wire (PyTorch docs, "DDP Communication Hooks").
+"""Gradient compression (PyTorch docs, "DDP Communication Hooks").
 
-DDP reads a hook's annotations: no `from __future__ import annotations` here.
+DDP checks a hook's annotations, so this file cannot use `from __future__ import annotations`.
 """
 
 from typing import Any
@@ -16,23 +16,23 @@ from hpc_utils.config import ConfigError
 
 from ..pytree import on_host, to_device
 
-RANK = 2  # of PowerSGD's factors, with which its authors train ResNet-18 on CIFAR-10 (Vogels et al. 2019, table 3)
+RANK = 2  # rank of PowerSGD's factors, as for ResNet-18 on CIFAR-10 in Vogels et al. 2019, table 3
 
 
 _MEMORIES = ("error_dict", "p_memory_dict", "q_memory_dict")
 
 
 class Factors(powerSGD_hook.PowerSGDState):
-    """PowerSGD's memory (Vogels et al. 2019): factors of the last step, and what this rank's have left out so far.
+    """PowerSGD's state (Vogels et al. 2019): the last step's factors, and the error fed back to the next step.
 
-    Counted by DDP's buckets, which are rebuilt once, after its first step ever: hence no compression in the warm-up's
-    first two steps, and compression from the first step of the run on.
+    It is stored by DDP bucket, and DDP rebuilds its buckets after the first step. So compression starts after two warm-up
+    steps, and is active from the first step of the run.
     """
 
     __slots__ = ()
 
     def forget(self) -> None:
-        """As at the beginning, but for the buckets, which are final by now."""
+        """Reset the state; the buckets stay, and compression is active immediately."""
         fresh = powerSGD_hook.PowerSGDState(
             self.process_group, self.matrix_approximation_rank, self.start_powerSGD_iter
         )
@@ -41,31 +41,31 @@ class Factors(powerSGD_hook.PowerSGDState):
         self.iter = self.start_powerSGD_iter
 
     def remembered(self) -> dict[str, Any]:
-        """The memory as tensors and plain values, on the host."""
+        """Return the state as tensors and plain values on the host."""
         return {"iter": self.iter} | {name: on_host(getattr(self, name)) for name in _MEMORIES}
 
     def remember(self, state: dict[str, Any], device: torch.device) -> None:
-        """Take over what `remembered` gave."""
+        """Load the state returned by `remembered`."""
         self.iter = state["iter"]
         for name in _MEMORIES:
             setattr(self, name, to_device(state[name], device))
 
 
 def register(wrapped: DistributedDataParallel, name: str, device: torch.device) -> Factors | None:
-    """Have `wrapped` reduce its gradients by the hook `name`; what that remembers from step to step, if anything.
+    """Register the communication hook `name`; returns its state, if it has one.
 
     Raises:
-        ConfigError: this backend cannot do it.
+        ConfigError: the backend does not support the hook.
     """
     if name == "none":
         return None
     if name == "powersgd":
         if device.type == "cpu" and torch.cuda.is_available():
             raise ConfigError(
-                "comm_hook='powersgd' on a CPU: torch's hook waits for a GPU wherever it sees one, also for gradients on the "
+                "comm_hook='powersgd' on a CPU: torch's hook synchronises a GPU if it sees one, even for gradients on the "
                 "host; hide the GPUs (CUDA_VISIBLE_DEVICES=), or use comm_hook='fp16'"
             )
-        factors = Factors(None, matrix_approximation_rank=RANK, start_powerSGD_iter=2)  # the earliest that it allows
+        factors = Factors(None, matrix_approximation_rank=RANK, start_powerSGD_iter=2)  # 2 is the minimum
         wrapped.register_comm_hook(factors, powersgd_in_turn if device.type == "cpu" else powerSGD_hook.powerSGD_hook)
         return factors
     hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[name]
@@ -77,10 +77,10 @@ def register(wrapped: DistributedDataParallel, name: str, device: torch.device) 
 
 
 def powersgd_in_turn(factors: Factors, bucket: dist.GradBucket) -> Future[Tensor]:
-    """`powerSGD_hook` for gloo, one bucket after the other; so its communication hides behind nothing.
+    """`powerSGD_hook` for gloo, one bucket at a time, without overlap.
 
-    Its later reductions start in the callback of the first, on gloo's threads: with two buckets under way their order
-    would differ between ranks, which gloo matches by order, and all threads could wait for each other.
+    The hook starts later reductions in callbacks on gloo's threads. With two buckets in flight their order could differ
+    between ranks, and gloo, which matches collectives by order, would deadlock.
     """
     future = powerSGD_hook.powerSGD_hook(factors, bucket)
     future.wait()
@@ -88,7 +88,7 @@ def powersgd_in_turn(factors: Factors, bucket: dist.GradBucket) -> Future[Tensor
 
 
 def bf16_on_host(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> Future[Tensor]:
-    """`default_hooks.bf16_compress_hook`, which knows NCCL only, for gloo: divided by the ranks, halved, summed."""
+    """`default_hooks.bf16_compress_hook`, which supports NCCL only, for gloo."""
     full = bucket.buffer()
     half = full.to(torch.bfloat16).div_(dist.get_world_size())
     reduced = dist.all_reduce(half, async_op=True).get_future()

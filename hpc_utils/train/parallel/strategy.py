@@ -1,4 +1,4 @@
-"""The interface of every strategy, and its implementation for one process alone."""
+"""The interface of the strategies, and the implementation for a single process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..ranks import Ranks
 
 
 class Strategy:
-    """How weights, gradients and the optimizer's state are spread over the ranks: here, not at all.
+    """How weights, gradients and optimizer state are distributed over the ranks: in this base class, not at all.
 
-    States are whole, as one process would have them, and on rank 0's host; every rank calls what makes and loads them.
+    Saved states are those of a single process, on rank 0's host. Saving and loading them is collective.
 
     Attributes:
-        model: the workload's own module, which evaluates.
-        wrapped: what a training step calls.
+        model: the workload's module, used in evaluation.
+        wrapped: the module that a training step calls.
     """
 
     def __init__(self, model: nn.Module, config: RunConfig, ranks: Ranks) -> None:
@@ -31,60 +31,60 @@ class Strategy:
         self.wrapped = self.wrap()
 
     def wrap(self) -> nn.Module:
-        """The model as a training step calls it; called once."""
+        """Return the module that a training step calls. Called once."""
         return self.model
 
     def optimizer(self, build: Callable[[nn.Module], Optimizer]) -> Optimizer:
-        """What `build` makes of the model, with its state spread."""
+        """Return the optimizer of `build(model)`, with its state distributed."""
         return build(self.model)
 
     def backward(self, *, last: bool) -> contextlib.AbstractContextManager:
-        """Around a micro-batch's forward and backward pass: gradients are reduced in the step's `last` only."""
+        """Context of a micro-batch's forward and backward pass; gradients are reduced in the `last` one of a step."""
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Around an evaluation: all ranks have rank 0's buffers (batch statistics), as a checkpoint has."""
+        """Context of an evaluation; all ranks get rank 0's buffers (batch statistics), as in a checkpoint."""
         if self.ranks.world_size > 1:
             for buffer in self.model.buffers():
                 dist.broadcast(buffer, 0)
         yield
 
     def counters(self) -> dict[str, float]:
-        """What the strategy itself has measured of its communication, by names of the records' columns."""
+        """Communication times measured by the strategy, by column of the records."""
         return {}
 
     # -- before the warm-up, and after it ------------------------------------------------------------------
 
     def keep(self) -> Any:
-        """What `put_back` needs to undo the steps that follow."""
+        """Return the state that `put_back` needs to undo the following steps."""
         return weights_on_host(self.model)
 
     def put_back(self, kept: Any) -> None:
-        """Weights and buffers as they were, and as if no step had ever been made."""
+        """Restore weights and buffers, and reset any state kept between steps."""
         self.model.load_state_dict(kept)
 
     # -- checkpoints ---------------------------------------------------------------------------------------
 
     def weights(self) -> dict[str, Any] | None:
-        """The plain model's `state_dict`; None but on rank 0."""
+        """Return the plain model's `state_dict` on rank 0; None on other ranks."""
         return weights_on_host(self.model) if self.ranks.is_main else None
 
     def load_weights(self, state: dict[str, Any]) -> None:
-        """Take over what `weights` gave."""
+        """Load the weights returned by `weights`."""
         self.model.load_state_dict(state)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any] | None:
-        """The state of all of the optimizer; None but on rank 0."""
+        """Return the full optimizer state on rank 0; None on other ranks."""
         return on_host(optimizer.state_dict()) if self.ranks.is_main else None
 
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        """Take over what `optimizer_state` gave."""
+        """Load the state returned by `optimizer_state`."""
         optimizer.load_state_dict(state)
 
     def own_state(self) -> dict[str, Any]:
-        """What this rank alone remembers from step to step, on the host."""
+        """Return this rank's own state between steps, on the host."""
         return {}
 
     def load_own_state(self, state: dict[str, Any]) -> None:
-        """Take over what `own_state` gave on this rank."""
+        """Load the state returned by `own_state` on this rank."""

@@ -1,4 +1,4 @@
-"""DDP with the optimizer's state spread: each rank updates its share of the parameters and sends them to the others."""
+"""DDP with a sharded optimizer: each rank updates its part of the parameters and broadcasts it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .ddp import Ddp
 
 
 class Zero1(Ddp):
-    """Stage 1 of ZeRO (Rajbhandari et al. 2020) by PyTorch's ZeroRedundancyOptimizer, parameters dealt out whole."""
+    """PyTorch's ZeroRedundancyOptimizer: stage 1 of ZeRO (Rajbhandari et al. 2020), with whole parameters per rank."""
 
     def optimizer(self, build: Callable[[nn.Module], Optimizer]) -> Optimizer:
-        """The optimizer that `build` makes, made anew on every rank of its share, with its groups and options.
+        """Rebuild the optimizer of `build` on each rank's part of the parameters, with the same groups and options.
 
         Raises:
-            WorkloadError: its class does not take (parameters, **defaults).
+            WorkloadError: the optimizer's class does not accept (parameters, **defaults).
         """
         whole = build(self.model)
         kind = type(whole)
-        taken = inspect.signature(kind).parameters  # AdamW, for one, keeps more among its defaults than it takes
-        options = {name: value for name, value in whole.defaults.items() if name in taken}
+        accepted = inspect.signature(kind).parameters  # the defaults of AdamW, for example, have more entries
+        options = {name: value for name, value in whole.defaults.items() if name in accepted}
         try:
             return ZeroRedundancyOptimizer(whole.param_groups, optimizer_class=kind, **options)
-        except Exception as error:  # whatever the user's class raises
+        except Exception as error:  # raised by the user's class
             raise WorkloadError(
-                f"parallel='zero1' makes the optimizer anew on each rank's share of the parameters, and "
+                f"parallel='zero1' rebuilds the optimizer on each rank's part of the parameters, but "
                 f"{kind.__name__}(parameters, {', '.join(options)}) failed: {error}; use parallel='ddp'"
             ) from error
 
@@ -42,10 +42,9 @@ class Zero1(Ddp):
 
     def load_optimizer_state(self, optimizer: ZeroRedundancyOptimizer, state: dict[str, Any]) -> None:
         optimizer.load_state_dict(state)
-        optimizer.state.clear()  # a second copy of this rank's share, which nothing reads
-        for (
-            group
-        ) in optimizer.optim.param_groups:  # it moves step counts to the host, where these do not look for them
+        optimizer.state.clear()  # an unused second copy of this rank's part
+        for group in optimizer.optim.param_groups:
+            # Loading moves step counts to the host, but these implementations need them on the device.
             if group.get("fused") or group.get("capturable"):
                 for parameter in group["params"]:
                     own = optimizer.optim.state[parameter]

@@ -1,0 +1,68 @@
+"""Evaluation over every test sample exactly once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from hpc_utils.config import RunConfig
+
+from . import compilation, precision
+from .loader import Loader
+from .parallel import Strategy
+from .ranks import Ranks
+from .sampler import evaluation_indices
+from .workload import Workload, batch_size
+
+
+class Evaluation:
+    """Evaluates `model` on the workload's test data."""
+
+    def __init__(
+        self, model: nn.Module, workload: Workload, config: RunConfig, ranks: Ranks, strategy: Strategy
+    ) -> None:
+        self._model, self._workload, self._config = model, workload, config
+        self._ranks, self._strategy = ranks, strategy
+        self._loader = Loader(workload.test, workload, config, ranks.device)
+
+    @torch.no_grad()  # not inference_mode: training reuses FSDP's gathered weights
+    def run(self, after_batch: Callable[[], None]) -> dict[str, float]:
+        """Return loss and metrics reduced over ranks (`test_<name>`), and the duration (`eval_seconds`). Collective.
+
+        All ranks use rank 0's batch-norm statistics.
+        """
+        ranks, workload = self._ranks, self._workload
+        ranks.synchronize()
+        begun = time.perf_counter()
+        self._model.eval()
+        metrics = {"loss": workload.loss, **workload.metrics}
+        sums = torch.zeros(len(metrics) + 1, dtype=torch.float64)
+        indices, counted = self._indices()
+        with self._strategy.evaluating():
+            for number, (inputs, targets) in enumerate(self._loader.batches(indices, epoch=0)):
+                with precision.autocast(self._config.precision, ranks.device), compilation.eager():
+                    outputs = workload.forward(self._model, inputs)
+                    loss = workload.loss(outputs, targets)
+                if number < counted:
+                    count = batch_size(targets)
+                    values = [float(metric(outputs, targets)) for metric in workload.metrics.values()]
+                    sums += torch.tensor([count, float(loss) * count, *values], dtype=torch.float64)
+                after_batch()
+        total, *values = ranks.sum(sums).tolist()
+        self._model.train()
+        means = {f"test_{name}": value / total for name, value in zip(metrics, values, strict=True)}
+        return means | {"eval_seconds": time.perf_counter() - begun}
+
+    def _indices(self) -> tuple[list[Tensor], int]:
+        """Return the indices of this rank's test batches, and how many of the batches count.
+
+        Forward passes may contain collectives, so all ranks run the same number of batches: a rank with one batch less
+        runs a one-sample batch that does not count.
+        """
+        size, share, world = len(self._workload.test), self._config.eval_batch, self._ranks.world_size
+        indices = [*evaluation_indices(size, share, rank=self._ranks.rank, world_size=world)]
+        counted, most = len(indices), -(-size // (share * world))
+        return indices + [torch.tensor([0])] * (most - counted), counted
