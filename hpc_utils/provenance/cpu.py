@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import psutil
+
 from .tools import number, read, run_tool
 
 MACHINE = Path("/")
@@ -28,8 +30,13 @@ BF16 = {"avx512bw", "avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 
 @dataclass(frozen=True)
 class Cpu:
-    """The processor, in order: counts of sockets, cores and logical CPUs, instruction sets (`FLAGS`), the first core's caches,
-    frequency governor, whether it is a virtual machine's, and the logical CPUs that this process may use. None: not known."""
+    """The processor; None: not known.
+
+    Attributes:
+        sockets, cores, logical: their numbers; `logical` counts the CPUs that the system schedules.
+        flags: instruction sets (`FLAGS`). caches, governor: of the first core. virtual: of a virtual machine.
+        usable: logical CPUs that this process may use.
+    """
 
     model: str | None = None
     sockets: int | None = None
@@ -74,15 +81,19 @@ def core_groups(machine: Path = MACHINE, allowed: Iterable[int] | None = None) -
 
 
 def _linux(machine: Path) -> Cpu:
-    about = _cpuinfo(machine)
+    about: dict[str, str] = {}
+    with suppress(OSError), (machine / "proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+        for line in itertools.takewhile(str.strip, lines):  # the first processor's entry
+            name, _, value = line.partition(":")
+            about[name.strip()] = value.strip()
     system = machine / "sys/devices/system/cpu"
     online = list(_numbers(read(system / "online"))) or list(range(os.cpu_count() or 1))
     known = _topology(online[0], machine).is_dir()
     flags = (about.get("flags") or about.get("Features") or "").split()
     return Cpu(
-        model=about.get("model name") or _decoded() or about.get("cpu") or os.uname().machine or None,
+        model=about.get("model name") or _arm_model() or about.get("cpu") or os.uname().machine,
         sockets=len({_package(one, machine) for one in online}) if known else None,
-        cores=len({_siblings(one, machine) for one in online}) if known else _physical(),
+        cores=len({_siblings(one, machine) for one in online}) if known else psutil.cpu_count(logical=False),
         logical=len(online),
         flags=sorted(filter(FLAGS.fullmatch, flags)),
         numa_nodes=len(set(_nodes(machine).values())) or None,
@@ -93,50 +104,33 @@ def _linux(machine: Path) -> Cpu:
 
 
 def _caches(machine: Path) -> str | None:
-    """Those of the first core, such as `L1d 32K, L2 1024K, L3 32768K`."""
+    """The caches of the first core, such as `L1d 32K, L2 1024K, L3 32768K`."""
     found = {}
-    for folder in sorted((machine / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
+    for folder in (machine / "sys/devices/system/cpu/cpu0/cache").glob("index*"):
         level, kind, size = (read(folder / name) for name in ("level", "type", "size"))
-        if level and size and kind != "Instruction":
+        if kind != "Instruction":
             found[f"L{level}{'d' if kind == 'Data' else ''}"] = size
     return ", ".join(f"{name} {size}" for name, size in sorted(found.items())) or None
 
 
-def _cpuinfo(machine: Path) -> dict[str, str]:
-    """The first processor's entry: its model and flags, which psutil does not report."""
-    about: dict[str, str] = {}
-    with suppress(OSError), (machine / "proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-        for line in itertools.takewhile(str.strip, lines):  # reading all entries takes long where there are hundreds
-            name, _, value = line.partition(":")
-            about[name.strip()] = value.strip()
-    return about
-
-
-def _decoded() -> str | None:
-    """Arm's cpuinfo states part numbers only; lscpu knows their names."""
-    match = re.search(r"^Model name:\s*(\S.*)$", run_tool("lscpu") or "", re.MULTILINE)
-    return match[1].strip() if match and match[1].strip() != "-" else None
+def _arm_model() -> str | None:
+    """The model's name by `lscpu`: Arm's cpuinfo states part numbers only."""
+    match = re.search(r"^Model name:\s*(\w.*)$", run_tool("lscpu") or "", re.MULTILINE)
+    return match and match[1].strip()
 
 
 def _mac() -> Cpu:
+    """An Apple silicon Mac: torch has no builds for older ones."""
     lines = (run_tool("sysctl", "hw", "machdep.cpu") or "").splitlines()
     about = dict(line.split(": ", 1) for line in lines if ": " in line)
-    features = " ".join(about.get(f"machdep.cpu.{key}", "") for key in ("features", "leaf7_features"))
-    flags = {name.replace(".", "_") for name in features.lower().replace("avx1.0", "avx").split()}
-    flags |= {key.rpartition("FEAT_")[2].lower() for key in about if "FEAT_" in key and about[key] == "1"}
+    flags = [name.rpartition("FEAT_")[2].lower() for name, value in about.items() if "FEAT_" in name and value == "1"]
     return Cpu(
-        model=about.get("machdep.cpu.brand_string") or os.uname().machine or None,
+        model=about.get("machdep.cpu.brand_string") or os.uname().machine,
         sockets=number(about.get("hw.packages")),
-        cores=number(about.get("hw.physicalcpu")) or _physical(),
-        logical=number(about.get("hw.logicalcpu")) or os.cpu_count(),
+        cores=psutil.cpu_count(logical=False),
+        logical=psutil.cpu_count(),
         flags=sorted(filter(FLAGS.fullmatch, flags)),
     )
-
-
-def _physical() -> int | None:
-    import psutil
-
-    return psutil.cpu_count(logical=False)
 
 
 def _topology(one: int, machine: Path) -> Path:

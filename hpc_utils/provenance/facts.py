@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -25,36 +26,32 @@ def _size(value: int | None) -> str:
     return f"{value / 2**30:.0f} GiB" if value else UNKNOWN
 
 
-def _gpus(gpus: Iterable[Record] | None) -> str:
-    kinds = Counter(
+def _listed(words: Callable[[Record], str], absent: str = UNKNOWN, counted: bool = False) -> Callable[[Any], str]:
+    """A function that describes devices, each by `words`, the same ones once behind their number."""
+
+    def described(devices: Iterable[Record] | None) -> str:
+        if devices is None:
+            return absent
+        kinds = Counter(map(words, devices))
+        return ", ".join(sorted(f"{n} x {kind}" if counted else kind for kind, n in kinds.items())) or NONE
+
+    return described
+
+
+def _gpu(gpu: Record) -> str:
+    return (
         f"{gpu.get('name')} ({_size(gpu.get('memory_bytes'))}, driver {_known(gpu.get('driver'))}, "
         f"PCIe gen {_known(gpu.get('pcie_generation'))} x{_known(gpu.get('pcie_width'))})"
-        for gpu in gpus or ()
-    )
-    return _listed(f"{count} x {kind}" for kind, count in kinds.items())
-
-
-def _interfaces(interfaces: Iterable[Record] | None) -> str:
-    if interfaces is None:
-        return UNKNOWN
-    speeds = ((one, one.get("speed_mbps")) for one in interfaces)
-    return _listed(
-        f"{one.get('name')} ({_known(one.get('driver'))}, {f'{mbps / 1000:g} Gb/s' if mbps else UNKNOWN})"
-        for one, mbps in speeds
     )
 
 
-def _ports(ports: Iterable[Record] | None) -> str:
-    if ports is None:
-        return UNKNOWN
-    return _listed(
-        f"{one.get('device')} port {one.get('port')} ({_known(one.get('link_layer'))}, {_known(one.get('rate'))})"
-        for one in ports
-    )
+def _interface(one: Record) -> str:
+    mbps = one.get("speed_mbps")
+    return f"{one.get('name')} ({_known(one.get('driver'))}, {f'{mbps / 1000:g} Gb/s' if mbps else UNKNOWN})"
 
 
-def _listed(items: Iterable[str]) -> str:
-    return ", ".join(sorted(items)) or NONE
+def _port(one: Record) -> str:
+    return f"{one.get('device')} port {one.get('port')} ({_known(one.get('link_layer'))}, {_known(one.get('rate'))})"
 
 
 # Label, where it lies in a record, and its words.
@@ -72,9 +69,9 @@ FACTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("governor", "hardware.cpu.governor", _known),
     ("virtual machine", "hardware.cpu.virtual", _known),
     ("memory", "hardware.memory_bytes", _size),
-    ("GPUs", "hardware.gpus", _gpus),
-    ("network", "hardware.network", _interfaces),
-    ("InfiniBand", "hardware.infiniband", _ports),
+    ("GPUs", "hardware.gpus", _listed(_gpu, NONE, counted=True)),
+    ("network", "hardware.network", _listed(_interface)),
+    ("InfiniBand", "hardware.infiniband", _listed(_port)),
     ("operating system", "host.os", _known),
     ("kernel", "host.kernel", _known),
     ("C library", "host.libc", _known),
@@ -92,13 +89,10 @@ def facts(record: Record) -> dict[str, str]:
     recorded less."""
     found = {}
     for label, path, words in FACTS:
-        value: Any = record
-        for key in path.split("."):
-            if not isinstance(value, Mapping) or key not in value:
-                break
-            value = value[key]
-        else:
-            found[label] = words(value)
+        *folders, name = path.split(".")
+        parent = functools.reduce(lambda value, key: value.get(key) or {}, folders, record)
+        if name in parent:
+            found[label] = words(parent[name])
     versions = record.get("versions") or {}
     return found | {name: _present(versions[name]) for name in sorted(versions)} | settings(record)
 

@@ -1,4 +1,4 @@
-"""The GPUs and how they are connected: NVIDIA's by NVML, AMD's by the vendor's tools."""
+"""The GPUs and how they are connected: NVIDIA's as NVML reports them, AMD's as `amd-smi` does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from . import nvml
 from .tools import number, run_tool
@@ -30,12 +29,12 @@ class Gpu:
 
 
 def gpus(faults: list[str]) -> list[Gpu]:
-    """The GPUs of this machine; [] if no driver and no tool finds any."""
-    return nvidia(faults) or amd(faults) or rocm(faults)
+    """The GPUs of this machine; [] if there are none."""
+    return nvidia(faults) or amd(faults)
 
 
 def nvidia(faults: list[str]) -> list[Gpu]:
-    """As NVML lists them, in a process of its own, because a sick driver may never answer."""
+    """The GPUs that NVML lists, in a separate process, because a faulty driver may never answer."""
     if not nvml.installed():
         return []
     answer = run_tool(
@@ -45,47 +44,27 @@ def nvidia(faults: list[str]) -> list[Gpu]:
 
 
 def amd(faults: list[str]) -> list[Gpu]:
-    """As `amd-smi` lists them."""
-    answer = _json(run_tool("amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--json", faults=faults))
-    entries = answer.get("gpu_data") if isinstance(answer, dict) else answer  # newer versions wrap the list
+    """The GPUs that `amd-smi` lists."""
+    answer = run_tool("amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--json", faults=faults)
     found = []
-    for entry in entries if isinstance(entries, list) else []:
-        asic, bus, vram, driver = (_part(entry, key) for key in ("asic", "bus", "vram", "driver"))
-        if "market_name" not in asic:
-            continue
-        size = vram.get("size")
-        size = number(size.get("value") if isinstance(size, dict) else size)
-        found.append(
-            Gpu(
-                number(entry.get("gpu", len(found))),
-                _text(asic["market_name"]),
-                memory_bytes=None if size is None else size * MIB,
-                driver=_text(driver.get("version") or driver.get("driver_version")),
-                pcie_generation=number(re.sub(r"\D", "", str(bus.get("pcie_interface_version", "")))),
-                pcie_width=number(bus.get("max_pcie_width")),
+    try:
+        entries = json.loads(answer or "[]")
+        for entry in entries["gpu_data"] if isinstance(entries, dict) else entries:  # newer versions wrap the list
+            asic, bus, vram, driver = (entry[key] for key in ("asic", "bus", "vram", "driver"))
+            size = number(vram["size"]["value"] if isinstance(vram["size"], dict) else vram["size"])
+            found.append(
+                Gpu(
+                    number(entry["gpu"]),
+                    asic["market_name"],
+                    memory_bytes=None if size is None else size * MIB,
+                    driver=driver.get("version") or driver.get("driver_version"),
+                    pcie_generation=number(re.sub(r"\D", "", str(bus.get("pcie_interface_version")))),
+                    pcie_width=number(bus.get("max_pcie_width")),
+                )
             )
-        )
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        faults.append(f"amd-smi: unexpected answer ({type(error).__name__}: {error})"[:200])
     return found
-
-
-def rocm(faults: list[str]) -> list[Gpu]:
-    """As `rocm-smi`, the older tool, lists them."""
-    options = ("--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--json")
-    answer = _json(run_tool("rocm-smi", *options, faults=faults))
-    answer = answer if isinstance(answer, dict) else {}
-    # `Card series` became `Card Series` from one version to the next.
-    cards = {name: {key.lower(): value for key, value in _part(answer, name).items()} for name in answer}
-    driver = _text(cards.get("system", {}).get("driver version"))
-    return [
-        Gpu(
-            int(name[4:]),
-            _text(card.get("card series") or card.get("card model")),
-            memory_bytes=number(card.get("vram total memory (b)")),
-            driver=driver,
-        )
-        for name, card in sorted(cards.items(), key=lambda item: number(item[0][4:]) or 0)
-        if re.fullmatch(r"card\d+", name)
-    ]
 
 
 def links(faults: list[str]) -> str | None:
@@ -101,20 +80,3 @@ def with_package() -> dict[str, str]:
     """The environment of a Python process that imports this package, wherever it runs."""
     known = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, known))}
-
-
-def _text(value: Any) -> str | None:
-    text = str(value or "").strip()
-    return None if not text or text.upper() == "N/A" else text
-
-
-def _json(text: str | None) -> Any:
-    try:
-        return json.loads(text or "null")
-    except ValueError:
-        return None
-
-
-def _part(entry: Any, key: str) -> dict[str, Any]:
-    part = entry.get(key) if isinstance(entry, dict) else None
-    return part if isinstance(part, dict) else {}

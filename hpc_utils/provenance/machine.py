@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from .cpu import MACHINE, Cpu, cpu
 from .gpu import Gpu, gpus, links
 from .tools import attempt, number, read
@@ -78,13 +80,11 @@ class HardwareId:
 @functools.cache
 def hardware() -> Hardware:
     """CPU, memory, GPUs and network, as first seen by this process (a rank that is pinned later keeps it)."""
-    import psutil
-
     faults: list[str] = []
     found = attempt(lambda: gpus(faults), faults) or []
     return Hardware(
         cpu=attempt(cpu, faults) or Cpu(),
-        memory_bytes=attempt(lambda: psutil.virtual_memory().total, faults),
+        memory_bytes=psutil.virtual_memory().total,
         gpus=found,
         nvlink=attempt(lambda: links(faults), faults) if len(found) > 1 else None,
         network=attempt(network, faults),

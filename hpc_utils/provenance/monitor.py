@@ -1,12 +1,11 @@
-"""Devices, processors and network of one host, sampled at intervals by a process of its own, so that training's Python is
-not interrupted.
+"""A monitor: devices, processors and network of one host, sampled at intervals by a separate process.
 
     process = start(run / "monitor/node1.csv", 1.0, pids=[4711], devices={"cuda:0": "GPU-..."})
     ...
     stop(process)
 
-Columns: `records.schema.MONITOR`. The rows of one moment are one write, so the file holds whole rows only, however the process
-ends: by `stop`, or with the process that started it, even if that is killed.
+Columns: `monitor` in `records/schema.toml`; a new one is added there and in `Host` or `sampled`. The rows of one moment are
+one write, so the file never holds part of a row. The process ends at `stop`, or with its parent, even if that is killed.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from hpc_utils.records import schema
 from . import nvml
 from .cpu import usable
 from .gpu import with_package
+from .tools import number, read
 
 GRACE = 5.0  # s that the process gets to end by itself
 FIRST = 0.1  # s before the first row: utilisation is an average over some time
@@ -76,15 +76,14 @@ def start(
 
 
 def stop(process: subprocess.Popen) -> str:
-    """End the process; its last message, or that it had ended before; "" if all was well."""
+    """End the process and return its last message; "" if all was well."""
     early = process.poll() is not None
     try:
         _, messages = process.communicate(timeout=GRACE)
     except subprocess.TimeoutExpired:
         process.kill()
         _, messages = process.communicate()
-    lines = messages.decode(errors="replace").strip().splitlines()
-    if lines:
+    if lines := messages.decode(errors="replace").strip().splitlines():
         return lines[-1]
     return f"it ended early, with exit code {process.returncode}" if early or process.returncode else ""
 
@@ -149,14 +148,10 @@ def traffic(machine: Path = Path("/")) -> dict[str, int]:
         "network_sent_bytes": sum(own.bytes_sent for own in interfaces),
     }
     for name, counter in (("rdma_received_bytes", "port_rcv_data"), ("rdma_sent_bytes", "port_xmit_data")):
-        words = []
-        for port in (machine / "sys/class/infiniband").glob(f"*/ports/*/counters/{counter}"):
-            try:
-                words.append(int(port.read_text()))
-            except (OSError, ValueError):
-                continue
-        if words:
-            found[name] = 4 * sum(words)  # Linux' sysfs-class-infiniband: in units of four bytes
+        ports = (machine / "sys/class/infiniband").glob(f"*/ports/*/counters/{counter}")
+        words = [number(text) for text in map(read, ports)]
+        if known := [count for count in words if count is not None]:
+            found[name] = 4 * sum(known)  # Linux' sysfs-class-infiniband: in units of four bytes
     return found
 
 
@@ -189,7 +184,7 @@ def sampled(gpu: nvml.Device) -> Row:
 
 
 def throttle(reasons: int | None) -> str | None:
-    """NVML's bits in words; an unknown one as its number."""
+    """The names of NVML's bits, joined by +; an unknown bit is its number."""
     if reasons is None:
         return None
     bits = [1 << place for place in range(reasons.bit_length()) if reasons >> place & 1]

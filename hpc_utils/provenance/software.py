@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import platform
 import re
+import runpy
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from .machine import hardware
-from .tools import number, read, run_tool
+from .tools import number, run_tool
 
 PACKAGES = ("torch", "torchvision", "triton", "numpy", "pandas", "scipy", "pillow", "papermill")
 
@@ -57,8 +61,6 @@ class Job:
 
 def versions() -> dict[str, str | None]:
     """Python, packages and the torch build's libraries, without importing any of them; None if not known."""
-    from importlib import metadata
-
     found: dict[str, str | None] = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         try:
@@ -82,18 +84,16 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
 def host() -> Host:
     """The system that this process runs on."""
     release = None
+    with suppress(OSError):
+        release = platform.freedesktop_os_release().get("PRETTY_NAME")
     if sys.platform == "darwin":
-        import platform
-
         release = f"macOS {platform.mac_ver()[0]}"
-    elif match := re.search(r'^PRETTY_NAME="?([^"\n]*)', read(Path("/etc/os-release")) or "", re.MULTILINE):
-        release = match[1]
     system = os.uname()
     return Host(
         hostname=system.nodename,
         os=release or system.sysname,
         kernel=system.release,
-        libc=_libc(),
+        libc=" ".join(filter(None, platform.libc_ver())) or None,
         container=_container(),
         modules=" ".join(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))) or None,
     )
@@ -104,24 +104,16 @@ def job(environment: Mapping[str, str] | None = None) -> Job:
     known = (os.environ if environment is None else environment).get
     if not known("SLURM_JOB_ID"):
         return Job()
+    fields = {
+        "id": "JOB_ID", "array_job_id": "ARRAY_JOB_ID", "array_task_id": "ARRAY_TASK_ID", "name": "JOB_NAME",
+        "partition": "JOB_PARTITION", "account": "JOB_ACCOUNT", "nodelist": "JOB_NODELIST",
+    }  # fmt: skip
     return Job(
         scheduler="slurm",
-        id=known("SLURM_JOB_ID"),
-        array_job_id=known("SLURM_ARRAY_JOB_ID"),
-        array_task_id=known("SLURM_ARRAY_TASK_ID"),
-        name=known("SLURM_JOB_NAME"),
-        partition=known("SLURM_JOB_PARTITION"),
-        account=known("SLURM_JOB_ACCOUNT"),
-        nodelist=known("SLURM_JOB_NODELIST"),
+        **{field: known(f"SLURM_{name}") for field, name in fields.items()},
         nodes=number(known("SLURM_JOB_NUM_NODES")),
         restart_count=number(known("SLURM_RESTART_COUNT")) or 0,  # Slurm sets it from the first restart on
     )
-
-
-def _libc() -> str | None:
-    with suppress(OSError, ValueError, AttributeError):  # macOS and musl know no such question
-        return os.confstr("CS_GNU_LIBC_VERSION")
-    return None
 
 
 def _container() -> str | None:
@@ -135,20 +127,25 @@ def _container() -> str | None:
 
 def _slurm() -> str | None:
     """In a job, the version that its node has."""
-    told = run_tool("srun", "--version") if os.environ.get("SLURM_JOB_ID") else None
-    return (told or "").strip().removeprefix("slurm-wlm").removeprefix("slurm").strip() or None
+    answer = run_tool("srun", "--version") if os.environ.get("SLURM_JOB_ID") else None
+    return (answer or "").strip().removeprefix("slurm-wlm").removeprefix("slurm").strip() or None
+
+
+# In the text by which torch describes its build.
+BUILD = {"blas": r"\bBLAS_INFO=(\w+)", "mkl": r"Math Kernel Library Version ([\w.]+)", "onednn": r"MKL-DNN v([\d.]+)"}
 
 
 def _torch_build() -> dict[str, str | None]:
-    """CUDA, HIP, NCCL, cuDNN, BLAS and oneDNN of the torch build: asked where torch runs, read from its text elsewhere."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return {**_torch_text(), "nccl": None, "cudnn": None, "blas": None, "onednn": None}
+    """CUDA, HIP, NCCL, cuDNN, BLAS and oneDNN of the torch build; the last four only where torch is imported."""
     found: dict[str, Any] = dict.fromkeys(("cuda", "hip", "nccl", "cudnn", "blas", "onednn"))
+    torch = sys.modules.get("torch")
     with suppress(Exception):
-        found["blas"], found["onednn"] = _numerics(torch.__config__.show())
-    with suppress(Exception):
-        found["cuda"], found["hip"] = torch.version.cuda, torch.version.hip
+        spec = importlib.util.find_spec("torch")
+        build = torch.version.__dict__ if torch else runpy.run_path(str(Path(spec.origin).with_name("version.py")))
+        found["cuda"], found["hip"] = build["cuda"], build["hip"]
+    if torch is None:
+        return found
+    found["blas"], found["onednn"] = _numerics(torch.__config__.show())
     with suppress(Exception):
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     with suppress(Exception):
@@ -156,26 +153,14 @@ def _torch_build() -> dict[str, str | None]:
     return found
 
 
-def _torch_text() -> dict[str, str | None]:
-    from importlib import util
-
-    spec = util.find_spec("torch")
-    text = (read(Path(spec.origin).with_name("version.py")) if spec and spec.origin else None) or ""
-    match = {name: re.search(rf"^{name}\b[^=\n]*= *'([^']+)'", text, re.MULTILINE) for name in ("cuda", "hip")}
-    return {name: hit[1] if hit else None for name, hit in match.items()}
-
-
-def _numerics(told: str) -> tuple[str | None, str | None]:
-    """(BLAS with its version, oneDNN's version), out of what torch says of its build."""
-    blas = re.search(r"\bBLAS_INFO=(\w+)", told)
-    mkl = re.search(r"Math Kernel Library Version ([\w.]+)", told)
-    onednn = re.search(r"MKL-DNN v([\d.]+)", told)
-    name = blas[1] if blas else None
-    return (f"{name} {mkl[1]}" if name == "mkl" and mkl else name), onednn[1] if onednn else None
+def _numerics(text: str) -> tuple[str | None, str | None]:
+    """(BLAS, with its version if it is MKL; oneDNN's version)."""
+    blas, mkl, onednn = (match[1] if (match := re.search(pattern, text)) else None for pattern in BUILD.values())
+    return (f"{blas} {mkl}" if blas == "mkl" and mkl else blas), onednn
 
 
 def _cudnn(version: int | None) -> str | None:
-    """8902 is 8.9.2; from version 9 on there are two digits more: 90100 is 9.1.0."""
+    """8902 is 8.9.2; from version 9 on, there are two more digits: 90100 is 9.1.0."""
     if not version:
         return None
     major, rest = divmod(version, 10_000 if version >= 90_000 else 1000)

@@ -90,18 +90,16 @@ def _jobs(jobs: list[Record]) -> list[str]:
     kinds: defaultdict[tuple[str, ...], list[Record]] = defaultdict(list)
     for one in jobs:
         if one.get("scheduler"):
-            kind = tuple(str(one.get(key)) for key in ("name", "partition", "nodes", "nodelist", "restart_count"))
-            kinds[kind].append(one)
-    rows = [(_numbers(own), *kind, str(len(own))) for kind, own in sorted(kinds.items())]
+            kinds[
+                tuple(str(one.get(key)) for key in ("name", "partition", "nodes", "nodelist", "restart_count"))
+            ].append(one)
+    rows = []
+    for kind, own in sorted(kinds.items()):
+        ids = {str(one.get("array_job_id") or one.get("id")) for one in own}  # an array's tasks are one
+        rows.append((f"{own[0]['scheduler']} {', '.join(sorted(ids, key=_natural))}", *kind, str(len(own))))
     lines = _table(("jobs", "name", "partition", "nodes", "node list", "restarts", "runs"), rows) if rows else []
     alone = len(jobs) - sum(map(len, kinds.values()))
     return [*lines, *([f"{_count(alone, 'run')} outside a scheduler.", ""] if alone else [])]
-
-
-def _numbers(jobs: Sequence[Record]) -> str:
-    """Their numbers, an array's tasks as one: `slurm 28, 42`."""
-    numbers = {str(one.get("array_job_id") or one.get("id")) for one in jobs}
-    return f"{jobs[0]['scheduler']} {', '.join(sorted(numbers, key=_natural))}"
 
 
 def _values(values: Iterable[str]) -> str:

@@ -41,11 +41,10 @@ def run_tool(
     Args:
         name: what `faults` call it; by default the command.
     """
-    name, program = name or command[0], shutil.which(command[0])
-    if program is None:
+    name, faults = name or command[0], [] if faults is None else faults
+    if (program := shutil.which(command[0])) is None:
         return None
-    faults = [] if faults is None else faults
-    patience = _patience()
+    seconds = float(os.environ.get("HPC_PROBE_TIMEOUT") or PATIENCE)
     try:
         process = subprocess.Popen(
             [program, *command[1:]],
@@ -57,22 +56,21 @@ def run_tool(
             errors="replace",
             process_group=0,
         )
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:  # an interrupt, too, must not leave the tool behind
+            _end(process)
+            raise
+    except subprocess.TimeoutExpired:
+        faults.append(f"{name} did not answer within {seconds:g} s")
     except OSError as error:
         faults.append(f"{name} cannot be started: {error.strerror}")
-        return None
-    try:
-        out, err = process.communicate(timeout=patience)
-    except BaseException as error:  # an interrupt, too, must not leave the tool behind
-        _end(process)
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
-        faults.append(f"{name} did not answer within {patience:g} s")
-        return None
-    if process.returncode:
+    else:
+        if not process.returncode:
+            return out
         reason = (err.strip() or out.strip() or f"exit status {process.returncode}").splitlines()[0]
         faults.append(f"{name} failed: {reason[:200]}")
-        return None
-    return out
+    return None
 
 
 def attempt(probe: Callable[[], Answer], faults: list[str]) -> Answer | None:
@@ -84,19 +82,11 @@ def attempt(probe: Callable[[], Answer], faults: list[str]) -> Answer | None:
         return None
 
 
-def _patience() -> float:
-    try:
-        return float(os.environ["HPC_PROBE_TIMEOUT"])
-    except (KeyError, ValueError):
-        return PATIENCE
-
-
 def _end(process: subprocess.Popen[str]) -> None:
     with suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)  # with its children, which may be what holds the pipe
-    # A tool stuck inside a sick driver cannot even be killed: it is left behind, not waited for.
+        os.killpg(process.pid, signal.SIGKILL)  # with its children, which may hold the pipe open
+    # A tool that is stuck inside a faulty driver cannot be killed: it is left behind.
     with suppress(subprocess.TimeoutExpired):
         process.wait(0.5)
-    for pipe in (process.stdout, process.stderr):
-        if pipe:
-            pipe.close()
+    process.stdout.close()
+    process.stderr.close()

@@ -43,11 +43,6 @@ MI210 = {
     "driver": {"name": "amdgpu", "version": "6.8.5"},
     "vram": {"type": "HBM2E", "size": {"value": 65520, "unit": "MB"}},
 }
-ROCM = {
-    "card10": {"Card Series": "AMD Instinct MI250X", "VRAM Total Memory (B)": "68702699520"},
-    "card1": {"Card series": "AMD Instinct MI250X", "VRAM Total Memory (B)": "68702699520", "Unique ID": "0x9"},
-    "system": {"Driver version": "6.7.0"},
-}
 
 
 class Nvml:
@@ -156,16 +151,7 @@ def test_amd_smi(tool: Tool, answer: object) -> None:
     assert astuple(gpu) == (0, "AMD Instinct MI210", None, 65520 * 2**20, "6.8.5", 4, 16)
 
 
-def test_rocm_smi(tool: Tool) -> None:
-    tool("amd-smi", "exit 1")
-    tool("rocm-smi", say(json.dumps(ROCM)))
-    found = gpus([])
-    assert [gpu.index for gpu in found] == [1, 10]
-    assert {astuple(gpu)[1:] for gpu in found} == {("AMD Instinct MI250X", None, 68702699520, "6.7.0", None, None)}
-
-
 @pytest.mark.parametrize("text", ["WARNING: No AMD GPUs", "[]", "[1, {}]", '{"gpu_data": null}', '"x"'])
 def test_odd_amd_answers_are_no_gpus(tool: Tool, text: str) -> None:
     tool("amd-smi", say(text))
-    tool("rocm-smi", say(text))
     assert gpus([]) == []

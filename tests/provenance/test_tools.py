@@ -62,12 +62,6 @@ def living(group: int) -> list[str]:
     return found
 
 
-def test_a_nonsensical_patience_is_ignored(tool: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HPC_PROBE_TIMEOUT", "soon")
-    tool("tool", "echo yes")
-    assert run_tool("tool") == "yes\n"
-
-
 def test_read_and_number(tmp_path: Path) -> None:
     (tmp_path / "speed").write_text("25000\n")
     assert number(read(tmp_path / "speed")) == 25_000
