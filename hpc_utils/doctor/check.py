@@ -189,10 +189,9 @@ def each(judge: Callable[[Facts], Result]) -> Judge:
     return judge_all
 
 
-def locations(seen: Observations, most: int = 4) -> str:
+def locations(seen: Sequence[Observation | str]) -> str:
     """`node1 rank 0, node2 rank 4 and 3 more`."""
-    more = f" and {len(seen) - most} more" if len(seen) > most else ""
-    return ", ".join(map(str, seen[:most])) + more
+    return ", ".join(map(str, seen[:4])) + (f" and {len(seen) - 4} more" if len(seen) > 4 else "")
 
 
 def by_host(seen: Observations) -> dict[str, Observations]:
@@ -201,8 +200,3 @@ def by_host(seen: Observations) -> dict[str, Observations]:
     for one in seen:
         found.setdefault(one.host, []).append(one)
     return found
-
-
-def count(number: int, what: str) -> str:
-    """`1 rank`, `2 ranks`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -8,31 +8,25 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hpc_utils.allreduce_cost import bandwidths
 from hpc_utils.config import ConfigError, RunConfig
 
 from . import network
+from .bench.allreduce import measure
 from .check import (
     Context,
     Facts,
     Observations,
     Result,
     by_host,
-    count,
     failed,
     locations,
     not_applicable,
     passed,
     unknown,
 )
-
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
-
-    from hpc_utils.train.ranks import Ranks
+from .process import Console
 
 JOINED = "every rank connects to all others"
 UNREACHABLE = (
@@ -83,11 +77,10 @@ def judge_join(facts: Facts) -> Result:
     """One rank's joining."""
     if "error" in facts:
         return failed(facts["error"], JOINED, "see the message" if facts["refused"] else UNREACHABLE)
-    return passed(f"{facts['backend']}, {count(facts['ranks'], 'rank')}, {facts['seconds']:.1f} s")
+    return passed(f"{facts['backend']}, {facts['ranks']} rank(s), {facts['seconds']:.1f} s")
 
 
 MIB = 2**20
-SIZES = (1, 4, 16, 64)  # MiB; a ResNet-18 has 45 MB of gradients
 ENOUGH = 0.6  # of the nominal link
 BUSY = 0.5  # of a processor, all of a rank's threads together, waiting for it included: then it is the limit
 SLOW = (
@@ -96,42 +89,15 @@ SLOW = (
 )
 
 
-def all_reduce_seconds(ranks: Ranks, tensor: torch.Tensor, times: int, group: dist.ProcessGroup | None) -> float:
-    """Seconds of one of `times` all-reduces of `group` on the slowest rank: the same value on all ranks, so that they
-    decide alike. None: this rank is not a member."""
-    import torch
-    import torch.distributed as dist
-
-    mine = 0.0
-    ranks.barrier()
-    if group is not None:
-        began = time.perf_counter()
-        for _ in range(times):
-            dist.all_reduce(tensor, group=group)
-        ranks.synchronize()
-        mine = (time.perf_counter() - began) / times
-    return float(ranks.max(torch.tensor([mine], dtype=torch.float64)))
-
-
 def measure_all_reduce(context: Context) -> Facts:
-    """Mean times of a few sizes on the slowest rank, and the nominal speed of the links."""
-    import torch
-    import torch.distributed as dist
-
+    """Times of a few sizes on the slowest rank, and the nominal speed of the links."""
     ranks = context.enter()
-    facts: Facts = {"ranks": context.world_size, "nodes": context.nodes, "backend": ranks.backend, "sizes": []}
-    left = context.share(0.6, 8.0)
-    for size in SIZES:
-        tensor = torch.zeros(size * MIB // 4, device=ranks.device)  # sums stay zero, however often
-        once = all_reduce_seconds(ranks, tensor, 1, dist.group.WORLD)
-        if 3 * once > left and facts["sizes"]:
-            break
-        times = max(1, min(20, int(min(1.0, left / 2) / once)))
-        before = _processor_seconds()
-        seconds = all_reduce_seconds(ranks, tensor, times, dist.group.WORLD)
-        facts["busy"] = None if before is None else (_processor_seconds() - before) / (times * seconds)
-        facts["sizes"].append({"bytes": size * MIB, "seconds": seconds})
-        left -= once + times * seconds
+    before, began = _processor_seconds(), time.perf_counter()
+    seconds = context.share(0.5, 6.0)
+    record = measure(ranks, repeats=1, smallest=MIB, largest=64, seconds=seconds, console=Console(False), parts=False)
+    spent, busy = time.perf_counter() - began, None
+    if before is not None:
+        busy = (_processor_seconds() - before) / spent
     ports = network.active_ports()
     used = context.adapters if ranks.backend != "gloo" else network.connected()
     links = {
@@ -139,7 +105,15 @@ def measure_all_reduce(context: Context) -> Facts:
         for name in used
         if not network.loopback([name])
     }
-    return facts | {"link_gbit": context.options.link_gbit or None, "links": links}
+    return {
+        "ranks": context.world_size,
+        "nodes": context.nodes,
+        "backend": ranks.backend,
+        "sizes": record["groups"]["all"]["samples"],
+        "busy": busy,
+        "link_gbit": context.options.link_gbit or None,
+        "links": links,
+    }
 
 
 def _processor_seconds() -> float | None:
@@ -153,7 +127,7 @@ def _processor_seconds() -> float | None:
 def judge_all_reduce(seen: Observations) -> Result:
     """The largest size's bus bandwidth against the slowest node's links."""
     facts = seen[0].facts
-    size, seconds = facts["sizes"][-1]["bytes"], facts["sizes"][-1]["seconds"]
+    size, (seconds,) = facts["sizes"][-1]["bytes"], facts["sizes"][-1]["seconds"]
     algorithm, bus = (rate / 1e9 for rate in bandwidths(size, seconds, facts["ranks"]))
     measured = (
         f"{size // MIB} MiB in {seconds * 1e3:.1f} ms: algorithm {algorithm:.2f} GB/s, bus {bus:.2f} GB/s "

@@ -17,7 +17,6 @@ from .check import (
     Observations,
     Result,
     by_host,
-    count,
     each,
     failed,
     locations,
@@ -48,14 +47,9 @@ def measure_cores(context: Context) -> Facts:
 
 
 def quota(machine: Path = MACHINE) -> float | None:
-    """CPUs that this process's control group may use at a time; None without a limit."""
-    limits = [(read(file) or "").split() for file in files("cpu.max", machine)]  # `200000 100000`; `max 100000`
-    limits += [
-        [read(file) or "", read(file.with_name("cpu.cfs_period_us")) or ""]
-        for file in files("cpu.cfs_quota_us", machine)
-    ]
-    found = [one for one in limits if len(one) == 2 and all(part.isdigit() for part in one)]
-    return min((int(time) / int(period) for time, period in found), default=None)
+    """CPUs that this process's control groups may use at a time; None without a limit."""
+    limits = [(read(file) or "max").split() for file in files("cpu.max", machine)]  # `200000 100000`; `max 100000`
+    return min((int(limit[0]) / int(limit[1]) for limit in limits if limit[0] != "max"), default=None)
 
 
 def judge_cores(seen: Observations) -> Result:
@@ -65,10 +59,10 @@ def judge_cores(seen: Observations) -> Result:
 
 def _judge_rank(facts: Facts) -> Result:
     ranks, threads, cores = facts["ranks"], facts["threads"], facts["cores"]
-    layout = f"{count(ranks, 'rank')} x {count(threads, 'thread')}"
+    layout = f"{ranks} rank(s) x {threads} thread(s)"
     if facts["requested"] and facts["cpus"] < facts["requested"]:
         return failed(
-            f"{count(facts['cpus'], 'CPU')} usable of {facts['requested']} requested",
+            f"{facts['cpus']} CPU(s) usable of {facts['requested']} requested",
             OWN,
             "since Slurm 22.05 srun does not take --cpus-per-task from sbatch: pass it to srun too "
             '(`srun --cpus-per-task="$SLURM_CPUS_PER_TASK"`); else the node has fewer CPUs than Slurm is configured for',
@@ -80,7 +74,7 @@ def _judge_rank(facts: Facts) -> Result:
         )
     if facts["oversubscribed"]:
         return failed(
-            f"{layout} need {count(ranks * threads, 'core')}, {cores} are usable",
+            f"{layout} need {ranks * threads} core(s), {cores} are usable",
             OWN,
             f"start at most {max(1, cores // threads)} ranks a node, or request more cores "
             f"(`--cpus-per-task={ranks * threads}`)",
@@ -89,10 +83,10 @@ def _judge_rank(facts: Facts) -> Result:
         fix = "request more cores, or give the container more (`--cpus`)"
         return failed(f"the control group gives {facts['quota']:g} CPUs' time to {layout}", OWN, fix)
     if facts["pinned"]:
-        return passed(f"{layout}, pinned; {count(cores, 'core')} usable", OWN)
+        return passed(f"{layout}, pinned; {cores} core(s) usable", OWN)
     if facts["device"] != "cpu":
-        return passed(f"{layout} on {count(cores, 'core')}, not pinned, so that they run near their GPUs", OWN)
-    return unknown(f"{count(cores, 'core')}, but this system cannot pin a rank", OWN)
+        return passed(f"{layout} on {cores} core(s), not pinned, so that they run near their GPUs", OWN)
+    return unknown(f"{cores} core(s), but this system cannot pin a rank", OWN)
 
 
 def _judge_node(node: Observations) -> Result:
@@ -138,10 +132,10 @@ def judge_clocks(before: Facts, after: Facts) -> Result:
         return failed(f"frequency governor {', '.join(slow)}", UNTHROTTLED, fix)
     if (throttled := after["throttled"] - before["throttled"]) > 0:
         fix = "the container or the job gets less CPU time than its ranks need: request more cores"
-        return failed(f"the control group was throttled {count(throttled, 'time')} under load", UNTHROTTLED, fix)
+        return failed(f"the control group was throttled {throttled} time(s) under load", UNTHROTTLED, fix)
     if (hot := (after["hot"] or 0) - (before["hot"] or 0)) > 0:
         fix = "improve the cooling: is a fan blocked?"
-        return failed(f"cores were throttled for heat {count(hot, 'time')} under load", UNTHROTTLED, fix)
+        return failed(f"cores were throttled for heat {hot} time(s) under load", UNTHROTTLED, fix)
     if after["mhz"] is None and after["hot"] is None:
         return unknown(
             "this machine shows no clocks (a virtual one?); its control group was not throttled", UNTHROTTLED

@@ -58,7 +58,6 @@ def measure_traps(context: Context) -> Facts:
         "cores": len(context.cores),
         "binding": {name: env[name] for name in BINDING if name in env},
         "user_site": [name for name in PACKAGES if _in_user_site(getattr(sys.modules.get(name), "__file__", None))],
-        "versions": installed_versions(sys.path),
         "shm_bytes": shutil.disk_usage(shared).free if shared.is_dir() else None,
         "memlock": _memlock() if active_ports() else None,
     }
@@ -66,14 +65,6 @@ def measure_traps(context: Context) -> Facts:
 
 def _in_user_site(file: str | None) -> bool:
     return bool(file) and Path(file).is_relative_to(site.getusersitepackages())
-
-
-def installed_versions(path: list[str]) -> dict[str, list[str]]:
-    """{package: its versions} of those that are installed in more than one version, the one in use first."""
-    from importlib.metadata import distributions
-
-    found = {name: dict.fromkeys(one.version for one in distributions(name=name, path=path)) for name in PACKAGES}
-    return {name: list(versions) for name, versions in found.items() if len(versions) > 1}
 
 
 def _memlock() -> int:
@@ -108,9 +99,6 @@ def _traps(facts: Facts) -> Iterator[tuple[str, str]]:
             yield f"{name}={value} conflicts with the pinning of ranks", f"`unset {name}`"
     for name in facts["user_site"]:
         yield f"{name} comes from ~/.local, not from this environment", "`export PYTHONNOUSERSITE=1`"
-    for name, versions in facts["versions"].items():
-        trap = f"{name} {versions[0]} hides {', '.join(versions[1:])}"
-        yield trap, "unset PYTHONPATH, or install into one environment only"
     if facts["shm_bytes"] is not None and facts["shm_bytes"] < GIB:
         trap = f"/dev/shm has {facts['shm_bytes'] / 2**20:.0f} MiB free: NCCL and loader workers need more"
         yield trap, "start the container with --ipc=host or --shm-size=8g, or remove old files there"

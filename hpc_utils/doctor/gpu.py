@@ -8,12 +8,12 @@ it launches a kernel.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpc_utils import provenance
-from hpc_utils.provenance import nvml
+from hpc_utils.provenance import monitor, nvml
 
 from .check import (
     Context,
@@ -34,6 +34,7 @@ from .cpu import UNTHROTTLED
 if TYPE_CHECKING:
     import torch
 
+WHEELS = "https://download.pytorch.org/whl"
 FITS = "a torch build that the driver and the GPU can run"
 NO_GPU = "request nodes with GPUs (`--gpus-per-node`), or study the CPU: device=cpu"
 HIDDEN = (
@@ -56,9 +57,9 @@ def measure(context: Context) -> Facts:
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
         "gpus": [gpu.name for gpu in gpus],
-        "vendor": _vendor() or ("nvidia" if gpus else ""),
+        "vendor": "nvidia" if any(Path("/dev").glob("nvidia[0-9]*")) else "amd" if Path("/dev/kfd").exists() else "",
         "driver": next((gpu.driver for gpu in gpus), None),
-        **_cuda(),
+        "driver_cuda": _driver_cuda(),
         "requested": requested(os.environ),
         "visible": visible,
         "ranks": context.ranks_per_node,
@@ -88,23 +89,13 @@ def requested(environment: Mapping[str, str]) -> int | None:
     return len(listed.split(",")) if listed else None
 
 
-def _vendor() -> str:
-    """As the kernel knows it, also where the vendor's tools are missing."""
-    if any(Path("/dev").glob("nvidia[0-9]*")):
-        return "nvidia"
-    return "amd" if Path("/dev/kfd").exists() else ""
-
-
-def _cuda() -> Facts:
-    """The newest CUDA that the driver runs, such as [12, 4], and the lowest compute capability; None without NVML."""
+def _driver_cuda() -> str | None:
+    """The newest CUDA that the driver runs, such as 12.4; None without NVML."""
     try:
-        library = nvml.library()
-        number = library.nvmlSystemGetCudaDriverVersion()
-        handles = map(library.nvmlDeviceGetHandleByIndex, range(library.nvmlDeviceGetCount()))
-        lowest = min(map(library.nvmlDeviceGetCudaComputeCapability, handles), default=None)
+        number = nvml.library().nvmlSystemGetCudaDriverVersion()
     except Exception:  # pynvml.NVMLError or OSError: no driver
-        return {"driver_cuda": None, "capability": None}
-    return {"driver_cuda": [number // 1000, number % 1000 // 10], "capability": lowest and list(lowest)}
+        return None
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def judge_driver(facts: Facts) -> Result:
@@ -126,43 +117,26 @@ def judge_driver(facts: Facts) -> Result:
         return failed(f"{build} runs no kernel on {machine}: {facts['kernel_error']}", FITS, _install(facts))
     if facts["visible"]:
         library = f"ROCm {facts['hip']}" if facts["hip"] else f"CUDA {facts['cuda']}"
-        newest = f", which runs CUDA up to {_version(driver_cuda)}" if driver_cuda else ""
-        return passed(f"{build} ({library}) on {machine}{newest}", FITS)
+        return passed(
+            f"{build} ({library}) on {machine}" + f", which runs CUDA up to {driver_cuda}" * bool(driver_cuda), FITS
+        )
     if built_for == "nvidia" and driver_cuda is None:
         return unknown(f"{build} sees no GPU and NVML does not answer ({machine})", FITS, HIDDEN)
-    if built_for == "nvidia" and driver_cuda[0] < int(facts["cuda"].partition(".")[0]):
+    if built_for == "nvidia" and int(driver_cuda.split(".")[0]) < int(facts["cuda"].split(".")[0]):
         return failed(
-            f"{machine} runs CUDA up to {_version(driver_cuda)}, {build} is built for {facts['cuda']}",
+            f"{machine} runs CUDA up to {driver_cuda}, {build} is built for {facts['cuda']}",
             FITS,
             f"{_install(facts)}; or have the driver updated",
         )
     return failed(f"{build} sees no GPU ({machine})", FITS, HIDDEN)
 
 
-def _version(numbers: Sequence[int]) -> str:
-    return ".".join(map(str, numbers))
-
-
 def _install(facts: Facts) -> str:
-    """The command that installs the right build: the cluster file's, else the newest that driver and GPU can run."""
-    build = facts["build"] or _newest_build(facts)
-    if not build:
-        return "have the NVIDIA driver updated: no build of torch is made for this one any more"
-    source = "the build that the cluster file names" if facts["build"] else "the build for this driver and GPU"
-    wheels = f"https://download.pytorch.org/whl/{build}"
-    return f"python -m pip install --force-reinstall torch torchvision --index-url {wheels} ({source})"
-
-
-def _newest_build(facts: Facts) -> str:
-    """PyTorch's name of a build. CUDA 12.8 added Blackwell (10.0); its builds dropped Volta, as those of 13 do."""
-    if facts["vendor"] == "amd":
-        return "rocm6.4"
-    major, oldest = (facts["driver_cuda"] or [12])[0], facts["capability"] or [8, 0]
-    if major >= 13 and oldest >= [7, 5]:
-        return "cu130"
-    if major >= 12:
-        return "cu128" if oldest >= [10, 0] else "cu126"
-    return "cu118" if major == 11 else ""
+    """The command that installs the cluster file's build, else how to choose one."""
+    if build := facts["build"]:
+        return f"python -m pip install --force-reinstall torch torchvision --index-url {WHEELS}/{build}"
+    newest = f"for CUDA up to {facts['driver_cuda']} " if facts["driver_cuda"] else ""
+    return f"install a build of torch {newest}that supports this GPU: {WHEELS} lists them (cu126, rocm6.4, ...)"
 
 
 OWN = "a GPU of its own for each rank, and all that were requested"
@@ -208,13 +182,12 @@ def _judge_node(node: Observations) -> Result:
     return not_applicable("")
 
 
-# NVML API, nvmlClocksEventReasons. No faults: idle (1), set clocks (2), power cap (4), sync boost (10), display.
-THROTTLED = {0x08: "hardware slowdown", 0x20: "too hot (software)", 0x40: "too hot (hardware)", 0x80: "power brake"}
-POWER_CAP = 0x04
+# Of `monitor.REASONS`; the others (idle, clocks set by a user, power limit) are normal.
+THROTTLED = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
 
 
-def clocks(device: torch.device) -> dict[str, int | None] | None:
-    """An NVIDIA GPU's clocks (MHz), temperature (Celsius), power (W) and reasons to slow down; None without NVML."""
+def clocks(device: torch.device) -> Facts | None:
+    """The monitor's values of an NVIDIA GPU, and its maximum clock (MHz) and power (W); None without NVML."""
     import torch
 
     try:
@@ -222,36 +195,27 @@ def clocks(device: torch.device) -> dict[str, int | None] | None:
         gpu = nvml.Device(str(torch.cuda.get_device_properties(device).uuid), library)
     except Exception:  # AMD, or no driver
         return None
-
-    def watts(function: str) -> int | None:
-        milliwatts = gpu.query(function)
-        return None if milliwatts is None else milliwatts // 1000
-
-    reasons = gpu.query("nvmlDeviceGetCurrentClocksThrottleReasons")
-    return None if reasons is None else {
-        "mhz": gpu.query("nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM),
+    now, power = monitor.sampled(gpu), gpu.query("nvmlDeviceGetPowerManagementLimit")
+    most = {
         "most_mhz": gpu.query("nvmlDeviceGetMaxClockInfo", library.NVML_CLOCK_SM),
-        "celsius": gpu.query("nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
-        "watts": watts("nvmlDeviceGetPowerUsage"),
-        "most_watts": watts("nvmlDeviceGetPowerManagementLimit"),
-        "reasons": reasons,
-    }  # fmt: skip
+        "most_watts": power and power / 1e3,
+    }
+    return None if now["throttle"] is None else now | most
 
 
-def judge_clocks(during: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Result:
+def judge_clocks(during: Facts | None, after: Facts | None) -> Result:
     """One GPU's clocks under load and after it."""
     if not (shown := during or after):
         by_hand = "`nvidia-smi -q -d PERFORMANCE` (`rocm-smi -c`) by hand"
         return unknown("NVML does not show this GPU's clocks", UNTHROTTLED, by_hand)
-    value = {name: "?" if number is None else number for name, number in shown.items()}
+    value = {name: f"{number:.0f}" if isinstance(number, int | float) else "?" for name, number in shown.items()}
     measured = (
-        f"{value['mhz']} of {value['most_mhz']} MHz, {value['celsius']} °C, {value['watts']} of "
+        f"{value['clock_mhz']} of {value['most_mhz']} MHz, {value['temperature_celsius']} °C, {value['power_watts']} of "
         f"{value['most_watts']} W under load"
     )
-    reasons = shown["reasons"] | (after or shown)["reasons"]
-    if found := [name for bit, name in THROTTLED.items() if reasons & bit]:
+    reasons = {reason for one in (shown, after or shown) for reason in one["throttle"].split("+")}
+    if found := sorted(reasons & THROTTLED):
         fix = "contact the site's support (cooling, power supply), and exclude the node: `--exclude`"
         return failed(f"{measured}; {', '.join(found)}", UNTHROTTLED, fix)
-    return passed(
-        measured + "; at its power limit, as is usual under full load" * bool(reasons & POWER_CAP), UNTHROTTLED
-    )
+    limit = "; at its power limit, as is usual under full load" if "sw_power_cap" in reasons else ""
+    return passed(measured + limit, UNTHROTTLED)

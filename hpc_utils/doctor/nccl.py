@@ -22,6 +22,10 @@ from .check import Context, Facts, Observations, Result, failed, locations, not_
 from .network import fabric
 
 FASTEST = "the fastest path between ranks that the machine has"
+UNUSED = (
+    "unset NCCL_IB_DISABLE, NCCL_NET and NCCL_IB_HCA; does `ibv_devinfo` list the adapter? A container needs "
+    "/dev/infiniband and libibverbs (rdma-core); Slingshot needs the aws-ofi-nccl plugin (aws-ofi-rccl on AMD) and libfabric"
+)
 MIB = 2**20
 
 
@@ -42,8 +46,6 @@ def parse(log: str) -> Facts:
         "adapters": sorted(adapters[n] for n in used if n in adapters) or sorted(adapters.values() if used else ()),
         "interfaces": re.findall(r"\[\d+\]([\w.-]+):", "".join(re.findall(r"NET/Socket : Using (.*)", text))),
         "direct": any(path.startswith("NET/") and "GDRDMA" in rest for path, _, rest in channels),
-        "no_adapter": "NET/IB : No device found" in text,
-        "variables": sorted(set(re.findall(r"(NCCL_\w+) set by environment", text)) - {"NCCL_DEBUG_SUBSYS"}),
     }
 
 
@@ -83,7 +85,7 @@ def _judge_nodes(seen: Observations, paths: set[str], measured: str) -> Result:
         measured += f" over {', '.join(interfaces) or 'an interface that the log does not name'}"
         if faster := [one for one in on_sockets if one.facts["fabric"]]:
             there = f"{measured}, although the node has {faster[0].facts['fabric']}"
-            return failed(there, FASTEST, _fix(faster[0].facts), locations(faster))
+            return failed(there, FASTEST, UNUSED, locations(faster))
         if interfaces == ["lo"]:
             fix = "set NCCL_SOCKET_IFNAME to the cluster's network (`network.interface` in the cluster file)"
             return failed(measured, FASTEST, fix, locations(on_sockets))
@@ -109,20 +111,3 @@ def _judge_one_node(seen: Observations, paths: set[str], measured: str) -> Resul
         fix = "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL; `nvidia-smi topo -p2p r` lists the pairs of GPUs that can"
         return failed(f"{measured}: host memory, although the GPUs have NVLink", FASTEST, fix)
     return passed(measured, FASTEST)
-
-
-def _fix(facts: Facts) -> str:
-    """How to use the network that is there but not used."""
-    variables = facts["variables"]
-    if disabling := [name for name in variables if name in ("NCCL_IB_DISABLE", "NCCL_NET")]:
-        return f"unset {' and '.join(disabling)}"
-    if facts["fabric"] == "Slingshot":
-        return "load the aws-ofi-nccl plugin (aws-ofi-rccl on AMD), and make it and libfabric visible in a container"
-    if facts["no_adapter"] and not facts["verbs"]:
-        return "the container hides the adapters: bind /dev/infiniband and install rdma-core (libibverbs) inside"
-    if facts["no_adapter"] and "NCCL_IB_HCA" in variables:
-        return "NCCL_IB_HCA names no adapter of this node: `ibstat -l` lists them (mlx5_0, ..., not ib0)"
-    return (
-        "NCCL found no adapter that it can use: does `ibv_devinfo` list one? NCCL_IB_HCA selects the adapter, "
-        "NCCL_SOCKET_IFNAME the interface for the first contact"
-    )

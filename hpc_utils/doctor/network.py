@@ -27,7 +27,6 @@ def fabric(machine: Path = MACHINE) -> Facts:
     slingshot = any((machine / "sys/class/cxi").glob("cxi*"))
     return {
         "fabric": "Slingshot" if slingshot else " and ".join(sorted(kinds)),
-        "verbs": any((machine / "dev/infiniband").glob("uverbs*")),
         "nvlink": bool(re.search(r"\bNV\d+\b", provenance.hardware().nvlink or "")),
     }
 

@@ -1,4 +1,4 @@
-"""The process of a rank of doctor and benches: it ends with its launcher, and libraries do not print to its terminal."""
+"""The process of a rank of doctor and benches: it ends with its launcher, and output of libraries is dropped."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hpc_utils import workspace
+
+if TYPE_CHECKING:
+    from hpc_utils.train.ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,17 @@ def run_with_timeout(function: Callable[[], Any], seconds: float) -> dict[str, A
     thread.start()
     thread.join(seconds)
     return dict(outcome) or {"timeout": seconds}
+
+
+def repeats_within(ranks: Ranks, repeats: int, seconds: float, console: Console) -> Iterator[int]:
+    """Yield 1, 2, ... `repeats`, fewer if they do not fit into `seconds`; all ranks get the same numbers."""
+    began = time.perf_counter()
+    for repeat in range(1, repeats + 1):
+        yield repeat
+        mean = (time.perf_counter() - began) / repeat
+        if repeat < repeats and ranks.broadcast((repeat + 1) * mean > seconds):
+            console.line(f"only {repeat} of {repeats} repeats: each takes {mean:.0f} s")
+            return
 
 
 def start(seconds: float, grace: float = 0.0) -> Console:

@@ -1,22 +1,21 @@
-"""The report: doctor.json and doctor.md beside the study's results, and a table on the terminal."""
+"""The report: doctor.json and doctor.md under results/doctor, and a table on the terminal."""
 
 from __future__ import annotations
 
+import itertools
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import count as numbers
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_utils import paths, provenance
 from hpc_utils.records import atomic
 
-from .check import Result, Verdict, count
+from .check import Result, Verdict
 
 if TYPE_CHECKING:
     from .runner import Runner
@@ -36,7 +35,7 @@ def make(results: Sequence[Result], runner: Runner | None, seconds: float) -> Re
     """The report's content.
 
     Args:
-        runner: whose observations are included; None if it could not start. seconds: that the checks took.
+        runner: None if it could not start. seconds: duration of the checks.
     """
     world, ranks = (int(os.environ.get(name, 1)) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     return {
@@ -53,27 +52,20 @@ def make(results: Sequence[Result], runner: Runner | None, seconds: float) -> Re
 
 
 def write(report: Report) -> Path:
-    """Write `results/doctor/<hardware>-<date>-<n>/`; the folder appears complete.
+    """Write `results/doctor/<hardware>-<date>-<n>/`; its path.
 
     Raises:
         OSError: the results folder cannot be written.
     """
-    home = paths.results() / "doctor"
-    home.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".new-", dir=home))
-    try:
-        draft.chmod(0o755)
-        atomic.write_json(draft / "doctor.json", report)
-        atomic.write_text(draft / "doctor.md", markdown(report))
-        for number in numbers(1):
-            folder = home / f"{report['provenance']['hardware_id']}-{report['made'][:10]}-{number}"
-            try:
-                return draft.rename(folder)  # refused if it exists: it is not empty
-            except OSError:
-                if not folder.exists():
-                    raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    for number in itertools.count(1):
+        name = f"{report['provenance']['hardware_id']}-{report['made'][:10]}-{number}"
+        folder = paths.results() / "doctor" / name
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            break
+    atomic.write_json(folder / "doctor.json", report)
+    atomic.write_text(folder / "doctor.md", markdown(report))
+    return folder
 
 
 def markdown(report: Report) -> str:
@@ -120,4 +112,4 @@ def _paint(text: str, verdict: Verdict, colour: bool) -> str:
 
 
 def _layout(report: Report) -> str:
-    return f"{count(report['nodes'], 'node')} x {count(report['ranks_per_node'], 'rank')}"
+    return f"{report['nodes']} x {report['ranks_per_node']} ranks"

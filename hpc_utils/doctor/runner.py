@@ -1,4 +1,4 @@
-"""All ranks run the checks in step, each within its time; rank 0 collects what they measure and judges it."""
+"""All ranks run the checks in step, each within its time limit; rank 0 collects and judges the facts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from .check import (
     Judge,
     Observation,
     Result,
-    count,
     each,
     failed,
     locations,
@@ -106,7 +105,7 @@ class Mailbox:
         self._store.set(key, json.dumps(value))
 
     def get(self, key: str, seconds: float) -> Any:
-        """Raises TimeoutError if nobody puts `key` within `seconds`."""
+        """Raises TimeoutError if no rank puts `key` within `seconds`."""
         end = time.monotonic() + seconds
         while not self._store.check([key]):
             if time.monotonic() > end:
@@ -141,10 +140,10 @@ class Runner:
         return len(self._present) == self.context.world_size
 
     def follow(self) -> None:
-        """Measure when rank 0 says so, to the last check.
+        """Measure each check that rank 0 starts.
 
         Raises:
-            TimeoutError: rank 0 is silent.
+            TimeoutError: rank 0 does not start the next check in time.
         """
         context = self.context
         context.mailbox.put(f"present/{context.rank}", context.host)
@@ -176,20 +175,19 @@ class Runner:
         missing = [
             f"rank {rank} (node {rank // context.ranks_per_node})" for rank in everyone if rank not in received
         ]
-        layout = f"{count(context.world_size, 'rank')} on {count(context.nodes, 'node')}"
-        seconds = time.monotonic() - began
+        measured = f"{len(received)} of {context.world_size} ranks started within {time.monotonic() - began:.1f} s"
         if not missing:
-            return passed(f"{layout} started within {seconds:.1f} s")
+            return passed(f"{measured}, on {context.nodes} node(s)")
         return failed(
-            f"{len(received)} of {layout} started within {seconds:.0f} s",
+            measured,
             "every rank",
             "read what these ranks printed: does their node have the same Python environment (`srun -N1 -w NODE which "
             "python`), does a rank hang while it starts, is MASTER_ADDR reachable from there?",
-            ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else ""),
+            locations(missing),
         )
 
     def _skipped(self, check: Check) -> Result | None:
-        """The result of a check that is not made."""
+        """The result of a check that does not run; None if it runs."""
         context = self.context
         if {"": 0, "ranks": context.world_size, "nodes": context.nodes}[check.several] == 1:
             return not_applicable(f"needs two {check.several} or more")
@@ -225,10 +223,10 @@ class Runner:
             )
         if errors := outcomes["error"]:
             results.append(unknown(f"the check raised {errors[0].facts}", where=locations(errors)))
-        if outcomes["facts"] and not (check.collective and results):  # a judge of all ranks needs the facts of all
+        if outcomes["facts"] and not (check.collective and results):  # such a judge needs the facts of all ranks
             try:
                 results.append(judge(outcomes["facts"]))
-            except Exception as error:  # an unforeseen machine must not cost the other checks
+            except Exception as error:  # on an unexpected machine the other checks still run
                 message = f"{type(error).__name__}: {error}"
                 results.append(unknown(f"the facts (see doctor.json) cannot be judged: {message}"))
         return worst(results)
@@ -242,7 +240,7 @@ class Runner:
             context.mailbox.put(f"outcome/{check.name}/{context.rank}", outcome)
 
     def _next(self, key: str) -> Any:
-        """What rank 0 puts; it may have started later than this rank."""
+        """A value of rank 0, which may have started later than this rank."""
         return self.context.mailbox.get(key, self._left() + START * self._scale)
 
     def _left(self) -> float:

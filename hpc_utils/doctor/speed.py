@@ -10,11 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hpc_utils import paths, provenance, records
+from hpc_utils import provenance, records
 from hpc_utils.config import RunConfig
-from hpc_utils.records.folder import read_json
 
 from . import cpu, gpu
 from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed, unknown
@@ -114,7 +113,6 @@ def judge_clocks(facts: Facts) -> Result:
 
 
 BATCH = 128
-NEWEST = 50  # runs that are read
 SHARE = 0.5  # of a step
 QUICK = f"loading a batch takes less than {SHARE:.0%} of a training step"
 
@@ -151,16 +149,10 @@ def measure_loader(context: Context) -> Facts:
 
 
 def trained(dataset: str) -> float | None:
-    """The most images per second that a rank trained in the newest runs on this hardware; None without such a run."""
-    folders = sorted(paths.runs().glob("*/status.json"), key=lambda path: path.parent.stat().st_mtime, reverse=True)
-    rates = []
-    for status in folders[:NEWEST]:
-        if (read_json(status) or {}).get("state") == "complete":
-            with suppress(ValueError, OSError):  # records that are refused
-                run: dict[str, Any] = records.load_run(status.parent)["run"]
-                if (run["dataset"], run["hardware_id"]) == (dataset, provenance.hardware_id()):
-                    rates.append(run["throughput"] / run["world_size"])
-    return max(rates, default=None)
+    """The highest images per second of a rank in the runs on this hardware; None without such a run."""
+    runs = records.load().runs
+    alike = runs[(runs.dataset == dataset) & (runs.hardware_id == provenance.hardware_id())] if len(runs) else runs
+    return None if alike.empty else float((alike.throughput / alike.world_size).max())
 
 
 def judge_loader(seen: Observations) -> Result:

@@ -47,15 +47,8 @@ def space(folder: Path) -> Facts:
 
 
 def _describe(facts: Facts) -> str:
-    """`lustre, 412.0 GiB and 3.1 million files free`."""
-    number = facts["free_files"]
-    files = (
-        ""
-        if number is None
-        else f" and {number / 1e6:.1f} million files"
-        if number >= 1e6
-        else f" and {number} files"
-    )
+    """`lustre, 412.0 GiB and 3,100,000 files free`."""
+    files = "" if facts["free_files"] is None else f" and {facts['free_files']:,} files"
     return f"{facts['filesystem'] or 'unknown file system'}, {facts['free_bytes'] / GIB:.1f} GiB{files} free"
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from hpc_utils import paths, workspace
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.doctor.bench import GRACE, LIMIT
-from hpc_utils.doctor.check import SECONDS, count
+from hpc_utils.doctor.check import SECONDS
 from hpc_utils.doctor.environment import leftovers
 from hpc_utils.records.compute_profile import not_plain
 from hpc_utils.records.folder import read_json
@@ -129,9 +129,7 @@ def on_cluster(
     job = slurm_commands.sbatch(
         options, paths.jobs() / what.script, [*arguments, f"--copy={copy}"], environment=variables
     )
-    tell(
-        f"job {job} on {count(own.nodes, 'node')} x {count(own.ranks_per_node, 'rank')}; waiting for it to start and end"
-    )
+    tell(f"job {job} on {own.nodes} x {own.ranks_per_node} ranks; waiting for it to start and end")
     try:
         slurm_commands.wait(job, until_it_runs=True)
         with measuring or nullcontext():

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hpc_utils import datasets, provenance, workspace
+from hpc_utils import datasets, provenance
 from hpc_utils.cli import main
 from hpc_utils.config import RunConfig
 from hpc_utils.doctor.bench import compute, storage
@@ -184,18 +184,3 @@ def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> N
 
     assert of() and of(global_batch=12) and of(global_batch=None, batch_per_device=4)
     assert not of(optimizer="adamw") and not of(precision="bf16")
-
-
-def test_what_measures_is_no_rank_of_another_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    launched = {
-        "RANK": "1",
-        "LOCAL_WORLD_SIZE": "2",
-        "MASTER_ADDR": "h",
-        "TORCHELASTIC_RUN_ID": "x",
-        "HPC_LAUNCH": "{}",
-    }
-    for name, value in (launched | {"OMP_NUM_THREADS": "4", "HPC_RESULTS": "here"}).items():
-        monkeypatch.setenv(name, value)
-    env = workspace.child_environment()
-    assert not {*launched} & set(env)
-    assert (env["OMP_NUM_THREADS"], env["HPC_RESULTS"]) == ("4", "here")

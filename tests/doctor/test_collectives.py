@@ -15,7 +15,7 @@ MIB = 2**20
 def rank(gbit: float, ranks: int = 2, **more: object) -> dict:
     """A rank of `ranks` on as many nodes, with 64 MiB at a bus bandwidth of `gbit`."""
     seconds = 64 * MIB * 2 * (ranks - 1) / ranks * 8 / (gbit * 1e9)
-    sizes = [{"bytes": MIB, "seconds": 1.0}, {"bytes": 64 * MIB, "seconds": seconds}]
+    sizes = [{"bytes": MIB, "seconds": [1.0]}, {"bytes": 64 * MIB, "seconds": [seconds]}]
     facts = {"ranks": ranks, "nodes": ranks, "backend": "nccl", "sizes": sizes, "busy": 0.1}
     return facts | {"link_gbit": None, "links": {"mlx5_0": 100.0}} | more
 

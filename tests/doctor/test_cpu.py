@@ -61,15 +61,6 @@ def test_two_ranks_on_one_core_fail_by_name() -> None:
             },
             1.5,
         ),
-        (
-            {
-                "proc/self/cgroup": "9:name=systemd:/\n2:cpu,cpuacct:/docker/1f\n1:memory:/\n",
-                "sys/fs/cgroup/cpu,cpuacct/docker/1f/cpu.cfs_quota_us": "50000\n",
-                "sys/fs/cgroup/cpu,cpuacct/docker/1f/cpu.cfs_period_us": "100000\n",
-                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n",
-            },
-            0.5,
-        ),
     ],
 )
 def test_the_quota_of_a_control_group(tmp_path, files, quota) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from hpc_utils.doctor import environment
@@ -35,7 +33,6 @@ CLEAN = {
     "cores": 8,
     "binding": {"OMP_PROC_BIND": "false"},
     "user_site": [],
-    "versions": {},
     "shm_bytes": 8 * 2**30,
     "memlock": 2**63,
 }
@@ -44,7 +41,6 @@ TRAPS = [
     ({"threads": "8"}, "OMP_NUM_THREADS=4"),
     ({"binding": {"OMP_PROC_BIND": "close"}}, "unset OMP_PROC_BIND"),
     ({"user_site": ["numpy"]}, "PYTHONNOUSERSITE"),
-    ({"versions": {"torch": ["2.6.0", "2.13.0"]}}, "PYTHONPATH"),
     ({"shm_bytes": 64 * 2**20}, "--ipc=host"),
     ({"memlock": 64 * 2**10}, "MEMLOCK"),
 ]
@@ -67,16 +63,6 @@ def test_all_traps_are_one_row_and_none_passes() -> None:
 def test_variables_of_a_launcher() -> None:
     variables = {"RANK": "0", "TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "h", "PRANK": "1", "RANKS_PER_NODE": "2"}
     assert environment.leftovers(variables) == ["MASTER_ADDR", "RANK", "TORCHELASTIC_RUN_ID"]
-
-
-def test_a_package_hidden_by_another_version_is_found(tmp_path: Path) -> None:
-    for number, version in enumerate(("1.0", "2.0")):
-        metadata = tmp_path / str(number) / f"numpy-{version}.dist-info" / "METADATA"
-        metadata.parent.mkdir(parents=True)
-        metadata.write_text(f"Metadata-Version: 2.1\nName: numpy\nVersion: {version}\n")
-    first, second = (str(tmp_path / number) for number in "01")
-    assert environment.installed_versions([first, second, first]) == {"numpy": ["1.0", "2.0"]}
-    assert environment.installed_versions([first, first]) == {}
 
 
 def test_traps_of_this_process(monkeypatch) -> None:

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpc_utils.allreduce_cost import bandwidths
 from hpc_utils.config import ConfigError
-from hpc_utils.doctor.check import count
-from hpc_utils.doctor.collectives import all_reduce_seconds
-from hpc_utils.doctor.process import Console
+from hpc_utils.doctor.process import Console, repeats_within
 
 if TYPE_CHECKING:
     import torch
+    import torch.distributed as dist
 
     from hpc_utils.train.ranks import Ranks
 
 MIB = 2**20
-SMALLEST, STEP = 4, 4  # B, and the factor from one size to the next
+STEP = 4  # factor from one size to the next
 MOMENT, MOST = 0.1, 1000  # s that a repeat should last at least, and calls in it at most
 GROUPS = {
     "all": "all ranks",
@@ -29,14 +28,23 @@ GROUPS = {
 
 
 def measure(
-    ranks: Ranks, *, repeats: int, largest: int, seconds: float, console: Console, link_gbit: float | None = None
+    ranks: Ranks,
+    *,
+    repeats: int,
+    largest: int,
+    seconds: float,
+    console: Console,
+    link_gbit: float | None = None,
+    smallest: int = 4,
+    parts: bool = True,
 ) -> dict[str, Any]:
     """The record without its origin: `repeats` times of each size on the slowest rank, interleaved.
 
-    Sizes are 4 B to `largest` MiB in powers of four. Those that do not fit into `seconds` are skipped with a message.
+    Sizes are `smallest` bytes to `largest` MiB in powers of four. Those that do not fit into `seconds` are skipped with a
+    message.
 
     Args:
-        link_gbit: the rate in Gbit/s to which the nodes' links are limited on purpose.
+        parts: also measure within and between nodes. link_gbit: the rate in Gbit/s to which the nodes' links are limited on purpose.
 
     Raises:
         ConfigError: there is only one rank.
@@ -46,19 +54,14 @@ def measure(
     import torch
 
     buffer = torch.zeros(largest * MIB // 4, device=ranks.device)  # sums stay zero, however often
-    began = time.perf_counter()
-    groups, plan = list(_groups(ranks)), []
+    groups, plan = list(_groups(ranks, parts)), []
     for group in groups:
-        for bytes_, times in _sizes(ranks, group, buffer, repeats, seconds / len(groups), console):
+        for bytes_, times in _sizes(ranks, group, buffer, smallest, repeats, seconds / len(groups), console):
             plan.append((group, bytes_, times, []))
-    for repeat in range(repeats):
+    for repeat in repeats_within(ranks, repeats, 2 * seconds, console):
         for group, bytes_, times, measured in plan:
-            console.progress(f"{group.name}, {size(bytes_)}, repeat {repeat + 1} of {repeats}")
+            console.progress(f"{group.name}, {size(bytes_)}, repeat {repeat} of {repeats}")
             measured.append(all_reduce_seconds(ranks, buffer[: bytes_ // 4], times, group.processes))
-        late = torch.tensor([float(time.perf_counter() > began + 2 * seconds)])
-        if repeat + 1 < repeats and ranks.max(late):
-            console.line(f"only {repeat + 1} of {repeats} repeats: the machine became slower meanwhile")
-            break
     return {
         "backend": ranks.backend,
         "device": ranks.device_kind,
@@ -82,7 +85,7 @@ def measure(
 def table(record: Mapping[str, Any]) -> Iterator[str]:
     """The record as nccl-tests prints its own: medians, and from the shortest to the longest repeat."""
     for name, group in record["groups"].items():
-        yield f"{name}: {GROUPS[name]} ({group['ranks']} on {count(group['nodes'], 'node')}, {record['backend']})"
+        yield f"{name}: {GROUPS[name]} ({group['ranks']} on {group['nodes']} node(s), {record['backend']})"
         yield f"  {'size':>8}  {'time (ms)':>10}  {'min .. max':>20}  {'algorithm (GB/s)':>16}  {'bus (GB/s)':>10}"
         for sample in group["samples"]:
             times = [1e3 * seconds for seconds in sample["seconds"]]
@@ -101,13 +104,13 @@ class Group(NamedTuple):
     processes: Any
 
 
-def _groups(ranks: Ranks) -> Iterator[Group]:
+def _groups(ranks: Ranks, parts: bool) -> Iterator[Group]:
     """All ranks, and inside and between nodes where there are both. Every rank makes every group, as torch requires."""
     import torch.distributed as dist
 
     nodes, each = ranks.nodes, ranks.ranks_per_node
     yield Group("all", nodes, each, dist.group.WORLD)
-    if nodes == 1 or each == 1:
+    if not parts or nodes == 1 or each == 1:
         return
     within = [dist.new_group(range(node * each, (node + 1) * each)) for node in range(nodes)]
     yield Group("intra", 1, each, within[ranks.rank // each])
@@ -116,10 +119,10 @@ def _groups(ranks: Ranks) -> Iterator[Group]:
 
 
 def _sizes(
-    ranks: Ranks, group: Group, buffer: torch.Tensor, repeats: int, seconds: float, console: Console
+    ranks: Ranks, group: Group, buffer: torch.Tensor, smallest: int, repeats: int, seconds: float, console: Console
 ) -> Iterator[tuple[int, int]]:
     """(bytes, calls in a repeat) of the sizes that fit into `seconds` on this group, warmed up."""
-    left, once, bytes_ = seconds, 0.0, SMALLEST
+    left, once, bytes_ = seconds, 0.0, smallest
     while bytes_ <= buffer.nbytes:
         if (repeats + 2) * STEP * once > left:
             console.line(
@@ -134,6 +137,23 @@ def _sizes(
         left -= (repeats * times + 2) * once
         yield bytes_, times
         bytes_ *= STEP
+
+
+def all_reduce_seconds(ranks: Ranks, tensor: torch.Tensor, times: int, group: dist.ProcessGroup | None) -> float:
+    """Seconds of one of `times` all-reduces of `group` on the slowest rank: the same value on all ranks, so that they
+    decide alike. None: this rank is not a member."""
+    import torch
+    import torch.distributed as dist
+
+    mine = 0.0
+    ranks.barrier()
+    if group is not None:
+        began = time.perf_counter()
+        for _ in range(times):
+            dist.all_reduce(tensor, group=group)
+        ranks.synchronize()
+        mine = (time.perf_counter() - began) / times
+    return float(ranks.max(torch.tensor([mine], dtype=torch.float64)))
 
 
 def size(number: float) -> str:

@@ -24,8 +24,7 @@ import numpy as np
 
 from hpc_utils import datasets, paths
 from hpc_utils.config import ConfigError
-from hpc_utils.doctor.check import count
-from hpc_utils.doctor.process import Console
+from hpc_utils.doctor.process import Console, repeats_within
 from hpc_utils.doctor.storage import drop_cache, filesystem
 
 if TYPE_CHECKING:
@@ -63,21 +62,15 @@ def measure(ranks: Ranks, *, dataset: str, repeats: int, seconds: float, console
         DataError, ConfigError: as `require`.
     """
     images = require(dataset).images
-    began = time.perf_counter()
     with ExitStack() as copies:
         console.progress("nothing yet, the data set is copied")
         benches = [_Place(ranks, name, folder, dataset, images, copies) for name, folder in places().items()]
-        for repeat in range(repeats):
-            start = time.perf_counter()
+        for repeat in repeats_within(ranks, repeats, seconds, console):
             for bench in benches:
                 if not bench.refusal:
-                    console.progress(f"{bench.name}, repeat {repeat + 1} of {repeats}")
+                    console.progress(f"{bench.name}, repeat {repeat} of {repeats}")
                     bench.read(repeat)
                     bench.load()
-            now = time.perf_counter()
-            if repeat + 1 < repeats and ranks.broadcast(2 * now - start > began + seconds):
-                console.line(f"only {repeat + 1} of {repeats} repeats: each takes {now - start:.0f} s")
-                break
         return {
             "dataset": dataset,
             "bytes": images.nbytes,
@@ -90,8 +83,8 @@ def measure(ranks: Ranks, *, dataset: str, repeats: int, seconds: float, console
 
 def table(record: Mapping[str, Any]) -> Iterator[str]:
     """The record's medians: how fast each place is read."""
-    layout = f"{count(record['nodes'], 'node')} x {count(record['ranks_per_node'], 'rank')}"
-    yield f"{record['dataset']}, {record['bytes'] / 1e6:.0f} MB, read by {layout}, all at once, each its part"
+    layout = f"{record['nodes']} x {record['ranks_per_node']} ranks"
+    yield f"{record['dataset']}, {record['bytes'] / 1e6:.0f} MB, read by {layout} at once, each its part"
     yield f"  {'place':10}  {'file system':11}  {'as':10}  {'cold (MB/s)':>11}  {'in memory':>9}  {'warm (MB/s)':>11}"
     for place in record["places"]:
         start = f"  {place['place']:10}  {place['filesystem'] or 'unknown':11}"
