@@ -1,9 +1,9 @@
-"""One look for every figure: readable in a two-column paper, in colour, colour-blind, and black and white."""
+"""The look of all figures: readable in a two-column paper, by colour-blind readers, and in black and white."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..formatting import number
 
@@ -15,29 +15,36 @@ PAGE = 7.16  # both columns
 
 # Okabe & Ito 2008, distinguishable by colour-blind readers; ordered by falling contrast in grey.
 BLUE, ORANGE, PINK, GREEN = "#0072B2", "#D55E00", "#CC79A7", "#009E73"
-# Colours of precisions, and of the roles that things have in figures.
+SKY, YELLOW = "#56B4E9", "#F0E442"
+# Colours of precisions, and of roles.
 COLOURS = {"fp32": BLUE, "bf16": ORANGE, "fp16": PINK, "tf32": GREEN}
-ROLES = {
-    "main": BLUE, "faster": BLUE, "slower": ORANGE, "milestone": ORANGE,
-    "data": "0.75", "forward": BLUE, "backward": ORANGE, "optimizer": GREEN,
-}  # fmt: skip
 MARKERS = {"fp32": "o", "bf16": "s", "fp16": "^", "tf32": "D"}
 LINES = {"fp32": "-", "bf16": "--", "fp16": ":", "tf32": "-."}
-# For lines that anything else tells apart: colour, line, marker.
+ROLES = {
+    "main": BLUE, "faster": BLUE, "slower": ORANGE, "milestone": ORANGE, "neutral": "0.75", "ink": "0.15", "quiet": "0.35",
+    "data": "0.75", "forward": BLUE, "backward": ORANGE, "optimizer": GREEN,
+}  # fmt: skip
+# Colour, line and marker of lines that differ in anything but the precision.
 SERIES = (
     (BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "D"), (PINK, ":", "^"), ("0.25", (0, (6, 2)), "v"),
 )  # fmt: skip
 IDEAL = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1}
 
 
-def series(number: int) -> tuple:
-    """Colour, line and marker of the so many-th: of `SERIES`, and once those are used up other combinations of them (25)."""
-    many, again = len(SERIES), number // len(SERIES)
-    return tuple(SERIES[(number + part * again) % many][part] for part in range(3))
+def series(number: int) -> dict[str, Any]:
+    """Colour, line style and marker of the line `number`: one of `SERIES`, then other combinations of them (25 in all)."""
+    turn = number // len(SERIES)
+    keys = enumerate(("color", "linestyle", "marker"))
+    return {key: SERIES[(number + part * turn) % len(SERIES)][part] for part, key in keys}
+
+
+def precision(name: str) -> dict[str, Any]:
+    """Colour, line style and marker of a precision."""
+    return {"color": COLOURS[name], "linestyle": LINES[name], "marker": MARKERS[name]}
 
 
 def apply() -> None:
-    """Set matplotlib, seaborn and pandas up for all figures and tables that follow."""
+    """Set up matplotlib, seaborn and pandas for all figures and tables that follow."""
     import matplotlib as mpl
     import pandas as pd
     import seaborn
@@ -71,7 +78,7 @@ def apply() -> None:
 
 
 def save(figure: Figure, name: str, folder: Path) -> list[Path]:
-    """Write `figure` as `<name>.pdf` and `<name>.png` into `folder`; the same data gives the same bytes."""
+    """Write `figure` as `<name>.pdf` and `<name>.png` into `folder`; equal data give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in ("pdf", "png")]
     figure.savefig(paths[0], metadata={"CreationDate": None})
