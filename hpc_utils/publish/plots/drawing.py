@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -59,7 +60,9 @@ def stacked(
             axes.barh(places, lengths, width, left=ends, **look)
         dark = not hatch and np.dot(to_rgb(colour), (0.3, 0.6, 0.1)) < 0.6
         box = {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.8}} if hatch else {}
-        middles = zip(places, ends + lengths / 2, [] if numbers is None else numbers[name], strict=numbers is not None)
+        middles = zip(
+            places, ends + lengths / 2, [] if numbers is None else numbers[name], strict=numbers is not None
+        )
         for place, middle, value in middles:
             if value >= 5:
                 ink = "white" if dark else "black"
@@ -77,12 +80,15 @@ def near(axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, flo
 # -- axes -----------------------------------------------------------------------------------------------------
 
 
-def log_axis(axis: Axis, ticks: Iterable[float] | None = None, *, base: float = 10) -> None:
-    """Logarithmic, with plain numbers at `ticks`; by default at 1, 2 and 5, and closer where less than a decade is shown."""
+def log_axis(
+    axis: Axis, ticks: Iterable[float] | None = None, *, base: float = 10, subs: Sequence[float] = ()
+) -> None:
+    """Logarithmic, with plain numbers at `ticks`, or at `subs` of each decade: 1, 2 and 5, and more where less than a decade is
+    shown."""
     axes, which = axis.axes, axis.axis_name
     getattr(axes, f"set_{which}scale")("log", base=base)
     low, high = axis.get_view_interval()
-    subs = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7)
+    subs = subs or ((1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7))
     axis.set_major_locator(LogLocator(subs=subs) if ticks is None else FixedLocator(sorted(set(ticks))))
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     axis.set_minor_locator(NullLocator())
@@ -95,6 +101,13 @@ def ranks_axis(axes: Axes, worlds: Iterable[int], *, most: int = 12) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlim(worlds[0] * 0.88, worlds[-1] * 1.14)
     axes.set_xlabel("ranks")
+
+
+def head(axes: Axes, title: str, across: int) -> None:
+    """The title of one of `across` panels, wrapped to its width."""
+    size = 7.5 if across > 2 else 9
+    inches = min(style.PAGE / across, style.COLUMN) - 0.45  # without the space left of the axis
+    axes.set_title(textwrap.fill(title, int(inches * 72 / (0.55 * size))), fontsize=size)
 
 
 def percent(axis: Axis) -> None:
@@ -118,7 +131,9 @@ def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:
 # -- notes and legends ----------------------------------------------------------------------------------------
 
 
-def legend(figure: Figure, ncols: int, *, last: Sequence[str] = (), place: str = "outside upper center", **look: Any) -> None:
+def legend(
+    figure: Figure, ncols: int, *, last: Sequence[str] = (), place: str = "outside upper center", **look: Any
+) -> None:
     """One legend above all panels, with each label once, `last` behind the others."""
     known: dict[str, Any] = {}
     for axes in figure.axes:

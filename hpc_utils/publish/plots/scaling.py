@@ -6,7 +6,6 @@ layouts of several nodes are labelled (2x4: two nodes of four ranks).
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -72,7 +71,7 @@ def efficiency(table: pd.DataFrame, targets: Targets | None = None) -> Figure:
         axes.axhline(1, **style.IDEAL)
         drawing.near(axes, "ideal", (max(rows.world_size) ** 0.5, 1), (0, 3), color="0.35", ha="center", va="bottom")
         _lines(axes, rows, "efficiency")
-        _head(axes, title, across)
+        drawing.head(axes, title, across)
         drawing.ranks_axis(axes, rows.world_size)
         if targets:
             _target(axes, kind, targets)
@@ -92,8 +91,17 @@ def memory(table: pd.DataFrame) -> Figure:
         for statistic, (marker, dashes, shift) in STATISTICS.items():
             look = {"marker": marker, "linestyle": dashes}
             own = rows[rows.statistic == statistic]
-            _lines(axes, own, "mib", name=f"{statistic}, ", look=look, shift=shift, layouts=statistic == "peak", above=True)
-        _head(axes, title, len(panels))
+            _lines(
+                axes,
+                own,
+                "mib",
+                name=f"{statistic}, ",
+                look=look,
+                shift=shift,
+                layouts=statistic == "peak",
+                above=True,
+            )
+        drawing.head(axes, title, len(panels))
         drawing.ranks_axis(axes, rows.world_size)
     what = {"allocated": "tensors on a device", "resident": "resident memory of a rank"}
     line[0].set_ylabel(f"{' or '.join(what[kind] for kind in sorted(set(table.memory)))} (MiB)")
@@ -122,7 +130,7 @@ def _curves(
                 drawing.log_axis(axes.yaxis)
         line[0].set_ylabel(label)
     for axes, (_, title, _) in zip(grid[0], panels, strict=True):
-        _head(axes, title, len(panels))
+        drawing.head(axes, title, len(panels))
         if len(labels) > 1:
             axes.set_xlabel("")
     return _explained(figure, table)
@@ -151,13 +159,6 @@ def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
 def _grid(across: int, down: int = 1, **more) -> tuple[Figure, np.ndarray]:
     width = min(style.PAGE, style.COLUMN * across)
     return plt.subplots(down, across, figsize=(width, 0.7 + 2.2 * down), squeeze=False, **more)
-
-
-def _head(axes: Axes, title: str, across: int) -> None:
-    """The panel's title, wrapped to its width."""
-    size = 7.5 if across > 2 else 9
-    inches = min(style.PAGE / across, style.COLUMN) - 0.45  # without the space left of the axis
-    axes.set_title(textwrap.fill(title, int(inches * 72 / (0.55 * size))), fontsize=size)
 
 
 def _target(axes: Axes, kind: str, targets: Targets) -> None:
