@@ -141,7 +141,7 @@ def cluster_shape(rate, found):
 def cluster_use(cluster_name, node_type):
     """Write jobs/environment.sh for the cluster NAME: the job scripts source it when you submit them by hand."""
     from hpc_utils import paths
-    from hpc_utils.launch import allocation, job_environment
+    from hpc_utils.launch import job_environment
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch.request import Layout
     from hpc_utils.records import atomic
@@ -153,7 +153,7 @@ def cluster_use(cluster_name, node_type):
     if found.rehearsal:
         options = [f"--partition={node.partition}", "--nodes=2", "--cpus-per-task=1"]
     else:
-        options = allocation.options(found, node, Layout(2, allocation.ranks_per_node(found, node)))
+        options = job_environment.options(found, node, Layout(2, job_environment.ranks_per_node(found, node)))
     click.echo(f"{target}\n{shlex.join(['sbatch', *options, 'jobs/train.sbatch'])}")
 
 

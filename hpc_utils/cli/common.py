@@ -162,7 +162,7 @@ def connect_to_submissions(study: str | None) -> tuple[str, ...]:
         The clusters of submissions that are down: their jobs are lost.
     """
     from hpc_utils import rehearsal
-    from hpc_utils.launch.submission import submissions
+    from hpc_utils.launch.submit import submissions
 
     if workspace.environment().get("SLURM_CONF") or not any(one.cluster == "rehearsal" for one in submissions(study)):
         return ()

@@ -212,7 +212,7 @@ def cancel(what):
     """Cancel the jobs of a study, or jobs by their ids. Runs write a checkpoint first; `hpc retry` resumes them."""
     from hpc_utils.launch import slurm_commands
     from hpc_utils.launch.status import entries
-    from hpc_utils.launch.submission import submissions
+    from hpc_utils.launch.submit import submissions
 
     gone = connect_to_submissions(None)
     names = {*what} | {one.index for word in what for one in submissions(word)}
@@ -231,7 +231,7 @@ def _names(entry: Entry) -> set[str]:
 def retry(study):
     """Submit failed, timed out and cancelled runs again, on the cluster where they were; they resume from checkpoints."""
     from hpc_utils.launch import submit as submitting
-    from hpc_utils.launch.submission import submissions
+    from hpc_utils.launch.submit import submissions
 
     connect("rehearsal" in connect_to_submissions(study))
     newest = {one.index: one for one in submissions(study)}

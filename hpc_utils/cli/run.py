@@ -56,7 +56,7 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
 @click.argument("launcher", nargs=-1, type=click.UNPROCESSED)
 def point(points, number, launcher):
     """Execute point NUMBER of a submission's POINTS file; the tasks of array jobs call this."""
-    from hpc_utils.launch.submission import read_point
+    from hpc_utils.launch.submit import read_point
 
     request, redo = read_point(points, number)
     _execute(request, redo, launcher)

@@ -4,7 +4,7 @@
     node = cluster.node("gpu")          # one of its node types; the default one without a name
     cluster.overrides("strong", "gpu")  # what a study does differently there
 
-A wrong file is refused by file, key and what is allowed.
+Every text that reaches Slurm or a shell is checked here. A wrong file is refused with file, key and what is allowed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,140 @@ from hpc_utils.config import RunConfig
 from hpc_utils.provenance import HardwareId
 from hpc_utils.toml_config import Strict
 
-from .resources import Label, Module, NodeType, Slurm, Text, Word
+from .slurm_commands import seconds
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}"
 NAME_ALLOWED = "letters, digits and . _ -, at most 31 long"
+
+
+def _matching(pattern: str) -> Any:
+    return Annotated[str, Field(pattern=f"^{pattern}$")]
+
+
+Text = _matching(r"[^\p{C}\p{Zl}\p{Zp}]*")  # one line
+Word = _matching(r"[0-9A-Za-z_.,:@+=-]*")
+Label = _matching(r"[a-z0-9][a-z0-9-]{0,30}")
+Module = _matching(r"[0-9A-Za-z_.][0-9A-Za-z_./+-]*")  # such as cuda/12.6
+Variable = _matching(r"[A-Za-z_][0-9A-Za-z_]*")
+Option = _matching(r"--[a-z][ -~]*")  # one sbatch option in full, such as --hint=nomultithread
+Memory = _matching(r"([0-9]+[KMGT]?)?")  # of a node, such as 480G; 0 for all of it
+Gres = _matching(r"([0-9A-Za-z_.-]+(:[0-9A-Za-z_.-]+)?)?")  # without a count, such as gpu or gpu:a100
+Device = _matching(r"([a-z0-9][a-z0-9-]*)?")  # a GPU's name, such as a100 or mi250x
+Time = _matching(r"([0-9]+-)?[0-9]{1,3}:[0-9]{2}:[0-9]{2}")  # such as 01:30:00 or 2-00:00:00
+Precision = RunConfig.model_fields["precision"].annotation
+
+# Why a run in a precision that the device lacks is not worth making.
+LACKS = {
+    "tf32": "it is a format of NVIDIA's tensor cores, from Ampere on",
+    "fp16": "it needs a GPU's units; a CPU emulates it, slower than fp32",
+    "bf16": "the device has no units for it (NVIDIA's have from Ampere on)",
+}
+# sbatch's options that other keys or the jobs set.
+OWNED = frozenset(
+    "--partition --account --qos --time --signal --gres --gpus-per-node --cpus-per-task --mem --exclusive --licenses"
+    " --nodes --ntasks --ntasks-per-node --array --dependency --output --chdir --export".split()
+)
 
 
 class ClusterError(ValueError):
     """A cluster file is missing or wrong, or it does not fit what is asked of it."""
 
     exit_code = 2
+
+
+class Slurm(Strict):
+    """What every job asks of Slurm there.
+
+    `account`, `qos`: "" is the site's default. `time`: limit of one training job. `signal_seconds`: how long before that
+    limit a job receives the signal to write its checkpoint. `options`: more of sbatch's, each one argument.
+    """
+
+    account: Word = ""
+    qos: Word = ""
+    time: Time = "01:00:00"
+    signal_seconds: int = Field(120, ge=10)
+    options: list[Option] = Field([])
+
+    @property
+    def seconds(self) -> int:
+        """The time limit in seconds."""
+        return seconds(self.time)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Slurm:
+        if self.signal_seconds >= self.seconds:
+            raise ValueError(f"signal_seconds = {self.signal_seconds} must be less than time = {self.time}")
+        if owned := sorted({option.partition("=")[0] for option in self.options} & OWNED):
+            raise ValueError(f"options: {owned[0]} is set by another key or by the jobs themselves")
+        return self
+
+
+class NodeType(Strict):
+    """Nodes that are alike.
+
+    Attributes:
+        gpus, gpu: devices of a node and their name; 0 and "" where the CPU's cores are the devices.
+        gres: "" requests --gpus-per-node=N, "gpu:a100" requests --gres=gpu:a100:N.
+        ranks: most ranks of a node; by default one a GPU, or one a core.
+        cores: those a job may use; 0 where only Slurm knows (then `ranks` may be 0 too).
+        memory: "" is the site's default. most_nodes: of one job; 0 is not known.
+        precisions: what the device computes usefully; runs in others are not applicable.
+        price, unit: what a node costs for an hour. licenses: taken by every job.
+        variables: environment of every rank; a value may use $NAME of the cluster.
+    """
+
+    partition: Word = Field(min_length=1)
+    gpus: int = Field(0, ge=0)
+    gpu: Device = ""
+    gres: Gres = ""
+    ranks: int = Field(0, ge=0)
+    cores: int = Field(0, ge=0)
+    memory: Memory = ""
+    exclusive: bool = False
+    most_nodes: int = Field(0, ge=0)
+    precisions: list[Precision] = Field(min_length=1)
+    price: float = Field(1.0, ge=0, allow_inf_nan=False)
+    unit: Text = "node-hours"
+    licenses: Word = ""
+    variables: dict[Variable, Text] = Field({})
+    _name: str = PrivateAttr("")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> NodeType:
+        if bool(self.gpus) != bool(self.gpu) or (self.gres and not self.gpus):
+            raise ValueError("gpus, gpu: give both, such as 4 and a100, or neither; gres only with them")
+        if self.gpus and self.ranks > self.gpus:
+            raise ValueError(f"ranks = {self.ranks}, but a rank has a GPU of its own and a node has {self.gpus}")
+        for name in self.variables:
+            if name.startswith(("HPC_", "SLURM_")) or name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "PATH"):
+                raise ValueError(f"variables.{name}: it is set by Slurm or by the jobs themselves")
+        if not self.ranks:  # the model is frozen
+            object.__setattr__(self, "ranks", self.gpus or self.cores)
+        return self
+
+    @property
+    def name(self) -> str:
+        """Its key in the file: [nodes.<name>]."""
+        return self._name
+
+    @property
+    def device(self) -> str:
+        """What `RunConfig.device` is on such a node."""
+        return "cuda" if self.gpus else "cpu"
+
+    @property
+    def vendor(self) -> str:
+        """amd, nvidia, or "" without GPUs."""
+        return ("amd" if re.match(r"mi\d", self.gpu) else "nvidia") if self.gpus else ""
+
+    def refusal(self, precision: str) -> str:
+        """Why no run is made there in this precision; empty if it is."""
+        return "" if precision in self.precisions else LACKS.get(precision, "the cluster file does not list it")
+
+    def cost(self, nodes: int, ranks_per_node: int, hours: float) -> float:
+        """What a job costs, in `unit`: shared nodes are billed by the share of their devices."""
+        share = 1.0 if self.exclusive or not self.ranks else ranks_per_node / self.ranks
+        return self.price * nodes * share * hours
 
 
 class Software(Strict):
@@ -74,7 +198,7 @@ class Storage(Strict):
 
 class Overrides(Strict):
     """What a study does differently on a cluster. `ranks` replaces that of every series but those of one process without
-    a group; `parameters` come over the study's and the series'; `matrix` replaces values by name."""
+    a group; `parameters` override the study's and the series'; `matrix` replaces values by name."""
 
     ranks: list[Annotated[int, Field(gt=0)]] | None = Field(None, min_length=1)
     repeats: int | None = Field(None, ge=1)
@@ -83,10 +207,7 @@ class Overrides(Strict):
 
     @model_validator(mode="after")
     def _known(self) -> Overrides:
-        for name in (*self.parameters, *self.matrix):
-            meant = toml_config.nearest(name, RunConfig.model_fields, cutoff=0.8)
-            if name not in RunConfig.model_fields and meant:  # others are a notebook's own
-                raise ValueError(f"unknown parameter {name!r}: did you mean {meant}?")
+        _refuse_typos("parameter", [*self.parameters, *self.matrix], RunConfig.model_fields)
         return self
 
 
@@ -112,11 +233,7 @@ class Cluster(Strict):
     def _consistent(self) -> Cluster:
         if self.default and self.default not in self.nodes:
             raise ValueError(f"default: no [nodes.{self.default}]; {toml_config.hint(self.default, self.nodes)}")
-        known = {path.stem for path in paths.studies().glob("*.toml")} | {"all"}
-        for study in self.studies:
-            meant = toml_config.nearest(study, known, cutoff=0.8)
-            if study not in known and meant:  # others are the user's own
-                raise ValueError(f"studies.{study}: no such study; did you mean {meant}?")
+        _refuse_typos("study", self.studies, {path.stem for path in paths.studies().glob("*.toml")} | {"all"})
         for name, node in self.nodes.items():
             node._name = name
         return self
@@ -160,7 +277,7 @@ class Cluster(Strict):
         return other
 
     def hardware_id(self, node_type: str = "") -> str:
-        """What measurements there compare with (HPC_CLUSTER). A rehearsal's carry the machine that it is on, and what
+        """What measurements there compare with (HPC_CLUSTER). A rehearsal's include the machine it runs on, and what
         its links are limited to by hand: see `provenance.HardwareId`."""
         name = f"{self.name}-{self.node(node_type).name}"
         if not self.rehearsal:
@@ -169,20 +286,26 @@ class Cluster(Strict):
 
     def overrides(self, study: str, node_type: str = "") -> Overrides:
         """What that study does differently there: [studies.all], with [studies.<study>] on top; the device is that
-        of the node type unless one of them says otherwise."""
-        layers = [self.studies[name] for name in ("all", study) if name in self.studies]
+        of the node type unless one of them names another."""
+        kept: dict[str, Any] = {}
         parameters: dict[str, Any] = {"device": self.node(node_type).device}
         matrix: dict[str, list[Any]] = {}
-        for layer in layers:
+        for layer in (self.studies[name] for name in ("all", study) if name in self.studies):
             parameters |= layer.parameters
             matrix |= layer.matrix
+            kept |= layer.model_dump(include={"ranks", "repeats"}, exclude_unset=True)
         if self._share:
             usual = RunConfig.model_fields["share_period"].default
             parameters |= {"cores_per_rank": self._share, "threads_per_rank": None}
             parameters |= {"share_period": max(usual, shortest_period(self._share))}
-        last = {name: getattr(layer, name) for layer in layers for name in layer.model_fields_set}
-        kept = {name: last[name] for name in ("ranks", "repeats") if name in last}
         return Overrides(**kept, parameters=parameters, matrix=matrix)
+
+
+def _refuse_typos(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """ValueError if one of `names` is almost a known one; others are the user's own."""
+    for name in names:
+        if name not in known and (meant := toml_config.nearest(name, known, cutoff=0.8)):
+            raise ValueError(f"unknown {what} {name!r}: did you mean {meant}?")
 
 
 def prices(hardware_ids: Iterable[str]) -> dict[str, NodeType]:
@@ -202,19 +325,18 @@ def link_gbits(hardware_ids: Iterable[str]) -> dict[str, float]:
 
 
 def files(hardware_ids: Iterable[str]) -> list[Path]:
-    """The files that say what these nodes cost and how they are linked."""
+    """The files that describe these nodes' prices and links."""
     return sorted({paths.clusters() / f"{one.name}.toml" for one, _ in _described(hardware_ids).values()})
 
 
 def _described(hardware_ids: Iterable[str]) -> dict[str, tuple[Cluster, str]]:
     """{hardware_id: the cluster whose file describes it, and the node type there}."""
-    clusters = []
+    described = {}
     for name in known():
         try:
-            clusters.append(read(name))
+            described |= {f"{name}-{node}": (one, node) for one in (read(name),) for node in one.nodes}
         except ClusterError as error:
-            print(f"left out: {error}", file=sys.stderr)
-    described = {f"{one.name}-{name}": (one, name) for one in clusters for name in one.nodes}
+            print(f"skipped: {error}", file=sys.stderr)
     found = {}
     for hardware in hardware_ids:
         anywhere = described.get(HardwareId.parse(hardware).name)

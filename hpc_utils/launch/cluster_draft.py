@@ -1,11 +1,11 @@
-"""The first draft of a cluster file, from what Slurm says where it runs; every guess says where it comes from."""
+"""The first draft of a cluster file (`cluster_draft.toml.j2`), from what Slurm reports; every guess names its source."""
 
 from __future__ import annotations
 
-import itertools
-import json
+import getpass
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -14,31 +14,70 @@ from hpc_utils.provenance.machine import infiniband, network
 from hpc_utils.records import atomic
 from hpc_utils.workspace import environment
 
-from . import cluster
-from .slurm_commands import seconds
-from .slurm_discovery import Nodes, Survey, survey
+from . import cluster, slurm_commands
 
 HOUR = 3600
-UNKNOWN = ["fp32", "fp16"]
 # What GPUs compute usefully, by the vendors' architecture papers: tf32 and bf16 from Ampere on, bf16 on every MI.
 PRECISIONS = {
     "p100 v100 t4": ["fp32", "fp16"],
     "a10 a30 a40 a100 l4 l40 l40s h100 h200 gh200 b200": ["fp32", "tf32", "fp16", "bf16"],
     "mi100 mi210 mi250 mi250x mi300a mi300x": ["fp32", "fp16", "bf16"],
 }
-SOFTWARE = """\
-[software]
-modules = []                        # FILL IN if Python 3.11 needs one, such as ["python/3.11"]
-environment = ".venv"               # in the clone
-container = ""                      # or an Apptainer image, see env/
-torch = ""                          # FILL IN: the build for the GPU nodes' driver, such as cu126 (nvidia-smi there)"""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition's limits.
+
+    Attributes:
+        max_time: as Slurm writes it, such as 2-00:00:00 or UNLIMITED. max_nodes: of one job; 0 without a limit.
+        exclusive: jobs always get whole nodes. memory: the default of a job, such as DefMemPerCPU=4000.
+    """
+
+    name: str
+    default: bool = False
+    max_time: str = "UNLIMITED"
+    max_nodes: int = 0
+    exclusive: bool = False
+    memory: str = ""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of a partition that are alike.
+
+    Attributes:
+        partition: its name. count: how many. example: one of them.
+        cores: physical ones that jobs may use. threads: that Slurm counts of each.
+        gpus, gres: GPUs of a node and the type that jobs may name; 0 and "" without.
+        features: the site's names for them, with commas between.
+    """
+
+    partition: str
+    count: int
+    example: str
+    cores: int
+    threads: int
+    gpus: int = 0
+    gres: str = ""
+    features: str = ""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What Slurm reports of the cluster. `accounts`: the user's own; empty where the site has none."""
+
+    cluster: str
+    partitions: Mapping[str, Partition]
+    nodes: list[Nodes]
+    accounts: list[str]
 
 
 def init(name: str = "") -> Path:
     """Write jobs/clusters/<name>.toml, by default under the cluster's own name, and return its path.
 
     Raises:
-        ClusterError: there is such a file already, or the name is none. SlurmError: there is no Slurm here.
+        ClusterError: there is such a file already, or the name is not valid. SlurmError: there is no Slurm here.
     """
     found = survey()
     name = name or _label(found.cluster)
@@ -46,7 +85,7 @@ def init(name: str = "") -> Path:
         raise cluster.ClusterError(f"{name!r}: a cluster's name is {cluster.NAME_ALLOWED}")
     path = paths.clusters() / f"{name}.toml"
     if path.exists():
-        raise cluster.ClusterError(f"{path} is there already: give another name, or remove it")
+        raise cluster.ClusterError(f"{path} exists already: give another name, or remove it")
     atomic.write_text(path, draft(found, environment()))
     cluster.read(name)
     return path
@@ -54,106 +93,121 @@ def init(name: str = "") -> Path:
 
 def draft(found: Survey, variables: Mapping[str, str]) -> str:
     """The file's text: GPUs first, of them the site's default partition first."""
+    import jinja2
+
     order = {name: (not one.default, place) for place, (name, one) in enumerate(found.partitions.items())}
     nodes = sorted(found.nodes, key=lambda one: (not one.gpus, order[one.partition]))
-    about = f"Drafted by `hpc cluster init` on {date.today()}; lines with FILL IN are not known to Slurm."
-    head = f"title = {_toml(found.cluster)}\nabout = {_toml(about)}"
-    types = [_nodes(found, one, name) for one, name in zip(nodes, _names(nodes), strict=True)]
-    return "\n\n".join([head, _slurm(found, nodes), *types, SOFTWARE, _network(), _storage(variables)]) + "\n"
-
-
-def _slurm(found: Survey, nodes: list[Nodes]) -> str:
-    account, of = "", "FILL IN: if the site asks for one"
-    if len(found.accounts) == 1:
-        account, of = found.accounts[0], "sacctmgr show associations: your only one"
-    elif found.accounts:
-        of = f"FILL IN: one of {', '.join(found.accounts)}"
     limit = found.partitions[nodes[0].partition].max_time if nodes else ""
-    time = limit if (seconds(limit) or HOUR) < HOUR else "01:00:00"
-    lines = [("account", account, of), ("time", time, f"of one training job; the partition allows {limit}")]
-    if any(one.threads > 1 for one in nodes):
-        comment = "sinfo %Z: Slurm counts hyper-threads; this gives whole cores"
-        lines.append(("options", ["--hint=nomultithread"], comment))
-    return _table("slurm", lines)
+    fast = sorted(one.name for one in network() or () if one.name.startswith(("ib", "hsn")))
+    text = Path(__file__).with_suffix(".toml.j2").read_text()
+    return jinja2.Template(text, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).render(
+        site=found,
+        today=date.today(),
+        time=limit if (slurm_commands.seconds(limit) or HOUR) < HOUR else "01:00:00",
+        max_time=limit,
+        hyper_threads=any(one.threads > 1 for one in nodes),
+        types=_types(found, nodes),
+        fast=fast,
+        link_gbit=sum(float(port.rate.split()[0]) for port in infiniband() or () if port.rate),
+        scratch=next(filter(variables.get, ("SCRATCH", "WORK", "PROJECT", "CINECA_SCRATCH", "FAST")), ""),
+    )
 
 
-def _nodes(found: Survey, one: Nodes, name: str) -> str:
-    partition, (gpu, known, source) = found.partitions[one.partition], _gpu(one)
-    gpus, precisions = [], ("precisions", ["fp32", "bf16"], "")
-    if one.gpus:
-        gpus = [("gpus", one.gpus, "sinfo %G"), ("gpu", gpu, source)]
-        gpus += [("gres", f"gpu:{one.gres}" if one.gres else "", "")]
-        precisions = ("precisions", known or UNKNOWN, "" if known else "FILL IN tf32 and bf16 if it has them")
-    limit = "MaxNodes" if partition.max_nodes else "as many as there are; a QOS may allow fewer"
-    lines = [
-        ("partition", one.partition, f"sinfo: {one.count} nodes such as {one.example}"),
-        *gpus,
-        ("cores", one.cores, f"scontrol show node {one.example}: CPUEfctv / ThreadsPerCore"),
-        ("memory", "", f"scontrol show partition: {partition.memory or 'no default'}; 0 is all of the node"),
-        ("exclusive", partition.exclusive, "scontrol show partition: OverSubscribe"),
-        ("most_nodes", partition.max_nodes or one.count, limit),
-        precisions,
-        ("price", 1.0, "FILL IN: what a node costs for an hour, in `unit`"),
-        ("unit", "node-hours", ""),
-    ]
-    return _table(f"nodes.{name}", lines)
-
-
-def _network() -> str:
-    names = [one.name for one in network() or ()]
-    fast = sorted(name for name in names if name.startswith(("ib", "hsn")))
-    here = f"this node has {', '.join(fast)}: " if fast else ""
-    rates = [float(port.rate.split()[0]) for port in infiniband() or () if port.rate]
-    lines = [
-        ("interface", fast[0] if fast else "", f"FILL IN: {here}`ip -brief link` on a compute node"),
-        ("link_gbit", sum(rates), f"FILL IN: {'as of this node' if rates else 'not known here'}"),
-    ]
-    return _table("network", lines)
-
-
-def _storage(variables: Mapping[str, str]) -> str:
-    there = [name for name in ("SCRATCH", "WORK", "PROJECT", "CINECA_SCRATCH", "FAST") if variables.get(name)]
-    example = f', such as "${there[0]}/study"' if there else ""
-    lines = [
-        ("results", "", f"in the clone; FILL IN a folder of a parallel file system{example}"),
-        ("data", "", "in the clone"),
-        ("node_local", "", 'FILL IN such as "$TMPDIR" if nodes have a disk'),
-    ]
-    return _table("storage", lines)
-
-
-def _table(name: str, lines: Iterable[tuple[str, object, str]]) -> str:
-    """A table of (key, value, comment)."""
-    texts = [(f"{key} = {_toml(value)}", comment) for key, value, comment in lines]
-    return "\n".join([f"[{name}]", *(f"{text:<36}# {comment}" if comment else text for text, comment in texts)])
-
-
-def _toml(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)  # TOML and JSON write strings, numbers and lists alike
+def _types(found: Survey, nodes: list[Nodes]) -> list[dict]:
+    """What the template needs of each type. Its name is its partition's, with the GPU or cores where that has several."""
+    several, types = [one.partition for one in nodes], {}
+    for one in nodes:
+        gpu, known, source = _gpu(one) if one.gpus else (f"{one.cores}cores", ["fp32", "bf16"], "")
+        name = _label(f"{one.partition}-{gpu}" if several.count(one.partition) > 1 else one.partition)
+        while name in types:
+            name += "-2"
+        types[name] = {
+            "name": name,
+            "nodes": one,
+            "partition": found.partitions[one.partition],
+            "gpu": gpu,
+            "source": source,
+            "precisions": known or ["fp32", "fp16"],
+            "is_known": bool(known),
+        }
+    return list(types.values())
 
 
 def _gpu(one: Nodes) -> tuple[str, list[str], str]:
-    """(name, precisions, source) of a GPU by what Slurm calls it, such as nvidia_a100-sxm4-80gb, or by the nodes'
+    """(name, precisions, source) of a GPU by Slurm's name for it, such as nvidia_a100-sxm4-80gb, or by the nodes'
     features; no precisions if it is not a known one."""
     for text, source in ((one.gres, "sinfo %G"), (one.features, f"scontrol show node {one.example}: features")):
         words = set(re.split(r"[^a-z0-9]+", text.lower()))
         for names, precisions in PRECISIONS.items():
             if found := words & set(names.split()):
                 return min(found), precisions, f"{source}: {text}"
-    return _label(one.gres) if one.gres else "unknown", [], f"FILL IN: Slurm calls it {one.gres or 'nothing'}"
-
-
-def _names(nodes: list[Nodes]) -> list[str]:
-    """A name for each type: its partition's, followed by GPU or cores where a partition has several."""
-    several = [one.partition for one in nodes]
-    names: list[str] = []
-    for one in nodes:
-        kind = _gpu(one)[0] if one.gpus else f"{one.cores}cores"
-        name = _label(f"{one.partition}-{kind}" if several.count(one.partition) > 1 else one.partition)
-        numbered = (f"{name}-n{number}" for number in itertools.count(2))
-        names.append(next(n for n in itertools.chain([name], numbered) if n not in names))
-    return names
+    return _label(one.gres) if one.gres else "unknown", [], f"FILL IN: Slurm's name for it is {one.gres or 'empty'}"
 
 
 def _label(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:28].strip("-") or "nodes"
+
+
+def survey() -> Survey:
+    """Ask sinfo, scontrol and sacctmgr.
+
+    Raises:
+        SlurmError: there is no Slurm here, or it does not answer.
+    """
+    ask = slurm_commands.ask
+    name = re.search(r"^ClusterName\s*=\s*(\S+)", ask(["scontrol", "show", "config"]), re.M)
+    partitions = read_partitions(ask(["scontrol", "show", "partition", "--oneliner"]))
+    nodes = []
+    # --exact: one line for each kind of node, and none that says "at least".
+    for group in ask(["sinfo", "--noheader", "--exact", "--format=%R|%D|%N|%c|%Z|%G"]).splitlines():
+        partition, _, names, *_ = group.split("|")
+        if partition in partitions:
+            example = ask(["scontrol", "show", "hostnames", names]).split()[0]
+            nodes += read_nodes(group, ask(["scontrol", "show", "node", example, "--oneliner"]))
+    command = ["sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={getpass.getuser()}"]
+    try:
+        accounts = sorted(set(ask([*command, "format=account"]).split()))
+    except slurm_commands.SlurmError:
+        accounts = []  # a site without accounting
+    return Survey(name[1] if name else "cluster", partitions, nodes, accounts)
+
+
+def read_partitions(output: str) -> dict[str, Partition]:
+    """The partitions that are up, of `scontrol show partition --oneliner`."""
+    tables = [_pairs(line) for line in output.splitlines() if line.startswith("PartitionName=")]
+    return {
+        table["PartitionName"]: Partition(
+            table["PartitionName"],
+            default=table.get("Default") == "YES",
+            max_time=table.get("MaxTime", "UNLIMITED"),
+            max_nodes=int(table["MaxNodes"]) if table.get("MaxNodes", "").isdigit() else 0,
+            exclusive=table.get("OverSubscribe") == "EXCLUSIVE",
+            memory=" ".join(f"{key}={value}" for key, value in table.items() if key.startswith("DefMemPer")),
+        )
+        for table in tables
+        if table.get("State") == "UP"
+    }
+
+
+def read_nodes(group: str, example: str) -> list[Nodes]:
+    """One of sinfo's lines, completed by `scontrol show node --oneliner` of one of its nodes; two entries where a node
+    has two types of GPU."""
+    partition, count, _, cpus, threads, gres = group.split("|", 5)
+    node = _pairs(example)
+    cores = int(node.get("CPUEfctv", cpus)) // int(threads)  # the system may keep some; not printed before 22.05
+    features = node.get("AvailableFeatures", "").replace("(null)", "")
+    return [
+        Nodes(partition, int(count), node["NodeName"], cores, int(threads), gpus, kind, features)
+        for kind, gpus in read_gres(gres) or [("", 0)]
+    ]
+
+
+def read_gres(gres: str) -> list[tuple[str, int]]:
+    """(type, number) of a node's GPUs: `gpu:a100:4(S:0-1),shard:16` is [("a100", 4)]; the type may be ""."""
+    found = re.findall(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?:\([^)]*\))?", gres)
+    return [(kind, int(number)) for kind, number in found if int(number)]
+
+
+def _pairs(line: str) -> dict[str, str]:
+    """`Name=value ...` as Slurm prints it; a value ends where the next name begins."""
+    return dict(re.findall(r"(?:^|\s)([A-Za-z]\w*)=(.*?)(?=\s+[A-Za-z]\w*=|\s*$)", line))

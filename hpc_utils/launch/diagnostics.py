@@ -24,12 +24,12 @@ from hpc_utils.records.compute_profile import not_plain
 from hpc_utils.records.folder import read_json
 from hpc_utils.workspace import Launch
 
-from . import allocation, cluster, slurm_commands
+from . import cluster, job_environment, slurm_commands
 from .cluster import Cluster, ClusterError
-from .logs import tail
+from .failure import tail
 from .process_tree import die_with_parent, end_tree
 from .request import Layout, require_data
-from .submission import Submission
+from .submit import Submission
 
 POLL = 0.05  # s between looks whether it is over
 LATE = 60.0  # s over its time after which an examination is ended that did not end itself
@@ -115,7 +115,7 @@ def on_cluster(
         NoReport: it ended without a record.
     """
     node = found.node(node_type)
-    most = allocation.ranks_per_node(found, node)
+    most = job_environment.ranks_per_node(found, node)
     own = Layout(layout[0], layout[1] or most)
     if own.ranks_per_node > most:
         raise ClusterError(
@@ -123,9 +123,9 @@ def on_cluster(
         )
     name = Path(what.script).stem
     made = Submission.begin(name, f"{name}-{found.hardware_id(node.name)}", found.name, node.name)
-    allocation.write_environment(made.path, found, node)
-    options = [*allocation.options(found, node, own), f"--output={allocation.literal(made.path)}/logs/%j.log"]
-    copy, variables = made.path / "record.json", allocation.variables(made.path, own)
+    job_environment.write(made.path, found, node)
+    options = [*job_environment.options(found, node, own), job_environment.output(made.path, "%j")]
+    copy, variables = made.path / "record.json", job_environment.variables(made.path, own)
     job = slurm_commands.sbatch(
         options, paths.jobs() / what.script, [*arguments, f"--copy={copy}"], environment=variables
     )

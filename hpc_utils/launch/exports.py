@@ -18,7 +18,7 @@ from hpc_utils.config import ConfigError
 from hpc_utils.provenance import core_groups
 from hpc_utils.records.folder import PROFILE, RunFolder, profiled_files, read_json
 
-from .logs import last_words
+from .failure import last_words
 
 LIMIT = 900  # s for one export
 REPORTS = {"nsys": "nsys-rep", "ncu": "ncu-rep"}

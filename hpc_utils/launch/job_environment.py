@@ -1,42 +1,80 @@
-"""The environment of a cluster's jobs, as a bash file that a person can read and the job scripts source.
+"""What a job gets on a cluster: nodes of one type, and an environment that its scripts source.
 
-It exports HPC_CLUSTER, HPC_RESULTS, HPC_DATA and, where nodes have a disk, HPC_NODE_LOCAL; puts `python` and `hpc` on
-the PATH; and sets the array `in_container`, which stands in front of what the ranks run: empty without a container.
-What a cluster file says is never code: it is quoted, and of `$`, only `$NAME` and `${NAME}` mean anything.
+The environment is a bash file that a person can read, written by `job_environment.sh.j2`. It exports HPC_CLUSTER,
+HPC_RESULTS, HPC_DATA and, where nodes have a disk, HPC_NODE_LOCAL; puts `python` and `hpc` on the PATH; and sets the array
+`in_container`, the command before the ranks' Python: empty without a container. Text of a cluster file is never code: it
+is quoted, and of `$`, only `$NAME` and `${NAME}` are expanded.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 from shlex import quote
 
-from hpc_utils import paths
-from hpc_utils.workspace import Launch, environment
+from hpc_utils import paths, provenance
+from hpc_utils.workspace import Launch, Workspace, environment
 
-from . import warm
-from .cluster import Cluster, ClusterError
-from .resources import NodeType
+from . import slurm_commands, warm
+from .cluster import Cluster, ClusterError, NodeType
+from .request import Layout
 
-_VARIABLE = re.compile(r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\})", re.ASCII)
-_GPU_FLAG = {"amd": " --rocm", "nvidia": " --nv", "": ""}
-_CONTAINER_PATHS = ('"$HPC_RESULTS"', '"$HPC_DATA"')
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
-# Where sites put the module system's start-up file, which a batch shell has not read.
-_MODULES = """\
-# Modules. Their own scripts use unset variables.
-hpc_nounset=$(shopt -po nounset || true)
-set +u
-if ! command -v module >/dev/null; then
-    for hpc_hook in "${LMOD_PKG:-}/init/bash" "${MODULESHOME:-}/init/bash" /etc/profile.d/modules.sh \\
-        /etc/profile.d/lmod.sh /etc/profile.d/z00_lmod.sh; do
-        # shellcheck disable=SC1090
-        if [ -r "$hpc_hook" ]; then source "$hpc_hook" || true; fi
-        if command -v module >/dev/null; then break; fi
-    done
-fi"""
+
+def ranks_per_node(cluster: Cluster, node: NodeType) -> int:
+    """The most ranks that a node holds, one a device."""
+    if cluster.share:
+        return 1
+    if cluster.rehearsal:  # its nodes share this machine: Slurm does not know their real cores
+        return max(1, len(provenance.core_groups()) // len(slurm_commands.nodes(node.partition)))
+    return max(1, node.ranks)
+
+
+def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool = True) -> list[str]:
+    """sbatch's options, each an argument of its own; without `devices` for a job that only reads."""
+    most = ranks_per_node(cluster, node)
+    wanted = {
+        "partition": node.partition,
+        "account": cluster.slurm.account,
+        "qos": cluster.slurm.qos,
+        "chdir": paths.root(),
+        "export": "ALL",
+        "nodes": layout.nodes,
+        "ntasks-per-node": 1,
+        "cpus-per-task": max(1, (node.cores or most) * layout.ranks_per_node // most),
+    }
+    if devices:
+        wanted |= {"mem": node.memory, "licenses": node.licenses}
+        if node.gpus and node.gres:
+            wanted["gres"] = f"{node.gres}:{layout.ranks_per_node}"
+        elif node.gpus:
+            wanted["gpus-per-node"] = layout.ranks_per_node
+    exclusive = ["--exclusive"] if devices and node.exclusive else []
+    return [*(f"--{name}={value}" for name, value in wanted.items() if value), *exclusive, *cluster.slurm.options]
+
+
+def variables(folder: Path, layout: Layout) -> dict[str, str]:
+    """What the job scripts read: variables, never parts of a command, since paths may hold any character."""
+    here = Workspace.current()
+    ours = {"HPC_JOB_ENVIRONMENT": str(folder / "environment.sh"), "RANKS_PER_NODE": str(layout.ranks_per_node)}
+    if Path.cwd() != here.project:  # jobs run in the clone; a user's own workload lies where they submit from
+        inherited = environment().get("PYTHONPATH")
+        ours["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *([inherited] if inherited else [])])
+    return here.variables | ours
+
+
+def output(folder: Path, name: str) -> str:
+    """The option that has Slurm write a job's log; % in a folder's name is no pattern."""
+    return f"--output={os.fspath(folder).replace('%', '%%')}/logs/{name}.log"
+
+
+def write(folder: Path, cluster: Cluster, node: NodeType) -> None:
+    """Write `folder`/environment.sh."""
+    python = Path(sys.executable) if cluster.rehearsal else None  # on this machine, with what runs here
+    (folder / "environment.sh").write_text(render(cluster, node, root=paths.root(), python=python))
 
 
 def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None = None) -> str:
@@ -45,9 +83,40 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
     Args:
         root: the clone. python: the interpreter to use instead of the cluster file's environment.
     """
-    own = _Text(cluster, node, root)
-    parts = [own.head(), own.modules(), own.python(python), own.storage(), own.variables(), own.container()]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    import jinja2
+
+    def text(value: str, key: str) -> str:
+        """Bash for `value`: its variables are expanded where the job runs, which stops if one is not set."""
+        if not _VARIABLE.search(value):
+            return quote(value)
+        missing = f"not set here, and {key} of {cluster.name} needs it"
+        parts = _VARIABLE.split(value)  # text, then for each variable its name (plain or in braces) and text
+        for number in range(0, len(parts), 3):
+            parts[number] = re.sub(r'(["$`\\])', r"\\\1", parts[number])
+        for number in range(1, len(parts), 3):
+            parts[number : number + 2] = [f"${{{parts[number] or parts[number + 1]}:?{missing}}}", ""]
+        return f'"{"".join(parts)}"'
+
+    def path(value: str, key: str) -> str:
+        """Bash for a path: one that begins with neither / nor a variable lies in the clone."""
+        value = _at_home(value)
+        return ("" if value.startswith(("/", "$")) else f"{quote(str(root))}/") + text(value, key)
+
+    templates = jinja2.Environment(keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+    templates.filters |= {"quote": quote, "text": text, "path": path}
+    interface = cluster.network.interface
+    return templates.from_string(Path(__file__).with_suffix(".sh.j2").read_text()).render(
+        cluster=cluster,
+        node=node,
+        software=cluster.software,
+        storage=cluster.storage,
+        root=str(root),
+        python=python,
+        exported={"HPC_CLUSTER": cluster.hardware_id(node.name)}
+        | ({} if cluster.software.warm_start else Launch(warm=warm.OFF).variables),
+        variables=({"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {})
+        | node.variables,
+    )
 
 
 def folders(cluster: Cluster) -> dict[str, str]:
@@ -56,145 +125,20 @@ def folders(cluster: Cluster) -> dict[str, str]:
     Raises:
         ClusterError: a variable that the cluster file uses is not set.
     """
-    here, root = environment(), paths.root()
-    wanted = {"HPC_RESULTS": ("results", cluster.storage.results), "HPC_DATA": ("data", cluster.storage.data)}
-    return {
-        name: str(root / _expanded(cluster, f"storage.{key}", _homeward(text), here))
-        for name, (key, text) in wanted.items()
-        if text and not here.get(name)
-    }
+    here = environment()
+
+    def expanded(key: str) -> str:
+        def value(match: re.Match[str]) -> str:
+            name = match[1] or match[2]
+            if not here.get(name):
+                raise ClusterError(f"${name} is not set here, and storage.{key} of {cluster.name} needs it")
+            return here[name]
+
+        return str(paths.root() / _VARIABLE.sub(value, _at_home(getattr(cluster.storage, key))))
+
+    keys = {"HPC_RESULTS": "results", "HPC_DATA": "data"}
+    return {n: expanded(key) for n, key in keys.items() if getattr(cluster.storage, key) and not here.get(n)}
 
 
-@dataclass(frozen=True)
-class _Text:
-    """The parts of the file, each empty if the cluster does not need it."""
-
-    cluster: Cluster
-    node: NodeType
-    root: Path
-
-    def head(self) -> str:
-        cluster, node = self.cluster, self.node
-        exported = {"HPC_CLUSTER": cluster.hardware_id(node.name)}
-        if not cluster.software.warm_start:
-            exported |= Launch(warm=warm.OFF).variables
-        exports = "\n".join(f"export {name}={quote(value)}" for name, value in exported.items())
-        return f"""\
-# shellcheck shell=bash
-# Environment of jobs on {cluster.name}, nodes of type {node.name}: {cluster.title}
-# Written from the cluster file: change that one, not this.
-hpc_stop() {{
-    echo "error: $1" >&2
-    exit 2
-}}
-{exports}"""
-
-    def modules(self) -> str:
-        software, name = self.cluster.software, self.cluster.name
-        if not software.modules:
-            return ""
-        wanted = " ".join(software.modules)
-        missing = quote(f"{name} needs the modules {wanted}, but there is no module command on this node")
-        lines = [_MODULES, f"command -v module >/dev/null || hpc_stop {missing}"]
-        lines += [f"module use {self._quoted('software.module_use', folder)}" for folder in software.module_use]
-        for module in software.modules:
-            failed = quote(f"cannot load the module {module} (software.modules of {name}): see module avail {module}")
-            lines.append(f"module load {quote(module)} || hpc_stop {failed}")
-        return "\n".join([*lines, 'eval "$hpc_nounset"'])
-
-    def python(self, python: Path | None) -> str:
-        if python:
-            return f'# Python\nexport PATH={quote(str(python.parent))}:"$PATH"'
-        if not (named := self.cluster.software.environment):
-            return ""
-        return f"""\
-# Python
-export VIRTUAL_ENV={self._path("software.environment", named)}
-[ -x "$VIRTUAL_ENV/bin/python" ] ||
-    hpc_stop "no Python environment $VIRTUAL_ENV (software.environment of {self.cluster.name}): make it here, with these modules loaded"
-export PATH="$VIRTUAL_ENV/bin:$PATH\""""
-
-    def storage(self) -> str:
-        own = self.cluster.storage
-        results, data = (
-            self._path("storage.results", own.results or "results"),
-            self._path("storage.data", own.data or "data"),
-        )
-        local = (
-            f"\nexport HPC_NODE_LOCAL={self._quoted('storage.node_local', own.node_local)}" if own.node_local else ""
-        )
-        return f"""\
-# Storage; what is set already stays.
-if [ -z "${{HPC_RESULTS:-}}" ]; then HPC_RESULTS={results}; fi
-if [ -z "${{HPC_DATA:-}}" ]; then HPC_DATA={data}; fi
-export HPC_RESULTS HPC_DATA{local}"""
-
-    def variables(self) -> str:
-        interface, key = self.cluster.network.interface, f"nodes.{self.node.name}.variables"
-        variables = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}
-        lines = [
-            f"export {name}={self._quoted(key, value)}" for name, value in (variables | self.node.variables).items()
-        ]
-        return "\n".join(["# Network and libraries", *lines]) if lines else ""
-
-    def container(self) -> str:
-        software, name, clone = self.cluster.software, self.cluster.name, quote(str(self.root))
-        if not software.container:
-            return "# What stands in front of the ranks' Python\n# shellcheck disable=SC2034\nin_container=()"
-        bound = [clone, *_CONTAINER_PATHS, *(['"$HPC_NODE_LOCAL"'] if self.cluster.storage.node_local else [])]
-        bound += [self._path("software.bind", path) for path in software.bind]
-        binds = "\n".join(f"    --bind {path}" for path in bound)
-        missing = quote(f"{name} runs in a container, but there is neither apptainer nor singularity on this node")
-        return f"""\
-# What stands in front of the ranks' Python
-hpc_apptainer=$(command -v apptainer || command -v singularity) ||
-    hpc_stop {missing}
-hpc_image={self._path("software.container", software.container)}
-[ -e "$hpc_image" ] || hpc_stop "no container $hpc_image (software.container of {name}): env/ says how to build it"
-mkdir -p "$HPC_RESULTS" "$HPC_DATA"
-hpc_pythonpath={clone}"${{PYTHONPATH:+:$PYTHONPATH}}" # where a user's own workload lies
-export APPTAINERENV_PYTHONPATH="$hpc_pythonpath" SINGULARITYENV_PYTHONPATH="$hpc_pythonpath"
-# shellcheck disable=SC2034
-in_container=(
-    "$hpc_apptainer" exec{_GPU_FLAG[self.node.vendor]}
-{binds}
-    "$hpc_image"
-)"""
-
-    def _path(self, key: str, path: str) -> str:
-        """Bash for a path of the cluster file: one that begins with neither / nor a variable lies in the clone."""
-        path = _homeward(path)
-        front = "" if path.startswith(("/", "$")) else f"{quote(str(self.root))}/"
-        return front + self._quoted(key, path)
-
-    def _quoted(self, key: str, text: str) -> str:
-        """Bash for `text`: its variables are expanded where the job runs, which stops if one is not set."""
-        if not _VARIABLE.search(text):
-            return quote(text)
-        missing = f"not set here, and {key} of {self.cluster.name} needs it"
-        parts, end = [], 0
-        for match in _VARIABLE.finditer(text):
-            parts += [_escaped(text[end : match.start()]), f"${{{match['plain'] or match['braced']}:?{missing}}}"]
-            end = match.end()
-        return f'"{"".join(parts)}{_escaped(text[end:])}"'
-
-
-def _homeward(path: str) -> str:
+def _at_home(path: str) -> str:
     return "$HOME" + path[1:] if path == "~" or path.startswith("~/") else path
-
-
-def _escaped(text: str) -> str:
-    """`text` inside double quotes."""
-    return re.sub(r'(["$`\\])', r"\\\1", text)
-
-
-def _expanded(cluster: Cluster, key: str, text: str, variables: Mapping[str, str]) -> str:
-    """`text` with its variables' values, as bash expands what `render` writes."""
-
-    def value(match: re.Match[str]) -> str:
-        name = match["plain"] or match["braced"]
-        if not variables.get(name):
-            raise ClusterError(f"${name} is not set here, and {key} of {cluster.name} needs it")
-        return variables[name]
-
-    return _VARIABLE.sub(value, text)

@@ -25,7 +25,7 @@ from hpc_utils.records.folder import AlreadyComplete, RunFolder, read_json
 from hpc_utils.records.load import Refused, verify
 from hpc_utils.workspace import Launch, Workspace
 
-from . import exports, run_failure, warm
+from . import exports, failure, warm
 from .process_tree import GRACE, end_tree
 from .rank import PARTIAL
 from .request import Request
@@ -90,7 +90,7 @@ def run(
         datasets.verify(request.config.dataset)
     if not launcher:  # else the ranks may be on other machines
         profilers.require(request.config.profile)
-    before = run_failure.stopped(request.path)
+    before = failure.stopped(request.path)
     folder = _claim(request, redo, is_gone)
     path, state, reason = folder.path, "failed", "the launcher was ended"
     with (
@@ -108,7 +108,7 @@ def run(
                     say=lambda line: report({}, f"{line}\n"),
                 )
         except KeyboardInterrupt:
-            stopped = run_failure.stopped(path)
+            stopped = failure.stopped(path)
             state, reason = ("stopped", f"interrupted; {stopped}") if stopped else ("failed", "interrupted")
             raise
         finally:
@@ -235,12 +235,12 @@ def _watch(process: subprocess.Popen, folder: Path, watch: Watch | None, receive
 
 def _outcome(folder: Path, returncode: int, received: Sequence[Signals]) -> tuple[str, str]:
     """(state, why it is not complete)."""
-    if stopped := run_failure.stopped(folder):
+    if stopped := failure.stopped(folder):
         return "stopped", str(stopped)
     if returncode and SIGTERM in received:
         return "failed", "SIGTERM came, and no checkpoint was made after it"
     if returncode:
-        return "failed", run_failure.explain(folder, returncode)
+        return "failed", failure.explain(folder, returncode)
     try:
         verify(folder)
     except Refused as error:
@@ -252,14 +252,14 @@ def _keep_notebook(request: Request, folder: Path, state: str, reason: str) -> N
     """Give rank 0's notebook its name; one of a run that is not complete says so on top."""
     partial, kept = folder / PARTIAL, folder / "notebook.ipynb"
     if state != "complete":
-        text = run_failure.mark(partial if partial.exists() else request.notebook, state, reason)
+        text = failure.mark(partial if partial.exists() else request.notebook, state, reason)
         partial.write_text(json.dumps(text, indent=1) + "\n")
     if partial.exists():
         partial.replace(kept)
 
 
 def _stopped(request: Request, before: signals.Stopped | None, received: list[Signals], reason: str) -> RunStopped:
-    stopped = run_failure.stopped(request.path)
+    stopped = failure.stopped(request.path)
     message = f"{request.run_id}: {reason}; the same command continues it"
     code = signals.exit_code(signals.strongest([*received, stopped.signal]))
     if code == signals.AGAIN and before and (before.epoch, before.step) == (stopped.epoch, stopped.step):

@@ -24,10 +24,9 @@ from typing import Any, NoReturn
 
 from hpc_utils import signals, workspace
 from hpc_utils.launch import rank_profiler
-from hpc_utils.launch.logs import without_colours
+from hpc_utils.launch.failure import STOPPED, without_colours
 from hpc_utils.launch.process_tree import die_with_parent
 
-STOPPED = "stopped.json"
 PARTIAL = ".partial.ipynb"  # the launcher renames it at the end
 
 

@@ -31,7 +31,7 @@ from hpc_utils.records.folder import PROFILE
 from hpc_utils.workspace import Launch, Profiler
 
 from . import process_tree
-from .logs import last_words
+from .failure import last_words
 
 POLL = 0.1  # s
 PATIENCE = 20.0  # s that a profiler gets to start the rank, and its own processes to end

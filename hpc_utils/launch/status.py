@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from hpc_utils import paths
 from hpc_utils.records.folder import read_json, state
 
-from . import job_failure, slurm_commands
+from . import failure, slurm_commands
 from .slurm_commands import Job, JobState
-from .submission import Submission, Task, submissions
+from .submit import Submission, Task, submissions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,8 +126,8 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
         return entry(JobState.RUNNING, detail, left=left, time_left=job.left)
     reason = str((read_json(run / "status.json") or {}).get("reason", "")) if task.run_id else ""
     ended = JobState.FAILED if job.state == JobState.COMPLETED else job.state
-    ended, advice = job_failure.advise(ended, reason, log)
-    return entry(ended, job_failure.last_line(reason, log) or job.reason, advice=advice)
+    ended, advice = failure.advise(ended, reason, log)
+    return entry(ended, failure.last_line(reason, log) or job.reason, advice=advice)
 
 
 def _progress(run: Path) -> tuple[str, float | None]:

@@ -1,22 +1,182 @@
-"""A study handed to Slurm: planned, grouped into arrays, submitted once, the report chained behind."""
+"""A study handed to Slurm: planned, grouped into arrays, submitted once, the report chained behind.
+
+Each submission has a folder, `results/submissions/<number>-<study>-<hardware>/`:
+
+submission.json  study (and the file it was read from), cluster, and each job with the runs of its tasks
+points-<n>.json  what each task of the n-th array runs
+environment.sh   the cluster's environment, which the jobs source
+logs/            what the jobs print
+"""
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError
 
 from hpc_utils import paths
+from hpc_utils.config import ConfigError
+from hpc_utils.records import atomic
 
-from . import allocation, slurm_commands, study
-from .cluster import Cluster
-from .request import Layout, Request
-from .resources import NodeType
-from .submission import Kind, Submission, one_at_a_time, submissions, write_points
+from . import job_environment, slurm_commands, study
+from .cluster import Cluster, NodeType
+from .request import Layout, Request, prepare
 from .target import Target
 
 MOST_TASKS = 1000  # of one array: Slurm's default MaxArraySize is 1001
+
+
+class Kind(StrEnum):
+    """What a job of a submission does."""
+
+    RUNS = "runs"
+    REPORT = "report"
+
+
+class SubmittedJob(BaseModel):
+    """One job; its task number i makes the run `runs[i]`."""
+
+    id: str
+    kind: Kind
+    runs: list[str]
+
+
+class Task(NamedTuple):
+    """One job or array task: `id` as Slurm shows it, the run it makes ("" for the report)."""
+
+    id: str
+    run_id: str
+
+
+class Submission(BaseModel):
+    """A submission's content; `submit` saves it after every job.
+
+    Attributes:
+        source: the study's name, or its file. index: the name of its index. cluster: by name, or its file.
+    """
+
+    study: str
+    source: str
+    index: str
+    cluster: str
+    node_type: str
+    jobs: list[SubmittedJob] = Field([])
+    written: str = ""
+    _path: Path = PrivateAttr()
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @classmethod
+    def begin(cls, source: str, index: str, cluster: str, node_type: str) -> Submission:
+        """A new folder with the next number."""
+        folder = paths.submissions()
+        folder.mkdir(parents=True, exist_ok=True)
+        number = 1 + max((int(p.name[:4]) for p in folder.glob("[0-9][0-9][0-9][0-9]-*")), default=0)
+        # Absolute: `hpc retry` may be called from another folder.
+        source, cluster = (str(Path(n).absolute()) if n.endswith(".toml") else n for n in (source, cluster))
+        made = cls(study=Path(source).stem, source=source, index=index, cluster=cluster, node_type=node_type)
+        made._path = folder / f"{number:04d}-{index}"
+        (made.path / "logs").mkdir(parents=True)
+        return made
+
+    @classmethod
+    def read(cls, path: Path) -> Submission | None:
+        """The submission in that folder; None if it is not whole."""
+        try:
+            found = cls.model_validate_json((path / "submission.json").read_bytes())
+        except (OSError, ValidationError):
+            return None
+        found._path = path
+        return found
+
+    def save(self) -> None:
+        self.written = datetime.now(UTC).isoformat(timespec="seconds")
+        atomic.write_json(self.path / "submission.json", self.model_dump(mode="json"))
+
+    def add(self, job_id: str, kind: Kind, run_ids: list[str]) -> None:
+        """Note a job."""
+        self.jobs.append(SubmittedJob(id=job_id, kind=kind, runs=run_ids))
+        self.save()
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Every array task, then the report's job."""
+        runs = [Task(f"{job.id}_{place}", run) for job in self.jobs for place, run in enumerate(job.runs)]
+        return runs + [Task(job.id, "") for job in self.jobs if job.kind == Kind.REPORT]
+
+    @property
+    def job_ids(self) -> list[str]:
+        return [job.id for job in self.jobs]
+
+    def log(self, task: str) -> Path:
+        """The log of that job or array task."""
+        return self.path / "logs" / f"{task}.log"
+
+
+def submissions(study: str | None = None) -> list[Submission]:
+    """All submissions, oldest first; of one study, by its name or by the index's."""
+    found = [Submission.read(path) for path in sorted(paths.submissions().glob("[0-9]*-*"))]
+    return [one for one in found if one and study in (None, one.study, one.index)]
+
+
+class _Point(BaseModel):
+    """What one task of an array runs."""
+
+    run_id: str
+    notebook: Path
+    parameters: dict[str, Any]
+    nodes: int
+    ranks_per_node: int
+    redo: bool
+
+
+_POINTS = TypeAdapter(list[_Point])
+
+
+def write_points(path: Path, requests: list[Request], *, redo: bool = False) -> None:
+    """Write what each task runs; the place in the list is the task's number."""
+    points = [
+        _Point(
+            run_id=request.run_id,
+            notebook=request.notebook,
+            parameters=dict(request.inject),
+            nodes=request.layout.nodes,
+            ranks_per_node=request.layout.ranks_per_node,
+            redo=redo,
+        )
+        for request in requests
+    ]
+    atomic.write_json(path, _POINTS.dump_python(points, mode="json"))
+
+
+def read_point(path: Path, number: int) -> tuple[Request, bool]:
+    """The request of task `number`, prepared on the node that runs it, and whether it is to be measured again.
+
+    Raises:
+        ConfigError: no such point, or it is another run by now: code or cluster changed since it was submitted.
+    """
+    try:
+        point = _POINTS.validate_json(path.read_bytes())[number]
+    except (OSError, ValidationError, IndexError):
+        raise ConfigError(f"{path} holds no point {number}") from None
+    request = prepare(point.notebook, point.parameters, Layout(point.nodes, point.ranks_per_node))
+    if request.run_id != point.run_id:
+        raise ConfigError(
+            f"{path}, point {number} was submitted as {point.run_id}, but here it is {request.run_id}: the notebook, "
+            f"the configuration's defaults or HPC_CLUSTER changed since; submit it again"
+        )
+    return request, point.redo
 
 
 @dataclass(frozen=True)
@@ -59,8 +219,10 @@ class Draft:
     @property
     def cost(self) -> float:
         """The same as the cluster bills it."""
-        layouts = [group.layout for group in self.groups for _ in group.requests]
-        return sum(self.node.cost(layout.nodes, layout.ranks_per_node, self._hours) for layout in layouts)
+        return sum(
+            len(group.requests) * self.node.cost(group.layout.nodes, group.layout.ranks_per_node, self._hours)
+            for group in self.groups
+        )
 
     @property
     def _hours(self) -> float:
@@ -71,29 +233,24 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str) -> Target:
     """The cluster's nodes of one type as that study's target."""
     here = cluster.overrides(study_name, node.name)
     most_nodes = len(slurm_commands.nodes(node.partition)) if cluster.rehearsal else node.most_nodes
+    fixed_links = Target.fixed_links
+    if cluster.rehearsal:
+        fixed_links = "its nodes have no links of their own (those need root)" if cluster.links is None else ""
+    if cluster.links:
+        fixed_links = f"they are limited to {cluster.links} by hand: `hpc cluster shape --rate none` lifts that"
     return Target(
         hardware=cluster.hardware_id(node.name),
-        ranks_per_node=allocation.ranks_per_node(cluster, node),
+        ranks_per_node=job_environment.ranks_per_node(cluster, node),
         most_nodes=most_nodes or None,
         unfit=node.refusal,
         gpus=node.vendor,
-        fixed_links=_fixed_links(cluster),
+        fixed_links=fixed_links,
         is_here=cluster.rehearsal,
         ranks=tuple(here.ranks) if here.ranks else None,
         repeats=here.repeats,
         parameters=here.parameters,
         matrix=here.matrix,
     )
-
-
-def _fixed_links(cluster: Cluster) -> str:
-    if not cluster.rehearsal:
-        return Target.fixed_links
-    if cluster.links is None:
-        return "its nodes have no links of their own (those need root)"
-    if cluster.links:
-        return f"they are limited to {cluster.links} by hand: `hpc cluster shape --rate none` lifts that"
-    return ""
 
 
 def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False) -> Draft:
@@ -106,9 +263,9 @@ def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = Fals
     node = cluster.node(node_type)
     plan = study.plan(name, target_on(cluster, node, Path(name).stem))
     complete = set() if redo else {r.run_id for r in plan.requests if r.state == "complete"}
-    queued = _queued()
+    queued = _queued() & {r.run_id for r in plan.requests}
     todo = [r for r in plan.requests if r.run_id not in complete | queued]
-    return Draft(plan, cluster, node, complete, queued & {r.run_id for r in plan.requests}, _groups(todo))
+    return Draft(plan, cluster, node, complete, queued, _groups(todo))
 
 
 def submit(
@@ -121,49 +278,25 @@ def submit(
     Raises:
         as `draft`; SlurmError: Slurm refused a job. What was submitted before it stands, and is noted.
     """
-    with one_at_a_time():
+    with _one_at_a_time():
         planned = draft(name, cluster, node_type, redo=redo)
         planned.plan.index(planned.index).write()
         if not planned.groups:
             return planned, None
         made = Submission.begin(name, planned.index, cluster.source, planned.node.name)
         made.save()
-        allocation.write_environment(made.path, cluster, planned.node)
+        job_environment.write(made.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
             points = _points(made.path, number)
             write_points(points, group.requests, redo=redo)
-            options = array_options(planned, group, made.path)
-            variables = allocation.variables(made.path, group.layout)
+            options = _array_options(planned, group, made.path)
+            variables = job_environment.variables(made.path, group.layout)
             job = slurm_commands.sbatch(options, _script("sweep"), [str(points)], environment=variables)
             made.add(job, Kind.RUNS, [request.run_id for request in group.requests])
-        options, variables = report_options(planned, made), allocation.variables(made.path, Layout())
+        options, variables = _report_options(planned, made), job_environment.variables(made.path, Layout())
         job = slurm_commands.sbatch(options, _script("report"), [planned.index], environment=variables)
         made.add(job, Kind.REPORT, [])
         return planned, made
-
-
-def array_options(planned: Draft, group: Group, folder: Path) -> list[str]:
-    """sbatch's options for one group: each an argument of its own."""
-    slurm = planned.cluster.slurm
-    return [
-        *allocation.options(planned.cluster, planned.node, group.layout),
-        f"--job-name=hpc-{_plain(planned.plan.name)}",
-        f"--array=0-{len(group.requests) - 1}",
-        f"--time={slurm.time}",
-        f"--signal=B:USR1@{slurm.signal_seconds}",
-        f"--output={allocation.literal(folder)}/logs/%A_%a.log",
-    ]
-
-
-def report_options(planned: Draft, made: Submission) -> list[str]:
-    """sbatch's options for the report: when all runs have ended, however they did."""
-    return [
-        *allocation.options(planned.cluster, planned.node, Layout(), devices=False),
-        f"--job-name=hpc-{_plain(planned.plan.name)}-report",
-        f"--dependency=afterany:{':'.join(made.job_ids)}",
-        "--kill-on-invalid-dep=yes",
-        f"--output={allocation.literal(made.path)}/logs/%j.log",
-    ]
 
 
 def commands(planned: Draft) -> list[str]:
@@ -171,12 +304,44 @@ def commands(planned: Draft) -> list[str]:
     folder = paths.submissions() / f"N-{planned.index}"
     lines = []
     for number, group in enumerate(planned.groups, 1):
-        variables = [f"{name}={value}" for name, value in allocation.variables(folder, group.layout).items()]
-        options = array_options(planned, group, folder)
-        lines.append(
-            shlex.join(["env", *variables, "sbatch", *options, str(_script("sweep")), str(_points(folder, number))])
-        )
+        variables = [f"{name}={value}" for name, value in job_environment.variables(folder, group.layout).items()]
+        command = ["sbatch", *_array_options(planned, group, folder), str(_script("sweep"))]
+        lines.append(shlex.join(["env", *variables, *command, str(_points(folder, number))]))
     return lines
+
+
+def _array_options(planned: Draft, group: Group, folder: Path) -> list[str]:
+    """sbatch's options for one group."""
+    slurm = planned.cluster.slurm
+    return [
+        *job_environment.options(planned.cluster, planned.node, group.layout),
+        f"--job-name=hpc-{_plain(planned.plan.name)}",
+        f"--array=0-{len(group.requests) - 1}",
+        f"--time={slurm.time}",
+        f"--signal=B:USR1@{slurm.signal_seconds}",
+        job_environment.output(folder, "%A_%a"),
+    ]
+
+
+def _report_options(planned: Draft, made: Submission) -> list[str]:
+    """sbatch's options for the report: when all runs have ended, however they did."""
+    return [
+        *job_environment.options(planned.cluster, planned.node, Layout(), devices=False),
+        f"--job-name=hpc-{_plain(planned.plan.name)}-report",
+        f"--dependency=afterany:{':'.join(made.job_ids)}",
+        "--kill-on-invalid-dep=yes",
+        job_environment.output(made.path, "%j"),
+    ]
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Of several processes that submit at once, one plans and submits, then the next: no run is submitted twice."""
+    folder = paths.submissions()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _script(name: str) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from hpc_utils.analyze import cost, scaling
 from hpc_utils.analyze.recommend import by_machine, describe, of_each, recommend, slug
-from hpc_utils.launch.resources import NodeType
+from hpc_utils.launch.cluster import NodeType
 from hpc_utils.records import schema
 
 from .test_scaling import run

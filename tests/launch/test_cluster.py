@@ -110,19 +110,19 @@ def test_a_time_limit_in_seconds(write, time: str, seconds: int) -> None:
         ("repeats = 5", "repeat = 5", r"studies\.strong: unknown key 'repeat': did you mean repeats\?"),
         ("gpus = 4", "gpus = -1", r"nodes\.a100\.gpus: .*greater than or equal to 0, not -1"),
         ('partition = "gpu"\n', "", r"nodes\.a100\.partition: this key is needed"),
-        ('gpu = "a100"\n', "", r"nodes\.a100: gpu: name the device"),
-        ("gpus = 4\n", "", r"nodes\.a100: gpu is given, but gpus is 0"),
+        ('gpu = "a100"\n', "", r"nodes\.a100: gpus, gpu: give both"),
+        ("gpus = 4\n", "", r"nodes\.a100: gpus, gpu: give both"),
         ("cores = 64", "cores = 64\nranks = 8", r"ranks = 8, but a rank has a GPU of its own and a node has 4"),
         ('"fp32", "bf16"', '"fp32", "fp8"', r"nodes\.a100\.precisions\.1: .*'fp32'.*'bf16'.*, not 'fp8'"),
-        ("01:00:00", "1 hour", r"slurm\.time: '1 hour' is not a time such as 01:30:00"),
-        ("01:00:00", "00:02:00", r"slurm: signal_seconds = 120 is no less than time = 00:02:00"),
-        ("--hint=nomultithread", "-A x", r"slurm\.options\.0: '-A x' is not one sbatch option in full"),
-        ("--hint=nomultithread", "--account=x", r"slurm: options: --account is what slurm\.account stands for"),
-        ("--hint=nomultithread", "--array=1-9", r"slurm: options: --array is set by the jobs themselves"),
-        ("NCCL_DEBUG", '"NCCL DEBUG"', r"nodes\.a100\.variables\.NCCL DEBUG: .*is not a variable's name"),
+        ("01:00:00", "1 hour", r"slurm\.time: .*, not '1 hour'"),
+        ("01:00:00", "00:02:00", r"slurm: signal_seconds = 120 must be less than time = 00:02:00"),
+        ("--hint=nomultithread", "-A x", r"slurm\.options\.0: .*, not '-A x'"),
+        ("--hint=nomultithread", "--account=x", r"slurm: options: --account is set by another key"),
+        ("--hint=nomultithread", "--array=1-9", r"slurm: options: --array is set by another key"),
+        ("NCCL_DEBUG", '"NCCL DEBUG"', r"nodes\.a100\.variables\.NCCL DEBUG: .*, not 'NCCL DEBUG'"),
         ("NCCL_DEBUG", "HPC_CLUSTER", r"variables\.HPC_CLUSTER: it is set by Slurm or by the jobs"),
-        ("nodes.fat", "nodes.Fat", r"nodes\.Fat: 'Fat' is not a name of small letters"),
-        ("studies.strong", "studies.stong", r"studies\.stong: no such study; did you mean strong\?"),
+        ("nodes.fat", "nodes.Fat", r"nodes\.Fat: .*, not 'Fat'"),
+        ("studies.strong", "studies.stong", r"unknown study 'stong': did you mean strong\?"),
         ("epochs = 3", "epoch = 3", r"studies\.strong: unknown parameter 'epoch': did you mean epochs\?"),
         ('title = "Mine"', 'title = "Mine"\ndefault = "a10"', r"default: no \[nodes\.a10\]; did you mean a100\?"),
         ('title = "Mine"', "title = ", r"mine\.toml: not TOML: "),
@@ -151,7 +151,7 @@ def test_a_wrong_file_is_refused(write, right: str, wrong: str, message: str) ->
 )
 def test_text_that_a_shell_or_slurm_could_take_for_more_is_refused(write, right: str, wrong: str) -> None:
     assert right in GOOD
-    with pytest.raises(clusters.ClusterError, match=r"mine\.toml: .* is not "):
+    with pytest.raises(clusters.ClusterError, match=r"mine\.toml: .*should match pattern"):
         clusters.read(write(GOOD.replace(right, wrong)))
 
 

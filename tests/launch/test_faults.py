@@ -9,7 +9,7 @@ import time
 import pytest
 
 from hpc_utils import records
-from hpc_utils.launch import local, run_failure
+from hpc_utils.launch import local, failure
 from hpc_utils.launch.request import Layout, prepare
 from tests.support import soak
 
@@ -153,6 +153,6 @@ def test_notebook_that_changes_its_parameters_is_refused(bench):
 def test_notebook_that_was_cut_off_in_writing_is_marked_all_the_same(tmp_path, left):
     path = tmp_path / "notebook.ipynb"
     path.write_bytes(left)
-    path.write_text(json.dumps(run_failure.mark(path, "failed", "the reason")))
+    path.write_text(json.dumps(failure.mark(path, "failed", "the reason")))
     assert is_marked_failed(tmp_path)
     assert "the reason" in kept(tmp_path).cells[0].source

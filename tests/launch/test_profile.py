@@ -13,7 +13,7 @@ import pytest
 
 from hpc_utils import paths, profilers, workspace
 from hpc_utils.config import ConfigError
-from hpc_utils.launch import exports, rank_profiler, run_failure
+from hpc_utils.launch import exports, rank_profiler, failure
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.target import Target
 from hpc_utils.workspace import Launch, Profiler
@@ -111,9 +111,7 @@ def test_a_rank_that_nsys_says_left_may_have_been_killed(tmp_path: Path) -> None
     (tmp_path / "logs").mkdir()
     (tmp_path / "request.json").write_text(json.dumps({"config": {"profile": "nsys", "parallel": "ddp"}}))
     (tmp_path / "logs/failed0.json").write_text(json.dumps([{"rank": 1, "exit_code": 1}]))
-    assert "rank 1 left with exit code 1 and without an error (or was killed: nsys" in run_failure.explain(
-        tmp_path, 1
-    )
+    assert "rank 1 left with exit code 1 and without an error (or was killed: nsys" in failure.explain(tmp_path, 1)
 
 
 def test_what_cannot_be_exported_is_a_remark(tmp_path: Path, monkeypatch) -> None:

@@ -14,7 +14,7 @@ from hpc_utils.config import RunConfig
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, Request, prepare
 from hpc_utils.launch.study import Plan, Point, Series, Study, forecast
-from hpc_utils.launch.submission import read_point, write_points
+from hpc_utils.launch.submit import read_point, write_points
 from hpc_utils.launch.target import Target
 from hpc_utils.provenance.gpu import Gpu
 from hpc_utils.records import UnknownStudy, read_study

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from hpc_utils import paths, rehearsal
 from hpc_utils.cli import main
 from hpc_utils.launch import cluster as clusters
-from hpc_utils.launch import cluster_draft, slurm_commands, slurm_discovery
-from hpc_utils.launch.slurm_discovery import Nodes, Partition, Survey
+from hpc_utils.launch import cluster_draft, slurm_commands
+from hpc_utils.launch.cluster_draft import Nodes, Partition, Survey
 
 # As `scontrol show partition --oneliner` prints it: Slurm 23.11, shortened to one line a partition.
 PARTITIONS = """\
@@ -32,7 +32,7 @@ PartitionName=old AllowGroups=ALL Default=NO MaxNodes=UNLIMITED MaxTime=UNLIMITE
 
 
 def test_partitions_are_read_as_slurm_prints_them() -> None:
-    assert slurm_discovery.read_partitions(PARTITIONS) == {
+    assert cluster_draft.read_partitions(PARTITIONS) == {
         "cpu": Partition("cpu", True, "1-00:00:00", 0, True, "DefMemPerCPU=920"),
         "gpu": Partition("gpu", False, "00:30:00", 4, False, "DefMemPerNode=UNLIMITED"),
     }
@@ -54,7 +54,7 @@ def test_partitions_are_read_as_slurm_prints_them() -> None:
     ],
 )
 def test_gpus_are_read_as_slurm_prints_them(said: str, found: list) -> None:
-    assert slurm_discovery.read_gres(said) == found
+    assert cluster_draft.read_gres(said) == found
 
 
 # As `scontrol show node NAME --oneliner` prints it: 64 cores of two threads, of which the system keeps 8 for itself.
@@ -68,11 +68,11 @@ ThreadsPerCore=2 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=standard-
 
 def test_nodes_are_read_as_slurm_prints_them() -> None:
     group = "standard-g|2700|nid[005002-007955]|128|2|gpu:mi250:8"
-    assert slurm_discovery.read_nodes(group, NODE) == [
+    assert cluster_draft.read_nodes(group, NODE) == [
         Nodes("standard-g", 2700, "nid005016", 56, 2, 8, "mi250", "AMD_EPYC_7A53,x1104")
     ]
     old = NODE.replace("CPUEfctv=112 ", "")
-    assert slurm_discovery.read_nodes("p|1|n|128|2|(null)", old) == [
+    assert cluster_draft.read_nodes("p|1|n|128|2|(null)", old) == [
         Nodes("p", 1, "nid005016", 64, 2, 0, "", "AMD_EPYC_7A53,x1104")
     ]
 
@@ -118,7 +118,7 @@ def test_a_draft_is_a_cluster_file_with_every_guess_explained(folder: Path) -> N
     assert [line.split()[0] for line in unsaid if line.split()[0] not in ("title", "about", "unit", "gres")] == [
         "precisions"
     ] * 4
-    assert 'precisions = ["fp32", "fp16"]       # FILL IN' in text
+    assert 'precisions = ["fp32", "fp16"]  # FILL IN' in text
 
 
 def test_a_short_partition_shortens_the_jobs(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_types_of_node_have_names_of_their_own(folder: Path) -> None:
     alike = [Nodes("gpu.1", 1, "a", 8, 1), Nodes("gpu_1", 1, "b", 8, 1)]
     both = Survey("s", {name: Partition(name) for name in ("gpu.1", "gpu_1")}, alike, [])
     (folder / "s.toml").write_text(cluster_draft.draft(both, {}))
-    assert {n.name: n.partition for n in clusters.read("s").nodes.values()} == {"gpu-1": "gpu.1", "gpu-1-n2": "gpu_1"}
+    assert {n.name: n.partition for n in clusters.read("s").nodes.values()} == {"gpu-1": "gpu.1", "gpu-1-2": "gpu_1"}
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_real_slurm_is_drafted_and_takes_what_the_draft_asks_for(
 
 def test_a_file_that_is_there_is_not_overwritten(on_cluster: rehearsal.Cluster, folder: Path) -> None:
     (folder / "mine.toml").write_text("precious")
-    with pytest.raises(clusters.ClusterError, match=r"mine\.toml is there already: give another name"):
+    with pytest.raises(clusters.ClusterError, match=r"mine\.toml exists already: give another name"):
         cluster_draft.init("mine")
     assert (folder / "mine.toml").read_text() == "precious"
 
@@ -170,7 +170,7 @@ def test_the_command_says_what_is_left_to_do(on_cluster: rehearsal.Cluster, fold
     done = CliRunner().invoke(main, ["cluster", "init", "mine"])
     assert done.exit_code == 0 and f"{folder}/mine.toml: " in done.output and "FILL IN" in done.output
     again = CliRunner().invoke(main, ["cluster", "init", "mine"])
-    assert again.exit_code == 2 and "is there already" in again.output
+    assert again.exit_code == 2 and "exists already" in again.output
 
 
 def test_a_name_that_is_none_is_refused(on_cluster: rehearsal.Cluster, folder: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.launch import job_failure
+from hpc_utils.launch import failure
 from hpc_utils.launch.slurm_commands import JobState
 
 LOG = """job 7 on node[1-2]: 2 x 1 ranks, attempt 1
@@ -21,9 +21,9 @@ slurmstepd: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-21T09:00:00 ***
 def test_the_last_line_that_matters_is_the_error_not_what_came_of_it(tmp_path: Path) -> None:
     log = tmp_path / "7.log"
     log.write_text(LOG)
-    assert job_failure.last_line("", log) == "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
-    assert job_failure.last_line("rank 1 raised ValueError: x\nTraceback", log) == "rank 1 raised ValueError: x"
-    assert job_failure.last_line("", tmp_path / "missing") == ""
+    assert failure.last_line("", log) == "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert failure.last_line("rank 1 raised ValueError: x\nTraceback", log) == "rank 1 raised ValueError: x"
+    assert failure.last_line("", tmp_path / "missing") == ""
 
 
 def test_a_log_of_a_gigabyte_is_read_from_its_end(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_a_log_of_a_gigabyte_is_read_from_its_end(tmp_path: Path) -> None:
     with log.open("wb") as file:
         file.seek(1 << 30)  # sparse
         file.write(b"\nRuntimeError: the end\n")
-    assert job_failure.last_line("", log) == "RuntimeError: the end"
+    assert failure.last_line("", log) == "RuntimeError: the end"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,6 @@ def test_a_log_of_a_gigabyte_is_read_from_its_end(tmp_path: Path) -> None:
     ],
 )
 def test_each_failure_comes_with_what_to_do(tmp_path: Path, state: str, text: str, becomes: str, advice: str) -> None:
-    found, told = job_failure.advise(JobState(state), text, tmp_path / "no.log")
+    found, told = failure.advise(JobState(state), text, tmp_path / "no.log")
     assert found == becomes
     assert advice in told

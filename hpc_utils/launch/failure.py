@@ -1,0 +1,176 @@
+"""Why a run or a job failed, and what to do about it: read from what the ranks, the launcher and Slurm left."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hpc_utils.profilers import STARTING
+from hpc_utils.records.folder import read_json
+from hpc_utils.signals import Stopped
+
+from .slurm_commands import JobState
+
+STOPPED = "stopped.json"  # in a run's logs: how a signal stopped it
+BANNER = "run-failed"  # tag of the first cell of the notebook of a run that is not complete
+HEADINGS = {
+    "failed": "# This run FAILED\n\nWhat follows is incomplete.",
+    "stopped": "# This run was stopped\n\nWhat follows is incomplete: the same command continues from its checkpoint.",
+}
+
+# Symptoms: (pattern in a log, the state it implies where Slurm knows less, advice). The first match counts.
+SYMPTOMS: tuple[tuple[str, str, str], ...] = (
+    (r"CUDA out of memory|OutOfMemoryError|HIP out of memory", "", "lower batch_per_device or global_batch, or use precision=bf16"),
+    (r"oom[-_ ]kill|Exceeded job memory limit|exceeded memory limit|MemoryError|DefaultCPUAllocator: can't allocate", "OUT_OF_MEMORY",
+     "ask for more memory (the node type's `memory` in the cluster file), or lower the batch or loader_workers"),
+    (r"No space left on device|Disk quota exceeded", "", "free space or move the results (HPC_RESULTS), then `hpc retry`: it resumes from the last checkpoint"),
+    (r"the loss became (nan|inf)|NonFiniteLoss", "", "use a smaller lr, a longer lr_warmup_epochs, or precision=fp32"),
+    (r"NCCL.*(unhandled|timeout|timed out)|Watchdog caught collective|ProcessGroupNCCL", "", "`hpc doctor --cluster NAME` checks the network; NCCL_DEBUG=INFO in the node type's variables shows more"),
+    (r"Connection refused|Connection reset|Connection closed by peer|RendezvousTimeoutError|rendezvous", "", "a node did not join: `hpc retry`; if it fails again, `hpc doctor --cluster NAME`"),
+    (r"no kernel image is available|not compatible with the current PyTorch", "", "this torch build lacks the GPU's architecture: install the build that the cluster file names ([software] torch)"),
+    (r"torch sees no GPU", "", "a CPU build of torch, or no GPU was asked for: see [software] torch and the node type's gpus"),
+    (r"hpc data fetch", "", "fetch the data set where there is internet (a login node), then `hpc retry`"),
+    (r"module: command not found|Lmod has detected|ModuleNotFoundError|No module named|command not found", "", "the job's environment lacks it: see [software] in the cluster file"),
+    (r"ConfigError|unknown parameter|does not divide", "", "correct the study or the cluster file, then submit again"),
+    (r"is being run by process|locked by another process", "", "another job works on this run: wait for it, or `hpc cancel` one of the two"),
+)  # fmt: skip
+
+# Advice for Slurm's final states, whatever the log contains.
+ENDED = {
+    "TIMEOUT": "it did not finish in time and could not be requeued: raise [slurm] time, then `hpc retry`; it resumes from its last checkpoint",
+    "NODE_FAIL": "a node failed and the job was not requeued: `hpc retry` resumes from the last checkpoint",
+    "OUT_OF_MEMORY": "ask for more memory (the node type's `memory` in the cluster file), or lower the batch",
+    "CANCELLED": "it stays cancelled; `hpc submit` or `hpc retry` continues it from its checkpoint, if there is one",
+    "PREEMPTED": "`hpc retry` resumes from the last checkpoint",
+    "DEADLINE": "the site's deadline passed: raise it or lower [slurm] time",
+    "BOOT_FAIL": "a node did not start: `hpc retry`",
+}
+
+_MATTERS = re.compile(r"(error|exception|fatal|killed|refused|no such|not found|denied|failed)\b", re.I)
+_NOISE = re.compile(
+    r"^\s*(File \"|~+|\^+|During handling|Traceback|srun: error: .*Exited with|srun: (launch/slurm|Terminating)|"
+    r"slurmstepd: error: \*\*\* (STEP|JOB) .* CANCELLED|.*torch/distributed/elastic|=+$|-+$)"
+)
+_SIZE = 65_536  # bytes of a log's end that are read
+
+
+def tail(log: Path, lines: int = 20) -> str:
+    """The last lines of a log without colours; "" if there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _SIZE))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(without_colours(text).splitlines()[-lines:])
+
+
+def last_words(log: Path, most: int) -> str:
+    """The last words of a log, on one line."""
+    return " ".join(tail(log, most).split()[-most:])
+
+
+def without_colours(text: str) -> str:
+    """`text` without ANSI colour codes."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def stopped(run: Path) -> Stopped | None:
+    """How a signal stopped the run's ranks at a checkpoint, if one did."""
+    left = read_json(run / "logs" / STOPPED)
+    return left and Stopped(signal.Signals(left["signal"]), left["epoch"], left["step"])
+
+
+def explain(run: Path, returncode: int) -> str:
+    """The first cause: a rank that ended without an error report, else the first that raised, else the launcher's log."""
+    reports = [report for path in (run / "logs").glob("rank*.error") if (report := read_json(path))]
+    cause = _silent(run, returncode, reported={report["rank"] for report in reports})
+    if not cause and reports:
+        first = min(reports, key=lambda report: report["at"])
+        cause = f"rank {first['rank']} raised {first['name']}: {first['message']}\n{first['traceback']}"
+    cause = cause or f"the launcher ended with exit code {returncode}:\n{_log_end(run / 'logs' / 'launcher.log')}"
+    try:  # in a full folder the ranks could not report an error either
+        with tempfile.TemporaryFile(dir=run) as file:
+            file.write(bytes(1 << 16))
+    except OSError as error:
+        return f"nothing can be written to {run}: {error.strerror}\n{cause}"
+    return cause
+
+
+def mark(notebook: Path, state: str, reason: str) -> dict[str, Any]:
+    """`notebook`'s content with a first cell that states that, and why, the run failed or was stopped."""
+    try:
+        content = json.loads(notebook.read_text())
+    except ValueError:  # killed while it was being written
+        content = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    source = f"{HEADINGS[state]}\n\n```\n{reason}\n```\n"
+    content["cells"].insert(
+        0, {"cell_type": "markdown", "id": BANNER, "metadata": {"tags": [BANNER]}, "source": source}
+    )
+    content["metadata"].setdefault("papermill", {})["exception"] = True
+    return content
+
+
+def last_line(reason: str, log: Path) -> str:
+    """The line that explains a failed job: of the reason in the run's record, else of the job's log; "" if there is none."""
+    lines = [line for line in reason.splitlines() if line.strip()][:1]
+    if not lines:
+        candidates = [line for line in tail(log, 1000).splitlines() if line.strip() and not _NOISE.search(line)]
+        lines = [line for line in candidates if _MATTERS.search(line)][-1:] or candidates[-1:]
+    line = without_colours("".join(lines)).strip()
+    return line if len(line) <= 200 else line[:197] + "..."
+
+
+def advise(state: JobState, reason: str, log: Path) -> tuple[JobState, str]:
+    """(state, advice) for a failed job, from Slurm's state, the reason in the run's record, and the job's log."""
+    if state in ENDED and state != JobState.CANCELLED:
+        return state, ENDED[state]
+    text = f"{reason}\n{tail(log, 1000)}"
+    for pattern, means, advice in SYMPTOMS:
+        if re.search(pattern, text, re.I):
+            return JobState(means or state), advice
+    return state, ENDED.get(state, "read the log (`hpc logs RUN`), correct the cause, then `hpc retry`")
+
+
+def _silent(run: Path, returncode: int, reported: set[int]) -> str:
+    """The first rank that was killed, or exited, without an error report."""
+    config = (read_json(run / "request.json") or {}).get("config", {})
+    for rank, code in _ended(run, returncode, alone=config.get("parallel") == "none"):
+        if rank in reported:
+            continue
+        how = f"was killed by {_name(-code)}" if code < 0 else f"left with exit code {code} and without an error"
+        if code > 0 and (profile := config.get("profile")) in STARTING:
+            how += f" (or was killed: {profile}, which had started it, hides signals)"
+        return f"rank {rank} {how}; its last lines:\n{_last_lines(run / 'logs' / f'rank{rank}.log')}"
+    return ""
+
+
+def _ended(run: Path, returncode: int, *, alone: bool) -> Iterator[tuple[int, int]]:
+    """(rank, exit code) of the ranks that failed, as torchrun's wrapper on each node lists them."""
+    if alone and returncode < 0:
+        yield 0, returncode
+    for path in sorted((run / "logs").glob("failed*.json")):
+        for place, one in enumerate(read_json(path) or ()):
+            # When the first rank has failed, torchrun itself ends the others by SIGTERM.
+            if not place or one["exit_code"] != -signal.SIGTERM:
+                yield one["rank"], one["exit_code"]
+
+
+def _name(number: int) -> str:
+    why = {signal.SIGKILL: " (out of memory? killed by hand?)", signal.SIGSEGV: " (a crash in native code)"}
+    return f"{signal.Signals(number).name}{why.get(number, '')}"
+
+
+def _last_lines(log: Path) -> str:
+    """A log's end; after a crash in native code the stack's inner end, which faulthandler writes first."""
+    _, crash, stack = tail(log, 200).rpartition("Fatal Python error")
+    return "\n".join((crash + stack).splitlines()[:20]) if crash else _log_end(log)
+
+
+def _log_end(log: Path) -> str:
+    return tail(log) or "(no log)"
