@@ -141,8 +141,8 @@ def cluster_shape(rate, found):
 def cluster_use(cluster_name, node_type):
     """Write jobs/environment.sh for the cluster NAME: the job scripts source it when you submit them by hand."""
     from hpc_utils import paths
-    from hpc_utils.launch import job_environment
     from hpc_utils.launch import cluster as clusters
+    from hpc_utils.launch import job_environment
     from hpc_utils.launch.request import Layout
     from hpc_utils.records import atomic
 

@@ -52,9 +52,9 @@ LACKS = {
     "bf16": "the device has no units for it (NVIDIA's have from Ampere on)",
 }
 # sbatch's options that other keys or the jobs set.
-OWNED = frozenset(
-    "--partition --account --qos --time --signal --gres --gpus-per-node --cpus-per-task --mem --exclusive --licenses"
-    " --nodes --ntasks --ntasks-per-node --array --dependency --output --chdir --export".split()
+OWNED = re.compile(
+    "--(partition|account|qos|time|signal|gres|gpus-per-node|cpus-per-task|mem|exclusive|licenses|nodes|ntasks"
+    "|ntasks-per-node|array|dependency|output|chdir|export)(=|$)"
 )
 
 
@@ -86,8 +86,8 @@ class Slurm(Strict):
     def _consistent(self) -> Slurm:
         if self.signal_seconds >= self.seconds:
             raise ValueError(f"signal_seconds = {self.signal_seconds} must be less than time = {self.time}")
-        if owned := sorted({option.partition("=")[0] for option in self.options} & OWNED):
-            raise ValueError(f"options: {owned[0]} is set by another key or by the jobs themselves")
+        if owned := next(filter(OWNED.match, self.options), ""):
+            raise ValueError(f"options: {owned.partition('=')[0]} is set by another key or by the jobs themselves")
         return self
 
 

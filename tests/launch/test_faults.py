@@ -9,7 +9,7 @@ import time
 import pytest
 
 from hpc_utils import records
-from hpc_utils.launch import local, failure
+from hpc_utils.launch import failure, local
 from hpc_utils.launch.request import Layout, prepare
 from tests.support import soak
 

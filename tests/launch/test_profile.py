@@ -13,7 +13,7 @@ import pytest
 
 from hpc_utils import paths, profilers, workspace
 from hpc_utils.config import ConfigError
-from hpc_utils.launch import exports, rank_profiler, failure
+from hpc_utils.launch import exports, failure, rank_profiler
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.target import Target
 from hpc_utils.workspace import Launch, Profiler
