@@ -1,6 +1,6 @@
-"""The doctor and the benches, started: as ranks on this machine, or in a job on a cluster's nodes.
+"""Starts the doctor and the benches: as ranks on this machine, or in a job on a cluster's nodes.
 
-Either way rank 0 writes its record as one JSON file, and that file is the result.
+In both cases rank 0 writes its record as one JSON file, which is the result.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ TORCHRUN = ["-m", "hpc_utils.launch.torchrun", "--standalone", "--local-addr=127
 
 
 class NoReport(RuntimeError):
-    """What was started ended without a record."""
+    """The ranks or the job ended without a record."""
 
     exit_code = 1
 
 
 class Diagnostic(NamedTuple):
-    """What the ranks run here, the job script that starts them on a cluster, and their time.
+    """The module that the ranks run, the job script that starts them on a cluster, and their time limit.
 
     Attributes:
         seconds: after which the ranks here are ended. grace: seconds that they then have to tidy up.
@@ -61,7 +61,7 @@ BENCH = Diagnostic("hpc_utils.doctor.bench", "bench.sbatch", LIMIT, GRACE)
 
 
 def doctor_arguments(found: Cluster | None = None) -> list[str]:
-    """What the doctor must know of a cluster, or (None) of this machine."""
+    """The doctor's arguments for a cluster, or (None) for this machine."""
     if found:
         return [f"--link-gbit={found.network.link_gbit}", f"--torch={found.software.torch}"]
     here = workspace.environment()
@@ -88,7 +88,7 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str]) -> d
                 process.kill()
             end_tree(process, folder, what.grace)
         if not copy.exists():
-            raise NoReport("the ranks ended, or were ended, without a report: what they printed says why")
+            raise NoReport("the ranks ended without a report: their output has the reason")
         return json.loads(copy.read_text())
 
 
@@ -107,8 +107,8 @@ def on_cluster(
     Args:
         layout: nodes, and ranks on each; 0 of those stands for one a device.
         tell: called with a line when the job is submitted.
-        measuring: entered when the job starts, left when it is over; if it cannot be entered, the job is cancelled. Not
-            while it waits: the links must not be held for jobs before it in the queue.
+        measuring: entered when the job starts, not while it waits in the queue, and left when it is over; if it cannot
+            be entered, the job is cancelled.
 
     Raises:
         ClusterError, SlurmError: no such type of node, more ranks than it has devices, or Slurm refused the job.
@@ -156,21 +156,19 @@ def compute_profile(config: RunConfig, batches: Sequence[int], repeats: int) -> 
     if turned := not_plain(config):
         raise ConfigError(f"{', '.join(turned)}: a compute profile is of the plain step")
     if not batches or min(batches) < 1 or repeats < 1:
-        raise ConfigError(f"batches {list(batches)}, {repeats} repeats: at least one of each, from 1 on")
+        raise ConfigError(f"batches {list(batches)}, {repeats} repeats: give at least one of each, all from 1 on")
     if ":" not in config.workload:
         require_data(config.dataset, paths.data())
+    request = {"config": config.model_dump(), "batches": sorted(set(batches)), "repeats": repeats}
     with tempfile.TemporaryDirectory(prefix="hpc-compute-") as folder:
-        asked, record = Path(folder) / "asked.json", Path(folder) / "record.json"
-        asked.write_text(
-            json.dumps({"config": config.model_dump(), "batches": sorted(set(batches)), "repeats": repeats})
-        )
-        process = _start(["-m", "hpc_utils.launch.diagnostics", str(asked), str(record)], folder)
+        record = Path(folder) / "record.json"
+        process = _start(["-m", "hpc_utils.launch.diagnostics", json.dumps(request), str(record)], folder)
         try:
             process.wait()
         finally:
             end_tree(process, folder)
         if not (found := read_json(record)):
-            raise NoReport("no profile was measured: what the process printed says why")
+            raise NoReport("the process ended without a profile: its output has the reason")
         return Path(found)
 
 
@@ -190,23 +188,21 @@ def _start(python: Sequence[str], folder: str) -> subprocess.Popen:
     )
 
 
-def main(asked: Path, record: Path) -> int:
+def main(request: str, record: str) -> None:
     """In the process that measures a compute profile."""
     die_with_parent(workspace.launch().parent)
     from hpc_utils.doctor.bench import compute
 
-    given = json.loads(asked.read_text())
+    given = json.loads(request)
     config = RunConfig(**given["config"])
     try:
         path = compute.profile(config, given["batches"], given["repeats"], lambda line: print(line, file=sys.stderr))
     except ValueError as error:
         if not hasattr(error, "exit_code"):
             raise
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    record.write_text(json.dumps(str(path)))
-    return 0
+        sys.exit(f"error: {error}")
+    Path(record).write_text(json.dumps(str(path)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(Path, sys.argv[1:])))
+    main(*sys.argv[1:])

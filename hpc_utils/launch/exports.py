@@ -1,12 +1,11 @@
-"""After a profiled run: each nsys report as SQLite tables beside it, which need no nsys to be read.
+"""After a profiled run: exports each nsys report to SQLite tables beside it, which can be read without nsys.
 
-A report can be opened only by an nsys at least as new as the one that wrote it, so it is exported where it was taken.
+Only an nsys at least as new as the one that wrote a report can open it, so it is exported on the machine that measured.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import sqlite3
 import subprocess
 from collections.abc import Callable
@@ -27,10 +26,10 @@ REPORTS = {"nsys": "nsys-rep", "ncu": "ncu-rep"}
 def finish(folder: Path, ranks: int, *, is_hurried: Callable[[], bool], say: Callable[[str], None]) -> None:
     """Export the reports of a complete run under nsys or ncu, and note in `run.json` what there is and what failed.
 
-    A failure is a remark: it does not make the measurement worse.
+    A failure is a remark of the run, no error: the measurement itself is complete.
 
     Args:
-        is_hurried: whether the job was asked to end: then the rest is skipped. say: called with lines of progress.
+        is_hurried: whether the job has received a signal to end: then the rest is skipped. say: called with lines of progress.
     """
     run = read_json(folder / "run.json") or {}
     profile = (run.get("config") or {}).get("profile")
@@ -51,25 +50,21 @@ def finish(folder: Path, ranks: int, *, is_hurried: Callable[[], bool], say: Cal
 
 
 def _export_all(folder: Path, is_hurried: Callable[[], bool], say: Callable[[str], None]) -> list[str]:
-    reports = sorted(folder.glob("rank*.nsys-rep"), key=lambda path: int(re.sub(r"\D", "", path.stem) or 0))
+    reports = sorted(folder.glob("rank*.nsys-rep"))
     try:
         nsys = profilers.program("nsys")
     except ConfigError as error:
-        return [f"not exported, which `nsys export` would do: {error}"]
-    remarks = []
+        return [f"not exported: {error}"]
+    say(f"profile: exporting {len(reports)} reports")
     with ThreadPoolExecutor(max(1, len(core_groups()))) as pool:
-        pending = [pool.submit(_export, nsys, report, is_hurried) for report in reports]
-        for number, (report, done) in enumerate(zip(reports, pending, strict=True), 1):
-            if remark := done.result():
-                remarks.append(f"{report.name}: {remark}")
-            say(f"profile: {report.name} exported ({number} of {len(reports)})")
-    return remarks
+        remarks = pool.map(lambda report: _export(nsys, report, is_hurried), reports)
+        return [f"{report.name}: {remark}" for report, remark in zip(reports, remarks, strict=True) if remark]
 
 
 def _export(nsys: str, report: Path, is_hurried: Callable[[], bool]) -> str:
     """Write `report` as <rank>.sqlite; what failed."""
     if is_hurried():
-        return "not exported, the job was asked to end"
+        return "not exported: the job received a signal to end"
     unfinished = report.with_name(f".{report.stem}.sqlite")
     command = [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={unfinished}", str(report)]
     try:

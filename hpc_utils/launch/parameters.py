@@ -21,14 +21,12 @@ def defaults(notebook: Path) -> dict[str, Any]:
         ConfigError: no such notebook, or the cell does more than set plain values.
     """
     try:
-        content = json.loads(Path(notebook).read_text())
+        cells = json.loads(Path(notebook).read_text())["cells"]
     except OSError as error:
         raise ConfigError(f"no notebook {notebook}: {error.strerror}") from None
-    except ValueError:
-        raise ConfigError(f"{notebook} is not a notebook (expected JSON)") from None
-    if not isinstance(content, dict) or content.get("nbformat") != 4:
-        raise ConfigError(f"{notebook} is not a notebook (of format 4)")
-    for cell in content["cells"]:
+    except (ValueError, TypeError, KeyError):
+        raise ConfigError(f"{notebook} is not a notebook of format 4") from None
+    for cell in cells:
         if cell["cell_type"] == "code" and TAG in cell.get("metadata", {}).get("tags", ()):
             return _assignments("".join(cell["source"]), notebook)
     return {}
@@ -76,18 +74,15 @@ def _require_known(given: Mapping[str, Any], known: Collection[str]) -> None:
 def _assignments(source: str, notebook: Path) -> dict[str, Any]:
     values = {}
     try:
-        statements = ast.parse(source).body
+        for statement in ast.parse(source).body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign):
+                targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
+                values |= {target.id: ast.literal_eval(statement.value) for target in targets}
     except SyntaxError as error:
         raise ConfigError(f"{notebook}: the parameters cell, line {error.lineno}: {error.msg}") from None
-    for statement in statements:
-        if not isinstance(statement, ast.Assign | ast.AnnAssign):
-            continue
-        targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
-        try:
-            values |= {target.id: ast.literal_eval(statement.value) for target in targets}
-        except (ValueError, AttributeError):
-            line = ast.unparse(statement)
-            raise ConfigError(f"{notebook}: the parameters cell must set plain values, not `{line}`") from None
+    except (ValueError, AttributeError):
+        line = ast.unparse(statement)
+        raise ConfigError(f"{notebook}: the parameters cell must set plain values, not `{line}`") from None
     return values
 
 

@@ -1,10 +1,10 @@
-"""What every rank's process runs: the notebook, in this process.
+"""The process of a rank: executes the notebook in this process.
 
     python -m torch.distributed.run ... -m hpc_utils.launch.rank NOTEBOOK RUN_FOLDER
 
-Rank 0 keeps the notebook with its outputs, every rank a log; one that raises leaves `logs/rank<n>.error`. If a signal has
-stopped the run in order, rank 0 leaves `logs/stopped.json` and every rank exits with 0. A rank that nsys or ncu watches
-has itself started again by them (`launch/rank_profiler.py`).
+Rank 0 keeps the notebook with its outputs, every rank a log; one that raises writes `logs/rank<n>.error`. If a signal has
+stopped the run at a checkpoint, rank 0 writes `logs/stopped.json` and every rank exits with 0. A rank under nsys or ncu
+starts itself again under the profiler (`launch/rank_profiler.py`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""A rank that nsys or ncu has to start, because they watch from outside.
+"""A rank under nsys or ncu, which start the program that they profile.
 
     torchrun ─▶ rank (this) ─▶ nsys ─▶ rank that trains
 
-The process that torchrun knows stays in front: it passes signals on to the one that trains, which nsys does not do, and
-ends with its exit code or signal. If it is killed, the one that trains ends, and then nsys, in order: a killed nsys may
-leave the lock that all of a node share in /dev/shm, and then none starts there any more. What nsys prints is in
-`logs/profiler<rank>.log`.
+The process that torchrun started passes signals on to the one that trains, which nsys does not do, and ends with its exit
+code or signal. If it is killed, the one that trains ends, and then nsys by itself: a killed nsys may leave a lock in
+/dev/shm, and then no nsys starts on that node any more. The profiler's output is in `logs/profiler<rank>.log`.
 """
 
 from __future__ import annotations
@@ -35,11 +34,10 @@ from .failure import last_words
 
 POLL = 0.1  # s
 PATIENCE = 20.0  # s that a profiler gets to start the rank, and its own processes to end
-LOCKED = "Agent launcher failed"
 
 
 def is_wanted(config: Mapping[str, Any], record: Launch) -> bool:
-    """Whether a profiler has to start a rank of such a run, and has not yet."""
+    """Whether a rank of such a run is to be started by a profiler, and is not yet."""
     return config.get("profile") in profilers.STARTING and not record.profiler
 
 
@@ -56,10 +54,8 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
     mask = os.umask(0o077)
     os.umask(mask)
     mark = Profiler(profile, "cuda" if gpu else "nvtx", os.getpid(), mask)
-    # A folder of its own: in /tmp, those of the first user on this node are in the way. A short path, because nsys
-    # makes sockets there, whose paths end at some hundred bytes.
-    usual = tempfile.gettempdir()
-    scratch = tempfile.mkdtemp(prefix="hpc-", dir=usual if len(usual) < 40 else "/tmp")
+    # nsys uses fixed names in TMPDIR, which another user on this node may own; and sockets, whose paths must be short.
+    scratch = tempfile.mkdtemp(prefix="hpc-", dir="/tmp")
     environment = os.environ | replace(workspace.launch(), profiler=mark).variables
     environment |= {"TMPDIR": scratch} | profilers.variables(profile)
     log = folder / "logs" / f"profiler{rank}.log"
@@ -77,24 +73,22 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
                     )
                 _until(lambda: process.poll() is not None or _training(mark))
             code = _wait(process, mark, received)
-            # Whoever ends what a run has left behind would kill the profiler's helpers.
+            # The launcher kills what a run leaves running, and would kill the profiler's helpers.
             _until(lambda: not list(_under(mark)))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         for left in (folder / PROFILE).glob(f"rank{rank}.*"):
             left.chmod(0o666 & ~mask)
     if code and not (folder / "logs" / f"rank{rank}.log").exists():
-        words = last_words(log, 60)
-        if LOCKED in words:
-            words += " (a killed nsys has left its lock on this node: remove /dev/shm/NSys-* while none runs)"
-        raise ConfigError(f"profile={profile!r}: {profile} did not start the rank: {words}")
+        hint = "if a killed nsys left its lock on this node, remove /dev/shm/NSys-*"
+        raise ConfigError(f"profile={profile!r}: {profile} did not start the rank: {last_words(log, 60)} ({hint})")
     return 128 - code if code > 128 else code  # nsys reports a signal as a shell does
 
 
 def settle(mark: Profiler) -> None:
-    """In the process that a profiler has started: take the umask of the one in front, and end with it.
+    """In the process that a profiler has started: take the umask of the one in front, and end when that ends.
 
-    Not by the kernel, as `die_with_parent` does: the parent is a thread of the profiler, which ends earlier.
+    `die_with_parent` does not work here: the parent is a thread of the profiler, which ends earlier.
     """
     if mark.front is None or mark.umask is None:  # started by hand
         return

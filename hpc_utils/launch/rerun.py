@@ -1,4 +1,4 @@
-"""A run made again: found in a result set, requested as it was, and trained anew into a result set of its own."""
+"""A run repeated: found in a result set, requested with the same parameters, and trained into a result set of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_utils import paths, provenance, toml_config
+from hpc_utils import paths, provenance
 from hpc_utils.config import RunConfig
 from hpc_utils.records import StudyIndex, fingerprint, packed, studies
 from hpc_utils.records.folder import read_json, state
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CannotRerun(ValueError):
-    """The run cannot be made again here; the message says why, and what to do instead."""
+    """The run cannot be repeated here; the message has the reason and an alternative."""
 
     exit_code = 2
 
@@ -39,12 +39,9 @@ def find(run: str, results: Path | None = None) -> Path:
     sets = [results] if results else [paths.results(), *sorted(paths.reference().glob("*"))]
     known = [path for one in sets for path in packed.folders(one)]
     found = [path for path in known if path.name == run] or [path for path in known if path.name.endswith(f"-{run}")]
-    if not found:
-        near = toml_config.near(run, sorted({path.name for path in known}), cutoff=0.6)
-        hint = f"; is it {' or '.join(near)}?" if near else ""
-        raise CannotRerun(f"no run {run!r} in {', '.join(map(shown, sets))}{hint}")
-    if len(names := {path.name for path in found}) > 1:
-        raise CannotRerun(f"{run!r} is the end of {len(names)} runs' names: {', '.join(sorted(names))}")
+    if len(names := sorted({path.name for path in found})) != 1:
+        which = f"several runs: {', '.join(names)}" if names else f"no run in {', '.join(map(shown, sets))}"
+        raise CannotRerun(f"{run!r} names {which}")
     return found[0]
 
 
@@ -54,7 +51,7 @@ def study_of(run: Path) -> StudyIndex | None:
 
 
 def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
-    """The request of that run once more, as number `repeat`: every parameter as it was, its seed too.
+    """A request with the parameters of that run, its seed included, as number `repeat`.
 
     Args:
         run: the run's folder. notebook: what its ranks executed, if that is not one of the compendium's own.
@@ -65,20 +62,23 @@ def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
     """
     asked, made = _recorded(run)
     if why := _missing_here(asked, made):
-        raise CannotRerun(f"{run.name} {why}; {_elsewhere(run, made)}")
-    options = RunConfig.model_fields
-    own = {name: value for name, value in asked["config"].items() if name in options}
-    if unknown := [f"{n}={v}" for n, v in asked["config"].items() if n not in options and v is not None]:
-        commit = (read_json(run / "provenance.json") or {}).get("commit") or "the one it was made with"
         raise CannotRerun(
-            f"{run.name} was made with {', '.join(unknown)}, which this version does not know: check out its commit, {commit}"
+            f"{run.name} {why}: measure its study again there (`HPC_RESULTS=again hpc submit STUDY --cluster NAME --wait`), "
+            f"then compare with `hpc verify {run.name} --against again`"
+        )
+    options = RunConfig.model_fields
+    if unknown := [f"{n}={v}" for n, v in asked["config"].items() if n not in options and v is not None]:
+        commit = (read_json(run / "provenance.json") or {}).get("commit")
+        raise CannotRerun(
+            f"{run.name} was made with {', '.join(unknown)}, unknown here: check out its commit {commit}"
         )
     path = notebook or paths.notebooks() / asked["notebook"]
     if not path.is_file():
         raise CannotRerun(
-            f"{run.name} executed {asked['notebook']}, which is not in {path.parent}: --notebook FILE says where"
+            f"{run.name} executed {asked['notebook']}, which is not in {path.parent}: use --notebook FILE"
         )
     known = parameters.defaults(path)
+    own = {name: value for name, value in asked["config"].items() if name in options}
     own |= {n: v for n, v in asked["parameters"].items() if n not in options and n in known}
     if made["device"] == "cpu" and provenance.hardware().gpus:  # "auto" would now take them
         own["device"] = "cpu"
@@ -95,8 +95,7 @@ def unchanged(run: Path) -> None:
         noted = ((read_json(path) or {}).get("runs") or {}).get(run.name)
         if noted and noted.get("fingerprint") != fingerprint.of_run(run):
             raise CannotRerun(
-                f"the records of {run.name} have changed since exports/{path.name} was written: restore them, or take the run "
-                "from where it was measured"
+                f"the records of {run.name} have changed since exports/{path.name} was written: restore them"
             )
 
 
@@ -139,7 +138,7 @@ def execute(
                 except local.RunStopped:
                     raise
                 except local.RunFailed as error:
-                    raise CannotRerun(f"made again, it did not end well: {error}") from error
+                    raise CannotRerun(f"the new run did not complete: {error}") from error
     return [request.run_id for request in requests]
 
 
@@ -152,15 +151,14 @@ def shown(folder: Path) -> str:
 def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """(request.json, run.json) of a complete run."""
     if (how := state(run)) != "complete":
-        raise CannotRerun(f"{run.name} is not complete ({how}): there are no numbers to compare with")
+        raise CannotRerun(f"{run.name} is not complete ({how})")
     try:
         verify(run)
     except Refused as error:
         raise CannotRerun(f"{run.name}: its records cannot be true: {error}") from None
     if not (asked := read_json(run / "request.json")):
         raise CannotRerun(
-            f"{run.name} was not started by hpc (it has no request.json): run its own program again, and compare with "
-            f"`hpc verify RUN --against RESULTS`"
+            f"{run.name} was not started by hpc (it has no request.json): run its own program again, then use --against"
         )
     return asked, read_json(run / "run.json")
 
@@ -173,15 +171,4 @@ def _missing_here(asked: Mapping[str, Any], made: Mapping[str, Any]) -> str:
         return "needs links that can be limited, a rehearsal cluster's"
     gpus = made["ranks_per_node"] if made["device"] in ("cuda", "rocm") else 0
     here = len(provenance.hardware().gpus)
-    return f"needs {gpus} GPU{'s' * (gpus > 1)}, here are {here}" if gpus > here else ""
-
-
-def _elsewhere(run: Path, made: Mapping[str, Any]) -> str:
-    """How to make a run again that this machine alone cannot make."""
-    study, hardware = study_of(run), made.get("hardware_id") or ""
-    name = study.name.removesuffix(f"-{hardware}") if study else "STUDY"
-    where = "rehearsal" if hardware.startswith("rehearsal") else "NAME"
-    return (
-        f"make its study again there, and compare: `HPC_RESULTS=again hpc submit {name} --cluster {where} --wait`, "
-        f"then `hpc verify {run.name} --against again`"
-    )
+    return f"needs {gpus} GPUs, {here} available" if gpus > here else ""

@@ -1,7 +1,7 @@
-"""Slurm's own commands, run and their output read: nothing here knows of runs.
+"""Slurm's commands and their output. Nothing here depends on runs.
 
-Every command gets its arguments as a list, and an environment without the traces of a job that this process may be in:
-`sbatch` inside a job (JupyterLab on Open OnDemand is one) would hand them on.
+Every command gets its arguments as a list, and an environment without the variables of a job that this process may be in:
+`sbatch` inside a job (JupyterLab on Open OnDemand is one) would pass them on.
 """
 
 from __future__ import annotations
@@ -25,27 +25,15 @@ OF_A_JOB = re.compile(
 _TIMEOUT = 60  # s that one of Slurm's commands may take
 
 
-# States of a job that has not run, or will run again, and of one that runs. All others are final ones, also those that
-# this list does not know.
-WAITING = frozenset(
-    [
-        "PENDING",
-        "CONFIGURING",
-        "REQUEUED",
-        "REQUEUE_FED",
-        "REQUEUE_HOLD",
-        "RESV_DEL_HOLD",
-        "SPECIAL_EXIT",
-        "SUSPENDED",
-        "STOPPED",
-        "RESIZING",
-    ]
+# States of a job that has not run, or will run again, and of one that runs. All others are final, unknown ones too.
+WAITING = re.compile(
+    "PENDING|CONFIGURING|REQUEUED|REQUEUE_FED|REQUEUE_HOLD|RESV_DEL_HOLD|SPECIAL_EXIT|SUSPENDED|STOPPED|RESIZING"
 )
-ACTIVE = frozenset(["RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING"])
+ACTIVE = re.compile("RUNNING|COMPLETING|STAGE_OUT|SIGNALING")
 
 
 class JobState(StrEnum):
-    """A state of a job, as Slurm names it; the members are those that we tell apart."""
+    """A state of a job, with Slurm's name for it; the members are those that the code distinguishes."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -63,45 +51,43 @@ class JobState(StrEnum):
 
     @property
     def is_waiting(self) -> bool:
-        return self in WAITING
+        return bool(WAITING.fullmatch(self))
 
     @property
     def is_over(self) -> bool:
-        return self not in WAITING | ACTIVE
+        return not (self.is_waiting or ACTIVE.fullmatch(self))
 
 
 class SlurmError(RuntimeError):
-    """Slurm is not there, does not answer, or refused; says which command, its words, and what to do."""
+    """Slurm is missing, does not answer, or refused; the message has the command, its output, and advice."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Job:
-    """What Slurm says of one job or array task.
+    """Slurm's data of one job or array task.
 
     Attributes:
         id: `123`, or `123_4` for an array task.
-        reason: why it waits, or how it ended (exit code and signal). elapsed, left: seconds, None if not known.
+        reason: why it waits, or how it ended (exit code and signal). left: seconds until its limit, None if not known.
         nodes: where it ran.
     """
 
     id: str
     state: JobState
     reason: str = ""
-    elapsed: int | None = None
     left: int | None = None
     nodes: str = ""
-    restarts: int = 0
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment without a trace of the job and the launcher that this process may be in."""
+    """The environment without variables of a job or a launcher that this process may be in."""
     return {name: value for name, value in workspace.environment().items() if not OF_A_JOB.match(name)}
 
 
 def ask(command: Sequence[object], *, environment: Mapping[str, str] | None = None) -> str:
-    """What one of Slurm's commands prints.
+    """The output of one of Slurm's commands.
 
     Raises:
         SlurmError: it is not installed, failed, or did not answer within a minute.
@@ -169,7 +155,7 @@ def nodes(partition: str) -> list[str]:
 
 
 def jobs(ids: Iterable[str]) -> dict[str, Job]:
-    """What Slurm knows of these jobs, array tasks apart: from the queue, else from the accounting."""
+    """Slurm's data of these jobs, one entry an array task: from the queue, else from the accounting."""
     if not (ids := list(ids)):
         return {}
     return {job.id: job for job in [*_accounted(ids), *_queued(ids)]}
@@ -177,35 +163,29 @@ def jobs(ids: Iterable[str]) -> dict[str, Job]:
 
 def _queued(ids: Sequence[str]) -> list[Job]:
     """Jobs that wait or run; those that ended minutes ago too, but the accounting knows them better."""
-    # Asked for all of the user's jobs: for an id that it has forgotten squeue answers with an error.
-    output = ask(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%M|%L|%N"])
-    found = []
-    for line in output.splitlines():
-        job, state, reason, elapsed, left, nodes = (line.split("|") + [""] * 6)[:6]
-        if job.partition("_")[0] in ids and not JobState(state).is_over:
-            reason = "" if reason == "None" else reason
-            found.append(Job(job, JobState(state), reason, seconds(elapsed), seconds(left), nodes))
-    return found
+    # Asked for all of the user's jobs: squeue fails for an id that it has forgotten.
+    output = ask(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%L|%N"])
+    rows = [line.split("|") for line in output.splitlines()]
+    found = [
+        Job(job, JobState(state), "" if reason == "None" else reason, seconds(left), nodes)
+        for job, state, reason, left, nodes in rows
+        if job.partition("_")[0] in ids
+    ]
+    return [job for job in found if not job.state.is_over]
 
 
 def _accounted(ids: Sequence[str]) -> list[Job]:
     command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(ids)}"]
-    fields = "--format=JobID,State,ExitCode,ElapsedRaw,NodeList"
     try:
-        output = ask([*command, f"{fields},Restarts"])
+        output = ask([*command, "--format=JobID,State,ExitCode,NodeList"])
     except SlurmError:
-        try:  # before 23.02 there is no Restarts
-            output = ask([*command, fields])
-        except SlurmError:
-            return []  # a site without accounting: the queue and our own records must do
-    found = []
-    for line in output.splitlines():
-        job, state, code, elapsed, nodes, restarts = (line.split("|") + [""] * 6)[:6]
-        if re.fullmatch(r"\d+(_\d+)?", job):
-            word = state.split()[0].rstrip("+") if state else "UNKNOWN"  # CANCELLED by 1000
-            took, again = (int(text) if text.isdigit() else None for text in (elapsed, restarts))
-            found.append(Job(job, JobState(word), _exit(code), took, None, nodes, again or 0))
-    return found
+        return []  # a site without accounting: the queue and our own records must do
+    rows = [line.split("|") for line in output.splitlines()]
+    return [
+        Job(job, JobState(state.split()[0].rstrip("+")), _exit(code), None, nodes)  # CANCELLED by 1000
+        for job, state, code, nodes in rows
+        if re.fullmatch(r"\d+(_\d+)?", job) and state
+    ]
 
 
 def _exit(code: str) -> str:

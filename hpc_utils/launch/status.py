@@ -25,12 +25,12 @@ LAG = 60  # s after its end in which a job may not be in the accounting yet
 
 @dataclass(frozen=True)
 class Entry:
-    """One submitted run (or the report) as it stands.
+    """One submitted run (or the report) and its state.
 
     Attributes:
-        job: the task's id. detail: why it waits, how far it is, or the last line that matters.
+        job: the task's id. detail: why it waits, its progress, or the line of its log that explains a failure.
         left: seconds, by its own pace; time_left: until the job's limit. advice: what to do about a failure.
-        log: what the job printed.
+        log: the job's log.
     """
 
     job: str
@@ -57,7 +57,7 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
     """The newest submission's entry of every run of `study` (of all studies), in the order of submission.
 
     Args:
-        gone: clusters that are no more, and their jobs with them; Slurm is not asked about those.
+        gone: clusters that have ended, and their jobs with them; Slurm is not asked about those.
 
     Raises:
         SlurmError: Slurm does not answer.
@@ -80,16 +80,14 @@ def frame(study: str | None = None) -> pd.DataFrame:
 
 
 def live(study: str | None = None, *, every: float = 5.0, timeout: float = 24 * 3600) -> pd.DataFrame:
-    """The table in a notebook, renewed in place until all is over (interrupt the kernel to leave it earlier)."""
+    """The table in a notebook, updated in place until all runs are over (interrupt the kernel to leave it earlier)."""
     from IPython.display import display
 
-    shown, end = None, time.monotonic() + timeout
+    end, table = time.monotonic() + timeout, frame(study)
+    shown = display(table, display_id=True)
     while True:
         table = frame(study)
-        if shown is None:
-            shown = display(table, display_id=True)
-        else:
-            shown.update(table)
+        shown.update(table)
         if time.monotonic() > end or all(state.is_over for state in table.state):
             return table
         time.sleep(every)
@@ -101,15 +99,17 @@ def counts(found: Iterable[Entry]) -> dict[JobState, int]:
 
 
 def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry:
-    run, log = paths.runs() / task.run_id, one.log(task.id)
+    log = one.log(task.id)
 
     def entry(state: JobState, detail: str = "", **more: object) -> Entry:
         nodes = job.nodes if job else ""
         return Entry(task.id, task.run_id or "report", one.index, state, detail, log=log, nodes=nodes, **more)
 
-    reported = "complete" if job and job.state == JobState.COMPLETED else "absent"
-    record = state(run) if task.run_id else reported
-    if record == "complete" and (job is None or job.state.is_over):
+    run = paths.runs() / task.run_id if task.run_id else None  # None: the report
+    record = state(run) if run else ""
+    if (job is None or job.state.is_over) and (
+        record == "complete" or (job and not run and job.state == "COMPLETED")
+    ):
         return entry(JobState.COMPLETED)
     if gone:
         return entry(JobState.LOST, f"cluster {one.cluster} is not up any more", advice="`hpc retry`")
@@ -122,20 +122,20 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
         again = " (requeued, resumes)" if record in ("stopped", "dead", "running") else ""
         return entry(JobState.PENDING, job.reason + again)
     if not job.state.is_over:
-        detail, left = _progress(run) if task.run_id else ("", None)
+        detail, left = _progress(run) if run else ("", None)
         return entry(JobState.RUNNING, detail, left=left, time_left=job.left)
-    reason = str((read_json(run / "status.json") or {}).get("reason", "")) if task.run_id else ""
+    reason = str((read_json(run / "status.json") or {}).get("reason", "")) if run else ""
     ended = JobState.FAILED if job.state == JobState.COMPLETED else job.state
     ended, advice = failure.advise(ended, reason, log)
     return entry(ended, failure.last_line(reason, log) or job.reason, advice=advice)
 
 
 def _progress(run: Path) -> tuple[str, float | None]:
-    """(how far, seconds left by its own pace) of a run under way."""
+    """(progress, seconds left by its own pace) of a running run."""
     progress, status = read_json(run / "progress.json"), read_json(run / "status.json")
-    if not progress or not progress.get("steps"):
+    if not progress or not status or not progress.get("steps"):
         return "starting", None
     done, total = progress["step"], progress["steps"]
-    begun = progress.get("begun") or (datetime.fromisoformat(status["started"]).timestamp() if status else None)
-    pace = (progress["at"] - begun) / done if begun and done >= 5 else None  # the first steps say little
+    begun = datetime.fromisoformat(status["started"]).timestamp()
+    pace = (progress["at"] - begun) / done if done >= 5 else None  # the first steps are not typical
     return f"step {done} of {total} ({done / total:.0%})", pace * (total - done) if pace else None

@@ -34,13 +34,13 @@ from .target import Target
 
 
 class StudyError(ValueError):
-    """A study file is missing or wrong; names the file, the key and what is allowed."""
+    """A study file is missing or wrong; the message has the file, the key and what is allowed."""
 
     exit_code = 2
 
 
 class RunsFailed(RuntimeError):
-    """A study was run to its end, but some of its runs are not complete; the message names them."""
+    """Some runs of a study are not complete; the message names them."""
 
     exit_code = 1
 
@@ -80,7 +80,7 @@ class Study(Strict):
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a study: where it belongs, and the request that starts it."""
+    """One run of a study: its series, and the request that starts it."""
 
     series: str
     ranks: int
@@ -164,7 +164,7 @@ def plan(name: str, target: Target | None = None, *, needs_data: bool = True) ->
         needs_data: its data set must be here, because runs are to be started.
 
     Raises:
-        StudyError: no such study, a wrong file, or a series that asks for what can nowhere run; names it.
+        StudyError: no such study, a wrong file, or a series that can run nowhere.
         DataError: its data set is not here.
     """
     study, target = read(name), target or Target.here()
@@ -234,10 +234,9 @@ def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def forecast(found: Plan) -> list[dict[str, Any]]:
-    """One entry a point, as `analyze.budget.estimate` wants them.
+    """One entry a point, the input of `analyze.budget.estimate`.
 
-    Sizes of data sets are the catalogue's, so that the data need not be here; of a user's own workload they are unknown
-    (None).
+    Sizes of data sets are the catalogue's, so that the data need not be here; a user's own workload has None.
     """
     return [_forecast(point, found.target.hardware) for point in found.points]
 
@@ -248,23 +247,14 @@ def _forecast(point: Point, hardware: str) -> dict[str, Any]:
     data = None if ":" in config.workload else datasets.info(config.dataset)
     train = data and data.train.count
     every = config.evaluate_every
-    names = (
-        "workload",
-        "dataset",
-        "precision",
-        "parallel",
-        "global_batch",
-        "batch_per_device",
-        "epochs",
-        "warmup_steps",
-    )
+    names = "workload dataset precision parallel global_batch batch_per_device epochs warmup_steps"
     return {
         "run_id": point.request.run_id,
         "series": point.series,
         "repeat": point.repeat,
         "hardware_id": hardware,
         "settings": identity.settings(parameters),
-        **{name: parameters[name] for name in names},
+        **{name: parameters[name] for name in names.split()},
         "cores_per_rank": config.cores_per_rank or 0.0,
         "link_gbit": config.link_gbit if layout.ranks > 1 else None,  # one rank needs none
         "world_size": layout.ranks,
@@ -278,14 +268,14 @@ def _forecast(point: Point, hardware: str) -> dict[str, Any]:
 
 
 def execute(name: str, target: Target | None = None, *, redo: bool = False, cold: bool = False) -> str:
-    """Run what is missing on this machine, one run after another, with a line and the time left for each; the study's name.
+    """Run what is missing on this machine, one run after another, and return the study's name.
 
     A run that fails does not end the study. All ranks are forked from one warm process, unless `cold`.
 
     Raises:
         StudyError: as `plan`, or nothing of it can be run here.
         RunsFailed: after all others are complete.
-        RunStopped: this process was asked to stop; the rest waits.
+        RunStopped: a signal stopped this process; the other runs are not started.
     """
     found = plan(name, target)
     requests = found.requests
@@ -298,8 +288,8 @@ def execute(name: str, target: Target | None = None, *, redo: bool = False, cold
     begun, failed = time.monotonic(), []
     with warm.started(cold=cold or not todo) as warm_process:
         for number, request in enumerate(todo, 1):
-            pace = (time.monotonic() - begun) / (number - 1) if number > 1 else None
-            left = f", about {_duration(pace * (len(todo) - number + 1))} left" if pace is not None else ""
+            pace = (time.monotonic() - begun) / (number - 1) if number > 1 else 0.0
+            left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
             _show(f"[{number}/{len(todo)}{left}] {request.run_id}")
             try:
                 with local.follow(request.run_id, lines=False) as watch:
@@ -313,18 +303,15 @@ def execute(name: str, target: Target | None = None, *, redo: bool = False, cold
                     raise
                 failed.append(request.run_id)
                 _show(f"not complete: {error}")
-    if todo:
-        _show(f"{len(todo)} runs in {_duration(time.monotonic() - begun)}")
     if failed:
         raise RunsFailed(
-            f"{len(failed)} of {len(todo)} runs are not complete: {', '.join(failed)}; the same command runs them "
-            f"again, `hpc report {found.name}` draws what there is"
+            f"{len(failed)} of {len(todo)} runs are not complete: {', '.join(failed)}; the same command runs them again"
         )
     return found.name
 
 
 def _refused(request: Request) -> bool:
-    """Whether the run says complete, but its records cannot be true: it is measured again."""
+    """Whether the run is complete, but its records contradict each other: it is measured again."""
     if request.state != "complete":
         return False
     try:
@@ -338,8 +325,3 @@ def _refused(request: Request) -> bool:
 def _show(*lines: str) -> None:
     for line in lines:
         print(line, file=sys.stderr, flush=True)
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
