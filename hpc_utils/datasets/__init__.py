@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from hpc_utils.datasets.catalog import DATASETS, DataError, DatasetInfo, info
-from hpc_utils.datasets.fetch import fetch
-from hpc_utils.datasets.store import Images, load, verify
+from .catalog import DATASETS, DataError, DatasetInfo, info
+from .fetch import fetch
+from .store import Images, load, verify
 
 __all__ = ["DATASETS", "DataError", "DatasetInfo", "Images", "fetch", "info", "load", "verify"]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from hpc_utils import toml_config
+
 SPLITS = ("train", "test")
 
 
 class DataError(Exception):
-    """A data set is unknown, missing, damaged or out of reach; the message is one line, with the command that helps."""
+    """A data set is unknown, missing, damaged or out of reach; one line, with the command that helps."""
 
     exit_code = 2
 
@@ -85,8 +86,7 @@ DATASETS: dict[str, DatasetInfo] = {
 
 
 def info(name: str) -> DatasetInfo:
-    """The catalogue's entry for `name`; an unknown name is a DataError that suggests the nearest known one."""
-    if name in DATASETS:
-        return DATASETS[name]
-    nearest = difflib.get_close_matches(str(name).lower(), DATASETS, n=1, cutoff=0.0)[0]
-    raise DataError(f"no data set is called {name!r}; did you mean {nearest!r}? (known: {', '.join(DATASETS)})")
+    """The catalogue's entry for `name`; DataError if there is none."""
+    if name not in DATASETS:
+        raise DataError(f"no data set is called {name!r}: {toml_config.hint(name, DATASETS)}")
+    return DATASETS[name]

@@ -1,4 +1,4 @@
-"""Bring a data set here: from a local mirror or its official host, verified, decoded once, and put in place whole."""
+"""Fetch a data set from a local mirror or its official host: verified, decoded once, and put into place as a whole."""
 
 from __future__ import annotations
 
@@ -7,46 +7,31 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hpc_utils import paths
-from hpc_utils.datasets import store
-from hpc_utils.datasets.catalog import Archive, DataError, DatasetInfo, fault, info
-from hpc_utils.datasets.decode import Decoded, decode
+
+from . import store
+from .catalog import Archive, DataError, DatasetInfo, fault, info
+from .decode import LAYOUTS, Decoded, decode
 
 MIRROR = "HPC_DATA_MIRROR"
 WAIT = 3600.0  # s for another process's fetch
 TIMEOUT = 20  # s for a server's answer
 RETRIES = 2  # of a download from one address
 
-# Below the mirror, below each of its folders and below each folder of its `data/`.
-_LAYOUTS = {
-    "cifar10": (
-        "data_batch_1",
-        "data_batch_1.bin",
-        "cifar-10-batches-py/data_batch_1",
-        "cifar-10-batches-bin/data_batch_1.bin",
-        "cifar-10-python.tar.gz",
-        "cifar-10-binary.tar.gz",
-    ),
-    "mnist": tuple(
-        f"{folder}train-images-idx3-ubyte{suffix}" for folder in ("", "raw/", "MNIST/raw/") for suffix in (".gz", "")
-    ),
-    "tiny-imagenet": ("wnids.txt", "tiny-imagenet*/wnids.txt", "tiny-imagenet*.zip", "tiny-imagenet*.tar*"),
-}
-
 
 def fetch(name: str, mirror: str | Path | None = None, progress: bool = True, force: bool = False) -> Path:
     """Make data set `name` ready for `load` and return its folder.
 
-    It comes from the folder (or archive) `mirror`, else from HPC_DATA_MIRROR, else from its official host. A set
-    that is here already is verified and left alone, unless `force` asks for it anew.
+    Its source is the folder or archive `mirror`, else HPC_DATA_MIRROR, else its official host. A data set that is
+    present is verified and kept, unless `force` is set.
     """
     known = info(name)
     if name == store.SHIPPED:
         store.verify(name)
-        _print(progress, f"{name}: comes with the code, nothing to fetch")
+        _print(progress, f"{name}: part of the code, nothing to fetch")
         return store.DIGITS
     folder, work = paths.data() / name, paths.data() / ".fetch"
     mirror = mirror or os.environ.get(MIRROR) or None
@@ -64,7 +49,7 @@ def fetch(name: str, mirror: str | Path | None = None, progress: bool = True, fo
             fresh = Path(tempfile.mkdtemp(prefix=f"{name}~", dir=work))
             try:
                 store.write(fresh, decoded, meta)
-                _place(fresh, folder, force, progress)
+                _place(fresh, folder, force)
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)
             shutil.rmtree(work / name, ignore_errors=True)
@@ -150,43 +135,32 @@ def _decode(known: DatasetInfo, path: Path, progress: bool, remedy: str) -> tupl
 
 
 def in_mirror(name: str, mirror: Path) -> list[Path]:
-    """Where in `mirror` data set `name` may lie: folders in the official layout, and archives."""
+    """The folders and archives that may hold data set `name`: in `mirror`, in its folders, and in those of its `data/`."""
     if mirror.is_file():
-        return [mirror.parent if name == "mnist" else mirror]
+        return [mirror]
     if not mirror.is_dir():
         raise fault(mirror, "a mirror folder", "none", f"set {MIRROR} to a folder that exists, or unset it")
-    parents = [parent for parent in (mirror, mirror / "data") if parent.is_dir()]
-    bases = [mirror, *(child for parent in parents for child in sorted(parent.iterdir()) if child.is_dir())]
-    found: dict[Path, None] = {}
-    for base in bases:
-        archives = ("*.zip", "*.tar*") if name == "tiny-imagenet" and base.name.startswith(name) else ()
-        for hit in (hit for pattern in (*_LAYOUTS[name], *archives) for hit in sorted(base.glob(pattern))):
-            if hit.is_file():
-                found[hit if hit.suffix == ".zip" or ".tar" in hit.name else hit.parent] = None
-    return list(found)
+    patterns = [base + place for base in ("", "*/", "data/*/") for place in LAYOUTS[name].places]
+    hits = (hit for pattern in patterns for hit in sorted(mirror.glob(pattern)) if hit.is_file())
+    markers = LAYOUTS[name].markers
+    return list(dict.fromkeys(hit.parent if hit.name in markers else hit for hit in hits))
 
 
-def _place(fresh: Path, folder: Path, force: bool, progress: bool) -> None:
-    """Rename a finished data set into place, so that no reader ever meets half of one."""
+def _place(fresh: Path, folder: Path, force: bool) -> None:
+    """Rename a finished data set into place, so that no reader sees a part of one."""
     fresh.chmod(0o755)
-    old = None
-    if force and folder.is_dir():
-        old = folder.rename(folder.with_name(f"{folder.name}.old-{os.getpid()}"))
+    old = folder.rename(folder.with_name(f"{folder.name}.old-{os.getpid()}")) if force and folder.is_dir() else None
     try:
         fresh.rename(folder)
     except OSError:
-        # Without locks another fetch may have come first; then its copy must be good.
         if not folder.is_dir():
             raise
-        store.verify(folder.name)
-    if old is None:
-        return
-    for file in store.FILES:
-        (old / file).unlink(missing_ok=True)
-    if any(old.iterdir()):
-        _print(progress, f"{folder.name}: other files were moved from {folder} to {old}")
-    else:
-        old.rmdir()
+        store.verify(folder.name)  # without locks, another fetch may have been first
+    if old is not None:  # other files than ours stay in it
+        for file in store.FILES:
+            (old / file).unlink(missing_ok=True)
+        with suppress(OSError):
+            old.rmdir()
 
 
 @contextmanager
