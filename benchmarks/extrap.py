@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from hpc_utils import paths
-from hpc_utils.analyze import comparison, laws
+from hpc_utils.analyze.model import validation
 
 PATIENCE = 120.0  # s; Extra-P takes seconds
 TABLE = "tables/scaling-model-errors.csv"
@@ -40,19 +40,19 @@ def main(results: Path | None) -> None:
         )
     errors = pd.read_csv(table)
     most = errors.world_size[~errors.held_out].max()
-    compared = comparison.compare(errors, most, {kind: (*own, extrap) for kind, own in comparison.LAWS.items()})
+    compared = validation.compare(errors, most, {kind: (*own, extrap) for kind, own in validation.LAWS.items()})
     if compared.empty:
         raise click.ClickException(
             f"{table} holds no curve of two numbers of ranks to be fitted on and a third to predict"
         )
-    shown = compared[[*comparison.CURVE, "world_size", "law", "formula", "seconds", "measured", "error"]]
+    shown = compared[[*validation.CURVE, "world_size", "law", "formula", "seconds", "measured", "error"]]
     click.echo(shown.to_string(index=False, float_format="{:.3g}".format))
     click.echo(f"\nfitted to at most {most} ranks; errors without their sign:")
     off = compared.error.abs().groupby(compared.law, sort=False)
     click.echo(off.agg(["count", "median", "max"]).map("{:.3g}".format).to_string())
 
 
-def extrap(ranks: Sequence[float], seconds: Sequence[float]) -> laws.Fit:
+def extrap(ranks: Sequence[float], seconds: Sequence[float]) -> validation.Law:
     """What Extra-P makes of step times (s) on these numbers of ranks.
 
     Raises:
@@ -76,7 +76,7 @@ def extrap(ranks: Sequence[float], seconds: Sequence[float]) -> laws.Fit:
     if done.returncode or not formula:
         raise click.ClickException(f"Extra-P found no model: {(done.stdout + done.stderr).strip()[-300:]}")
     evaluate(formula, np.ones(1))
-    return laws.Fit("Extra-P", formula, lambda n: evaluate(formula, np.asarray(n, float)))
+    return validation.Law("Extra-P", formula, lambda n: evaluate(formula, np.asarray(n, float)))
 
 
 def installed() -> str | None:

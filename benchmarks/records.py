@@ -40,10 +40,10 @@ from hpc_utils import records
 import pandas
 found = records.load(Path(sys.argv[1]))
 begun = time.perf_counter()
-from hpc_utils.analyze import findings, points, scaling, targets, workshop
+from hpc_utils.analyze import anomalies, points, scaling, targets
 table = scaling.efficiency(found.runs)
 made = [points.points(found.runs), table, scaling.memory(found.runs), scaling.variation(table), targets.judge(table)]
-made += [findings.findings(found.runs), workshop.rows(found.runs), scaling.precision_gain(found.runs)]
+made += [anomalies.find(found.runs), scaling.workshop(found.runs), scaling.precision_gain(found.runs)]
 seconds = time.perf_counter() - begun
 assert len(made[0]) >= len(found.runs) / 3, "one row a configuration"
 print(seconds, len(found.runs), len(found.refused))

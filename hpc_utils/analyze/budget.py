@@ -22,8 +22,8 @@ from hpc_utils.records.identity import PLANNED
 
 from . import stats
 from .cost import HOUR, KEYS, NAN, Billing, per_run
+from .model.fit import Answer
 from .points import cores_per_rank, links
-from .predictor import Answer
 
 Point = Mapping[str, Any]
 Part = tuple[float, ...]  # seconds: (expected, low, high)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .points import POINT, SAME, number, unwatched
+from .points import POINT, SAME, number, unprofiled
 
 NAN = float("nan")
 HOUR, KWH = 3600, 3.6e6  # s; J
@@ -126,7 +126,7 @@ def to_finish(
     interval (NaN for a single run); unit; epoch_seconds; efficiency: device-seconds of T of the configuration with the
     fewest devices, all else equal, over this one's; repeats, reached (all); note; runs (ids).
     """
-    runs = unwatched(runs)
+    runs = unprofiled(runs)
     spent = per_run(runs, epochs, prices)
     if samples is None:
         samples = spent.samples.mode().max()
@@ -150,7 +150,7 @@ def to_accuracy(
     """
     if not 0 < target <= 1:
         raise ValueError(f"target={target}: an accuracy is a share, more than 0 and at most 1")
-    runs = unwatched(runs)
+    runs = unprofiled(runs)
     ordered = epochs[epochs.run_id.isin(runs.run_id)].sort_values(["run_id", "epoch"])
     accuracy = _numbers(ordered.test_accuracy)
     reached = ordered[accuracy >= target].groupby("run_id").epoch.first()

@@ -16,7 +16,7 @@ import pandas as pd
 
 from hpc_utils.records.study import StudyIndex
 
-from .points import of_one_state, unwatched
+from .points import of_one_state, unprofiled
 from .stats import CONFIDENCE
 from .targets import MET, MISSED, UNDECIDED
 
@@ -76,7 +76,7 @@ def design(runs: pd.DataFrame, study: StudyIndex, series: str = "") -> Design:
         [{"run_id": run.run_id, "repeat": run.repeat} | {name: run.parameters[name] for name in levels}
          for run in planned]
     ).drop_duplicates("run_id")  # fmt: skip
-    measured, left_out = of_one_state(unwatched(runs[runs.run_id.isin(index.run_id)]))
+    measured, left_out = of_one_state(unprofiled(runs[runs.run_id.isin(index.run_id)]))
     gone = _distinct((name, point[name]) for point in barred for name in levels if name in point)
     left_out += [f"{name}={value} is not applicable there" for name, value in gone if value not in levels[name]]
     values = index.merge(measured[["run_id", "throughput"]], on="run_id")

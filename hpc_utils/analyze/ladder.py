@@ -17,8 +17,8 @@ import pandas as pd
 from hpc_utils.records.study import AblationIndex, StudyIndex
 
 from . import stats
-from .points import memory_bytes, of_one_state, step_seconds, unwatched
-from .work import PHASES
+from .model.step import PHASES
+from .points import memory_bytes, of_one_state, step_seconds, unprofiled
 
 FASTER, SLOWER, NOISE, SINGLE = "faster", "slower", "not told from noise", "a single run"
 GAINS = ["alone", "marginal", "together"]
@@ -242,7 +242,7 @@ def _measured(runs: pd.DataFrame, study: StudyIndex) -> tuple[pd.DataFrame, list
         *(getattr(step, kind) for step in study.ablation.steps for kind in ("alone", "upto")),
     }
     own = {run.run_id for run in study.runs if run.series in series}
-    return of_one_state(unwatched(runs[runs.run_id.isin(own)]))
+    return of_one_state(unprofiled(runs[runs.run_id.isin(own)]))
 
 
 def _up_to(ladder: AblationIndex, name: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from .predictor import Answer
+from .model.fit import Answer
 from .profiles.peaks import Peak
 from .stats import Estimate
 

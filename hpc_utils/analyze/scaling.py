@@ -1,163 +1,234 @@
-"""Strong and weak scaling from runs: speed-up, efficiency, variation and memory, with intervals."""
+"""Strong and weak scaling from runs: curves, speed-up, efficiency, variation and memory, with intervals."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
-from . import stats
-from .curves import CURVE, against_one, curves, usable
-from .points import ESTIMATES, POINT, SAME, gather, number, points, unwatched
+from hpc_utils.capability import PERIODS_OF_A_STEP
 
+from . import stats
+from .points import ESTIMATES, MEASURES, POINT, SAME, gather, number, oversubscribed, points, unprofiled
+
+# What separates curves beside `SAME`: `batch` is the fixed one, `scheme` how several ranks share the model ("ddp", ...).
+CURVE = ["kind", "batch", "steps_per_epoch", "scheme"]
+FIXED = {"strong": "global_batch", "weak": "batch_per_device"}
 PLACE = ["parallel", "nodes", "ranks_per_node", "world_size", "layout", "global_batch", "batch_per_device"]
-LINE = [*SAME, *CURVE, "baseline"]  # what a drawn line's points share
-BEHIND = ["runs", "runs_one"]  # ids of a point's runs, and of those of the one rank it is measured against
-GAIN = ["speedup", "speedup_low", "speedup_high", "efficiency", "low", "high", "repeats"]
+LINE = [*SAME, *CURVE, "baseline"]  # equal for all points of a drawn line
+BEHIND = ["runs", "runs_one"]  # ids of a point's runs, and of those of its baseline
+GAIN = ["speedup", "speedup_low", "speedup_high", "efficiency", "low", "high"]
+RATIO = ["ratio", "low", "high", "repeats"]
+
+RANKS = (1, 2, 4, 8, 12)  # rank counts of the workshop's table
+MEASURED, NOT_MEASURED, BARRED = "measured", "not measured", "barred"
+WORKSHOP = [*SAME, *CURVE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *BEHIND, "state", "why"]
+
+
+def usable(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs that may stand in a scaling figure: without a profiler, with no more ranks than cores, and with steps that
+    compute for enough periods of their share of a core."""
+    cores, period, cpu = (pd.to_numeric(runs[name]) for name in ("threads_per_rank", "share_period", "cpu_seconds"))
+    short = cpu / cores / (runs.samples / runs.global_batch) < PERIODS_OF_A_STEP * period
+    return unprofiled(runs[~short & ~oversubscribed(runs)])
+
+
+def curves(runs: pd.DataFrame) -> pd.DataFrame:
+    """Strong and weak curves: `points.gather` of the usable runs, one row a point of a curve.
+
+    Strong: fixed global batch and equal work. Weak: fixed batch per device, compared by the time of a step; equal steps an
+    epoch, or (steps_per_epoch NaN) whole epochs. A curve has at least two rank counts; a point may lie on one of each kind.
+
+    Further columns: kind ("strong", "weak"), batch (the fixed one), scheme (the `parallel` of the curve's points on
+    several ranks), curve (its number).
+    """
+    gathered = gather(usable(runs))
+    alone = gathered.world_size == 1  # needs no link: on the curves of every link
+    linked = [gathered[alone].assign(link_gbit=link) for link in gathered.link_gbit[~alone].unique()]
+    gathered = pd.concat([gathered[~alone], *linked], ignore_index=True)
+    alone = gathered.parallel == "none"  # on the curves of every scheme
+    grouped = gathered[~alone]
+    shared = [gathered[alone].assign(scheme=scheme) for scheme in grouped.parallel.unique()]
+    gathered = pd.concat([grouped.assign(scheme=grouped.parallel), *shared], ignore_index=True)
+    both = [gathered.assign(kind=kind, batch=gathered[fixed]) for kind, fixed in FIXED.items()]
+    together = pd.concat(both, ignore_index=True)
+    together["curve"] = number(together, [*CURVE, *SAME])
+    return together[together.groupby("curve").world_size.transform("nunique") > 1].reset_index(drop=True)
+
+
+def against_one(found: pd.DataFrame) -> pd.DataFrame:
+    """The points of `curves` once for each `baseline`, with the baseline's own `at_one`, `runs_one` and `<measure>_one`.
+
+    The baseline "none" is one process without a group, the headline; a scheme's name is that scheme on one rank. The
+    first point of each curve is the baseline itself. Curves without that baseline are left out.
+    """
+    parts = []
+    for own in (False, True):
+        one = found[(found.world_size == 1) & (found.parallel == (found.scheme if own else "none"))]
+        many = found[(found.world_size > 1) & (found.parallel != "none")]
+        both = pd.concat([one[one.curve.isin(many.curve)], many[many.curve.isin(one.curve)]])
+        beside = one.set_index("curve")[["at", "runs", *(f"{name}_each" for name in MEASURES)]]
+        beside.columns = ["at_one", "runs_one", *(f"{name}_one" for name in MEASURES)]
+        parts.append(both.join(beside, on="curve").assign(order=own, baseline=both.scheme if own else "none"))
+    every = pd.concat(parts)
+    return every.sort_values(["curve", "order", "world_size", "nodes"], ignore_index=True).drop(columns="order")
 
 
 def throughput(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a configuration: median throughput (sample/s) with its 95 % interval over repeats; without the runs that a
-    profiler watched.
+    """One row a configuration: median throughput (sample/s) with its 95 % interval over repeats, without profiled runs.
 
-    Columns: those of `SAME` and `POINT` (parallel, nodes, ranks_per_node, world_size, global_batch, batch_per_device,
-    steps_per_epoch), layout; throughput, low, high, repeats, runs.
+    Columns: those of `SAME` and `POINT`, layout; throughput, low, high, repeats, runs.
     """
-    found = points(unwatched(runs)).rename(columns={"throughput_low": "low", "throughput_high": "high"})
+    found = points(unprofiled(runs)).rename(columns={"throughput_low": "low", "throughput_high": "high"})
     return found[[*SAME, *POINT, "layout", "throughput", "low", "high", "repeats", "runs"]]
 
 
 def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
-    """Strong and weak scaling efficiency of every curve that `runs` hold, one row a point.
+    """Strong and weak scaling efficiency of every curve of `runs`, one row a point.
 
     Strong (`kind` = "strong"): fixed global batch and equal work; T(1) / (N T(N)). Weak: fixed batch per
-    device; T_step(1) / T_step(N), whether epochs have equal steps or (steps_per_epoch NaN) are whole. The headline T(1) (`baseline` = "none") is
-    without a process group; the curve's scheme on one rank stands beside it (`baseline` = "ddp", "zero1", "fsdp").
-    Runs of different schemes are never points of one curve.
+    device; T_step(1) / T_step(N). The headline T(1) (`baseline` = "none") is without a process group; the curve's scheme
+    on one rank stands beside it (`baseline` = "ddp", "zero1", "fsdp").
 
     Columns: those of `SAME`; kind, batch (the fixed one), steps_per_epoch, scheme, baseline; parallel, nodes, ranks_per_node,
     world_size, layout, global_batch, batch_per_device; memory and the measures with their intervals as of
     `points.points`; speedup, speedup_low, speedup_high; efficiency, low, high (its 95 % interval), repeats (the
     fewest on either side); runs, runs_one (`BEHIND`).
     """
-    return gains(curves(runs))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, *BEHIND]]
+    return gains(curves(runs))[[*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *BEHIND]]
 
 
 def gains(points_of_curves: pd.DataFrame) -> pd.DataFrame:
-    """`efficiency` of the points of `curves.curves`, with the runs behind them as of `curves.against_one`."""
+    """`efficiency` of the points of `curves`, with the runs behind them as of `against_one`."""
     found = against_one(points_of_curves)
-    gain = _ratios(found.step_seconds_one, found.step_seconds_each, found.world_size)
-    ranks = found.world_size.to_numpy(dtype=float)
-    strong = (found.kind == "strong").to_numpy()
-    for ours, theirs, own in zip(GAIN[:3], GAIN[3:6], gain.T, strict=False):
-        found[ours], found[theirs] = np.where(strong, own, own * ranks), np.where(strong, own / ranks, own)
-    found["repeats"] = gain[:, 3].astype(int)
-    return found
+    gain = _ratios(found, "step_seconds_one", "step_seconds_each")
+    found[GAIN] = _speedup_and_efficiency(found, gain)
+    return found.assign(repeats=gain[:, 3].astype(int))
+
+
+def headline(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `efficiency` against each curve's first baseline: without a group, else its scheme on one rank."""
+    without = (table.baseline == "none").groupby(number(table, [*SAME, *CURVE])).transform("any")
+    return table[(table.baseline == "none") | ~without]
+
+
+def workshop(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
+    """The table that scaling workshops ask for: every curve's points, and a row for each of `ranks` that was not measured.
+
+    Speed-up and efficiency are against one process without a group, else the scheme on one rank, else NaN.
+
+    Columns: as of `efficiency`, without baseline; state ("measured", "not measured"; "barred": more ranks than cores), why
+    (in words, where there are no numbers).
+    """
+    found = curves(runs.assign(oversubscribed=False))
+    crowded = oversubscribed(runs)
+    barred = np.array([crowded[at].any() for at in found["at"]], dtype=bool)
+    found["state"], found["why"] = np.where(barred, BARRED, MEASURED), np.where(barred, "more ranks than cores", "")
+    one = found[~barred & (found.world_size == 1)]
+    one = one.sort_values("parallel", key=lambda names: names != "none").drop_duplicates("curve").set_index("curve")
+    beside = one[["step_seconds_each", "runs"]].set_axis(["step_seconds_one", "runs_one"], axis=1)
+    found = found.join(beside, on="curve")
+    found[GAIN] = np.nan
+    known = found[found.runs_one.notna()]
+    found.loc[known.index, GAIN] = _speedup_and_efficiency(
+        known, _ratios(known, "step_seconds_one", "step_seconds_each")
+    )
+    found.loc[barred, [*ESTIMATES, *GAIN, "repeats"]] = np.nan
+    missing = pd.DataFrame(_missing(found, ranks), columns=[*WORKSHOP, "curve"])
+    every = pd.concat([found, missing.astype({"world_size": int})]) if len(missing) else found
+    every["grouped"] = every.parallel != "none"
+    return every.sort_values(["curve", "world_size", "grouped", "nodes"], ignore_index=True)[WORKSHOP]
+
+
+def _missing(found: pd.DataFrame, ranks: Sequence[int]) -> Iterator[dict]:
+    measured = found.groupby("curve").world_size.agg(set)
+    for curve in found.drop_duplicates("curve")[[*SAME, *CURVE, "curve"]].to_dict("records"):
+        weak, batch = curve["kind"] == "weak", curve["batch"]
+        for world in sorted(set(ranks) - measured[curve["curve"]]):
+            divides = weak or batch % world == 0
+            sizes = {"batch_per_device": batch, "global_batch": batch * world} if weak else {"global_batch": batch}
+            if divides and not weak:
+                sizes["batch_per_device"] = batch // world
+            why = "" if divides else f"{batch} samples do not divide over {world} ranks"
+            yield curve | sizes | {"world_size": world, "state": NOT_MEASURED, "why": why}
 
 
 def memory(runs: pd.DataFrame) -> pd.DataFrame:
-    """How memory per device grows with ranks: M(N) and M(N) / M(1) of every curve, one row a point and statistic.
+    """Memory per device against ranks: M(N) and M(N) / M(1) of every curve, one row a point and statistic.
 
     Columns: as of `efficiency` up to batch_per_device; memory ("allocated" or "resident"); statistic ("peak", "mean",
     "mode"), bytes, bytes_low, bytes_high (B); ratio, low, high (M(N) / M(1) with its 95 % interval), repeats; runs, runs_one.
-    Points whose runs recorded none are left out.
+    Points without a record of it are left out.
     """
     found, parts = against_one(curves(runs)), []
     for statistic in ("peak", "mean", "mode"):
         name = f"{statistic}_bytes"
-        many, one = (
-            found[f"{name}_{side}"].map(lambda values: values[~np.isnan(values)]) for side in ("each", "one")
-        )
-        known = (many.map(len) > 0) & (one.map(len) > 0)
-        part = found.loc[known, [*LINE, *PLACE, "memory", *BEHIND]].assign(statistic=statistic)
-        part[["bytes", "bytes_low", "bytes_high"]] = found.loc[known, [name, f"{name}_low", f"{name}_high"]]
-        ratios = _ratios(many[known], one[known], found.world_size[known])
-        part[["ratio", "low", "high", "repeats"]] = ratios
-        parts.append(part.astype({"repeats": int}))
+        sides = [f"{name}_each", f"{name}_one"]
+        part = found.assign(**{side: found[side].map(lambda values: values[~np.isnan(values)]) for side in sides})
+        part = part[(part[sides[0]].map(len) > 0) & (part[sides[1]].map(len) > 0)].assign(statistic=statistic)
+        part[["bytes", "bytes_low", "bytes_high"]] = part[[name, f"{name}_low", f"{name}_high"]]
+        part[RATIO] = _ratios(part, *sides)
+        columns = [*LINE, *PLACE, "memory", *BEHIND, "statistic", "bytes", "bytes_low", "bytes_high", *RATIO]
+        parts.append(part[columns].astype({"repeats": int}))
     return pd.concat(parts, ignore_index=True)
 
 
 def variation(table: pd.DataFrame) -> pd.DataFrame:
-    """How far a step's time strays from that on one device: max |T_step(N) / T_step(1) - 1| over a weak curve's N.
+    """The variation of a step's time in weak scaling: max |T_step(N) / T_step(1) - 1| over a curve's N.
 
-    `table` as of `efficiency`. The interval's ends are the largest of the points' own ends; it is NaN if any of them
+    `table` as of `efficiency`. The interval's ends are the largest of the points' own ends; NaN if any of them
     is a single run.
 
-    Columns: those of `SAME`; kind, batch, steps_per_epoch, scheme, baseline; variation, low, high, repeats (the fewest);
-    world_size and layout where it is largest; ranks, the largest N measured; runs.
+    Columns: those of `LINE`; variation, low, high, repeats (the fewest); world_size and layout where it is largest; ranks,
+    the largest N measured; runs.
     """
     weak = table[(table.kind == "weak") & (table.world_size > 1)].reset_index(drop=True)
     ends = (1 / weak[["low", "high"]] - 1).to_numpy()
-    touches = (ends.max(axis=1) >= 0) & (ends.min(axis=1) <= 0)  # it may not stray at all
+    holds_none = (ends.max(axis=1) >= 0) & (ends.min(axis=1) <= 0)
     weak["variation"] = np.abs(1 / weak.efficiency - 1)
-    weak["low"], weak["high"] = np.where(touches, 0.0, np.abs(ends).min(axis=1)), np.abs(ends).max(axis=1)
+    weak["low"], weak["high"] = np.where(holds_none, 0.0, np.abs(ends).min(axis=1)), np.abs(ends).max(axis=1)
     weak["runs"] = [unique(*both) for both in zip(weak.runs, weak.runs_one, strict=True)]
     curve = weak.groupby(number(weak, LINE))
     found = weak.loc[curve.variation.idxmax(), [*LINE, "variation", "world_size", "layout"]]
-    single = curve.repeats.min().to_numpy() == 1
-    for end in ("low", "high"):
-        found[end] = np.where(single, np.nan, curve[end].max().to_numpy())
     found["repeats"], found["ranks"] = curve.repeats.min().to_numpy(), curve.world_size.max().to_numpy()
+    for end in ("low", "high"):
+        found[end] = np.where(found.repeats == 1, np.nan, curve[end].max().to_numpy())
     found["runs"] = [unique(*own) for _, own in curve.runs]
     columns = [*LINE, "variation", "low", "high", "repeats", "world_size", "layout", "ranks", "runs"]
     return found[columns].reset_index(drop=True)
 
 
 def before_after(runs: pd.DataFrame) -> pd.DataFrame:
-    """Every configuration in another precision, beside fp32 with all else equal but the settings of the loop: those that are
-    equal too come first.
+    """Every configuration in another precision beside fp32 with all else equal but the settings of the loop; of several, equal
+    settings come first.
 
-    Columns: those of `SAME` and `POINT`, layout, settings_before, other (whether the settings differ); throughput, epoch_seconds, and utilisation (processor time of the
-    busiest rank over time and cores of its device: waiting leaves them idle), each with `<name>_before`; gain (the ratio of
-    throughputs), low, high (its 95 % interval), repeats; runs.
+    Columns: those of `SAME` and `POINT`, layout, settings_before, other (whether the settings differ); throughput,
+    epoch_seconds, and utilisation (processor time of the busiest rank over time and cores of its device), each with
+    `<name>_before`; gain (the ratio of throughputs), low, high (its 95 % interval), repeats; runs.
     """
     found = gather(used := usable(runs))
     busy = (used.cpu_seconds / used.seconds / used.threads_per_rank).to_numpy(dtype=float, na_value=np.nan)
     found["utilisation"] = [np.median(busy[at]) for at in found["at"]]
     found["like"] = number(found, [name for name in [*SAME, *POINT] if name not in ("precision", "settings")])
     measured = ["throughput", "epoch_seconds", "utilisation"]
-    full = (
-        found[found.precision == "fp32"]
-        .set_index("like")[["settings", *measured, "throughput_each", "runs"]]
-        .add_suffix("_before")
-    )
+    full = found[found.precision == "fp32"].set_index("like")
+    full = full[["settings", *measured, "throughput_each", "runs"]].add_suffix("_before")
     both = found[found.precision != "fp32"].join(full, on="like", how="inner")
     both["other"] = both.settings.fillna("") != both.settings_before.fillna("")
     both = both.sort_values(["other", "settings_before"], kind="stable")
     both = both.drop_duplicates([*SAME, *POINT]).sort_index().reset_index(drop=True)
-    both[["gain", "low", "high", "repeats"]] = _ratios(both.throughput_each, both.throughput_each_before)
+    both[["gain", *RATIO[1:]]] = stats.ratios(both.throughput_each.tolist(), both.throughput_each_before.tolist())
     both["runs"] = [unique(*behind) for behind in zip(both.runs, both.runs_before, strict=True)]
     beside = [name + end for name in measured for end in ("_before", "")]
-    columns = [*SAME, *POINT, "layout", "settings_before", "other", *beside, "gain", "low", "high", "repeats", "runs"]
+    columns = [*SAME, *POINT, "layout", "settings_before", "other", *beside, "gain", *RATIO[1:], "runs"]
     return both[columns].astype({"repeats": int})
 
 
 def precision_gain(runs: pd.DataFrame) -> pd.DataFrame:
-    """`before_after` of one process without a group, where nothing but the precision differs."""
+    """`before_after` of one process without a group, where only the precision differs."""
     found = before_after(runs)
     return found[(found.parallel == "none") & ~found.other].reset_index(drop=True)
-
-
-def sentences(table: pd.DataFrame) -> list[str]:
-    """What `efficiency` found on several ranks over one process without a group, a sentence a point."""
-    many = table[(table.baseline == "none") & (table.world_size > 1)]
-    return [
-        f"{row.kind} scaling, {row.precision}: {row.world_size} ranks run at **{row.efficiency:.0%}** efficiency"
-        f"{_interval(row, '.0%')}, a speed-up of {row.speedup:.2f}."
-        for row in many.itertuples()
-    ]
-
-
-def precision_sentences(gains: pd.DataFrame) -> list[str]:
-    """What `precision_gain` found, a sentence a row."""
-    return [
-        f"On one device, batch {row.global_batch}, {row.precision} trains at **{row.gain:.2f}** times the speed of fp32"
-        f"{_interval(row, '.2f')}."
-        for row in gains.itertuples()
-    ]
-
-
-def _interval(row: tuple, form: str) -> str:
-    return f" (95 % interval {row.low:{form}} to {row.high:{form}})" if row.low == row.low else " (a single run)"
 
 
 def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
@@ -168,20 +239,35 @@ def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     found = against_one(curves(runs))
     found = found[(found.world_size > 1) & (found.baseline == "none")]
     alike = [name for name in [*LINE, *PLACE] if name != "precision"]
-    found = found.assign(like=number(found, alike) if len(found) else [])
+    found["like"] = number(found, alike) if len(found) else []
     full = found[found.precision == "fp32"].set_index("like")
-    rows = []
-    for row in found[(found.precision != "fp32") & found.like.isin(full.index)].itertuples():
-        base = full.loc[row.like]
-        sides = [(one.step_seconds_one, one.step_seconds_each) for one in (row, base)]
-        told = stats.ratio_of_ratios(*sides)
-        behind = unique(row.runs, row.runs_one, base.runs, base.runs_one)
-        rows.append(
-            {name: getattr(row, name) for name in [*LINE, *PLACE]}
-            | dict(zip(("ratio", "low", "high", "repeats"), told, strict=True))
-            | {"runs": behind}
-        )
-    return pd.DataFrame(rows, columns=[*LINE, *PLACE, "ratio", "low", "high", "repeats", "runs"])
+    rows = found[(found.precision != "fp32") & found.like.isin(full.index)].reset_index(drop=True)
+    pairs = [(row, full.loc[row.like]) for row in rows.itertuples()]
+    ratios = [
+        stats.ratio_of_ratios(*((one.step_seconds_one, one.step_seconds_each) for one in pair)) for pair in pairs
+    ]
+    rows[RATIO] = pd.DataFrame(ratios, columns=RATIO)
+    rows["runs"] = [unique(row.runs, row.runs_one, base.runs, base.runs_one) for row, base in pairs]
+    return rows[[*LINE, *PLACE, *RATIO, "runs"]]
+
+
+def sentences(table: pd.DataFrame) -> list[str]:
+    """A sentence for each point of `efficiency` on several ranks against one process without a group."""
+    many = table[(table.baseline == "none") & (table.world_size > 1)]
+    return [
+        f"{row.kind} scaling, {row.precision}: {row.world_size} ranks run at **{row.efficiency:.0%}** efficiency"
+        f"{_interval(row, '.0%')}, a speed-up of {row.speedup:.2f}."
+        for row in many.itertuples()
+    ]
+
+
+def precision_sentences(gains: pd.DataFrame) -> list[str]:
+    """A sentence for each row of `precision_gain`."""
+    return [
+        f"On one device, batch {row.global_batch}, {row.precision} trains at **{row.gain:.2f}** times the speed of fp32"
+        f"{_interval(row, '.2f')}."
+        for row in gains.itertuples()
+    ]
 
 
 def unique(*runs: tuple[str, ...]) -> tuple[str, ...]:
@@ -189,9 +275,22 @@ def unique(*runs: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for own in runs for one in own))
 
 
-def _ratios(above: pd.Series, below: pd.Series, ranks: pd.Series | None = None) -> np.ndarray:
-    """(rows, 4): `stats.ratio` of each pair; of one rank against itself one by definition, without an interval."""
-    found = stats.ratios(above.tolist(), below.tolist())
-    if ranks is not None:
-        found[(ranks == 1).to_numpy(), :3] = 1.0, np.nan, np.nan
-    return found
+def _interval(row: tuple, form: str) -> str:
+    return f" (95 % interval {row.low:{form}} to {row.high:{form}})" if row.low == row.low else " (a single run)"
+
+
+def _ratios(found: pd.DataFrame, above: str, below: str) -> np.ndarray:
+    """(rows, 4): `stats.ratio` of both columns; of a baseline against itself one by definition, without an interval."""
+    ratios = stats.ratios(found[above].tolist(), found[below].tolist())
+    ratios[(found.runs == found.runs_one).to_numpy(), :3] = 1.0, np.nan, np.nan
+    return ratios
+
+
+def _speedup_and_efficiency(found: pd.DataFrame, gain: np.ndarray) -> np.ndarray:
+    """(rows, 6): the columns `GAIN`, from T(1) / T(N) with its interval."""
+    strong, ranks, gain = (
+        (found.kind == "strong").to_numpy()[:, None],
+        found.world_size.to_numpy(float)[:, None],
+        gain[:, :3],
+    )
+    return np.hstack([np.where(strong, gain, gain * ranks), np.where(strong, gain / ranks, gain)])

@@ -7,7 +7,7 @@ import pandas as pd
 from hpc_utils.records import identity
 
 from . import stats
-from .points import undisturbed
+from .points import oversubscribed, unprofiled
 
 # Equal on a share and on the whole core that it is compared with; what follows from the others is left out.
 OTHER = ("threads_per_rank", "share_period", "device", "parameters", "ranks_per_node", "global_batch")
@@ -27,7 +27,8 @@ def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFram
     periods (of the share in a step); deviation (step_seconds x cores over the whole core's step, less 1) with its interval;
     repeats; runs (ids).
     """
-    own = undisturbed(runs[(runs.device == "cpu") & (pd.to_numeric(runs.threads_per_rank) <= 1)])
+    on_cores = (runs.device == "cpu") & (pd.to_numeric(runs.threads_per_rank) <= 1)
+    own = unprofiled(runs[on_cores & ~oversubscribed(runs)])
     last = epochs.sort_values("epoch").groupby("run_id").last()
     own = own.join(last[["seconds", "steps", "step_p95", "step_p50"]].add_suffix("_last"), on="run_id")
     own = own.assign(

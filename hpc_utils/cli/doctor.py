@@ -102,14 +102,14 @@ def bench_allreduce(cluster_name, repeats, largest, **where):
     Between all ranks, and if nodes have several, also within each node and between one rank of each. Sizes that would take
     longer than about a minute are skipped. The record is kept under results/probes/allreduce.
     """
-    from hpc_utils.analyze import link
+    from hpc_utils.analyze.model import links
 
     found = _cluster(cluster_name)
     arguments = ["allreduce", f"--repeats={repeats}", f"--largest={largest}"]
     record = _measure(diagnostics.BENCH, arguments, found, **where)
     for group in record["groups"]:
         try:
-            fit = link.fit(record, group)
+            fit = links.fit(record, group)
         except ValueError as error:
             click.echo(f"no fit: {error}")
             continue
@@ -129,7 +129,7 @@ def bench_storage(dataset, cluster_name, repeats, **where):
     From the data folder, a disk of the node (storage.node_local of the cluster file, else TMPDIR) and memory (/dev/shm).
     Each gets a copy, which is removed at the end. The record is kept under results/probes/storage.
     """
-    from hpc_utils.analyze import storage
+    from hpc_utils.analyze.model import storage
     from hpc_utils.doctor.bench.storage import require
 
     found = _cluster(cluster_name)

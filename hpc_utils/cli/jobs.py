@@ -62,7 +62,7 @@ def plan(
     """
     from hpc_utils import records
     from hpc_utils.analyze import budget, peak_rate
-    from hpc_utils.analyze.predictor import predictor
+    from hpc_utils.analyze.model.fit import predictor
     from hpc_utils.analyze.profiles import peaks
     from hpc_utils.launch import job_environment, submit
     from hpc_utils.publish import proposal

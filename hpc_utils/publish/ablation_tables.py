@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpc_utils.analyze import equivalence, factorial, ladder
-from hpc_utils.analyze.work import PHASES
+from hpc_utils.analyze.model.step import PHASES
 
 from .tables import ABSENT, MIB, measured
 

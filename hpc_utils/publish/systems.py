@@ -53,7 +53,7 @@ def fastest(found: Mapping[Path, records.Records]) -> str:
 
     parts = []
     for folder, own in found.items():
-        runs = points.unwatched(own.runs)
+        runs = points.unprofiled(own.runs)
         runs = runs[runs.world_size == 1]
         best = points.points(runs).sort_values("throughput", ascending=False).groupby(["workload", "dataset"]).head(1)
         part = pd.DataFrame(

@@ -11,7 +11,7 @@ ABSENT = "–"
 
 
 def workshop(rows: pd.DataFrame) -> pd.DataFrame:
-    """`analyze.workshop.rows` as text, one column an answer; the interval (95 %) or "single run" behind each number."""
+    """`analyze.scaling.workshop` as text, one column an answer; the interval (95 %) or "single run" behind each number."""
     single = rows.repeats == 1
     table = pd.DataFrame(
         {

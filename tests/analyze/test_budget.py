@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze import budget, stats
-from hpc_utils.analyze.predictor import Answer
+from hpc_utils.analyze.model.fit import Answer
 from hpc_utils.records import schema
 
 from .test_cost import SHARED, records

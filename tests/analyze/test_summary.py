@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpc_utils import paths, records
-from hpc_utils.analyze import accuracy, cost
+from hpc_utils.analyze import cost, points
 from hpc_utils.analyze.summary import summary
 from hpc_utils.publish import exports, formatting
 from hpc_utils.publish.documents import colophon
@@ -41,7 +41,7 @@ def test_nothing_measured_has_counts_alone(found) -> None:
 
 
 def test_accuracies_are_those_of_the_last_epoch(found) -> None:
-    table = accuracy.final(found.runs)
+    table = points.accuracy(found.runs)
     own = table[(table.world_size == 2) & (table.global_batch == 1024) & (table.precision == "fp32")].iloc[0]
     behind = found.runs[found.runs.run_id.isin(own.runs)]
     assert own.accuracy == behind.test_accuracy.astype(float).median() and own.repeats == len(behind) == 3

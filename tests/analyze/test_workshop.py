@@ -5,14 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import scaling, workshop
+from hpc_utils.analyze import scaling
 
 from .runs import run, study
 
 
 def test_measured_points_have_numbers_and_missing_ones_a_row() -> None:
     runs = study(strong={"1x2": 0.9, "1x8": 0.8, "2x4": 0.7})
-    table = workshop.rows(runs)
+    table = scaling.workshop(runs)
     assert table.world_size.tolist() == [1, 1, 2, 4, 8, 8, 12]
     assert table.state.tolist() == ["measured"] * 3 + ["not measured"] + ["measured"] * 2 + ["not measured"]
     assert table.parallel.tolist()[:2] == ["none", "ddp"]
@@ -26,7 +26,7 @@ def test_measured_points_have_numbers_and_missing_ones_a_row() -> None:
 
 
 def test_weak_curves_keep_the_batch_of_a_device() -> None:
-    table = workshop.rows(study(weak={"1x2": 0.9}))
+    table = scaling.workshop(study(weak={"1x2": 0.9}))
     assert set(table.kind) == {"weak"} and table.batch_per_device.tolist() == [100] * 6
     assert table.global_batch.tolist() == [100, 100, 200, 400, 800, 1200]
 
@@ -34,7 +34,7 @@ def test_weak_curves_keep_the_batch_of_a_device() -> None:
 def test_what_cannot_or_may_not_be_measured_says_why() -> None:
     crowd = pd.DataFrame([run(4, 3.0, batch=768, oversubscribed=True)])
     runs = pd.concat([study(strong={"1x2": 0.9}), crowd], ignore_index=True)
-    table = workshop.rows(runs, ranks=(1, 2, 5)).set_index("world_size")
+    table = scaling.workshop(runs, ranks=(1, 2, 5)).set_index("world_size")
     assert (table.loc[4, "state"], table.loc[4, "why"]) == ("barred", "more ranks than cores")
     assert pd.isna(table.loc[4, "throughput"]) and pd.isna(table.loc[4, "speedup"])
     assert (table.loc[5, "state"], table.loc[5, "why"]) == ("not measured", "768 samples do not divide over 5 ranks")
@@ -42,9 +42,9 @@ def test_what_cannot_or_may_not_be_measured_says_why() -> None:
 
 def test_without_a_baseline_there_is_no_speed_up_but_all_else() -> None:
     runs = study(strong={"1x2": 0.9, "1x4": 0.8})
-    table = workshop.rows(runs[runs.world_size > 1]).set_index("world_size")
+    table = scaling.workshop(runs[runs.world_size > 1]).set_index("world_size")
     assert table.speedup.isna().all() and table.loc[4, "throughput"] > 0
     assert table.loc[1, "state"] == "not measured"
-    one = workshop.rows(runs[runs.parallel == "ddp"]).set_index("world_size")
+    one = scaling.workshop(runs[runs.parallel == "ddp"]).set_index("world_size")
     assert one.loc[4, "efficiency"] == pytest.approx(0.8 * 1.02), "DDP on one rank stands in"
-    assert workshop.rows(runs.iloc[:0]).columns.tolist() == workshop.COLUMNS
+    assert scaling.workshop(runs.iloc[:0]).columns.tolist() == scaling.WORKSHOP

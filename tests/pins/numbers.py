@@ -11,28 +11,22 @@ from threadpoolctl import threadpool_info
 
 from hpc_utils import paths, records
 from hpc_utils.analyze import (
-    accuracy,
+    anomalies,
     bounds,
     budget,
-    comparison,
     cost,
     equivalence,
     factorial,
-    findings,
     ladder,
-    link,
-    misfit,
     peak_rate,
-    perfmodel,
-    predictor,
+    points,
     recommend,
     scaling,
     shares,
     targets,
-    work,
-    workshop,
 )
-from hpc_utils.analyze.points import gather
+from hpc_utils.analyze.model import fit, links, validation
+from hpc_utils.analyze.model.step import PHASES, Work
 from hpc_utils.analyze.profiles import peaks, roofline
 from hpc_utils.analyze.value import Value
 from hpc_utils.launch import cluster, submit
@@ -74,7 +68,7 @@ class ResultSet:
 
     @cached_property
     def links(self) -> pd.DataFrame:
-        return link.table(list(probes.read("allreduce", self.folder)))
+        return links.table(list(probes.read("allreduce", self.folder)))
 
 
 # -- runs, curves, shares, costs ----------------------------------------------------------------------------------
@@ -91,13 +85,13 @@ def counts(own: ResultSet) -> Pins:
 
 
 def _counted(runs: pd.DataFrame) -> dict:
-    repeats = gather(runs).repeats
+    repeats = points.gather(runs).repeats
     return {"runs": len(runs), "configurations": len(repeats), "repeats": [int(repeats.min()), int(repeats.max())]}
 
 
 def curves(own: ResultSet) -> Pins:
     curve, point, usual = f"{own.work} kind batch", f"{own.work} {SIZE}", own.usual
-    one = workshop.rows(usual)
+    one = scaling.workshop(usual)
     one = one[(one.world_size == 1) & (one.parallel != "none")]
     efficiency = scaling.efficiency(usual)
     memory = scaling.memory(usual)
@@ -114,8 +108,8 @@ def curves(own: ResultSet) -> Pins:
         "before and after": rows(scaling.before_after(usual), point, "gain+ utilisation utilisation_before"),
         "memory": rows(memory, f"{curve} parallel layout", "bytes ratio+"),
         "targets": rows(targets.judge(efficiency, aims), curve, "required at=at_ranks ranks value+ verdict"),
-        "accuracy": rows(accuracy.final(usual), point, "accuracy+"),
-        "findings": rows(findings.findings(own.runs), f"finding {curve} baseline {SIZE}", "value+"),
+        "accuracy": rows(points.accuracy(usual), point, "accuracy+"),
+        "findings": rows(anomalies.find(own.runs), f"finding {curve} baseline {SIZE}", "value+"),
     }
 
 
@@ -144,13 +138,13 @@ def costs(own: ResultSet) -> Pins:
 def model(own: ResultSet) -> Pins:
     """As chapter 03 fits and asks it."""
     held, most_ranks, worlds = [3.0, 0.3], 4, [2**n for n in range(1, 11)]
-    family = max(perfmodel.families(own.runs).items(), key=lambda one: one[1].link_gbit.nunique())[1]
+    family = max(fit.families(own.runs).items(), key=lambda one: one[1].link_gbit.nunique())[1]
     hardware = family.hardware_id.iloc[0]
-    points = perfmodel.points(family, gbit=cluster.link_gbits(family.hardware_id).get(hardware, math.inf))
-    alone = work.of(family, own.found.epochs, list(probes.read("compute", own.folder)))
-    options = {"intra_gbit": link.inside(own.links, hardware), "bucket_mb": family.bucket_mb.iloc[0]}
-    reach = link.reach(own.links, hardware, without=held)
-    fitted, errors = perfmodel.held_out(points, alone, held, most_ranks=most_ranks, reach=reach, **options)
+    measured = fit.points(family, gbit=cluster.link_gbits(family.hardware_id).get(hardware, math.inf))
+    alone = Work.of(family, own.found.epochs, list(probes.read("compute", own.folder)))
+    options = {"intra_gbit": links.inside(own.links, hardware), "bucket_mb": family.bucket_mb.iloc[0]}
+    reach = links.reach(own.links, hardware, without=held)
+    fitted, errors = fit.held_out(measured, alone, held, most_ranks=most_ranks, reach=reach, **options)
 
     def missed(frame: pd.DataFrame, by: str) -> dict:
         names = ("median_error", "worst_error")
@@ -158,14 +152,14 @@ def model(own: ResultSet) -> Pins:
             row[by]: known({"count": row["count"], "repeats": row["repeats"]}
                            | ({"inside": row["inside"]} if row[by] == "held out" else {})
                            | {name: [row[f"{name}{end}"] for end in ("", "_low", "_high")] for name in names})
-            for row in misfit.table(frame, points, by).to_dict("records")
+            for row in validation.accuracy(frame, measured, by).to_dict("records")
         }  # fmt: skip
 
     which = errors.assign(points=errors.held_out.map({True: "held out", False: "fitted"}))
-    laws = comparison.compare(errors, most_ranks)
-    whole = perfmodel.fit(points, alone, reach=link.reach(own.links, hardware), **options)
-    batch, many = points.batch_per_device.max(), points[points.nodes > 1]
-    each = int((many if len(many) else points).ranks_per_node.max())
+    laws = validation.compare(errors, most_ranks)
+    whole = fit.fit(measured, alone, reach=links.reach(own.links, hardware), **options)
+    batch, many = measured.batch_per_device.max(), measured[measured.nodes > 1]
+    each = int((many if len(many) else measured).ranks_per_node.max())
     ahead = pd.concat(
         whole.scaling(kind, size, worlds, ranks_per_node=each, gbit=gbit)
         for kind, size in (("strong", 8 * batch), ("weak", batch))
@@ -213,7 +207,7 @@ def ladders(own: ResultSet) -> Pins:
             f"{name}: rungs": rows(
                 ladder.speeds(runs, index), "label", "throughput+ step_ms memory=memory_bytes warmup"
             ),
-            f"{name}: phases": rows(ladder.profile(runs, epochs, index), "step", " ".join(work.PHASES)),
+            f"{name}: phases": rows(ladder.profile(runs, epochs, index), "step", " ".join(PHASES)),
             f"{name}: operations": rows(pd.concat(floor), "step", "flops_per_sample flops_per_second~"),
         }
     return found
@@ -276,7 +270,7 @@ def plan() -> Pins:
     own, planned = ResultSet("epyc-avx512"), workplan.read(paths.root() / "paper/plan.toml")
     site = cluster.read("leonardo")
     node, seen, estimates, prices = site.node(), set(), {}, {}
-    predict = predictor.predictor(
+    predict = fit.predictor(
         own.runs, own.found.epochs, probes.read("compute", own.folder), gbit=site.network.link_gbit or math.inf
     )
     roughly = peak_rate.predictor(own.runs, peaks.find("A100 40GB"))

@@ -6,7 +6,7 @@ import io
 
 import pandas as pd
 
-from hpc_utils.analyze import workshop
+from hpc_utils.analyze import scaling
 from hpc_utils.publish import tables
 from tests.analyze.runs import study
 
@@ -14,7 +14,7 @@ from tests.analyze.runs import study
 def test_the_workshop_s_table_reads_as_people_fill_it_in() -> None:
     runs = study(strong={"1x2": 0.9, "2x4": 0.8})
     runs = runs[(runs.world_size < 8) | (runs.repeat == 2)]
-    table = tables.workshop(workshop.rows(runs)).set_index("devices")
+    table = tables.workshop(scaling.workshop(runs)).set_index("devices")
     assert table.index.tolist() == ["1 (no group)", "1 (DDP)", "2", "4", "8", "12"]
     assert set(table.curve) == {"strong, batch 768, cnn on digits, fp32"}
     two = table.loc["2"]
@@ -29,7 +29,7 @@ def test_the_workshop_s_table_reads_as_people_fill_it_in() -> None:
 
 
 def test_a_table_survives_markdown_and_csv() -> None:
-    table = tables.workshop(workshop.rows(study(weak={"1x2": 0.9})))
+    table = tables.workshop(scaling.workshop(study(weak={"1x2": 0.9})))
     assert table.curve[0] == "weak, 100 a device, cnn on digits, fp32"
     head, rule, *lines = tables.markdown(table).splitlines()
     assert len(lines) == len(table) == 6

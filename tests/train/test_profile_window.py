@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from hpc_utils import profilers, records, workspace
-from hpc_utils.analyze.curves import usable
+from hpc_utils.analyze.scaling import usable
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records.folder import read_json
 from hpc_utils.train import NonFiniteLoss, Recorder, Stopped, profile_window, train

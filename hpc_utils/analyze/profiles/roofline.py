@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..points import gather, unwatched
+from ..points import gather, unprofiled
 from . import peaks
 from .peaks import Peak
 
@@ -50,7 +50,7 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    runs = unwatched(runs)
+    runs = unprofiled(runs)
     runs = runs[runs.flops_per_sample.notna()]
     found = gather(runs)
     found["flops_per_sample"] = [float(runs.flops_per_sample.iloc[at[0]]) for at in found["at"]]

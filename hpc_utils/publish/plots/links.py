@@ -16,7 +16,7 @@ from . import drawing, style
 from .chart import charted
 
 if TYPE_CHECKING:
-    from hpc_utils.analyze.link import LinkFit
+    from hpc_utils.analyze.model.links import LinkFit
 
 LOOKS = {"all": ("fp32", "all ranks"), "intra": ("tf32", "inside a node"), "inter": ("bf16", "between nodes")}
 
@@ -26,8 +26,8 @@ LOOKS = {"all": ("fp32", "all ranks"), "intra": ("tf32", "inside a node"), "inte
     "Time and bus bandwidth of an all-reduce alone against the size of the message, and the link fitted to it.",
 )
 def allreduce(table: pd.DataFrame, fits: Sequence[LinkFit]) -> Figure:
-    """Time with its fit, and bus bandwidth, against message size; a line for each group. `table`: `link.bandwidths`; `fits`:
-    `link.fit` of the groups that have one."""
+    """Time with its fit, and bus bandwidth, against message size; a line for each group. `table`: `links.bandwidths`; `fits`:
+    `links.fit` of the groups that have one."""
     from hpc_utils.allreduce_cost import bandwidths
 
     figure, panels = plt.subplots(1, 2, figsize=(style.PAGE, 2.5))

@@ -24,7 +24,7 @@ def validation(drawn: pd.DataFrame, lines: pd.DataFrame) -> Chart:
     """Step times against ranks, measured and by the model, a panel for each fixed batch; right: the model's error.
 
     Args:
-        drawn: `comparison.curves`. Points that the model was not fitted to are hollow. lines: `comparison.between` those.
+        drawn: `validation.curves`. Points that the model was not fitted to are hollow. lines: `validation.between` those.
     """
     batches = list(drawn.groupby(["kind", "size"]))
     figure, grid = plt.subplots(1, len(batches) + 1, figsize=(style.PAGE, 2.9), squeeze=False)
@@ -87,7 +87,7 @@ def reach(ahead: pd.DataFrame, measured: pd.DataFrame) -> Figure:
     """Predicted efficiency against ranks with 95 % intervals, a line for each link rate; left strong, right weak scaling.
 
     Args:
-        ahead: rows of `Fitted.scaling` of both kinds. measured: `perfmodel.points`; other link rates are labelled.
+        ahead: rows of `Fitted.scaling` of both kinds. measured: `fit.points`; other link rates are labelled.
     """
     rates = set(measured.gbit[measured.world_size > 1])
     figure, panels = plt.subplots(1, 2, figsize=(style.PAGE, 2.7), sharey=True)
@@ -114,7 +114,7 @@ def reach(ahead: pd.DataFrame, measured: pd.DataFrame) -> Figure:
 @charted("laws", "How far laws that know only the number of ranks, and the model, miss times of steps on more ranks.")
 def laws(compared: pd.DataFrame) -> Figure:
     """Errors of each law and of the model on more ranks than they were fitted on, against the links' rate. Colours are laws,
-    markers numbers of ranks. `compared`: `comparison.compare`."""
+    markers numbers of ranks. `compared`: `validation.compare`."""
     kinds = list(compared.groupby("kind"))
     figure, grid = plt.subplots(1, len(kinds), figsize=(style.PAGE, 2.6), sharey=True, squeeze=False)
     rates, worlds = sorted(set(compared.gbit)), sorted(set(compared.world_size))
@@ -141,7 +141,7 @@ def stragglers(replayed: pd.DataFrame, slow: pd.DataFrame) -> Chart:
     """Left: the mean step and the middle 90 % of steps against ranks; right: the cost of one slow rank.
 
     Args:
-        replayed: `simulate.replay`. slow: `simulate.one_slow_rank`.
+        replayed: `simulation.replay`. slow: `simulation.one_slow_rank`.
     """
     figure, (times, longer) = plt.subplots(1, 2, figsize=(style.PAGE, 2.4))
     look = {"color": style.ROLES["main"]}

@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hpc_utils.analyze.targets import headline
+from hpc_utils.analyze.scaling import headline
 from hpc_utils.records.study import Targets
 
 from . import drawing, style

@@ -10,16 +10,16 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from hpc_utils.allreduce_cost import Link
-from hpc_utils.analyze import link
+from hpc_utils.analyze.model import links
 from hpc_utils.publish.plots import links as figures
-from tests.analyze.test_link import SIZES, record
+from tests.analyze.model.test_links import SIZES, record
 
 
 def test_each_group_has_points_and_the_fitted_curve() -> None:
     made = record(Link(1e-4, 1.25e8), 4, 0.05)
     made["groups"]["inter"] = record(Link(1e-3, 1.25e8), 2, 0, sizes=SIZES[:2])["groups"]["all"]
-    fit = link.fit(made, "all")
-    figure = figures.allreduce(link.bandwidths(made), [fit]).figure
+    fit = links.fit(made, "all")
+    figure = figures.allreduce(links.bandwidths(made), [fit]).figure
     times, rates = figure.axes
     curves = [line for line in times.lines if len(line.get_xdata()) == 100]
     assert len(curves) == 1

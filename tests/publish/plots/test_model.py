@@ -7,10 +7,10 @@ import math
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import comparison, perfmodel, simulate
+from hpc_utils.analyze.model import fit, simulation, validation
 from hpc_utils.publish.plots import model as model_plots
-from tests.analyze.test_perfmodel import measured, work
-from tests.analyze.test_simulate import STEADY
+from tests.analyze.model.test_fit import measured, work
+from tests.analyze.model.test_simulation import STEADY
 
 WORLDS = [2, 8, 64]
 RUNS = measured([math.inf, 10.0, 1.0, 0.3])
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.usefixtures("styled")
 
 @pytest.fixture(scope="module")
 def held_out():
-    return perfmodel.held_out(RUNS, work(), [0.3])
+    return fit.held_out(RUNS, work(), [0.3])
 
 
 def test_each_curve_has_its_panel_and_held_out_points_are_hollow(held_out):
     fitted, errors = held_out
-    drawn = comparison.curves(errors)
-    figure = model_plots.validation(drawn, comparison.between(fitted, drawn)).figure
+    drawn = validation.curves(errors)
+    figure = model_plots.validation(drawn, validation.between(fitted, drawn)).figure
     *panels, off = figure.axes
     assert len(panels) == drawn.groupby(["kind", "size"]).ngroups and all(axes.get_title() for axes in figure.axes)
     assert panels[0].get_ylabel() == "time of a step (s)"
@@ -37,8 +37,8 @@ def test_each_curve_has_its_panel_and_held_out_points_are_hollow(held_out):
 
 def test_measured_points_carry_their_intervals(held_out):
     fitted, errors = held_out
-    drawn = comparison.curves(errors)
-    figure = model_plots.validation(drawn, comparison.between(fitted, drawn)).figure
+    drawn = validation.curves(errors)
+    figure = model_plots.validation(drawn, validation.between(fitted, drawn)).figure
     bars = [
         bar for axes in figure.axes[:-1] for one in axes.containers for path in one[2] for bar in path.get_segments()
     ]
@@ -46,13 +46,13 @@ def test_measured_points_carry_their_intervals(held_out):
     once = drawn[(drawn.world_size > 1) | ~drawn.duplicated(["kind", "size", "world_size"])]
     assert ends == pytest.approx(sorted([*once.measured_low, *once.measured_high]))
     assert (drawn.repeats == 3).all() and "3 repeats" in figure.get_supxlabel()
-    assert errors.measured.tolist() == pytest.approx(RUNS.groupby(perfmodel.POINT).seconds.median().tolist())
+    assert errors.measured.tolist() == pytest.approx(RUNS.groupby(fit.POINT).seconds.median().tolist())
 
 
 def test_the_error_on_one_rank_is_drawn_once_a_curve(held_out):
     fitted, errors = held_out
-    drawn = comparison.curves(errors)
-    *_, off = model_plots.validation(drawn, comparison.between(fitted, drawn)).figure.axes
+    drawn = validation.curves(errors)
+    *_, off = model_plots.validation(drawn, validation.between(fitted, drawn)).figure.axes
     marked = [line for line in off.get_lines() if line.get_marker() != "None"]
     points = [(x, y) for line in marked for x, y in zip(*line.get_data(), strict=True)]
     alone = drawn[drawn.world_size == 1].drop_duplicates(["kind", "size"])
@@ -93,8 +93,8 @@ def test_curves_that_coincide_are_both_seen(held_out):
 
 
 def test_laws_are_told_apart_by_colour_and_ranks_by_marker():
-    _, errors = perfmodel.held_out(measured([10.0, 1.0], worlds=(2, 4, 8)), work(), most_ranks=4)
-    compared = comparison.compare(errors, 4)
+    _, errors = fit.held_out(measured([10.0, 1.0], worlds=(2, 4, 8)), work(), most_ranks=4)
+    compared = validation.compare(errors, 4)
     figure = model_plots.laws(compared).figure
     assert [axes.get_title() for axes in figure.axes] == [f"{kind} scaling" for kind in sorted(set(compared.kind))]
     labels = {text.get_text() for text in figure.legends[0].get_texts()}
@@ -102,9 +102,9 @@ def test_laws_are_told_apart_by_colour_and_ranks_by_marker():
 
 
 def test_stragglers_show_each_slow_rank(held_out):
-    grid = held_out[0].scaling("weak", 32, WORLDS, gbit=1.0)[perfmodel.POINT]
-    slow = simulate.one_slow_rank(held_out[0], grid, STEADY, [1.1, 1.2])
-    _, longer = model_plots.stragglers(simulate.replay(held_out[0], grid, STEADY), slow).figure.axes
+    grid = held_out[0].scaling("weak", 32, WORLDS, gbit=1.0)[fit.POINT]
+    slow = simulation.one_slow_rank(held_out[0], grid, STEADY, [1.1, 1.2])
+    _, longer = model_plots.stragglers(simulation.replay(held_out[0], grid, STEADY), slow).figure.axes
     assert [text.get_text() for text in longer.get_legend().get_texts()] == [
         "one rank 10 % slower",
         "one rank 20 % slower",

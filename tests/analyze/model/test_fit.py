@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 
 from hpc_utils.allreduce_cost import Link, Topology, cheapest, hierarchical, ring, tree
-from hpc_utils.analyze import perfmodel
+from hpc_utils.analyze.model import fit, validation
+from hpc_utils.analyze.model.step import Bucket, Costs, Line, Work, expected_maximum, step
 from hpc_utils.analyze.stats import Estimate
-from hpc_utils.analyze.step import Costs, expected_maximum, step
-from hpc_utils.analyze.work import Bucket, Line, Work
 
 MIB = 2**20
 
@@ -136,7 +135,7 @@ def measured(gbits, *, worlds=(2,), noise=0.01, repeats=3, seed=0, truth=TRUE) -
 
 
 def test_rates_that_were_held_out_are_predicted():
-    fitted, errors = perfmodel.held_out(measured([math.inf, 10.0, 3.0, 1.0, 0.3]), work(), [3.0, 0.3])
+    fitted, errors = fit.held_out(measured([math.inf, 10.0, 3.0, 1.0, 0.3]), work(), [3.0, 0.3])
     assert set(fitted.measured.gbit) == {math.inf, 10.0, 1.0}
     away = errors[errors.held_out]
     assert len(away) == 4 and away.error.abs().max() < 0.05
@@ -160,22 +159,22 @@ def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
         ]
         + [common | {"precision": "bf16", "link_gbit": gbit, "threads_per_rank": 0.25} for gbit in (1.0, 3.0)]
     )
-    found = perfmodel.families(runs)
+    found = fit.families(runs)
     assert [len(own) for own in found.values()] == [3, 2, 1]
     assert [set(own.threads_per_rank) for own in found.values()] == [{1}, {0.25}, {1}], "a share of a core is no core"
     assert list(found)[2] == f"{list(found)[1]}, 1 cores, 10 parameters, buckets of 25 MiB"
     other = runs.assign(comm_hook=["none", "fp16", "powersgd", *[None] * 4], accumulate=[1, 1, 1, 2, *[None] * 3])
-    assert [len(own) for own in perfmodel.families(other).values()] == [2, 1], "other messages, or fewer of them"
-    buckets = perfmodel.families(runs.assign(bucket_mb=[25.0, 50.0, 50.0, None, 25.0, 25.0, 25.0]))
+    assert [len(own) for own in fit.families(other).values()] == [2, 1], "other messages, or fewer of them"
+    buckets = fit.families(runs.assign(bucket_mb=[25.0, 50.0, 50.0, None, 25.0, 25.0, 25.0]))
     assert sorted((len(own), *set(own.bucket_mb)) for own in buckets.values()) == [(1, 25), (1, 25), (2, 25), (2, 50)]
     assert next(name for name, own in buckets.items() if 50 in set(own.bucket_mb)).endswith("buckets of 50 MiB")
     runs = runs[~runs.oversubscribed]
-    assert perfmodel.points(runs, gbit=100.0).gbit.tolist() == [100.0, 10.0, 1.0, 100.0, 1.0, 3.0]
-    assert perfmodel.points(runs).seconds.tolist() == pytest.approx([0.1] * 6)
+    assert fit.points(runs, gbit=100.0).gbit.tolist() == [100.0, 10.0, 1.0, 100.0, 1.0, 3.0]
+    assert fit.points(runs).seconds.tolist() == pytest.approx([0.1] * 6)
 
 
 def test_costs_are_found_again_and_the_table_says_which_the_data_told():
-    table = perfmodel.fit(measured([math.inf, 10.0, 1.0, 0.1]), work()).table().set_index("cost")
+    table = fit.fit(measured([math.inf, 10.0, 1.0, 0.1]), work()).table().set_index("cost")
     for name in ("scale", "host", "reach"):
         assert table.low[name] <= getattr(TRUE, name) <= table.high[name] and table.told[name]
     assert not table.told["latency"]  # some messages of microseconds in a step of a third of a second
@@ -184,7 +183,7 @@ def test_costs_are_found_again_and_the_table_says_which_the_data_told():
 def test_a_reach_that_was_measured_is_believed_as_far_as_it_was_sure():
     narrow, wide = (Estimate(0.5, 0.5 / factor, 0.5 * factor, 3) for factor in (1.04, 4.0))
     points = measured([1.0])  # of a link that gradients get `TRUE.reach` of
-    believed, doubted = (perfmodel.fit(points, work(), reach=reach).costs.reach for reach in (narrow, wide))
+    believed, doubted = (fit.fit(points, work(), reach=reach).costs.reach for reach in (narrow, wide))
     assert believed == pytest.approx(0.5, rel=0.1)
     assert abs(math.log(doubted / TRUE.reach)) < abs(math.log(believed / TRUE.reach))
 
@@ -205,14 +204,14 @@ def test_the_slower_of_wire_and_processor_counts_and_is_what_limits():
 
 
 def test_more_noise_widens_the_interval_and_a_step_measured_there_falls_into_it():
-    grid = measured([0.5])[perfmodel.POINT].drop_duplicates().query("world_size == 2")
-    quiet = perfmodel.fit(measured([math.inf, 1.0], noise=0.005), work()).predict(grid)
-    loud = perfmodel.fit(measured([math.inf, 1.0], noise=0.1), work()).predict(grid)
+    grid = measured([0.5])[fit.POINT].drop_duplicates().query("world_size == 2")
+    quiet = fit.fit(measured([math.inf, 1.0], noise=0.005), work()).predict(grid)
+    loud = fit.fit(measured([math.inf, 1.0], noise=0.1), work()).predict(grid)
     assert ((loud.high / loud.low) > 1.3 * (quiet.high / quiet.low)).all()
 
 
 def test_beyond_what_was_measured_it_says_so():
-    fitted = perfmodel.fit(measured([10.0, 1.0], worlds=(2, 4)), work())
+    fitted = fit.fit(measured([10.0, 1.0], worlds=(2, 4)), work())
     found = fitted.scaling("strong", 32, [2, 4, 32], gbit=1.0)
     assert list(found.world_size) == [1, 2, 4, 32]
     assert found.extrapolation[1] == "" and "32 ranks (1 to 4 measured)" in found.extrapolation[3]
@@ -221,18 +220,18 @@ def test_beyond_what_was_measured_it_says_so():
 
 
 def test_scaling_counts_efficiency_against_one_rank_without_a_group():
-    found = perfmodel.fit(measured([10.0, 1.0]), work()).scaling("weak", 32, [2, 8, 1024], ranks_per_node=4, gbit=10)
+    found = fit.fit(measured([10.0, 1.0]), work()).scaling("weak", 32, [2, 8, 1024], ranks_per_node=4, gbit=10)
     assert list(found.nodes) == [1, 1, 2, 256] and list(found.ranks_per_node) == [1, 2, 4, 4]
     assert found.efficiency[0] == 1 and found.efficiency.is_monotonic_decreasing
     assert (found.speedup == found.efficiency * found.world_size).all()
     assert ((found.efficiency_low < found.efficiency) & (found.efficiency < found.efficiency_high))[1:].all()
-    strong = perfmodel.fit(measured([10.0, 1.0]), work()).scaling("strong", 32, [2, 8], gbit=10)
+    strong = fit.fit(measured([10.0, 1.0]), work()).scaling("strong", 32, [2, 8], gbit=10)
     assert strong.efficiency[2] == pytest.approx(strong.seconds[0] / strong.seconds[2] / 8)
 
 
 def test_one_configuration_is_no_base_for_a_model():
     with pytest.raises(ValueError, match="measure at least two"):
-        perfmodel.fit(measured([1.0]).query("world_size == 2 and batch_per_device == 8"), work())
+        fit.fit(measured([1.0]).query("world_size == 2 and batch_per_device == 8"), work())
 
 
 # -- where the compute side comes from -------------------------------------------------------------------------------
@@ -270,14 +269,14 @@ def test_runs_give_the_same_from_their_phases_and_their_number_of_parameters():
 
 
 def test_ranks_lie_evenly_on_nodes():
-    fitted = perfmodel.fit(measured([10.0, 1.0]), work())
+    fitted = fit.fit(measured([10.0, 1.0]), work())
     found = fitted.scaling("weak", 32, [8, 12, 16], ranks_per_node=12, gbit=10)
     assert list(zip(found.nodes, found.ranks_per_node, strict=True)) == [(1, 1), (1, 8), (1, 12), (2, 8)]
     assert (found.nodes * found.ranks_per_node == found.world_size).all()
 
 
 def test_links_never_measured_and_a_baseline_never_measured_are_extrapolated():
-    fitted = perfmodel.fit(measured([1.0], worlds=(2, 4)), work())
+    fitted = fit.fit(measured([1.0], worlds=(2, 4)), work())
     assert "100 Gbit/s (1 measured)" in fitted.scaling("weak", 32, [2], gbit=100).extrapolation[1]
     large = fitted.scaling("strong", 256, [8, 512], gbit=1.0)
     assert list(large.world_size) == [1, 8]  # no half samples
@@ -287,8 +286,8 @@ def test_links_never_measured_and_a_baseline_never_measured_are_extrapolated():
 
 
 def test_bottlenecks_are_stretches_of_rank_counts():
-    found = perfmodel.fit(measured([10.0, 1.0]), work()).scaling("strong", 256, [2, 4, 16, 64], gbit=1.0)
-    stretches = perfmodel.bottlenecks(found)
+    found = fit.fit(measured([10.0, 1.0]), work()).scaling("strong", 256, [2, 4, 16, 64], gbit=1.0)
+    stretches = validation.bottlenecks(found)
     assert stretches.from_ranks.iloc[0] == 2 and stretches.to_ranks.iloc[-1] == 64
     assert "communication: bandwidth" in set(stretches.bottleneck) and (stretches.kind == "strong").all()
     assert (stretches.from_ranks.iloc[1:].to_numpy() > stretches.to_ranks.iloc[:-1].to_numpy()).all()

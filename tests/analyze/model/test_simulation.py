@@ -8,23 +8,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import perfmodel, simulate
-from hpc_utils.analyze.simulate import Noise
-from hpc_utils.analyze.step import expected_maximum
-from hpc_utils.analyze.work import Bucket, Line, Work
+from hpc_utils.analyze.model import fit, simulation
+from hpc_utils.analyze.model.simulation import Noise
+from hpc_utils.analyze.model.step import Bucket, Line, Work, expected_maximum
 
 STEADY = Noise(np.ones(50), np.ones(3))
 
 
 @pytest.fixture(scope="module")
-def fitted() -> perfmodel.Fitted:
+def fitted() -> fit.Fitted:
     work = Work(Line(0, 0), Line(0, 0.01), Line(0, 0.02), Line(0.01, 0), (Bucket(1e6, 1.0),))
     rows = [
         {"nodes": world, "ranks_per_node": 1, "world_size": world, "grouped": world > 1, "batch_per_device": 10.0,
          "gbit": 10.0, "seconds": 0.31 + 0.01 * (world > 1)}
         for world in (1, 2) for _ in range(3)
     ]  # fmt: skip
-    return perfmodel.fit(pd.DataFrame(rows), work)
+    return fit.fit(pd.DataFrame(rows), work)
 
 
 def grid(*worlds: int) -> pd.DataFrame:
@@ -44,21 +43,21 @@ def grid(*worlds: int) -> pd.DataFrame:
 
 
 def test_equal_ranks_wait_for_nobody_and_take_the_models_time(fitted):
-    found = simulate.replay(fitted, grid(1, 8, 1024), STEADY)
+    found = simulation.replay(fitted, grid(1, 8, 1024), STEADY)
     assert (found.waiting == 0).all() and found.seconds.tolist() == pytest.approx(found.ideal.tolist())
     assert (found.p05 == found.p95).all()
 
 
 def test_more_ranks_wait_longer_for_the_slowest(fitted):
     noise = Noise(np.exp(np.random.default_rng(2).normal(0, 0.05, 500)), np.ones(1))
-    found = simulate.replay(fitted, grid(1, 8, 64, 1024), noise)
+    found = simulation.replay(fitted, grid(1, 8, 64, 1024), noise)
     assert found.waiting.is_monotonic_increasing and found.waiting[0] == 0
     step = found.ideal[2] * math.exp(0.05 * expected_maximum(64))
     assert found.seconds[2] == pytest.approx(step, rel=0.03)
 
 
 def test_one_slow_rank_takes_all_others_with_it(fitted):
-    found = simulate.one_slow_rank(fitted, grid(2, 512), STEADY, [1.0, 1.1, 1.5])
+    found = simulation.one_slow_rank(fitted, grid(2, 512), STEADY, [1.0, 1.1, 1.5])
     assert found.longer[:2].tolist() == [1.0, 1.0]
     tenth = found[(found.slow == 1.1) & (found.world_size == 512)].iloc[0]
     alone = fitted.step(next(grid(1).itertuples()))
@@ -67,17 +66,17 @@ def test_one_slow_rank_takes_all_others_with_it(fitted):
 
 
 def test_what_stays_through_a_run_is_drawn_anew_for_each_run(fitted):
-    stays = simulate.replay(fitted, grid(1), Noise(np.ones(50), np.array([1.0, 1.3])), seed=3)
+    stays = simulation.replay(fitted, grid(1), Noise(np.ones(50), np.array([1.0, 1.3])), seed=3)
     alone = fitted.step(next(grid(1).itertuples()))
     share = (stays.seconds[0] - stays.ideal[0]) / (0.3 * (alone.data + alone.compute))
-    assert share * simulate.RUNS == pytest.approx(round(share * simulate.RUNS))  # of whole runs
+    assert share * simulation.RUNS == pytest.approx(round(share * simulation.RUNS))  # of whole runs
     assert 0 < share < 1
 
 
 def test_noise_is_read_from_runs_and_needs_enough_steps(monkeypatch):
     steps = {"a": [1.0, 2.0, 3.0] * 10, "b": [2.0] * 10}
     monkeypatch.setattr(
-        simulate.records, "load_run", lambda path: {"steps": pd.DataFrame({"seconds": steps[path.name]})}
+        simulation.records, "load_run", lambda path: {"steps": pd.DataFrame({"seconds": steps[path.name]})}
     )
     found = Noise.measured(["a", "b"])
     assert sorted(set(found.steps)) == [0.5, 1.0, 1.5] and len(found.steps) == 40
@@ -103,5 +102,5 @@ def test_noise_is_taken_from_the_batch_with_most_steps_on_one_rank():
         )
     ]
     runs = pd.DataFrame(rows)
-    assert simulate.longest(runs).run_id.tolist() == ["a", "b"]
-    assert simulate.longest(runs[runs.parallel == "ddp"]).empty and simulate.longest(runs.iloc[:0]).empty
+    assert simulation.longest(runs).run_id.tolist() == ["a", "b"]
+    assert simulation.longest(runs[runs.parallel == "ddp"]).empty and simulation.longest(runs.iloc[:0]).empty

@@ -7,8 +7,8 @@ import math
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze import work
-from hpc_utils.analyze.predictor import predictor
+from hpc_utils.analyze.model.fit import predictor
+from hpc_utils.analyze.model.step import Work
 
 HERE = {
     "workload": "cnn", "dataset": "digits", "precision": "fp32", "hardware_id": "rehearsal-0123abcd", "settings": "s",
@@ -72,8 +72,8 @@ def test_a_compute_profile_of_the_same_machine_is_preferred_to_phases():
         "ready": [{"name": "w", "bytes": 4e6, "fraction": 1.0}], "name": "p",
     }  # fmt: skip
     runs, epochs = history()
-    assert work.of(runs, epochs, [profile]).source == "compute profile p"
-    assert work.of(runs, epochs, [profile | {"device_name": "another"}]).source == "phases of 3 runs without a group"
+    assert Work.of(runs, epochs, [profile]).source == "compute profile p"
+    assert Work.of(runs, epochs, [profile | {"device_name": "another"}]).source == "phases of 3 runs without a group"
     point = HERE | LAYOUT | {"batch_per_device": 128}
     assert predictor(runs, epochs, [profile])(point).seconds.value == pytest.approx(0.4, rel=0.03)
     assert math.isclose(predictor(*history(), gbit=0.01)(HERE | LAYOUT).seconds.value, 0.2, rel_tol=0.03)

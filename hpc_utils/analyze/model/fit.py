@@ -1,0 +1,294 @@
+"""The model of a step (`step`), fitted to a few measured runs, and its predictions with intervals.
+
+fitted = fit(points(runs), Work.from_profile(profile))
+fitted.predict(grid)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from hpc_utils.allreduce_cost import Link, Topology, evenly
+from hpc_utils.records.identity import CODE, PLANNED, SAME
+
+from ..points import cores_per_rank, step_seconds
+from ..scaling import usable
+from ..stats import TAILS, Estimate, medians
+from .step import Costs, Step, Work, step
+
+DRAWS = 300
+MODELLED = ("none", "ddp")  # the kinds of parallelism that the model knows
+BUCKET_MB = 25.0  # torch's default, where a run does not record DDP's
+FLOOR = 0.02  # share of a step: the smallest scatter that the fit assumes
+POINT = ["nodes", "ranks_per_node", "world_size", "grouped", "batch_per_device", "gbit"]
+
+FIRST = Costs()
+# Standard deviation of the log of each cost's first guess; a cost that the data do not determine stays within it.
+WIDTHS = Costs(scale=0.3, group=1.5, host=1.5, reach=0.2, latency=1.0, drag=1.5)
+UNITS = ["ratio", "s", "s/B", "ratio", "s", "ratio"]  # of the costs, in their order
+
+
+def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
+    """One row a run, as `fit` takes them: `POINT`, seconds (of a step), run_id.
+
+    `gbit`: rate of the nodes' links where a run did not limit them; infinite if links do not matter.
+    """
+    columns = {name: runs[name].astype(int) for name in POINT[:3]} | {
+        "grouped": runs.parallel != "none",
+        "batch_per_device": runs.batch_per_device.astype(float),
+        "gbit": pd.to_numeric(runs.link_gbit).astype(float).fillna(gbit),
+        "seconds": step_seconds(runs).astype(float),
+        "run_id": runs.run_id,
+    }
+    return pd.DataFrame(columns).reset_index(drop=True)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The model of one workload on one kind of device.
+
+    Attributes:
+        work, costs: the parts of the step. covariance: of the logs of the costs, in their order.
+        residual: standard deviation of log(measured / fitted) over configurations. measured: the runs that it was fitted to.
+        bucket_mb: DDP's bucket. intra_gbit: measured rate between ranks of one node. widths: as of `WIDTHS`.
+    """
+
+    work: Work
+    costs: Costs
+    covariance: np.ndarray
+    residual: float
+    measured: pd.DataFrame
+    bucket_mb: float = BUCKET_MB
+    intra_gbit: float = math.inf
+    widths: Costs = WIDTHS
+
+    def step(self, row: tuple, costs: Costs | None = None) -> Step:
+        """The step at one row (`itertuples`) of a frame with the columns `POINT`."""
+        return _step(self.work, costs or self.costs, row, self.bucket_mb, self.intra_gbit)
+
+    def predict(self, grid: pd.DataFrame) -> pd.DataFrame:
+        """Steps at the points of `grid` (columns `POINT`), one row each.
+
+        Adds: seconds, low, high (of a step; 95 % interval for the median of runs measured there), the parts of `Step` in
+        seconds, algorithm, bottleneck, extrapolation (the quantities in which the point lies outside the measured range).
+        """
+        return self._predicted(grid, self._draws(grid))
+
+    def scaling(
+        self, kind: str, batch: float, worlds: Sequence[int], *, ranks_per_node: int = 1, gbit: float = math.inf
+    ) -> pd.DataFrame:
+        """`predict` for `worlds` ranks, with kind, speedup, efficiency, efficiency_low and efficiency_high against one rank
+        without a process group.
+
+        `batch`: of all ranks (kind "strong", at least one sample a rank) or of each ("weak"). If T(1) is extrapolated, so
+        is every row.
+        """
+        strong = kind == "strong"
+        worlds = [1, *(world for world in worlds if 1 < world <= (batch if strong else math.inf))]
+        rows = [
+            (*evenly(world, ranks_per_node), world, world > 1, batch / world if strong else batch, gbit)
+            for world in worlds
+        ]
+        grid = pd.DataFrame(rows, columns=POINT)
+        draws = self._draws(grid)
+        found = self._predicted(grid, draws)
+        share = np.array(worlds if strong else [1] * len(worlds))
+        low, high = _interval(draws[:, :1] - draws - np.log(share))
+        efficiency = found.seconds.iloc[0] / found.seconds / share
+        base = found.extrapolation.iloc[0]
+        return found.assign(
+            kind=kind, speedup=efficiency * worlds, efficiency=efficiency, efficiency_low=low, efficiency_high=high,
+            extrapolation=[one or (base and f"T(1): {base}") for one in found.extrapolation],
+        )  # fmt: skip
+
+    def errors(self, measured: pd.DataFrame) -> pd.DataFrame:
+        """`predict` for each configuration of `measured` (as of `points`), with measured (median, s), measured_low,
+        measured_high (NaN: a single run), repeats, error (predicted / measured - 1) and runs."""
+        groups = measured.groupby(POINT).agg(each=("seconds", list), runs=("run_id", tuple)).reset_index()
+        groups[["measured", "measured_low", "measured_high", "repeats"]] = medians(groups.pop("each").tolist())
+        found = self.predict(groups.astype({"repeats": int}))
+        return found.assign(error=found.seconds / found.measured - 1)
+
+    def table(self) -> pd.DataFrame:
+        """One row a cost: cost, value, low, high (95 %), unit, told (whether the data narrowed the first guess)."""
+        spread, value = np.sqrt(np.diag(self.covariance)), np.array(_values(self.costs))
+        columns = {"cost": list(asdict(self.costs)), "value": value, "low": value * np.exp(-1.96 * spread)}
+        columns |= {"high": value * np.exp(1.96 * spread), "unit": UNITS}
+        return pd.DataFrame(columns | {"told": spread < np.array(_values(self.widths)) / 2})
+
+    def _predicted(self, grid: pd.DataFrame, draws: np.ndarray) -> pd.DataFrame:
+        rows = list(grid.itertuples())
+        steps = [self.step(row) for row in rows]
+        low, high = _interval(draws)
+        parts = pd.DataFrame([one._asdict() for one in steps], index=grid.index, columns=Step._fields)
+        return grid.assign(
+            seconds=[one.seconds for one in steps], low=low, high=high, **parts,
+            bottleneck=[one.bottleneck for one in steps], extrapolation=[self._beyond(row) for row in rows],
+        )  # fmt: skip
+
+    def _draws(self, grid: pd.DataFrame) -> np.ndarray:
+        """(draws, rows) logs of step times, for costs drawn from their distribution, with the scatter of runs."""
+        rows = list(grid.itertuples())
+        generator = np.random.default_rng(0)
+        costs = np.exp(
+            generator.multivariate_normal(np.log(_values(self.costs)), self.covariance, DRAWS, method="eigh")
+        )
+        seconds = np.array([[self.step(row, Costs(*one)).seconds for row in rows] for one in costs])
+        return np.log(seconds) + generator.normal(0, self.residual, seconds.shape)
+
+    def _beyond(self, row: tuple) -> str:
+        """The quantities of `row` that lie outside the measured range, in words."""
+        units = {"world_size": "ranks", "nodes": "nodes", "ranks_per_node": "ranks a node"}
+        units |= {"batch_per_device": "samples a rank"} | ({"gbit": "Gbit/s"} if row.nodes > 1 else {})
+        many, found = self.measured[self.measured.world_size > 1], []
+        for name, unit in units.items():
+            known, value = (many if name == "gbit" else self.measured)[name], getattr(row, name)
+            if len(known) and not known.min() <= value <= known.max():
+                low, high, value = (
+                    "unlimited" if math.isinf(one) else f"{one:g}" for one in (known.min(), known.max(), value)
+                )
+                found.append(f"{value} {unit} ({low if low == high else f'{low} to {high}'} measured)")
+        return ", ".join(found)
+
+
+def fit(
+    measured: pd.DataFrame,
+    work: Work,
+    *,
+    first: Costs = FIRST,
+    bucket_mb: float = BUCKET_MB,
+    intra_gbit: float = math.inf,
+    reach: Estimate | None = None,
+) -> Fitted:
+    """The costs that explain the step times of `measured` (as of `points`) best, by relative error.
+
+    Maximum a posteriori with log-normal priors (`first`, `WIDTHS`) and Laplace's approximation (MacKay 2003, chapter 27).
+    A configuration counts once, by the median of its repeats, because what the model misses is common to them. `reach`: the
+    measured share of the nominal bandwidth that an all-reduce alone gets (`links.reach`), as a prior of that width.
+
+    Raises:
+        ValueError: fewer than two configurations.
+    """
+    from scipy.optimize import least_squares
+
+    middle = measured.groupby(POINT).seconds.median().reset_index()
+    if len(middle) < 2:
+        raise ValueError("one configuration does not separate compute from communication: measure at least two")
+    rows, seconds = list(middle.itertuples()), np.log(middle.seconds.to_numpy(float))
+    wide = WIDTHS
+    if reach is not None:
+        own = math.log(reach.high / reach.low) / (2 * 1.96) if reach.repeats > 1 else WIDTHS.reach
+        first, wide = replace(first, reach=reach.value), replace(WIDTHS, reach=max(FLOOR, own))
+    guess, widths = np.log(_values(first)), np.array(_values(wide))
+
+    def off(logs: np.ndarray) -> np.ndarray:
+        costs = Costs(*np.exp(logs))
+        return np.log([_step(work, costs, row, bucket_mb, intra_gbit).seconds for row in rows]) - seconds
+
+    best, spread = guess, 0.05
+    for _ in range(3):  # the scatter weighs data against priors, and comes from the fit itself
+        found = least_squares(
+            lambda logs, spread=spread: np.concatenate([off(logs) / spread, (logs - guess) / widths]), best
+        )
+        best = found.x
+        spread = max(FLOOR, float(np.sqrt(np.sum(off(best) ** 2) / max(1, len(rows) - len(best)))))
+    covariance = np.linalg.inv(found.jac.T @ found.jac)
+    return Fitted(work, Costs(*np.exp(best)), covariance, spread, measured, bucket_mb, intra_gbit, wide)
+
+
+def held_out(
+    measured: pd.DataFrame, work: Work, gbits: Sequence[float] = (), *, most_ranks: float = math.inf, **options: Any
+) -> tuple[Fitted, pd.DataFrame]:
+    """Fit without the runs at these link rates and on more than `most_ranks` ranks, and predict them too: (the model, its
+    `errors` with held_out)."""
+
+    def away(rows: pd.DataFrame) -> pd.Series:
+        return (rows.gbit.isin(gbits) & (rows.world_size > 1)) | (rows.world_size > most_ranks)
+
+    fitted = fit(measured[~away(measured)], work, **options)
+    errors = fitted.errors(measured)
+    return fitted, errors.assign(held_out=away(errors))
+
+
+def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """{label: the runs that one model can be fitted to}, most configurations first.
+
+    One workload on one kind of device with one `bucket_mb`, whatever layout, batch and link. Without oversubscribed and
+    profiled runs, and without those that compress or accumulate gradients.
+    """
+    any_value = ("settings", "device", "link_gbit", *CODE, "share_period")
+    keys = [*(name for name in SAME if name not in any_value), "bucket_mb", "share_period"]
+    plain = runs.comm_hook.fillna("none").eq("none") & runs.accumulate.fillna(1).eq(1)
+    known = usable(runs[runs.parallel.isin(MODELLED) & plain])
+    found = {}
+    for key, own in known.assign(bucket_mb=known.bucket_mb.fillna(BUCKET_MB)).groupby(keys, dropna=False):
+        workload, dataset, precision, device, hardware, cores, parameters, bucket, period = key
+        label = f"{workload} on {dataset}, {precision}, {device} ({hardware})"
+        if label in found:
+            label += f", {cores:g} cores, {parameters} parameters, buckets of {bucket:g} MiB"
+            label += "" if pd.isna(period) else f", a share every {1e3 * period:g} ms"
+        found[label] = own
+    return dict(sorted(found.items(), key=lambda one: -points(one[1]).groupby(POINT).ngroups))
+
+
+class Answer(NamedTuple):
+    """`seconds` of a step; `note`: the quantities in which it is extrapolated, "" if none."""
+
+    seconds: Estimate
+    note: str
+
+
+def predictor(
+    runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = (), *, gbit: float = math.inf
+) -> Callable[[Mapping[str, Any]], Answer | None]:
+    """A function from a planned point (`PLANNED`, nodes, ranks_per_node, world_size, parallel, batch_per_device, link_gbit) to
+    the time of its step; None where no model can be fitted to runs that are equal in `PLANNED`.
+
+    Args:
+        runs, epochs: as of `records.load`. profiles: records of `results/probes/compute`. gbit: rate of the nodes' links.
+    """
+    known = usable(runs[runs.parallel.isin(MODELLED)])
+    known = {key: own for key, own in known.assign(cores_per_rank=cores_per_rank(known)).groupby(PLANNED)}
+    profiles, fitted = list(profiles), {}
+
+    def fit_family(key: tuple) -> Fitted | None:
+        for own in families(known[key]).values() if key in known else ():
+            try:
+                work = Work.of(own, epochs, profiles)
+                return fit(points(own, gbit=gbit), work, bucket_mb=own.bucket_mb.iloc[0])
+            except ValueError:
+                return None
+        return None
+
+    def predict(point: Mapping[str, Any]) -> Answer | None:
+        key = tuple(point[name] for name in PLANNED)
+        if key not in fitted:
+            fitted[key] = fit_family(key)
+        if fitted[key] is None or point["parallel"] not in MODELLED:
+            return None
+        more = {"grouped": point["parallel"] != "none", "gbit": point.get("link_gbit") or gbit}
+        found = fitted[key].predict(pd.DataFrame([dict(point) | more])[POINT]).iloc[0]
+        seconds = Estimate(found.seconds, found.low, found.high, len(fitted[key].measured))
+        return Answer(seconds, found.extrapolation and f"extrapolation: {found.extrapolation}")
+
+    return predict
+
+
+def _step(work: Work, costs: Costs, row: tuple, bucket_mb: float, intra_gbit: float) -> Step:
+    inter, intra = (Link(costs.latency, gbit * 1e9 / 8) for gbit in (row.gbit, intra_gbit))
+    topology = Topology(int(row.nodes), int(row.ranks_per_node), inter, intra)
+    return step(work, costs, topology, row.batch_per_device, grouped=row.grouped, bucket_mb=bucket_mb)
+
+
+def _values(costs: Costs) -> list:
+    return list(asdict(costs).values())
+
+
+def _interval(logs: np.ndarray) -> np.ndarray:
+    return np.exp(np.quantile(logs, TAILS, axis=0))

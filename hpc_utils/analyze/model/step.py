@@ -1,0 +1,283 @@
+"""The time of one training step from its parts: the work of a device, the fitted costs, and the links.
+
+A step is data, forward, backward and optimizer, one after another. During the backward pass DDP's buckets become ready and
+travel one after another; the communication that the rest of the pass does not hide is exposed. A rank's processor handles
+one piece of a bucket while another travels, so the slower of both counts; the processor's part delays the overlapping
+compute. All ranks wait for the slowest.
+
+Assumptions: equal devices, one job on the links, gradients of 4 bytes, no congestion inside the network.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from hpc_utils import allreduce_cost
+from hpc_utils.allreduce_cost import Link, Topology
+
+PHASES = ("data", "forward", "backward", "optimizer")
+MIB = 2**20
+NEGLIGIBLE = 0.1  # share of a step; if every loss is smaller, the step is limited by computing
+GRADIENTS = 20  # equal parts of the gradients, where their readiness was not measured
+BOTTLENECKS = {
+    "data": "data loading",
+    "host": "communication: processor",
+    "latency": "communication: latency",
+    "bandwidth": "communication: bandwidth",
+    "straggler": "stragglers",
+}
+
+
+class Line(NamedTuple):
+    """Seconds against the batch: `fixed` + `per_sample` x batch."""
+
+    fixed: float
+    per_sample: float
+
+    def seconds(self, batch: float) -> float:
+        return self.fixed + self.per_sample * batch
+
+    @classmethod
+    def through(cls, batches: Sequence[float], seconds: Sequence[float]) -> Line:
+        """Least squares of the relative errors, both parts at least zero. A single batch gives `fixed` = 0."""
+        from scipy.optimize import nnls
+
+        batches, seconds = np.asarray(batches, float), np.maximum(np.asarray(seconds, float), 1e-9)
+        if len(set(batches)) == 1:
+            return cls(0.0, float(np.mean(seconds / batches)))
+        (fixed, per_sample), _ = nnls(np.column_stack([1 / seconds, batches / seconds]), np.ones(len(seconds)))
+        return cls(float(fixed), float(per_sample))
+
+
+class Bucket(NamedTuple):
+    """`size` bytes of gradients that are ready when the share `ready` (0 to 1) of the backward pass is done."""
+
+    size: float
+    ready: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """One step of one device without communication.
+
+    Attributes:
+        data, forward, backward, optimizer: seconds against the batch per device.
+        gradients: in order of readiness.
+        jitter: standard deviation of the log of a step's time.
+        source: the measurement that it comes from, in words.
+    """
+
+    data: Line
+    forward: Line
+    backward: Line
+    optimizer: Line
+    gradients: tuple[Bucket, ...]
+    jitter: float = 0.0
+    source: str = ""
+
+    @property
+    def gradient_bytes(self) -> float:
+        return sum(gradient.size for gradient in self.gradients)
+
+    def seconds(self, batch: float) -> float:
+        """A step's time at that batch per device."""
+        return sum(getattr(self, phase).seconds(batch) for phase in PHASES)
+
+    def buckets(self, bucket_mb: float) -> tuple[Bucket, ...]:
+        """DistributedDataParallel's buckets after its first step (torch's `compute_bucket_assignment_by_size`)."""
+        return _packed(self.gradients, bucket_mb * MIB)
+
+    @classmethod
+    def from_profile(cls, profile: Mapping[str, Any], jitter: float | None = None) -> Work:
+        """From a record of `hpc bench compute` (`results/probes/compute`)."""
+        batches = profile["batches"]
+        sizes = [one["batch"] for one in batches]
+        lines = {phase: Line.through(sizes, [float(np.median(one[phase])) for one in batches]) for phase in PHASES}
+        if jitter is None:
+            steps = [np.sum([one[phase] for phase in PHASES], axis=0) for one in batches]
+            jitter = float(np.median([np.std(np.log(times)) for times in steps]))
+        gradients = tuple(Bucket(one["bytes"], one["fraction"]) for one in profile["ready"])
+        return cls(**lines, gradients=gradients, jitter=jitter, source=f"compute profile {profile.get('name', '')}")
+
+    @classmethod
+    def from_runs(cls, runs: pd.DataFrame, epochs: pd.DataFrame, *, bytes_each: int = 4) -> Work:
+        """From the phases that runs of one family (`fit.families`) recorded without a process group.
+
+        Records do not hold when each gradient is ready: the gradients are spread evenly over the backward pass.
+
+        Raises:
+            ValueError: no run without a process group is among them.
+        """
+        alone = runs[runs.parallel == "none"]
+        if alone.empty:
+            raise ValueError("the model needs runs without a process group (parallel=none) for its compute time")
+        rows = epochs.merge(alone[["run_id", "batch_per_device"]], on="run_id")
+        phases = rows.groupby("batch_per_device")[[f"{phase}_seconds" for phase in PHASES]].median()
+        batches = phases.index.to_numpy(float)
+        lines = {phase: Line.through(batches, phases[f"{phase}_seconds"].to_numpy(float)) for phase in PHASES}
+        size = float(alone.parameters.iloc[0]) * bytes_each / GRADIENTS
+        gradients = tuple(Bucket(size, (part + 1) / GRADIENTS) for part in range(GRADIENTS))
+        return cls(
+            **lines, gradients=gradients, jitter=_jitter(rows), source=f"phases of {len(alone)} runs without a group"
+        )
+
+    @classmethod
+    def of(cls, runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = ()) -> Work:
+        """The work of one family of runs (`fit.families`): from the first of `profiles` (records of `results/probes/compute`,
+        newest first) of the same model, data set, precision and machine, else from the runs' phases. Other options (the
+        optimizer, augmentation) may differ: the fitted `Costs.scale` holds them.
+
+        Raises:
+            ValueError: there is no such profile, and no run without a process group.
+        """
+        own = epochs[epochs.run_id.isin(runs.run_id[runs.parallel == "none"])]
+        run, same = (
+            runs.iloc[0],
+            ("workload", "dataset", "precision", "threads_per_rank", "parameters", "device_name"),
+        )
+        for profile in profiles:
+            here = str(run.hardware_id).endswith(profile["hardware_id"])
+            if here and all(profile.get(name) == run[name] for name in same):
+                return cls.from_profile(profile, _jitter(own) if len(own) else None)
+        return cls.from_runs(runs, epochs)
+
+
+def _jitter(epochs: pd.DataFrame) -> float:
+    """Standard deviation of the log of step times, from their recorded median and 95th percentile."""
+    ratio = (epochs.step_p95 / epochs.step_p50).dropna()
+    return float(np.log(ratio.median()) / 1.645) if len(ratio) else 0.0
+
+
+@functools.cache  # a fit asks for the same buckets at every step
+def _packed(gradients: tuple[Bucket, ...], limit: float) -> tuple[Bucket, ...]:
+    packed, size, ready = [], 0.0, 0.0
+    for gradient in gradients:
+        size, ready = size + gradient.size, max(ready, gradient.ready)
+        if size >= limit:
+            packed.append(Bucket(size, ready))
+            size = 0.0
+    return tuple([*packed, Bucket(size, ready)] if size else packed)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The fitted parameters of the model.
+
+    Attributes:
+        scale: compute time of the runs over that of `Work`.
+        group: s that DDP adds to a step on one rank.
+        host: s of processor or device time for each byte that a rank sends.
+        reach: share of the nominal bandwidth between nodes that gradients get.
+        latency: s a message.
+        drag: how much longer gradients take while the backward pass computes: 0 not at all, 1 twice as long.
+    """
+
+    scale: float = 1.0
+    group: float = 1e-3
+    host: float = 3e-10
+    reach: float = 0.9
+    latency: float = 1e-4
+    drag: float = 0.1
+
+
+class Step(NamedTuple):
+    """A step's parts in seconds; those of communication are exposed.
+
+    Attributes:
+        data: waiting for the batch. compute: forward, backward, optimizer. host: DDP's own work, and the processor's on
+        the bytes that travel. latency, bandwidth: of the link. straggler: waiting for the slowest rank.
+        algorithm: of the all-reduce; "" without one.
+    """
+
+    data: float
+    compute: float
+    host: float = 0.0
+    latency: float = 0.0
+    bandwidth: float = 0.0
+    straggler: float = 0.0
+    algorithm: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return sum(self[:-1])
+
+    @property
+    def bottleneck(self) -> str:
+        """The largest part beside computing (of `BOTTLENECKS`), if it is more than a tenth of the step; else computing."""
+        worst = max(BOTTLENECKS, key=lambda name: getattr(self, name))
+        return BOTTLENECKS[worst] if getattr(self, worst) > NEGLIGIBLE * self.seconds else "computing"
+
+
+def step(
+    work: Work, costs: Costs, topology: Topology, batch: float, *, grouped: bool = True, bucket_mb: float
+) -> Step:
+    """One step of `batch` samples a rank. `topology` has nominal bandwidths: gradients get `costs.reach` of them."""
+    data = costs.scale * work.data.seconds(batch)
+    compute = costs.scale * work.seconds(batch) - data
+    if not grouped:
+        return Step(data, compute)
+    ranks = topology.ranks
+    if ranks == 1:
+        return Step(data, compute, costs.group)
+    sent = 2 * (ranks - 1) / ranks
+    # The bandwidth inside a node is no nominal one but measured.
+    inter, intra = topology.inter.bandwidth * costs.reach, topology.intra.bandwidth
+    reached, unlimited = (
+        replace(topology, inter=Link(costs.latency, one), intra=Link(costs.latency, other))
+        for one, other in ((inter, intra), (math.inf, math.inf))
+    )
+    buckets = work.buckets(bucket_mb)
+    wires = [allreduce_cost.cheapest(bucket.size, reached) for bucket in buckets]
+    both = [(wire, costs.host * sent * bucket.size) for bucket, (_, wire) in zip(buckets, wires, strict=True)]
+    delay, exposed = _overlap(
+        costs.scale * work.backward.seconds(batch),
+        [(bucket.ready, *times) for bucket, times in zip(buckets, both, strict=True)],
+        1 / (1 + costs.drag),
+    )
+    of_host = exposed * sum(own for wire, own in both if own > wire) / sum(map(max, both)) if exposed else 0.0
+    of_link = exposed - of_host
+    total = sum(wire for wire, _ in both)
+    waiting = sum(
+        allreduce_cost.ALGORITHMS[name](bucket.size, unlimited)
+        for bucket, (name, _) in zip(buckets, wires, strict=True)
+    )
+    latency = of_link * waiting / total if total else 0.0
+    return Step(
+        data,
+        compute,
+        host=costs.group + delay + of_host,
+        latency=latency,
+        bandwidth=of_link - latency,
+        straggler=(data + compute) * math.expm1(work.jitter * expected_maximum(ranks)),
+        algorithm=wires[0][0],
+    )
+
+
+def _overlap(backward: float, buckets: Sequence[tuple[float, float, float]], speed: float) -> tuple[float, float]:
+    """(delay of the backward pass, communication exposed after it) in seconds.
+
+    `buckets`: (share of the pass when it is ready, seconds on the wire, seconds of the processor), in order. They travel
+    one after another, at `speed` (0 to 1) while the pass computes.
+    """
+    delay = free = 0.0
+    for ready, wire, host in buckets:
+        start, whole = max(backward * ready + delay, free), max(wire, host)
+        beside = min(whole, speed * max(0.0, backward + delay - start))  # the part done while the pass computes
+        free = start + beside / speed + whole - beside
+        delay += host * beside / whole if whole else 0.0
+    return delay, max(0.0, free - backward - delay)
+
+
+@functools.cache
+def expected_maximum(ranks: int) -> float:
+    """Expected maximum of `ranks` standard normal draws (Blom 1958): the lag of the slowest rank in deviations."""
+    from scipy.stats import norm
+
+    return float(norm.ppf((ranks - math.pi / 8) / (ranks - math.pi / 4 + 1))) if ranks > 1 else 0.0
