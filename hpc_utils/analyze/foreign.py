@@ -21,8 +21,9 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
-    """Reported beside corrected efficiency, one row a point; `runs` as of `records.foreign.load`.
+def efficiency(runs: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Reported beside corrected efficiency, one row a point; `runs` as of `records.foreign.load`, by
+    default all that were imported.
 
     Both are throughput(N) / (N throughput(1)). At a fixed global batch that is strong scaling's T(1) / (N T(N)) for
     equal work (`kind` = "strong"), at a fixed batch per device weak scaling's T_step(1) / T_step(N) ("weak"), however
@@ -34,8 +35,8 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
     (efficiency of the reported throughput; NaN if none is reported), efficiency (of the corrected), low, high (its
     95 % interval), repeats; reported_throughput, throughput (medians, samples/s); verdict, note.
     """
-    runs, rows = runs.reset_index(drop=True), []
-    for key, same in runs.groupby(SAME, dropna=False):
+    runs, rows = (foreign.load() if runs is None else runs).reset_index(drop=True), []
+    for key, same in runs.groupby(SAME, dropna=False) if len(runs) else ():
         shared, drawn = dict(zip(SAME, key, strict=True)), set()
         for kind, batch, curve in _candidates(same[same.comparable.astype(bool)]):
             for point, members in _points(curve):

@@ -70,7 +70,8 @@ def against_one(found: pd.DataFrame) -> pd.DataFrame:
         both = pd.concat([one[one.curve.isin(many.curve)], many[many.curve.isin(one.curve)]])
         beside = one.set_index("curve")[["at", "runs", *(f"{name}_each" for name in MEASURES)]]
         beside.columns = ["at_one", "runs_one", *(f"{name}_one" for name in MEASURES)]
-        parts.append(both.join(beside, on="curve").assign(order=own, baseline=both.scheme if own else "none"))
+        more = {"order": own, "baseline": both.scheme if own else "none", "itself": both.world_size == 1}
+        parts.append(both.join(beside, on="curve").assign(**more))
     every = pd.concat(parts)
     return every.sort_values(["curve", "order", "world_size", "nodes"], ignore_index=True).drop(columns="order")
 
@@ -126,9 +127,9 @@ def workshop(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
     barred = np.array([crowded[at].any() for at in found["at"]], dtype=bool)
     found["state"], found["why"] = np.where(barred, BARRED, MEASURED), np.where(barred, "more ranks than cores", "")
     one = found[~barred & (found.world_size == 1)]
-    one = one.sort_values("parallel", key=lambda names: names != "none").drop_duplicates("curve").set_index("curve")
-    beside = one[["step_seconds_each", "runs"]].set_axis(["step_seconds_one", "runs_one"], axis=1)
-    found = found.join(beside, on="curve")
+    one = one.sort_values("parallel", key=lambda names: names != "none").drop_duplicates("curve")
+    beside = one.set_index("curve")[["step_seconds_each", "runs"]].set_axis(["step_seconds_one", "runs_one"], axis=1)
+    found = found.assign(itself=found.index.isin(one.index)).join(beside, on="curve")
     found[GAIN] = np.nan
     known = found[found.runs_one.notna()]
     found.loc[known.index, GAIN] = _speedup_and_efficiency(
@@ -280,9 +281,9 @@ def _interval(row: tuple, form: str) -> str:
 
 
 def _ratios(found: pd.DataFrame, above: str, below: str) -> np.ndarray:
-    """(rows, 4): `stats.ratio` of both columns; of a baseline against itself one by definition, without an interval."""
+    """(rows, 4): `stats.ratio` of both columns; of a baseline against `itself` one by definition, without an interval."""
     ratios = stats.ratios(found[above].tolist(), found[below].tolist())
-    ratios[(found.runs == found.runs_one).to_numpy(), :3] = 1.0, np.nan, np.nan
+    ratios[found.itself.to_numpy(bool), :3] = 1.0, np.nan, np.nan
     return ratios
 
 

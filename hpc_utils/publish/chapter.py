@@ -119,8 +119,10 @@ class Chapter:
         return data
 
     def figure(self, *charts: Chart) -> None:
-        """Save each chart as `figures/<name>.pdf` and `.png` and its data as `.csv`, and show it."""
+        """Save each chart as `figures/<name>.pdf` and `.png` and its data as `.csv`, and show it; a chart without data is skipped."""
         for chart in charts:
+            if chart.figure is None:
+                continue
             name = self.name(chart.name)
             written = [
                 *style.save(chart.figure, name, self.results / "figures"),

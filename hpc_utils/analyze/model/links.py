@@ -122,10 +122,10 @@ def inside(links: pd.DataFrame, hardware_id: str) -> float:
     return 8e-9 * float(within.median()) if len(within) else math.inf
 
 
-def newest(records: Sequence[Record]) -> Record | None:
-    """The newest measurement (the first) over several nodes and unlimited links, else the newest."""
+def newest(records: Sequence[Record]) -> Record:
+    """The newest measurement (the first) over several nodes and unlimited links, else the newest, else one without groups."""
     several = [record for record in records if record["nodes"] > 1 and not record["link_gbit"]]
-    return next(iter(several or records), None)
+    return next(iter(several or records), {"name": "", "groups": {}})
 
 
 def fits(record: Record, links: pd.DataFrame) -> list[LinkFit]:

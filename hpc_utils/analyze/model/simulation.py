@@ -35,14 +35,10 @@ class Noise:
 
     @classmethod
     def measured(cls, runs: Iterable[Path]) -> Noise:
-        """From the step times of runs (folders) of one configuration without a process group.
-
-        Raises:
-            ValueError: fewer than 30 steps.
-        """
+        """From the step times of runs (folders) of one configuration without a process group; empty with fewer than 30."""
         steps = [records.load_run(Path(run))["steps"].seconds for run in runs]
-        if (count := sum(map(len, steps))) < FEWEST:
-            raise ValueError(f"{count} steps were measured: at least {FEWEST} are needed to draw from")
+        if sum(map(len, steps)) < FEWEST:
+            return cls(np.array([]), np.array([]))
         medians = np.array([seconds.median() for seconds in steps])
         return cls(np.concatenate([own / own.median() for own in steps]), medians / np.median(medians))
 
@@ -57,8 +53,9 @@ def replay(
 
     Returns:
         `grid` with seconds (mean of a step), p05, p50, p95 (of its distribution), ideal (every rank at the median),
-        waiting (share of the step that ranks wait for the slowest, mean over ranks).
+        waiting (share of the step that ranks wait for the slowest, mean over ranks). Empty if `noise` is.
     """
+    grid = grid if len(noise.steps) else grid[:0]
     generator = np.random.default_rng(seed)
     rows = []
     for row in grid.itertuples():

@@ -80,7 +80,7 @@ class Validation:
 
     name: str = ""
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
-    points: pd.DataFrame = field(default_factory=pd.DataFrame)
+    points: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=[*POINT, "seconds", "run_id"]))
     fitted: Fitted | None = None
     errors: pd.DataFrame = field(default_factory=pd.DataFrame)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -92,12 +92,12 @@ class Validation:
     @property
     def ids(self) -> tuple[str, ...]:
         """Ids of the family's runs."""
-        return tuple(self.points.run_id) if self else ()
+        return tuple(self.points.run_id)
 
     @cached_property
-    def whole(self) -> Fitted:
+    def whole(self) -> Fitted | None:
         """The model fitted to all runs of the family."""
-        return fit.fit(self.points, self.fitted.work, **self.options)
+        return fit.fit(self.points, self.fitted.work, **self.options) if self else None
 
     def summary(self) -> pd.DataFrame:
         """One row: model, configurations and fitted_on (runs), scatter (standard deviation of the log of steps), gradient_bytes,
@@ -124,7 +124,7 @@ class Validation:
         """Predictions of the model fitted to all runs for `worlds` ranks over links of `gbits`, as of `Fitted.scaling`: weak
         with the largest measured batch, and strong with `strong` times that in all."""
         if not self:
-            return pd.DataFrame()
+            return self.points.assign(kind="")
         batch, several = self.points.batch_per_device.max(), self.points[self.points.nodes > 1]
         each = int((several if len(several) else self.points).ranks_per_node.max())
         frames = [
@@ -169,6 +169,8 @@ def accuracy(errors: pd.DataFrame, measured: pd.DataFrame, by: str) -> pd.DataFr
     Columns: `by`; count (points), inside (of them in the prediction's 95 % interval), inside_share; median_error and
     worst_error (absolute, see `error`), each with `_low` and `_high`; repeats (the fewest); runs.
     """
+    if errors.empty:
+        return errors
     each, rows = measured.groupby(POINT).seconds.agg(list), []
     for name, own in errors.groupby(by, sort=False):
         repeats = [each[tuple(row)] for row in own[POINT].itertuples(index=False)]
@@ -204,6 +206,8 @@ def curves(errors: pd.DataFrame) -> pd.DataFrame:
     Adds kind ("strong", "weak") and size (its fixed batch: of all ranks, or of each). One rank without a group belongs to
     the curves of every `gbit`. Of several layouts of a rank count the one on fewest nodes is taken.
     """
+    if errors.empty:
+        return errors
     sized = errors.assign(global_batch=errors.batch_per_device * errors.world_size)
     sized = sized.sort_values(["grouped", "nodes"], kind="stable")
     alone, found = sized[sized.world_size == 1], [sized.assign(kind="", size=np.nan)[:0]]
@@ -217,6 +221,8 @@ def curves(errors: pd.DataFrame) -> pd.DataFrame:
 
 def between(fitted: Fitted, drawn: pd.DataFrame) -> pd.DataFrame:
     """`Fitted.predict` on every number of ranks of the curves in `drawn` (as of `curves`), with `CURVE`."""
+    if drawn.empty:
+        return drawn
     rows = [
         (*evenly(world, int(own.ranks_per_node.max())), world, world > 1,
          size / world if kind == "strong" else size, gbit, kind, size)

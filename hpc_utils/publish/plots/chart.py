@@ -17,7 +17,7 @@ class Chart:
     """`data`: what the figure shows, as its CSV has it. `runs`: ids of the runs behind it; None: those in the columns of `data` that
     hold run ids, or all runs of its chapter."""
 
-    figure: Figure
+    figure: Figure | None
     data: pd.DataFrame
     name: str
     caption: str
@@ -33,12 +33,14 @@ class Chart:
 
 
 def charted(name: str, caption: str) -> Callable[[Callable[..., Figure]], Callable[..., Chart]]:
-    """A function that draws its first argument, a frame, returns a `Chart` of this name and caption."""
+    """A function that draws its first argument, a frame, returns a `Chart` of this name and caption; without a figure if
+    the frame is empty."""
 
     def decorate(draw: Callable[..., Figure]) -> Callable[..., Chart]:
         @functools.wraps(draw)
         def drawn(data: pd.DataFrame, *others: object, **options: object) -> Chart:
-            return Chart(draw(data, *others, **options), data, name, caption)
+            figure = None if data.empty else draw(data, *others, **options)
+            return Chart(figure, data, name, caption)
 
         return drawn
 

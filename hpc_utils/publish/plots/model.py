@@ -26,6 +26,8 @@ def validation(drawn: pd.DataFrame, lines: pd.DataFrame) -> Chart:
     Args:
         drawn: `validation.curves`. Points that the model was not fitted to are hollow. lines: `validation.between` those.
     """
+    if drawn.empty:
+        return Chart(None, drawn, "model", "")
     batches = list(drawn.groupby(["kind", "size"]))
     figure, grid = plt.subplots(1, len(batches) + 1, figsize=(style.PAGE, 2.9), squeeze=False)
     *times, off = grid[0]
@@ -143,6 +145,8 @@ def stragglers(replayed: pd.DataFrame, slow: pd.DataFrame) -> Chart:
     Args:
         replayed: `simulation.replay`. slow: `simulation.one_slow_rank`.
     """
+    if replayed.empty:
+        return Chart(None, replayed, "stragglers", "")
     figure, (times, longer) = plt.subplots(1, 2, figsize=(style.PAGE, 2.4))
     look = {"color": style.ROLES["main"]}
     band = replayed.p05, replayed.p95

@@ -101,7 +101,9 @@ def test_reach_is_what_a_limited_link_gave_where_the_link_was_what_limited() -> 
         for limit, gbit in rates
     ]
     assert (
-        links.newest(records) is records[0] and links.newest(records[1:]) is records[1] and links.newest([]) is None
+        links.newest(records) is records[0]
+        and links.newest(records[1:]) is records[1]
+        and links.bandwidths(links.newest([])).empty
     )
     found = links.table(records)
     assert [one.link for one in links.fits(records[0] | {"name": "r"}, found.head(1))] == [
