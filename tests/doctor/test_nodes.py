@@ -29,11 +29,11 @@ def sick(doctors, namespaces) -> Examined:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("ranks", "2 ranks on 2 nodes"),
+        ("ranks", "2 of 2 ranks started"),
         ("software", "torch"),
         ("shared results", "seen by 2 nodes"),
         ("names", "own name on eth1, all nodes known"),
-        ("process group", "gloo, 2 ranks"),
+        ("process group", "gloo, 2 rank(s)"),
         ("interface", "gloo over eth1"),
         ("clock skew", "ms"),
     ],
@@ -47,7 +47,7 @@ def test_a_link_of_one_gigabit_is_measured_as_such(healthy) -> None:
     assert healthy.verdict("all-reduce") in ("pass", "unknown"), "unknown only where this machine is too busy"
     for facts in healthy.report["saw"]["all-reduce"].values():
         largest = facts["sizes"][-1]
-        gbit = largest["bytes"] * 8 / largest["seconds"] / 1e9  # two ranks: bus bandwidth is algorithm bandwidth
+        gbit = largest["bytes"] * 8 / largest["seconds"][0] / 1e9  # two ranks: bus bandwidth is algorithm bandwidth
         assert gbit < 1.3
         assert gbit > ENOUGH or facts["busy"] > BUSY
 
