@@ -78,12 +78,6 @@ def aliases() -> dict[str, Path]:
     return {alias: (paths.root() / folder).absolute() for alias, folder in sets.items()}
 
 
-def set_title(folder: Path, known: Mapping[str, Path]) -> str:
-    """`laptop = epyc-2core`, or the folder's name alone if no alias of `known` is for it."""
-    own = [alias for alias, path in known.items() if path == folder.absolute() and alias != folder.name]
-    return " = ".join([*own, folder.name])
-
-
 def print_refused(refused: Mapping[Any, str], prefix: str = "") -> None:
     for name, why in refused.items():
         click.secho(f"refused {prefix}{name}: {why}", fg="red", err=True)
@@ -138,21 +132,28 @@ def as_rehearsed(cluster: Cluster) -> Cluster:
     return cluster.rehearsed(links=None if found.flat else found.by_hand or "", share=found.share)
 
 
-def connect(to_rehearsal: bool) -> None:
-    """Let Slurm's commands reach the rehearsal cluster, which is started if it is not up."""
+def connect(to_rehearsal: bool, *, start: bool = True) -> bool:
+    """Let Slurm's commands reach the rehearsal cluster; `start` it if it is not up.
+
+    Returns:
+        False if the rehearsal cluster is needed and not up.
+    """
     if not to_rehearsal or workspace.environment().get("SLURM_CONF"):
-        return
+        return True
     from hpc_utils import rehearsal
 
     try:
-        found = rehearsal.find()
+        found, why = rehearsal.find(), "the rehearsal cluster is not up"
     except rehearsal.KilledError as error:
-        click.echo(error, err=True)
-        found = None
-    if found is None:
-        click.echo("starting the rehearsal cluster (`hpc cluster down` ends it)", err=True)
+        found, why = None, str(error)
+    if found is None and start:
+        click.echo(f"{why}; starting the rehearsal cluster (`hpc cluster down` ends it)", err=True)
         found = rehearsal.up()
+    if found is None:
+        click.echo(f"{why}; only the records of its jobs are shown", err=True)
+        return False
     set_variables(found.environment())
+    return True
 
 
 def connect_to_submissions(study: str | None) -> tuple[str, ...]:
@@ -161,20 +162,10 @@ def connect_to_submissions(study: str | None) -> tuple[str, ...]:
     Returns:
         The clusters of submissions that are down: their jobs are lost.
     """
-    from hpc_utils import rehearsal
     from hpc_utils.launch.submit import submissions
 
-    if workspace.environment().get("SLURM_CONF") or not any(one.cluster == "rehearsal" for one in submissions(study)):
-        return ()
-    try:
-        if found := rehearsal.find():
-            set_variables(found.environment())
-            return ()
-        why = "the rehearsal cluster is not up"
-    except rehearsal.ClusterError as error:
-        why = str(error)
-    click.echo(f"{why}; only the records of its jobs are shown", err=True)
-    return ("rehearsal",)
+    rehearsed = any(one.cluster == "rehearsal" for one in submissions(study))
+    return () if connect(rehearsed, start=False) else ("rehearsal",)
 
 
 @contextmanager

@@ -14,9 +14,8 @@ import click
 
 from hpc_utils import paths, provenance
 
-from .common import POSITIVE, SET, aliases, parameters_option, result_set, results_option, set_title
+from .common import POSITIVE, SET, aliases, parameters_option, result_set, results_option
 
-FAULTS = 6  # faults of one item that `hpc release --check` prints
 MIB = 2**20
 
 
@@ -76,26 +75,20 @@ def paper(documents, check, pattern):
 
 def _print_citable(workshop: Any, pattern: str) -> None:
     """The tables and figures of each set whose names match, with captions, columns and units."""
-    found = False
     for alias, one in workshop.sets(workshop.project.sets, lambda line: None).by_alias.items():
         for fault in one.faults:
             click.secho(f"{alias}: {fault}", fg="yellow", err=True)
-        items = [("", item) for item in one.exported.tables.values()]
-        items += [("figure:", item) for item in one.exported.figures.values()]
-        items = [(kind, item) for kind, item in items if fnmatch.fnmatch(f"{alias}:{item.name}", f"*{pattern}")]
-        if items:
-            found = True
-            click.secho(set_title(one.folder, {alias: one.folder}), bold=True)
-        for kind, item in items:
-            measure = f"  (without a column: {item.measure})" if item.measure else ""
-            click.echo(f"{kind}{alias}:{item.name}{measure}\n    {item.caption}")
-            columns = [
-                f"{name} ({unit})" for name, unit in item.units.items() if not name.endswith(("_low", "_high"))
-            ]
-            if columns:
-                click.echo(f"    {', '.join(columns)}")
-    if not found:
-        click.echo(f"nothing matches {pattern}: `hpc paper --values` lists all", err=True)
+        for kind, items in (("", one.exported.tables), ("figure:", one.exported.figures)):
+            for item in items.values():
+                if not fnmatch.fnmatch(f"{alias}:{item.name}", f"*{pattern}"):
+                    continue
+                measure = f"  (without a column: {item.measure})" if item.measure else ""
+                click.echo(f"{kind}{alias}:{item.name}{measure}\n    {item.caption}")
+                columns = [
+                    f"{name} ({unit})" for name, unit in item.units.items() if not name.endswith(("_low", "_high"))
+                ]
+                if columns:
+                    click.echo(f"    {', '.join(columns)}")
 
 
 @click.command()
@@ -120,11 +113,9 @@ def export(figure, as_list, folder, formats, output):
     found = figure_export.figures([folder] if folder else list(dict.fromkeys([paths.results(), *committed])))
     known = aliases()
     if as_list:
-        title = None
+        names = {path: alias for alias, path in known.items()}
         for one in found:
-            if title != (title := set_title(one.folder, known)):
-                click.secho(title, bold=True)
-            click.echo(f"{title.partition(' ')[0]}:{one.drawn.name}  {one.drawn.caption}")
+            click.echo(f"{names.get(one.folder, one.folder.name)}:{one.drawn.name}  {one.drawn.caption}")
         if not found:
             click.echo("no chapter has exported a figure (`hpc chapter` executes one)", err=True)
         return
@@ -256,16 +247,12 @@ def _print_checklist(root: Path) -> None:
 
     found = checklist.items(root)
     version = crate.project(root)["version"]
-    for always, title in ((True, "For any release"), (False, "For version 1.0")):
-        click.secho(title, bold=True)
-        for item in (one for one in found if one.always is always):
-            state, colour = ("fails", "red") if item.faults else ("holds", "green")
-            click.secho(f"  {state}  ", fg=colour, nl=False)
-            click.echo(": ".join([item.name, *item.faults[:1]]))
-            for fault in item.faults[1:FAULTS]:
-                click.echo(f"         {fault}")
-            if len(item.faults) > FAULTS:
-                click.echo(f"         and {len(item.faults) - FAULTS} more")
+    for item in sorted(found, key=lambda one: not one.always):
+        state, colour = ("fails", "red") if item.faults else ("holds", "green")
+        click.secho(f"{state}  ", fg=colour, nl=False)
+        click.echo(item.name + ("" if item.always else " (for version 1.0)"))
+        for fault in item.faults:
+            click.echo(f"       {fault}")
     for target in dict.fromkeys((version, "1.0.0")):
         faults = len(checklist.refused(found, target))
         click.echo(f"{target} {f'is refused: {faults} faults' if faults else 'can be released'}")

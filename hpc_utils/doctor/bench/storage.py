@@ -1,7 +1,7 @@
-"""How fast a data set is read, cold and warm, from the places a job can use, and how fast the loader is there.
+"""How fast a data set is read, cold and warm, from the places that a job can use, and how fast the loader is there.
 
-One copy a node in every place; all ranks read at once, each its own part, as they do in training. Cold is what the
-node's kernel does not hold; what is behind it (a server's cache, a hypervisor's) stays unknown.
+Each node has one copy in each place; all ranks read at once, each its own part, as in training. Cold data are not in the
+node's page cache; caches behind it (of a server or a hypervisor) remain unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpc_utils import datasets, paths
+from hpc_utils import datasets, paths, workspace
 from hpc_utils.config import ConfigError
 from hpc_utils.doctor.process import Console, repeats_within
 from hpc_utils.doctor.storage import drop_cache, filesystem
@@ -108,7 +108,8 @@ class _Place:
         node = ranks.rank // ranks.ranks_per_node
         self.home = folder / f".hpc-bench-{ranks.broadcast(uuid.uuid4().hex)}-{node}"
         self.path = self.home / dataset / IMAGES
-        self.refusal = self._agreed(_refusal(folder, images.nbytes)) or self._agreed(self._copy(copies))
+        refusals = filter(None, ranks.gather("" if ranks.local_rank else self._copy(images.nbytes, copies)))
+        self.refusal = ranks.broadcast(next(refusals, ""))  # all ranks skip a place, or none
         self.passes: dict[str, Any] = {
             pattern: {"cold": {"seconds": [], "bytes": 0, "resident": []}, "warm": {"seconds": [], "bytes": 0}}
             for pattern in ("batches", "sequential")
@@ -116,17 +117,18 @@ class _Place:
         self.loads = [{"batch": batch, "seconds_per_batch": []} for batch in BATCHES]
         self._reads: dict[str, int] = {}  # of a pass that fit into its time
 
-    def _copy(self, copies: ExitStack) -> str:
-        if self.ranks.local_rank == 0:
-            try:
-                copies.enter_context(copied(self.dataset, self.home))
-            except OSError as error:
-                return error.strerror or str(error)
+    def _copy(self, size: int, copies: ExitStack) -> str:
+        """Copy the data set here; why it cannot be, or ""."""
+        if not self.folder.is_dir():
+            return f"no folder {self.folder.name}"
+        free = shutil.disk_usage(self.folder).free
+        if free < 2 * size:
+            return f"{free / 1e6:.0f} MB free, twice {size / 1e6:.0f} MB needed"
+        try:
+            copies.enter_context(copied(self.dataset, self.home))
+        except OSError as error:
+            return error.strerror or str(error)
         return ""
-
-    def _agreed(self, refusal: str) -> str:
-        """The first rank's refusal: all ranks skip a place, or none."""
-        return self.ranks.broadcast(next(filter(None, self.ranks.gather(refusal)), ""))
 
     def read(self, repeat: int) -> None:
         """One pass of each pattern, cold and then warm."""
@@ -177,7 +179,7 @@ class _Place:
         from hpc_utils.doctor.speed import load_batches
 
         for load in self.loads:
-            with data_in(self.home):
+            with workspace.using(HPC_DATA=str(self.home)):
                 batches = load_batches(self.dataset, load["batch"], self.ranks)
             next(batches)  # shuffles, allocates memory
             once = self._seconds_per_batch(batches, 1)
@@ -206,16 +208,6 @@ class _Place:
         return place | self.passes["batches"] | {"sequential": self.passes["sequential"], "loader": self.loads}
 
 
-def _refusal(folder: Path, size: int) -> str:
-    """Why a copy of `size` bytes cannot lie in that folder; "" if it can."""
-    if not folder.is_dir():
-        return f"no folder {folder.name}"
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return "not writable"
-    free = shutil.disk_usage(folder).free
-    return "" if free > 2 * size else f"{free / 1e6:.0f} MB free, twice {size / 1e6:.0f} MB needed"
-
-
 @contextmanager
 def copied(dataset: str, home: Path) -> Iterator[None]:
     """Make `home`/<data set>, a copy of what the data folder holds; `home` is removed however this ends."""
@@ -225,18 +217,6 @@ def copied(dataset: str, home: Path) -> Iterator[None]:
         yield
     finally:
         shutil.rmtree(home, ignore_errors=True)
-
-
-@contextmanager
-def data_in(home: Path) -> Iterator[None]:
-    """Data sets opened inside are found in `home`."""
-    before = os.environ.pop("HPC_DATA", None)
-    os.environ["HPC_DATA"] = str(home)
-    try:
-        yield
-    finally:
-        del os.environ["HPC_DATA"]
-        os.environ |= {"HPC_DATA": before} if before else {}
 
 
 def _read_batches(path: Path, chosen: np.ndarray) -> Iterator[int]:
