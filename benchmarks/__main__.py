@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...]`: measure, print tables, keep CSVs."""
+"""`python -m benchmarks [NAME ...]`: measure, print tables, write CSV files."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ from hpc_utils import provenance
 
 from . import measure
 
-NAMES = (
-    "startup",
-    "traces",
-    "records",
-    "nsys",
-    "start",
-    "loaders",
-    "overhead",
-    "optimizations",
-)  # the quickest first
+# The quickest first.
+NAMES = ("startup", "traces", "records", "nsys", "start", "loaders", "overhead", "optimizations")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,23 +20,13 @@ NAMES = (
 @click.option(
     "--full", is_flag=True, help="Larger work, ResNet-18 too, five rounds: half an hour instead of five minutes."
 )
-@click.option("--quick", is_flag=True, help="A smoke run: everything once, with little work. It proves nothing.")
+@click.option("--quick", is_flag=True, help="A smoke run: everything once, with little work.")
 @click.option(
     "--repeats", type=click.IntRange(1), help="Rounds of each comparison [default: 3; --full 5; --quick 1]."
 )
+@click.option("--threads", type=click.IntRange(1), help="Cores of the CPU device [default: all].")
 @click.option(
-    "--threads", type=click.IntRange(1), help="Cores of a CPU device where it is all of them [default: all]."
-)
-@click.option(
-    "--runs", type=click.IntRange(1), help="Run folders of `records` [default: 1000; --full 10000; --quick 150]."
-)
-@click.option(
-    "--kernels",
-    type=click.IntRange(1000),
-    help="Largest export of `nsys` [default: 1 million; --full 10 million; --quick 10000].",
-)
-@click.option(
-    "--compile/--no-compile", default=None, help="With torch.compile in `optimizations` [default: on a GPU]."
+    "--compile/--no-compile", default=None, help="Include torch.compile in `optimizations` [default: on a GPU only]."
 )
 def main(
     names: tuple[str, ...],
@@ -52,8 +34,6 @@ def main(
     quick: bool,
     repeats: int | None,
     threads: int | None,
-    runs: int | None,
-    kernels: int | None,
     compile: bool | None,
 ) -> None:
     """Measure NAMES (default: all of them, the quickest first) side by side."""
@@ -62,14 +42,12 @@ def main(
         full=full,
         quick=quick,
         threads=threads or len(provenance.core_groups()),
-        runs=runs or (150 if quick else 10_000 if full else 1_000),
-        kernels=kernels or (10_000 if quick else 10_000_000 if full else 1_000_000),
         compile=compile,
     )
     cpu = provenance.hardware().cpu
     click.echo(f"{cpu.model}, {cpu.usable} usable CPUs, hardware {provenance.hardware_id()}")
     if measure.busy() > 0.5:
-        click.echo(f"others use this machine (load {measure.busy():.1f}): expect noise, above all between threads")
+        click.echo(f"the machine is busy (load {measure.busy():.1f}): expect noise, especially with several threads")
     failed = False
     for name in names or NAMES:
         about = importlib.import_module(f"benchmarks.{name}")
@@ -80,12 +58,12 @@ def main(
         try:
             rows.extend(about.run(options))
         except measure.BenchmarkError as error:
-            click.echo(f"{name} could not be measured to its end: {error}", err=True)
+            click.echo(f"{name} failed: {error}", err=True)
             broken = failed = True
         if rows:
             click.echo(measure.table(rows))
         if rows and not broken:
-            click.echo(f"kept in {measure.save(name, rows, options, load)}")
+            click.echo(f"written to {measure.save(name, rows, options, load)}")
     sys.exit(1 if failed else 0)
 
 

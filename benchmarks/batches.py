@@ -1,9 +1,9 @@
 """Batches of images from each loader that is compared: those of the textbook, and ours.
 
 `pil`: a map-style data set of PIL images, torchvision's first transforms sample by sample; `v2`: of tensors, transforms v2;
-`v2-batch`: likewise, a whole batch at once, for which torchvision draws one crop and one flip; `device`: all images on the
-device, cropped and mirrored there batch by batch; `ours-host`, `ours-device`, `ours-workers`: our `loader` knob. All shuffle,
-crop, mirror (natural images) and normalise; all but `v2-batch` draw anew for each image.
+`v2-batch`: the same for a whole batch at once, for which torchvision draws one crop and one flip; `device`: all images on the
+device, cropped and mirrored there batch by batch; `ours-host`, `ours-device`, `ours-workers`: our `loader` option. All shuffle,
+crop, mirror (natural images) and normalise; all but `v2-batch` draw random numbers per image.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def batches(
 
 
 class Textbook:
-    """A shuffling DataLoader; its workers live on from epoch to epoch, and load none that is not asked for."""
+    """A shuffling DataLoader; workers persist between epochs, and load only the requested batches."""
 
     def __init__(
         self, samples: PilSamples | TensorSamples, batch: int, workers: int, pinned: bool, whole: bool
@@ -69,7 +69,7 @@ class Textbook:
 
 
 class Shuffled(Sampler):
-    """`count` indices, shuffled anew when `size` samples run out: torch's RandomSampler cannot be told another count."""
+    """`count` indices, reshuffled after every `size` samples; torch's RandomSampler has a fixed count."""
 
     def __init__(self, size: int) -> None:
         self.size, self.count = size, 0

@@ -1,15 +1,16 @@
-"""An estimate of a step's least time: its operations at the rate of matrix products, its bytes at the rate of copies.
+"""Estimates the minimum time of a step from its operations and bytes, at the measured rates of matrix products and copies.
 
     python -m benchmarks.ceilings threads=2
 
-Both rates are measured, on the cores and threads that the compared sides have: the best of several sizes of square
-products in each number format, and a copy of what no cache holds (read and written bytes count). Prints one line of JSON.
+The rates are measured with the cores and threads of the compared variants: the best of several sizes of square matrix
+products in each number format, and a copy larger than any cache (bytes read plus written). Prints one line of JSON.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import statistics
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def measured(options: measure.Options) -> tuple[Peak, list[measure.Row]]:
-    """The medians over all rounds, as a device's peak, and a row for each rate."""
+    """The medians over all rounds as a device's peak, and one row per rate."""
     command = measure.python(
         "-m", "benchmarks.ceilings", f"threads={options.threads}", f"milliseconds={20 if options.quick else 300}"
     )
@@ -37,28 +38,28 @@ def measured(options: measure.Options) -> tuple[Peak, list[measure.Row]]:
     products = {f"matrix products in {name}": [one[name] / 1e9 for one in rounds] for name in formats}
     rows = measure.summarise("ceilings", "rate", "GFLOP/s", products)
     rows |= measure.summarise("ceilings", "rate", "GB/s", {"copy": [one["copy"] / 1e9 for one in rounds]})
-    flops = {name: measure.middle([one[name] for one in rounds]) for name in formats}
-    copy = measure.middle([one["copy"] for one in rounds])
+    flops = {name: statistics.median([one[name] for one in rounds]) for name in formats}
+    copy = statistics.median([one["copy"] for one in rounds])
     return Peak("this machine", flops, copy, math.nan, "measured"), list(rows.values())
 
 
 @dataclass(frozen=True)
 class Work:
-    """One step: operations of the model's products and convolutions, bytes read and written where no cache helps."""
+    """Operations of a step in matrix products and convolutions, and bytes read and written without caches."""
 
     flops: float
     moved: float
 
     def floor(self, ceiling: Peak, precision: str) -> float:
-        """Seconds: the longer of computing and moving, each at its measured rate."""
+        """Minimum time in seconds: the longer of computing and moving data."""
         return self.flops / roofline.attainable(ceiling, precision, roofline.intensity(self.flops, self.moved))
 
     def bound(self, ceiling: Peak, precision: str) -> str:
-        """What makes the floor: `compute` or `bytes`."""
+        """The limit: `compute` or `bytes`."""
         return "compute" if roofline.intensity(self.flops, self.moved) >= ceiling.ridge(precision) else "bytes"
 
     def attained(self, seconds: float, ceiling: Peak, precision: str) -> str:
-        """In words: the shares that a step of `seconds` attains of the products' rate, and of its floor."""
+        """A note: the fractions of the matrix-product rate and of the floor that a step of `seconds` attains."""
         achieved = roofline.share(self.flops / seconds, ceiling, precision)
         floor = self.floor(ceiling, precision)
         return f"{achieved:.0%} of {precision} matmul, {floor / seconds:.0%} of its floor"
@@ -69,7 +70,7 @@ def work(case: Case, precision: str) -> Work:
 
     Bytes: each tensor kept for the backward pass is written and read once; each parameter is read forward, backward and in
     the update and written there, its gradient written and read, its momentum read and written. What caches hold from
-    one to the other, and what `compile` computes anew, need not move: such a step may be below the floor.
+    one to the other, and what `compile` recomputes, need not move: such a step may be below the floor.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode

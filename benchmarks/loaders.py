@@ -1,4 +1,4 @@
-"""The loaders alone, without a model: images a second of the textbook's and of ours.
+"""Throughput of the textbook's loaders and ours, without a model.
 
 The digits and CIFAR-10, batch 128 (on a GPU 512), augmented and normalised as `batches` says, at least two seconds after a
 pass that is not timed; each batch is moved to the device and summed there. DataLoaders have no worker, or as many as
@@ -7,8 +7,8 @@ each side in a fresh process.
 
 Attained on two cores of an AMD EPYC (AVX-512, no AMX), 3 rounds, 2026-11-22, times a DataLoader of PIL images without workers:
 ours from the device's memory 86 (78 .. 91) with the digits and 28 (26 .. 42) with CIFAR-10 (153,000 images/s), gathered on the
-host 45 and 18, sample by sample with two workers 1.6 and 1.2, as the textbook's own with two workers. The GPU's cases have not
-been run yet.
+host 45 and 18, sample by sample with two workers 1.6 and 1.2, as the textbook's own with two workers. Not yet
+run on a GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEPS = {"digits": 100, "cifar10": 40}  # of a pass: on a CPU about a second of 
 
 
 def run(options: measure.Options) -> Iterator[measure.Row]:
-    """Both data sets, as far as they are here."""
+    """Both data sets, if available."""
     import torch
 
     workers = min(8, options.threads)
@@ -45,7 +45,7 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
         "ours, loader=device": {"kind": "ours-device"},
         f"ours, loader=workers, {plural}": {"kind": "ours-workers", "workers": workers},
     }
-    if options.quick:  # one of the textbook's and one of ours
+    if options.quick:
         sides = {name: sides[name] for name in ("DataLoader, PIL", "ours, loader=host")}
     for dataset, steps in STEPS.items():
         if not options.full and dataset != "digits":

@@ -1,4 +1,4 @@
-"""What all benchmarks share: fresh processes, measured in alternation, and what is made of their numbers."""
+"""Shared by all benchmarks: fresh processes, alternating measurements, and their statistics."""
 
 from __future__ import annotations
 
@@ -23,38 +23,39 @@ from hpc_utils.launch.process_tree import end_tree
 from hpc_utils.records import atomic
 from hpc_utils.workspace import Launch
 
-TIMEOUT = 900.0  # s that one measured process may take
+TIMEOUT = 900.0  # s for one measured process
 
 T = TypeVar("T")
 Variants = Mapping[str, Callable[[], float]]
 
 
 class BenchmarkError(RuntimeError):
-    """A measured process failed; the message holds its last words."""
+    """A measured process failed; the message has the end of its output."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for.
+    """Options of the command line.
 
     Attributes:
         repeats: rounds of each comparison. full: larger work too. quick: smoke runs. threads: cores of one CPU device.
-        runs: synthetic run folders. kernels: of the largest synthetic export.
-        compile: whether sides with torch.compile are measured; None: on a GPU.
+        compile: whether variants with torch.compile are measured; None: on a GPU only.
     """
 
     repeats: int = 3
     full: bool = False
     quick: bool = False
     threads: int = 1
-    runs: int = 1_000
-    kernels: int = 1_000_000
     compile: bool | None = None
+
+    def size(self, quick: int, default: int, full: int) -> int:
+        """The size of a work load for these options."""
+        return quick if self.quick else full if self.full else default
 
 
 @dataclass(frozen=True)
 class Row:
-    """One variant's numbers; `ratio` is the median over rounds of its value to the reference's."""
+    """One variant's statistics; `ratio` is the median over rounds of its value divided by the reference's."""
 
     case: str
     variant: str
@@ -77,19 +78,19 @@ class Row:
         return replace(self, note=note)
 
     def promised(self, promise: str, kept: bool) -> Row:
-        """This row with a promise, and whether the numbers keep it."""
+        """This row with a promise, and whether it is kept."""
         return replace(self, promise=promise, kept=kept)
 
 
 def compare(
     case: str, metric: str, unit: str, variants: Variants, options: Options, notes: Mapping[str, str] | None = None
 ) -> dict[str, Row]:
-    """Measure all `variants` once a round; the first of them is the reference."""
+    """Measure all `variants` in each round; the first is the reference."""
     return summarise(case, metric, unit, alternate(case, variants, options), notes)
 
 
 def alternate(case: str, variants: Mapping[str, Callable[[], T]], options: Options) -> dict[str, list[T]]:
-    """{variant: its value in each round}; every second round runs backwards, which cancels a steady drift."""
+    """{variant: value in each round}. Every second round runs in reverse order, which cancels a linear drift."""
     values: dict[str, list[T]] = {name: [] for name in variants}
     for number in range(options.repeats):
         order = list(variants) if number % 2 == 0 else list(reversed(variants))
@@ -102,21 +103,13 @@ def alternate(case: str, variants: Mapping[str, Callable[[], T]], options: Optio
 def summarise(
     case: str, metric: str, unit: str, values: Mapping[str, Sequence[float]], notes: Mapping[str, str] | None = None
 ) -> dict[str, Row]:
-    """One row a variant; ratios to the first variant, round by round."""
+    """One row per variant, with ratios to the first variant formed within rounds."""
     reference = next(iter(values))
     rows = {}
     for name, own in values.items():
-        row = Row(
-            case,
-            name,
-            metric,
-            unit,
-            statistics.median(own),
-            min(own),
-            max(own),
-            len(own),
-            note=(notes or {}).get(name, ""),
-        )
+        median = statistics.median(own)
+        note = (notes or {}).get(name, "")
+        row = Row(case, name, metric, unit, median, min(own), max(own), len(own), note=note)
         if name != reference:
             ratios = pairwise(own, values[reference])
             row = replace(
@@ -131,20 +124,15 @@ def summarise(
 
 
 def pairwise(own: Sequence[float], reference: Sequence[float]) -> list[float]:
-    """Ratios of the values that were measured in the same round."""
+    """Ratios of values measured in the same round."""
     return [a / b for a, b in zip(own, reference, strict=True)]
-
-
-def middle(values: Sequence[float]) -> float:
-    """The median."""
-    return statistics.median(values)
 
 
 # -- processes ------------------------------------------------------------------------------------------------
 
 
 def hpc() -> list[str]:
-    """The command `hpc` of this very environment."""
+    """The command `hpc` of this environment."""
     script = Path(sys.executable).with_name("hpc")
     return [str(script)] if script.exists() else [sys.executable, "-m", "hpc_utils.cli"]
 
@@ -160,12 +148,12 @@ def wall_time(command: Sequence[str], results: Path | None = None) -> float:
 
 
 def output(command: Sequence[str], results: Path | None = None) -> str:
-    """What `command` prints on stdout."""
+    """The stdout of `command`."""
     return _run(command, results)[1]
 
 
 def last_line(command: Sequence[str], results: Path | None = None) -> str:
-    """The last line that `command` prints on stdout: where ours leave their answer."""
+    """The last line of the stdout of `command`, which holds the result."""
     lines = output(command, results).strip().splitlines()
     if not lines:
         raise BenchmarkError(f"{' '.join(command)} printed nothing")
@@ -174,18 +162,18 @@ def last_line(command: Sequence[str], results: Path | None = None) -> str:
 
 @contextmanager
 def scratch():
-    """A folder for results that nobody keeps."""
+    """A temporary folder for results."""
     with TemporaryDirectory(prefix="hpc-bench-") as folder:
         yield Path(folder)
 
 
 def _run(command: Sequence[str], results: Path | None) -> tuple[float, str]:
-    """(seconds, stdout) of a process that ended well; nothing of it is left, however it ended."""
-    # Data and results are named absolutely, so that the working folder is free to be the clone.
+    """Run a process to its end: (seconds, stdout). Its descendants are ended in any case."""
+    # Absolute paths, because the working folder is the clone.
     env = os.environ | {"HPC_DATA": str(paths.data())} | ({"HPC_RESULTS": str(results)} if results else {})
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         env.pop(name, None)
-    owner = uuid.uuid4().hex  # by which its descendants are found
+    owner = uuid.uuid4().hex  # identifies its descendants
     env |= Launch(owner=owner).variables
     begun = time.perf_counter()
     process = subprocess.Popen(
@@ -210,7 +198,7 @@ def _run(command: Sequence[str], results: Path | None) -> tuple[float, str]:
 
 
 def _excerpt(text: str, length: int = 1500) -> str:
-    """Beginning and end: torchrun's closing report comes last, but the cause first."""
+    """Beginning and end: the cause comes first, torchrun's report last."""
     return text if len(text) <= 2 * length else f"{text[:length]}\n[...]\n{text[-length:]}"
 
 
@@ -226,17 +214,18 @@ def _progress(text: str):
 
 
 def busy() -> float:
-    """How many processes wanted a core on average over the last minute; NaN where the system does not tell."""
+    """The load average over the last minute; NaN if unknown."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
 
 
-# -- what is kept and shown -----------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------------
 
 
 def save(benchmark: str, rows: Iterable[Row], options: Options, load: float) -> Path:
-    """Write `results/bench/<benchmark>.csv`; a smoke run never replaces a measurement.
+    """Write `results/bench/<benchmark>.csv`, or `quick/<benchmark>.csv` for a smoke run.
 
-    `load` is what `busy` said before the benchmark began.
+    Args:
+        load: load average before the benchmark.
     """
     folder = paths.results() / "bench" / ("quick" if options.quick else "")
     origin = {
@@ -257,7 +246,7 @@ def save(benchmark: str, rows: Iterable[Row], options: Options, load: float) -> 
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows for a terminal, with their promises below."""
+    """Format the rows for a terminal, followed by the promises."""
     cells = [("case", "variant", "median", "min .. max", "unit", "ratio to the first", "")]
     before = None
     for row in rows:

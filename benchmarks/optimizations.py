@@ -11,12 +11,13 @@ Attained on two cores of an AMD EPYC (AVX-512 with bf16, no AMX), 3 rounds, 2026
 default 2.5 (2.5 .. 3.0), at its best 3.7 (3.5 .. 3.9), the plain loop with the same by hand 3.8 (3.7 .. 4.0); with ResNet-18
 1.16 (1.1 .. 1.3), 2.2 (2.1 .. 2.5) and 2.2 (2.2 .. 2.4). That ours at its best keeps 0.97 of the same by hand is so with
 ResNet-18 (0.995), and nearly with the CNN (0.964), whose step of 8 ms our recorder lengthens. Two threads wait for each other
-when a neighbour takes a core: on a shared machine measure with `--threads 1`. The GPU's cases have not been run yet.
+when a neighbour takes a core: on a shared machine measure with `--threads 1`. Not yet run on a GPU.
 """
 
 from __future__ import annotations
 
 import functools
+import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ Side = Callable[[], Timing]
 
 @dataclass(frozen=True)
 class Optimization:
-    """What the plain loop is given, and the knobs that have ours do the same; no knobs: it always does."""
+    """The plain loop's arguments, and the equivalent parameters of our trainer; none if it always does it."""
 
     name: str
     plain: Mapping[str, str | int]
@@ -45,29 +46,29 @@ class Optimization:
 
 
 def loaders(gpu: bool, threads: int) -> Iterator[Optimization]:
-    """The textbook's, sample by sample, first; the one said to be the fastest last."""
+    """The textbook's loader first, the fastest expected one last."""
     yield Optimization(PLAIN, {}, {"loader": "workers", "pin_memory": "false"})
     if gpu:  # which leaves the cores to them
         count = min(8, max(1, threads - 1))
         plural = "worker" if count == 1 else "workers"
-        knobs = {"loader": "workers", "loader_workers": count}
-        yield Optimization(f"{count} {plural}, pinned", {"workers": count, "pinned": 1}, knobs)
+        parameters = {"loader": "workers", "loader_workers": count}
+        yield Optimization(f"{count} {plural}, pinned", {"workers": count, "pinned": 1}, parameters)
     yield Optimization(ON_DEVICE, {"data": "device"}, {"loader": "device"})
 
 
 def computing(gpu: bool, compile: bool | None) -> Iterator[Optimization]:
     """Those that this device may profit from, whatever the loader; of two that exclude each other, the later is combined."""
-    asked = [(precision, {"precision": precision}) for precision in (("tf32", "bf16") if gpu else ("bf16",))]
+    requested = [(precision, {"precision": precision}) for precision in (("tf32", "bf16") if gpu else ("bf16",))]
     if gpu if compile is None else compile:
         mode = "reduce-overhead" if gpu else "default"
-        asked.append((f"compile ({mode})", {"compile": mode}))
+        requested.append((f"compile ({mode})", {"compile": mode}))
     else:
-        _left_out("compile, as asked" if gpu else "compile: on a CPU only `--compile` measures it")
-    for name, knobs in asked:
-        if why := Target.here().refusal(1, knobs):
+        _left_out("compile (--no-compile)" if gpu else "compile: on a CPU only `--compile` measures it")
+    for name, parameters in requested:
+        if why := Target.here().refusal(1, parameters):
             _left_out(why)
         else:
-            yield Optimization(name, knobs, knobs)
+            yield Optimization(name, parameters, parameters)
     yield Optimization("channels_last", {"channels_last": 1}, {"channels_last": "true"})
     yield Optimization("fused SGD", {"fused": 1}, {"fused_optimizer": "true"})
     yield Optimization("freed memory kept", {"keep_freed": 1}, {})
@@ -121,16 +122,16 @@ class Comparison:
 
     def _together(self, chosen: Sequence[Optimization]) -> Iterator[measure.Row]:
         by_hand = _combined(one.plain for one in chosen)
-        knobs = {"channels_last": "false"} | _combined(one.ours for one in chosen)
+        parameters = {"channels_last": "false"} | _combined(one.ours for one in chosen)
         run_ours = functools.partial(ours, self.case, self.options.threads)
         sides = {
             PLAIN: self._plain(),
             PLAIN_BEST: self._plain(**by_hand),
             OURS: run_ours,
-            OURS_BEST: functools.partial(run_ours, **knobs),
+            OURS_BEST: functools.partial(run_ours, **parameters),
         }
-        formats = {PLAIN: "fp32", PLAIN_BEST: _format(by_hand), OURS: "fp32", OURS_BEST: _format(knobs)}
-        about = {PLAIN_BEST: _listed(by_hand), OURS_BEST: _listed(knobs)}
+        formats = {PLAIN: "fp32", PLAIN_BEST: _format(by_hand), OURS: "fp32", OURS_BEST: _format(parameters)}
+        about = {PLAIN_BEST: _listed(by_hand), OURS_BEST: _listed(parameters)}
         values = self._measured("together", sides)
         promises = {
             OURS: (PLAIN, "at least as fast as the plain loop", 1.0),
@@ -171,14 +172,14 @@ class Comparison:
             yield row.noted("; ".join(filter(None, [share, about.get(name)])))
         slowest = {name: [one.p95 * 1e3 for one in own] for name, own in values.items()}
         middle = {
-            name: f"p50 {measure.middle([one.p50 for one in own]) * 1e3:.3g} ms" for name, own in values.items()
+            name: f"p50 {statistics.median([one.p50 for one in own]) * 1e3:.3g} ms" for name, own in values.items()
         }
         yield from measure.summarise(f"{title}, p95 of steps", "step p95", "ms", slowest, middle).values()
 
 
 def _ratio(own: list[Timing], reference: list[Timing]) -> float:
     pairs = measure.pairwise([one.throughput for one in own], [one.throughput for one in reference])
-    return measure.middle(pairs)
+    return statistics.median(pairs)
 
 
 def _format(changes: Mapping[str, str | int]) -> str:

@@ -1,15 +1,14 @@
-"""What is no computation: our loop's own cost, DDP's on one rank, and how a step grows with ranks.
+"""Overheads: of our loop, of DDP on one rank, and of more ranks.
 
-Our loop with its recorder against the plain loop on the very same batches of our loader: the small CNN on the digits, batch 8,
-one thread, so that a step is little else than overhead. DDP on one rank against no process group: the cases of
-`optimizations`, on all cores as one device; and the small step. Growth: the small step on one core or GPU a rank, ranks in
-powers of two as far as there are cores or GPUs. 5 rounds in alternation, each side in a fresh process; medians and
-percentiles over all ranks' steps, from the records.
+Loop: our trainer against the plain loop on the same batches, the small CNN on the digits with batch 8 on one thread, where a
+step is mostly overhead. DDP: one rank against no process group, on the cases of `optimizations` with all cores as one device,
+and on the small step. Growth: the small step with one core or GPU per rank, ranks in powers of two. 5 rounds in alternation,
+each in a fresh process; medians and percentiles over all ranks' steps, from the records.
 
 Attained on two cores of an AMD EPYC (AVX-512, no AMX), 3 rounds, 2026-11-22: our loop and its recorder take 0.7 (0.4 .. 1.2) ms a
-step more than the plain loop's 2.9 ms; DDP on one rank 0.2 (0.02 .. 0.34) ms more than no process group's 2.7 ms, and nothing
-that could be told from noise in larger steps; two ranks 1.9 (1.5 .. 2.2) times one without a group, at the 99th percentile
-2.5 times. The GPU's cases have not been run yet.
+step more than the plain loop's 2.9 ms; DDP on one rank 0.2 (0.02 .. 0.34) ms more than no process group's 2.7 ms, and no
+significant difference in larger steps; two ranks 1.9 (1.5 .. 2.2) times one without a group, at the 99th percentile
+2.5 times. Not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
 
 
 def _loop(case: Case, options: measure.Options) -> Iterator[measure.Row]:
-    """Our loop against the plain one, with the same batches of the same loader."""
+    """Our loop against the plain loop on the same batches."""
     about = f"loop, {case.name}, 1 thread"
     sides = {
         BARE: functools.partial(plain, case, 1, data="ours-host", channels_last=1, keep_freed=1),
@@ -65,10 +64,10 @@ def _ddp(case: Case, options: measure.Options) -> Iterator[measure.Row]:
 
 
 def _growth(case: Case, options: measure.Options) -> Iterator[measure.Row]:
-    """Percentiles of steps that are little else than overhead, over all ranks' steps."""
+    """Percentiles of small steps over all ranks, by number of ranks."""
     about = f"growth, {case.name} a rank"
     sides = {ALONE: functools.partial(ours, case, 1), DDP: functools.partial(ours, case, 1, parallel="ddp")}
-    for ranks in powers(_places()):
+    for ranks in powers(_devices()):
         sides[f"DDP, {ranks} ranks"] = functools.partial(ours, case, 1, ranks, parallel="ddp")
     values = measure.alternate(about, sides, options)
     yield from _percentile(about, "p50", values)
@@ -83,15 +82,15 @@ def _percentile(about: str, name: str, values: Mapping[str, list[Timing]]) -> It
 
 
 def _difference(about: str, values: Mapping[str, list[Timing]]) -> measure.Row:
-    """What the second side's median step takes more than the first's."""
+    """The second side's median step minus the first's."""
     first, second, *_ = values.values()
     extra = [(b.p50 - a.p50) * 1e3 for a, b in zip(first, second, strict=True)]
     name = "more: {1} - {0}".format(*values)
     return measure.summarise(f"{about}, p50", "difference", "ms", {name: extra})[name]
 
 
-def _places() -> int:
-    """Ranks that have a device of their own here: GPUs, or cores where there is none."""
+def _devices() -> int:
+    """The number of devices on this machine: GPUs, or cores without a GPU."""
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else len(provenance.core_groups())

@@ -1,4 +1,4 @@
-"""The loop that every tutorial teaches, as the yardstick for our trainer; nothing of `hpc_utils.train.loop`.
+"""The standard tutorial loop, as the reference for our trainer. It uses nothing of `hpc_utils.train.loop`.
 
     python -m benchmarks.plain_loop workload=cnn dataset=digits batch=128 steps=100 warmup=5 threads=2
     python -m benchmarks.plain_loop ... precision=bf16 channels_last=1 fused=1 keep_freed=1 data=device compile=default
@@ -7,8 +7,8 @@ PIL images through a shuffling DataLoader, SGD with Nesterov momentum, cross-ent
 optimisation as one would add it by hand: `precision` (`fp32`; `default`: as torch ships it, with convolutions in TF32;
 `tf32`; `bf16`), `channels_last`, `fused`, `keep_freed` (freed memory, for the next step: `hpc_utils.train.memory`), `compile`,
 `data` (see `batches`), `workers` and `pinned`. Model and data set are the same as ours; so are batch, number of steps,
-threads and cores. It is spared what costs time in many such loops: `loss.item()` at each step, workers started anew each
-epoch, counting of correct answers. Prints one line of JSON.
+threads and cores. It avoids common costs of such loops: `loss.item()` at each step, new workers in each
+epoch, counting correct predictions. Prints one line of JSON.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How long it takes to load, collect and analyse thousands of runs.
+"""Time to load, collect and analyse thousands of runs.
 
-10,000 runs of 5 epochs, made of a real one: strong and weak curves over seven layouts of 1 to 12 ranks, three repeats
-each, with a noise of 2 % in their times. They lie in the page cache, each reading is in a fresh process after
-`import pandas`; 5 rounds in alternation. The reference only opens and reads the same files. `analysis` is all that
-`analyze` makes of the loaded runs: points, efficiency, memory, variation, targets, findings, and the workshop's table.
+1,000 runs (`--full`: 10,000) of 5 epochs, derived from a real one: strong and weak curves over seven layouts of 1 to 12 ranks,
+three repeats each, with 2 % noise. They are in the page cache; each variant is a fresh process that has imported pandas. The
+reference only reads the same files. `analysis` covers points, efficiency, memory, variation, targets, findings and the
+workshop's table.
 
 Attained on a virtual machine with 2 cores of an AMD EPYC, 2026-11-22, one round each while others used both cores (load
 2 to 3, so within a factor of two): `load` 8.4 s (0.84 ms a run), analysis 2.8 s and 5.3 s (0.28 and 0.53 ms a run),
@@ -48,7 +48,7 @@ seconds = time.perf_counter() - begun
 assert len(made[0]) >= len(found.runs) / 3, "one row a configuration"
 print(seconds, len(found.runs), len(found.refused))
 """
-# What any reader of these files pays: opening and reading them.
+# The reference: opening and reading the files.
 BYTES = """
 import sys, time
 from pathlib import Path
@@ -62,44 +62,45 @@ print(time.perf_counter() - begun, {runs}, 0)
 
 
 def run(options: measure.Options) -> list[measure.Row]:
-    """One real run, made into many, which fresh processes then read."""
+    """Derive many runs from a real one, and read them in fresh processes."""
+    count = options.size(quick=150, default=1_000, full=10_000)
     with measure.scratch() as results:
-        _populate(results, options.runs)
+        _populate(results, count)
         rows = measure.compare(
-            f"{options.runs:,} runs",
+            f"{count:,} runs",
             "wall time",
             "s",
             {
-                "reading their bytes": _reading(BYTES.format(runs=options.runs), results, options.runs),
-                "records.load": _reading(TIMED.format(function="load"), results, options.runs),
-                "analysis": _reading(ANALYSED, results, options.runs),
-                "records.collect": _reading(TIMED.format(function="collect"), results, options.runs),
+                "reading their bytes": _reading(BYTES.format(runs=count), results, count),
+                "records.load": _reading(TIMED.format(function="load"), results, count),
+                "analysis": _reading(ANALYSED, results, count),
+                "records.collect": _reading(TIMED.format(function="collect"), results, count),
             },
             options,
         )
-    notes = {name: f"{row.median / options.runs * 1e3:.3g} ms a run" for name, row in rows.items()}
+    notes = {name: f"{row.median / count * 1e3:.3g} ms a run" for name, row in rows.items()}
     return [row.noted(notes[name]) for name, row in rows.items()]
 
 
 def _populate(results: Path, count: int) -> None:
-    """`count` runs whose records hold: the real one's, on other ranks, at other times."""
+    """Write `count` consistent runs, derived from a real one with other ranks and times."""
     command = measure.python("-m", "hpc_utils.train", "workload=cnn", "dataset=digits", "parallel=none")
     real = Path(measure.last_line([*command, "epochs=5", "steps_per_epoch=10", "global_batch=192"], results))
-    asked = json.loads((real / "run.json").read_text())
+    recorded = json.loads((real / "run.json").read_text())
     epochs, ranks = (_rows(real / name) for name in ("epochs.csv", "ranks.csv"))
     draw = random.Random(0)
     for number in range(count):
         copy = real.with_name(f"{real.name[:-8]}{number:08x}")
         shutil.copytree(real, copy)
-        curve, place = divmod(number, len(LAYOUTS) * REPEATS)
-        parallel, nodes, per_node = LAYOUTS[place // REPEATS]
+        curve, position = divmod(number, len(LAYOUTS) * REPEATS)
+        parallel, nodes, per_node = LAYOUTS[position // REPEATS]
         world, weak = nodes * per_node, curve % 2
         grown, slower = world if weak else 1, draw.gauss(1.0, 0.02) * (1 if weak else 1 / world) * (1 + 0.01 * world)
-        batch = asked["global_batch"] * grown
-        config = asked["config"] | {"parallel": parallel, "repeat": place % REPEATS + 1, "lr": 0.01 + curve}
+        batch = recorded["global_batch"] * grown
+        config = recorded["config"] | {"parallel": parallel, "repeat": position % REPEATS + 1, "lr": 0.01 + curve}
         about = {"run_id": copy.name, "config": config, "world_size": world, "nodes": nodes, "oversubscribed": False}
         about |= {"ranks_per_node": per_node, "global_batch": batch, "batch_per_device": batch // world}
-        (copy / "run.json").write_text(json.dumps(asked | about, indent=2) + "\n")
+        (copy / "run.json").write_text(json.dumps(recorded | about, indent=2) + "\n")
         _write(copy / "epochs.csv", [_scaled(row, grown, slower) for row in epochs])
         _write(copy / "ranks.csv", [_scaled(ranks[0], grown / world, slower) | {"rank": n} for n in range(world)])
     shutil.rmtree(real)

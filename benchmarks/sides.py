@@ -1,4 +1,4 @@
-"""One training in a fresh process: the plain loop's, or ours on any number of ranks."""
+"""One training in a fresh process: the plain loop, or our trainer on any number of ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import measure
 
 @dataclass(frozen=True)
 class Case:
-    """What both sides train: `steps` timed steps of `batch` images a rank, after `warmup` others."""
+    """The work of both sides: `steps` timed steps of `batch` images per rank, after `warmup` steps."""
 
     workload: str
     dataset: str
@@ -28,14 +28,14 @@ class Case:
         return f"{self.workload} on {self.dataset}, batch {self.batch}"
 
 
-# Enough steps for a steady number: on a CPU ResNet-18 takes up to a second for each of its.
+# Enough steps for a stable result; on a CPU a step of ResNet-18 takes up to a second.
 ON_CPU = (Case("cnn", "digits", 128, 300, 10), Case("resnet18", "cifar10", 64, 6, 2))
 ON_GPU = (Case("cnn", "digits", 128, 1000, 50), Case("resnet18", "cifar10", 512, 97, 10))
-SMOKE = (Case("cnn", "digits", 128, 4, 3),)  # with fewer to warm up, CUDA graphs would not be there yet
+SMOKE = (Case("cnn", "digits", 128, 4, 3),)  # CUDA graphs need three warm-up steps
 
 
 def cases(gpu: bool, options: measure.Options) -> Iterator[Case]:
-    """A small one, and with `full` a real one, of a size for this device, as far as their data are here."""
+    """The small case, and with `full` the large one, sized for this device, if the data are available."""
     sized = SMOKE if options.quick else ON_GPU if gpu else ON_CPU
     for case in sized if options.full else sized[:1]:
         try:
@@ -48,7 +48,7 @@ def cases(gpu: bool, options: measure.Options) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Timing:
-    """What one training took: images/s over all ranks, percentiles of its steps in s."""
+    """Images/s over all ranks, and percentiles of step times in s."""
 
     throughput: float
     p50: float
@@ -57,16 +57,16 @@ class Timing:
 
 
 def plain(case: Case, threads: int, **changes: str | int) -> Timing:
-    """The plain loop with the `changes` that `plain_loop` describes."""
+    """Run the plain loop with `changes` (see `plain_loop`)."""
     command = measure.python("-m", "benchmarks.plain_loop", *_assigned(**vars(case), threads=threads, **changes))
     answer = json.loads(measure.last_line(command))
     return Timing(answer["images_per_second"], *(answer[f"step_{name}"] for name in ("p50", "p95", "p99")))
 
 
-def ours(case: Case, threads: int, ranks: int = 1, **knobs: str | int) -> Timing:
-    """Our trainer with these `knobs`, by default without a process group; several ranks under torchrun."""
+def ours(case: Case, threads: int, ranks: int = 1, **parameters: str | int) -> Timing:
+    """Run our trainer with `parameters`, by default without a process group; several ranks run under torchrun."""
     torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}") if ranks > 1 else ()
-    asked = _assigned(
+    assignments = _assigned(
         workload=case.workload,
         dataset=case.dataset,
         batch_per_device=case.batch,
@@ -75,10 +75,10 @@ def ours(case: Case, threads: int, ranks: int = 1, **knobs: str | int) -> Timing
         steps_per_epoch=case.steps,
         warmup_steps=case.warmup,
         threads_per_rank=threads,
-        **{"parallel": "none"} | knobs,
+        **{"parallel": "none"} | parameters,
     )
     with measure.scratch() as results:
-        path = measure.last_line(measure.python(*torchrun, "-m", "hpc_utils.train", *asked), results)
+        path = measure.last_line(measure.python(*torchrun, "-m", "hpc_utils.train", *assignments), results)
         found = records.load_run(Path(path))
     (epoch,) = found["epochs"].to_dict("records")
     return Timing(found["run"]["throughput"], *(epoch[f"step_{name}"] for name in ("p50", "p95", "p99")))

@@ -1,4 +1,4 @@
-"""What a run's start costs: cold, warm, torchrun with a script, papermill with a kernel a rank.
+"""Start-up cost of a run: cold, warm, a script under torchrun, papermill with a kernel per rank.
 
 The chapter 02_ddp with the small CNN on the digits, one epoch of ten steps, on one and two ranks of one thread. `wall time` is a
 whole process's, from the shell; `beyond training` what is left of it without the call of `train` on rank 0. `warm, next run` is

@@ -1,6 +1,6 @@
-"""How long the command `hpc` keeps a person waiting, beside `import torch`.
+"""Start-up time of the command `hpc`, compared with `import torch`.
 
-Whole processes by the wall clock and imports timed from inside, 5 rounds in alternation.
+Processes are timed by the wall clock, imports from inside; 5 rounds in alternation.
 
 Attained on a quiet virtual machine with 2 cores of an AMD EPYC, torch 2.13.0, 2026-11-21: `hpc --help` 0.041 s (0.040 ..
 0.043) without importing torch; `import torch` 1.09 s.
@@ -22,7 +22,7 @@ TIMED = "import time; begun = time.perf_counter(); import {}; print(time.perf_co
 
 
 def run(options: measure.Options) -> list[measure.Row]:
-    """Whole processes by the wall clock, and two of our rooms' imports timed from inside."""
+    """Time whole processes, and the imports of three modules."""
     processes = measure.compare(
         "process",
         "wall time",

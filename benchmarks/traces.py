@@ -1,10 +1,9 @@
-"""How long the profiles of a run take to become a verdict, beside HolisticTraceAnalysis on the same traces.
+"""Time from the profiles of a run to the verdict, compared with HolisticTraceAnalysis on the same traces.
 
-Eight ranks of a compiled run on H100s (4.8 MB packed, 71 MB of JSON), real ones that lie beside the project. `hpc explain`
-is the whole process, from its start to the JSON of the verdict; reading and breakdown are timed inside one, after its
-imports. HolisticTraceAnalysis (of the development requirements) does what it has for the same: reading, temporal
-breakdown, overlap; after its imports, too. It counts the host's events of Triton kernels as work of the GPU, so on
-compiled runs its numbers are others; on eager runs a test holds ours against them.
+Eight ranks of a compiled run on H100s (4.8 MB compressed, 71 MB of JSON), from a folder outside the repository. `hpc explain`
+is timed as a whole process; reading and breakdown are timed inside a process, after its imports, and so are the equivalent
+functions of HolisticTraceAnalysis (a development requirement): reading, temporal breakdown, overlap. It counts host events of
+Triton kernels as GPU work, so its numbers differ on compiled runs; on eager runs a test compares them with ours.
 
 Attained on a virtual machine with 2 cores of an AMD EPYC, 2026-11-22, three rounds while others used them: `hpc explain`
 1.08 s (1.03 .. 2.14), 0.87 s to 0.98 s when they paused; inside 0.59 s; HolisticTraceAnalysis 12.5 s (8.6 .. 15.5).
