@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Atomic writes: a file has its old content or its new one, never a part."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import IO, Any
 
 
 def write(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
-    """Let `fill(file)` write a temporary file, then rename it to `path`; on any error `path` stays as it was.
+    """Let `fill(file)` write a temporary file, and rename it to `path`; on an error `path` keeps its content.
 
     Errors of the file system name `path`, not the temporary file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside, temporary = f".{path.name}.", None
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=beside)
         with os.fdopen(handle, "wb") as file:
             fill(file)
             file.flush()
@@ -26,20 +25,19 @@ def write(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
         os.chmod(temporary, 0o644 & ~_umask())
         os.replace(temporary, path)
     except BaseException as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno and Path(str(error.filename or beside)).name.startswith(beside):
+        Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename in (None, temporary):
             error.filename, error.filename2 = str(path), None
         raise
 
 
 def write_text(path: Path, text: str) -> None:
-    """`text` as UTF-8."""
+    """Write `text` as UTF-8."""
     write(path, lambda file: file.write(text.encode()))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`value` as indented JSON; a NaN is refused, since JSON has none."""
+    """Write `value` as indented JSON; ValueError if it holds a NaN."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 

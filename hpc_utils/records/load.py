@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import statistics
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from .study import read_study
 if TYPE_CHECKING:
     import pandas as pd
 
-# Columns of `ranks.csv` whose largest value is in the run's row.
+# Columns of `ranks.csv` whose largest value becomes a column of the run.
 LARGEST = (
     "peak_allocated_bytes", "peak_rss_bytes", "mean_allocated_bytes", "mode_allocated_bytes", "mean_rss_bytes",
     "mode_rss_bytes", "page_faults", "cpu_seconds", "throttled_seconds",
@@ -62,9 +62,8 @@ def load(results: Path | None = None, *, study: str | None = None) -> Records:
             continue
         unfinished.pop(folder.name, None)
         try:
-            how = state(folder)
-            if how != "complete":
-                unfinished[folder.name] = how
+            if (progress := state(folder)) != "complete":
+                unfinished[folder.name] = progress
                 continue
             run, rows = _read(folder, results)
         except (Refused, OSError) as error:
@@ -72,16 +71,22 @@ def load(results: Path | None = None, *, study: str | None = None) -> Records:
             continue
         runs.append(run)
         epochs += [{"run_id": folder.name} | row for row in rows]
+    columns = ["run_id", *schema.names(schema.EPOCHS)]
+    own = sorted({name for row in epochs for name in row}.difference(columns))  # a workload's own metrics
     return Records(
         pd.DataFrame(runs, columns=schema.names(schema.RUNS)),
-        pd.DataFrame(epochs, columns=_with_own(["run_id", *schema.names(schema.EPOCHS)], epochs)),
+        pd.DataFrame(epochs, columns=columns + own),
         refused,
         unfinished,
     )
 
 
 def load_run(folder: Path) -> dict[str, Any]:
-    """One run: {"run": its row, "epochs", "steps", "ranks": frames}; `Refused` if its records cannot be true."""
+    """One run: {"run": its row, "epochs", "steps", "ranks": frames}.
+
+    Raises:
+        Refused: its records are damaged or contradict themselves.
+    """
     import pandas as pd
 
     folder = Path(folder)
@@ -110,7 +115,7 @@ class Refused(ValueError):
 
 
 def verify(folder: Path) -> None:
-    """Raise `Refused`, saying why, if the records in `folder` cannot be true; its step times are read too."""
+    """Raise `Refused` with the reason if the records in `folder`, step times included, cannot be true."""
     _read(Path(folder), Path(folder).parent.parent)
     _steps(Path(folder))
 
@@ -155,13 +160,15 @@ def _row(
         "samples": samples,
         "seconds": seconds,
         "throughput": samples / seconds,
-        "step_p50": _median([r["step_p50"] for r in epochs if r.get("step_p50")]),
+        "step_p50": statistics.median(steps)
+        if (steps := [r["step_p50"] for r in epochs if r.get("step_p50")])
+        else None,
         "test_accuracy": evaluated[-1] if evaluated else None,
         "energy_joules": None if None in joules else sum(joules),
         "energy_source": None if None in joules else asked.get("energy_source"),
         "settings": settings(config),
         "device_name": ranks[0]["device_name"],
-        **{name: _largest(rank.get(name) for rank in ranks) for name in LARGEST},
+        **{name: max((r[name] for r in ranks if r.get(name) is not None), default=None) for name in LARGEST},
         "host": ranks[0]["host"],
         "job_id": (origin.get("job") or {}).get("id"),
         "digest": _digests(origin),
@@ -193,23 +200,7 @@ def _table(path: Path) -> list[dict[str, Any]]:
 def _value(cell: str) -> Any:
     if cell == "":
         return None
-    try:  # looked at first: most cells are no int, and an exception costs more than all else here
+    try:  # isdigit first: an exception is much slower
         return int(cell) if cell.lstrip("-").isdigit() else float(cell)
     except ValueError:
         return cell
-
-
-def _with_own(names: list[str], rows: list[dict]) -> list[str]:
-    """The schema's columns, then those that a workload's own metrics added."""
-    known = set(names)
-    return names + sorted({name for row in rows for name in row} - known)
-
-
-def _median(values: list[float]) -> float | None:
-    middle = sorted(values)
-    half = len(middle) // 2
-    return None if not middle else (middle[half] + middle[~half]) / 2
-
-
-def _largest(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)

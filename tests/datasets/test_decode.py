@@ -91,7 +91,7 @@ def test_an_archive_with_members_or_links_outside_its_folder_is_refused(tmp_path
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
     for number, extra in enumerate((member, link)):
         archive = layouts.cifar_python(tmp_path / f"{number}/cifar-10-python.tar.gz", TRAIN, TEST, (extra,))
-        with pytest.raises(DataError, match="outside|absolute"):
+        with pytest.raises(DataError, match=r"outside|absolute"):
             decode("cifar10", archive)
     assert not list(tmp_path.rglob("escaped"))
 
