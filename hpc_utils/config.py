@@ -53,7 +53,9 @@ class RunConfig(BaseModel):
     # What is trained
     workload: str = option("resnet18", "`resnet18`, `resnet50`, `cnn`, or your own `module:function`")
     workload_args: dict[str, Scalar] = option({}, "keyword arguments for your own workload's function")
-    dataset: str = option("digits", "a data set of the catalogue: `digits` is a small demo, `hpc data list` shows them all")
+    dataset: str = option(
+        "digits", "a data set of the catalogue: `digits` is a small demo, `hpc data list` shows them all"
+    )
     stem: Literal["cifar", "imagenet"] = option("cifar", "first layers of a ResNet: 3x3 or 7x7 with pooling")
     augment: bool = option(True, "random crop and flip, keyed by seed, epoch and sample")
     cutout: int = option(
