@@ -2,13 +2,12 @@
 
     torchrun ... -m hpc_utils.doctor [--device cpu] [--torch cu126] [--link-gbit 100] [--seconds 120] [--copy FILE]
 
-The exit code is 0 if the report was made, whatever its verdict: a launcher would take another for a crash. Only if ranks
-are missing it is 1, so that the launcher ends them. `--copy` has rank 0 also write doctor.json there, for the launcher.
+`check.Options` documents the options. The exit code is 0 if the report was written, whatever its verdict: a launcher would
+take another code for a crash. If ranks are missing it is 1, so that the launcher ends the others.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import socket
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from hpc_utils.doctor import process, report
-from hpc_utils.doctor.check import SECONDS, Context, Options, Result, failed
+from hpc_utils.doctor.check import Context, Options, Result, failed
 from hpc_utils.records import atomic
 
 if TYPE_CHECKING:
@@ -34,11 +33,10 @@ class Terminated(BaseException):
 
 def main(arguments: list[str]) -> int:
     """Measure, and on rank 0 judge and report; the exit code."""
-    args = vars(_parse(arguments))
-    copy, options = args.pop("copy"), Options(**args)
+    options = process.parse(Options, arguments)
     console = process.start(options.seconds + LATE)
     if console.shown:
-        return _lead(options, copy, console)
+        return _lead(options, console)
     try:
         runner = _runner(options)
         runner.follow()
@@ -55,7 +53,7 @@ def _runner(options: Options) -> Runner:
     return Runner(Context.from_environment(options, Mailbox.connect(options.seconds / 2)))
 
 
-def _lead(options: Options, copy: Path | None, console: process.Console) -> int:
+def _lead(options: Options, console: process.Console) -> int:
     """Print each result as it is known, then write the report; 1 if ranks are missing."""
     began, colour = time.monotonic(), sys.stdout.isatty()
     results: list[Result] = []
@@ -81,32 +79,14 @@ def _lead(options: Options, copy: Path | None, console: process.Console) -> int:
     made = report.make(results, runner, time.monotonic() - began)
     console.line(f"\n{report.summary(made, colour)}")
     console.line(_write(made))
-    if copy:
-        atomic.write_json(copy, made)
+    if options.copy:
+        atomic.write_json(Path(options.copy), made)
     return 0 if runner and runner.complete else 1
 
 
 def _write(made: report.Report) -> str:
     written = process.run_with_timeout(lambda: report.write(made), WRITING)
     return f"report: {written['facts'] / 'doctor.md'}" if "facts" in written else f"no report written: {written}"
-
-
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    """`Options`, and `copy`."""
-    parser = argparse.ArgumentParser(prog="hpc_utils.doctor", description="Is this machine ready to measure?")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for all checks")
-    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="that the study uses")
-    parser.add_argument("--torch", default="", help="build that the cluster file names, such as cu126")
-    parser.add_argument(
-        "--link-gbit", type=float, default=0, help="nominal link of a node in Gbit/s; 0: ask the system"
-    )
-    parser.add_argument("--inherited", type=_names, default=(), help="variables of another launcher, comma-separated")
-    parser.add_argument("--copy", type=Path, help="also write doctor.json there")
-    return parser.parse_args(arguments)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
 
 
 def _terminate(*_: object) -> NoReturn:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpc_utils import provenance
@@ -68,19 +69,21 @@ class Observation:
 
 @dataclass(frozen=True)
 class Options:
-    """What the command that starts the doctor knows and a rank does not.
+    """Options of the ranks' command line (`process.parse`).
 
     Attributes:
         seconds: for all checks; each check's time is a share of it. device: as `RunConfig.device`.
         torch: the build that the cluster file names, such as cu126. link_gbit: a node's nominal link; 0: unknown.
-        inherited: variables of another launcher that `hpc doctor` was started under.
+        inherited: variables of another launcher that `hpc doctor` was started under, separated by commas.
+        copy: file to which rank 0 also writes doctor.json, for the launcher.
     """
 
     seconds: float = SECONDS
     device: str = "auto"
     torch: str = ""
     link_gbit: float = 0.0
-    inherited: tuple[str, ...] = ()
+    inherited: str = ""
+    copy: str = ""
 
 
 @dataclass
@@ -187,6 +190,15 @@ def each(judge: Callable[[Facts], Result]) -> Judge:
         return found if len(alike) == len(seen) else replace(found, where=locations(alike))
 
     return judge_all
+
+
+def sharing(seen: Observations, what: str) -> tuple[list, Observations] | None:
+    """What two ranks of one node have in common in the list `facts[what]`, and these ranks."""
+    for node in by_host(seen).values():
+        for pair in combinations(node, 2):
+            if common := sorted({*pair[0].facts[what]} & {*pair[1].facts[what]}):
+                return common, pair
+    return None
 
 
 def locations(seen: Sequence[Observation | str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from itertools import combinations
 from pathlib import Path
 
 from hpc_utils.provenance import NODE_CORES
@@ -16,14 +15,14 @@ from .check import (
     Facts,
     Observations,
     Result,
-    by_host,
+    Verdict,
     each,
     failed,
     locations,
     not_applicable,
     passed,
+    sharing,
     unknown,
-    worst,
 )
 
 OWN = "each rank on cores of its own"
@@ -53,8 +52,12 @@ def quota(machine: Path = MACHINE) -> float | None:
 
 
 def judge_cores(seen: Observations) -> Result:
-    """Every rank alone, then those of a node against each other."""
-    return worst([each(_judge_rank)(seen), *map(_judge_node, by_host(seen).values())])
+    """Each rank alone, then the ranks of a node against each other."""
+    found = each(_judge_rank)(seen)
+    if not (shared := sharing(seen, "pinned")) or found.verdict is Verdict.FAIL:
+        return found
+    fix = "start one launcher a node, which starts all of its ranks (`srun --ntasks-per-node=1`)"
+    return failed(f"two ranks share CPU {', '.join(map(str, shared[0]))}", OWN, fix, locations(shared[1]))
 
 
 def _judge_rank(facts: Facts) -> Result:
@@ -87,19 +90,6 @@ def _judge_rank(facts: Facts) -> Result:
     if facts["device"] != "cpu":
         return passed(f"{layout} on {cores} core(s), not pinned, so that they run near their GPUs", OWN)
     return unknown(f"{cores} core(s), but this system cannot pin a rank", OWN)
-
-
-def _judge_node(node: Observations) -> Result:
-    """Two ranks on one core."""
-    for one, other in combinations(node, 2):
-        if shared := sorted({*one.facts["pinned"]} & {*other.facts["pinned"]}):
-            return failed(
-                f"two ranks share CPU {', '.join(map(str, shared))}",
-                OWN,
-                "start one launcher a node, which starts all of its ranks (`srun --ntasks-per-node=1`)",
-                locations([one, other]),
-            )
-    return not_applicable("")
 
 
 UNTHROTTLED = "clocks are not throttled under load"

@@ -52,7 +52,7 @@ def measure_traps(context: Context) -> Facts:
     """The settings that are known to change measurements."""
     env, shared = os.environ, Path("/dev/shm")
     return {
-        "inherited": list(context.options.inherited),
+        "inherited": [name for name in context.options.inherited.split(",") if name],
         "threads": env.get("OMP_NUM_THREADS"),
         "ranks": context.ranks_per_node,
         "cores": len(context.cores),

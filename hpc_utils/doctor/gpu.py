@@ -20,14 +20,14 @@ from .check import (
     Facts,
     Observations,
     Result,
-    by_host,
+    Verdict,
     each,
     failed,
     locations,
     not_applicable,
     passed,
+    sharing,
     unknown,
-    worst,
 )
 from .cpu import UNTHROTTLED
 
@@ -63,7 +63,7 @@ def measure(context: Context) -> Facts:
         "requested": requested(os.environ),
         "visible": visible,
         "ranks": context.ranks_per_node,
-        "device": str(torch.cuda.get_device_properties(mine).uuid) if mine else None,
+        "devices": [str(torch.cuda.get_device_properties(mine).uuid)] if mine else [],
         "kernel_error": _kernel_error(mine) if mine else None,
         "mask": next((name for name in MASKS if name in os.environ), MASKS[0]),
     }
@@ -148,8 +148,11 @@ UNMASK = (
 
 
 def judge_visible(seen: Observations) -> Result:
-    """Every rank alone, then those of a node against each other."""
-    return worst([each(_judge_rank)(seen), *map(_judge_node, by_host(seen).values())])
+    """Each rank alone, then the ranks of a node against each other."""
+    found = each(_judge_rank)(seen)
+    if not (shared := sharing(seen, "devices")) or found.verdict is Verdict.FAIL:
+        return found
+    return failed("two ranks use one GPU", OWN, UNMASK.format(seen[0].facts["mask"]), locations(shared[1]))
 
 
 def _judge_rank(facts: Facts) -> Result:
@@ -169,17 +172,6 @@ def _judge_rank(facts: Facts) -> Result:
         fix = f"start {visible} ranks a node (`--nproc-per-node={visible}`), or request fewer GPUs"
         return failed(f"{ranks} of {visible} requested GPUs used", OWN, fix)
     return passed(f"{ranks} of {visible} visible GPUs used", OWN)
-
-
-def _judge_node(node: Observations) -> Result:
-    """Two ranks on one GPU."""
-    for one in node:
-        sharing = [other for other in node if other.facts["device"] == one.facts["device"]]
-        if one.facts["device"] and len(sharing) > 1:
-            return failed(
-                f"{len(sharing)} ranks use one GPU", OWN, UNMASK.format(one.facts["mask"]), locations(sharing)
-            )
-    return not_applicable("")
 
 
 # Of `monitor.REASONS`; the others (idle, clocks set by a user, power limit) are normal.

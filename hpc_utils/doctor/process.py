@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import faulthandler
 import os
 import signal
@@ -9,14 +10,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from hpc_utils import workspace
 
 if TYPE_CHECKING:
     from hpc_utils.train.ranks import Ranks
+
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,14 @@ def repeats_within(ranks: Ranks, repeats: int, seconds: float, console: Console)
         if repeat < repeats and ranks.broadcast((repeat + 1) * mean > seconds):
             console.line(f"only {repeat} of {repeats} repeats: each takes {mean:.0f} s")
             return
+
+
+def parse(options: type[Parsed], arguments: Sequence[str]) -> Parsed:
+    """An instance of a dataclass from a command line: `--link-gbit 100` for its field `link_gbit`."""
+    parser = argparse.ArgumentParser(description=options.__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    for field in fields(options):
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
+    return options(**vars(parser.parse_args(arguments)))
 
 
 def start(seconds: float, grace: float = 0.0) -> Console:

@@ -72,7 +72,7 @@ def test_traps_of_this_process(monkeypatch) -> None:
 
     monkeypatch.setenv("KMP_AFFINITY", "compact")
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(__file__=f"{site.getusersitepackages()}/pandas.py"))
-    facts = environment.measure_traps(alone(inherited=("RANK",)))
+    facts = environment.measure_traps(alone(inherited="RANK"))
     assert (facts["inherited"], facts["binding"]) == (["RANK"], {"KMP_AFFINITY": "compact"})
     assert facts["user_site"] == ["pandas"]
     assert environment.judge_traps(facts).verdict is Verdict.FAIL

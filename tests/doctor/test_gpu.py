@@ -87,7 +87,7 @@ FOUR = {
 
 def node(**different: object) -> list:
     """Four ranks of one node, a device each."""
-    return seen(*({**FOUR, "device": f"uuid-{rank}"} | different for rank in range(4)), per_node=4)
+    return seen(*({**FOUR, "devices": [f"uuid-{rank}"]} | different for rank in range(4)), per_node=4)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def node(**different: object) -> list:
         ({"requested": None, "visible": 0}, Verdict.FAIL, "unset CUDA_VISIBLE_DEVICES"),
         ({"ranks": 8}, Verdict.FAIL, "start 4 ranks"),
         ({"ranks": 2}, Verdict.FAIL, "--nproc-per-node=4"),
-        ({"device": "uuid-0"}, Verdict.FAIL, "--gpu-bind"),
-        ({"requested": None, "gpus": [], "visible": 0, "device": None}, Verdict.NOT_APPLICABLE, ""),
-        ({"wanted": "cpu", "visible": 0, "device": None}, Verdict.NOT_APPLICABLE, ""),
+        ({"devices": ["uuid-0"]}, Verdict.FAIL, "--gpu-bind"),
+        ({"requested": None, "gpus": [], "visible": 0, "devices": []}, Verdict.NOT_APPLICABLE, ""),
+        ({"wanted": "cpu", "visible": 0, "devices": []}, Verdict.NOT_APPLICABLE, ""),
         ({"requested": None, "ranks": 1}, Verdict.PASS, ""),  # a laptop may leave GPUs unused
     ],
 )
@@ -114,9 +114,9 @@ def test_gpus_requested_visible_and_used(facts, verdict, fix) -> None:
 
 def test_ranks_that_share_a_device_are_named_but_not_across_nodes() -> None:
     ranks = node()
-    ranks[3].facts["device"] = "uuid-1"
+    ranks[3].facts["devices"] = ["uuid-1"]
     assert gpu.judge_visible(ranks).where == "node0 rank 1, node0 rank 3"
-    one = {**FOUR, "requested": 1, "visible": 1, "ranks": 1, "device": "uuid-0"}
+    one = {**FOUR, "requested": 1, "visible": 1, "ranks": 1, "devices": ["uuid-0"]}
     assert gpu.judge_visible(seen(one, one)).verdict is Verdict.PASS
 
 
