@@ -62,20 +62,19 @@ def paper(documents, check, pattern):
     All faults are listed with their places: a cell that does not exist, a table older than its records, a number typed by
     hand. A document with a fault is not built.
     """
-    from hpc_utils.publish.documents import build
-    from hpc_utils.publish.documents import workshop as workshops
+    from hpc_utils.publish.documents import build, context
 
-    workshop = workshops.open_(paths.root())
+    shared = context.read(paths.root(), log=click.echo if pattern is None else lambda line: None)
     if pattern is not None:
-        _print_citable(workshop, pattern if set(pattern) & set("*?[") else f"*{pattern}*")
+        _print_citable(shared.sets(shared.project.sets), pattern if set(pattern) & set("*?[") else f"*{pattern}*")
         return
-    written = build.build(workshop, documents, check=check, say=click.echo)
+    written = build.build(shared, documents, check=check)
     click.secho("no faults" if check else f"{len(written)} files written", fg="green")
 
 
-def _print_citable(workshop: Any, pattern: str) -> None:
+def _print_citable(sets: Any, pattern: str) -> None:
     """The tables and figures of each set whose names match, with captions, columns and units."""
-    for alias, one in workshop.sets(workshop.project.sets, lambda line: None).by_alias.items():
+    for alias, one in sets.by_alias.items():
         for fault in one.faults:
             click.secho(f"{alias}: {fault}", fg="yellow", err=True)
         for kind, items in (("", one.exported.tables), ("figure:", one.exported.figures)):

@@ -1,4 +1,5 @@
-"""From Markdown that cites cells of tables to PDF and TeX: every number, figure and table comes from a result set.
+"""Papers, proposals and slides: Markdown that cites cells of exported tables, built into PDF and TeX by pandoc and Typst.
 
-source -> marks -> fill -> typst (PDF) or latex (TeX); build composes them. Faults are collected, each with its place.
+`substitute` marks the cited cells, pandoc parses the Markdown, `number_lint` and `pandoc_filter` check and complete its tree, and
+pandoc writes Typst or LaTeX with a template. `build` composes the steps. Faults are collected, each with its file and line.
 """

@@ -1,67 +1,76 @@
-"""A project's claims as a document prints them: judged against its result sets, and held to its rules for numbers."""
+"""The project's claims as documents print them: judged against the document's result sets, and free of typed numbers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from hpc_utils.analyze import claims
 from hpc_utils.publish import claims as wording
 from hpc_utils.publish import formatting
 
 from . import project
+from .context import BuildContext
 from .faults import Faults
-from .number_lint import NEUTRAL, look
-from .sets import Sets
-from .source import parse
-from .workshop import Workshop
+from .number_lint import typed
+from .sets import Found, Sets
 
-_PLACE = re.compile(r"\{[^{}]*\}")
+_BOUND = re.compile(r"\{[^{}]*\}")
 
 
-def said(
-    workshop: Workshop, found: Sets, faults: Faults, say: Callable[[str], None]
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """{name: sentence and verdict in Markdown}, {name: the values it rests on}; what is wrong is a fault of claims.toml."""
-    path = workshop.folder / workshop.project.claims
+@dataclass
+class ClaimTexts:
+    """`sentences`: {name: sentence and verdict in Markdown}; `rests_on`: the cells behind each; `printed`: names that a text uses."""
+
+    sentences: dict[str, str] = field(default_factory=dict)
+    rests_on: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    printed: set[str] = field(default_factory=set)
+
+    def values(self, sets: Sets) -> Iterator[Found]:
+        """The cells behind the printed claims."""
+        for name in self.sentences:
+            if name in self.printed:
+                yield from map(sets.value, self.rests_on.get(name, ()))
+
+
+def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
+    """All claims of the project; what is wrong with them is a fault of claims.toml."""
+    path, file = context.folder / context.project.claims, context.shown(context.project.claims)
     if not path.is_file():
-        if "claims" in workshop.project.model_fields_set:
-            line = project.line_of(workshop.folder / "paper.toml", "claims")
+        if "claims" in context.project.model_fields_set:
             faults.add(
-                workshop.called("paper.toml"), line, f"there is no file {workshop.project.claims}: correct `claims`"
+                context.shown("paper.toml"), context.line_in_project("claims"), f"there is no file {path.name}"
             )
-        return {}, {}
-    here = workshop.called(workshop.project.claims)
+        return ClaimTexts()
     known = claims.Claims()
     try:
         known = claims.read(path)
-        _check_wording(known, here, faults)
-        if not found.readable:
-            return dict.fromkeys(known, ""), {}
-        judged = claims.judge(
-            known, lambda name: found.value(name).what, lambda value: formatting.text(value, "interval")
+        _check_wording(known, file, faults)
+        if not sets.readable:
+            return ClaimTexts(dict.fromkeys(known, ""))
+        found = claims.judge(
+            known, lambda name: sets.value(name).what, lambda value: formatting.text(value, "interval")
         )
     except claims.ClaimError as error:
         for line in str(error).splitlines():
-            told = line.removeprefix(f"{path}: ")
-            faults.add(here, project.line_of(path, re.split(r"[.:]", told)[0]), told)
-        return dict.fromkeys(known, ""), {}
-    failing = [f"does not hold: {line}" for line in wording.failing(judged)]
-    for line in failing:
-        if line not in workshop.failing:
-            workshop.failing.append(line)
-            say(f"  {line}")
-    measured = {one.name: tuple(test.name for test in one.tests if test.found is not None) for one in judged}
-    return {one.name: wording.statement(one) for one in judged}, measured
+            message = line.removeprefix(f"{path}: ")
+            faults.add(file, project.line_of(path, re.split(r"[.:]", message)[0]), message)
+        return ClaimTexts(dict.fromkeys(known, ""))
+    for line in wording.failing(found):
+        if line not in context.failing:
+            context.failing.append(line)
+            context.log(f"  does not hold: {line}")
+    return ClaimTexts(
+        {one.name: wording.statement(one) for one in found},
+        {one.name: tuple(test.name for test in one.tests if test.found is not None) for one in found},
+    )
 
 
-def _check_wording(known: claims.Claims, here: str, faults: Faults) -> None:
-    """A number typed into a sentence is one that no test decides."""
+def _check_wording(known: claims.Claims, file: str, faults: Faults) -> None:
+    """A number that is typed into a sentence is tested by nothing."""
     for name, claim in known.items():
-        line = project.line_of(known.path, name)
-        for key, text in [("sentence", claim.sentence), *(("called", test.called) for test in claim.tests)]:
-            for one in look(parse(_PLACE.sub(NEUTRAL, text)))[0]:
-                faults.add(
-                    here, line, f"{name}: {one.passage!r} in its `{key}` {one.why}: write {{at_least}} or {{at_most}}, "
-                    "and it is the test's bound",
-                )  # fmt: skip
+        for text in (claim.sentence, *(test.called for test in claim.tests)):
+            for one in typed(_BOUND.sub("\ue100", text)):
+                message = f"{name}: {one.passage!r} {one.why}: write {{at_least}} or {{at_most}} for the test's bound"
+                faults.add(file, project.line_of(known.path, name), message)

@@ -1,4 +1,4 @@
-"""The end of each document: where its numbers come from, what they took, and how to build it again."""
+"""The colophon of a document: where its numbers come from, what they cost, and how to build it again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpc_utils.analyze import cost
 from hpc_utils.publish import formatting
 from hpc_utils.publish.address import relative
 
-from .sets import SHORT, Found, ResultSet, Sets
+from .sets import Found, ResultSet, Sets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 def rows(
     used: list[Found], sets: Sets, *, commit: str | None, dirty: bool | None, command: str
 ) -> list[tuple[str, str]]:
-    """(what, in words) of all that a document rests on."""
+    """(label, text) of all that a document rests on; labels below a result set's are indented."""
     runs = sets.runs(used)
     found = [("Built from", _tree(commit, dirty)), ("Build again", command)]
     for alias, own in runs.items():
         one = sets.by_alias[alias]
-        found.append((f"Results: {alias}", _set(one, [each for each in used if each.alias == alias], len(own))))
+        found.append((f"Results: {alias}", _set(one, [item for item in used if item.alias == alias], len(own))))
         if len(own):
             found += [
-                ("   measured on", _hardware(one, own)),
-                ("   with", _software(one, own)),
-                ("   where", _where(own)),
+                ("\u00a0\u00a0\u00a0measured on", _hardware(own)),
+                ("\u00a0\u00a0\u00a0with", _software(one, own)),
+                ("\u00a0\u00a0\u00a0where", _where(own)),
             ]
-            found.append(("   took", _took(one, own)))
+            found.append(("\u00a0\u00a0\u00a0took", _took(one, own)))
     return found
 
 
@@ -48,14 +48,14 @@ def _set(one: ResultSet, used: list[Found], runs: int) -> str:
         {found.page["fingerprint"][: provenance.SHORT]: found.chapter for found in used}.items(),
         key=lambda pair: pair[1],
     )
-    told = ", ".join(f"{chapter} {print_}" for print_, chapter in pages)
+    values = ", ".join(f"{chapter} {print_}" for print_, chapter in pages)
     folder = "" if one.folder.name == one.alias else f"{one.folder.name}, "
-    return f"{folder}{f'{runs} runs' if runs else 'no run'}; values by chapter and fingerprint: {told}"
+    return f"{folder}{f'{runs} runs' if runs else 'no run'}; values by chapter and fingerprint: {values}"
 
 
-def _hardware(one: ResultSet, runs: pd.DataFrame) -> str:
+def _hardware(runs: pd.DataFrame) -> str:
     kinds = runs.groupby(["hardware_id", "device_name"], dropna=False).size()
-    return "; ".join(f"{_once(name, _said(device))} ({count} runs)" for (name, device), count in kinds.items())
+    return "; ".join(f"{_machine(name, device)} ({count} runs)" for (name, device), count in kinds.items())
 
 
 def _software(one: ResultSet, runs: pd.DataFrame) -> str:
@@ -92,23 +92,22 @@ def _took(one: ResultSet, runs: pd.DataFrame) -> str:
         share = "" if total.counted == total.runs else f" ({total.counted} of {total.runs} runs had a counter)"
         parts.append(f"{formatting.quantity(total.energy_kwh, 'kWh')} in training{share}")
     else:
-        parts.append("energy not known: no counter stood beside any run")
+        parts.append("energy not known: no run had a counter")
     return ", ".join(parts)
 
 
-def numbers(values: Iterable[Found], folders: Mapping[str, Path], target: Path) -> list[dict[str, Any]]:
-    """A row a value: what it is, with its interval, and where it can be followed to, from a PDF in `target`.
+def numbers(values: Iterable[Found], folders: Mapping[str, Path], target: Path) -> list[dict[str, str]]:
+    """A row for each value: its name and meaning, its interval, what it rests on, and the executed chapter.
 
-    `folders`: of the result sets, by alias.
+    `folders`: {alias: folder of the result set}; addresses are relative to `target`, the folder of the PDF.
     """
     return [
         {
             "name": one.full,
-            "full": one.full,
-            "said": formatting.text(one.what, "interval"),
-            "says": one.what.says,
+            "value": formatting.text(one.what, "interval"),
+            "meaning": one.what.says,
             "basis": _basis(one),
-            "links": [["executed chapter", relative(folders[one.alias] / one.page["executed"], target)]],
+            "chapter": relative(folders[one.alias] / one.page["executed"], target),
         }
         for one in values
     ]
@@ -125,16 +124,8 @@ def _basis(one: Found) -> str:
     return "; ".join(parts) + "."
 
 
-def commits(used: Iterable[Found]) -> str:
-    """The commits that measured, shortened."""
-    return ", ".join(sorted({commit[:SHORT] for one in used for commit in one.told("commit")}))
-
-
-def _said(device: Any) -> str:
-    return device if isinstance(device, str) else "device not known"
-
-
-def _once(name: Any, device: str) -> str:
+def _machine(name: Any, device: Any) -> str:
+    device = device if isinstance(device, str) else "device not known"
     return f"{name}: {device}" if isinstance(name, str) and name and name not in device else device
 
 
@@ -143,7 +134,7 @@ def _natural(job: str) -> list[Any]:
 
 
 def _ranges(jobs: list[str]) -> str:
-    """`16 to 38, 41`: runs of numbers joined; of names that are none, the first few."""
+    """`16 to 38, 41`: consecutive numbers joined; of other names, the first few."""
     if not all(job.isdigit() for job in jobs):
         return ", ".join(jobs[:6]) + (f" and {len(jobs) - 6} more" if len(jobs) > 6 else "")
     spans: list[list[int]] = []

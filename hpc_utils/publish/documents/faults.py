@@ -1,14 +1,14 @@
-"""What is wrong with documents: collected, so that all of it is said at once."""
+"""Faults of documents, collected so that one build reports all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One thing to mend: where it stands (`paper/paper.md`, 12), what is wrong, and what to do."""
+    """A fault in `file` (its path from the project's root) at `line`; 0 is the whole file."""
 
     file: str
     line: int
@@ -18,28 +18,22 @@ class Fault:
         return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
 
 
-@dataclass
-class Faults:
-    """The faults found so far in files called by their path from the project's root."""
-
-    found: list[Fault] = field(default_factory=list)
+class Faults(list[Fault]):
+    """The faults found so far, each once."""
 
     def add(self, file: str, line: int, message: str) -> None:
-        """Note a fault once; line 0 is the file as a whole."""
         fault = Fault(file, line, message)
-        if fault not in self.found:
-            self.found.append(fault)
-
-    def __bool__(self) -> bool:
-        return bool(self.found)
+        if fault not in self:
+            self.append(fault)
 
 
 class DocumentError(ValueError):
-    """Documents that cannot be built: every fault on a line of its own."""
+    """Documents that cannot be built: one fault a line."""
 
     exit_code = 2
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = sorted(faults)
-        count = f"{len(self.faults)} fault{'s' * (len(self.faults) != 1)}"
-        super().__init__("\n".join([f"{count} in the documents", *(f"  {fault}" for fault in self.faults)]))
+        super().__init__(
+            "\n".join([f"{len(self.faults)} faults in the documents", *(f"  {one}" for one in self.faults)])
+        )

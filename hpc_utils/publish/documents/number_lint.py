@@ -1,19 +1,22 @@
-"""Numbers typed by hand where a result belongs: a quantity with its unit, or in words such as "twice as fast".
+"""Quantities typed by hand where a cited cell belongs: digits with a unit, or words such as "twice as fast".
 
-What is no result says what it is, by the class of its span: `[10 Gbit/s]{.setting}`. Names, dates, places and versions have no unit, and
-may stand.
+A number that is no result says what it is by the class of its span: `[10 Gbit/s]{.setting}`. Names, dates and versions have no
+unit and may stand.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from .marks import MARK, number
-from .source import Part
-from .tree import classes, inner, texts, walk
+import panflute as pf
+
+from hpc_utils.publish import formatting
+
+if TYPE_CHECKING:
+    from .substitute import Cited
 
 CLASSES = {
     "setting": "a setting of the experiments",
@@ -22,7 +25,8 @@ CLASSES = {
     "definition": "follows from a definition",
     "name": "part of a name or a standard",
 }
-NEUTRAL, QUOTED, CITED = "\ue100", "\ue101", "\ue102"  # a value or code; a span with the class cited; a citation
+# Characters that stand for what is not scanned: code or a formula; a span with the class cited; a citation; the first cell.
+NEUTRAL, QUOTED, CITED, CELL = "\ue100", "\ue101", "\ue102", 0xF0000
 
 _NUMBER = r"\d+(?:[.,\u202f]\d+)*"
 _UNIT = (
@@ -46,86 +50,112 @@ _SPELLED = re.compile(
 )
 
 
+_TYPED_UNIT = re.compile(
+    r"([\U000F0000-\U000FFFFD])[\s\u00a0\u202f]*(%|‰|per\s?cent\b|(?:ms|µs|us|ns|s|min|h|[kMGTP]?(?:i?B|bit|flop)(?:/s)?|[km]?Wh?|EUR)(?![\w-]))"
+)
+
+
 @dataclass(frozen=True)
 class Typed:
-    """A passage that is refused, and why."""
+    """A passage that is refused. `opening`: the first words of its paragraph, by which its line is found; `line`: where known."""
 
-    line: int
     passage: str
     why: str
+    opening: str = ""
+    line: int = 0
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """A passage that says what it is: listed beside the values."""
+    """A passage that says what it is, by one of `CLASSES`."""
 
-    line: int
     passage: str
     kind: str
 
 
-def look(part: Part) -> tuple[list[Typed], list[Allowed]]:
-    """What is refused in a part of a source, and which of its numbers say what they are."""
+def lint(tree: pf.Doc, cells: Sequence[Cited]) -> tuple[list[Typed], list[Allowed]]:
+    """The refused passages of a document with placeholders for `cells`, and the passages that say what they are."""
     refused: list[Typed] = []
     allowed: list[Allowed] = []
-    shown = [node for node in walk(part.blocks) if node["t"] in ("Link", "Image")]
-    captions = [node["c"][1] for node in shown if node["t"] == "Image"]
-    for inlines in [*texts(part.blocks), *captions]:
-        letters = list(_letters(inlines, part, allowed))
-        refused += [*_scan(letters), *_uncited(letters, allowed)]
-    for node in shown:
-        for text in (node["c"][2][1], dict(node["c"][0][2]).get("source", "")):  # title; whose the picture is
-            refused += look_at(text, node.get("line", 0))
-    return list(dict.fromkeys(refused)), list(dict.fromkeys(allowed))
+    for inlines in _texts(tree):
+        text = _scanned(inlines, allowed)
+        opening = re.match(r"[\w\s,-]*", text)[0].rpartition(" ")[0][:40]
+        found = [*typed(text), *_uncited(text, allowed), *_doubled_units(text, cells)]
+        refused += [Typed(one.passage, one.why, opening, one.line) for one in found]
+    return refused, allowed
 
 
-def look_at(text: str, line: int) -> list[Typed]:
-    """What is refused in text that is printed as it stands: of the front matter, in a citation's brackets, a picture's source."""
-    return _scan([(letter, line) for letter in MARK.sub(NEUTRAL, text)])
-
-
-def _letters(inlines: list[Any], part: Part, allowed: list[Allowed]) -> Iterator[tuple[str, int]]:
-    """Characters as they are read, each with its line; values, code, formulas and addresses as one neutral character."""
-
-    def stand_in(match: re.Match[str]) -> str:
-        return CITED if part.marks[number(match[1])].kind in ("cite", "prose") else NEUTRAL
-
-    for node in inlines:
-        kind, line = node["t"], node.get("line", 0)
-        if kind == "Str":
-            yield from ((letter, line) for letter in MARK.sub(stand_in, node["c"]))
-        elif kind in ("Space", "SoftBreak", "LineBreak"):
-            yield " ", line
-        elif kind == "Math" and re.search(r"\d\s*\\%", node["c"][1]):
-            yield from ((letter, line) for letter in node["c"][1].replace("\\%", "%"))
-        elif kind in ("Code", "Math", "Image"):
-            yield NEUTRAL, line
-        elif kind == "Span" and (own := next((name for name in classes(node) if name in CLASSES), None)):
-            passage = "".join(letter for letter, _ in _letters(node["c"][1], part, []))
-            allowed.append(Allowed(line, passage, own))
-            yield QUOTED if own == "cited" else NEUTRAL, line
-        else:
-            yield from _letters(inner(node), part, allowed)
-
-
-def _scan(letters: list[tuple[str, int]]) -> list[Typed]:
-    text = "".join(letter for letter, _ in letters)
-    found = []
+def typed(text: str) -> Iterator[Typed]:
+    """The quantities of a text without markup."""
     for match in _TYPED.finditer(text):
         level = re.match(r"(?:90|95|99)\s*%$", match[0]) and _LEVEL.match(text, match.end())
         if not level:
-            found.append(Typed(letters[match.start()][1], " ".join(match[0].split()), "is typed by hand"))
-    return found + [
-        Typed(letters[one.start()][1], one[0], "is a quantity in words") for one in _SPELLED.finditer(text)
-    ]
+            yield Typed(" ".join(match[0].split()), "is typed by hand")
+    for match in _SPELLED.finditer(text):
+        yield Typed(match[0], "is a quantity in words")
 
 
-def _uncited(letters: list[tuple[str, int]], allowed: list[Allowed]) -> Iterator[Typed]:
+def _texts(tree: pf.Doc) -> list[list[pf.Element]]:
+    """The inlines of each paragraph, heading, cell, caption and field of the front matter."""
+    found: list[list[pf.Element]] = []
+
+    def collect(element: pf.Element, doc: pf.Doc) -> None:
+        if isinstance(element, pf.Para | pf.Plain | pf.Header | pf.LineItem | pf.MetaInlines):
+            found.append(list(element.content))
+        elif isinstance(element, pf.DefinitionItem):
+            found.append(list(element.term))
+        elif isinstance(element, pf.Image):
+            found.append([pf.Str(element.attributes.get("source", ""))])
+        elif isinstance(element, pf.Citation):
+            found.append(list(element.suffix))
+
+    tree.walk(collect)
+    return found
+
+
+def _scanned(inlines: Sequence[pf.Element], allowed: list[Allowed]) -> str:
+    """The text as it is read; a footnote is no part of its sentence."""
+    parts = []
+    for node in inlines:
+        if isinstance(node, pf.Str):
+            parts.append(node.text)
+        elif isinstance(node, pf.Space | pf.SoftBreak | pf.LineBreak):
+            parts.append(" ")
+        elif isinstance(node, pf.Math) and re.search(r"\d\s*\\%", node.text):
+            parts.append(node.text.replace("\\%", "%"))
+        elif isinstance(node, pf.Cite):
+            parts.append(CITED)
+        elif isinstance(node, pf.Span) and "cell" in node.classes:
+            parts.append(chr(CELL + int(node.attributes["n"])))
+        elif isinstance(node, pf.Span) and (kind := next((name for name in CLASSES if name in node.classes), None)):
+            allowed.append(Allowed(_scanned(node.content, []), kind))
+            parts.append(QUOTED if kind == "cited" else NEUTRAL)
+        elif isinstance(node, pf.Code | pf.Math | pf.Image) or (
+            isinstance(node, pf.Span) and "claim" in node.classes
+        ):
+            parts.append(NEUTRAL)
+        elif not isinstance(node, pf.Note) and hasattr(node, "content"):
+            parts.append(_scanned(node.content, allowed))
+    return "".join(parts)
+
+
+def _uncited(text: str, allowed: list[Allowed]) -> Iterator[Typed]:
     """Numbers from elsewhere whose sentence cites nothing."""
-    text, start = "".join(letter for letter, _ in letters), 0
     for sentence in re.split(r"(?<=[.!?;])\s+(?=[A-Z\W])", text):
-        start = text.index(sentence, start)
         if QUOTED in sentence and CITED not in sentence:
-            line = letters[start + sentence.index(QUOTED)][1]
-            passage = next((one.passage for one in allowed if one.kind == "cited" and one.line == line), "a number")
-            yield Typed(line, passage, "is called .cited, but its sentence cites nothing")
+            passage = next((one.passage for one in reversed(allowed) if one.kind == "cited"), "")
+            yield Typed(passage, "has the class .cited, but its sentence cites nothing")
+
+
+def _doubled_units(text: str, cells: Sequence[Cited]) -> Iterator[Typed]:
+    """Units behind a cell that prints its own, or has another."""
+    for match in _TYPED_UNIT.finditer(text):
+        cell, unit = cells[ord(match[1]) - CELL], re.sub(r"per\s?cent", "%", match[2])
+        if cell.found is None or isinstance(cell.found.what.value, str):
+            continue
+        own = "" if cell.form == "repeats" else formatting.text(cell.found.what).partition(formatting.FIXED)[2]
+        if cell.form != "bare" or unit != own:
+            has = (
+                f"has the unit {own}" if cell.form == "bare" else f"prints its unit ({own})" if own else "has no unit"
+            )
+            yield Typed(match[2], f"behind {cell.written}, which {has}", line=cell.line)

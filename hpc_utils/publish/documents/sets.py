@@ -1,35 +1,34 @@
-"""What the result sets of a document exported on, found by name, and whether it is still true."""
+"""The exports of a document's result sets, found by name, and whether they are current."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpc_utils import toml_config
 from hpc_utils.publish import cells, exports
 from hpc_utils.publish.cells import UnknownCell
 
 if TYPE_CHECKING:
     import pandas as pd
 
-EVIDENCE = {"profile": "profiles of others", "project": "files of the project"}  # where no run is behind it
-FEW = 8  # names that are all listed
+EVIDENCE = {"profile": "profiles of others", "project": "files of the project"}  # of exports without runs
 SHORT = 7  # digits of a commit, as git shows it
 
 
 class UnknownName(UnknownCell):
-    """No such name, or it stands for several things; the message says which are near."""
+    """No such name, or several things have it; the message lists near names."""
 
 
 class UnreadableSet(LookupError):
-    """The name may be one of a set that cannot be read, which is a fault by itself: of the name nothing is known."""
+    """The name may belong to a set that cannot be read, which is a fault of its own."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Something exported on, with the set it comes from. `what` is a `Value`, or a `exports.Item`."""
+    """An exported thing and its set. `what`: a `Value` or an `exports.Item`; `page`: the chapter's list of exports."""
 
     alias: str
     what: Any
@@ -37,7 +36,7 @@ class Found:
 
     @property
     def full(self) -> str:
-        """`rehearsal:scaling-efficiency[kind=strong, ...]`: its name in any document."""
+        """`rehearsal:scaling-efficiency[kind=strong, ...]`: its name in every document."""
         return f"{self.alias}:{self.what.name}"
 
     @property
@@ -45,20 +44,20 @@ class Found:
         """`03_scaling`."""
         return self.page["notebook"]
 
-    def told(self, key: str) -> list[str]:
-        """What its runs' records say of `digest`, `commit` or `hardware_id`, each once."""
+    def recorded(self, key: str) -> list[str]:
+        """The different values of `digest`, `commit` or `hardware_id` in its runs' records."""
         return sorted({self.page["runs"][run][key] for run in self.what.runs if self.page["runs"][run].get(key)})
 
     def source(self) -> str:
         """`chapter 03_scaling, 78 runs, commit 45ae163`."""
-        return source([self])
+        return source_line([self])
 
 
-def source(found: list[Found]) -> str:
-    """Where several come from together: `chapters 03_scaling, 05_optimization, 117 runs, commits 34526e8, 45ae163`."""
+def source_line(found: list[Found]) -> str:
+    """Where several come from: `chapters 03_scaling, 05_optimization, 117 runs, commits 34526e8, 45ae163`."""
     chapters = sorted({one.chapter for one in found})
     runs = len({(one.alias, run) for one in found for run in one.what.runs})
-    commits = sorted({commit[:SHORT] for one in found for commit in one.told("commit")})
+    commits = sorted({commit[:SHORT] for one in found for commit in one.recorded("commit")})
     parts = [f"chapter{_s(chapters)} {', '.join(chapters)}"] if chapters else []
     parts += [f"{runs} run{'s' * (runs != 1)}"] if runs else []
     if commits:
@@ -69,7 +68,7 @@ def source(found: list[Found]) -> str:
         parts += [said for kind, said in EVIDENCE.items() if kind in files]
         drawn = sorted({one.page["commit"][:SHORT] for one in found if one.page.get("commit")})
         parts += [f"no run, drawn at {', '.join(drawn)}"] if drawn else ["no run"]
-    elif digests := sorted({digest for one in found for digest in one.told("digest")}):
+    elif digests := sorted({digest for one in found for digest in one.recorded("digest")}):
         parts.append(f"measuring code {digests[0][:SHORT]}")
     return ", ".join(parts)
 
@@ -86,7 +85,7 @@ class ResultSet:
     folder: Path
     exported: exports.Exports
     faults: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     readable: bool = True
     _records: Any = None
 
@@ -100,12 +99,11 @@ class ResultSet:
 
 
 def read(alias: str, folder: Path) -> ResultSet:
-    """The set in `folder`, with all that is stale or damaged in it as its `faults`, and what may be as its `doubts`."""
+    """The set in `folder`; what is stale or damaged in it is in its `faults`, what may be in its `warnings`."""
     from hpc_utils.publish import staleness
 
     if not folder.is_dir():
-        missing = f"there is no folder {folder.name}: correct [sets] in paper.toml"
-        return ResultSet(alias, folder, exports.Exports(), [missing], readable=False)
+        return ResultSet(alias, folder, exports.Exports(), [f"there is no folder {folder.name}"], readable=False)
     try:
         exported = exports.read(folder)
     except exports.ExportError as error:
@@ -146,33 +144,23 @@ class Sets:
     def _one(self, kind: str, word: str, name: str) -> Found:
         alias, colon, own = name.rpartition(":")
         if colon and alias not in self.by_alias:
-            near = ", ".join(self.by_alias)
-            raise UnknownName(
-                f"no set {alias!r} in this document (it draws on {near}): correct the name, or paper.toml"
-            )
+            raise UnknownName(f"no set {alias!r} in this document: it draws on {', '.join(self.by_alias)}")
         where = [alias] if colon else list(self.by_alias)
         having = [one for one in where if own in getattr(self.by_alias[one].exported, kind)]
         if len(having) == 1:
             return self._found(having[0], kind, own)
         if having:
-            choices = " or ".join(f"{one}:{own}" for one in having)
-            raise UnknownName(f"{word} {own} stands in several sets: write {choices}")
+            raise UnknownName(
+                f"several sets have the {word} {own}: write {' or '.join(f'{one}:{own}' for one in having)}"
+            )
         if not all(self.by_alias[one].readable for one in where):
             raise UnreadableSet(name)
-        known = sorted({full for one in where for full in getattr(self.by_alias[one].exported, kind)})
-        near = difflib.get_close_matches(own, known, 3, 0.5)
-        hint = f"near are {', '.join(near)}" if near else f"`hpc paper --values` lists all {len(known)}"
-        if not near and 0 < len(known) <= FEW:
-            hint = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
+        known = {full for one in where for full in getattr(self.by_alias[one].exported, kind)}
         empty = [one for one in where if not self.by_alias[one].exported.pages]
-        if empty:
-            hint += (
-                f"; {' and '.join(empty)} export{'s' * (len(empty) == 1)} nothing: `hpc chapter NOTEBOOK --results "
-            )
-            hint += f"{self.by_alias[empty[0]].folder.name}` does"
-        raise UnknownName(
-            f"no {word} {name}: {hint if known or empty else 'the sets export none (`hpc chapter` does)'}"
+        hint = toml_config.hint(own, known) + (
+            f"; {', '.join(empty)}: `hpc chapter` exported nothing" if empty else ""
         )
+        raise UnknownName(f"no {word} {name}: {hint}")
 
     def _found(self, alias: str, kind: str, name: str) -> Found:
         one = self.by_alias[alias]
@@ -180,7 +168,7 @@ class Sets:
         return Found(alias, what, one.exported.pages[what.page])
 
     def runs(self, used: Iterable[Found]) -> dict[str, pd.DataFrame]:
-        """{alias: rows of the runs that what is used rests on}."""
+        """{alias: its runs behind `used`}."""
         wanted: dict[str, set[str]] = {}
         for one in used:
             wanted.setdefault(one.alias, set()).update(one.what.runs)

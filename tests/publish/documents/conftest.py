@@ -11,7 +11,7 @@ import pytest
 
 from hpc_utils import paths
 from hpc_utils.publish.chapter import Chapter
-from hpc_utils.publish.documents import build, workshop
+from hpc_utils.publish.documents import build, context
 from hpc_utils.publish.documents.faults import DocumentError
 from hpc_utils.publish.plots import style
 from hpc_utils.publish.plots.chart import Chart
@@ -111,8 +111,8 @@ class Paper:
         self.put(f"{PAPER}\n{sentence}\n")
         return PAPER.count("\n") + 2
 
-    def build(self, *names: str, **options) -> list[Path]:
-        return build.build(workshop.open_(self.root), names, **options)
+    def build(self, *names: str, check: bool = False, log=lambda line: None) -> list[Path]:
+        return build.build(context.read(self.root, log=log), names, check=check)
 
     def faults(self, *names: str) -> list[str]:
         """What is wrong, a line each."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pypdf
 import pytest
 
-from hpc_utils.publish.documents import build, workshop
+from hpc_utils.publish.documents import build, context
 from hpc_utils.publish.documents.faults import DocumentError
 
 from .conftest import ROOT
@@ -22,10 +22,10 @@ PAGES = {"paper": range(4, 7), "proposal": range(6, 9), "slides": range(6, 7), "
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("committed") / "paper"
     shutil.copytree(ROOT / "paper", folder, ignore=shutil.ignore_patterns("build"))
-    shop = workshop.open_(ROOT, folder)
-    assert shop.project.document.keys() == PAGES.keys()
+    shared = context.read(ROOT, folder)
+    assert shared.project.document.keys() == PAGES.keys()
     try:
-        build.build(shop)
+        build.build(shared)
     except DocumentError as error:
         print(error)  # the others are built; pytest shows it beside those that are not
     return folder / "build"

@@ -12,53 +12,47 @@ from hpc_utils.publish.documents.faults import DocumentError
 
 from .conftest import PAPER, TOML, Paper
 
+# A sentence, and a part of its fault: what is wrong, or the remedy.
 WRONG = [
-    ("{{eficiency[world_size=2]}}", "no table eficiency: near are efficiency"),
+    ("{{eficiency[world_size=2]}}", "did you mean efficiency?"),
     ("{{laptop:efficiency[world_size=3]}}", "world_size=2"),
-    ("{{laptop:efficiency.eficiency[world_size=2]}}", "did you mean efficiency?"),
     ("{{laptop:efficiency[world_size]}}", "cites no cell"),
-    ("{{efficiency[world_size=2]}}", "stands in several sets: write laptop:efficiency or "),
-    ("{{cloud:efficiency[world_size=2]}}", "no set 'cloud' in this document (it draws on laptop, rehearsal)"),
-    ("{{link.bandwidth|low}}", "it has no interval"),
-    ("{{link.bandwidth|percent}}", "no such form; there are value, interval"),
+    ("{{efficiency[world_size=2]}}", "write laptop:efficiency or rehearsal:efficiency"),
+    ("{{cloud:efficiency[world_size=2]}}", "no set 'cloud'"),
+    ("{{link.bandwidth|low}}", "no interval"),
+    ("{{link.bandwidth|percent}}", "no such form"),
     ("{{claim:bf16-speed}}", "no claim 'bf16-speed'"),
-    ("![A caption.](figure:eficiency)", "no figure eficiency: near are efficiency"),
-    ("![A caption.](table:rums)", "no table rums: near are runs"),
+    ("![A caption.](figure:eficiency)", "did you mean efficiency?"),
+    ("![A caption.](table:rums)", "did you mean runs?"),
     ('![A caption.](table:runs){columns="run_ids"}', "no column 'run_ids': did you mean run_id?"),
-    ("![](figure:efficiency)", "needs a caption"),
+    ("![](figure:efficiency)", "caption"),
     ("![A caption.](photo.png)", "no picture photo.png"),
     ("![A caption.](figure:efficiency){#fig:eff}", "#fig:eff is given twice"),
-    ("text ![A caption.](figure:efficiency) text", "a figure stands in a paragraph of its own"),
-    ("Figure @fig:ef", "nothing is called #fig:ef: did you mean fig:eff?"),
+    ("text ![A caption.](figure:efficiency) text", "paragraph of its own"),
+    ("Figure @fig:ef", "did you mean fig:eff?"),
     ("As known [@amdal1967].", "no entry 'amdal1967' in the bibliography: did you mean amdahl1967?"),
+    ("As known [see @amdahl1967].", "not printed"),
     ("It is 72 % faster.", "'72 %' is typed by hand"),
     ("It is twice as fast.", "'twice as' is a quantity in words"),
-    ("Others reach [94 %]{.cited}.", "its sentence cites nothing"),
+    ("Others reach [94 %]{.cited}.", "cites nothing"),
     ("A <b>bold</b> word.", "raw html '</b>'"),
     ("`#set text()`{=typst}", "raw typst"),
-    ("See \\cite{x}.", "'\\\\cite' looks like TeX"),
-    ("$x_{{link.bandwidth}}$", "stands in a formula"),
-    ("A rocket: \U0001f680", "no font at hand has U+1F680 ROCKET"),
-    ("{{efficiency[world_size=2]} is open", "a value's braces are open"),
-    ("As known [@amdahl1967, 72 percent efficient].", "'72 percent' in a citation is typed by hand"),
-    ("As known [@amdahl1967, p. 3, twice as fast].", "'twice as' in a citation is a quantity in words"),
+    ("See \\cite{x}.", "raw tex"),
+    ("$x_{{link.bandwidth}}$", "cannot stand in a formula"),
+    ("[A link](https://{{link.bandwidth}}).", "cannot stand in"),
+    ("A rocket: \U0001f680", "U+1F680 ROCKET"),
+    ("{{efficiency[world_size=2]} is open", "braces of a cited cell are open"),
+    ("As known [@amdahl1967, 72 percent efficient].", "'72 percent' is typed by hand"),
     ('![A caption.](own.png){source="we measured 72.3 % here"}', "'72.3 %' is typed by hand"),
-    ('![A caption.](own.png){source="{{no.such}}"}', "behind a figure's caption cannot hold a value"),
-    ('A [link](https://example.org "72 percent").', "'72 percent' is typed by hand"),
-    ('A [link](https://example.org "{{no.such}}").', "cannot hold a value"),
-    ("It is {{laptop:efficiency[world_size=2]}} % of it.", "'%' behind laptop:efficiency[world_size=2], which prints % itself"),
-    ("It is {{laptop:efficiency[world_size=2]|interval}} percent of it.", "which prints % itself"),
-    ("It is {{laptop:efficiency[world_size=2]|bare}} ms.", "'ms' behind laptop:efficiency[world_size=2]|bare, which has %"),
-    ("It is {{link.bandwidth}} GB.", "which prints Gbit/s itself"),
-    ("There are {{study.complete}}% of it.", "which has no unit"),
+    ("It is {{laptop:efficiency[world_size=2]}} % of it.", "'%' behind laptop:efficiency[world_size=2]"),
+    ("It is {{laptop:efficiency[world_size=2]|interval}} percent of it.", "'percent' behind"),
+    ("It is {{laptop:efficiency[world_size=2]|bare}} ms.", "has the unit %"),
+    ("There are {{study.complete}}% of it.", "has no unit"),
     ("![A caption.](table:runs){rows=0}", "rows='0'"),
-    ('![A caption.](table:runs){columns=","}', "names none"),
+    ('![A caption.](table:runs){columns=","}', "columns=','"),
     ("![A caption.](figure:efficiency){wide=True}", "wide='True'"),
-    ("![A caption.](figure:efficiency){height=5cm}", "unknown attribute 'height'"),
+    ("![A caption.](figure:efficiency){height=5cm}", "height='5cm'"),
     ("![A caption.](figure:efficiency){width=0%}", "width='0%'"),
-    ("![A caption.](figure:efficiency){width=9999%}", "width='9999%'"),
-    ("![A caption.](table:zzz)", "no table zzz: there are efficiency, limits, link, runs, study"),
-    ("A private \ue123 letter", "private character U+E123"),
 ]  # fmt: skip
 
 
@@ -95,19 +89,10 @@ def test_the_own_unit_behind_a_bare_value_may_stand(paper: Paper) -> None:
 def test_a_table_that_is_too_wide_is_a_fault(paper: Paper) -> None:
     table = "| " + "incomprehensible | " * 9 + "\n|" + "---|" * 9 + "\n| " + "b | " * 9
     line = paper.say(table)
-    assert paper.faults() == [
-        f'paper/paper.md:{line}: 9 columns do not fit one column: columns="..." shows some of them, wide=true takes both columns'
-    ]
+    (fault,) = paper.faults()
+    assert fault.startswith(f"paper/paper.md:{line}: the table's 9 columns do not fit")
     paper.say(table.replace("incomprehensible", "word"))
     assert paper.faults() == []
-
-
-def test_a_set_that_exports_nothing_is_mentioned(paper: Paper) -> None:
-    shutil.rmtree(paper.root / "sets/rehearsal/exports")
-    paper.say("{{no.such}}")
-    assert any(
-        "rehearsal exports nothing: `hpc chapter NOTEBOOK --results rehearsal`" in fault for fault in paper.faults()
-    )
 
 
 @pytest.mark.parametrize(
@@ -128,7 +113,7 @@ def test_a_set_that_cannot_be_read_is_one_fault_and_no_value_is_called_unknown(p
     harm(paper.root / "sets/rehearsal")
     own, of_set = paper.faults()
     assert of_set.startswith("paper/paper.toml:") and said in of_set
-    assert own.startswith(f"paper/paper.md:{line}: no table laptop:no")
+    assert own.startswith(f"paper/paper.md:{line}: no table")
 
 
 def test_files_that_cannot_be_read_are_faults(paper: Paper) -> None:
@@ -136,19 +121,13 @@ def test_files_that_cannot_be_read_are_faults(paper: Paper) -> None:
         TOML.replace('template = "paper"', 'template = "paper"\nbibliography = ["references.bib", "no.bib"]'),
         "paper.toml",
     )
-    assert paper.faults() == ["paper/paper.toml:8: there is no bibliography no.bib: write it, or correct the name"]
+    assert paper.faults() == ["paper/paper.toml:8: there is no bibliography no.bib"]
     paper.put('claims = "no.toml"\n' + TOML, "paper.toml")
     paper.say("{{claims}}")
-    assert paper.faults() == ["paper/paper.toml:1: there is no file no.toml: correct `claims`"]
+    assert paper.faults() == ["paper/paper.toml:1: there is no file no.toml"]
     paper.put(TOML, "paper.toml")
     (paper.folder / "references.bib").write_bytes(b"\xff")
     assert any("references.bib: cannot be read as UTF-8" in fault for fault in paper.faults())
-
-
-def test_a_folder_in_the_place_of_a_pdf_is_a_fault(paper: Paper) -> None:
-    (paper.folder / "build/paper.pdf").mkdir(parents=True)
-    with pytest.raises(DocumentError, match="is a folder"):
-        paper.build()
 
 
 def test_the_usual_paper_has_none(paper: Paper) -> None:
@@ -193,11 +172,37 @@ def test_a_page_changed_by_hand_stops_the_build(paper: Paper) -> None:
     assert any("was changed after its chapter wrote it" in fault for fault in paper.faults())
 
 
-def test_front_matter_is_read_strictly(paper: Paper) -> None:
-    paper.put(PAPER.replace("keywords:", "keyword:"))
-    assert paper.faults() == ["paper/paper.md:7: unknown key 'keyword' in the front matter: did you mean keywords?"]
-    paper.put(PAPER.replace("title: A small study", "title: [unclosed"))
-    assert "the front matter is not YAML" in paper.faults()[0]
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("keywords:", "keyword:", 7),
+        ("title: A small study", "title: [unclosed", 1),
+        ("title: A small study", 'title: ""', 2),
+        ("title: A small study\n", "", 1),
+        ("short: Small", "short: [1, 2]", 3),
+        ("short: Small", "note: a speedup of 1.36x", 3),
+        ("short: Small", 'subtitle: "{{no.such}}"', 3),
+        ("keywords: [scaling, values]", "keywords: [72 % efficient]", 7),
+        ("  - name: Ada Example", "  - nam: Ada Example", 4),
+        ("affiliation: University of Examples", "affiliatio: University", 4),
+        ("affiliation: University of Examples", "affiliation: 72.3 percent efficient", 6),
+        ("author:\n  - name: Ada Example\n    affiliation: University of Examples", "author: 3", 4),
+    ],
+)
+def test_front_matter_is_read_strictly(paper: Paper, old: str, new: str, line: int) -> None:
+    paper.put(PAPER.replace(old, new, 1))
+    assert f"paper/paper.md:{line}: " in paper.faults()[0]
+
+
+def test_versions_and_dates_may_stand(paper: Paper) -> None:
+    front = "title: A study\nversion: 1.2.0\ndate: 2026-11-22\nnote: Draft of November 2026"
+    paper.put(f"---\n{front}\n---\n\n# A head\n\nText.\n")
+    assert paper.faults() == []
+
+
+def test_an_empty_text_is_a_fault(paper: Paper) -> None:
+    paper.put("---\ntitle: A study\n---\n")
+    assert len(paper.faults()) == 1
 
 
 @pytest.mark.parametrize(
@@ -205,7 +210,7 @@ def test_front_matter_is_read_strictly(paper: Paper) -> None:
     [
         (('template = "paper"', 'template = "poster"'), "template"),
         (('sets = ["laptop"]', 'sets = ["labtop"]'), "no set 'labtop': did you mean laptop?"),
-        (('laptop = "sets', 'claim = "sets'), "cannot be an alias"),
+        (('laptop = "sets', 'claim = "sets'), "cannot be a name"),
     ],
 )
 def test_paper_toml_is_read_strictly(paper: Paper, change: tuple[str, str], message: str) -> None:

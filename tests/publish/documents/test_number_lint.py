@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import panflute as pf
 
-from hpc_utils.publish.documents import number_lint, source
+from hpc_utils.analyze.value import Value
+from hpc_utils.publish.documents import number_lint, pandoc
+from hpc_utils.publish.documents.sets import Found
+from hpc_utils.publish.documents.substitute import Cited
 
 REFUSED = [
     "It is 72 % faster.", "It is 72% faster.", "It is 72&nbsp;&#37; more.", "It is &#55;2 percent more.",
@@ -29,25 +32,32 @@ MAY_STAND = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", REFUSED)
-def test_refused(text: str) -> None:
-    assert number_lint.look(source.parse(text))[0]
+def lint(text: str) -> tuple[list[number_lint.Typed], list[number_lint.Allowed]]:
+    """What is found in a source with one cell, whose unit is %."""
+    page = {"notebook": "03", "runs": {}, "files": {}}
+    cell = Cited(1, "a", "value", Found("s", Value("a", 0.5, "share", "A share."), page))
+    return number_lint.lint(pandoc.parse(text.replace("{{a.b}}", "[]{.cell n=0}")), [cell])
 
 
-@pytest.mark.parametrize("text", MAY_STAND)
-def test_may_stand(text: str) -> None:
-    assert number_lint.look(source.parse(text))[0] == []
+def test_refused() -> None:
+    tree = pandoc.parse("\n\n".join(REFUSED))
+    missed = []
+    for block, text in zip(tree.content, REFUSED, strict=True):
+        if not number_lint.lint(pf.Doc(block), [])[0]:
+            missed.append(text)
+    assert missed == []
 
 
-def test_places_are_everywhere_that_text_is() -> None:
-    text = "# 1.5 s\n\n- 2.5 s\n\n> 3.5 s\n\n| 4.5 s | b |\n|---|---|\n| a | 5.5 s |\n\n![6.5 s](figure:a)\n\nx[^n]\n\n[^n]: 7.5 s\n"
-    found = {one.line: one.passage for one in number_lint.look(source.parse(text, first=10))[0]}
-    assert found == {10: "1.5 s", 12: "2.5 s", 14: "3.5 s", 16: "4.5 s", 18: "5.5 s", 20: "6.5 s", 24: "7.5 s"}
+def test_may_stand() -> None:
+    assert lint("\n\n".join(MAY_STAND))[0] == []
+
+
+def test_quantities_are_found_in_every_kind_of_text() -> None:
+    text = "# 1.5 s\n\n- 2.5 s\n\n> 3.5 s\n\n| 4.5 s | b |\n|---|---|\n| a | 5.5 s |\n\n![6.5 s](figure:a)\n\nx[^n]\n\n[^n]: 7.5 s\n\nTerm 8.5 s\n\n:   9.5 s\n"
+    assert {one.passage for one in lint(text)[0]} == {f"{number}.5 s" for number in range(1, 10)}
 
 
 def test_what_is_cited_needs_a_citation_in_its_sentence() -> None:
-    refused, said = number_lint.look(source.parse("Others reach [94 %]{.cited}. That is from elsewhere [@a]."))
-    assert [(one.passage, one.why) for one in refused] == [
-        ("94 %", "is called .cited, but its sentence cites nothing")
-    ]
-    assert [(one.passage, one.kind) for one in said] == [("94 %", "cited")]
+    refused, allowed = lint("Others reach [94 %]{.cited}. That is from elsewhere [@a].")
+    assert [one.passage for one in refused] == ["94 %"]
+    assert [(one.passage, one.kind) for one in allowed] == [("94 %", "cited")]

@@ -1,0 +1,122 @@
+"""pandoc and Typst: Markdown to a tree, a tree to Typst, LaTeX or PDF. The same sources give the same bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+import unicodedata
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import panflute as pf
+
+# Pandoc's Markdown without what a paper rarely means: lists by letters, tables drawn with spaces, TeX macros.
+READER = (
+    "markdown-fancy_lists-example_lists-simple_tables-multiline_tables-latex_macros+lists_without_preceding_blankline"
+)
+TEMPLATES = resources.files(__package__) / "templates"
+# pandoc's Typst with quotation marks as they are: Typst would set a prime for an apostrophe after a digit.
+WRITERS = {"typst": "typst-smart", "latex": "latex"}
+pf.elements.RAW_FORMATS.add("typst")  # unknown to panflute 2.3
+
+
+class PandocError(ValueError):
+    """pandoc or Typst refuses a document; the message is theirs."""
+
+
+def parse(text: str) -> pf.Doc:
+    """A source as pandoc's tree, its front matter as the metadata."""
+    try:
+        return pf.convert_text(
+            text, READER, "panflute", standalone=True, extra_args=["--columns=10000"], pandoc_path=_pandoc()
+        )
+    except (OSError, TypeError) as error:  # TypeError: panflute, of a raw passage in a format that it does not know
+        raise PandocError(" ".join(str(error).split())) from None
+
+
+def write(tree: pf.Doc, target: str, template: str, **metadata: Any) -> str:
+    """A tree as Typst or LaTeX, in a template; `metadata`: text, and lists and dictionaries of it, beside the front matter."""
+    for key, value in metadata.items():
+        tree.metadata[key] = value
+    with resources.as_file(TEMPLATES / template) as file:
+        options = [f"--template={file}", "--wrap=none", "--natbib", "--syntax-highlighting=none"]
+        return pf.convert_text(
+            tree, "panflute", WRITERS[target], standalone=True, extra_args=options, pandoc_path=_pandoc()
+        )
+
+
+def compile_typst(source: str, folder: Path) -> bytes:
+    """The PDF of Typst's `source`, whose files lie in `folder`.
+
+    Raises:
+        PandocError: Typst refuses it.
+    """
+    import typst
+
+    for file in TEMPLATES.iterdir():
+        if file.name.endswith(".typ"):
+            (folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "main.typ").write_text(source, encoding="utf-8")
+    try:
+        return typst.compile(
+            str(folder / "main.typ"), root=str(folder), font_paths=_fonts(folder), ignore_system_fonts=True
+        )
+    except typst.TypstError as error:
+        raise PandocError(f"Typst: {error}") from None
+
+
+def missing_letters(letters: Iterable[str]) -> str:
+    """The first of `letters` that no font at hand has, with its name; empty if all can be printed.
+
+    Typst draws boxes for them, except in PDF/A, which refuses them.
+    """
+    import typst
+
+    doubtful = sorted(letter for letter in set(letters) if not (letter.isascii() or letter.isspace()))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            typst.compile(
+                f'#set text(font: "Libertinus Serif")\n#{quoted("".join(doubtful))}'.encode(),
+                font_paths=_fonts(Path(folder)), ignore_system_fonts=True, pdf_standards=["a-2b"],
+            )  # fmt: skip
+        except typst.TypstError as error:
+            found = re.search(r'the text `"(.+?)"`', str(error))
+            if found is None:
+                raise
+            return named(found[1][0])
+    return ""
+
+
+def named(letter: str) -> str:
+    """`U+1F600 GRINNING FACE`."""
+    return f"U+{ord(letter):04X} {unicodedata.name(letter, 'without a name')}"
+
+
+def quoted(text: str) -> str:
+    """A string literal of Typst."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _pandoc() -> str:
+    import pypandoc
+
+    return pypandoc.get_pandoc_path()
+
+
+def _fonts(folder: Path) -> list[str]:
+    """Matplotlib's sans serif beside Typst's own fonts, so that slides look like figures.
+
+    Its folder also holds a font that draws a box for every character, so the files are copied one by one.
+    """
+    import matplotlib
+
+    target = folder / "fonts"
+    target.mkdir(exist_ok=True)
+    for file in (Path(matplotlib.get_data_path()) / "fonts/ttf").glob("DejaVuSans*.ttf"):
+        if "Display" not in file.name:
+            shutil.copy(file, target)
+    return [str(target)]

@@ -1,0 +1,72 @@
+"""Citations in a source's text: `{{set:table[key=value]|form}}` becomes an empty span with a number, which pandoc parses as text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hpc_utils import toml_config
+from hpc_utils.publish import formatting
+from hpc_utils.publish.cells import UnknownCell
+
+from .claims import ClaimTexts
+from .faults import Faults
+from .sets import Found, Sets, UnknownName, UnreadableSet
+
+CLASS = "cell"
+_CITATION = re.compile(
+    r"^(?P<fence>```+|~~~+).*?^(?P=fence)|(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n\n).)*?(?<!`)(?P=ticks)(?!`)"
+    r"|\{\{(?P<cited>[^{}\n]*)\}\}|(?P<open>\{\{)",
+    re.M | re.S,
+)
+
+
+@dataclass(frozen=True)
+class Cited:
+    """A citation as printed. `found` is None where the source is wrong, or its result set cannot be read."""
+
+    line: int
+    written: str
+    form: str = "value"
+    found: Found | None = None
+    text: str = ""
+
+
+def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Faults) -> tuple[str, list[Cited]]:
+    """The text with a placeholder for each cited cell and with the claims' sentences; code is left alone.
+
+    A cell or claim that does not exist is a fault.
+    """
+    cited: list[Cited] = []
+
+    def replace(match: re.Match[str]) -> str:
+        line = text.count("\n", 0, match.start()) + 1
+        if match["open"]:
+            faults.add(file, line, "the braces of a cited cell are open, or more than one line apart")
+        if match["cited"] is None:
+            return match[0]
+        written, _, form = (part.strip() for part in match["cited"].partition("|"))
+        try:
+            if written == "claims":
+                return "\n".join(f"- {_sentence(claims, name)}" for name in claims.sentences)
+            if written.startswith("claim:"):
+                return _sentence(claims, written.removeprefix("claim:"))
+            found = sets.value(written)
+            one = Cited(line, written, form or "value", found, formatting.text(found.what, form or "value"))
+        except UnreadableSet:
+            one = Cited(line, written)
+        except (UnknownCell, formatting.FormatError) as error:
+            faults.add(file, line, str(error))
+            one = Cited(line, written)
+        cited.append(one)
+        return f"[]{{.{CLASS} n={len(cited) - 1}}}"
+
+    return _CITATION.sub(replace, text), cited
+
+
+def _sentence(claims: ClaimTexts, name: str) -> str:
+    if name not in claims.sentences:
+        hint = toml_config.hint(name, claims.sentences) if claims.sentences else "there are none"
+        raise UnknownName(f"no claim {name!r}: {hint}")
+    claims.printed.add(name)
+    return f"[{claims.sentences[name]}]{{.claim}}"
