@@ -1,4 +1,4 @@
-"""What an all-reduce moves and costs: the latency-bandwidth model of ring, tree and hierarchical algorithms.
+"""The cost of an all-reduce: the latency-bandwidth model of ring, tree and hierarchical algorithms.
 
 Formulas: Thakur, Rabenseifner and Gropp 2005 (IJHPCA 19:49) for ring and tree; the hierarchical one is a reduce-scatter
 inside each node, a ring over the nodes, an all-gather inside each node, as NCCL and others do. A link works in both
@@ -25,8 +25,8 @@ class Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """`nodes` with `ranks_per_node` on each; `inter` is a node's link to the others, shared by its ranks, `intra` is
-    what ranks of one node talk over."""
+    """`nodes` with `ranks_per_node` on each; `inter` is a node's link to the others, shared by its ranks, `intra` the
+    link between the ranks of one node."""
 
     nodes: int
     ranks_per_node: int
@@ -39,7 +39,7 @@ class Topology:
 
     @property
     def slowest(self) -> Link:
-        """What a ring over all ranks, node by node, meets: of each property the worse."""
+        """The link that limits a ring over all ranks, node by node: the worse of each property."""
         if self.nodes == 1:
             return self.intra
         if self.ranks_per_node == 1:
@@ -48,7 +48,7 @@ class Topology:
 
 
 def evenly(ranks: int, most_per_node: int) -> tuple[int, int]:
-    """(nodes, ranks on each): as few nodes as hold them evenly, at most so many on each: 12 by 8 is 2 x 6."""
+    """(nodes, ranks on each): the fewest nodes that hold `ranks` evenly with at most `most_per_node` on each: 12 by 8 is 2 x 6."""
     nodes = next(n for n in range(-(-ranks // most_per_node), ranks + 1) if ranks % n == 0)
     return nodes, ranks // nodes
 

@@ -2,8 +2,8 @@
 
     RunConfig(workload="resnet18", dataset="cifar10", epochs=10, global_batch=512)
 
-An unknown key is an error that names the nearest known one; so is a contradiction. The object is frozen:
-what was requested is what is recorded.
+An unknown option or a contradiction is an error. The object is frozen, so that the record equals the request.
+A new option needs a field here, and the code that uses it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import toml_config
 from .capability import CUDA_GRAPHS, QUOTA_AT_LEAST, shortest_period
 
 Scalar = str | int | float | bool | None
-Fault = tuple[object, str, str]  # whether it is one, the options that contradict each other, why
+Fault = tuple[object, str, str]  # condition, the options that contradict each other, reason
 
 WORKLOADS = ("resnet18", "resnet50", "cnn")  # ours; anything else is the user's own `module:function`
 DEFAULT_GLOBAL_BATCH = 128
@@ -90,7 +90,7 @@ class RunConfig(BaseModel):
         "ddp", "`none`: one process and no process group, the true baseline; `ddp`: a copy of the model on every rank; "
         "`zero1`: DDP with the optimizer's state sharded; `fsdp`: weights and gradients sharded too (FSDP2)"
     )  # fmt: skip
-    device: Literal["auto", "cuda", "cpu"] = option("auto", "`cuda` stands for ROCm too")
+    device: Literal["auto", "cuda", "cpu"] = option("auto", "`cuda` includes ROCm")
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = option("fp32", "fp32 is IEEE; bf16 and fp16 are autocast")
     channels_last: bool = option(True, "NHWC memory layout for convolutions")
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = option(
@@ -109,7 +109,7 @@ class RunConfig(BaseModel):
     static_graph: bool = option(False, "DDP: every step uses the same parameters in the same order")
     comm_hook: Literal["none", "fp16", "bf16", "powersgd"] = option(
         "none",
-        "DDP: what gradients are made of on the wire: halved (`fp16`, `bf16`), or factors of rank 2 (`powersgd`)",
+        "DDP: the form of gradients on the wire: half precision (`fp16`, `bf16`), or factors of rank 2 (`powersgd`)",
     )
     threads_per_rank: PositiveInt | None = option(
         None, "cores that make one CPU device, pinned; 1 if not given (a GPU's host threads: its share)",
@@ -120,10 +120,10 @@ class RunConfig(BaseModel):
         unit="core",
     )  # fmt: skip
     share_period: Annotated[float, Field(gt=0, le=1)] = option(
-        0.01, "how often a device of `cores_per_rank` is given its share anew", unit="s"
+        0.01, "how often a device of `cores_per_rank` receives its share", unit="s"
     )
     loader: Literal["host", "device", "workers"] = option(
-        "host", "where our images are: `host`: whole batches are gathered in memory and moved; `device`: all of them are "
+        "host", "where the images of our data sets are: `host`: batches are gathered in memory and moved; `device`: all are "
         "on the device from the start; `workers`: sample by sample through a DataLoader, as other data sets always are"
     )  # fmt: skip
     loader_workers: int = option(0, "worker processes of a DataLoader; 0: none, the rank loads", unit="process", ge=0)
@@ -146,23 +146,21 @@ class RunConfig(BaseModel):
         "measured; none: as they are", unit="Gbit/s",
     )  # fmt: skip
     profile: Literal["torch", "nsys", "ncu", "cpu"] | None = option(
-        None, "what watches a few steps: `torch` (PyTorch's profiler), `nsys` (Nsight Systems), `ncu` (Nsight Compute, "
-        "one rank), `cpu` (py-spy); such a run stands in no scaling figure",
+        None, "the profiler of a few steps: `torch` (PyTorch's profiler), `nsys` (Nsight Systems), `ncu` (Nsight Compute, "
+        "one rank), `cpu` (py-spy); such a run is excluded from scaling figures",
     )  # fmt: skip
     profile_steps: PositiveInt | None = option(
         None, f"steps that a profile holds, after the first two; {PROFILE_STEPS['torch']} if not given, of ncu "
         f"{PROFILE_STEPS['ncu']}, of py-spy {PROFILE_STEPS['cpu']}", unit="step",
     )  # fmt: skip
     monitor_seconds: Annotated[float, Field(ge=0, le=3600)] | None = option(
-        None, "how often devices, processors and network are looked at beside training, into monitor/*.csv; 0: never; "
+        None, "interval at which devices, processors and network are sampled during training, into monitor/*.csv; 0: never; "
         "none: every second while a profile is taken, else never", unit="s",
     )  # fmt: skip
     collective_timeout: float = option(600.0, "a collective that takes longer ends the run", unit="s", gt=0)
 
     # What is kept
-    checkpoint_every: int = option(
-        0, "checkpoint after every n-th epoch; 0: only when a signal asks for one", unit="epoch", ge=0
-    )
+    checkpoint_every: int = option(0, "checkpoint after every n-th epoch; 0: only on a signal", unit="epoch", ge=0)
     checkpoint_minutes: float = option(0.0, "checkpoint this long after the last one; 0: never", unit="min", ge=0)
     save_weights: bool = option(False, "leave the trained weights in the run's folder, as weights.pt")
 
@@ -245,7 +243,7 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
         (c.steps_per_epoch is None and c.lr_warmup_epochs > c.epochs, "lr_warmup_epochs epochs",
          "the warm-up is longer than the run"),
         (not ours and c.loader != "host", "loader workload",
-         "this is an option for our images; your own data come as its Workload says, map-style ones through a DataLoader"),
+         "this is an option for our images; your own workload provides its data"),
         (not ours and c.cutout, "cutout workload", "this is an option for our images; your own code augments yours"),
         (c.cutout and not c.augment, "cutout augment", "cutout is an augmentation"),
         (ours and c.loader_workers and c.loader != "workers", "loader_workers loader",
@@ -346,7 +344,7 @@ def _json_or_text(value: str) -> Any:
 
 
 def unknown_parameter(name: str, known: Iterable[str]) -> str:
-    """One line that refuses `name` and points at the nearest known names."""
+    """A message about an unknown option, with the nearest known names."""
     known = sorted(known)
     close = toml_config.near(name, known)
     hint = f"did you mean {' or '.join(close)}?" if close else "`hpc params` lists them all"
@@ -354,7 +352,7 @@ def unknown_parameter(name: str, known: Iterable[str]) -> str:
 
 
 def _explain(item: Mapping[str, Any]) -> str:
-    """One of pydantic's errors in our words."""
+    """One of pydantic's errors as a message."""
     message = item["msg"].removeprefix("Value error, ")
     if not item["loc"]:
         return message

@@ -1,4 +1,4 @@
-"""Where things lie. Every path that the rooms share is named here and nowhere else."""
+"""The paths that the rooms share. Each is defined here only."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def data() -> Path:
 
 
 def results() -> Path:
-    """Everything that a study makes. `HPC_RESULTS` moves it."""
+    """The folder of all results of studies. `HPC_RESULTS` moves it."""
     return Workspace.current().results
 
 
 def results_at(folder: Path) -> AbstractContextManager[None]:
-    """In the block, results are read from, written to, and made by started processes in `folder`."""
+    """A context in which this process and those that it starts use `folder` for results."""
     return using(HPC_RESULTS=str(folder))
 
 
@@ -59,13 +59,13 @@ def result_set(name: str | Path) -> Path:
 
 
 class NoResultSet(LookupError):
-    """No such result set; the message says which there are."""
+    """No such result set; the message lists those that exist."""
 
     exit_code = 2
 
 
 def submissions() -> Path:
-    """What was handed to Slurm, one folder a submission."""
+    """The submissions to Slurm, one folder each."""
     return results() / "submissions"
 
 

@@ -1,4 +1,4 @@
-"""TOML files that a person writes: read strictly, and refused by file, key and what is allowed."""
+"""Strict reading of TOML files: an error names the file, the key and the allowed values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Strict(BaseModel):
-    """A table of such a file: an unknown key is an error, and what was read does not change."""
+    """A table of such a file: frozen, and without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,7 +26,7 @@ def read(path: Path, model: type[Table], refuse: type[ValueError]) -> Table:
 
     Raises:
         FileNotFoundError: there is no such file.
-        refuse: it cannot be read, is not TOML, or not what `model` says; one line a fault.
+        refuse: it cannot be read, is not TOML, or does not fit `model`; one line a fault.
     """
     try:
         return model(**_content(path, refuse))
@@ -35,7 +35,7 @@ def read(path: Path, model: type[Table], refuse: type[ValueError]) -> Table:
 
 
 def tables(path: Path, model: type[Table], refuse: type[ValueError]) -> dict[str, Table]:
-    """The file at `path`, all of it tables of one kind that have names of their own: {name: table}, as they stand there.
+    """The file at `path`, which consists of named tables of one kind: {name: table} in their order.
 
     Raises:
         As `read`.
@@ -58,12 +58,12 @@ SHOWN = 6  # of the names that a message lists
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
-    """The known name that `name` was probably meant to be; empty if none is near."""
+    """The known name nearest to `name`; empty if none is near."""
     return next(iter(near(name, known, most=1, cutoff=cutoff)), "")
 
 
 def near(name: str, known: Iterable[str], *, most: int = 2, cutoff: float = 0.5) -> list[str]:
-    """The known names that `name` was probably meant to be, the nearest first."""
+    """The known names near `name`, the nearest first."""
     return difflib.get_close_matches(name, list(known), most, cutoff)
 
 
@@ -88,7 +88,7 @@ def _content(path: Path, refuse: type[ValueError]) -> dict[str, Any]:
 
 
 def _explain(path: Path, model: type[Strict], item: Any, name: str = "") -> str:
-    """One of pydantic's errors in our words: file, place in it (below the table `name`), and what is allowed there."""
+    """One of pydantic's errors as a message: file, key (below the table `name`), and the allowed values."""
     at = [part for part in item["loc"] if part != "[key]"]
     below = [name] if name else []
     if item["type"] == "extra_forbidden":
@@ -110,7 +110,7 @@ def _place(loc: Sequence[str | int]) -> str:
 
 
 def _table(model: type[Strict], loc: Sequence[str | int]) -> type[Strict]:
-    """The table at that place of a file: keys and numbers lead through dicts and lists of tables."""
+    """The model of the table at `loc`, through dicts and lists of tables."""
     for part in loc:
         names = model.model_fields.items()
         field = next((field for name, field in names if part in (name, field.alias)), None)
@@ -120,7 +120,7 @@ def _table(model: type[Strict], loc: Sequence[str | int]) -> type[Strict]:
 
 
 def _tables_in(annotation: Any) -> type[Strict] | None:
-    """The table that a type is, or is made of."""
+    """The model in a type annotation, if any."""
     if isinstance(annotation, type) and issubclass(annotation, Strict):
         return annotation
     return next((table for part in typing.get_args(annotation) if (table := _tables_in(part))), None)

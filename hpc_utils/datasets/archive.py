@@ -1,4 +1,4 @@
-"""A data set's official files as one folder, whether they lie in a folder, a tar or a zip."""
+"""A data set's official files as one folder, from a folder, a tar or a zip."""
 
 from __future__ import annotations
 

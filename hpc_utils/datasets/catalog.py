@@ -23,7 +23,7 @@ class DataError(Exception):
 
 
 def fault(where: object, expected: str, found: object, remedy: str) -> DataError:
-    """The form of nearly every DataError: which file, what it should be, what it is, what to do."""
+    """A DataError with the file, the expectation, the finding and the remedy."""
     return DataError(f"{where}: expected {expected}, found {found}; fix: {remedy}")
 
 
@@ -39,7 +39,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Source:
-    """The archives that together are the whole data set."""
+    """The archives that together make up the data set."""
 
     archives: tuple[Archive, ...]
 
@@ -55,7 +55,7 @@ class Split:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A data set's entry in the catalogue; the head of `catalog.toml` says what the fields mean."""
+    """A data set's entry in the catalogue; the head of `catalog.toml` documents the fields."""
 
     name: str
     title: str

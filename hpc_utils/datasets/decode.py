@@ -24,7 +24,7 @@ Arrays = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Decoded:
-    """A whole data set in memory: per split, images uint8 (N, H, W, C) and labels int64 (N,)."""
+    """A data set in memory: per split, images uint8 (N, H, W, C) and labels int64 (N,)."""
 
     classes: tuple[str, ...]
     splits: dict[str, Arrays]
@@ -37,7 +37,7 @@ class Layout:
     Attributes:
         decode: takes the folder with its files and whether to show progress.
         markers: files by which the folder is recognised.
-        places: where the folder's marker or an archive lies in a mirror.
+        places: paths of the marker or of an archive in a mirror.
     """
 
     decode: Callable[[Folder, bool], Decoded]

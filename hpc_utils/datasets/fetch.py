@@ -97,7 +97,7 @@ def _present(name: str, folder: Path, progress: bool) -> bool:
         return False
     store.verify(name)
     title = store.load(name, "train").title
-    _print(progress, f"{name}: {title}; already present and verified in {folder} (`--force` fetches it anew)")
+    _print(progress, f"{name}: {title}; already present and verified in {folder} (`--force` fetches it again)")
     return True
 
 

@@ -19,7 +19,7 @@ from .catalog import SPLITS, DatasetInfo, Split, fault, info
 from .decode import Decoded
 
 META = "meta.json"
-DIGITS = Path(__file__).with_name("digits.npz")  # data/README.md says how it was made
+DIGITS = Path(__file__).with_name("digits.npz")  # data/README.md documents its origin
 SHIPPED = "digits"
 FILES = (META, *(f"{split}-{part}.npy" for split in SPLITS for part in ("images", "labels")))
 
@@ -30,7 +30,7 @@ class Images:
 
     `images` is uint8 (N, H, W, C), read-only and memory-mapped; `labels` is int64 (N,), read-only.
     `mean` and `std` are per channel over the train pixels scaled to [0, 1]. `sha256` is the pixels' checksum as
-    known or noted at fetch: it tells a subset from the whole; `load(..., verify=True)` compares it.
+    known or recorded at fetch: it distinguishes a subset; `load(..., verify=True)` compares it.
     """
 
     name: str
@@ -165,7 +165,7 @@ def _open(
     except FileNotFoundError:
         array, found = None, "no such file"
     except Exception as error:  # a damaged header is parsed as Python and can raise anything
-        array, found = None, f"no whole array ({error})"
+        array, found = None, f"no complete array ({error})"
     if array is None or (array.dtype, array.shape) != (dtype, shape) or not array.flags.c_contiguous:
         raise fault(file, f"{dtype} {shape}", found, remedy)
     if verify and (found := digest(array)) != sha256:

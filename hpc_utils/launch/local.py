@@ -20,7 +20,7 @@ from typing import Any
 
 from hpc_utils import datasets, profilers, signals, workspace
 from hpc_utils.config import ConfigError
-from hpc_utils.records.claim import nobody_is_gone
+from hpc_utils.records.claim import assume_alive
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, read_json
 from hpc_utils.records.load import Refused, verify
 from hpc_utils.workspace import Launch, Workspace
@@ -62,7 +62,7 @@ def run(
     launcher: Sequence[str] = (),
     warm_process: str = "",
     watch: Watch | None = None,
-    is_gone: Callable[[Mapping[str, Any]], bool] = nobody_is_gone,
+    is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive,
 ) -> Path:
     """Run it and wait for its end; return the run's folder, complete.
 

@@ -58,7 +58,7 @@ def cpu(machine: Path = MACHINE) -> Cpu:
     return replace(found, threads_per_core=threads, usable=len(usable()))
 
 
-@functools.cache  # asked for every point of a study
+@functools.cache  # called for every point of a study
 def emulates_bf16(machine: Path = MACHINE) -> bool:
     """Whether this processor has no instructions for bf16; False if nothing is known of them."""
     flags = set(cpu(machine).flags)

@@ -1,4 +1,4 @@
-"""Digests of code: of what measures, and of what computes a chapter's values from records.
+"""Digests of code: of the measuring code, and of the code that computes a chapter's values from records.
 
 Both hash the parsed source, so that comments, docstrings and layout change nothing, and the names of the files, not their
 places on this machine. `RULE` counts the rules of the measuring digest: only digests of one rule can be compared. Rule 1 (the
@@ -18,11 +18,11 @@ from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
 RULE = 2
-# What decides how long a step takes and what it computes: training, its data, and the settings of a run.
+# The code that decides what a step computes and how long it takes: training, its data, and the options of a run.
 MEASURING = ("train/**/", "datasets/**/")
 SETTINGS = ("capability.py", "config.py", "device_share.py", "signals.py")
 TRAINING = ("01_baseline", "02_ddp", "02b_ddp_interactive")  # notebooks that train
-# What lies between a record and a value or figure: analysis, what it rests on, plans and prices, drawing.
+# The code between a record and a value or figure: analysis and its basis, plans and costs, plots.
 ANALYSING = ("", "analyze/**/", "records/**/", "launch/", "publish/")
 
 
@@ -60,7 +60,7 @@ def analysis_digest(notebook: str, root: Path | None = None) -> str:
 
 
 def of_rule(record: Mapping[str, Any]) -> str:
-    """What is written behind a provenance record's digest: nothing if it is of the present rule."""
+    """The suffix of a provenance record's digest: empty for the present rule."""
     return "" if record.get("digest_rule") == RULE else " (former rule)"
 
 
@@ -74,7 +74,7 @@ def _named(home: Path, files: Iterable[Path]) -> dict[Path, str]:
 
 
 def _extra(path: Path) -> Iterator[tuple[Path, str]]:
-    """A workload's files, named by what does not depend on where it lies."""
+    """A workload's files, with names that do not depend on its folder."""
     for file in _modules(path, ["**/"]) if path.is_dir() else [path]:
         yield file, f"extra/{file.relative_to(path.parent).as_posix()}"
 
@@ -96,7 +96,7 @@ def _code(path: Path) -> str:
 
 
 def cells(notebook: str) -> str:
-    """A notebook's code: prose, outputs and metadata are left out. A broken notebook is its own text."""
+    """A notebook's code: prose, outputs and metadata are left out. A broken notebook is hashed as text."""
     try:
         code = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError):
@@ -106,7 +106,7 @@ def cells(notebook: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def parsed(source: str) -> str:
-    """Python's rendering of the parsed code without docstrings; what is no Python stays as it is, after a cell's magic too."""
+    """Python's rendering of the parsed code without docstrings; text that is not Python is unchanged, also behind a cell's magic."""
     if source.startswith("%%"):
         magic, _, rest = source.partition("\n")
         return f"{magic}\n{parsed(rest)}"

@@ -1,4 +1,4 @@
-"""What a provenance record says, a line a fact, and what two records say differently."""
+"""The facts of a provenance record in words, and the differences of two records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _port(one: Record) -> str:
     return f"{one.get('device')} port {one.get('port')} ({_known(one.get('link_layer'))}, {_known(one.get('rate'))})"
 
 
-# Label, where it lies in a record, and its words.
+# Label, path in a record, and the function that describes the value.
 FACTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("hardware", "hardware_id", _known),
     ("processor", "hardware.cpu.model", _known),
@@ -85,7 +85,7 @@ FACTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 
 def facts(record: Record) -> dict[str, str]:
-    """{label: words} of machine, software, job and environment, without what the record does not hold: older versions
+    """{label: words} of machine, software, job and environment, without those that the record lacks: older versions
     recorded less."""
     found = {}
     for label, path, words in FACTS:
@@ -98,7 +98,7 @@ def facts(record: Record) -> dict[str, str]:
 
 
 def settings(record: Record) -> dict[str, str]:
-    """The variables that change measurements, as they were set."""
+    """The environment variables that change measurements."""
     return dict(sorted((record.get("environment") or {}).items()))
 
 
@@ -111,7 +111,7 @@ class Difference(NamedTuple):
 
 
 def differences(then: Record, now: Record) -> list[Difference]:
-    """The differences of two records, as of `provenance.collect`, the code first. What one of them does not hold is none."""
+    """The differences of two records, as of `provenance.collect`, the code first. A fact that one of them lacks is not a difference."""
     unset = dict.fromkeys([*settings(then), *settings(now)], "unset")
     sides = [{**_code(one), **unset, **facts(one)} for one in (then, now)]
     if then.get("digest_rule") != now.get("digest_rule"):  # the digests differ then, whatever the code

@@ -1,4 +1,4 @@
-"""The commit of the compendium, where git knows it."""
+"""The git commit of the compendium, if it is known."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ EXPORTED = "COMMIT"  # the file of a bundle that names its commit
 
 
 def commit(root: Path | None = None) -> str | None:
-    """The full SHA of HEAD, or of what a bundle was made of; None for another copied tree, also one that lies inside
-    another repository."""
+    """The full SHA of HEAD, or the one that a bundle was made from; None for any other copy of the tree."""
     root = root or paths.root()
     if exported := read(root / EXPORTED):
         return exported
@@ -28,7 +27,7 @@ def commit(root: Path | None = None) -> str | None:
 
 
 def dirty(root: Path | None = None) -> bool | None:
-    """Whether the tree differs from its commit, results aside; None where git does not know."""
+    """Whether the tree differs from its commit, results aside; None if git does not know the tree."""
     root = root or paths.root()
     if commit(root) is None or (root / EXPORTED).exists():
         return None

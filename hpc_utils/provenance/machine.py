@@ -1,4 +1,4 @@
-"""The hardware of this node, and the id under which measurements compare."""
+"""The hardware of this node, and its id."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class HardwareId:
 
 @functools.cache
 def hardware() -> Hardware:
-    """CPU, memory, GPUs and network, as first seen by this process (a rank that is pinned later keeps it)."""
+    """CPU, memory, GPUs and network, as the process first sees them, before a rank is pinned."""
     faults: list[str] = []
     found = attempt(lambda: gpus(faults), faults) or []
     return Hardware(
@@ -94,9 +94,9 @@ def hardware() -> Hardware:
 
 
 def hardware_id() -> str:
-    """What a measurement on this machine compares with: `$HPC_CLUSTER`, or the machine's fingerprint.
+    """The id of this hardware: `$HPC_CLUSTER`, or the machine's fingerprint. Only measurements with equal ids compare.
 
-    The fingerprint counts the CPUs that this process may use: ask before ranks are pinned, and pass the answer on.
+    The fingerprint counts the CPUs that this process may use: call this before ranks are pinned.
     """
     cluster = re.sub(r"[^A-Za-z0-9._-]+", "-", os.environ.get("HPC_CLUSTER", "")).strip("-._")[:64]
     return cluster or fingerprint(hardware())

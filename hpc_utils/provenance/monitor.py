@@ -89,7 +89,7 @@ def stop(process: subprocess.Popen) -> str:
 
 
 def main(task: Mapping[str, Any]) -> None:
-    """Write rows until the other end of stdin is closed, or the parent is gone."""
+    """Write rows until the other end of stdin is closed, or the parent has ended."""
     os.nice(10)
     if task["cpus"] and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):  # these CPUs are not this process's
@@ -156,7 +156,7 @@ def traffic(machine: Path = Path("/")) -> dict[str, int]:
 
 
 def gpus(devices: Mapping[str, str]) -> dict[str, Callable[[], Row]]:
-    """{name: function that samples it} of GPUs by their UUIDs; without NVML their rows are empty, and `stop` says why."""
+    """{name: function that samples it} of GPUs by their UUIDs; without NVML their rows are empty, and `stop` returns the reason."""
     try:
         return {name: functools.partial(sampled, nvml.Device(uuid, nvml.library())) for name, uuid in devices.items()}
     except Exception as error:  # no package, no driver
@@ -198,7 +198,7 @@ def _lines(rows: Iterator[Row] | Sequence[Row]) -> bytes:
 
 
 def _ended(due: float, parent: int) -> bool:
-    """Wait until `due`; True before, once the parent has closed its end of stdin, or is gone.
+    """Wait until `due`; True before, once the parent has closed its end of stdin, or has ended.
 
     The parent's forked loader workers hold that end too and close it later, so the parent itself is checked as well.
     """

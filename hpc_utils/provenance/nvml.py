@@ -27,7 +27,7 @@ class Device:
             self._handle = None
 
     def query(self, function: str, *arguments: Any) -> Any:
-        """The answer of NVML's `function` for this GPU; None if this model, driver or package has none."""
+        """The result of NVML's `function` for this GPU; None if the model, driver or package does not support it."""
         return None if self._handle is None else _query(self._nvml, function, self._handle, *arguments)
 
 
@@ -41,7 +41,7 @@ def library() -> Any:
 
 
 def installed() -> bool:
-    """Whether the driver's library is on this machine. It is loaded, but the driver is not asked."""
+    """Whether the driver's library is on this machine. The driver itself is not called."""
     import ctypes
 
     try:
@@ -53,20 +53,20 @@ def installed() -> bool:
 
 def listed(nvml: Any) -> list[dict[str, Any]]:
     """The fields of a `gpu.Gpu` for each GPU of this machine; None for what it does not report."""
-    ask = functools.partial(_query, nvml)
+    query = functools.partial(_query, nvml)
     found = []
     for index in range(nvml.nvmlDeviceGetCount()):
         gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-        memory = ask("nvmlDeviceGetMemoryInfo", gpu)
+        memory = query("nvmlDeviceGetMemoryInfo", gpu)
         found.append(
             {
                 "index": index,
-                "name": ask("nvmlDeviceGetName", gpu),
-                "uuid": ask("nvmlDeviceGetUUID", gpu),
+                "name": query("nvmlDeviceGetName", gpu),
+                "uuid": query("nvmlDeviceGetUUID", gpu),
                 "memory_bytes": memory and memory.total,
-                "driver": ask("nvmlSystemGetDriverVersion"),
-                "pcie_generation": ask("nvmlDeviceGetMaxPcieLinkGeneration", gpu),
-                "pcie_width": ask("nvmlDeviceGetMaxPcieLinkWidth", gpu),
+                "driver": query("nvmlSystemGetDriverVersion"),
+                "pcie_generation": query("nvmlDeviceGetMaxPcieLinkGeneration", gpu),
+                "pcie_width": query("nvmlDeviceGetMaxPcieLinkWidth", gpu),
             }
         )
     return found

@@ -60,7 +60,7 @@ class Job:
 
 
 def versions() -> dict[str, str | None]:
-    """Python, packages and the torch build's libraries, without importing any of them; None if not known."""
+    """The versions of Python, packages and the libraries of torch, without importing any; None if not known."""
     found: dict[str, str | None] = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         try:

@@ -14,7 +14,7 @@ SHOWN = 8  # distinct values in one cell
 
 
 def write_system(provenances: Iterable[Record], path: Path) -> None:
-    """Write SYSTEM.md as a whole or not at all."""
+    """Write SYSTEM.md for these provenance records."""
     from hpc_utils.records import atomic
 
     atomic.write_text(Path(path), system_markdown(provenances))
@@ -34,7 +34,7 @@ def system_markdown(provenances: Iterable[Record]) -> str:
 
 
 def _kind(record: Record) -> tuple[str, ...]:
-    """What puts two runs into one section: counts may differ from job to job, names may not."""
+    """The key of a section: runs share one if their names of hardware are equal; counts may differ."""
     machine = record.get("hardware") or {}
     model = (machine.get("cpu") or {}).get("model") or f"CPU {UNKNOWN}"
     names = sorted({str(gpu.get("name")) for gpu in machine.get("gpus") or ()})

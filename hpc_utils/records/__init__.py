@@ -1,12 +1,19 @@
 """The records of runs: written by training, checked and read by analysis. The contract between the two.
 
-They hold ranks, samples, seconds and bytes, nothing of torch: an MPI program can leave the same records.
+They hold ranks, samples, seconds and bytes, nothing of torch: an MPI program can write the same records.
 
-`schema` lists every column. `folder` is a run's folder, `claim` who works on it, `identity` its id and what makes two
-runs the same. `load` reads a result set and refuses what `checks` finds false; `packed` is a committed set in a few
-files. `fingerprint` tells whether evidence has changed, `probes` and `compute_profile` are records of machines, `foreign`
-imports other people's tables. The last one and `packed` are more than half of the code here: the formats and errors of
-others, and a conversion that must lose nothing.
+schema       every column of every table (`schema.toml`)
+folder       the folder of a run; `claim` gives it to one process at a time
+identity     a run's id, and the columns in which runs of one configuration are equal
+load         reads a result set and refuses runs that fail `checks`
+packed       a committed result set in a few files
+fingerprint  detects changed evidence
+probes, compute_profile  measurements of machines
+study        the index of a study
+foreign      import of other people's tables
+
+`foreign` and `packed` are half of the code, so the room exceeds its budget: they deal with the formats and errors of
+others, and with a conversion that must lose nothing.
 """
 
 from .claim import ClaimedElsewhere

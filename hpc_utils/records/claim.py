@@ -1,7 +1,7 @@
-"""Who works on a run: at most one claimant at a time, without locks, on any shared file system.
+"""Exclusive claims on a run, without locks, on any shared file system.
 
-Claims are numbered files `claims/0001.json`, ...; the highest number owns the run. A claim is made with
-`link`, which fails if the name exists, so of two who take over from the same dead claimant one wins.
+Claims are numbered files `claims/0001.json`, ...; the highest number owns the run. A claim is made with `link`, which
+fails if the name exists, so that only one of several processes takes over from a dead claimant.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import Any
 
 
 class ClaimedElsewhere(RuntimeError):
-    """Another process works on this run."""
+    """Another process holds the claim on this run."""
 
     exit_code = 3
 
 
-def nobody_is_gone(owner: Mapping[str, Any]) -> bool:
-    """The default: a claimant on another machine is taken to be alive."""
+def assume_alive(owner: Mapping[str, Any]) -> bool:
+    """The default: a claimant on another machine is assumed to be alive."""
     return False
 
 
-def claim(run: Path, is_gone: Callable[[Mapping[str, Any]], bool] = nobody_is_gone) -> int:
+def claim(run: Path, is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive) -> int:
     """Claim `run` for this process; return the claim's number (1 for the first attempt).
 
     The claim of a process that is no longer alive, or of this very job before its requeue, is taken over.
 
     Args:
-        is_gone: whether a claimant on another machine no longer works; the scheduler knows its `job`.
+        is_gone: whether a claimant on another machine has ended, for instance by its `job`.
 
     Raises:
-        ClaimedElsewhere: the present claimant is alive, or on a machine that cannot be asked.
+        ClaimedElsewhere: the present claimant is alive, or on a machine whose processes are not visible.
     """
     claims = run / "claims"
     claims.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def claim(run: Path, is_gone: Callable[[Mapping[str, Any]], bool] = nobody_is_go
             raise ClaimedElsewhere(
                 f"{run.name} is being run by process {owner['pid']} on {owner['host']}"
                 f"{' (job ' + owner['job'] + ')' if owner['job'] else ''} since {owner['at']}; "
-                f"wait for it, end it, or, if it is gone for certain, delete {claims}"
+                f"wait for it or end it; if it has certainly ended, delete {claims}"
             )
         if _place(claims / f"{number + 1:04d}.json", me):
             return number + 1
@@ -83,7 +83,7 @@ def is_restarted(run: Path) -> bool:
 
 
 def claimant() -> dict[str, Any]:
-    """This process, in a form that no later process with the same pid matches."""
+    """A description of this process that no later process with the same pid matches."""
     import psutil
 
     return {
@@ -100,14 +100,14 @@ def claimant() -> dict[str, Any]:
 def is_alive(
     owner: dict[str, Any],
     me: dict[str, Any] | None = None,
-    is_gone: Callable[[Mapping[str, Any]], bool] = nobody_is_gone,
+    is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive,
 ) -> bool:
     """Whether `owner` still works on its run, as far as `me` (this process by default) and `is_gone` know."""
     import psutil
 
     me = me or claimant()
     if owner["job"] and owner["job"] == me["job"] and owner["host"] != me["host"]:
-        return False  # requeued: the scheduler runs a job once at a time, and it is ours now
+        return False  # requeued: a scheduler runs a job only once at a time
     if owner["host"] != me["host"]:
         return not is_gone(owner)
     try:
@@ -123,13 +123,13 @@ def _newest(run: Path) -> Path | None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    with contextlib.suppress(ValueError):  # cut short by a crash: its claimant is gone
+    with contextlib.suppress(ValueError):  # truncated by a crash: its claimant has ended
         return json.loads(path.read_text())
     return None
 
 
 def _place(path: Path, content: dict[str, Any]) -> bool:
-    """Create `path` whole with `content`; False if it exists."""
+    """Create `path` with `content` in one step; False if it exists."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".claim.")
     try:
         with os.fdopen(handle, "w") as file:

@@ -1,4 +1,4 @@
-"""Fingerprints of a run's records and of other evidence: equal content, equal fingerprint, wherever it lies."""
+"""Fingerprints of a run's records and of other evidence: equal content has an equal fingerprint in any place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDS = (
 
 
 def of_run(folder: Path) -> str:
-    """SHA-256 over `RECORDS` of a run's folder, or of a packed run; a file that is missing counts as such."""
+    """SHA-256 over `RECORDS` of a run's folder, or of a packed run; a missing file counts too."""
     digest = hashlib.sha256()
     for name in RECORDS:
         own = ""
@@ -30,14 +30,14 @@ def of_run(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def watched(results: Path, runs: Iterable[str]) -> list[str]:
-    """The files that profilers and monitors left in these runs, relative to their result set."""
+def profile_files(results: Path, runs: Iterable[str]) -> list[str]:
+    """The files of profilers and monitors in these runs, relative to their result set."""
     files = ((f"runs/{run}", name) for run in runs for name in packed.names(results / "runs" / run))
     return sorted(f"{run}/{name}" for run, name in files if re.fullmatch("(profile|monitor)/[^/]+", name))
 
 
 def of_file(path: Path) -> str:
-    """SHA-256 of a file's content: decompressed, and JSON without this machine's folders, as a kept copy has it.
+    """SHA-256 of a file's content, decompressed; JSON without the paths of this machine (`portable`).
 
     Raises:
         OSError: it cannot be read.
@@ -52,8 +52,8 @@ def of_file(path: Path) -> str:
 
 
 def portable(text: str) -> str:
-    """`text` with the clone's folder, the results' and the home folder taken out of its paths."""
-    for folder, stands in ((paths.results(), "results"), (paths.root(), "."), (Path.home(), "~")):
+    """`text` with the results', the clone's and the home folder in its paths replaced."""
+    for folder, name in ((paths.results(), "results"), (paths.root(), "."), (Path.home(), "~")):
         if folder != Path("/"):  # the home of some containers
-            text = re.sub(re.escape(str(folder)) + r"(?![\w.-])", stands, text)
+            text = re.sub(re.escape(str(folder)) + r"(?![\w.-])", name, text)
     return text

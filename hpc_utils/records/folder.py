@@ -1,21 +1,21 @@
 """A run's folder, `results/runs/<run id>/`: the only place that a run writes to.
 
-request.json     what a launcher was asked for
-run.json         what is measured: id, parameters, layout, device
+request.json     the request to the launcher
+run.json         the measurement: id, parameters, layout, device
 provenance.json  code digest, commit, versions, hardware, job
 epochs.csv       one row an epoch
 steps.csv.gz     one row a step and rank
 ranks.csv        one row a rank
-status.json      running | complete | stopped | failed, and why
-progress.json    how far it is (renewed while it runs)
+status.json      running | complete | stopped | failed, and the reason
+progress.json    the progress (updated while it runs)
 notebook.ipynb   the executed notebook of rank 0
-weights.pt       the trained weights, if asked for
+weights.pt       the trained weights, if requested
 logs/            output of each rank, the launcher and a profiler
 profile/         profiles of a few steps, a file a rank, and exports of them
 monitor/         devices, processors and network over the run, a CSV a host
-checkpoints/     an incomplete run continues from them
+checkpoints/     for the continuation of an incomplete run
 earlier/         files of former attempts
-claims/          who worked on it
+claims/          the processes that worked on it
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class AlreadyComplete(Exception):
     """The run was measured before; `path` is its folder."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)  # the path itself, so that the error can be pickled
+        super().__init__(path)  # the path, so that the error can be pickled
         self.path = path
 
     def __str__(self) -> str:
@@ -63,21 +63,21 @@ class RunFolder:
 
     @classmethod
     def claimed(
-        cls, path: Path, *, redo: bool = False, is_gone: Callable[[Row], bool] = claim.nobody_is_gone
+        cls, path: Path, *, redo: bool = False, is_gone: Callable[[Row], bool] = claim.assume_alive
     ) -> RunFolder:
         """Claim `path` and clear it for a new attempt; files of a former attempt move to `earlier/`.
 
-        Its checkpoints stay, to be continued from, unless `redo` asks for a new start (a requeued job has made it).
+        Its checkpoints are kept for a continuation, unless `redo` is set; a requeued job continues even so.
 
         Raises:
-            AlreadyComplete: the run is complete and `redo` does not ask for it again.
+            AlreadyComplete: the run is complete and `redo` is not set.
             ClaimedElsewhere: another process works on it.
         """
         redo = redo and not claim.is_restarted(path)
         if state(path) == "complete" and not redo:
             raise AlreadyComplete(path)
         claim.claim(path, is_gone)
-        if state(path) == "complete" and not redo:  # finished by another between the look and the claim
+        if state(path) == "complete" and not redo:  # finished by another process between check and claim
             claim.release(path)
             raise AlreadyComplete(path)
         if redo:
@@ -161,15 +161,15 @@ def _csv(columns: Sequence[str], rows: Iterable[Row], *, header: bool) -> str:
 
 
 def require_same_request(folder: RunFolder | None, config: Mapping[str, Any]) -> None:
-    """Refuse to train, in the run that a launcher claimed, anything but what it was claimed for.
+    """Check that a notebook trains what the launcher claimed the run for.
 
     Raises:
         ConfigError: a notebook changed parameters after they were injected, so the run id would be false.
     """
-    asked = folder and read_json(folder.path / "request.json")
-    if not asked:
+    request = folder and read_json(folder.path / "request.json")
+    if not request:
         return
-    differing = sorted(name for name, value in asked["config"].items() if config.get(name) != value)
+    differing = sorted(name for name, value in request["config"].items() if config.get(name) != value)
     if differing:
         raise ConfigError(
             f"the run {folder.run_id} was started for other values of {', '.join(differing)} than the notebook "
@@ -178,7 +178,7 @@ def require_same_request(folder: RunFolder | None, config: Mapping[str, Any]) ->
 
 
 def read_json(path: Path) -> Any:
-    """The JSON in `path`, which may be a file of a packed run; None if it is missing or not whole."""
+    """The JSON in `path`, which may be a file of a packed run; None if it is missing or incomplete."""
     try:
         return json.loads(packed.content(path))
     except (FileNotFoundError, NotADirectoryError, ValueError):

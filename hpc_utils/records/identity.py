@@ -1,8 +1,8 @@
-"""What makes two runs the same: a run's name, and the columns in which runs of one configuration are equal.
+"""The identity of runs: a run's id, and the columns in which runs of one configuration are equal.
 
-A run's id is readable in front; behind stands a hash of what differs from the defaults, the layout and the hardware. So
-a new knob with its default changes no id. Ids recorded by earlier versions, which hashed all parameters, are names only:
-nothing recomputes them, and a study that is run again in their folder measures its runs anew.
+A run's id has a readable beginning, followed by a hash of the options that differ from their defaults, the layout and the
+hardware. A new option with its default therefore changes no id. Ids of earlier versions, which hashed all parameters,
+are never recomputed; a study that is run again in their folder repeats its runs.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any
 
 from hpc_utils.config import RunConfig
 
-# Knobs that cannot change what is measured.
+# Options that cannot change a measurement.
 NOT_MEASURED = {"checkpoint_every", "checkpoint_minutes", "collective_timeout", "save_weights"}
 
-# Columns of `schema.RUNS` in which runs of one configuration are equal. What is trained, and how:
+# Columns of `schema.RUNS` in which runs of one configuration are equal. What is trained and how:
 TRAINED = ["workload", "dataset", "precision", "settings"]
-# On what. `settings`, and what has a column of its own beside it (`APART`), are all of the parameters.
+# The device. `settings` and the columns `APART` together cover all parameters.
 DEVICE = ["device", "device_name", "hardware_id", "threads_per_rank", "share_period", "link_gbit"]
-# By what code: a change of it may change the times.
+# The software, a change of which may change the times.
 CODE = ["torch"]
 # Points of one curve are equal in all of these; repeats of one point also in POINT.
 SAME = [*TRAINED, *DEVICE, "parameters", *CODE]
 POINT = ["parallel", "nodes", "ranks_per_node", "world_size", "global_batch", "batch_per_device", "steps_per_epoch"]
-# Of SAME, what a study's plan knows before a run; `cores_per_rank` is the share of a core, 0 for whole ones.
+# The part of SAME that a plan has before a run; `cores_per_rank` is the share of a core, 0 for whole cores.
 PLANNED = [*TRAINED, "hardware_id", "cores_per_rank"]
-# Parameters that are columns of their own, and so no part of `settings`. One rank does without links.
+# Parameters with a column of their own, which are not part of `settings`. One rank uses no links.
 APART = {
     *("parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat"),
     *("threads_per_rank", "cores_per_rank", "share_period", "link_gbit"),
@@ -42,8 +42,8 @@ APART = {
 def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
     """The parameters that a run of `config` is identified by, both batch sizes resolved.
 
-    So `batch_per_device=64` on two ranks and `global_batch=128` are one measurement. A workload of the user's brings
-    its own data; it is another measurement once its module's file is edited.
+    `batch_per_device=64` on two ranks and `global_batch=128` are one measurement. A user's own workload has its own
+    data set, and is another measurement after its module's file was edited.
     """
     global_batch, per_device = config.batches(world_size)
     parameters = config.model_dump(exclude=NOT_MEASURED) | {
@@ -58,7 +58,7 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
 def _source(module: str) -> str:
     """8 hex digits of the file of `module`, found as `python -m` would find it; "" if there is none.
 
-    The module is not imported: the launcher must not run the code of the ranks.
+    The module is not imported, because a launcher must not run the code of the ranks.
     """
     place = [str(Path.cwd()), *sys.path]
     for part in module.split("."):
@@ -78,7 +78,7 @@ def settings(parameters: Mapping[str, Any]) -> str:
 
 
 def changed(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """`parameters` without the knobs that have their default."""
+    """`parameters` without the options that have their default."""
     fields = RunConfig.model_fields
     return {name: value for name, value in parameters.items() if name not in fields or value != fields[name].default}
 

@@ -1,4 +1,4 @@
-"""Read the records of a result set into pandas: each run is checked, and refused by name if it cannot be true."""
+"""Read the records of a result set into pandas, and refuse runs that contradict themselves."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Records:
 
 
 def load(results: Path | None = None, *, study: str | None = None) -> Records:
-    """Load the runs of `results`, in folders or packed, or only those of a study; a refused run is left out and named.
+    """Load the runs of `results`, in folders or packed, or only those of a study; a refused run is left out and listed.
 
     Raises:
         UnknownStudy: the study was never run with these results.
@@ -130,14 +130,14 @@ def _steps(folder: Path) -> pd.DataFrame:
 
 
 def _read(folder: Path, results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    asked, origin = read_json(folder / "run.json"), read_json(folder / "provenance.json")
-    for name, value in (("run.json", asked), ("provenance.json", origin)):
+    run, origin = read_json(folder / "run.json"), read_json(folder / "provenance.json")
+    for name, value in (("run.json", run), ("provenance.json", origin)):
         if value is None:
-            raise Refused(f"{name} is missing or not whole")
+            raise Refused(f"{name} is missing or incomplete")
     epochs, ranks = _table(folder / "epochs.csv"), _table(folder / "ranks.csv")
     try:
-        fault = next(checks.run_faults(asked, origin, epochs, ranks), None)
-        row = None if fault else _row(folder, results, asked, origin, epochs, ranks)
+        fault = next(checks.run_faults(run, origin, epochs, ranks), None)
+        row = None if fault else _row(folder, results, run, origin, epochs, ranks)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         fault = f"a value is missing or of the wrong kind ({type(error).__name__}: {error})"
     if fault:
@@ -146,13 +146,13 @@ def _read(folder: Path, results: Path) -> tuple[dict[str, Any], list[dict[str, A
 
 
 def _row(
-    folder: Path, results: Path, asked: dict, origin: dict, epochs: list[dict], ranks: list[dict]
+    folder: Path, results: Path, run: dict, origin: dict, epochs: list[dict], ranks: list[dict]
 ) -> dict[str, Any]:
-    config, last = asked.get("config", {}), epochs[-1]
+    config, last = run.get("config", {}), epochs[-1]
     samples, seconds = sum(r["samples"] for r in epochs), sum(r["seconds"] for r in epochs)
     joules = [r.get("energy_joules") for r in epochs]
     evaluated = [r["test_accuracy"] for r in epochs if r.get("test_accuracy") is not None]
-    row = {name: asked.get(name, config.get(name)) for name in schema.names(schema.RUNS)}
+    row = {name: run.get(name, config.get(name)) for name in schema.names(schema.RUNS)}
     return row | {
         "run_id": folder.name,
         "state": "complete",
@@ -165,7 +165,7 @@ def _row(
         else None,
         "test_accuracy": evaluated[-1] if evaluated else None,
         "energy_joules": None if None in joules else sum(joules),
-        "energy_source": None if None in joules else asked.get("energy_source"),
+        "energy_source": None if None in joules else run.get("energy_source"),
         "settings": settings(config),
         "device_name": ranks[0]["device_name"],
         **{name: max((r[name] for r in ranks if r.get(name) is not None), default=None) for name in LARGEST},

@@ -5,10 +5,10 @@ runs.jsonl        first line: values that several runs share; then one line a ru
 csv/epochs.csv    the tables of all runs, `run_id` in front
 csv/ranks.csv
 csv/steps.csv.gz
-files.zip         all other files: profiles, monitors, and whatever the tables would not give back byte for byte
+files.zip         all other files: profiles, monitors, and what the tables would not reproduce byte for byte
 
-Packing loses nothing. A file of a run has the same name in a packed set, `runs/<run>/<file>`: `content`, `folders`,
-`names` and `unpacked` accept such paths of either kind of set. A run that has a folder is read from there.
+Packing is lossless. A file of a packed run keeps its name, `runs/<run>/<file>`: `content`, `folders`, `names` and
+`unpacked` accept such paths for both kinds of sets. If a packed run also has a folder, the folder is read.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def folders(results: Path) -> list[Path]:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether `folder` is a run's folder, or stands for a packed run."""
+    """Whether `folder` is a run's folder, or the name of a packed run."""
     return folder.is_dir() or _find(folder) is not None
 
 
@@ -81,7 +81,7 @@ def names(folder: Path) -> list[str]:
 
 
 def unpacked(path: Path) -> Path:
-    """`path` if it is on disk; of a packed run's folder, or of a file in it, the path in a temporary copy."""
+    """`path` if it is on disk; for a packed run or a file of one, the path of a temporary copy."""
     if path.exists() or (found := _find(path)) is None:
         return path
     pack, run, name = found
@@ -139,7 +139,7 @@ def pack(results: Path) -> None:
         for name, raw in files.items():
             if _plain(name, after.content(run, name)) != _plain(name, raw):
                 raise OSError(f"{results / RUNS}: packing changed {name} of {run}")
-    if (results / "runs").is_dir():  # renamed first: a half-deleted folder must not stand for its run
+    if (results / "runs").is_dir():  # renamed first: a half-deleted folder would hide its packed run
         shutil.rmtree(results / DONE, ignore_errors=True)
         shutil.rmtree((results / "runs").rename(results / DONE), ignore_errors=True)
 
@@ -290,7 +290,7 @@ def _write_zip(file: Any, members: Mapping[str, bytes]) -> None:
 
 
 def _shared(lines: Mapping[str, dict[str, dict[str, Any]]]) -> str:
-    """The text of `runs.jsonl`: long values that occur several times stand in its first line."""
+    """The text of `runs.jsonl`: its first line holds the long values that occur several times."""
     texts = Counter(json.dumps(v) for line in lines.values() for part in line.values() for v in part.values())
     shared = {
         text: hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,6 +1,6 @@
-"""Measurements of a machine, not of a training run: `results/probes/<kind>/<name>.json`, read by `analyze`.
+"""Measurements of machines: `results/probes/<kind>/<name>.json`.
 
-A record is plain JSON with at least `kind`, `hardware_id` and `provenance`; a newer one is kept beside the older.
+A record is plain JSON with at least `kind`, `hardware_id` and `provenance`. A newer record does not replace an older one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def keep(kind: str, name: str, record: Mapping[str, Any]) -> Path:
     """Write `record` as `<name>-<hash of its content>.json` and return the path.
 
     Args:
-        kind: what was probed, such as allreduce. name: of what, readable, such as rehearsal-cpu-2x1.
+        kind: of measurement, such as allreduce. name: a readable name of its subject, such as rehearsal-cpu-2x1.
     """
     whole = {"kind": kind, **record}
     safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:120]

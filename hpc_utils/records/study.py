@@ -1,4 +1,4 @@
-"""A study's index, `results/studies/<name>.json`: what a launcher planned, written by it and read by the analysis."""
+"""The index of a study, `results/studies/<name>.json`: a launcher writes its plan there, and the analysis reads it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ VERSION = 1
 
 
 class Targets(Strict):
-    """What a study wants to reach.
+    """The targets of a study.
 
     Attributes:
-        strong_efficiency: at least, in strong scaling on `strong_ranks` ranks.
-        weak_variation: of a step's time, at most, in weak scaling up to `weak_ranks` ranks.
-        sensitivity_gain: more throughput at least of a full factorial's best point than of its reference.
-        accuracy_margin, loss_margin: within which a faster run's accuracy (a share) and final loss (relative) count as
-            equal to the plain run's.
+        strong_efficiency: lower bound of the efficiency of strong scaling on `strong_ranks` ranks.
+        weak_variation: upper bound of the variation of the step time in weak scaling up to `weak_ranks` ranks.
+        sensitivity_gain: lower bound of the relative throughput gain of a full factorial's best point.
+        accuracy_margin, loss_margin: largest differences of accuracy (a share) and final loss (relative) at which a
+            faster run counts as equal to the plain run.
     """
 
     strong_efficiency: float = Field(0.7, gt=0)
@@ -43,7 +43,7 @@ class ReportChapter(Strict):
 
 
 class Step(Strict):
-    """One change of an ablation: the options that it sets (several only where they belong together), and why."""
+    """One change of an ablation: the options that it sets, and why."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
     parameters: dict[str, Any] = Field(min_length=1)
@@ -51,7 +51,7 @@ class Step(Strict):
 
 
 class MeasuredStep(Step):
-    """A step with its series: the change alone, and all changes `upto` it (None, and `why`, if it cannot run there)."""
+    """A step with its series: the change alone, and all changes `upto` it (None with the reason `why` if it cannot run)."""
 
     alone: str
     upto: str | None = None
@@ -87,7 +87,7 @@ class NotApplicable(Strict):
 
 
 class StudyIndex(Strict):
-    """What a study consists of. In the file, the ablation is called `ladder`, as in study files."""
+    """The index of a study. In the file, the ablation is called `ladder`, as in study files."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -110,18 +110,18 @@ class StudyIndex(Strict):
 
 
 class UnknownStudy(LookupError):
-    """No study of that name was run with these results."""
+    """No study of that name has been run with these results."""
 
     exit_code = 2
 
 
 def study_index(name: str, results: Path | None = None) -> Path:
-    """Where the index of that study is."""
+    """The path of a study's index."""
     return Path(results or paths.results()) / "studies" / f"{name}.json"
 
 
 def read_study(name: str, results: Path | None = None) -> StudyIndex:
-    """The index of that study.
+    """The index of a study.
 
     Raises:
         UnknownStudy: the study was never run with these results, or its index is damaged.
@@ -132,7 +132,7 @@ def read_study(name: str, results: Path | None = None) -> StudyIndex:
     except FileNotFoundError:
         raise UnknownStudy(f"no study {name!r} in {path.parent}: `hpc study run {name}` makes it") from None
     except (ValidationError, OSError):
-        raise UnknownStudy(f"{path} is damaged: `hpc study run {name}` writes it anew") from None
+        raise UnknownStudy(f"{path} is damaged: `hpc study run {name}` writes it again") from None
 
 
 def studies(results: Path | None = None) -> list[StudyIndex]:

@@ -99,12 +99,12 @@ def test_false_records_are_refused_by_name_and_others_load(record: Callable, fal
 
 
 DAMAGE = {
-    "missing run.json": ("run.json", None, "run.json is missing or not whole"),
-    "broken run.json": ("run.json", b'{"schema": 1, "run', "run.json is missing or not whole"),
+    "missing run.json": ("run.json", None, "run.json is missing or incomplete"),
+    "broken run.json": ("run.json", b'{"schema": 1, "run', "run.json is missing or incomplete"),
     "run.json of another kind": ("run.json", b"[]", "wrong kind"),
-    "missing provenance": ("provenance.json", None, "provenance.json is missing or not whole"),
-    "zeroed provenance": ("provenance.json", b"\0" * 99, "provenance.json is missing or not whole"),
-    "binary provenance": ("provenance.json", b"\xff\xfe", "provenance.json is missing or not whole"),
+    "missing provenance": ("provenance.json", None, "provenance.json is missing or incomplete"),
+    "zeroed provenance": ("provenance.json", b"\0" * 99, "provenance.json is missing or incomplete"),
+    "binary provenance": ("provenance.json", b"\xff\xfe", "provenance.json is missing or incomplete"),
     "missing epochs": ("epochs.csv", None, "epochs.csv cannot be read"),
     "empty epochs": ("epochs.csv", b"", "epochs.csv is truncated"),
     "epochs cut in a row": ("epochs.csv", 40, "epochs.csv is truncated"),

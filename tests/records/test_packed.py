@@ -53,7 +53,7 @@ def test_load_gives_the_same_frames_and_every_file_is_kept(two: dict[str, bytes]
     assert {name: plain(packed.content(results / name)) for name in two} == two
     names = [f"runs/{run}/{name}" for run in "ab" for name in packed.names(results / "runs" / run)]
     assert sorted(names) == sorted(two)
-    assert fingerprint.watched(results, "ab") == ["runs/b/profile/rank0.trace.json.gz"]
+    assert fingerprint.profile_files(results, "ab") == ["runs/b/profile/rank0.trace.json.gz"]
 
 
 def test_a_packed_run_can_be_had_as_a_folder(two: dict[str, bytes], results: Path) -> None:
