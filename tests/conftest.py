@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from hpc_utils import rehearsal
 from hpc_utils.launch import warm
-from hpc_utils.rehearsal import programs
+from hpc_utils.rehearsal import host
 
 from . import parallel
 
@@ -66,7 +66,7 @@ def warm_process() -> Iterator[str]:
 def slurm_installed() -> None:
     """Skip where no Slurm can be started; in CI that is a failure."""
     try:
-        programs.require(flat=True)
+        host.require(flat=True)
     except rehearsal.ClusterError as error:
         if os.environ.get("CI") and sys.platform == "linux":
             raise

@@ -11,7 +11,7 @@ down; otherwise they are several slurmd on this host. The file system is shared 
 """
 
 from .cluster import Cluster, Status, around, down, find, up
-from .errors import ClusterError, KilledError
+from .host import ClusterError, KilledError
 from .network import rate_of
 
 __all__ = ["Cluster", "ClusterError", "KilledError", "Status", "around", "down", "find", "rate_of", "up"]

@@ -1,8 +1,7 @@
-"""`up`'s side of starting a cluster: claims its folder, starts its keeper, lays its cable, listens."""
+"""How `up` starts a cluster: claims its folder, starts its keeper and waits until the keeper reports that it is up."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import subprocess
@@ -13,13 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from . import folder as folders
-from . import namespaces, network, programs
-from .errors import ClusterError, tail
+from . import host, network
+from .host import ClusterError, tail
 from .plan import Plan, draw
-
-# A flat cluster's ports are this host's: another program may take one between their choice and its daemon's start.
-TAKEN = os.strerror(errno.EADDRINUSE)
-ATTEMPTS = 3
 
 Progress = Callable[[str, float], None]
 # Keepers that this process started, by folder: each is a child to be waited for when it ends.
@@ -27,42 +22,33 @@ _children: dict[Path, subprocess.Popen[bytes]] = {}
 
 
 class _Failed(ClusterError):
-    """The keeper says why it cannot; its logs stay for the reader."""
+    """The keeper's error; its logs stay for the reader."""
 
 
 def boot(folder: Path, *, flat: bool, lasting: bool, progress: Progress, **size: Any) -> Plan:
-    """Start the cluster in `folder`; on any error, and on any end of this process, nothing of it is left.
+    """Start the cluster in `folder`; on any error, and on any end of this process, nothing but logs is left.
 
     `size`: `plan.draw`'s nodes, cpus, gpus and share.
     """
-    for attempts_left in reversed(range(ATTEMPTS)):
-        try:
-            return _attempt(folder, flat, lasting, progress, size)
-        except _Failed as error:
-            if not (flat and TAKEN in str(error) and attempts_left):
-                raise ClusterError(str(error)) from None
-
-
-def _attempt(folder: Path, flat: bool, lasting: bool, progress: Progress, size: dict[str, Any]) -> Plan:
     folders.claim(folder)
-    collect(folder)  # one that somebody else ended since
+    collect(folder)  # one that another process has ended
     network.unplug(folder)  # of one that was killed
     keeper = None
     try:
         keeper = _start_keeper(folder, flat)
         folders.give(folder, keeper.pid)
-        _hear(keeper, folder, "born", progress)
+        _expect("born", keeper, folder, progress)
         subnet = None if flat else network.claim(folder, keeper.pid)
         plan = draw(folder, subnet=subnet, **size)
         plan.save()
         _tell(keeper, "planned")
-        _hear(keeper, folder, "up", progress)
+        _expect("up", keeper, folder, progress)
         if lasting:
             _tell(keeper, "keep")
             keeper.stdin.close()
     except BaseException as error:
         if keeper is not None:
-            _abandon(keeper)
+            _end(keeper)
         if not flat:
             network.unplug(folder)
         if not isinstance(error, _Failed):
@@ -83,24 +69,24 @@ def collect(folder: Path) -> None:
 def _start_keeper(folder: Path, flat: bool) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-P", "-m", f"{__package__}.keeper", str(folder)]
     places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "PATH": programs.path()}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "PATH": host.path()}
     (folder / "log").mkdir()
     with (folder / "log" / "keeper.out").open("wb") as log:
         return subprocess.Popen(
-            command if flat else [*namespaces.UNSHARE, *command],
+            command if flat else [*host.UNSHARE, *command],
             env=environment, cwd="/", start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
         )  # fmt: skip
 
 
 def _tell(keeper: subprocess.Popen[bytes], line: str) -> None:
-    with suppress(BrokenPipeError):  # then `_hear` finds out why
+    with suppress(BrokenPipeError):  # then `_expect` raises the reason
         keeper.stdin.write(f"{line}\n".encode())
         keeper.stdin.flush()
 
 
-def _hear(keeper: subprocess.Popen[bytes], folder: Path, what: str, progress: Progress) -> None:
-    """Pass steps on until the keeper says `what`."""
+def _expect(what: str, keeper: subprocess.Popen[bytes], folder: Path, progress: Progress) -> None:
+    """Pass steps on to `progress` until the keeper reports `what`."""
     for line in keeper.stdout:
         event = json.loads(line)
         if "failed" in event:
@@ -111,8 +97,8 @@ def _hear(keeper: subprocess.Popen[bytes], folder: Path, what: str, progress: Pr
     raise _Failed(f"the cluster's keeper ended; the end of {tail(folder / 'log' / 'keeper.log')}")
 
 
-def _abandon(keeper: subprocess.Popen[bytes]) -> None:
-    """End the keeper by closing what keeps it; by force if that takes too long."""
+def _end(keeper: subprocess.Popen[bytes]) -> None:
+    """End the keeper by closing its standard input; by force after 10 s."""
     with suppress(BrokenPipeError):
         keeper.stdin.close()
     keeper.stdout.close()

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hpc_utils import workspace
 
-from . import boot, namespaces, network, programs
+from . import boot, daemons, host, network
 from . import folder as folders
-from .errors import ClusterError, KilledError
+from .host import ClusterError, KilledError
 from .plan import Plan
 from .process import Process
 
@@ -26,7 +25,7 @@ PATIENCE = 15.0  # seconds that a keeper gets to end by itself; it takes a fract
 @dataclass(frozen=True)
 class Status:
     """nodes: Slurm's state of each, or "no power". daemons: whether each runs. rate: of the nodes' links, or None.
-    held: what is measured over them now."""
+    held: the runs that measure over them now."""
 
     nodes: dict[str, str]
     daemons: dict[str, bool]
@@ -38,7 +37,7 @@ class Cluster:
     """A cluster that is up.
 
     Attributes:
-        name, folder: what it is called and where it keeps its state. conf: its slurm.conf.
+        name, folder: its name and the folder of its state. conf: its slurm.conf.
         nodes: their names. flat: they share this host's name and address.
         share: of a core, that each node's device is; None: whole cores. oversubscribed: they want more cores than there
             are, so that timings mean nothing.
@@ -55,7 +54,7 @@ class Cluster:
         self.oversubscribed = plan.oversubscribed
 
     def environment(self) -> dict[str, str]:
-        """All that a process needs to talk to it: `os.environ | cluster.environment()`."""
+        """The variables that Slurm's commands need to reach it: `os.environ | cluster.environment()`."""
         return {"SLURM_CONF": str(self.conf)}
 
     def address(self, node: str) -> str:
@@ -63,23 +62,19 @@ class Cluster:
         return self._plan.node(self._known(node)).address
 
     def status(self) -> Status:
-        """How it is now."""
-        kept = self._ask("status")
-        command = ["sinfo", "--noheader", "--Node", "--format", "%N %T"]
-        env = os.environ | self.environment() | {"PATH": programs.path()}
-        said = subprocess.run(command, env=env, capture_output=True, text=True).stdout
-        states = dict(line.split() for line in said.splitlines())
+        """Its present state."""
+        kept, states = self._ask("status"), daemons.node_states(self._plan)
         nodes = {name: states.get(name, "unknown") if on else "no power" for name, on in kept["power"].items()}
         return Status(nodes, kept["daemons"], kept["rate"], kept["held"])
 
     @property
     def rate(self) -> str | None:
-        """What the nodes' links are limited to now, as `1gbit`; None if they are not."""
+        """The nodes' links' limit now, as `1gbit`; None without a limit."""
         return self._ask("status")["rate"]
 
     @property
     def by_hand(self) -> str | None:
-        """The same, without what a run that is measured now has them limited to."""
+        """The same without the limit that a run has set for its measurement."""
         return self._ask("status")["by_hand"]
 
     def kill_node(self, name: str) -> None:
@@ -104,16 +99,16 @@ class Cluster:
 
     @contextmanager
     def holding(self, rate: str | None, by: str) -> Iterator[None]:
-        """The links limited to `rate` while the block runs; nobody else changes them meanwhile.
+        """The links limited to `rate` while the block runs; no other process can change them meanwhile.
 
-        Afterwards they are as before, also if this process does not live to see it. `by`: what is measured over them.
+        Afterwards they are as before, also if this process is killed. `by`: the run that measures.
 
         Raises:
-            ClusterError: something else is measured now over links of another rate.
+            ClusterError: another run measures now over links of another rate.
         """
         self._require_links(rate)
         with socket.socket(socket.AF_UNIX) as connection:
-            self._ask("hold", connection, rate=rate, by=by)
+            self._ask("hold", over=connection, rate=rate, by=by)
             yield
 
     def down(self) -> list[str]:
@@ -134,9 +129,9 @@ class Cluster:
         if rate is not None and not network.RATE.fullmatch(rate):
             raise ClusterError(f"rate {rate!r}: a number with its unit, as 100mbit or 2.5gbit; kbit, mbit, gbit")
 
-    def _ask(self, what: str, connection: socket.socket | None = None, **more: str | None) -> dict:
+    def _ask(self, what: str, **more: Any) -> dict:
         try:
-            answer = _say(connection, self.folder, what, **more) if connection else _ask(self.folder, what, **more)
+            answer = _ask(self.folder, what, **more)
         except (FileNotFoundError, ConnectionError):
             raise ClusterError(f"cluster {self.name} is not up any more") from None
         if "error" in answer:
@@ -166,24 +161,20 @@ def up(
         lasting: it outlives this process. If not, it ends with it, however that ends.
         progress: called after each step with its name and the seconds since the start.
     """
-    for what, value, low, high in (("nodes", nodes, 1, 64), ("cpus", cpus, 1, 256), ("gpus", gpus, 0, 16)):
-        if not low <= value <= high:
-            raise ClusterError(f"{what}={value}: from {low} to {high} are possible")
-    if share is not None and not 0.01 <= share < 1:
-        raise ClusterError(f"share={share:g}: from 0.01 to less than 1 core a node are possible")
+    size = {"nodes": nodes, "cpus": cpus, "gpus": gpus, "share": share}
+    for what, (low, high) in {"nodes": (1, 64), "cpus": (1, 256), "gpus": (0, 16), "share": (0.01, 0.99)}.items():
+        if size[what] is not None and not low <= size[what] <= high:
+            raise ClusterError(f"{what}={size[what]:g}: from {low} to {high} are possible")
     folder = folders.of(name)
-    if flat is not True and not namespaces.work():
-        if flat is False:
-            raise ClusterError("nodes with namespaces of their own need root; without, the cluster can be flat")
-        flat = True
-    programs.require(flat=bool(flat))
+    if flat is None:
+        flat = not host.has_namespaces()
+    host.require(flat=flat)
     running = None
-    with suppress(KilledError):  # then what it left makes way
+    with suppress(KilledError):  # then what it left is removed
         running = find(name)
     if running is not None:
         raise ClusterError(f"cluster {name} is up already, with {len(running.nodes)} nodes; {_end_it(name)} ends it")
-    size = {"nodes": nodes, "cpus": cpus, "gpus": gpus, "share": share}
-    plan = boot.boot(folder, flat=bool(flat), lasting=lasting, progress=progress, **size)
+    plan = boot.boot(folder, flat=flat, lasting=lasting, progress=progress, **size)
     return Cluster(plan)
 
 
@@ -191,8 +182,8 @@ def find(name: str = "rehearsal") -> Cluster | None:
     """The cluster `name`; None if it is not up.
 
     Raises:
-        KilledError: it was killed, and what it left still lies there.
-        ClusterError: it is half dead, or on its way up or down.
+        KilledError: it was killed, and its remains are not removed yet.
+        ClusterError: some of its daemons have ended, or it is being started or ended.
     """
     folder = folders.of(name)
     owner = folders.living_owner(folder)
@@ -205,8 +196,8 @@ def find(name: str = "rehearsal") -> Cluster | None:
     except (OSError, ValueError):
         raise ClusterError(f"cluster {name} is being started or ended by process {owner.pid}") from None
     if dead := [daemon for daemon, alive in daemons.items() if not alive]:
-        said = f"without {', '.join(dead)}, whose logs are in {folder / 'log'}"
-        raise ClusterError(f"cluster {name} is half dead, {said}; {_end_it(name)} ends it")
+        lost = f"has lost {', '.join(dead)} (logs in {folder / 'log'})"
+        raise ClusterError(f"cluster {name} {lost}; {_end_it(name)} ends it")
     return Cluster(Plan.load(folder))
 
 
@@ -256,16 +247,18 @@ def _end_it(name: str) -> str:
     return "`hpc cluster down`" if name == "rehearsal" else f"`hpc cluster down --name {name}`"
 
 
-def _ask(folder: Path, what: str, timeout: float = 90.0, **more: str | None) -> dict:
-    """One request to the keeper; OSError or ValueError if it does not answer."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        return _say(connection, folder, what, timeout, **more)
+def _ask(
+    folder: Path, what: str, timeout: float = 90.0, over: socket.socket | None = None, **more: str | None
+) -> dict:
+    """One request to the keeper, `over` a connection that stays open, or one of its own.
 
-
-def _say(connection: socket.socket, folder: Path, what: str, timeout: float = 90.0, **more: str | None) -> dict:
+    Raises:
+        OSError, ValueError: it does not answer.
+    """
+    connection = over or socket.socket(socket.AF_UNIX)
     connection.settimeout(timeout)
     connection.connect(str(folder / "control"))
-    with connection.makefile("rw") as stream:
+    with nullcontext() if over else connection, connection.makefile("rw") as stream:
         stream.write(json.dumps({"what": what, **more}) + "\n")
         stream.flush()
         return json.loads(stream.readline())

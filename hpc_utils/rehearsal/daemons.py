@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import programs
-from .errors import ClusterError, tail
+from . import host
+from .host import ClusterError, tail
 from .plan import Plan
 from .process import Process
 
@@ -27,13 +27,13 @@ class Daemon:
 
 
 def environment(plan: Plan) -> dict[str, str]:
-    """What daemons and our own calls of Slurm's tools see; nothing of the caller's own job or cluster."""
+    """The environment of the daemons and of our calls of Slurm's tools, without the caller's own job or cluster."""
     kept = {name: os.environ[name] for name in ("HOME", "TZ", "PYTHONPATH") if name in os.environ}
-    return kept | {"PATH": programs.path(), "LANG": "C.UTF-8", "SLURM_CONF": str(plan.conf)}
+    return kept | {"PATH": host.path(), "LANG": "C.UTF-8", "SLURM_CONF": str(plan.conf)}
 
 
 def start(plan: Plan, name: str, command: list[str], extra: dict[str, str] | None = None) -> Daemon:
-    """Start `command`; where no process-id namespace sees to it, the kernel ends it with its parent."""
+    """Start `command`; without a process-id namespace the kernel ends it with its parent."""
     if plan.flat:
         command = ["setpriv", "--pdeathsig", "KILL", *command]
     return spawn(plan, name, command, environment(plan) | (extra or {}))
@@ -48,7 +48,7 @@ def spawn(plan: Plan, name: str, command: list[str], env: dict[str, str], **stre
 
 
 def wait(lacks: Callable[[], str], *daemons: Daemon) -> None:
-    """Poll until nothing is lacking; ClusterError with the end of its output if a daemon ends, or it takes too long."""
+    """Poll until `lacks` returns ""; ClusterError with the end of its output if a daemon ends, or it takes too long."""
     deadline = time.monotonic() + PATIENCE
     while lacking := lacks():
         dead = [daemon for daemon in daemons if not daemon.process.alive]
@@ -60,9 +60,16 @@ def wait(lacks: Callable[[], str], *daemons: Daemon) -> None:
 
 
 def failure(plan: Plan, *command: str) -> str:
-    """What `command` says if it fails; "" if it succeeds."""
+    """The output of `command` if it fails; "" if it succeeds."""
     done = subprocess.run(command, env=environment(plan), capture_output=True, text=True)
     return f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}" if done.returncode else ""
+
+
+def node_states(plan: Plan) -> dict[str, str]:
+    """Slurm's state of each node."""
+    command = ["sinfo", "--noheader", "--Node", "--format", "%N %T"]
+    output = subprocess.run(command, env=environment(plan), capture_output=True, text=True).stdout
+    return dict(line.split() for line in output.splitlines())
 
 
 def munged(plan: Plan) -> Daemon:

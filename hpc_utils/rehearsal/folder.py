@@ -1,4 +1,4 @@
-"""Where a cluster keeps its state, and who owns it.
+"""The folder of a cluster's state, and the process that owns it.
 
 `/tmp/hpc-cluster-UID/NAME`, or `$HPC_REHEARSAL/NAME`: short, since the path of a Unix socket ends at 107 bytes.
 """
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import process
-from .errors import ClusterError
+from .host import ClusterError
 from .process import Process
 
 # The longest socket in it is slurmstepd's: /spool/NODE/NODE_JOB.STEP.
@@ -32,23 +32,20 @@ def parent() -> Path:
 
 
 def of(name: str) -> Path:
-    """The folder of the cluster `name`; ClusterError if it cannot be one's."""
+    """The folder of the cluster `name`; ClusterError if the name or the folder is not possible."""
     if not NAME.fullmatch(name):
         raise ClusterError(f"cluster name {name!r}: 1 to 24 of a-z, 0-9, _ and -, the first a letter")
     folder = parent() / name
-    if folder.is_relative_to("/dev/shm"):
-        raise ClusterError(f"{folder}: every node has a /dev/shm of its own; set HPC_REHEARSAL to a folder elsewhere")
-    if not PLAIN.fullmatch(str(folder)):
-        raise ClusterError(f"{folder}: Slurm's files can name only letters, digits and /._+- : set HPC_REHEARSAL")
-    if len(os.fsencode(folder)) > LONGEST:
+    # Sockets of the cluster need a short path; each node has a /dev/shm of its own.
+    if not PLAIN.fullmatch(str(folder)) or len(str(folder)) > LONGEST or folder.is_relative_to("/dev/shm"):
         raise ClusterError(
-            f"{folder} is too long for Unix sockets (over {LONGEST} bytes): set HPC_REHEARSAL to a short path"
+            f"{folder}: set HPC_REHEARSAL to a path of at most {LONGEST} letters, digits and /._+-, not in /dev/shm"
         )
     return folder
 
 
 def claim(folder: Path) -> None:
-    """Create `folder` for this process; ClusterError if somebody alive has it. Remains of the dead make way."""
+    """Create `folder` for this process; ClusterError if a living process owns it. Remains of a dead one are removed."""
     with _alone(folder.parent):
         if (owner := living_owner(folder)) is not None:
             raise ClusterError(f"cluster {folder.name} is being started or ended by process {owner.pid}")
@@ -74,7 +71,7 @@ def living_owner(folder: Path) -> Process | None:
 
 
 def remove(folder: Path) -> None:
-    """Delete `folder` unless somebody else alive has it by now; the default parent too if it is empty then."""
+    """Delete `folder` unless another living process owns it by now; the default parent too if it is empty then."""
     with _alone(folder.parent):
         if living_owner(folder) in (None, Process.of(os.getpid())):
             delete(folder)
@@ -86,8 +83,8 @@ def remove(folder: Path) -> None:
 def delete(folder: Path) -> None:
     """Delete `folder`; ending processes may still write for a moment, so it is tried again until nothing is left.
 
-    Where every process of a flat cluster's head and nodes was killed, its jobs' slurmstepd live on: they write its logs. If
-    these were killed too, the jobs' scripts do.
+    Where every process of a flat cluster's head and nodes was killed, the slurmstepd of its jobs, which write its logs, or
+    the jobs' scripts may still run: they are killed.
     """
     for pid in (*process.writers(folder), *process.scripts(folder)) if folder.exists() else ():
         process.kill_descendants(pid)
@@ -103,7 +100,7 @@ def delete(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else claims in `folder` meanwhile; it is created, private, if need be."""
+    """Hold a lock on `folder`, which is created, private, where it is missing."""
     while True:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.lstat().st_uid != os.getuid():  # of the link itself, if it is one: anyone may make one in /tmp

@@ -1,9 +1,9 @@
-"""The process that a cluster hangs on: starts its daemons, keeps its nodes, ends it.
+"""The main process of a cluster: starts its daemons and nodes, answers requests, ends it.
 
     python -m hpc_utils.rehearsal.keeper FOLDER      (started by `up`, inside the cluster's own namespaces)
 
-Everything of the cluster is below this process and ends with it. Until `up` says `keep` the keeper also ends with
-`up`, however that ends: its closed standard input is the sign.
+Every process of the cluster is a descendant of this one and ends with it. Until `up` sends `keep`, the keeper also ends
+with `up`: its standard input is closed then.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from pathlib import Path
 
 from . import configure, daemons, network, process
 from . import folder as folders
-from .errors import ClusterError
-from .links import Links
-from .nodes import Nodes
+from .host import ClusterError
+from .nodes import Links, Nodes
 from .plan import Plan
 
 
 class Ended(BaseException):
-    """Somebody wants the cluster to end."""
+    """A request or a signal to end the cluster."""
 
 
 class Keeper:
@@ -42,7 +41,7 @@ class Keeper:
         self.links = Links(self.nodes)
 
     def boot(self) -> None:
-        """Start everything, and tell of each step with the seconds so far."""
+        """Start everything, and report each step with the seconds so far."""
         began = time.monotonic()
 
         def done(step: str) -> None:
@@ -62,7 +61,7 @@ class Keeper:
     def serve(self) -> None:
         """Answer requests on the cluster's socket, one a connection, until one asks for the end.
 
-        A connection that holds the links stays open; it says nothing more, so what is heard of it is its end.
+        A connection that holds the links stays open and sends nothing more: it becomes readable at its end.
         """
         server = socket.socket(socket.AF_UNIX)
         server.bind(str(self.plan.folder / "control"))
@@ -70,11 +69,11 @@ class Keeper:
         say({"up": True})
         while True:
             process.reap()
-            heard, _, _ = select.select([server, *self.links.holders], [], [], 1.0)
-            for connection in heard:
+            readable, _, _ = select.select([server, *self.links.holders], [], [], 1.0)
+            for connection in readable:
                 if connection is not server:
                     self.links.release(connection)
-            if server in heard:
+            if server in readable:
                 connection, _ = server.accept()
                 connection.settimeout(10.0)
                 self._attend(connection)
@@ -83,7 +82,7 @@ class Keeper:
         try:
             with connection.makefile("rw") as stream:
                 stream.write(json.dumps(self._answer(stream.readline(), connection)) + "\n")
-        except OSError:  # who asked went away
+        except OSError:  # the client has ended
             self.links.release(connection)
         if connection not in self.links.holders:
             connection.close()
@@ -91,13 +90,11 @@ class Keeper:
     def _answer(self, request: str, connection: socket.socket) -> dict:
         try:
             return self.do(connection, **json.loads(request))
-        except ClusterError as error:
+        except (ClusterError, ValueError, TypeError) as error:
             return {"error": str(error)}
-        except (ValueError, TypeError) as error:
-            return {"error": f"{request!r} is no request: {error}"}
 
     def do(self, connection: socket.socket, what: str, node: str = "", rate: str | None = None, by: str = "") -> dict:
-        """What `Cluster` asks for over `connection`; the answer is how the cluster is then."""
+        """Execute a request of `Cluster`; the answer is the cluster's state after it."""
         match what:
             case "end":
                 raise Ended
@@ -118,7 +115,7 @@ class Keeper:
         }
 
     def end(self) -> None:
-        """Everything at once: nothing of it is wanted any more."""
+        """Kill every process of the cluster at once."""
         if not self.plan.flat:
             network.unplug_uplink()
         process.kill_descendants(os.getpid())
@@ -153,7 +150,7 @@ def main(folder: Path) -> None:
 
 
 def say(event: dict) -> None:
-    """One line to `up`, if it still listens."""
+    """Write one line to `up`, if it still reads."""
     with suppress(BrokenPipeError):
         os.write(1, (json.dumps(event) + "\n").encode())
 
@@ -163,7 +160,7 @@ def _end(*_: object) -> None:
 
 
 def _end_with_caller() -> None:
-    """`up` says `keep` before it closes the pipe; if it closes without, it has died."""
+    """`up` sends `keep` before it closes the pipe; without that it has died."""
     if b"keep" not in os.read(0, 1024):
         os.kill(os.getpid(), signal.SIGTERM)
 

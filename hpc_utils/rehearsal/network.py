@@ -1,7 +1,7 @@
-"""A cluster's own network: one link on the host, a bridge and the nodes' links where nobody else sees them.
+"""A cluster's own network: one link on the host, a bridge and the nodes' links inside its network namespace.
 
 The host holds one end of a virtual cable (`hpcN`, address 198.18.x.1); its other end, the bridge and the nodes' cables
-lie in the cluster's network namespace. When the last process there ends, the kernel removes them all.
+are in the cluster's network namespace. When the last process there ends, the kernel removes them all.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import subprocess
 import zlib
 from pathlib import Path
 
-from . import programs
-from .errors import ClusterError
+from . import host
+from .host import ClusterError
 
-# Reserved for benchmarks (RFC 2544), so that nobody's real network is hidden behind a cluster's.
+# Reserved for benchmarks (RFC 2544), so that a cluster's network hides no real one.
 RANGE = ipaddress.ip_network("198.18.0.0/15")
 SUBNETS = list(RANGE.subnets(new_prefix=24))
 HOST, HEAD, FIRST_NODE = 1, 2, 11
@@ -30,9 +30,9 @@ def address(subnet: int, host: int) -> str:
 
 
 def hardware(own: str) -> str:
-    """The MAC address that goes with an IP address for ever.
+    """The MAC address that belongs to an IP address.
 
-    The neighbours remember it: a revived node keeps it, and so does the bridge, which else takes that of some node.
+    Neighbours cache it: a revived node keeps it, and so does the bridge, which by default takes that of some node.
     """
     return "02:42:" + ":".join(f"{byte:02x}" for byte in ipaddress.ip_address(own).packed)
 
@@ -69,8 +69,8 @@ def interface(subnet: int) -> str:
 
 def unplug(folder: Path) -> list[str]:
     """Remove the host's end of `folder`'s cable, if there is one; the names removed."""
-    if not shutil.which("ip", path=programs.path()):
-        return []  # then there never was a cable
+    if not shutil.which("ip", path=host.path()):
+        return []  # only flat clusters are possible
     links = json.loads(ip("-j", "link", "show", "type", "veth").stdout or "[]")
     ours = [link["ifname"] for link in links if link.get("ifalias") == str(folder)]
     for link in ours:
@@ -111,10 +111,10 @@ def unplug_uplink() -> None:
 
 
 def cut(node: str, own: str) -> None:
-    """Inside the cluster's namespace: the node's cable is pulled, so that its end sends nobody a farewell.
+    """Inside the cluster's namespace: remove the node's cable, so that no connection is closed in order.
 
-    The head forgets where the node was, which else takes the kernel up to a minute: until then a connection is not
-    refused as to an unknown host but times out, and Slurm tries again for 10 s each time.
+    The head's neighbour entry is removed too, which the kernel keeps for up to a minute: until then a connection times
+    out instead of being refused, and Slurm tries again for 10 s each time.
     """
     ip("link", "del", node, check=False)
     ip("neigh", "flush", "dev", "bridge", "to", own, check=False)
@@ -131,7 +131,7 @@ def shape(node: str, pid: int, rate: str | None) -> None:
 
 
 def rate_of(gbit: float) -> str:
-    """`gbit` Gbit/s as `shape` takes it, three digits behind the point: 0.3 is 300mbit; ClusterError out of range."""
+    """`gbit` Gbit/s in the form of `shape`, with three decimals: 0.3 is 300mbit; ClusterError out of range."""
     for unit, number in (("kbit", gbit * 1e6), ("mbit", gbit * 1e3), ("gbit", gbit)):
         if 1 <= number < 9999.5:
             return f"{number:.3f}".rstrip("0").rstrip(".") + unit
@@ -147,7 +147,7 @@ def _batch(*commands: str) -> None:
 
 
 def _run(command: list[str], *, check: bool = True, input: str | None = None) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, env={"PATH": programs.path()}, input=input, capture_output=True, text=True)
+    done = subprocess.run(command, env={"PATH": host.path()}, input=input, capture_output=True, text=True)
     if check and done.returncode:
         raise ClusterError(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
     return done

@@ -2,8 +2,8 @@
 
     python -m hpc_utils.rehearsal.node FOLDER NAME
 
-The keeper talks to it over its standard streams: it says that its namespaces exist and is told when its cable lies.
-When its standard input closes, the keeper is gone and the node ends at once, with everything on it.
+It reports on its standard output that its namespaces exist, and reads on its standard input when its cable is connected.
+When its standard input closes, the keeper has ended, and the node ends at once, with everything on it.
 """
 
 from __future__ import annotations

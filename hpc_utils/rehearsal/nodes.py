@@ -1,17 +1,17 @@
-"""A cluster's nodes, as its keeper holds them: started, cut from power, shaped."""
+"""A cluster's nodes and the links between them, as its keeper holds them."""
 
 from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from . import daemons, namespaces, network, process
-from .errors import ClusterError
+from . import daemons, host, network, process
+from .host import ClusterError
 from .plan import Plan
 
 READY = {"idle", "mixed", "allocated", "completing"}
@@ -19,11 +19,11 @@ READY = {"idle", "mixed", "allocated", "completing"}
 
 @dataclass(frozen=True)
 class Running:
-    """A started node: its outermost process, what it says, and the cord whose cutting ends it."""
+    """A started node: its outermost process, its standard output, and its standard input, whose end ends it."""
 
     daemon: daemons.Daemon
-    voice: BinaryIO
-    cord: BinaryIO
+    output: BinaryIO
+    input: BinaryIO
 
 
 class Nodes:
@@ -35,7 +35,7 @@ class Nodes:
         self.running: dict[str, Running] = {}
 
     def power_on(self, *names: str) -> None:
-        """Start nodes and return when Slurm calls them ready; a node that does not get there has no power again."""
+        """Start nodes and return when Slurm calls them ready; on an error they have no power again."""
         try:
             for name in names:
                 self.power_off(name)  # what is left of it if its slurmd ended by itself
@@ -62,8 +62,8 @@ class Nodes:
             network.cut(name, self.plan.node(name).address)
         process.kill_descendants(gone.daemon.process.pid)
         gone.daemon.process.kill()
-        gone.cord.close()
-        gone.voice.close()
+        gone.input.close()
+        gone.output.close()
 
     def shape(self, rate: str | None) -> None:
         """Limit every node's link, both ways, also of nodes that start later; None lifts the limit.
@@ -84,31 +84,84 @@ class Nodes:
     def _spawn(self, name: str) -> Running:
         command = [sys.executable, "-P", "-m", f"{__package__}.node", str(self.plan.folder), name]
         if not self.plan.flat:
-            command = [*namespaces.UNSHARE, *command]
-        its_end, cord = os.pipe()
-        voice, its_voice = os.pipe()
+            command = [*host.UNSHARE, *command]
+        (stdin, own_input), (own_output, stdout) = os.pipe(), os.pipe()
         env = daemons.environment(self.plan)
-        daemon = daemons.spawn(self.plan, name, command, env, stdin=its_end, stdout=its_voice)
-        os.close(its_end)
-        os.close(its_voice)
-        return Running(daemon, os.fdopen(voice, "rb"), os.fdopen(cord, "wb", buffering=0))
+        daemon = daemons.spawn(self.plan, name, command, env, stdin=stdin, stdout=stdout)
+        os.close(stdin)
+        os.close(stdout)
+        return Running(daemon, os.fdopen(own_output, "rb"), os.fdopen(own_input, "wb", buffering=0))
 
     def _plug(self, name: str) -> None:
         node = self.running[name]
-        daemons.wait(lambda: "" if b"born" in node.voice.readline() else "no namespaces", node.daemon)
+        daemons.wait(lambda: "" if b"born" in node.output.readline() else "no namespaces", node.daemon)
         network.plug(name, self.plan.node(name).address, node.daemon.process.pid)
         if self.rate:
             network.shape(name, node.daemon.process.pid, self.rate)
-        node.cord.write(b"plugged\n")
+        node.input.write(b"plugged\n")
 
     def _lacks(self, names: tuple[str, ...]) -> str:
-        """What keeps Slurm from sending jobs to these nodes; "" if nothing."""
+        """Why Slurm does not send jobs to these nodes yet; "" if it does."""
         for node in map(self.plan.node, names):
             try:
                 socket.create_connection((node.address, node.port), timeout=1).close()
             except OSError as error:
                 return f"{node.name} does not listen: {error}"
-        command = ["sinfo", "--noheader", "--Node", "--nodes", ",".join(names), "--format", "%N %T"]
-        said = subprocess.run(command, env=daemons.environment(self.plan), capture_output=True, text=True).stdout
-        states = dict(line.split() for line in said.splitlines())
+        states = daemons.node_states(self.plan)
         return ", ".join(f"{name} is {states.get(name)}" for name in names if states.get(name) not in READY)
+
+
+class Links:
+    """The links of a cluster's nodes, as its keeper holds them.
+
+    A run that measures holds them by an open connection. Its end releases them, so that they do not stay limited however
+    the run ends, power cuts included.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._before: str | None = None  # the limit to restore
+        self._held: dict[socket.socket, str] = {}
+
+    @property
+    def holders(self) -> list[socket.socket]:
+        return list(self._held)
+
+    @property
+    def held_by(self) -> list[str]:
+        """The runs that measure over them now."""
+        return list(self._held.values())
+
+    @property
+    def by_hand(self) -> str | None:
+        """Their limit while no run measures over them: the one that `shape` has set."""
+        return self._before if self._held else self._nodes.rate
+
+    def shape(self, rate: str | None) -> None:
+        """Limit them to `rate`, None for no limit; ClusterError while a run measures over them."""
+        if self._held:
+            raise ClusterError(self._refusal())
+        self._nodes.shape(rate)
+
+    def hold(self, connection: socket.socket, rate: str | None, by: str) -> None:
+        """Limit them to `rate` until `connection` ends; ClusterError if a run measures at another rate."""
+        if not self._held:
+            self._before = self._nodes.rate
+        elif rate != self._nodes.rate:
+            raise ClusterError(self._refusal())
+        if rate != self._nodes.rate:
+            self._nodes.shape(rate)
+        self._held[connection] = by
+
+    def release(self, connection: socket.socket) -> None:
+        """`connection` has ended: the end of the last one restores the limit."""
+        if self._held.pop(connection, None) is not None and not self._held and self._nodes.rate != self._before:
+            try:
+                self._nodes.shape(self._before)
+            except ClusterError:  # of a node that is dying
+                traceback.print_exc()
+        connection.close()
+
+    def _refusal(self) -> str:
+        rate = self._nodes.rate or "as fast as this machine"
+        return f"the links stay {rate} while {', '.join(self.held_by)} is measured over them: wait for its end"

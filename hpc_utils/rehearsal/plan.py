@@ -1,4 +1,4 @@
-"""What a cluster consists of: decided once by `up`, read by everything that belongs to it."""
+"""The parts of a cluster: chosen once by `up`, read by each of its processes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pathlib import Path
 
 from hpc_utils import capability
 
-from . import cores, network
+from . import network
 
+TOPOLOGY = Path("/sys/devices/system/cpu")
 CONTROLLER, SLURMD, ACCOUNTING = 6817, 6818, 6819  # Slurm's own ports, where a cluster has its own network
 
 
@@ -38,7 +39,7 @@ class Plan:
         share: of a core, that a node's device is; None: whole cores.
         subnet: number of its network; None in flat mode, where everything listens on 127.0.0.1.
         head: host name and address of slurmctld and slurmdbd.
-        node_cores: how much of a core each node may use where nodes share cores; None: whole ones of its own.
+        node_cores: the part of a core that each node may use where nodes share cores; None: whole cores of its own.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Plan:
 
     @property
     def oversubscribed(self) -> bool:
-        """Whether its nodes want more of the cores than there is."""
+        """Whether its nodes need more cores than this machine has."""
         return self.node_cores is not None and self.node_cores < (self.share or 1)
 
     @property
@@ -79,7 +80,7 @@ class Plan:
         return pwd.getpwuid(os.getuid()).pw_name
 
     def output(self, program: str) -> Path:
-        """Where its standard output and error go; Slurm's daemons write the same with times to PROGRAM.log beside."""
+        """The file of its standard output and error; Slurm's daemons also write PROGRAM.log beside it."""
         return self.folder / "log" / f"{program}.out"
 
     def node(self, name: str) -> Node:
@@ -97,8 +98,8 @@ class Plan:
 
 def draw(folder: Path, *, nodes: int, cpus: int, gpus: int, share: float | None, subnet: int | None) -> Plan:
     """The plan of a cluster with its own network `subnet`, or of a flat one on free ports."""
-    found = cores.physical()
-    processors = [tuple(share) for share in cores.shares(nodes, found)]
+    found = physical_cores()
+    processors = [tuple(share) for share in shares(nodes, found)]
     each = capability.largest_share(nodes, len(found))
     names = [f"node{number}" for number in range(1, nodes + 1)]
     if subnet is None:
@@ -125,9 +126,9 @@ def draw(folder: Path, *, nodes: int, cpus: int, gpus: int, share: float | None,
 
 
 def _free_ports(count: int) -> list[int]:
-    """TCP ports that nobody uses now on any address, below those the kernel hands out for outgoing connections.
+    """TCP ports that are free now on every address, below those the kernel uses for outgoing connections.
 
-    From the system's randomness: training seeds Python's, and two clusters of one seed would meet.
+    Drawn from the system's randomness: with Python's, which training seeds, two clusters could draw the same.
     """
     free = filter(is_free, random.SystemRandom().sample(range(10_000, 32_000), 2_000))
     ports = list(itertools.islice(free, count))
@@ -150,3 +151,26 @@ def is_free(port: int) -> bool:
                 if error.errno == errno.EADDRINUSE:
                     return False
     return True
+
+
+def physical_cores() -> list[tuple[int, ...]]:
+    """The logical CPUs this process may use, grouped by physical core."""
+    allowed = os.sched_getaffinity(0)
+    return sorted({tuple(sorted(allowed & _siblings(cpu))) for cpu in allowed})
+
+
+def shares(nodes: int, cores: list[tuple[int, ...]]) -> list[list[int]]:
+    """The logical CPUs of each node: equally many whole cores, disjoint; round-robin where nodes outnumber cores."""
+    each = len(cores) // nodes
+    if not each:
+        return [list(cores[node % len(cores)]) for node in range(nodes)]
+    return [sorted(cpu for core in cores[node * each : (node + 1) * each] for cpu in core) for node in range(nodes)]
+
+
+def _siblings(cpu: int) -> set[int]:
+    try:
+        text = (TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text()
+    except OSError:
+        return {cpu}
+    ends = (part.partition("-") for part in text.strip().split(","))
+    return {one for first, _, last in ends for one in range(int(first), int(last or first) + 1)}

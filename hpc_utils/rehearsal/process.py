@@ -16,7 +16,7 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 class Process(NamedTuple):
-    """One process for ever: its start, in clock ticks since boot, tells it from a later one with the same id."""
+    """One process: its start, in clock ticks since boot, distinguishes it from a later one with the same id."""
 
     pid: int
     started: int
@@ -30,7 +30,7 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether it runs. A zombie does not: where process 1 does not reap, an ended daemon stays one for ever."""
+        """Whether it runs. A zombie does not: where process 1 does not reap, an ended daemon stays a zombie."""
         fields = _stat(self.pid)
         return fields is not None and fields[0] not in "ZX" and int(fields[19]) == self.started
 
@@ -57,7 +57,7 @@ def descendants(pid: int) -> list[int]:
 def kill_descendants(pid: int) -> None:
     """SIGKILL everything below `pid` at once, until nothing is left.
 
-    Those who may have been reparented are below `pid` only if it adopts orphans.
+    Reparented processes are below `pid` only if it adopts orphans.
     """
     while below := descendants(pid):
         for one in below:
@@ -91,7 +91,7 @@ def scripts(folder: Path) -> list[int]:
 
 
 def _those(are: Callable[[Path], bool]) -> list[int]:
-    """Every process, as its folder in /proc, that is such; what ends or hides meanwhile is none."""
+    """The processes whose folder in /proc `are` accepts, without those that end meanwhile."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -22,7 +22,7 @@ from hpc_utils import records, workspace
 from hpc_utils.launch import warm
 from hpc_utils.launch.warm import server
 from hpc_utils.records.folder import read_json
-from hpc_utils.rehearsal import namespaces
+from hpc_utils.rehearsal import host
 from hpc_utils.workspace import Launch
 
 from .conftest import PARAMETERS, TRAIN, Bench, kept
@@ -196,7 +196,7 @@ def test_signals_reach_the_fork_and_it_ends_with_whoever_stands_in_for_it(there:
     _gone(there)
 
 
-@pytest.mark.skipif(not namespaces.work(), reason="nodes of their own need root")
+@pytest.mark.skipif(not host.has_namespaces(), reason="nodes of their own need root")
 def test_of_nodes_on_one_machine_the_fork_is_on_its_clients() -> None:
     """Network, host name and processors are the client's; signals and ends pass between process-id namespaces."""
     node = [

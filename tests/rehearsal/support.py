@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hpc_utils.rehearsal import Cluster, network, programs
+from hpc_utils.rehearsal import Cluster, host, network
 
 # A job of an outer Slurm must not be taken for one of the cluster's.
 OUTSIDE = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "SRUN"))}
@@ -76,7 +76,7 @@ def pids(cluster: Cluster, program: str) -> list[int]:
 def path_without(program: str, folder: Path) -> str:
     """A PATH on which everything is found but `program`."""
     folder.mkdir()
-    for place in programs.path().split(os.pathsep):
+    for place in host.path().split(os.pathsep):
         for one in Path(place).glob("*"):
             if one.name != program and not (folder / one.name).exists():
                 (folder / one.name).symlink_to(one)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.rehearsal import plan
-from hpc_utils.rehearsal.cores import physical, shares
+from hpc_utils.rehearsal.plan import physical_cores, shares
 
 TWO_THREADED = [(0, 4), (1, 5), (2, 6), (3, 7)]
 
@@ -27,7 +27,7 @@ def test_nodes_get_equally_many_whole_cores(nodes: int, expected: list[list[int]
 
 
 def test_cores_of_this_machine_are_disjoint_and_usable() -> None:
-    found = [cpu for core in physical() for cpu in core]
+    found = [cpu for core in physical_cores() for cpu in core]
     assert sorted(found) == sorted(os.sched_getaffinity(0))
 
 
@@ -45,6 +45,6 @@ def test_cores_of_this_machine_are_disjoint_and_usable() -> None:
 def test_a_node_knows_how_much_of_a_core_is_its_own(
     monkeypatch: pytest.MonkeyPatch, nodes: int, share: float | None, node_cores: float | None, oversubscribed: bool
 ) -> None:
-    monkeypatch.setattr(plan.cores, "physical", lambda: [(0,), (1,)])
+    monkeypatch.setattr(plan, "physical_cores", lambda: [(0,), (1,)])
     drawn = plan.draw(Path("/of/cluster"), nodes=nodes, cpus=8, gpus=0, share=share, subnet=1)
     assert (drawn.node_cores, drawn.oversubscribed) == (pytest.approx(node_cores), oversubscribed)

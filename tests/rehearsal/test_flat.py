@@ -57,24 +57,6 @@ def test_nodes_that_share_a_core_say_so_and_lose_power_alone() -> None:
     assert left_of(cluster.folder) == []
 
 
-def test_a_port_that_is_taken_before_its_daemon_starts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    choose, chosen = plan._free_ports, []
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-
-        def too_late(count: int) -> list[int]:
-            ports = choose(count)
-            chosen.append(ports)
-            return ports if len(chosen) > 1 else [*ports[:-1], taken.getsockname()[1]]
-
-        monkeypatch.setattr(plan, "_free_ports", too_late)
-        cluster = rehearsal.up(f"flat-{os.getpid()}", nodes=1, flat=True, lasting=False)
-    try:
-        assert len(chosen) == 2
-        assert slurm(cluster, "srun", "echo", "it works") == "it works"
-    finally:
-        cluster.down()
-
-
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.2"), (socket.AF_INET6, "::1")])
 def test_a_port_that_somebody_has_on_any_address_is_not_free(family: socket.AddressFamily, address: str) -> None:
     try:

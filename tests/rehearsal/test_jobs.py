@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.rehearsal import Cluster, cores
+from hpc_utils.rehearsal import Cluster, plan
 
 from .support import slurm, state, wait_for
 
@@ -41,8 +41,8 @@ def test_a_node_keeps_to_its_own_cores(cluster: Cluster) -> None:
     ask = "import os; print(os.environ['SLURMD_NODENAME'], *sorted(os.sched_getaffinity(0)))"
     said = slurm(cluster, *ON_BOTH, "--cpus-per-task=8", "python3", "-c", ask)
     mine = {name: {int(cpu) for cpu in cpus} for name, *cpus in map(str.split, said.splitlines())}
-    found = cores.physical()
-    assert mine == dict(zip(cluster.nodes, map(set, cores.shares(2, found)), strict=True))
+    found = plan.physical_cores()
+    assert mine == dict(zip(cluster.nodes, map(set, plan.shares(2, found)), strict=True))
     assert len(found) < 2 or not mine["node1"] & mine["node2"]
 
 

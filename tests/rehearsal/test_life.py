@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import rehearsal
-from hpc_utils.rehearsal import ClusterError, namespaces, process
+from hpc_utils.rehearsal import ClusterError, host, process
 from hpc_utils.rehearsal import folder as folders
 
 from .support import left_of, path_without, pids, slurm, wait_for
@@ -32,7 +32,7 @@ def name(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def kinds(flat: bool) -> bool:
-    if not flat and not namespaces.work():
+    if not flat and not host.has_namespaces():
         pytest.skip("namespaces need root")
     return flat
 
@@ -101,7 +101,7 @@ def test_a_cluster_can_be_tied_to_who_started_it(name: str) -> None:
 def test_a_half_dead_cluster_is_told_apart_and_cleared(name: str, flat: bool) -> None:
     cluster = rehearsal.up(name, nodes=1, flat=kinds(flat))
     os.kill(pids(cluster, "slurmdbd")[0], signal.SIGKILL)
-    with pytest.raises(ClusterError, match=f"half dead, without slurmdbd.*hpc cluster down --name {name}"):
+    with pytest.raises(ClusterError, match=f"has lost slurmdbd.*hpc cluster down --name {name}"):
         wait_for(lambda: rehearsal.find(name) is None, "it is found out")
     owner = folders.living_owner(cluster.folder)
     owner.kill()
@@ -152,7 +152,7 @@ def test_a_daemon_that_cannot_start_says_why(name: str, tmp_path: Path, monkeypa
     broken.write_text("#!/bin/sh\necho the database is on fire >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", place)
-    monkeypatch.setattr(rehearsal.programs, "ADMIN_FOLDERS", ())
+    monkeypatch.setattr(rehearsal.host, "ADMIN_FOLDERS", ())
     with pytest.raises(ClusterError, match=r"(?s)slurmdbd ended; the end of .*slurmdbd\.out:.*on fire"):
         rehearsal.up(name)
     folder = folders.of(name)
@@ -167,7 +167,7 @@ def test_what_is_missing_is_named_with_what_installs_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", path_without("slurmctld", tmp_path / "bin"))
-    monkeypatch.setattr(rehearsal.programs, "ADMIN_FOLDERS", ())
+    monkeypatch.setattr(rehearsal.host, "ADMIN_FOLDERS", ())
     with pytest.raises(ClusterError, match=r"missing: slurmctld\n.*apt-get install .*slurmctld"):
         rehearsal.up(name)
     assert not folders.of(name).exists()
@@ -193,7 +193,7 @@ def test_the_folder_can_lie_elsewhere_but_not_too_deep(monkeypatch: pytest.Monke
             folders.of("a")
 
 
-def test_nobody_claims_what_somebody_has(name: str) -> None:
+def test_a_folder_has_one_owner(name: str) -> None:
     folder = folders.of(name)
     folders.claim(folder)
     with pytest.raises(ClusterError, match=f"by process {os.getpid()}"):

@@ -15,8 +15,7 @@ from hpc_utils.cli.common import as_rehearsed
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.rehearsal import Cluster, ClusterError, network, rate_of
 from hpc_utils.rehearsal.daemons import Daemon
-from hpc_utils.rehearsal.links import Links
-from hpc_utils.rehearsal.nodes import Nodes, Running
+from hpc_utils.rehearsal.nodes import Links, Nodes, Running
 from hpc_utils.rehearsal.process import Process
 
 from .support import slurm, state, wait_for
