@@ -3,7 +3,7 @@
 {"schema": 1, "documents": {name: {"file": "paper.pdf", "sha256": of the file, "commit": SHA,
  "sources": {path in the clone: SHA-256}, "sets": {path in the clone: fingerprint of what the set exports}}}}
 
-`commit` is null without git, or if the tree had uncommitted changes.
+`commit` is null without git, or if the tree has uncommitted changes.
 """
 
 from __future__ import annotations
@@ -31,23 +31,21 @@ class NoManifest(ValueError):
 
 
 def note(pdf: Path, root: Path, sources: Iterable[Path], sets: Iterable[Path]) -> None:
-    """Add `pdf` to the manifest beside it: built now from the files `sources` and the result sets `sets` of the clone `root`."""
-    _change(
-        pdf,
-        {
-            "file": pdf.name,
-            "sha256": of_bytes(pdf.read_bytes()),
-            "commit": None if provenance.dirty(root) else provenance.commit(root),
-            "sources": {_called(path, root): of_bytes(path.read_bytes()) for path in sorted(sources)},
-            "sets": {_called(folder, root): of_set(folder) for folder in sorted(sets)},
-        },
-    )
+    """Add `pdf` to the manifest beside it: built now from `sources` and the result sets `sets` of the clone `root`."""
+    entry = {
+        "file": pdf.name,
+        "sha256": of_file(pdf),
+        "commit": None if provenance.dirty(root) else provenance.commit(root),
+        "sources": {_inside(path, root): of_file(path) for path in sorted(sources)},
+        "sets": {_inside(folder, root): of_set(folder) for folder in sorted(sets)},
+    }
+    _change(pdf, {pdf.stem: entry})
 
 
 def forget(pdf: Path) -> None:
     """Remove `pdf` from the manifest beside it."""
     if (pdf.parent / FILE).is_file():
-        _change(pdf, None)
+        _change(pdf, {})
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
@@ -56,20 +54,23 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
     Raises:
         NoManifest: it is missing or damaged.
     """
-    path = folder / FILE
     try:
-        content = json.loads(path.read_text())
+        content = json.loads((folder / FILE).read_text())
         if content["schema"] != SCHEMA:
-            raise ValueError(f"its version is {content['schema']}, ours {SCHEMA}")
-        return {name: _checked(entry) for name, entry in content["documents"].items()}
+            raise ValueError(f"its version is {content['schema']}, not {SCHEMA}")
+        for entry in content["documents"].values():
+            if Path(entry["file"]).name != entry["file"] or not {"sha256", "commit"} <= entry.keys():
+                raise ValueError(f"{entry['file']} is not in its folder, or has no digest")
+            dict(entry["sources"]), dict(entry["sets"])
     except FileNotFoundError:
-        raise NoManifest(f"{path.name} is missing") from None
+        raise NoManifest(f"{FILE} is missing") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NoManifest(f"{path.name} cannot be read ({type(error).__name__}: {error})") from None
+        raise NoManifest(f"{FILE} cannot be read ({type(error).__name__}: {error})") from None
+    return content["documents"]
 
 
 def of_set(folder: Path) -> str:
-    """Fingerprint of all that a result set exports: over the fingerprints of its pages.
+    """The fingerprint of all exports of a result set.
 
     Raises:
         ExportError: a page cannot be read.
@@ -78,34 +79,25 @@ def of_set(folder: Path) -> str:
     return of_bytes("".join(f"{stem} {page['fingerprint']}\n" for stem, page in sorted(pages.items())).encode())
 
 
+def of_file(path: Path) -> str:
+    """SHA-256 of a file."""
+    return of_bytes(path.read_bytes())
+
+
 def of_bytes(content: bytes) -> str:
     """SHA-256."""
     return hashlib.sha256(content).hexdigest()
 
 
-def _change(pdf: Path, entry: dict[str, Any] | None) -> None:
+def _change(pdf: Path, entry: dict[str, Any]) -> None:
     documents: dict[str, Any] = {}
     with contextlib.suppress(NoManifest):  # it is written anew
         documents = read(pdf.parent)
     documents.pop(pdf.stem, None)
-    if entry:
-        documents[pdf.stem] = entry
-    atomic.write_json(pdf.parent / FILE, {"schema": SCHEMA, "documents": dict(sorted(documents.items()))})
+    atomic.write_json(pdf.parent / FILE, {"schema": SCHEMA, "documents": dict(sorted((documents | entry).items()))})
 
 
-def _checked(entry: dict[str, Any]) -> dict[str, Any]:
-    if Path(entry["file"]).name != entry["file"]:
-        raise ValueError(f"{entry['file']} is not in its folder")
-    return {
-        **entry,
-        "sha256": entry["sha256"],
-        "commit": entry["commit"],
-        "sources": dict(entry["sources"]),
-        "sets": dict(entry["sets"]),
-    }
-
-
-def _called(path: Path, root: Path) -> str:
+def _inside(path: Path, root: Path) -> str:
     """The path in the clone; outside of it the name."""
     path, root = path.resolve(), root.resolve()
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name

@@ -1,14 +1,13 @@
-"""Pack a release: git writes the archive of the commit, with what is built from it beside."""
+"""Pack a release: git writes the archive of the commit, and adds what is built from it."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from hpc_utils.publish import manifest
 from hpc_utils.publish.chapters import bind
 from hpc_utils.records import atomic
 
@@ -31,44 +30,33 @@ def release(root: Path, output: Path) -> Path:
         raise crate.ReleaseRefused("\n".join(faults))
     commit, seconds = checklist.git(root, "log", "-1", "--format=%H %ct").decode().split()
     when = datetime.fromtimestamp(int(seconds), UTC)
-    committed = {name: root / name for name in checklist.tracked(root)}
-    built = {name: root / name for name in checklist.built(root)}
-    for folder in crate.result_sets(committed):
+    files = {name: root / name for name in checklist.tracked(root)}
+    added = {name: root / name for name in checklist.built(root)}
+    for folder in crate.result_sets(files):
         if (root / folder / "notebooks").is_dir():
-            built[f"{folder}/report/index.html"] = bind(root / folder)
+            added[f"{folder}/report/index.html"] = bind(root / folder)
+    files |= added
     top = f"{project['name']}-{project['version']}"
     with tempfile.TemporaryDirectory() as scratch:
 
         def add(name: str, text: str) -> None:
-            built[name] = Path(scratch, name)
-            built[name].write_text(text)
+            files[name] = added[name] = Path(scratch, name)
+            added[name].write_text(text)
 
-        def described(content: dict) -> str:
-            return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-
-        add(".zenodo.json", described(crate.zenodo(root, when)))
-        add("ro-crate-metadata.json", described(crate.metadata(root, committed | built, commit, when)))
-        add(SUMS, _sums(committed | built))
-        packed = checklist.git(
-            root, "archive", "--format=zip", *_added(top, built), f"--prefix={top}/", "HEAD", TZ="UTC"
-        )
+        add(".zenodo.json", _json(crate.zenodo(root, when)))
+        add("ro-crate-metadata.json", _json(crate.metadata(root, files, commit, when)))
+        add(SUMS, "".join(f"{manifest.of_file(file)}  {name}\n" for name, file in sorted(files.items())))
+        options = [  # each file gets the prefix before it
+            option
+            for name, file in sorted(added.items())
+            for option in (f"--prefix={(Path(top) / name).parent.as_posix()}/", f"--add-file={file.absolute()}")
+        ]
+        packed = checklist.git(root, "archive", "--format=zip", *options, f"--prefix={top}/", "HEAD", TZ="UTC")
     path = output / f"{top}.zip"
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write(path, lambda file: file.write(packed))
     return path
 
 
-def _sums(files: Mapping[str, Path]) -> str:
-    """As `sha256sum --check` reads it."""
-    return "".join(
-        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {name}\n" for name, file in sorted(files.items())
-    )
-
-
-def _added(top: str, files: Mapping[str, Path]) -> list[str]:
-    """Options of `git archive` that put files beside those of the commit: each takes the prefix before it."""
-    return [
-        option
-        for name, file in sorted(files.items())
-        for option in (f"--prefix={(Path(top) / name).parent.as_posix()}/", f"--add-file={file.absolute()}")
-    ]
+def _json(content: dict) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -5,7 +5,6 @@ It holds HEAD without the committed results. torch and torchvision are expected 
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
 import tarfile
@@ -22,19 +21,13 @@ from packaging.utils import canonicalize_name
 
 from hpc_utils import datasets, paths
 from hpc_utils.provenance.git import EXPORTED
+from hpc_utils.publish import manifest
 
 from .checklist import git, uncommitted
 
 PROJECT = "scaling-compendium"
-THERE = {
-    "torch",
-    "torchvision",
-    "jupyterlab",
-    "ipyparallel",
-    "nbconvert",
-    "itables",
-    "beautifulsoup4",
-}  # no run needs the last ones
+# Packages that need not be sent: torch is expected there, and no run needs the others.
+THERE = ("torch", "torchvision", "jupyterlab", "ipyparallel", "nbconvert", "itables", "beautifulsoup4")
 TESTS = ("pytest", "pytest-timeout", "hypothesis")
 
 
@@ -104,7 +97,7 @@ def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Calla
                 if (folder := paths.data() / name).is_dir():  # digits come with the code
                     packed.add(folder, f"data/{name}")
     pieces = _cut(archive, piece)
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in pieces]
+    sums = [f"{manifest.of_file(path)}  {path.name}\n" for path in pieces]
     (out / "SHA256SUMS").write_text("".join(sums))
     (out / "start.sh").write_bytes(git(root, "show", "HEAD:jobs/bundle-start.sh"))
 
@@ -126,7 +119,7 @@ def missing(there: Machine) -> list[str]:
             continue
         try:
             found[name] = f"=={metadata.version(name).partition('+')[0]}"
-        except metadata.PackageNotFoundError:  # that Python's alone
+        except metadata.PackageNotFoundError:  # needed by that Python only
             found[name] = str(requirement.specifier)
             continue
         own = [Requirement(line) for line in metadata.requires(name) or ()]
@@ -171,7 +164,7 @@ def _add_code(packed: tarfile.TarFile, root: Path, commit: str) -> None:
 
 
 def _cut(archive: Path, size: int) -> list[Path]:
-    """The archive's pieces, <archive>.00, .01 and so on; it itself is gone."""
+    """Cut the archive into <archive>.00, .01, ... and remove it."""
     pieces = []
     with archive.open("rb") as whole:
         while part := whole.read(size):

@@ -9,7 +9,7 @@ import re
 import subprocess
 import tomllib
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,19 @@ from hpc_utils.records.folder import read_json
 from . import crate
 from .crate import CITATION, REFERENCE, ReleaseRefused, citation, project, result_sets
 
-PASSED = "results/passed.json"  # .ci/run writes it when all tests passed: {"commit": SHA}
+PASSED = "results/passed.json"  # .ci/run writes it when all tests pass: {"commit": SHA}
 BUILD = "paper/build"
-PAGES = ("README.md", "REPRODUCE.md")  # their commands are tested
+PAGES = ("README.md", "REPRODUCE.md")  # tests execute their commands
 GPU_STUDIES = ("cifar10-gpu", "strong", "weak", "profiling", "optimization", "sensitivity")
 LARGEST = 2**20  # bytes of a committed file
-LARGER = {".ipynb": 5 * 2**19, "/files.zip": 5 * 2**20}  # of a result set: chapters with their pictures; profiles
+LARGER = {".ipynb": 5 * 2**19, "/files.zip": 5 * 2**20}  # of a result set: executed chapters; profiles
 PERSONAL = re.compile(rb"(?<![\w.~$}\]/-])/(?:home|Users|root|lustre|scratch)/[\w.-]+")
 PLACEHOLDER = re.compile(r"(?i)the compendium's authors|.*\byour\b.*|anonymous.*|a\. ?author")
 
 
 @dataclass(frozen=True)
 class Item:
-    """One line of the checklist. `always`: any version needs it; the others from 1.0 on."""
+    """One line of the checklist. `always`: any version needs it; others from 1.0 on."""
 
     name: str
     faults: list[str]
@@ -47,13 +47,13 @@ class Item:
 
 
 def items(root: Path) -> list[Item]:
-    """All items, as they stand for the clone at `root`.
+    """The checklist for the clone at `root`.
 
     Raises:
         ReleaseRefused: it is not a git clone with a commit, or pyproject.toml or CITATION.cff cannot be read.
     """
     commit, files = git(root, "rev-parse", "HEAD").decode().strip(), tracked(root)
-    sets = [root / folder for folder in result_sets(files)]
+    sets, cited = [root / folder for folder in result_sets(files)], citation(root)
     always = {
         "committed": _committed(root, files),
         "tests pass": _tested(root, commit),
@@ -68,14 +68,14 @@ def items(root: Path) -> list[Item]:
         "claims are judged": _claims(root),
         "measured on GPUs": _gpus(sets),
         "reproduced elsewhere": _reproduced(sets),
-        "citation": _cited(citation(root)),
-        "DOI": [] if citation(root)["doi"] else [f"none is reserved: add it to {CITATION} as an identifier"],
+        "citation": _cited(cited),
+        "DOI": [] if cited["doi"] else [f"no DOI is reserved: add it to {CITATION} as an identifier"],
     }
     return [Item(name, list(faults), own is always) for own in (always, beyond) for name, faults in own.items()]
 
 
 def refused(found: Iterable[Item], version: str) -> list[str]:
-    """Why `version` cannot be released.
+    """The reasons why `version` cannot be released.
 
     Raises:
         ReleaseRefused: it is not a version number.
@@ -107,22 +107,21 @@ def git(root: Path, *arguments: str, **environment: str) -> bytes:
 
 
 def tracked(root: Path) -> list[str]:
-    """The committed files that are in the folder."""
+    """The committed files that exist in the folder."""
     names = git(root, "ls-files", "-z").decode().split("\0")
     return [name for name in names if name and (root / name).is_file()]
 
 
 def uncommitted(root: Path) -> str:
-    """The first of the files that differ from the commit, or are neither committed nor ignored; "" if there are none."""
+    """The first files that differ from the commit, or are neither committed nor ignored; "" if there are none."""
     lines = git(root, "status", "--porcelain", "-z", "--untracked-files=normal", "--no-renames").decode().split("\0")
     return _first([line[3:] for line in lines if line])
 
 
 def built(root: Path) -> list[str]:
     """The documents that `make paper` built, and their manifest."""
-    return [
-        f"{BUILD}/{file}" for file in (manifest.FILE, *(one["file"] for one in manifest.read(root / BUILD).values()))
-    ]
+    documents = manifest.read(root / BUILD).values()
+    return [f"{BUILD}/{file}" for file in (manifest.FILE, *(one["file"] for one in documents))]
 
 
 def _committed(root: Path, files: Iterable[str]) -> Iterator[str]:
@@ -135,17 +134,18 @@ def _committed(root: Path, files: Iterable[str]) -> Iterator[str]:
 def _tested(root: Path, commit: str) -> Iterator[str]:
     passed = (read_json(root / PASSED) or {}).get("commit")
     if passed != commit:
-        yield f"the tests passed {f'at {passed[:SHORT]}' if passed else 'nowhere'}, not at {commit[:SHORT]}: run `.ci/run`"
+        where = f"at {passed[:SHORT]}" if passed else "nowhere"
+        yield f"the tests passed {where}, not at {commit[:SHORT]}: run `.ci/run`"
 
 
 def _machine_paths(root: Path, files: Iterable[str]) -> Iterator[str]:
-    """Paths of this machine anywhere, and of any machine in results; also in what is compressed."""
+    """Paths of this machine in any file, and of any machine in results, also in compressed files."""
     own = [str(path).encode() for path in {paths.root(), paths.results(), Path.home()} if len(path.parts) > 2]
     for file in files:
         for name, content in _unpacked(file, (root / file).read_bytes()):
             found = [path for path in own if path in content]
             if name.startswith(f"{REFERENCE}/"):
-                found += [match[0] for match in PERSONAL.finditer(content)]
+                found += PERSONAL.findall(content)
             if found:
                 yield f"{name} holds {found[0].decode()}"
 
@@ -163,11 +163,10 @@ def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _sizes(root: Path, files: Iterable[str]) -> Iterator[str]:
     for name in files:
-        limit = next(
-            (own for end, own in LARGER.items() if name.startswith(f"{REFERENCE}/") and name.endswith(end)), LARGEST
-        )
-        if (size := (root / name).stat().st_size) > limit:
-            yield f"{name} has {size / 2**20:.1f} MiB, more than {limit / 2**20:g}: it belongs into an archive, not into git"
+        larger = (size for end, size in LARGER.items() if name.startswith(f"{REFERENCE}/") and name.endswith(end))
+        limit, size = next(larger, LARGEST), (root / name).stat().st_size
+        if size > limit:
+            yield f"{name} has {size / 2**20:.1f} MiB, more than {limit / 2**20:g}: it belongs in an archive, not in git"
 
 
 def _version(root: Path) -> Iterator[str]:
@@ -194,21 +193,23 @@ def _documents(root: Path, commit: str, files: Collection[str]) -> Iterator[str]
     yield from (f"{name} is not built: run `make paper`" for name in wanted if name not in written)
     for name, entry in written.items():
         sources = {path: manifest.of_bytes((root / path).read_bytes()) for path in entry["sources"] if path in files}
-        pdf = root / BUILD / entry["file"]
         if entry["commit"] != commit:
-            yield f"{name} was built at another commit: run `make paper`"
-        elif not pdf.is_file() or manifest.of_bytes(pdf.read_bytes()) != entry["sha256"]:
-            yield f"{BUILD}/{entry['file']} is not the file that `make paper` wrote: run it again"
+            fault = f"{name} was built at another commit"
+        elif _digest(manifest.of_file, root / BUILD / entry["file"]) != entry["sha256"]:
+            fault = f"{BUILD}/{entry['file']} is not the file that `make paper` wrote"
         elif sources != entry["sources"]:
-            yield f"{name} was built from other sources than the commit's: run `make paper`"
-        elif any(_fingerprint(root / path) != own for path, own in entry["sets"].items()):
-            yield f"{name} was built from another state of {', '.join(entry['sets'])}: run `make paper`"
+            fault = f"{name} was built from other sources than the commit's"
+        elif any(_digest(manifest.of_set, root / path) != own for path, own in entry["sets"].items()):
+            fault = f"{name} was built from another state of {', '.join(entry['sets'])}"
+        else:
+            continue
+        yield f"{fault}: run `make paper`"
 
 
-def _fingerprint(folder: Path) -> str | None:
+def _digest(of: Callable[[Path], str], path: Path) -> str | None:
     try:
-        return manifest.of_set(folder)
-    except exports.ExportError:
+        return of(path)
+    except (OSError, exports.ExportError):
         return None
 
 
@@ -220,53 +221,44 @@ def _commands(root: Path) -> Iterator[str]:
 
 
 def _claims(root: Path) -> Iterator[str]:
-    """What the paper claims is measured, with enough repeats."""
+    """Whether the claims of the paper are measured, with enough repeats."""
     try:
         listed = _toml(root / "paper/paper.toml")
         sets = Sets(
             ResultSet(alias, root / path, exports.read(root / path)) for alias, path in listed["sets"].items()
         )
-        judged = claims.judge(
-            claims.read(root / "paper" / listed.get("claims", "claims.toml")), lambda name: sets.value(name).what
-        )
+        stated = claims.read(root / "paper" / listed.get("claims", "claims.toml"))
+        judged = claims.judge(stated, lambda name: sets.value(name).what)
     except (OSError, LookupError, ValueError) as error:
         yield str(error)
         return
     if not judged:
         yield "the paper makes no claim"
-    for one in judged:
-        if one.verdict in (claims.NOT_MEASURED, claims.TOO_FEW):
-            yield f"{one.name}: {one.verdict}"
+    missing = (claims.NOT_MEASURED, claims.TOO_FEW)
+    yield from (f"{one.name}: {one.verdict}" for one in judged if one.verdict in missing)
 
 
 def _gpus(sets: Iterable[Path]) -> Iterator[str]:
     measured = set()
     for folder in sets:
         for index in (folder / "studies").glob("*.json"):
-            study = read_json(index)
-            runs = records.load(folder, study=index.stem).runs
-            if set(runs.run_id) >= {run["run_id"] for run in study["runs"]} and set(runs.device) in (
-                {"cuda"},
-                {"rocm"},
-            ):
+            study, runs = read_json(index), records.load(folder, study=index.stem).runs
+            whole = set(runs.run_id) >= {run["run_id"] for run in study["runs"]}
+            if whole and set(runs.device) in ({"cuda"}, {"rocm"}):
                 measured.add(study["name"])
     if missing := [study for study in GPU_STUDIES if study not in measured]:
         yield f"no committed result set has {', '.join(missing)} on GPUs"
 
 
 def _reproduced(sets: Iterable[Path]) -> Iterator[str]:
-    accounts = [read_json(path) or {} for folder in sets for path in (folder / "verify").glob("*.json")]
-    if not any(
-        one.get("verdict") == "agree"
-        and reproduction.is_tolerance(one.get("tolerance"))
-        and _hardware(one, "then") != _hardware(one, "now")
-        for one in accounts
-    ):
-        yield f"no run agrees on other hardware: run `hpc verify` there, commit its account as {REFERENCE}/SET/verify/RUN.json"
+    def hardware(account: Mapping[str, Any], side: str) -> str | None:
+        return ((account.get(side) or {}).get("provenance") or {}).get("hardware_id")
 
-
-def _hardware(account: Mapping[str, Any], side: str) -> str | None:
-    return ((account.get(side) or {}).get("provenance") or {}).get("hardware_id")
+    for one in (read_json(path) or {} for folder in sets for path in (folder / "verify").glob("*.json")):
+        agrees = one.get("verdict") == "agree" and reproduction.is_tolerance(one.get("tolerance"))
+        if agrees and hardware(one, "then") != hardware(one, "now"):
+            return
+    yield f"no run agrees on other hardware: run `hpc verify` there, and commit its account as {REFERENCE}/SET/verify/RUN.json"
 
 
 def _cited(cited: Mapping[str, Any]) -> Iterator[str]:

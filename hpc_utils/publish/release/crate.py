@@ -1,6 +1,6 @@
-"""What catalogues read about a release: CITATION.cff, `.zenodo.json` and `ro-crate-metadata.json` (RO-Crate 1.1).
+"""The description of a release for catalogues: CITATION.cff, `.zenodo.json` and `ro-crate-metadata.json` (RO-Crate 1.1).
 
-Each run is an action with the software and its result set, as the Process Run Crate profile 0.5 has it.
+Each run is an action with the software and its result set, after the Process Run Crate profile 0.5.
 """
 
 from __future__ import annotations
@@ -81,16 +81,13 @@ def name(author: Mapping[str, str]) -> str:
 
 
 def zenodo(root: Path, when: datetime) -> dict[str, Any]:
-    """`.zenodo.json`: what Zenodo's deposit form asks for. It can hold one licence: that of the code."""
+    """`.zenodo.json`: the fields of Zenodo's deposit form, which takes one licence: that of the code."""
     cited = citation(root)
     people = []
     for author in cited["authors"]:
         given, family = author.get("given-names"), author.get("family-names")
         person = {"name": f"{family}, {given}" if family and given else name(author)}
-        if "affiliation" in author:
-            person["affiliation"] = author["affiliation"]
-        if "orcid" in author:
-            person["orcid"] = author["orcid"].rsplit("/", 1)[-1]
+        person |= {key: author[key].rsplit("/", 1)[-1] for key in ("affiliation", "orcid") if key in author}
         people.append(person)
     return {
         "title": cited["title"],
@@ -116,7 +113,7 @@ def metadata(root: Path, files: Mapping[str, Path], commit: str, when: datetime)
     }
     people = [
         _add(crate, author.get("orcid") or f"#author-{number}", "Person" if "family-names" in author else "Organization",
-             name=name(author), **({"affiliation": author["affiliation"]} if "affiliation" in author else {}))
+             name=name(author), **{key: author[key] for key in ("affiliation",) if key in author})
         for number, author in enumerate(cited["authors"], 1)
     ]  # fmt: skip
     software = _add(
@@ -124,7 +121,6 @@ def metadata(root: Path, files: Mapping[str, Path], commit: str, when: datetime)
         identifier=f"git commit {commit}", url=cited.get("repository-code") or "README.md", license=terms[own["license"]],
         softwareRequirements=[f"Python {own['requires-python']}", *own["dependencies"]],
     )  # fmt: skip
-    dataset = crate.root_dataset
     properties = {
         "name": cited["title"],
         "description": cited["abstract"].strip(),
@@ -135,10 +131,9 @@ def metadata(root: Path, files: Mapping[str, Path], commit: str, when: datetime)
         "author": people,
         "mainEntity": software,
         "conformsTo": _add(crate, PROCESS, ["CreativeWork", "Profile"], name="Process Run Crate", version="0.5"),
-        **({"identifier": f"https://doi.org/{cited['doi']}"} if cited["doi"] else {}),
-    }
+    } | ({"identifier": f"https://doi.org/{cited['doi']}"} if cited["doi"] else {})
     for key, value in properties.items():
-        dataset[key] = value
+        crate.root_dataset[key] = value
     for folder, about in FOLDERS.items():
         if any(path.startswith(folder) for path in files):
             crate.add_dataset(dest_path=folder, properties={"name": folder.rstrip("/"), "description": about})
@@ -146,7 +141,8 @@ def metadata(root: Path, files: Mapping[str, Path], commit: str, when: datetime)
     for path, file in sorted(files.items()):
         if not path.startswith((*FOLDERS, *(f"{folder}/runs/" for folder in sets))):
             crate.add_file(dest_path=path, properties=_file(path, file.read_bytes()))
-    dataset["mentions"] = [action for folder in sets for action in _runs(crate, root, folder, software, people[0])]
+    actions = (action for folder in sets for action in _runs(crate, root, folder, software, people[0]))
+    crate.root_dataset["mentions"] = list(actions)
     return crate.metadata.generate()
 
 
