@@ -13,7 +13,8 @@ from hpc_utils.provenance.facts import FACTS, UNKNOWN, facts
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import read_json
 
-from . import formatting, tables
+from . import tables
+from .formatting import ABSENT, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,35 +47,33 @@ def pages(sets: Sequence[Path] | None = None) -> dict[Path, str]:
 
 
 def fastest(found: Mapping[Path, records.Records]) -> str:
-    """A row a set, model and data set: the fastest configuration of one device, and how soon any reaches `GOALS`."""
+    """A row for each set, model and data set: the fastest configuration of one device, and the shortest time to `GOALS`."""
     import pandas as pd
 
     from hpc_utils.analyze import cost, points
 
-    parts = []
+    images, parts = tables.measured("throughput"), []
     for folder, own in found.items():
         runs = points.unprofiled(own.runs)
         runs = runs[runs.world_size == 1]
         best = points.points(runs).sort_values("throughput", ascending=False).groupby(["workload", "dataset"]).head(1)
-        part = pd.DataFrame(
-            {
-                "set": f"[`{folder.name}`]({_link(folder)})",
-                "one device": best.device_name,
-                "model on data set": best.workload + " on " + best.dataset,
-                "precision": best.precision,
-                "images/s": tables.measured(best, "throughput", best.repeats == 1),
-                "repeats": best.repeats,
-            }
-        )
+        columns: dict[str, tables.Writer] = {
+            "set": lambda row, folder=folder: f"[`{folder.name}`]({_link(folder)})",
+            "one device": lambda row: row["device_name"],
+            "model on data set": lambda row: f"{row['workload']} on {row['dataset']}",
+            "precision": lambda row: row["precision"],
+            "images/s": images,
+            "repeats": lambda row: str(row["repeats"]),
+        }
         for goal in GOALS:
             reached = cost.to_accuracy(runs[runs.dataset == "cifar10"], own.epochs, goal, {})
             soonest = reached.dropna(subset="seconds").sort_values("seconds").groupby("workload").head(1)
-            seconds = dict(
-                zip(soonest.workload, tables.measured(soonest, "seconds", soonest.repeats == 1), strict=True)
+            times = tables.table(soonest, {"seconds": tables.measured("seconds")}).seconds
+            known = {(name, "cifar10"): time for name, time in zip(soonest.workload, times, strict=True)}
+            columns[f"to {goal:.0%} (s)"] = lambda row, known=known: known.get(
+                (row["workload"], row["dataset"]), ABSENT
             )
-            names = best.workload.where(best.dataset == "cifar10")
-            part[f"to {goal:.0%} (s)"] = [seconds.get(name, tables.ABSENT) for name in names]
-        parts.append(part)
+        parts.append(tables.table(best, columns))
     return tables.markdown(pd.concat(parts)) if parts else NO_SET
 
 
@@ -122,7 +121,7 @@ def _answers(
         for job in (one.get("job") or {} for one in origins)
         if job.get("scheduler")
     }
-    yield "jobs", f"{len(jobs)}: {_different(jobs)}" if jobs else tables.ABSENT
+    yield "jobs", f"{len(jobs)}: {_different(jobs)}" if jobs else ABSENT
     cores = [f"CPU of {cores:g} core{'s' * (cores > 1)}" for cores in runs.threads_per_rank[runs.device == "cpu"]]
     yield "devices of a run", _different(cores + ["GPU"] * bool((runs.device != "cpu").any()))
     yield "nodes x ranks", _different(f"{run.nodes:.0f}x{run.ranks_per_node:.0f}" for run in runs.itertuples())
@@ -132,7 +131,7 @@ def _answers(
         "measured",
         " to ".join(sorted({str(day)[:10] for day in (runs.started.min(), runs.started.max())}))
         if len(runs)
-        else tables.ABSENT,
+        else ABSENT,
     )
     commits = zip(runs.commit, runs.dirty, strict=True)
     yield (
@@ -154,11 +153,11 @@ def _answers(
     yield "runs", f"{len(runs)}" + f", {len(own.refused)} refused" * bool(own.refused)
     yield (
         "compute",
-        f"{formatting.number(total.core_hours)} core-hours, {formatting.number(total.gpu_hours)} GPU-hours",
+        f"{number(total.core_hours)} core-hours, {number(total.gpu_hours)} GPU-hours",
     )
     yield (
         "energy",
-        f"{formatting.number(total.energy_kwh)} kWh of {total.counted} runs" if total.counted else "not counted",
+        f"{number(total.energy_kwh)} kWh of {total.counted} runs" if total.counted else "not counted",
     )
 
 
@@ -173,7 +172,7 @@ def _different(values: Iterable[Any]) -> str:
         map(str, seen - {None}),
         key=lambda text: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)],
     )
-    return ", ".join(known + [tables.ABSENT] * (None in seen or not seen))
+    return ", ".join(known + [ABSENT] * (None in seen or not seen))
 
 
 def _link(folder: Path) -> str:

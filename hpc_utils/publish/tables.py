@@ -1,80 +1,98 @@
-"""Tables as text for Markdown and CSV: numbers with their intervals."""
+"""Tables as text, each declared as {heading: what writes its cell}: the workshop's questions, and helpers for all others."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
 import pandas as pd
 
-from . import formatting
+from .formatting import ABSENT, number
 
 MIB = 2**20
-ABSENT = "–"
+Row = Mapping[str, Any]
+Writer = Callable[[Row], str]
 
 
-def workshop(rows: pd.DataFrame) -> pd.DataFrame:
-    """`analyze.scaling.workshop` as text, one column an answer; the interval (95 %) or "single run" behind each number."""
-    single = rows.repeats == 1
-    table = pd.DataFrame(
-        {
-            "curve": [curve(row) for row in rows.itertuples()],
-            "devices": [_devices(row) for row in rows.itertuples()],
-            "nodes x ranks": rows.layout.fillna(ABSENT),
-            "batch per device": _plain(rows.batch_per_device),
-            "global batch": _plain(rows.global_batch),
-            "throughput (samples/s)": measured(rows, "throughput", single),
-            "time per step (ms)": measured(rows, "step_seconds", single, scale=1e3),
-            "time per epoch (s)": measured(rows, "epoch_seconds", single),
-            "speed-up": measured(rows, "speedup", single & (rows.world_size > 1)),
-            "efficiency (%)": measured(
-                rows.rename(columns={"low": "efficiency_low", "high": "efficiency_high"}),
-                "efficiency",
-                single & (rows.world_size > 1),
-                scale=100,
-            ),
-            "peak memory per device (MiB)": measured(rows, "peak_bytes", single, scale=1 / MIB),
-        },
-        dtype=str,
-    )
-    unmeasured = (rows.state != "measured").to_numpy()
-    said = rows.state.where(rows.why == "", rows.state + ": " + rows.why)
-    table.loc[unmeasured, "throughput (samples/s)"] = said[unmeasured]
-    return table
+def table(rows: pd.DataFrame, columns: Mapping[str, Writer]) -> pd.DataFrame:
+    """A table of text: a row for each of `rows`, a column for each heading of `columns`."""
+    records = rows.to_dict("records")
+    return pd.DataFrame({heading: [write(row) for row in records] for heading, write in columns.items()}, dtype=str)
 
 
-def markdown(table: pd.DataFrame) -> str:
+def measured(
+    column: str, scale: float = 1.0, *, alone: Callable[[Row], bool] = lambda row: row["repeats"] == 1
+) -> Writer:  # fmt: skip
+    """Writes `column` times `scale` with its interval (`<column>_low`, `<column>_high`), or "single run" where `alone`."""
+
+    def write(row: Row) -> str:
+        value, low, high = (row[f"{column}{end}"] for end in ("", "_low", "_high"))
+        if pd.isna(value):
+            return ABSENT
+        interval = f" ({number(low * scale)} to {number(high * scale)})" if pd.notna(low) else ""
+        return number(value * scale) + interval + (" (single run)" if alone(row) else "")
+
+    return write
+
+
+def plain(column: str) -> Writer:
+    """Writes the number in `column`."""
+    return lambda row: ABSENT if pd.isna(row[column]) else f"{row[column]:g}"
+
+
+def markdown(rows: pd.DataFrame) -> str:
     """A table of text as Markdown."""
-    lines = [table.columns.tolist(), ["---"] * len(table.columns), *table.astype(str).to_numpy().tolist()]
+    lines = [rows.columns.tolist(), ["---"] * len(rows.columns), *rows.astype(str).to_numpy().tolist()]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def measured(rows: pd.DataFrame, name: str, single: pd.Series, *, scale: float = 1.0) -> list[str]:
-    """Column `name` times `scale`, with its interval (columns `_low`, `_high`), or "single run" where `single` says so."""
-    found = []
-    ends = zip(rows[name], rows[f"{name}_low"], rows[f"{name}_high"], single, strict=True)
-    for value, low, high, alone in ends:
-        if pd.isna(value):
-            found.append(ABSENT)
-            continue
-        text = formatting.number(value * scale)
-        if pd.notna(low):
-            text += f" ({formatting.number(low * scale)} to {formatting.number(high * scale)})"
-        found.append(text + (" (single run)" if alone else ""))
-    return found
+def aligned(lines: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
+    """Lines of cells in columns for a terminal, those of `right` aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sides = [">" if place in right else "<" for place in range(len(widths))]
+    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    return [form.format(*line).rstrip() for line in lines]
 
 
-def curve(row) -> str:
-    """`strong, batch 768, resnet18 on cifar10, fp32`: which curve a row is of."""
-    batch = f"batch {row.batch:g}" if row.kind == "strong" else f"{row.batch:g} a device"
-    what = f"{row.workload} on {row.dataset}" if row.dataset else row.workload
-    whole = ["whole epochs"] if row.kind == "weak" and pd.isna(row.steps_per_epoch) else []
-    links = [] if pd.isna(row.link_gbit) else [f"{row.link_gbit:g} Gbit/s"]
-    return ", ".join([row.kind, batch, what, row.precision, *whole, *links])
+def curve(row: Row) -> str:
+    """`strong, batch 768, resnet18 on cifar10, fp32`: the curve that a row belongs to."""
+    batch = f"batch {row['batch']:g}" if row["kind"] == "strong" else f"{row['batch']:g} a device"
+    what = f"{row['workload']} on {row['dataset']}" if row["dataset"] else row["workload"]
+    whole = ["whole epochs"] if row["kind"] == "weak" and pd.isna(row["steps_per_epoch"]) else []
+    links = [] if pd.isna(row["link_gbit"]) else [f"{row['link_gbit']:g} Gbit/s"]
+    return ", ".join([row["kind"], batch, what, row["precision"], *whole, *links])
 
 
-def _devices(row) -> str:
-    if row.world_size > 1 or pd.isna(row.parallel):
-        return f"{row.world_size}"
-    return f"1 ({'no group' if row.parallel == 'none' else row.parallel.upper()})"
+def _devices(row: Row) -> str:
+    group = "no group" if row["parallel"] == "none" else str(row["parallel"]).upper()
+    return f"{row['world_size']}" if row["world_size"] > 1 or pd.isna(row["parallel"]) else f"1 ({group})"
 
 
-def _plain(column: pd.Series) -> list[str]:
-    return [ABSENT if pd.isna(value) else f"{value:g}" for value in column]
+def _throughput(row: Row) -> str:
+    if row["state"] != "measured":
+        return f"{row['state']}: {row['why']}" if row["why"] else row["state"]
+    return measured("throughput")(row)
+
+
+def _several(row: Row) -> bool:
+    return row["repeats"] == 1 and row["world_size"] > 1
+
+
+WORKSHOP: dict[str, Writer] = {
+    "curve": curve,
+    "devices": _devices,
+    "nodes x ranks": lambda row: ABSENT if pd.isna(row["layout"]) else row["layout"],
+    "batch per device": plain("batch_per_device"),
+    "global batch": plain("global_batch"),
+    "throughput (samples/s)": _throughput,
+    "time per step (ms)": measured("step_seconds", 1e3),
+    "time per epoch (s)": measured("epoch_seconds"),
+    "speed-up": measured("speedup", alone=_several),
+    "efficiency (%)": measured("efficiency", 100, alone=_several),
+    "peak memory per device (MiB)": measured("peak_bytes", 1 / MIB),
+}
+
+
+def workshop(rows: pd.DataFrame) -> pd.DataFrame:
+    """`analyze.scaling.workshop` as text, a column for each question, with 95 % intervals."""
+    return table(rows.rename(columns={"low": "efficiency_low", "high": "efficiency_high"}), WORKSHOP)
