@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .archive import Folder, content, opened, readable
-from .catalog import DATASETS, DataError
+from .catalog import DataError, DatasetInfo, info
 
 Arrays = tuple[np.ndarray, np.ndarray]
 
@@ -35,12 +35,12 @@ class Layout:
     """How a data set is read.
 
     Attributes:
-        decode: takes the folder with its files and whether to show progress.
+        decode: takes the folder with the files, the catalogue's entry, and whether to show progress.
         markers: files by which the folder is recognised.
         places: paths of the marker or of an archive in a mirror.
     """
 
-    decode: Callable[[Folder, bool], Decoded]
+    decode: Callable[[Folder, DatasetInfo, bool], Decoded]
     markers: tuple[str, ...]
     places: tuple[str, ...] = ()
 
@@ -49,7 +49,7 @@ def decode(name: str, path: Path, progress: bool = False) -> Decoded:
     """Data set `name` from a folder, tar or zip in its official layout; DataError if it is damaged."""
     layout = LAYOUTS[name]
     with opened(path, *layout.markers) as folder:
-        return layout.decode(folder, progress)
+        return layout.decode(folder, info(name), progress)
 
 
 # CIFAR-10 -------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def decode(name: str, path: Path, progress: bool = False) -> Decoded:
 _CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 
 
-def _cifar10(folder: Folder, progress: bool) -> Decoded:
+def _cifar10(folder: Folder, known: DatasetInfo, progress: bool) -> Decoded:
     python = (folder / "data_batch_1").is_file()
     batches = []
     for name in _CIFAR_BATCHES:
@@ -74,7 +74,7 @@ def _cifar10(folder: Folder, progress: bool) -> Decoded:
                 raise ValueError(f"pixels are {pixels.dtype} {pixels.shape}, labels {labels.shape}")
         batches.append((np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels))
     images, labels = (np.concatenate(part) for part in zip(*batches[:5], strict=True))
-    return Decoded(DATASETS["cifar10"].classes, {"train": (images, labels), "test": batches[5]})
+    return Decoded(known.classes, {"train": (images, labels), "test": batches[5]})
 
 
 class _ArrayUnpickler(pickle.Unpickler):
@@ -92,7 +92,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 # MNIST ----------------------------------------------------------------------------------------------------
 
 
-def _mnist(folder: Folder, progress: bool) -> Decoded:
+def _mnist(folder: Folder, known: DatasetInfo, progress: bool) -> Decoded:
     splits = {}
     for split, stem in (("train", "train"), ("test", "t10k")):
         images = _idx(folder, f"{stem}-images-idx3-ubyte", (28, 28))
@@ -102,7 +102,7 @@ def _mnist(folder: Folder, progress: bool) -> Decoded:
                 f"{folder}: expected as many {split} labels as images ({len(images):,}), found {len(labels):,}"
             )
         splits[split] = (images[..., None], labels.astype(np.int64))
-    return Decoded(DATASETS["mnist"].classes, splits)
+    return Decoded(known.classes, splits)
 
 
 def _idx(folder: Folder, stem: str, item: tuple[int, ...]) -> np.ndarray:
@@ -122,7 +122,7 @@ def _idx(folder: Folder, stem: str, item: tuple[int, ...]) -> np.ndarray:
 # TinyImageNet ---------------------------------------------------------------------------------------------
 
 
-def _tiny_imagenet(folder: Folder, progress: bool) -> Decoded:
+def _tiny_imagenet(folder: Folder, known: DatasetInfo, progress: bool) -> Decoded:
     """TinyImageNet, or a subset in its layout.
 
     Its lists name what belongs to it: `wnids.txt` the classes in order of label, `train/<wnid>/<wnid>_boxes.txt` and
@@ -141,15 +141,22 @@ def _tiny_imagenet(folder: Folder, progress: bool) -> Decoded:
         "test": [(f"val/images/{image}", wnid) for image, wnid, *_ in lines("val/val_annotations.txt")],
     }  # fmt: skip
     return Decoded(
-        classes, {split: _jpegs(folder, images, wnids, split, progress) for split, images in listed.items()}
+        classes,
+        {split: _jpegs(folder, images, wnids, known.shape, split, progress) for split, images in listed.items()},
     )
 
 
-def _jpegs(folder: Folder, listed: list[tuple[str, str]], wnids: list[str], title: str, progress: bool) -> Arrays:
+def _jpegs(
+    folder: Folder,
+    listed: list[tuple[str, str]],
+    wnids: list[str],
+    shape: tuple[int, ...],
+    title: str,
+    progress: bool,
+) -> Arrays:
     from PIL import Image
     from tqdm import tqdm
 
-    shape = DATASETS["tiny-imagenet"].shape
     label = {wnid: number for number, wnid in enumerate(wnids)}
     if not listed or (unknown := {wnid for _, wnid in listed} - set(wnids)):
         found = f"classes {', '.join(sorted(unknown))}" if listed else "none"

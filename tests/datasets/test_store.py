@@ -73,7 +73,7 @@ def test_an_array_of_another_count_is_found_on_load(small):
     with pytest.raises(DataError, match=r"expected uint8 \(30, 28, 28, 1\), found uint8 \(29, 28, 28, 1\)"):
         load("mnist", "train")
     np.save(small / "train-images.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match="no whole array"):
+    with pytest.raises(DataError, match="no complete array"):
         load("mnist", "train")
 
 
