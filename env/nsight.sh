@@ -3,8 +3,8 @@
 #
 #     PATH=$(env/nsight.sh):$PATH nsys --version        # or env/nsight.sh PREFIX
 #
-# It prints the folder of `nsys`. For CI, and for a machine without a CUDA toolkit: whoever has one has an nsys, and a newer
-# one opens more reports. apt verifies what it downloads by Debian's own signatures (apt-secure(8)); nothing is installed.
+# It prints the folder of `nsys`. For CI and machines without a CUDA toolkit, which contains a newer nsys that opens more
+# reports. apt verifies the downloads by Debian's signatures (apt-secure(8)); nothing is installed.
 set -euo pipefail
 
 stop() {
@@ -16,10 +16,10 @@ prefix=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/scaling-compendium/nsight-debian12}
 [[ $prefix == /* ]] || prefix=$PWD/$prefix
 programs=$prefix/usr/bin
 if [ ! -e "$prefix/complete" ]; then
-    # Here it appears whole or not at all: a folder that is not empty and not complete is somebody's.
+    # The folder appears complete or not at all: one that is neither empty nor complete holds other files.
     shopt -s nullglob dotglob
     inside=("$prefix"/*)
-    [ ${#inside[@]} -eq 0 ] || stop "$prefix holds other files: give a folder that is empty, or not there yet"
+    [ ${#inside[@]} -eq 0 ] || stop "$prefix holds other files: give an empty or a new folder"
     for tool in apt-get dpkg-deb; do
         command -v "$tool" >/dev/null || stop "no $tool here: put the nsys of a CUDA toolkit on PATH instead"
     done
@@ -29,7 +29,7 @@ if [ ! -e "$prefix/complete" ]; then
     mkdir -p "$(dirname "$prefix")"
     work=$(mktemp -d "$prefix.XXXXXX")
     trap 'rm -rf "$work"' EXIT
-    # apt with a state of its own, so that the machine's stays as it is.
+    # A separate apt state: the machine's own does not change.
     mkdir -p "$work"/apt/{lists/partial,archives/partial,none} "$work/tree"
     : >"$work/apt/status"
     echo "deb [signed-by=$keys] http://deb.debian.org/debian bookworm main non-free" >"$work/apt/sources"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs a command in the compendium's container, on this clone: env/apptainer/run.sh hpc study plan laptop
 #
-# The image is env/apptainer/rocm.sif where there is an AMD GPU, else cuda.sif, which runs without a GPU too; HPC_IMAGE
-# names another. HPC_DATA, HPC_RESULTS, HPC_DATA_MIRROR and HPC_NODE_LOCAL mean inside what they mean outside.
+# The image is env/apptainer/rocm.sif if there is an AMD GPU, else cuda.sif, which also runs without a GPU; HPC_IMAGE names
+# another. HPC_DATA, HPC_RESULTS, HPC_DATA_MIRROR and HPC_NODE_LOCAL have the same meaning inside and outside.
 set -euo pipefail
 
 stop() {
@@ -12,7 +12,7 @@ stop() {
 
 clone=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
 [ $# -gt 0 ] || stop "nothing to run: env/apptainer/run.sh hpc --help"
-apptainer=$(command -v apptainer || command -v singularity) || stop "neither apptainer nor singularity is here (a module?)"
+apptainer=$(command -v apptainer || command -v singularity) || stop "neither apptainer nor singularity is on PATH (a module?)"
 
 flags=()
 variant=cuda
@@ -34,6 +34,6 @@ for folder in "$clone" "$HPC_RESULTS" "$HPC_DATA" "${HPC_DATA_MIRROR:-}" "${HPC_
     esac
 done
 mkdir -p "$HPC_RESULTS" "$HPC_DATA"
-# The clone's code and no other, whatever the shell's own environment says.
+# Only the clone's code, whatever PYTHONPATH the shell has.
 export APPTAINERENV_PYTHONPATH=$clone SINGULARITYENV_PYTHONPATH=$clone
 exec "$apptainer" exec "${flags[@]}" "$image" "$@"

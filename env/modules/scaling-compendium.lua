@@ -3,7 +3,7 @@
 --   module use /path/to/clone/env/modules
 --   module load scaling-compendium
 --
--- It finds the clone by its own place. A site that keeps the file elsewhere sets HPC_COMPENDIUM to the clone.
+-- It finds the clone from its own path. If the file lies elsewhere, set HPC_COMPENDIUM to the clone.
 
 help([[
 The scaling compendium: measures distributed training through notebooks that are the jobs.
@@ -30,9 +30,9 @@ end
 setenv("HPC_COMPENDIUM", clone)
 setenv("VIRTUAL_ENV", environment)
 prepend_path("PATH", pathJoin(environment, "bin"))
-setenv("PYTHONNOUSERSITE", "1") -- packages of `pip install --user` would come before these
+setenv("PYTHONNOUSERSITE", "1") -- else packages of `pip install --user` come first
 unsetenv("PYTHONHOME")
 
--- FILL IN where every user of the module shall work there. Set, they go before what a cluster file says (jobs/clusters):
+-- FILL IN if all users of the module work in these folders; they take precedence over a cluster file (jobs/clusters):
 -- setenv("HPC_RESULTS", pathJoin(os.getenv("SCRATCH"), "compendium", "results"))
 -- setenv("HPC_DATA", "/shared/datasets/compendium")

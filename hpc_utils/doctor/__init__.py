@@ -1,12 +1,12 @@
-"""`hpc doctor` and `hpc bench`: is this machine, or every node of this allocation, ready to measure, and how fast is it?
+"""`hpc doctor` and `hpc bench`: is this machine, or each node of an allocation, ready to measure, and how fast is it?
 
     python -m torch.distributed.run --standalone --nproc-per-node=2 -m hpc_utils.doctor
     python -m torch.distributed.run --standalone --nproc-per-node=2 -m hpc_utils.doctor.bench allreduce
 
-Every rank measures (facts, JSON-serializable), rank 0 judges them (pure functions of facts) and writes
-`results/doctor/<...>/`. Every measurement has a timeout; one that hangs is left behind and named, so that two minutes
-are enough even on a faulty cluster. Checks lie in a module per subject; `runner.CHECKS` lists them in order.
+Each rank measures facts (JSON-serializable), rank 0 judges them (pure functions of facts) and writes `results/doctor/<...>/`.
+Each measurement has a timeout; one that hangs is abandoned and named, so the doctor ends within two minutes also on a
+faulty cluster. Each subject has a module of checks; `runner.CHECKS` lists them in order.
 
-The room is large because it holds knowledge that no library has: how each of 22 rows of the report shows a fault of a
-driver, an NCCL log, Slurm, a file system or a name service, and what to do about it.
+The room is larger than its budget because it holds knowledge that no library has: how each of 22 rows of the report shows
+a fault of a driver, NCCL, Slurm, a file system or a name service, and its remedy.
 """

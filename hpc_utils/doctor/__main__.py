@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 def _runner(options: Options) -> Runner:
     """Raises OSError or RuntimeError if the launcher's store cannot be reached."""
-    from hpc_utils.doctor.runner import Mailbox, Runner  # torch, which takes seconds
+    from hpc_utils.doctor.runner import Mailbox, Runner  # imports torch, which takes seconds
 
     return Runner(Context.from_environment(options, Mailbox.connect(options.seconds / 2)))
 
@@ -97,4 +97,4 @@ if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # measurements that hang are left behind, and so is the process group (see Ranks.settle)
+    os._exit(status)  # hanging measurements and the process group are abandoned (see Ranks.settle)

@@ -1,4 +1,4 @@
-"""What a check is made of: a function that measures facts on a rank, a function that judges the facts, a result."""
+"""A check: a function that measures facts on a rank, functions that judge the facts, and their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Facts = dict[str, Any]  # JSON-serializable: what one rank measured
 
 
 class Verdict(StrEnum):
-    """The worst first. UNKNOWN means that the check cannot decide here, not that all is probably well."""
+    """Worst first. UNKNOWN: the check cannot decide here."""
 
     FAIL = "fail"
     UNKNOWN = "unknown"
@@ -116,7 +116,7 @@ class Context:
 
     @classmethod
     def from_environment(cls, options: Options, mailbox: Mailbox) -> Context:
-        """As torchrun sets it; without a launcher rank 0 of one."""
+        """From the variables of torchrun; without a launcher, rank 0 of one."""
         defaults = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
         return cls(options, mailbox, *(int(os.environ.get(name, value)) for name, value in defaults.items()))
 
@@ -129,7 +129,7 @@ class Context:
         return min(most, self.timeout * part)
 
     def enter(self) -> Ranks:
-        """The joined ranks; sets the device and number of threads of this thread, in which a check runs.
+        """The ranks of the process group; sets device and number of threads of the calling thread, in which a check runs.
 
         Raises:
             RuntimeError: the process group was not joined.

@@ -43,7 +43,7 @@ def join(context: Context) -> Facts:
     if context.options.device != "cpu" and torch.cuda.is_available():
         _log_nccl(context)
     began = time.monotonic()
-    # The group gives up before the check does, and says why. One sample a rank: any number of ranks divides the batch.
+    # The group times out before the check, with its reason. One sample per rank: the batch suits any number of ranks.
     config = RunConfig(
         device=context.options.device, batch_per_device=1, collective_timeout=max(1.0, 0.8 * context.timeout)
     )
@@ -82,7 +82,7 @@ def judge_join(facts: Facts) -> Result:
 
 MIB = 2**20
 ENOUGH = 0.6  # of the nominal link
-BUSY = 0.5  # of a processor, all of a rank's threads together, waiting for it included: then it is the limit
+BUSY = 0.5  # of a processor, used or waited for by all threads of a rank: above it the processor limits the rate
 SLOW = (
     "compare with `iperf3` or `ib_write_bw` between two nodes; does another job use the link, is a cable or port "
     "at a lower rate (`ibstat`, `ethtool`), does the transport check above pass?"
@@ -174,7 +174,7 @@ def measure_clock(context: Context) -> Facts:
 
 
 def judge_clock(seen: Observations) -> Result:
-    """The smallest difference of three: leaving the barrier at different moments only adds to it."""
+    """The smallest difference of three: ranks that leave a barrier at different times only increase it."""
     rounds = zip(*(one.facts["times"] for one in seen), strict=True)
     best = min(rounds, key=lambda times: max(times) - min(times))
     apart, middle = max(best) - min(best), sorted(best)[len(best) // 2]

@@ -1,4 +1,4 @@
-"""What NCCL (or RCCL) really uses between ranks, from its own log.
+"""The paths that NCCL (or RCCL) uses between ranks, from its log.
 
 The lines are NCCL's (src/transport/net.cc, net_ib, net_socket.cc, p2p.cc, shm.cc and src/init.cc):
 
@@ -42,7 +42,7 @@ def parse(log: str) -> Facts:
         "version": version[1] if version else None,
         "network": network[-1].strip() if network else None,
         "paths": dict(Counter(path for path, _, _ in channels)),
-        # A virtual adapter, merged of several, has a number beyond those listed.
+        # A virtual adapter, merged from several, has a number that is not listed.
         "adapters": sorted(adapters[n] for n in used if n in adapters) or sorted(adapters.values() if used else ()),
         "interfaces": re.findall(r"\[\d+\]([\w.-]+):", "".join(re.findall(r"NET/Socket : Using (.*)", text))),
         "direct": any(path.startswith("NET/") and "GDRDMA" in rest for path, _, rest in channels),
@@ -66,7 +66,7 @@ def measure(context: Context) -> Facts:
 
 
 def judge(seen: Observations) -> Result:
-    """All ranks' logs together: one rank's names only its own channels."""
+    """The logs of all ranks together: each lists only its own channels."""
     facts = seen[0].facts
     if facts["backend"] == "gloo":
         return not_applicable("gloo sends host memory over sockets: see interface")

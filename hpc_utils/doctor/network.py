@@ -22,7 +22,7 @@ UNRESOLVED = ""
 
 
 def fabric(machine: Path = MACHINE) -> Facts:
-    """What this node has besides Ethernet: active InfiniBand or RoCE ports, Slingshot, NVLink."""
+    """Networks of this node besides Ethernet: active InfiniBand or RoCE ports, Slingshot, NVLink."""
     kinds = {"InfiniBand" if layer == "InfiniBand" else "RoCE" for _, layer in active_ports(machine).values()}
     slingshot = any((machine / "sys/class/cxi").glob("cxi*"))
     return {
@@ -73,7 +73,9 @@ def interface_of(address: str) -> str | None:
     """The interface with that address; None if it is not this machine's."""
     import psutil
 
-    if _plain(address).startswith("127."):  # the whole network is the loopback's, also without an entry of its own
+    if _plain(address).startswith(
+        "127."
+    ):  # the whole network belongs to the loopback interface, also without an entry
         return "lo"
     for name, entries in psutil.net_if_addrs().items():
         if _plain(address) in {_plain(entry.address) for entry in entries}:

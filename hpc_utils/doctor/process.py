@@ -50,7 +50,7 @@ def run_with_timeout(function: Callable[[], Any], seconds: float) -> dict[str, A
         except Exception as error:
             outcome["error"] = f"{type(error).__name__}: {error}"[:300]
 
-    thread = threading.Thread(target=run, daemon=True)  # a system call that hangs cannot be ended
+    thread = threading.Thread(target=run, daemon=True)  # a hanging system call cannot be interrupted
     thread.start()
     thread.join(seconds)
     return dict(outcome) or {"timeout": seconds}
@@ -88,7 +88,7 @@ def start(seconds: float, grace: float = 0.0) -> Console:
             os.dup2(dropped.fileno(), stream)
     faulthandler.enable(sys.stderr)
     threading.Thread(target=_end_with, args=(parent, grace), daemon=True).start()
-    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.stderr)  # also where no Python runs any more
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.stderr)  # also if the interpreter hangs
     return Console(int(os.environ.get("RANK", 0)) == 0)
 
 

@@ -1,4 +1,4 @@
-"""What Slurm knows of this job: may it be requeued, when does it end, does accounting know it?"""
+"""This job in Slurm: requeue, time limit, accounting."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def judge_limit(facts: Facts) -> Result:
 
 
 def judge_accounting(facts: Facts) -> Result:
-    """A study runs without accounting, but the end of its jobs is then soon forgotten."""
+    """Accounting is optional: without it Slurm soon forgets ended jobs."""
     if not facts["job"]:
         return not_applicable(OUTSIDE)
     if not facts["accounting_fault"]:

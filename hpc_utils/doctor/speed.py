@@ -1,4 +1,4 @@
-"""How fast do ranks compute and load? Is one slower than the others, is one throttled, does training wait for data?
+"""Speed of computing and loading: stragglers, throttled devices, and loaders too slow for training.
 
 A product of two n x n matrices is 2 n^3 operations. fp32 is IEEE single precision (TF32 off); bf16 with torch's own
 accumulation. All ranks start together, so that shared power and cooling show.

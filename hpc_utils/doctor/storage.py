@@ -1,4 +1,4 @@
-"""The folders that runs write to and read from: file system, space, speed, hard links, do all nodes see the same?"""
+"""The folders that runs write to and read from: file system, space, speed, hard links, visibility on all nodes."""
 
 from __future__ import annotations
 
@@ -54,15 +54,14 @@ def _describe(facts: Facts) -> str:
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """A temporary folder inside `folder`, which is made if need be."""
+    """A temporary folder inside `folder`, which is created if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder, ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
 def drop_cache(file: int) -> None:
-    """Ask the kernel to drop an open file's pages from memory: those that are written and that nobody maps. Needs no
-    root; macOS cannot."""
+    """Ask the kernel to drop the clean, unmapped pages of an open file from memory. Needs no root; macOS cannot."""
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -114,7 +113,7 @@ def measure_results(context: Context) -> Facts:
 
 
 def _link_failure(file: Path) -> str:
-    """Why `link` does not make a second name, or does not refuse a name that exists: a claim needs both."""
+    """Why a claim fails: `link` must create a second name, and refuse a name that exists. "" if it does both."""
     name = file.with_name("link")
     try:
         os.link(file, name)
@@ -188,7 +187,7 @@ def _appears(path: Path, seconds: float) -> float | None:
     began = time.monotonic()
     while (waited := time.monotonic() - began) < seconds:
         with suppress(OSError):
-            os.listdir(path.parent)  # has NFS ask its server again
+            os.listdir(path.parent)  # makes NFS ask its server again
             if path.exists():
                 return waited
         time.sleep(0.1)
@@ -233,7 +232,7 @@ def judge_data(facts: Facts) -> Result:
     if facts["read"] is None:
         return not_applicable(f"no data set in the data folder ({measured}); digits needs none")
     measured += f"; read {_rate(facts['read'])} of {facts['bytes'] / MIB:.0f} MiB"
-    if facts["read"] < SLOWEST and facts["bytes"] > MIB:  # of less only the latency is seen
+    if facts["read"] < SLOWEST and facts["bytes"] > MIB:  # smaller files show only the latency
         fix = "copy the data to a disk of the node (`storage.node_local` in the cluster file)"
         return failed(measured, FAST, fix)
     return passed(measured, FAST)

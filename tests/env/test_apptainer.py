@@ -105,17 +105,7 @@ def test_the_image_has_the_command_and_the_engine_but_no_code(tmp_path: Path) ->
     """What `pip install .` makes of the files that are copied: an import finds the mounted clone or nothing."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(tmp_path),
-        str(tmp_path),
-    ]
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, tmp_path]
     subprocess.run(command, check=True, capture_output=True, timeout=200)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -212,24 +202,15 @@ def test_what_cannot_work_is_refused(
     monkeypatch.chdir(tmp_path)
     done = run(clone, path, *command, **environment)
     assert done.returncode == 2
-    assert says in done.stderr
-    assert done.stderr.startswith("error: ")
-
-
-def test_nothing_is_made_where_a_path_is_refused(clone: Path, path: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    run(clone, path, "true", HPC_RESULTS="here")
+    assert done.stderr.startswith("error: ") and says in done.stderr
     assert not (tmp_path / "here").exists()
 
 
-def test_run_sh_is_clean_shell() -> None:
+@pytest.mark.parametrize("script", [RUN, ROOT / "env/nsight.sh"], ids=["run.sh", "nsight.sh"])
+def test_scripts_pass_shellcheck(script: Path) -> None:
     if not shutil.which("shellcheck"):
         if os.environ.get("CI") and sys.platform == "linux":
             pytest.fail("CI installs shellcheck")
         pytest.skip("shellcheck is not installed")
-    done = subprocess.run(["shellcheck", str(RUN)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
-
-
-def test_images_stay_out_of_git() -> None:
-    assert (FOLDER / ".gitignore").read_text() == "*.sif\n"

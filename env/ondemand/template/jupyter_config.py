@@ -1,6 +1,6 @@
 """Settings of the session's Jupyter Server (2 or newer); Open OnDemand copies this file into the session's folder.
 
-What a user set in ~/.jupyter is read before this; whatever guards the door is therefore set here, default or not.
+Jupyter reads ~/.jupyter before this file, so every setting of security is set here, even to its default.
 """
 
 import os
@@ -14,22 +14,22 @@ folder = Path.cwd()  # the working directory
 
 
 class LoginFromPortal(LoginFormHandler):
-    """Takes the password from the portal's page too, which cannot know this server's _xsrf cookie.
+    """Accepts the password from the portal's page, which cannot know this server's _xsrf cookie.
 
-    Nothing is lost: who posts the right password may come in, and all other requests keep the check.
+    All other requests keep the check.
     """
 
     def check_xsrf_cookie(self):
         return None
 
 
-# The portal forwards /node/<host>/<port>/ as it is, under its own host name or the node's, and says X-Forwarded-Proto.
-c.ServerApp.ip = "*"  # which of the node's names and addresses the portal uses is the site's choice
+# The portal forwards /node/<host>/<port>/ unchanged, under its own host name or the node's, with X-Forwarded-Proto.
+c.ServerApp.ip = "*"  # the site chooses the name or address of the node that the portal uses
 c.ServerApp.port = port
-c.ServerApp.port_retries = 0  # the portal knows only this one
+c.ServerApp.port_retries = 0  # the portal knows only this port
 c.ServerApp.base_url = f"/node/{host}/{port}/"
 c.ServerApp.allow_remote_access = True
-# The portal's name is not known here, so any origin may ask; the cookie below goes with no other site's requests.
+# The portal's name is unknown here, so any origin is accepted; requests from other sites do not carry the cookie below.
 c.ServerApp.allow_origin = "*"
 c.ServerApp.trust_xheaders = True  # cookies of an https portal are marked secure
 c.ServerApp.open_browser = False
@@ -37,7 +37,7 @@ c.ServerApp.open_browser = False
 c.PasswordIdentityProvider.hashed_password = Path(__file__).with_name("password_hash").read_text()
 c.PasswordIdentityProvider.password_required = True
 c.PasswordIdentityProvider.allow_password_change = False
-c.IdentityProvider.token = ""  # no second way in; also not by JUPYTER_TOKEN
+c.IdentityProvider.token = ""  # no login by token, also not by JUPYTER_TOKEN
 c.IdentityProvider.cookie_options = {"samesite": "Strict"}
 c.IdentityProvider.login_handler_class = LoginFromPortal
 c.ServerApp.disable_check_xsrf = False

@@ -83,7 +83,7 @@ def measure(
 
 
 def table(record: Mapping[str, Any]) -> Iterator[str]:
-    """The record as nccl-tests prints its own: medians, and from the shortest to the longest repeat."""
+    """The record in the form of nccl-tests: medians, shortest and longest repeat."""
     for name, group in record["groups"].items():
         yield f"{name}: {GROUPS[name]} ({group['ranks']} on {group['nodes']} node(s), {record['backend']})"
         yield f"  {'size':>8}  {'time (ms)':>10}  {'min .. max':>20}  {'algorithm (GB/s)':>16}  {'bus (GB/s)':>10}"

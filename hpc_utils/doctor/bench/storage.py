@@ -99,7 +99,7 @@ def table(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 class _Place:
-    """One place as it is measured; `refusal` says why it cannot be."""
+    """The measurements of one place; `refusal`: why it is skipped."""
 
     def __init__(
         self, ranks: Ranks, name: str, folder: Path, dataset: str, images: np.ndarray, copies: ExitStack
@@ -118,7 +118,7 @@ class _Place:
         self._reads: dict[str, int] = {}  # of a pass that fit into its time
 
     def _copy(self, size: int, copies: ExitStack) -> str:
-        """Copy the data set here; why it cannot be, or ""."""
+        """Copy the data set here; why that fails, or ""."""
         if not self.folder.is_dir():
             return f"no folder {self.folder.name}"
         free = shutil.disk_usage(self.folder).free
