@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,8 +138,7 @@ def explain(files, as_json):
 
     found = readers.gather(files)
     parts = breakdown.breakdowns(found.timelines)
-    verdict = judge.judge(found.timelines, kernels=_counters(found.counters), phase_seconds=found.phases)
-    verdict = replace(verdict, remarks=(*verdict.remarks, *found.remarks))
+    verdict = judge.judge_reports(found)
     if as_json:
         ranks = [part.as_json() for part in parts]
         click.echo(json.dumps({"ranks": ranks, "verdict": verdict.as_json()}, allow_nan=False))
@@ -150,17 +148,6 @@ def explain(files, as_json):
     _print_kernels(found.timelines)
     for line in verdict.lines():
         click.echo(printable(line))
-
-
-def _counters(reports: Sequence[Path]) -> pd.DataFrame | None:
-    """The kernels' counters of Nsight Compute's reports."""
-    if not reports:
-        return None
-    import pandas as pd
-
-    from hpc_utils.analyze.profiles import ncu
-
-    return pd.concat(map(ncu.read, reports), ignore_index=True)
 
 
 def _print_breakdown(parts: Sequence[Any], timelines: Sequence[Timeline]) -> None:

@@ -1,7 +1,6 @@
-"""Profiles of other people that chapter 04 reads: their owners, sources and subjects, from `examples.toml`.
+"""Other people's profiles that chapter 04 reads: their owners, sources and subjects, from `examples.toml`.
 
-The files stay out of the project: `folder` is where a copy lies, if there is one. Where one lies, its SHA-256 is recorded in
-the exports, so that others can tell whether theirs is the same.
+The files stay out of the project, which may read a copy in a folder beside it. Exports record the SHA-256 of each file.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from .readers import Reports, gather
+from .profiled_runs import Profile
+from .readers import gather
 from .timeline import ProfileError
 
 
@@ -19,7 +19,7 @@ class Example(NamedTuple):
     """The profiles of one run.
 
     Attributes:
-        name: as in the names of values. files: relative to the folder of examples. what: completes "a profile of ...".
+        name: in tables and figures. files: relative to the folder of examples. what: completes "a profile of ...".
         whose, source, licence: the source is a public repository and a folder in it.
     """
 
@@ -32,7 +32,7 @@ class Example(NamedTuple):
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """Its files, as values name them."""
+        """Its files, as exports name them."""
         return tuple(f"profile:{file}" for file in self.files)
 
 
@@ -40,14 +40,12 @@ _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="u
 EXAMPLES = tuple(Example(files=tuple(row.pop("files")), **row) for row in _TABLE["example"])
 
 
-def read_all(
-    folder: Path, examples: Iterable[Example] = EXAMPLES
-) -> tuple[dict[str, tuple[Example, Reports]], dict[str, str]]:
-    """Those that can be read, by name, and why the others cannot, without `folder` in the words."""
+def read_all(folder: Path, examples: Iterable[Example] = EXAMPLES) -> tuple[dict[str, Profile], dict[str, str]]:
+    """The profiles that can be read, by name, and why the others cannot."""
     opened, missing = {}, {}
     for one in examples:
         try:
-            opened[one.name] = one, gather(folder / file for file in one.files)
+            opened[one.name] = Profile.of(one.name, one.what, {"": gather(folder / file for file in one.files)})
         except ProfileError as error:
             missing[one.name] = str(error).replace(f"{folder}/", "")
     return opened, missing

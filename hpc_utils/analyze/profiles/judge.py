@@ -13,6 +13,7 @@ from dataclasses import replace
 from . import intervals, phases
 from .devices import Counters, Devices, evidence
 from .phases import PARTS, Phase
+from .readers import Reports
 from .rules import (
     LOSSES,
     NOTHING_SEEN,
@@ -56,6 +57,12 @@ def judge(
     if measured is not None:
         return _by_counters(measured, remarks)
     return undecided("the profiles have no GPU events, no phases and no counters", NOTHING_SEEN, remarks)
+
+
+def judge_reports(found: Reports) -> Verdict:
+    """What limits the run of these profiles, by everything in them."""
+    verdict = judge(found.timelines, kernels=found.kernels, phase_seconds=found.phases)
+    return replace(verdict, remarks=(*verdict.remarks, *found.remarks))
 
 
 def _by_devices(

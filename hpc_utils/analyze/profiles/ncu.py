@@ -7,6 +7,7 @@ versions and chips: each column takes the first of its names that is there, and 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,14 @@ def read(path: str | Path) -> pd.DataFrame:
     if not rows:
         raise ProfileError(f"{path}: no kernel was profiled: check the filters of ncu")
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def read_all(paths: Iterable[str | Path]) -> pd.DataFrame:
+    """The kernels of several reports; empty without any."""
+    import pandas as pd
+
+    frames = list(map(read, paths))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
 
 
 def _complete(data: bytes) -> bool:

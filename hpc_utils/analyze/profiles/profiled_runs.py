@@ -1,4 +1,4 @@
-"""Runs that were profiled, by configuration, and the runs of the same configuration without a profiler."""
+"""Our own profiled runs, by configuration, beside the runs of the same configuration without a profiler; and their monitors."""
 
 from __future__ import annotations
 
@@ -6,13 +6,29 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-# Parameters that may differ between repeats of one configuration, and between a profiled run and one that is not.
+from hpc_utils.records import packed
+from hpc_utils.records.folder import MONITOR
+
+from .judge import judge_reports
+from .readers import Reports, gather
+from .timeline import ProfileError, Timeline
+from .verdict import Verdict
+
+# Parameters that may differ between repeats of one configuration, and between a profiled run and one without a profiler.
 REPEATS = ("seed", "repeat")
 PROFILING = ("profile", "profile_steps", "monitor_seconds")
+
+SAMPLES = {
+    "utilization_percent": "utilisation",
+    "memory_used_bytes": "memory_bytes",
+    "power_watts": "power_watts",
+    "temperature_celsius": "temperature",
+}
 
 
 @dataclass(frozen=True)
@@ -32,6 +48,51 @@ class Configuration:
     plain: Mapping[int, tuple[str, float]]
 
 
+@dataclass(frozen=True)
+class Profile:
+    """What was profiled of a configuration, and the verdicts on it.
+
+    Attributes:
+        name, what: the configuration and its description. reports, verdicts: by run id; of other people's profiles, one
+            under "". plain: as of `Configuration`; None for other people's profiles.
+    """
+
+    name: str
+    what: str
+    reports: Mapping[str, Reports]
+    verdicts: Mapping[str, Verdict]
+    plain: Mapping[int, tuple[str, float]] | None = None
+
+    @classmethod
+    def of(cls, name: str, what: str, reports: Mapping[str, Reports], plain: Mapping | None = None) -> Profile:
+        return cls(name, what, reports, {run: judge_reports(one) for run, one in reports.items()}, plain)
+
+    @property
+    def timelines(self) -> list[Timeline]:
+        """Of the first run."""
+        return next(iter(self.reports.values())).timelines
+
+    @property
+    def verdict(self) -> Verdict:
+        """On the first run."""
+        return next(iter(self.verdicts.values()))
+
+
+def read_all(results: Path, found: Iterable[Configuration]) -> tuple[dict[str, Profile], dict[str, str]]:
+    """The profiles of the configurations in a result set, by name, and why runs cannot be read, by run."""
+    profiles, unread = {}, {}
+    for one in found:
+        reports = {}
+        for run in one.runs:
+            try:
+                reports[run] = gather([results / "runs" / run])
+            except ProfileError as error:
+                unread[run] = str(error)
+        if reports:
+            profiles[one.name] = Profile.of(one.name, one.what, reports, one.plain)
+    return profiles, unread
+
+
 def configurations(runs: pd.DataFrame, asked: Iterable[Mapping[str, Any]]) -> list[Configuration]:
     """The configurations in which any of `runs` was profiled, in the order of the studies.
 
@@ -39,6 +100,8 @@ def configurations(runs: pd.DataFrame, asked: Iterable[Mapping[str, Any]]) -> li
         runs: as of `records.load`. asked: the runs of the studies: run_id, series, ranks, parameters, as their indices have
             them. A profiled run of no study is a configuration of its own, by its id.
     """
+    if runs.empty:
+        return []
     known = runs.set_index("run_id")
     asked = {one["run_id"]: one for one in asked if one["run_id"] in known.index}
     for run in known.index[known.profile.notna()]:
@@ -51,12 +114,13 @@ def configurations(runs: pd.DataFrame, asked: Iterable[Mapping[str, Any]]) -> li
         else:
             own = plain.setdefault(_key(one, REPEATS + PROFILING), {})
             own[int(known["repeat"][run])] = run, float(known.throughput[run])
-    firsts = [own[0] for own in profiled.values()]
-    found = []
+    found, firsts = [], [own[0] for own in profiled.values()]
     for first, own in zip(firsts, profiled.values(), strict=True):
-        name, ids = _name(first, firsts), tuple(one["run_id"] for one in own)
+        name, run = _name(first, firsts), known.loc[first["run_id"]]
+        ranks = f"{run.world_size} rank{'s' if run.world_size > 1 else ''}"
+        what = f"{name}: {run.workload} on {run.dataset}, {run.precision}, {ranks}, {run.global_batch} samples a step"
         unprofiled = plain.get(_key(first, REPEATS + PROFILING), {})
-        found.append(Configuration(name, _what(name, known.loc[ids[0]]), ids, unprofiled))
+        found.append(Configuration(name, what, tuple(one["run_id"] for one in own), unprofiled))
     return found
 
 
@@ -77,6 +141,22 @@ def _name(one: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
     return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
 
 
-def _what(name: str, run: pd.Series) -> str:
-    ranks = f"{run.world_size} rank{'s' if run.world_size > 1 else ''}"
-    return f"{name}: {run.workload} on {run.dataset}, {run.precision}, {ranks}, {run.global_batch} samples a step"
+def monitor(run: Path) -> dict[str, pd.DataFrame]:
+    """The samples of the monitor beside a run (`records.schema.MONITOR`), of each host's processors and each device
+    (`node1, cuda:0`): seconds since the run's first sample, and utilisation (%), memory_bytes, power_watts, temperature
+    (°C; NaN: not known). Empty without a monitor.
+
+    Raises:
+        ProfileError: a file was not written by the monitor.
+    """
+    files = sorted((packed.unpacked(Path(run)) / MONITOR).glob("*.csv"))
+    if not files:
+        return {}
+    try:
+        every = pd.concat(map(pd.read_csv, files), ignore_index=True)
+        every = every.dropna(subset=["time", "host", "device"])  # a truncated last line
+        every = every.assign(seconds=every.time - every.time.min()).rename(columns=SAMPLES)
+        columns = ["seconds", *SAMPLES.values()]
+        return {f"{host}, {device}": own[columns] for (host, device), own in every.groupby(["host", "device"])}
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ProfileError(f"{Path(run) / MONITOR}: not written by the monitor of a run: {error}") from None

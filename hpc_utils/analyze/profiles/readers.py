@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,11 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpc_utils.records import packed
 
 from .phases import PARTS
 from .timeline import ProfileError, Timeline, named_rank, rank_order
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PROFILE = "profile"  # the folder of a run in which profilers write
 AT_ONCE = 2  # files read at a time: one is decompressed while another is parsed, and more would need more memory
@@ -53,6 +58,13 @@ class Reports:
     counters: Sequence[Path] = ()
     phases: dict[str, float] | None = None
     remarks: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def kernels(self) -> pd.DataFrame | None:
+        """The kernels of `counters` (`ncu.read`), if there are any."""
+        from . import ncu
+
+        return ncu.read_all(self.counters) if self.counters else None
 
 
 def kind(path: str | Path) -> FileKind | None:

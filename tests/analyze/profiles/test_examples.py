@@ -23,7 +23,7 @@ def test_those_that_are_here_are_read_and_the_others_named(tmp_path: Path) -> No
     (tmp_path / "torch").mkdir()
     torch_traces.write(tmp_path / "torch/rank0.json", torch_traces.trace([torch_traces.kernel("gemm", 1, 2)]))
     opened, missing = examples.read_all(tmp_path, (mine, lost))
-    assert opened["mine"][0] is mine and opened["mine"][1].timelines[0].rank == 0
+    assert opened["mine"].what == "a run" and opened["mine"].timelines[0].rank == 0
     assert mine.evidence == ("profile:torch/rank0.json",)
     assert (
         list(missing) == ["lost"] and str(tmp_path) not in missing["lost"] and "torch/rank1.json" in missing["lost"]

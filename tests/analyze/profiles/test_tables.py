@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hpc_utils.analyze.profiles import rows, thresholds, verdict
+from hpc_utils.analyze.profiles import tables, thresholds
 from hpc_utils.analyze.profiles.judge import judge
+from hpc_utils.analyze.profiles.profiled_runs import Profile
 from hpc_utils.analyze.profiles.readers import Reports
 from hpc_utils.analyze.profiles.thresholds import Bound
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, Timeline
@@ -31,7 +32,7 @@ def rank(number: int, late: int, steps: int = 6) -> Timeline:
 
 
 def row(timelines: list[Timeline]) -> dict[str, Any]:
-    return rows.of_devices("mine", "two ranks", timelines, judge(timelines))
+    return tables.of_devices(timelines, judge(timelines))
 
 
 def test_devices_have_shares_whom_they_wait_for_and_the_verdict() -> None:
@@ -52,19 +53,18 @@ def test_what_is_not_known_is_absent() -> None:
     assert not {"loader", "wire", "step", "straggler", "bus_bandwidth"} & set(found)
 
 
-def phased(*shares: dict[str, float]) -> dict[str, tuple[Reports, verdict.Verdict]]:
-    return {
-        f"run-{number}": (Reports([], phases=one), judge([], phase_seconds=one)) for number, one in enumerate(shares)
-    }
+def profile(*phases: dict[str, float], timelines: list[Timeline] | None = None, **more: Any) -> Profile:
+    reports = {f"run-{number}": Reports(timelines or [], phases=one) for number, one in enumerate(phases)}
+    return Profile.of("slow", "x", reports, **more)
 
 
 DATA = {"data": 0.5, "forward": 0.2, "backward": 0.2, "optimizer": 0.1}
 
 
 def test_phases_are_medians_over_repeats_with_their_runs() -> None:
-    found = rows.of_configuration("slow", "x", phased(DATA, DATA | {"data": 1.5}, DATA | {"data": 1.0}))
+    (found,) = tables.profiles([profile(DATA, DATA | {"data": 1.5}, DATA | {"data": 1.0})]).to_dict("records")
     assert found["data"] == pytest.approx(1.0 / 1.5) and found["data_low"] < found["data"] < found["data_high"]
-    assert (found["repeats"], found["runs"]) == (3, ("run-0", "run-1", "run-2"))
+    assert (found["name"], found["repeats"], found["runs"]) == ("slow", 3, ("run-0", "run-1", "run-2"))
     assert found["step"] == pytest.approx(1.5) and "communication" not in found
     assert (found["verdict"], found["agreeing"], found["judged"]) == (Bound.INPUT, 3, 3)
     assert found["at_most_first"] == pytest.approx(3.0)
@@ -73,23 +73,20 @@ def test_phases_are_medians_over_repeats_with_their_runs() -> None:
 
 def test_repeats_that_disagree_are_counted() -> None:
     computing = {"data": 0.001, "forward": 0.3, "backward": 0.6, "optimizer": 0.1}
-    found = rows.of_configuration("x", "x", phased(DATA, computing, DATA))
+    (found,) = tables.profiles([profile(DATA, computing, DATA)]).to_dict("records")
     assert (found["verdict"], found["agreeing"], found["judged"]) == (Bound.INPUT, 2, 3)
-    assert found["at_most_first"] == pytest.approx(2.0), "what a repeat of another verdict promises is another thing"
+    assert found["at_most_first"] == pytest.approx(2.0), "repeats of another verdict promise something else"
 
 
 def test_a_phase_of_no_time_has_no_interval() -> None:
-    still = DATA | {"data": 0.0}
-    found = rows.of_phases("x", "x", {"a": (still, judge([], phase_seconds=still))})
+    (found,) = tables.profiles([profile(DATA | {"data": 0.0})]).to_dict("records")
     assert found["data"] == 0 and math.isnan(found["data_low"])
 
 
-def test_recorded_devices_go_before_phases_and_without_either_there_is_no_row() -> None:
-    lines = [rank(0, 0), rank(1, 2)]
-    found = {name: (Reports(lines, phases=DATA), judge(lines)) for name in ("a", "b")}
-    own = rows.of_configuration("gpu", "x", found)
-    assert own["runs"] == ("a",) and "busy" in own and "data" not in own
-    assert rows.of_configuration("x", "x", {"a": (Reports([]), found["a"][1])}) == {}
+def test_recorded_devices_go_before_phases_and_a_profile_without_either_is_left_out() -> None:
+    (found,) = tables.profiles([profile(DATA, DATA, timelines=[rank(0, 0), rank(1, 2)])]).to_dict("records")
+    assert found["runs"] == ("run-0",) and "busy" in found and "data" not in found
+    assert tables.profiles([profile(None)]).empty
 
 
 def side(word: str, *throughputs: float) -> dict[int, tuple[str, float]]:
@@ -99,18 +96,18 @@ def side(word: str, *throughputs: float) -> dict[int, tuple[str, float]]:
 def test_a_measured_gain_is_within_repeats_with_its_runs() -> None:
     # The machine is three times as slow in the second repeat, and the change gives a factor of two in each.
     before, after = side("a", 100, 33, 104, 97), side("b", 202, 66, 207, 195)
-    found = rows.measured_gain(before, after)
+    found = tables.measured_gain(before, after)
     assert found["gain"] == pytest.approx(2.0, abs=0.02) and found["verdict"] == "faster"
     assert 1.9 < found["low"] < 2 < found["high"] < 2.1 and found["repeats"] == 4
     assert found["runs"] == ("a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4")
-    assert rows.measured_gain(after, before)["verdict"] == "slower"
+    assert tables.measured_gain(after, before)["verdict"] == "slower"
 
 
 def test_what_repeats_do_not_tell_is_no_gain() -> None:
     before = side("a", 100, 100, 100)
     for after in (side("b", 210), side("b", 210, 60, 150)):  # a single repeat of both; repeats that contradict
-        assert rows.measured_gain(before, after)["verdict"] not in ("faster", "slower")
-    assert rows.measured_gain(before, {4: ("b4", 210.0)}) == {}
+        assert tables.measured_gain(before, after)["verdict"] not in ("faster", "slower")
+    assert tables.measured_gain(before, {4: ("b4", 210.0)}) == {}
 
 
 def test_a_profiled_gain_is_of_the_mean_and_the_median_step() -> None:
@@ -121,29 +118,47 @@ def test_a_profiled_gain_is_of_the_mean_and_the_median_step() -> None:
         ]
         return timeline([(0, MS, COMPUTE)], marks)
 
-    found = rows.profiled_gain([steps(8, 8, 8)], [steps(4, 4, 8)])
+    found = tables.profiled_gain([steps(8, 8, 8)], [steps(4, 4, 8)])
     assert (found["gain"], found["median_gain"]) == pytest.approx((24 / 16, 2.0))
-    assert rows.profiled_gain([timeline([(0, MS, COMPUTE)])], [steps(4)]) == {}
+    assert tables.profiled_gain([timeline([(0, MS, COMPUTE)])], [steps(4)]) == {}
 
 
-def test_gains_stand_beside_what_the_advice_promised() -> None:
+def test_gains_stand_beside_the_promise_of_the_advice() -> None:
+    found = {
+        "items": profile(DATA, plain=side("a", 100, 100, 100)),
+        "batches": profile(DATA, plain=side("b", 210, 205, 207)),
+        "other": profile(DATA, plain={}),
+    }
     profiles = pd.DataFrame([{"name": "items", "verdict": Bound.INPUT, "at_most_first": 3.0}])
-    gains = [
-        {"name": "items", "other": "batches", "which": "first", "change": "x", "gain": 2.0},
-        {"name": "items", "other": "more", "which": "", "change": "y", "gain": 1.1},
-        {"name": "gone", "other": "z", "which": "first", "change": "z", "gain": 1.0},
+    tried = [
+        ("items", "batches", "first", "x"),
+        ("items", "batches", "", "y"),
+        ("items", "other", "first", "not measured without a profiler"),
+        ("items", "gone", "first", "not profiled"),
+        ("batches", "items", "first", "z"),
     ]
-    found = rows.with_promises(gains, profiles)
-    assert found.before.tolist()[:2] == [Bound.INPUT] * 2 and found.before.isna()[2]
-    assert found.at_most[0] == 3.0 and found.at_most[1:].isna().all()
-    assert {"low", "high", "repeats", "verdict"} <= set(found) and rows.with_promises([], profiles).empty
+    gains = tables.gains(profiles, found, tried)
+    assert gains.change.tolist() == ["x", "y", "z"] and gains.verdict.tolist() == ["faster", "faster", "slower"]
+    assert gains.before.tolist()[:2] == [Bound.INPUT] * 2 and gains.before.isna()[2]
+    assert gains.at_most[0] == 3.0 and gains.at_most[1:].isna().all()
+    assert tables.gains(profiles, found, []).empty
+
+
+def test_the_gain_of_other_peoples_profiles_is_that_of_their_steps() -> None:
+    def steps(length: int) -> Profile:
+        marks = [(n * length * MS, (n + 1) * length * MS, f"step {n}") for n in range(3)]
+        return profile(None, timelines=[timeline([(0, MS, COMPUTE)], marks)])
+
+    (gain,) = tables.gains(pd.DataFrame(), {"a": steps(8), "b": steps(4)}, [("a", "b", "first", "x")]).itertuples()
+    assert (gain.gain, gain.median_gain) == pytest.approx((2.0, 2.0)) and math.isnan(gain.low)
 
 
 def test_a_verdict_in_words_has_its_first_advice() -> None:
-    found = rows.advised(judge([], phase_seconds=DATA))
-    assert found["verdict"] == Bound.INPUT and found["try_first"] and found["gain_at_most"]
+    (found,) = tables.verdicts([profile(DATA)]).to_dict("records")
+    assert (found["profile"], found["verdict"]) == ("slow", Bound.INPUT)
+    assert found["try_first"] and found["gain_at_most"]
 
 
 def test_thresholds_are_those_of_the_verdict() -> None:
-    (found,) = rows.thresholds().to_dict("records")
+    (found,) = tables.thresholds().to_dict("records")
     assert (found["busy"], found["waiting"]) == (thresholds.UTILISATION, thresholds.WAITING)
