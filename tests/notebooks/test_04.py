@@ -21,8 +21,8 @@ PROFILES = Path(os.environ.get("HPC_DATA_MIRROR") or paths.root().parent / "shar
 
 def test_without_profiles_it_says_what_is_missing(executed, tmp_path):  # noqa: F811
     text, figures = executed(LAPTOP, CHAPTER, study="laptop", examples=str(tmp_path / "none"))
-    assert "0 of 5 examples" in text and "No run here was profiled" in text
-    assert "No kernel was counted" in text and not figures
+    assert "0 of 5 examples" in text and "0 configurations" in text
+    assert "0 kernels were counted" in text and "Not measured" in text and not figures
     tables = exports.read(tmp_path / "results").tables
     assert "laptop-profiling-thresholds" in tables and "laptop-profiling-profiles" not in tables
 

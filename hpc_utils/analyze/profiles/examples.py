@@ -6,13 +6,11 @@ The files stay out of the project, which may read a copy in a folder beside it. 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from .profiled_runs import Profile
-from .readers import gather
-from .timeline import ProfileError
 
 
 class Example(NamedTuple):
@@ -30,22 +28,18 @@ class Example(NamedTuple):
     source: str
     licence: str
 
-    @property
-    def evidence(self) -> tuple[str, ...]:
-        """Its files, as exports name them."""
-        return tuple(f"profile:{file}" for file in self.files)
-
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 EXAMPLES = tuple(Example(files=tuple(row.pop("files")), **row) for row in _TABLE["example"])
 
 
-def read_all(folder: Path, examples: Iterable[Example] = EXAMPLES) -> tuple[dict[str, Profile], dict[str, str]]:
-    """The profiles that can be read, by name, and why the others cannot."""
-    opened, missing = {}, {}
-    for one in examples:
-        try:
-            opened[one.name] = Profile.of(one.name, one.what, {"": gather(folder / file for file in one.files)})
-        except ProfileError as error:
-            missing[one.name] = str(error).replace(f"{folder}/", "")
-    return opened, missing
+def read_all(folder: Path, examples: Iterable[Example] = EXAMPLES) -> dict[str, Profile]:
+    """The profiles in `folder`, by name."""
+    return {
+        one.name: Profile.read(one.name, one.what, {"": [folder / file for file in one.files]}) for one in examples
+    }
+
+
+def evidence(folder: Path, found: Mapping[str, Profile], examples: Iterable[Example] = EXAMPLES) -> dict[str, Path]:
+    """The files of the profiles that were read, by the names that exports give them."""
+    return {f"profile:{file}": folder / file for one in examples if found[one.name].reports for file in one.files}

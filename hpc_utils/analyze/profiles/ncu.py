@@ -94,12 +94,17 @@ def read(path: str | Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def read_all(paths: Iterable[str | Path]) -> pd.DataFrame:
-    """The kernels of several reports; empty without any."""
+def read_all(paths: Iterable[str | Path]) -> tuple[pd.DataFrame, list[str]]:
+    """(the kernels of several reports, why the others cannot be read)."""
     import pandas as pd
 
-    frames = list(map(read, paths))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
+    frames, missing = [pd.DataFrame(columns=list(COLUMNS), dtype=float)], []
+    for path in paths:
+        try:
+            frames.append(read(path))
+        except ProfileError as error:
+            missing.append(str(error))
+    return pd.concat(frames[len(frames) > 1 :], ignore_index=True), missing
 
 
 def _complete(data: bytes) -> bool:

@@ -17,7 +17,7 @@ from hpc_utils.records.folder import MONITOR
 from .judge import judge_reports
 from .readers import Reports, gather
 from .timeline import ProfileError, Timeline
-from .verdict import Verdict
+from .verdict import Verdict, undecided
 
 # Parameters that may differ between repeats of one configuration, and between a profiled run and one without a profiler.
 REPEATS = ("seed", "repeat")
@@ -54,43 +54,56 @@ class Profile:
 
     Attributes:
         name, what: the configuration and its description. reports, verdicts: by run id; of other people's profiles, one
-            under "". plain: as of `Configuration`; None for other people's profiles.
+            under "". missing: why runs cannot be read. plain: as of `Configuration`; None for other people's profiles.
     """
 
     name: str
     what: str
     reports: Mapping[str, Reports]
     verdicts: Mapping[str, Verdict]
+    missing: str = ""
     plain: Mapping[int, tuple[str, float]] | None = None
 
     @classmethod
-    def of(cls, name: str, what: str, reports: Mapping[str, Reports], plain: Mapping | None = None) -> Profile:
-        return cls(name, what, reports, {run: judge_reports(one) for run, one in reports.items()}, plain)
+    def read(
+        cls,
+        name: str,
+        what: str,
+        paths: Mapping[str, Iterable[Path]],
+        plain: Mapping[int, tuple[str, float]] | None = None,
+    ) -> Profile:
+        """`paths`: the files or folders of each run."""
+        reports, verdicts, missing = {}, {}, []
+        for run, own in paths.items():
+            try:
+                report = gather(own)
+                reports[run], verdicts[run] = report, judge_reports(report)
+            except ProfileError as error:
+                missing.append(str(error))
+        return cls(name, what, reports, verdicts, "; ".join(missing), plain)
+
+    @property
+    def first(self) -> Reports:
+        """The profiles of the first run; empty ones if none can be read."""
+        return next(iter(self.reports.values()), Reports([]))
 
     @property
     def timelines(self) -> list[Timeline]:
-        """Of the first run."""
-        return next(iter(self.reports.values())).timelines
+        return self.first.timelines
 
     @property
     def verdict(self) -> Verdict:
         """On the first run."""
-        return next(iter(self.verdicts.values()))
+        return next(iter(self.verdicts.values()), undecided(f"not read: {self.missing}", (), ()))
 
 
-def read_all(results: Path, found: Iterable[Configuration]) -> tuple[dict[str, Profile], dict[str, str]]:
-    """The profiles of the configurations in a result set, by name, and why runs cannot be read, by run."""
-    profiles, unread = {}, {}
-    for one in found:
-        reports = {}
-        for run in one.runs:
-            try:
-                reports[run] = gather([results / "runs" / run])
-            except ProfileError as error:
-                unread[run] = str(error)
-        if reports:
-            profiles[one.name] = Profile.of(one.name, one.what, reports, one.plain)
-    return profiles, unread
+def read_all(results: Path, found: Iterable[Configuration]) -> dict[str, Profile]:
+    """The profiles of the configurations in a result set, by name."""
+    folder = results / "runs"
+    return {
+        one.name: Profile.read(one.name, one.what, {run: [folder / run] for run in one.runs}, one.plain)
+        for one in found
+    }
 
 
 def configurations(runs: pd.DataFrame, asked: Iterable[Mapping[str, Any]]) -> list[Configuration]:
@@ -139,6 +152,12 @@ def _name(one: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
         if name not in REPEATS and any(other["parameters"].get(name) != value for other in of_series):
             parts.append(str(value))
     return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
+
+
+def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, dict[str, pd.DataFrame]]:
+    """`monitor` of each run in a result set that has at least `least` samples of a device."""
+    found = {run: monitor(results / "runs" / run) for run in runs}
+    return {run: own for run, own in found.items() if max(map(len, own.values()), default=0) >= least}
 
 
 def monitor(run: Path) -> dict[str, pd.DataFrame]:

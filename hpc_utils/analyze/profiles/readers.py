@@ -62,9 +62,13 @@ class Reports:
     @functools.cached_property
     def kernels(self) -> pd.DataFrame | None:
         """The kernels of `counters` (`ncu.read`), if there are any."""
+        if not self.counters:
+            return None
+        import pandas as pd
+
         from . import ncu
 
-        return ncu.read_all(self.counters) if self.counters else None
+        return pd.concat(map(ncu.read, self.counters), ignore_index=True)
 
 
 def kind(path: str | Path) -> FileKind | None:

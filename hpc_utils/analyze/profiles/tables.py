@@ -123,7 +123,7 @@ def judged(found: Sequence[Verdict]) -> dict[str, Any]:
 def verdicts(found: Iterable[Profile]) -> pd.DataFrame:
     """The verdict on each profile, its certainty, what to try first and what that gives at most, in words."""
     rows = []
-    for one in found:
+    for one in (one for one in found if one.reports):
         first = one.verdict.advice[0] if one.verdict.advice else None
         row = {"profile": one.name, "verdict": one.verdict.bound, "certainty": one.verdict.certainty}
         rows.append(row | {"try_first": first.action if first else "", "gain_at_most": first.gain if first else ""})

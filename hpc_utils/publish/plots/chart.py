@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +22,14 @@ class Chart:
     name: str
     caption: str
     runs: tuple[str, ...] | None = None
+
+    @classmethod
+    def drawn(
+        cls, draw: Callable[..., Figure], what: Any, name: str, caption: str, *, data: pd.DataFrame | None = None, runs: Iterable[str] | None = None
+    ) -> Chart:  # fmt: skip
+        """`draw(what)`, unless `data` is empty. `data`: what the figure shows, if that is not `what` itself."""
+        data = what if data is None else data
+        return cls(None if data.empty else draw(what), data, name, caption, None if runs is None else tuple(runs))
 
     def of(self, runs: Iterable[str]) -> Chart:
         """The same, resting on these runs."""

@@ -43,6 +43,8 @@ class _Rank(NamedTuple):
 def chart(shown: Sequence[Timeline], name: str, what: str, *, runs: Sequence[str] = (), **part: Any) -> Chart:
     """`timelines` of `what`, with the data drawn; `runs`: ids of the profiled runs; `part`: as `timelines` takes it."""
     caption = f"What each rank's host and device did{', a part of the profile' if part.get('milliseconds') else ''}: {what}."
+    if not shown:
+        return Chart(None, pd.DataFrame(), name, caption, ())
     return Chart(timelines(shown, **part), drawn(shown, **part), name, caption, tuple(runs))
 
 

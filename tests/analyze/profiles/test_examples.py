@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpc_utils.analyze.profiles import examples
+from hpc_utils.analyze.profiles.thresholds import Bound
 
 from . import torch_traces
 
@@ -22,9 +23,9 @@ def test_those_that_are_here_are_read_and_the_others_named(tmp_path: Path) -> No
     lost = examples.Example("lost", ("torch/rank1.json",), "a run", "me", "github.com/me", "MIT")
     (tmp_path / "torch").mkdir()
     torch_traces.write(tmp_path / "torch/rank0.json", torch_traces.trace([torch_traces.kernel("gemm", 1, 2)]))
-    opened, missing = examples.read_all(tmp_path, (mine, lost))
-    assert opened["mine"].what == "a run" and opened["mine"].timelines[0].rank == 0
-    assert mine.evidence == ("profile:torch/rank0.json",)
-    assert (
-        list(missing) == ["lost"] and str(tmp_path) not in missing["lost"] and "torch/rank1.json" in missing["lost"]
-    )
+    found = examples.read_all(tmp_path, (mine, lost))
+    assert found["mine"].what == "a run" and found["mine"].timelines[0].rank == 0 and not found["mine"].missing
+    assert found["lost"].timelines == [] and found["lost"].verdict.bound == Bound.NOT_ENOUGH
+    assert "torch/rank1.json" in found["lost"].missing
+    named = {"profile:torch/rank0.json": tmp_path / "torch/rank0.json"}
+    assert examples.evidence(tmp_path, found, (mine, lost)) == named

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze.profiles import tables, thresholds
-from hpc_utils.analyze.profiles.judge import judge
+from hpc_utils.analyze.profiles.judge import judge, judge_reports
 from hpc_utils.analyze.profiles.profiled_runs import Profile
 from hpc_utils.analyze.profiles.readers import Reports
 from hpc_utils.analyze.profiles.thresholds import Bound
@@ -55,7 +55,8 @@ def test_what_is_not_known_is_absent() -> None:
 
 def profile(*phases: dict[str, float], timelines: list[Timeline] | None = None, **more: Any) -> Profile:
     reports = {f"run-{number}": Reports(timelines or [], phases=one) for number, one in enumerate(phases)}
-    return Profile.of("slow", "x", reports, **more)
+    verdicts = {run: judge_reports(one) for run, one in reports.items()}
+    return Profile("slow", "x", reports, verdicts, **more)
 
 
 DATA = {"data": 0.5, "forward": 0.2, "backward": 0.2, "optimizer": 0.1}
