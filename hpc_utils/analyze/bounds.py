@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hpc_utils import toml_config
 
-from . import equivalence, ladder, targets
+from . import ablation, targets
 from .profiles.thresholds import Bound as ProfileBound
 from .profiles.thresholds import Certainty
 from .value import Value
@@ -16,17 +16,17 @@ TOO_FEW, NOT_MEASURED = "too few repeats", "not measured"
 
 # The words that text values are made of, family by family, and those of them that decide nothing.
 FAMILIES = [
-    (equivalence.EQUAL, equivalence.DIFFERS, equivalence.UNKNOWN),
+    (ablation.EQUAL, ablation.DIFFERS, ablation.UNKNOWN),
     (targets.MET, targets.MISSED, targets.UNDECIDED, targets.NOT_MEASURED),
-    (ladder.FASTER, ladder.SLOWER, ladder.NOISE, ladder.SINGLE),
+    (ablation.FASTER, ablation.SLOWER, ablation.NOISE, ablation.SINGLE),
     tuple(ProfileBound),
     tuple(Certainty),
 ]
 OPEN = {
-    equivalence.UNKNOWN: UNDECIDED,
+    ablation.UNKNOWN: UNDECIDED,
     targets.UNDECIDED: UNDECIDED,
-    ladder.NOISE: UNDECIDED,
-    ladder.SINGLE: TOO_FEW,
+    ablation.NOISE: UNDECIDED,
+    ablation.SINGLE: TOO_FEW,
     targets.NOT_MEASURED: NOT_MEASURED,
     ProfileBound.NOT_ENOUGH: UNDECIDED,
 }

@@ -1,13 +1,14 @@
-"""A full factorial: which knob moves the throughput by how much, and which knobs depend on each other.
+"""A full factorial: the effect of each option on throughput, and the options that depend on each other.
 
-Logs of throughput are split into the knobs' main effects, the interactions of two, what is left of three and more, the
-repeats (measured one after another, so each is a block), and noise (Montgomery, Design and Analysis of Experiments,
-chapters 4 and 5). Intervals are t intervals (95 %) from the noise of all points together.
+Logs of throughput are split into main effects, interactions of two, the rest of three and more, the repeats (measured one
+after another, so each is a block), and noise (Montgomery, Design and Analysis of Experiments, chapters 4 and 5).
+Intervals are t intervals (95 %) from the noise of all points together.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import pandas as pd
 from hpc_utils.records.study import StudyIndex
 
 from .points import of_one_state, unprofiled
-from .stats import CONFIDENCE
+from .stats import CONFIDENCE, TAILS, t_quantile
 from .targets import MET, MISSED, UNDECIDED
 
 LEFT, BLOCKS, NOISE = "three and more", "repeats", "noise"
@@ -25,7 +26,7 @@ NO_FACTOR = ("repeat", "seed")
 
 
 class Incomplete(ValueError):
-    """Points of the design were not measured; the message names them."""
+    """Runs of the design were not measured."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Design:
     Attributes:
         levels: {factor: its values in the study file's order}.
         values: one row a measured point and repeat: the factors, repeat, run_id, throughput.
-        reference: the first value of each factor as planned, whether it was measured or not.
-        left_out: why levels, repeats or runs are not there, a line each.
+        reference: the first value of each factor as planned, measured or not.
+        left_out: the levels, repeats or runs that were left out, and why, a line each.
     """
 
     levels: dict[str, list[Any]]
@@ -46,8 +47,8 @@ class Design:
 
 
 class Best(NamedTuple):
-    """The fastest point against the reference: gain (a factor of throughput) with its interval, wide enough for having
-    been chosen among all (NaN of one repeat, and of the reference itself); verdict on the study's target, and why."""
+    """The fastest point against the reference: gain (a factor of throughput) with its interval, wide enough for a choice
+    among all points (NaN for one repeat, and for the reference itself); verdict on the study's target, and why."""
 
     point: dict[str, Any]
     reference: dict[str, Any]
@@ -59,24 +60,22 @@ class Best(NamedTuple):
 
 
 def design(runs: pd.DataFrame, study: StudyIndex, series: str = "") -> Design:
-    """The factorial that `series` (default: the study's first) was planned as: the knobs that its runs differ in.
+    """The factorial of `series` (default: the study's first): its factors are the parameters in which its runs differ.
 
     Raises:
-        ValueError: its runs differ in nothing.
+        ValueError: its runs do not differ.
     """
     series = series or next((run.series for run in study.runs), "")
     planned = [run for run in study.runs if run.series == series]
-    barred = [point.values for point in study.not_applicable if point.series == series]
     names = [name for name in (planned[0].parameters if planned else ()) if name not in NO_FACTOR]
     levels = {name: _distinct(run.parameters[name] for run in planned) for name in names}
     levels = {name: own for name, own in levels.items() if len(own) > 1}
     if not levels:
-        raise ValueError(f"the runs of series {series!r} differ in nothing: that is no factorial")
-    index = pd.DataFrame(
-        [{"run_id": run.run_id, "repeat": run.repeat} | {name: run.parameters[name] for name in levels}
-         for run in planned]
-    ).drop_duplicates("run_id")  # fmt: skip
+        raise ValueError(f"the runs of series {series!r} differ in no parameter: that is no factorial")
+    rows = [{"run_id": r.run_id, "repeat": r.repeat} | {n: r.parameters[n] for n in levels} for r in planned]
+    index = pd.DataFrame(rows).drop_duplicates("run_id")
     measured, left_out = of_one_state(unprofiled(runs[runs.run_id.isin(index.run_id)]))
+    barred = [point.values for point in study.not_applicable if point.series == series]
     gone = _distinct((name, point[name]) for point in barred for name in levels if name in point)
     left_out += [f"{name}={value} is not applicable there" for name, value in gone if value not in levels[name]]
     values = index.merge(measured[["run_id", "throughput"]], on="run_id")
@@ -84,7 +83,7 @@ def design(runs: pd.DataFrame, study: StudyIndex, series: str = "") -> Design:
 
 
 def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
-    """Every series of a study that combines at least two knobs on one number of ranks."""
+    """Every series of a study that combines at least two parameters on one number of ranks."""
     found = {}
     for series in _distinct(run.series for run in study.runs):
         ranks = {run.ranks for run in study.runs if run.series == series}
@@ -98,64 +97,39 @@ def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
 
 
 def complete(found: Design) -> Design:
-    """The part of a design that was measured completely, in every repeat: that which keeps most runs, with two repeats if any
-    has so many.
+    """The part of a design that was measured completely.
 
-    Tried are all repeats, all but the one that lacks most points, and so on; of each what is left without the levels that
-    have most gaps. `left_out` says what went, and names points that are missing.
+    The level or repeat with the largest share of missing runs is left out until none is missing: of equals a repeat, then the
+    level farthest from the reference. The last two repeats are kept, unless most of one is missing. `left_out` lists them.
 
     Raises:
-        Incomplete: nothing is left.
+        Incomplete: no factor is left.
     """
-    counts = found.values.groupby("repeat").size().sort_values(ascending=False, kind="stable")
-    kept, refusal = [], None
-    for many in range(len(counts), 0, -1):
-        try:
-            kept.append(_without_gaps(_only(found, counts, many)))
-        except Incomplete as why:
-            refusal = refusal or why
-    if not kept:
-        raise refusal or Incomplete("nothing is complete: no run of it was measured")
-    return max(kept, key=_worth)
-
-
-def _worth(found: Design) -> tuple[bool, int, int]:
-    """Two repeats come first, then runs, then points: the design as it was planned."""
-    repeats = found.values.repeat.nunique()
-    return repeats > 1, len(found.values), -repeats
-
-
-def _only(found: Design, counts: pd.Series, many: int) -> Design:
-    """The `many` repeats with most points; `counts`: points of each repeat, falling."""
-    points = int(np.prod([len(own) for own in found.levels.values()]))
-    lines = [
-        f"repeat {repeat} is left out: {count} of its {points} points were measured"
-        for repeat, count in counts[many:].items()
+    axes = {name: list(own) for name, own in found.levels.items()} | {"repeat": sorted(set(found.values.repeat))}
+    cube, left_out = _cells(found), list(found.left_out)
+    while np.isnan(cube).any():
+        shares = {}
+        for axis, (name, own) in enumerate(axes.items()):
+            share = np.isnan(cube).mean(axis=tuple(other for other in range(cube.ndim) if other != axis))
+            repeat = name == "repeat"
+            shares |= {(axis, i): (one, repeat, i) for i, one in enumerate(share)
+                       if not repeat or len(own) > 2 or one > 0.5}  # fmt: skip
+        axis, i = max(shares, key=shares.get)
+        name, own = list(axes.items())[axis]
+        there = ~np.isnan(np.take(cube, i, axis))
+        left_out.append(f"{name}={own.pop(i)} is left out: {there.sum()} of its {there.size} runs were measured")
+        cube = np.delete(cube, i, axis)
+    if not cube.size:
+        raise Incomplete("nothing is complete: no run of it was measured")
+    values = found.values[np.logical_and.reduce([found.values[name].isin(own) for name, own in axes.items()])]
+    left_out += [
+        f"{n} is no factor: {own[0]} alone is left of it"
+        for n, own in axes.items()
+        if len(own) == 1 and n != "repeat"
     ]
-    values = found.values[found.values.repeat.isin(counts.index[:many])]
-    return replace(found, values=values, left_out=[*found.left_out, *lines])
-
-
-def _without_gaps(found: Design) -> Design:
-    """Without the levels that have most gaps, one after another; `Incomplete` if no factor is left."""
-    levels, left_out = {name: list(own) for name, own in found.levels.items()}, list(found.left_out)
-    values = found.values
-    while gaps := _gaps(replace(found, levels=levels, values=values)):
-        lacking = {(name, value): sum(gap[name] == value for gap in gaps) * len(own)
-                   for name, own in levels.items() for value in own}  # fmt: skip
-        # The level of whose points most are missing; of equals the one farthest from the reference.
-        name, value = max(lacking, key=lambda one: (lacking[one], levels[one[0]].index(one[1])))
-        levels[name].remove(value)
-        if not levels[name]:
-            raise Incomplete(f"nothing is complete: {_named(gaps)}")
-        values = values[values[name] != value]
-        left_out.append(f"{name}={value} is left out: {_named([gap for gap in gaps if gap[name] == value])}")
-    for name, own in list(levels.items()):
-        if len(own) == 1:
-            left_out.append(f"{name} is no factor: {own[0]} alone is left of it")
-            del levels[name]
+    levels = {name: own for name, own in axes.items() if len(own) > 1 and name != "repeat"}
     if not levels:
-        raise Incomplete(f"no knob has two values with all their points: {_named(_gaps(found))}")
+        raise Incomplete(f"no parameter has two values with all their runs: {'; '.join(left_out[:3])}")
     return replace(found, levels=levels, values=values, left_out=left_out)
 
 
@@ -167,161 +141,134 @@ def effects(found: Design) -> pd.DataFrame:
     With one repeat there is no noise to test against: p is NaN, beyond false.
 
     Raises:
-        Incomplete: points were not measured; `complete` finds what can be analysed.
+        Incomplete: runs were not measured; `complete` finds the part that can be analysed.
     """
     from scipy.stats import f
 
     cube, names = _cube(found), list(found.levels)
-    total = ((cube - cube.mean()) ** 2).sum()
-    pooled = cube.mean(axis=-1)
-    repeats = cube.shape[-1]
+    pooled, repeats = cube.mean(axis=-1), cube.shape[-1]
     parts, rows = {}, []
     for size in (1, 2):
         for chosen in itertools.combinations(range(len(names)), size):
-            inside = [parts[one] for one in parts if set(one) < set(chosen)]
-            parts[chosen] = _over(pooled, chosen) - pooled.mean() - sum(inside)
+            others = tuple(axis for axis in range(pooled.ndim) if axis not in chosen)
+            inside = sum(parts[one] for one in parts if set(one) < set(chosen))
+            parts[chosen] = pooled.mean(axis=others, keepdims=True) - pooled.mean() - inside
+            squares = (np.broadcast_to(parts[chosen], pooled.shape) ** 2).sum() * repeats
             freedom = int(np.prod([cube.shape[axis] - 1 for axis in chosen]))
-            squares = float((np.broadcast_to(parts[chosen], pooled.shape) ** 2).sum() * repeats)
-            kind = "main" if size == 1 else "interaction"
-            rows.append(_row(" x ".join(names[axis] for axis in chosen), kind, freedom, squares))
-    rest = pooled - pooled.mean() - sum(parts.values())
-    spent = sum(row["freedom"] for row in rows)
+            name = " x ".join(names[axis] for axis in chosen)
+            rows.append((name, "main" if size == 1 else "interaction", freedom, squares))
     if len(names) > 2:
-        rows.append(_row(LEFT, "interaction", pooled.size - 1 - spent, float((rest**2).sum() * repeats)))
+        rest, spent = pooled - pooled.mean() - sum(parts.values()), sum(row[2] for row in rows)
+        rows.append((LEFT, "interaction", pooled.size - 1 - spent, (rest**2).sum() * repeats))
     noise, freedom = _noise(cube)
     blocks = (cube.mean(axis=tuple(range(cube.ndim - 1))) - cube.mean()) ** 2
-    rows += [
-        _row(BLOCKS, "rest", repeats - 1, float(blocks.sum() * pooled.size)),
-        _row(NOISE, "rest", freedom, noise),
-    ]
-    table = pd.DataFrame(rows)
+    rows += [(BLOCKS, "rest", repeats - 1, blocks.sum() * pooled.size), (NOISE, "rest", freedom, noise)]
+    table = pd.DataFrame(rows, columns=["effect", "kind", "freedom", "squares"])
+    total = ((cube - cube.mean()) ** 2).sum()
     table["share"] = table.squares / total if total else 0.0
-    tested = table.kind != "rest"
     table["p"] = np.nan
     if freedom and noise > 0:
-        ratio = table.squares[tested] / table.freedom[tested] / (noise / freedom)
-        table.loc[tested, "p"] = _holm(f.sf(ratio, table.freedom[tested], freedom))
+        tested = table[table.kind != "rest"]
+        p = f.sf(tested.squares / tested.freedom / (noise / freedom), tested.freedom, freedom)
+        table.loc[tested.index, "p"] = _holm(p)
     table["beyond"] = table.p < 1 - CONFIDENCE
     return table[["effect", "kind", "freedom", "share", "p", "beyond"]]
 
 
 def main_effects(found: Design) -> pd.DataFrame:
-    """One row a factor's level: `gain` over the factor's first level, geometric mean over all other knobs' values.
+    """One row a factor's level: `gain` over the factor's first level, geometric mean over all other values.
 
-    Columns: factor, level, gain (a factor of throughput), low, high (95 %; NaN at the first level, and of one repeat).
+    Columns: factor, level, gain (a factor of throughput), low, high (95 %; NaN at the first level, and for one repeat).
     """
     cube, rows = _cube(found), []
     for axis, (name, levels) in enumerate(found.levels.items()):
-        means = cube.mean(axis=tuple(other for other in range(cube.ndim) if other != axis))
+        means = _means(cube, axis)
         half = _half(cube, 2 / (cube.size / len(levels)))
         for number, level in enumerate(levels):
-            log = means[number] - means[0]
-            ends = np.exp([log - half, log + half]) if number else (np.nan, np.nan)
-            rows.append({"factor": name, "level": level, "gain": np.exp(log), "low": ends[0], "high": ends[1]})
-    return pd.DataFrame(rows)
+            rows.append([name, level, *_gain(means[number] - means[0], half if number else np.nan)])
+    return pd.DataFrame(rows, columns=["factor", "level", "gain", "low", "high"])
 
 
 def interactions(found: Design) -> pd.DataFrame:
-    """One row a pair of factors' levels: geometric mean of throughput over the rest, and how far from the product of both.
+    """One row a pair of factors' levels: geometric mean of throughput over the rest, and the gain beyond the product of both.
 
     Columns: first, first_level, second, second_level; throughput (sample/s); gain (over both factors' first levels);
-    beyond: that gain over the product of what each level gives alone, from the first levels, with low and high (95 %).
+    beyond: that gain over the product of each level's own gain, from the first levels, with low and high (95 %).
     """
-    cube, rows, names = _cube(found), [], list(found.levels)
-    for one, other in itertools.combinations(range(len(names)), 2):
-        means = cube.mean(axis=tuple(axis for axis in range(cube.ndim) if axis not in (one, other)))
+    cube, rows = _cube(found), []
+    for (one, (first, ours)), (other, (second, theirs)) in itertools.combinations(enumerate(found.levels.items()), 2):
+        means = _means(cube, one, other)
         half = _half(cube, 4 / (cube.size / means.size))
         for i, j in itertools.product(*map(range, means.shape)):
-            log = means[i, j] - means[i, 0] - means[0, j] + means[0, 0]
-            ends = np.exp([log - half, log + half]) if i and j else (np.nan, np.nan)
-            rows.append(
-                {
-                    "first": names[one], "first_level": found.levels[names[one]][i],
-                    "second": names[other], "second_level": found.levels[names[other]][j],
-                    "throughput": np.exp(means[i, j]), "gain": np.exp(means[i, j] - means[0, 0]),
-                    "beyond": np.exp(log), "low": ends[0], "high": ends[1],
-                }
-            )  # fmt: skip
+            beyond = _gain(means[i, j] - means[i, 0] - means[0, j] + means[0, 0], half if i and j else np.nan)
+            speed = [np.exp(means[i, j]), np.exp(means[i, j] - means[0, 0])]
+            rows.append([first, ours[i], second, theirs[j], *speed, *beyond])
     names = ["first", "first_level", "second", "second_level", "throughput", "gain", "beyond", "low", "high"]
     return pd.DataFrame(rows, columns=names)
 
 
 def best_table(found: Design, target: float) -> pd.DataFrame:
-    """`best` in one row: point and reference in words, gain, low, high, repeats, verdict, why, target (the gain it asks for), runs."""
-    chosen = best(found, target)
-    point, reference = (", ".join(f"{k}={v}" for k, v in own.items()) for own in (chosen.point, chosen.reference))
-    row = {"point": point, "reference": reference, "gain": chosen.gain, "low": chosen.low, "high": chosen.high}
-    row |= {
-        "repeats": found.values.repeat.nunique(),
-        "verdict": chosen.verdict,
-        "why": chosen.why,
-        "target": 1 + target,
-    }
-    return pd.DataFrame([row | {"runs": tuple(found.values.run_id)}])
+    """`best` in one row, point and reference in words; also repeats, target (the gain it asks for) and runs."""
+    row = best(found, target)._asdict()
+    row |= {side: ", ".join(f"{k}={v}" for k, v in row[side].items()) for side in ("point", "reference")}
+    more = {"repeats": found.values.repeat.nunique(), "target": 1 + target, "runs": tuple(found.values.run_id)}
+    return pd.DataFrame([row | more])
 
 
 def best(found: Design, target: float) -> Best:
-    """The fastest point against the reference (each factor's first level), and whether that gains `target` (0.2: 20 %).
+    """The fastest point against the reference (each factor's first level), judged by the gain `target` (0.2: 20 %).
 
-    It is chosen among all by the runs that judge it: so the interval holds for all points at once (Bonferroni). "missed" is
-    said where no point can reach the target by these intervals. If the reference was left out as incomplete, the target is
-    undecided, and the gain one over the first levels that are left.
+    The runs that judge the point also chose it: so the interval holds for all points at once (Bonferroni). "missed": no
+    point can reach the target by these intervals. "undecided" if the reference was left out as incomplete; the gain is
+    then one over the first levels that are left.
     """
     cube = _cube(found)
     logs = cube.mean(axis=-1)
     at = np.unravel_index(int(logs.argmax()), logs.shape)
-    log = float(logs[at] - logs.flat[0])
     half = _half(cube, 2 / cube.shape[-1], tests=logs.size - 1)
     point = {name: levels[number] for (name, levels), number in zip(found.levels.items(), at, strict=True)}
     reference = {name: levels[0] for name, levels in found.levels.items()}
-    low, high = (float(np.exp(log + side * half)) if any(at) else np.nan for side in (-1, 1))
+    gain, low, high = map(float, _gain(logs[at] - logs.flat[0], half if any(at) else np.nan))
     most = float(np.exp(logs.flat[1:].max() - logs.flat[0] + half))  # of any other point
-    given_up = {name: value for name, value in found.reference.items() if value not in found.values[name].tolist()}
+    given_up = [
+        f"{name}={value}" for name, value in found.reference.items() if value not in found.values[name].tolist()
+    ]
     if given_up:
-        named = ", ".join(f"{name}={value}" for name, value in given_up.items())
-        verdict, why = UNDECIDED, f"the reference ({named}) was not measured completely"
+        verdict, why = UNDECIDED, f"the reference ({', '.join(given_up)}) was not measured completely"
     elif np.isnan(half):
-        verdict, why = UNDECIDED, "a single repeat: nobody knows how sure that is"
+        verdict, why = UNDECIDED, "a single repeat has no interval"
     elif low >= 1 + target:
         verdict, why = MET, "the interval lies above it"
     elif most < 1 + target:
         verdict, why = MISSED, "every point's interval lies below it"
     else:
-        verdict, why = UNDECIDED, "the interval straddles it, more repeats narrow it"
-    return Best(point, reference, float(np.exp(log)), low, high, verdict, why)
+        verdict, why = UNDECIDED, "the interval contains it, more repeats narrow it"
+    return Best(point, reference, gain, low, high, verdict, why)
 
 
-# -- the cube of logs -------------------------------------------------------------------------------------------
-
-
-def _cube(found: Design) -> np.ndarray:
-    """Logs of throughput, an axis a factor and the last one the repeats; `Incomplete` names what is missing."""
-    if gaps := _gaps(found):
-        raise Incomplete(f"not measured: {_named(gaps)}")
-    order = [
-        found.values[name].map({value: at for at, value in enumerate(own)}) for name, own in found.levels.items()
-    ]
-    repeats = sorted(set(found.values.repeat))
-    order.append(found.values.repeat.map({repeat: at for at, repeat in enumerate(repeats)}))
-    cube = np.full([*map(len, found.levels.values()), len(repeats)], np.nan)
+def _cells(found: Design) -> np.ndarray:
+    """Logs of throughput, an axis a factor and the last one the repeats; NaN: not measured."""
+    axes = found.levels | {"repeat": sorted(set(found.values.repeat))}
+    cube = np.full([len(own) for own in axes.values()], np.nan)
+    order = [found.values[name].map({value: at for at, value in enumerate(own)}) for name, own in axes.items()]
     cube[tuple(own.to_numpy(dtype=int) for own in order)] = np.log(found.values.throughput.to_numpy(dtype=float))
     return cube
 
 
-def _gaps(found: Design) -> list[dict[str, Any]]:
-    """The points that some repeat lacks, or all do."""
-    names, repeats = list(found.levels), set(found.values.repeat)
-    each = found.values.groupby(names).repeat.agg(set).to_dict() if len(found.values) else {}
-    points = itertools.product(*found.levels.values())
-    lacking = [
-        point for point in points if each.get(point if len(names) > 1 else point[0], set()) != (repeats or {1})
-    ]
-    return [dict(zip(names, point, strict=True)) for point in lacking]
+def _cube(found: Design) -> np.ndarray:
+    cube = _cells(found)
+    if missing := int(np.isnan(cube).sum()):
+        raise Incomplete(f"{missing} of {cube.size} runs were not measured")
+    return cube
 
 
-def _over(pooled: np.ndarray, chosen: tuple[int, ...]) -> np.ndarray:
-    """Means over all axes but `chosen`, those kept as 1."""
-    return pooled.mean(axis=tuple(axis for axis in range(pooled.ndim) if axis not in chosen), keepdims=True)
+def _means(cube: np.ndarray, *kept: int) -> np.ndarray:
+    return cube.mean(axis=tuple(axis for axis in range(cube.ndim) if axis not in kept))
+
+
+def _gain(log: float, half: float) -> np.ndarray:
+    """(gain, low, high) of a difference of logs with half its interval."""
+    return np.exp([log, log - half, log + half])
 
 
 def _noise(cube: np.ndarray) -> tuple[float, int]:
@@ -333,34 +280,24 @@ def _noise(cube: np.ndarray) -> tuple[float, int]:
 
 
 def _half(cube: np.ndarray, parts: float, tests: int = 1) -> float:
-    """Half an interval of a contrast of means whose variance is `parts` times the noise's; NaN of one repeat."""
-    from scipy.special import stdtrit
-
+    """Half an interval of a contrast of means whose variance is `parts` times the noise's; NaN for one repeat."""
     noise, freedom = _noise(cube)
     if not freedom:
         return np.nan
-    return float(stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2 / max(tests, 1)) * np.sqrt(noise / freedom * parts))
+    return float(t_quantile(freedom, 1 - TAILS[0] / max(tests, 1)) * np.sqrt(noise / freedom * parts))
 
 
 def _holm(p: np.ndarray) -> np.ndarray:
     """Holm's step-down correction (1979, Scand. J. Stat. 6:65)."""
     order = np.argsort(p)
-    raised = np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order])
     found = np.empty_like(p)
-    found[order] = np.minimum(raised, 1)
+    found[order] = np.minimum(np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]), 1)
     return found
 
 
-def _row(effect: str, kind: str, freedom: int, squares: float) -> dict[str, Any]:
-    return {"effect": effect, "kind": kind, "freedom": freedom, "squares": squares}
-
-
-def _distinct(values: Any) -> list[Any]:
-    found = []
-    return [found.append(value) or value for value in values if value not in found]
-
-
-def _named(points: list[dict[str, Any]]) -> str:
-    """The first few points in words."""
-    told = [", ".join(f"{name}={value}" for name, value in point.items()) for point in points[:3]]
-    return "; ".join(told) + (f" and {len(points) - 3} more" if len(points) > 3 else "")
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        if value not in found:  # values may be unhashable
+            found.append(value)
+    return found

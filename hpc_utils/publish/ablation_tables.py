@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpc_utils.analyze import equivalence, factorial, ladder
+from hpc_utils.analyze import ablation, factorial
 from hpc_utils.analyze.model.step import PHASES
 
 from .formatting import ABSENT
@@ -26,7 +26,7 @@ def factor(value: float, low: float, high: float) -> str:
 def judged_factor(row: Row, name: str) -> str:
     """`1.34 [1.30, 1.38], faster`: the factor in the column `name`, and the verdict on it."""
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
-    return ABSENT if pd.isna(value) else f"{factor(value, low, high)}, {ladder.verdict(low, high)}"
+    return ABSENT if pd.isna(value) else f"{factor(value, low, high)}, {ablation.verdict(low, high)}"
 
 
 def options(parameters: Mapping[str, Any]) -> str:
@@ -40,8 +40,8 @@ def _form(column: str, form: str, offset: float = 0) -> Writer:
 
 
 def steps(gains: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
-    """A row for each step: gains, costs and verdict. `gains`: `ladder.gains`; `judged`: `equivalence.table`."""
-    verdicts = {(row["step"], row["measure"]): equivalence.words(row) for row in judged.to_dict("records")}
+    """A row for each step: gains, costs and verdict. `gains`: `ablation.gains`; `judged`: `ablation.equivalence`."""
+    verdicts = {(row["step"], row["measure"]): ablation.words(row) for row in judged.to_dict("records")}
     columns: dict[str, Writer] = {
         "step": lambda row: row["step"],
         "knob": lambda row: options(row["parameters"]),
@@ -60,7 +60,7 @@ def steps(gains: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def rungs(speeds: pd.DataFrame) -> pd.DataFrame:
-    """A row for each cumulative configuration, in absolute numbers. `speeds`: `ladder.speeds`."""
+    """A row for each cumulative configuration, in absolute numbers. `speeds`: `ablation.speeds`."""
     columns: dict[str, Writer] = {
         "up to": lambda row: row["label"],
         "throughput (samples/s)": measured("throughput"),
@@ -74,13 +74,13 @@ def rungs(speeds: pd.DataFrame) -> pd.DataFrame:
     ).set_index("up to")
 
 
-def headline(best: ladder.Best, judged: pd.DataFrame) -> str:
-    """The fastest configuration in a sentence, and whether it learns as well. `judged`: its rows of `equivalence.table`."""
+def headline(best: ablation.Best, judged: pd.DataFrame) -> str:
+    """The fastest configuration in a sentence, and whether it learns as well. `judged`: its rows of `ablation.equivalence`."""
     if not best.steps:
         return "No configuration was measured to be faster than the plain loop."
-    learnt = [f"{row['measure']} {equivalence.words(row)}" for row in judged.to_dict("records")]
+    learnt = [f"{row['measure']} {ablation.words(row)}" for row in judged.to_dict("records")]
     return (
-        f"**{factor(*best.gain[:3])} times** the plain loop's throughput ({ladder.verdict(*best.gain[1:3])}; pairs of runs: "
+        f"**{factor(*best.gain[:3])} times** the plain loop's throughput ({ablation.verdict(*best.gain[1:3])}; pairs of runs: "
         f"{best.gain.repeats}), by {' + '.join(best.steps)}. Against the plain loop: "
         f"{'; '.join(learnt) or 'neither accuracy nor loss was recorded'}."
     )
@@ -88,7 +88,7 @@ def headline(best: ladder.Best, judged: pd.DataFrame) -> str:
 
 def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
     """A step in Markdown: what it changes and why, its profile before and after, its gain and cost, and whether the model learns
-    as well. `row`: of `ladder.gains`; `parts`: `ladder.profile`."""
+    as well. `row`: of `ablation.gains`; `parts`: `ablation.profile`."""
     head = f"### {row['step']}\n\n{row['about']} (`{options(row['parameters'])}`)\n\n"
     if row["why"]:
         return head + f"**Not applicable here:** {row['why']}."
@@ -106,7 +106,7 @@ def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
     if known := [f"{name} {cost}" for name, cost in costs.items() if "nan" not in cost]:
         lines.append(f"- **cost**, against {before}: {', '.join(known)}")
     own = judged[judged.step == row["step"]].to_dict("records")
-    lines += [f"- **{one['measure']}** against the plain loop: {equivalence.words(one)}" for one in own]
+    lines += [f"- **{one['measure']}** against the plain loop: {ablation.words(one)}" for one in own]
     return head + ("\n".join(lines) or "**Not measured.**")
 
 

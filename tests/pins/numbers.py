@@ -11,13 +11,12 @@ from threadpoolctl import threadpool_info
 
 from hpc_utils import paths, records
 from hpc_utils.analyze import (
+    ablation,
     anomalies,
     bounds,
     budget,
     cost,
-    equivalence,
     factorial,
-    ladder,
     peak_rate,
     points,
     recommend,
@@ -187,17 +186,19 @@ def ladders(own: ResultSet) -> Pins:
         if not index.ablation:
             continue
         runs, epochs = own.runs, own.found.epochs
-        gains, kinds = ladder.gains(runs, index), ("alone", "marginal", "together")
+        gains, kinds = ablation.gains(runs, index), ("alone", "marginal", "together")
         for kind in kinds:
             ends = zip(gains[f"{kind}_low"], gains[f"{kind}_high"], strict=True)
-            gains[f"{kind}_verdict"] = [ladder.verdict(*both) for both in ends]
+            gains[f"{kind}_verdict"] = [ablation.verdict(*both) for both in ends]
         columns = " ".join(f"{kind}~ {kind}_verdict" for kind in kinds)
-        best = ladder.best(runs, index)
-        labels = {series: step for step, series in ladder.path(index)[1:]} | {best.series: best.name}
-        learnt = pd.concat([equivalence.table(runs, epochs, index, labels={one: to}) for one, to in labels.items()])
-        rungs = ladder.rungs(runs, index)
+        best = ablation.best(runs, index)
+        named = [step for step, series in ablation.path(index) if series == best.series]
+        learnt = ablation.equivalence(runs, epochs, index, best)
+        learnt = learnt[~learnt.step.isin(named)]
+        rungs = ablation.configurations(runs, index)
         floor = [
-            roofline.attained(rungs[rungs.series == series]).assign(step=step) for step, series in ladder.path(index)
+            roofline.attained(rungs[rungs.series == series]).assign(step=step)
+            for step, series in ablation.path(index)
         ]
         fastest = {"name": best.name, "steps": " + ".join(best.steps), "repeats": best.gain.repeats}
         found |= {
@@ -205,9 +206,9 @@ def ladders(own: ResultSet) -> Pins:
             f"{name}: best": {"all": known(fastest | {"gain": list(best.gain[:3])})},
             f"{name}: learnt": rows(learnt, "measure step", "plain changed difference+ margin verdict repeats"),
             f"{name}: rungs": rows(
-                ladder.speeds(runs, index), "label", "throughput+ step_ms memory=memory_bytes warmup"
+                ablation.speeds(runs, index), "label", "throughput+ step_ms memory=memory_bytes warmup"
             ),
-            f"{name}: phases": rows(ladder.profile(runs, epochs, index), "step", " ".join(PHASES)),
+            f"{name}: phases": rows(ablation.profile(runs, epochs, index), "step", " ".join(PHASES)),
             f"{name}: operations": rows(pd.concat(floor), "step", "flops_per_sample flops_per_second~"),
         }
     return found

@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from hpc_utils import paths
-from hpc_utils.analyze import ladder, stats
+from hpc_utils.analyze import ablation, stats
 from hpc_utils.analyze.profiles import collectives, ncu, phases, profiled_runs, readers
 from hpc_utils.analyze.profiles import thresholds as limits
 from hpc_utils.analyze.profiles.devices import FEW_OPERATIONS, Devices
@@ -53,7 +53,7 @@ def of_set(own: ResultSet) -> Pins:
     for before, after in ADVICE:
         first, second = ours[before].plain, ours[after].plain
         gain = stats.median([second[repeat][1] / first[repeat][1] for repeat in sorted(first.keys() & second.keys())])
-        told = ladder.verdict(gain.low, gain.high)
+        told = ablation.verdict(gain.low, gain.high)
         gains[f"{before} to {after}"] = known({"gain": list(gain[:3]), "repeats": gain.repeats, "verdict": told})
     return {"phases": parts, "verdicts": judged, "advice followed": gains}
 

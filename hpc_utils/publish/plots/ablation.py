@@ -17,17 +17,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from hpc_utils.analyze import ladder, stats
+from hpc_utils.analyze import ablation, stats
 
 from ..formatting import number
 from . import drawing, style
 from .chart import charted
 
 TOLD = {
-    ladder.FASTER: (style.ROLES["faster"], ""),
-    ladder.SLOWER: (style.ROLES["slower"], "////"),
-    ladder.NOISE: (style.ROLES["neutral"], "...."),
-    ladder.SINGLE: (style.ROLES["neutral"], ""),
+    ablation.FASTER: (style.ROLES["faster"], ""),
+    ablation.SLOWER: (style.ROLES["slower"], "////"),
+    ablation.NOISE: (style.ROLES["neutral"], "...."),
+    ablation.SINGLE: (style.ROLES["neutral"], ""),
 }
 HATCHES = {"data": "", "forward": "////", "backward": "", "optimizer": "...."}
 PHASES = {phase: (style.ROLES[phase], hatch) for phase, hatch in HATCHES.items()}
@@ -54,7 +54,7 @@ _interval = partial(drawing.interval, form="95 % interval, {} pairs")
 
 @charted("before-after", "Throughput of the plain loop and of the fastest configuration.")
 def before_after(speeds: pd.DataFrame, gain: stats.Estimate) -> Figure:
-    """Throughput of the plain loop and of the fastest configuration. `speeds`: these rows of `ladder.speeds`; `gain`: the median
+    """Throughput of the plain loop and of the fastest configuration. `speeds`: these rows of `ablation.speeds`; `gain`: the median
     ratio of the pairs, which is not the ratio of both medians."""
     figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.3 * len(speeds)))
     places = np.arange(len(speeds))
@@ -76,10 +76,10 @@ def before_after(speeds: pd.DataFrame, gain: stats.Estimate) -> Figure:
     "ladder",
     "From the plain loop to the fastest, change by change: bars start at the configuration before, the axis is logarithmic.",
 )
-def waterfall(gains: pd.DataFrame, best: ladder.Best) -> Figure:
+def waterfall(gains: pd.DataFrame, best: ablation.Best) -> Figure:
     """A bar for each change, from the configuration before it to the one with it; last the fastest configuration.
 
-    Numbers and intervals are throughput over that of the plain loop; colours are `ladder.verdict` of the change alone.
+    Numbers and intervals are throughput over that of the plain loop; colours are `ablation.verdict` of the change alone.
     """
     figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.2 + ROW * (len(gains) + 2)))
     ends = ["together", "together_low", "together_high"]
@@ -100,7 +100,7 @@ def waterfall(gains: pd.DataFrame, best: ladder.Best) -> Figure:
         if np.isnan(row.together):
             _beside(axes, "not applicable here" if row.why else "not measured", (reached, place), color="0.45")
             continue
-        verdict = ladder.verdict(row.marginal_low, row.marginal_high)
+        verdict = ablation.verdict(row.marginal_low, row.marginal_high)
         colour, hatch = seen[verdict] = TOLD[verdict]
         bar(place, reached, shown.loc[place - 1], color=colour, hatch=hatch, edgecolor="white", linewidth=0.5)
         axes.plot([reached, reached], [at, place], color="0.45", linewidth=0.7)
@@ -118,7 +118,7 @@ def waterfall(gains: pd.DataFrame, best: ladder.Best) -> Figure:
 
 @charted("alone", "What each change gives the plain loop, and what the configuration before it.")
 def alone_and_after(gains: pd.DataFrame) -> Figure:
-    """What each change gives the plain loop, and the configuration before it. `gains`: `ladder.gains`."""
+    """What each change gives the plain loop, and the configuration before it. `gains`: `ablation.gains`."""
     gains = gains[gains.alone.notna() | gains.marginal.notna()].reset_index(drop=True)
     figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.25 + 0.34 * len(gains)))
     axes.axvline(1, **style.IDEAL)
@@ -139,7 +139,7 @@ def alone_and_after(gains: pd.DataFrame) -> Figure:
 
 @charted("profile", "Where the time of a mean step goes.")
 def profile(parts: pd.DataFrame) -> Figure:
-    """Where the time of a mean step goes, for each cumulative configuration. `parts`: `ladder.profile` (ms)."""
+    """Where the time of a mean step goes, for each cumulative configuration. `parts`: `ablation.profile` (ms)."""
     figure, axes = plt.subplots(figsize=(style.COLUMN, REST + 0.3 + ROW * len(parts)))
     for place, whole in enumerate(drawing.stacked(axes, np.arange(len(parts)), parts, PHASES, width=0.7)):
         _beside(axes, f"{whole:.3g}", (whole, place))
@@ -179,7 +179,7 @@ def costs(gains: pd.DataFrame) -> Figure:
 
 @charted("learning", "What is learnt by when, of the plain loop and of the fastest configuration.")
 def learning(curves: pd.DataFrame) -> Figure:
-    """Loss and accuracy against training time; every run thin, the median marked. `curves`: `ladder.learning`."""
+    """Loss and accuracy against training time; every run thin, the median marked. `curves`: `ablation.learning`."""
     tested = curves.accuracy.notna().any()
     labels = {"loss": "test loss" if tested else "training loss", "accuracy": "test accuracy"}
     shown = [name for name in labels if curves[name].notna().any()]

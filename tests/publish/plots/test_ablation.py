@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
-from hpc_utils.analyze import equivalence, factorial, ladder
+from hpc_utils.analyze import ablation, factorial
 from hpc_utils.publish import ablation_tables
 from hpc_utils.publish.plots import ablation as ablation_plots
 from hpc_utils.publish.plots import style
@@ -51,8 +51,8 @@ def uncovered(figure: plt.Figure) -> bool:
 
 def test_the_waterfall_shows_what_each_step_adds(climbed) -> None:
     study, runs, _ = climbed
-    gains = ladder.gains(runs, study)
-    best = ladder.best(runs, study)
+    gains = ablation.gains(runs, study)
+    best = ablation.best(runs, study)
     figure = ablation_plots.waterfall(gains, best).figure
     said = texts(figure)
     assert [f"×{value:.2f}" in said for value in gains.together.dropna()] == [True] * 3
@@ -68,21 +68,21 @@ def test_the_waterfall_shows_what_each_step_adds(climbed) -> None:
 def test_a_rung_that_is_missing_and_a_fastest_that_is_none_of_the_path_are_shown() -> None:
     study, runs, epochs = ladders.ladder({"slow": 0.5, "gone": 0.9, "fast": 2.0})
     runs = runs[~runs.run_id.str.contains("-gone-")]
-    gains, best = ladder.gains(runs, study), ladder.best(runs, study)
+    gains, best = ablation.gains(runs, study), ablation.best(runs, study)
     figure = ablation_plots.waterfall(gains, best).figure
     assert {"not measured", "fast alone", "×2.00, fastest", "×0.90"} <= set(texts(figure)) and uncovered(figure)
-    judged = equivalence.table(runs, epochs, study, labels={best.series: best.name})
+    judged = ablation.equivalence(runs, epochs, study, best)
     assert "2.00 [2.00, 2.00]" in ablation_tables.headline(best, judged)
-    told = ablation_tables.story(gains.iloc[2].to_dict(), ladder.profile(runs, epochs, study), judged)
+    told = ablation_tables.story(gains.iloc[2].to_dict(), ablation.profile(runs, epochs, study), judged)
     assert "1.80" in told and "nan" not in told
 
 
 def test_every_figure_of_a_ladder_is_drawn_uncovered(climbed) -> None:
     study, runs, epochs = climbed
-    gains, parts = ladder.gains(runs, study), ladder.profile(runs, epochs, study)
-    best = ladder.best(runs, study)
-    speeds = ladder.speeds(runs, study, {"plain": "plain loop", best.series: "fastest"})
-    curves = ladder.learning(runs, epochs, study, {"plain": "plain loop", best.series: "fastest"})
+    gains, parts = ablation.gains(runs, study), ablation.profile(runs, epochs, study)
+    best = ablation.best(runs, study)
+    speeds = ablation.speeds(runs, study, {"plain": "plain loop", best.series: "fastest"})
+    curves = ablation.learning(runs, epochs, study, {"plain": "plain loop", best.series: "fastest"})
     for chart in (
         ablation_plots.before_after(speeds, best.gain), ablation_plots.alone_and_after(gains), ablation_plots.profile(parts),
         ablation_plots.costs(gains), ablation_plots.learning(curves),
@@ -103,8 +103,8 @@ def test_a_factorial_s_figures_have_a_panel_a_knob_and_a_pair() -> None:
 
 def test_a_step_is_told_with_profile_gain_cost_and_verdict() -> None:
     study, runs, epochs = ladders.ladder(STEPS, barred={"cuda-graphs": "no GPU"})
-    gains, judged = ladder.gains(runs, study), equivalence.table(runs, epochs, study)
-    parts = ladder.profile(runs, epochs, study)
+    gains, judged = ablation.gains(runs, study), ablation.equivalence(runs, epochs, study)
+    parts = ablation.profile(runs, epochs, study)
     told = ablation_tables.story(gains.iloc[0].to_dict(), parts, judged)
     for part in ("`whole-batches=true`", "1 → 0.435", "2.30 [2.30, 2.30]", "+10.0%", "+1.00 s", "within 0.5 points"):
         assert part in told

@@ -1,0 +1,283 @@
+"""An ablation: the gain of each change alone, after the changes before it, and together; its costs; and equal learning.
+
+Configurations are the plain loop, each change alone, and all changes up to one. Every gain is the ratio of two runs of the
+same repeat and seed, which `hpc study run` measures soon after each other; on a cluster they may run on different nodes, and
+the interval holds the nodes' differences. It is `stats.median`'s (95 %) over these ratios, not corrected for several gains.
+
+A test that finds no difference shows nothing: with few repeats it finds little. Two one-sided tests show equality within a
+margin that was stated beforehand (Schuirmann 1987, J. Pharmacokinet. Biopharm. 15:657): the 90 % interval of the
+difference lies inside the margin, which is wrong in at most 5 % of cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from hpc_utils.records.study import StudyIndex, Targets
+
+from . import stats
+from .model.step import PHASES
+from .points import memory_bytes, of_one_state, step_seconds, unprofiled
+from .scaling import unique
+
+FASTER, SLOWER, NOISE, SINGLE = "faster", "slower", "not told from noise", "a single run"
+EQUAL, DIFFERS, UNKNOWN = "equal", "differs", "not enough evidence"
+GAINS = ["alone", "marginal", "together"]
+BEHIND = [f"{name}_runs" for name in GAINS]  # ids of the runs behind each gain
+SEVERAL = [f"{name}{end}" for name in GAINS for end in ("", "_low", "_high", "_verdict")]
+COLUMNS = ["step", "about", "parameters", "why", "before", *SEVERAL, "repeats", "memory", "warmup", *BEHIND]
+LEARNT = [
+    "step", "measure", "plain", "changed", "difference", "low", "high", "margin", "repeats", "verdict", "words", "runs",
+]  # fmt: skip
+
+
+class Best(NamedTuple):
+    """The fastest configuration: its series, its name ("up to NAME", "NAME alone") and steps, its throughput over the plain
+    loop's, and the ids of the runs behind that."""
+
+    series: str
+    name: str
+    steps: tuple[str, ...]
+    gain: stats.Estimate
+    runs: tuple[str, ...] = ()
+
+
+class Judged(NamedTuple):
+    """Mean of paired differences with its 90 % interval, in the unit of the margin; verdict: `EQUAL`, `DIFFERS`, `UNKNOWN`."""
+
+    difference: float
+    low: float
+    high: float
+    repeats: int
+    verdict: str
+
+
+def configurations(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
+    """One row a configuration of the study's ablation and repeat; one run may stand for several configurations.
+
+    Columns: `series` (plain, alone-NAME, upto-NAME) in front of those of `runs`, and memory_bytes (of tensors on the
+    accelerator where there is one, else resident). Without profiled runs, and those that `left_out` names.
+    """
+    order = {name: number for number, name in enumerate(_series(study))}
+    index = [(run.series, run.run_id) for run in study.runs if run.series in order]
+    found = pd.DataFrame(index, columns=["series", "run_id"]).merge(_measured(runs, study)[0], on="run_id")
+    found["memory_bytes"] = memory_bytes(found)["peak"]
+    return found.sort_values(["series", "repeat"], key=lambda own: own.map(order) if own.name == "series" else own)
+
+
+def left_out(runs: pd.DataFrame, study: StudyIndex) -> list[str]:
+    """Remarks on the runs that `configurations` leaves out because another torch or machine measured them, and on the code."""
+    return _measured(runs, study)[1]
+
+
+def path(study: StudyIndex) -> list[tuple[str, str]]:
+    """(step, series) of the cumulative configurations, the plain loop first: without the steps that cannot run there."""
+    plain = study.ablation.plain
+    return [(plain, plain), *((one.name, one.upto) for one in study.ablation.steps if one.upto)]
+
+
+def verdict(low: float, high: float) -> str:
+    """The meaning of a factor's 95 % interval: `FASTER`, `SLOWER`, `NOISE` (it contains 1), or `SINGLE` without one."""
+    if np.isnan(low):
+        return SINGLE
+    return FASTER if low > 1 else SLOWER if high < 1 else NOISE
+
+
+def gains(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
+    """One row a step, in their order.
+
+    Columns: step, about, parameters; why (it cannot run there, or ""); before (the nearest step below that was
+    measured); its gain `alone` over the plain loop, `marginal` over the configuration before, and of all up to it
+    `together`, factors of throughput, each with `_low`, `_high` and `_verdict`; repeats (pairs behind `together`); its cost in
+    the cumulative order: memory (factor of the peak of the configuration before), warmup (s more than that before the clock
+    starts, compilation included); <gain>_runs (ids). NaN: not measured.
+    """
+    table, plain = configurations(runs, study), study.ablation.plain
+    rows, below, before = [], plain, plain
+    for step in study.ablation.steps:
+        row = {name: getattr(step, name) for name in ("about", "parameters", "why")}
+        row |= {"step": step.name, "before": before, "repeats": 0}
+        pairs = {"alone": (step.alone, plain)}
+        if step.upto:
+            pairs |= {"marginal": (step.upto, below), "together": (step.upto, plain)}
+            row["memory"] = _gain(table, step.upto, below, "memory_bytes")[0].value
+            row["warmup"] = _median(table, step.upto, "warmup_seconds") - _median(table, below, "warmup_seconds")
+        for name, pair in pairs.items():
+            found, row[f"{name}_runs"] = _gain(table, *pair)
+            row |= found.columns(name) | ({"repeats": found.repeats} if name == "together" else {})
+            row[f"{name}_verdict"] = verdict(found.low, found.high) if found.repeats else None
+        if step.upto and (table.series == step.upto).any():
+            below, before = step.upto, step.name
+        rows.append(row)
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def best(runs: pd.DataFrame, study: StudyIndex) -> Best | None:
+    """The configuration of the highest median gain, the plain loop among them; None if that was not measured.
+
+    The runs that judge it also chose it: its gain is slightly too high.
+    """
+    table, plain, steps = configurations(runs, study), study.ablation.plain, study.ablation.steps
+    found, together = [(plain, "plain loop", ())], ()
+    for step in steps:
+        if step.upto:
+            together = (*together, step.name)
+            found.append((step.upto, f"up to {step.name}", together))
+    found += [(step.alone, f"{step.name} alone", (step.name,)) for step in steps]
+    measured = [one for one in (Best(*one, *_gain(table, one[0], plain)) for one in found) if one.gain.repeats]
+    return max(measured, key=lambda one: one.gain.value, default=None)
+
+
+def best_table(found: Best, learnt: pd.DataFrame) -> pd.DataFrame:
+    """`best` in one row: name, steps; gain, low, high, repeats, verdict; of accuracy and loss, where `learnt` (its rows of
+    `equivalence`) has them, `<measure>_verdict` and `<measure>` in words; runs."""
+    row = {"name": found.name, "steps": " + ".join(found.steps) or "none"} | found.gain.measure("gain")
+    row |= {"verdict": verdict(*found.gain[1:3]), "runs": found.runs}
+    for one in learnt.to_dict("records"):
+        row |= {f"{one['measure']}_verdict": one["verdict"], one["measure"]: one["words"]}
+    return pd.DataFrame([row])
+
+
+def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """One row a configuration of `labels` ({series: label}; default: the cumulative ones, by their step): label, series;
+    throughput (sample/s), low, high (95 %), repeats; step_ms, warmup (s) and memory_bytes, medians; runs."""
+    table, rows = configurations(runs, study), []
+    for series, label in (labels or {series: step for step, series in path(study)}).items():
+        own = table[table.series == series]
+        if len(own):
+            row = {"label": label, "series": series} | stats.median(own.throughput.tolist()).measure("throughput")
+            row |= {"step_ms": 1e3 * step_seconds(own).median(), "warmup": _median(own, series, "warmup_seconds")}
+            rows.append(row | {"memory_bytes": own.memory_bytes.median(), "runs": tuple(own.run_id)})
+    names = ["label", "series", "throughput", "low", "high", "repeats", "step_ms", "warmup", "memory_bytes", "runs"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def profile(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
+    """The phases of a mean step of each cumulative configuration: step, then ms of `PHASES`, medians over the repeats; runs.
+
+    Each epoch's mean step is split as its sampled steps are, the epochs weighted by their steps. An epoch's first step is
+    always sampled, so its own work (starting a loader) weighs too much in the split, but not in the sum.
+    """
+    table, rows = configurations(runs, study), []
+    for step, series in path(study):
+        own = epochs[epochs.run_id.isin(table.run_id[table.series == series])]
+        sampled = own[[f"{name}_seconds" for name in PHASES]].astype(float)
+        whole = (own.step_mean.astype(float) / sampled.sum(axis=1)).where(sampled.notna().all(axis=1), 1.0)
+        weighted = sampled.mul(own.steps * whole, axis=0)
+        each = weighted.groupby(own.run_id).sum(min_count=1).div(own.groupby("run_id").steps.sum(), axis=0)
+        if len(each):
+            phases = {name: 1e3 * each[f"{name}_seconds"].median() for name in PHASES}
+            rows.append({"step": step} | phases | {"runs": tuple(each.index)})
+    return pd.DataFrame(rows, columns=["step", *PHASES, "runs"])
+
+
+def learning(runs: pd.DataFrame, epochs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str]) -> pd.DataFrame:
+    """Learning curves of the configurations in `labels` ({series: label}): label, run_id, epoch, seconds (T so far), loss (of
+    the test samples; without evaluation, of training), accuracy (of the test samples)."""
+    table = configurations(runs, study)
+    joined = table.loc[table.series.isin(labels), ["series", "run_id"]].merge(epochs, on="run_id")
+    joined = joined.assign(order=joined.series.map(list(labels).index)).sort_values(["order", "run_id", "epoch"])
+    tested = pd.to_numeric(joined.test_loss)
+    return joined.assign(
+        label=joined.series.map(labels),
+        seconds=joined.groupby(["series", "run_id"]).seconds.cumsum(),
+        loss=tested if tested.notna().any() else pd.to_numeric(joined.train_loss),
+        accuracy=pd.to_numeric(joined.test_accuracy),
+    )[["label", "run_id", "epoch", "seconds", "loss", "accuracy"]]
+
+
+def equivalence(
+    runs: pd.DataFrame,
+    epochs: pd.DataFrame,
+    study: StudyIndex,
+    best: Best | None = None,
+    targets: Targets | None = None,
+) -> pd.DataFrame:
+    """One row a cumulative configuration (and `best`, under its name) and measure, against the plain loop, paired by repeat
+    (one seed each).
+
+    Columns: step; measure ("accuracy": of the test samples, at the end, a share; "loss": of the test samples, or without
+    evaluation of the last epoch's training, differences relative to the plain loop's); plain, changed (means);
+    difference, low, high (90 % interval), margin, repeats; verdict, and in words; runs. Empty where neither was recorded.
+    """
+    targets, rows = targets or study.targets, []
+    ordered = epochs.sort_values("epoch").groupby("run_id")[["test_accuracy", "test_loss", "train_loss"]]
+    last = ordered.last().apply(pd.to_numeric)
+    last = last.assign(accuracy=last.test_accuracy, loss=last.test_loss.fillna(last.train_loss))[["accuracy", "loss"]]
+    found = configurations(runs, study)[["series", "repeat", "run_id"]].merge(last, on="run_id", how="left")
+    plain = found[found.series == study.ablation.plain].set_index("repeat")
+    for step, series in [*path(study)[1:], *([(best.name, best.series)] if best else [])]:
+        own = found[found.series == series].set_index("repeat")
+        for measure, margin in (("accuracy", targets.accuracy_margin), ("loss", targets.loss_margin)):
+            both = pd.concat({"changed": own[measure], "plain": plain[measure]}, axis=1).astype(float).dropna()
+            if both.empty:
+                continue
+            differences = both.changed - both.plain
+            relative = differences / both.plain if measure == "loss" else differences
+            row = {"step": step, "measure": measure, "margin": margin, "plain": both.plain.mean()}
+            row |= {"changed": both.changed.mean()} | judge(relative.to_numpy(), margin)._asdict()
+            behind = unique(plain.run_id.reindex(both.index), own.run_id.reindex(both.index))
+            rows.append(row | {"words": words(row), "runs": behind})
+    return pd.DataFrame(rows, columns=LEARNT)
+
+
+def judge(differences: Sequence[float], margin: float) -> Judged:
+    """Two one-sided t tests of paired `differences` (changed - plain, a seed each) against -margin and margin, at 5 %.
+
+    "differs" if the 95 % interval leaves out zero, and the difference is not shown to be within the margin; one pair
+    alone is "not enough evidence".
+
+    Raises:
+        ValueError: the margin is not positive.
+    """
+    if not margin > 0:
+        raise ValueError(f"margin={margin:g}: a margin is positive")
+    differences = np.asarray(differences, dtype=float)
+    count = len(differences)
+    mean = float(differences.mean()) if count else np.nan
+    if count < 2:
+        return Judged(mean, np.nan, np.nan, count, UNKNOWN)
+    error = differences.std(ddof=1) / np.sqrt(count)
+    (low, high), wide = (
+        [float(mean + side * stats.t_quantile(count - 1, p) * error) for side in (-1, 1)]
+        for p in (0.95, stats.TAILS[1])
+    )
+    found = DIFFERS if wide[0] > 0 or wide[1] < 0 else UNKNOWN
+    return Judged(mean, low, high, count, EQUAL if -margin < low and high < margin else found)
+
+
+def words(row: Mapping[str, Any]) -> str:
+    """A row's verdict in words: `equal within 0.5 points`, `differs by -1.2 points`."""
+    unit = "points" if row["measure"] == "accuracy" else "%"
+    if row["verdict"] == EQUAL:
+        return f"{EQUAL} within {100 * row['margin']:.2g} {unit}"
+    return f"{DIFFERS} by {100 * row['difference']:.2g} {unit}" if row["verdict"] == DIFFERS else UNKNOWN
+
+
+def _series(study: StudyIndex) -> list[str]:
+    steps = study.ablation.steps
+    return [study.ablation.plain, *(one.alone for one in steps), *(one.upto for one in steps if one.upto)]
+
+
+def _measured(runs: pd.DataFrame, study: StudyIndex) -> tuple[pd.DataFrame, list[str]]:
+    """The ablation's runs by one torch and machine, each once, and remarks (`points.of_one_state`)."""
+    own = {run.run_id for run in study.runs if run.series in _series(study)}
+    return of_one_state(unprofiled(runs[runs.run_id.isin(own)]))
+
+
+def _gain(
+    table: pd.DataFrame, series: str, against: str, column: str = "throughput"
+) -> tuple[stats.Estimate, tuple[str, ...]]:
+    """Median ratio of `column` over the repeats of both series, and the ids of the runs behind it."""
+    own, other = (table[table.series == one].set_index("repeat") for one in (series, against))
+    ratios = (own[column].astype(float) / other[column].astype(float)).dropna().sort_index().to_numpy()
+    runs = unique(*(one.run_id[one.index.isin(own.index) & one.index.isin(other.index)] for one in (other, own)))
+    return stats.median(ratios) if len(ratios) else stats.UNKNOWN, runs
+
+
+def _median(table: pd.DataFrame, series: str, column: str) -> float:
+    return pd.to_numeric(table[column][table.series == series]).median()

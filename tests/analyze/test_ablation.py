@@ -1,0 +1,216 @@
+"""Gains of a ladder whose steps are known, down to what pairing by repeat is for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as reference
+
+from hpc_utils.analyze import ablation
+from hpc_utils.records.study import Targets
+
+from . import ladders
+
+STEPS = {"loader": 1.5, "layout": 1.1, "bf16": 2.0}
+
+
+def jitter(series: str, repeat: int) -> float:
+    return 1 + 0.01 * math.sin(7 * repeat + len(series))
+
+
+def test_each_step_s_gain_alone_after_those_before_and_together() -> None:
+    study, runs, _ = ladders.ladder(STEPS)
+    table = ablation.gains(runs, study).set_index("step")
+    assert table.alone.to_dict() == pytest.approx(STEPS)
+    assert table.marginal.to_dict() == pytest.approx(STEPS)
+    assert list(table.together) == pytest.approx([1.5, 1.65, 3.3])
+    assert list(table.memory) == pytest.approx([1.1] * 3)
+    assert list(table.warmup) == pytest.approx([1.0] * 3)
+    assert list(table.marginal_verdict) == [ablation.FASTER] * 3
+    assert set(table.marginal_runs["bf16"]) == {
+        f"{one}-r{n}" for one in ("upto-layout", "upto-bf16") for n in (1, 2, 3)
+    }
+
+
+def test_intervals_are_of_ratios_within_a_repeat() -> None:
+    """The machine is three times slower in the second repeat: that must not widen what a step gains."""
+    study, runs, _ = ladders.ladder(STEPS, drift=lambda repeat: 3.0 if repeat == 2 else 1.0, noise=jitter)
+    table = ablation.gains(runs, study).set_index("step")
+    logs = np.log([jitter("alone-loader", r) ** -1 * 1.5 * jitter("plain", r) for r in (1, 2, 3)])
+    half = reference.t.ppf(0.975, 2) * logs.std(ddof=1) / math.sqrt(3)
+    assert math.log(table.alone_high["loader"] / table.alone["loader"]) == pytest.approx(half)
+    assert table.alone_high["loader"] / table.alone_low["loader"] < 1.2
+    speeds = ablation.speeds(runs, study)
+    assert (speeds.high / speeds.low).min() > 1.2, "while each speed alone is as unsure as the machine"
+
+
+def test_a_step_that_cannot_be_run_stands_in_no_later_rung() -> None:
+    study, runs, _ = ladders.ladder(STEPS, barred={"layout": "no such kernels"})
+    table = ablation.gains(runs, study).set_index("step")
+    assert table.why["layout"] == "no such kernels"
+    assert np.isnan(table.loc["layout", ["alone", "marginal", "together"]].astype(float)).all()
+    assert table.marginal["bf16"] == pytest.approx(2.0), "against the rung before it that was run"
+    assert table.together["bf16"] == pytest.approx(3.0)
+
+
+def test_the_best_rung_may_leave_steps_out() -> None:
+    study, runs, _ = ladders.ladder({"loader": 1.5, "slow": 0.5})
+    best = ablation.best(runs, study)
+    assert (best.steps, best.gain.value) == (("loader",), pytest.approx(1.5))
+    study, runs, _ = ladders.ladder({"slow": 0.5})
+    assert ablation.best(runs, study).series == "plain"
+    assert ablation.best(runs.iloc[:0], study) is None
+    study, runs, _ = ladders.ladder({"slow": 0.5, "fast": 2.0})
+    assert ablation.best(runs, study)[:3] == ("alone-fast", "fast alone", ("fast",))
+
+
+def test_the_best_rung_is_a_row_with_what_it_learnt() -> None:
+    study, runs, epochs = ladders.ladder({"loader": 1.5, "bf16": 2.0}, noise=jitter)
+    best = ablation.best(runs, study)
+    learnt = ablation.equivalence(runs, epochs, study, best)
+    (row,) = ablation.best_table(best, learnt[learnt.step == best.name]).to_dict("records")
+    assert (row["name"], row["steps"], row["verdict"]) == ("up to bf16", "loader + bf16", ablation.FASTER)
+    assert (row["gain"], row["low"], row["high"], row["repeats"]) == best.gain and len(row["runs"]) == 6
+    assert row["accuracy_verdict"] == row["loss_verdict"] == ablation.EQUAL
+
+
+def test_one_repeat_has_gains_and_no_intervals() -> None:
+    study, runs, _ = ladders.ladder(STEPS, repeats=[1])
+    table = ablation.gains(runs, study)
+    assert list(table.alone) == pytest.approx(list(STEPS.values()))
+    assert table[["alone_low", "together_high"]].isna().all().all()
+
+
+def test_a_missing_run_takes_its_pair_only() -> None:
+    study, runs, _ = ladders.ladder(STEPS, noise=jitter)
+    table = ablation.gains(runs[runs.run_id != "plain-r2"], study).set_index("step")
+    assert table.repeats["bf16"] == 2
+    assert table.marginal_low["bf16"] == ablation.gains(runs, study).set_index("step").marginal_low["bf16"]
+    none = ablation.gains(runs[~runs.run_id.str.startswith("plain")], study).set_index("step")
+    assert none.alone.isna().all() and none.marginal["bf16"] == pytest.approx(2.0, rel=0.03)
+
+
+def test_a_rung_that_was_not_measured_does_not_break_the_next() -> None:
+    study, runs, _ = ladders.ladder(STEPS)
+    table = ablation.gains(runs[~runs.run_id.str.startswith("upto-layout")], study).set_index("step")
+    assert np.isnan(table.together["layout"])
+    assert table.before.to_dict() == {"loader": "plain", "layout": "loader", "bf16": "loader"}
+    assert (table.marginal["bf16"], table.together["bf16"]) == pytest.approx((2.2, 3.3))
+    assert (table.memory["bf16"], table.warmup["bf16"]) == pytest.approx((1.21, 2.0))
+
+
+def test_runs_of_another_torch_or_machine_are_no_pair_and_other_code_is_listed() -> None:
+    study, runs, _ = ladders.ladder(STEPS)
+    runs = runs.assign(digest="old", torch="2.13.0")
+    later = runs.run_id.str.startswith("upto-bf16")
+    listed = ablation.left_out(runs.assign(digest=later.map({True: "new", False: "old"})), study)
+    assert listed == ["the runs were measured by 2 states of the code: new, old"]
+    runs.loc[later, ["torch", "throughput"]] = "2.14.0", 1e6
+    table = ablation.gains(runs, study).set_index("step")
+    assert np.isnan(table.together["bf16"]) and table.together["layout"] == pytest.approx(1.65)
+    assert ablation.left_out(runs, study) == [
+        "3 of 18 runs are left out, not measured by the same: torch 2.14.0, not 2.13.0"
+    ]
+    assert ablation.left_out(runs[~later], study) == []
+    assert (
+        "device_name Y, not X"
+        in ablation.left_out(runs.assign(device_name=later.map({True: "Y", False: "X"})), study)[0]
+    )
+
+
+def test_an_interval_is_told_in_words() -> None:
+    told = [ablation.verdict(*ends) for ends in ((1.1, 1.2), (0.8, 0.9), (0.9, 1.1), (np.nan, np.nan))]
+    assert told == [ablation.FASTER, ablation.SLOWER, ablation.NOISE, ablation.SINGLE]
+
+
+def test_profiled_runs_are_no_rungs() -> None:
+    study, runs, _ = ladders.ladder(STEPS)
+    assert ablation.configurations(runs.assign(profile="torch"), study).empty
+
+
+def test_where_a_step_s_time_goes() -> None:
+    study, runs, epochs = ladders.ladder(STEPS)
+    parts = ablation.profile(runs, epochs, study).set_index("step")
+    assert list(parts.runs["bf16"]) == [f"upto-bf16-r{repeat}" for repeat in (1, 2, 3)]
+    parts = parts.drop(columns="runs")
+    assert list(parts.index) == ["plain", *STEPS]
+    assert parts.loc["plain"].to_dict() == pytest.approx({"data": 1, "forward": 2, "backward": 4, "optimizer": 1})
+    assert parts.backward["bf16"] == pytest.approx(4 / 3.3)
+
+
+def test_an_epoch_s_first_step_does_not_lengthen_the_mean_step() -> None:
+    """Of the steps whose phases were timed it is one of few: their mean is longer than that of all steps."""
+    study, runs, epochs = ladders.ladder(STEPS)
+    parts = ablation.profile(runs, epochs.assign(step_mean=epochs.step_mean / 2), study).set_index("step")
+    parts = parts.drop(columns="runs")
+    assert parts.loc["plain"].to_dict() == pytest.approx({"data": 0.5, "forward": 1, "backward": 2, "optimizer": 0.5})
+    unknown = epochs.assign(forward_seconds=None, backward_seconds=None, optimizer_seconds=None)
+    assert ablation.profile(runs, unknown, study).set_index("step").data["plain"] == pytest.approx(1)
+
+
+# -- equal learning
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_is_two_one_sided_tests(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    differences, margin = generator.normal(generator.normal(0, 0.5), 0.5, 5), 0.7
+    below = reference.ttest_1samp(differences, -margin, alternative="greater").pvalue
+    above = reference.ttest_1samp(differences, margin, alternative="less").pvalue
+    zero = reference.ttest_1samp(differences, 0).pvalue
+    expected = ablation.EQUAL if max(below, above) < 0.05 else ablation.DIFFERS if zero < 0.05 else ablation.UNKNOWN
+    assert ablation.judge(differences, margin).verdict == expected
+
+
+def test_all_three_verdicts_are_reached() -> None:
+    assert ablation.judge([0.001, -0.001, 0.0], 0.01).verdict == ablation.EQUAL
+    assert ablation.judge([0.051, 0.049, 0.05], 0.01).verdict == ablation.DIFFERS
+    assert ablation.judge([0.05, -0.05, 0.0], 0.01).verdict == ablation.UNKNOWN
+
+
+def test_one_pair_shows_nothing_and_the_same_bits_are_equal() -> None:
+    assert ablation.judge([0.0], 0.01).verdict == ablation.UNKNOWN
+    assert ablation.judge([], 0.01).verdict == ablation.UNKNOWN
+    same = ablation.judge([0.0] * 3, 0.01)
+    assert (same.verdict, same.low, same.high) == (ablation.EQUAL, 0, 0)
+    with pytest.raises(ValueError, match="a margin is positive"):
+        ablation.judge([0.0] * 3, 0)
+
+
+def test_a_small_sure_difference_within_the_margin_is_equal() -> None:
+    assert ablation.judge([0.0021, 0.002, 0.0019], 0.01).verdict == ablation.EQUAL
+
+
+def test_rungs_are_compared_with_the_plain_loop_seed_by_seed() -> None:
+    """Accuracy differs by 2 points between seeds, and by none between rungs."""
+    study, runs, epochs = ladders.ladder({"a": 1.2, "b": 1.1})
+    worse = epochs.run_id.str.startswith("upto-b")
+    epochs.loc[worse, "test_loss"] *= 1.2
+    table = ablation.equivalence(runs, epochs, study, targets=Targets(accuracy_margin=0.005, loss_margin=0.05))
+    verdicts = table.set_index(["step", "measure"]).verdict
+    assert verdicts["a", "accuracy"] == verdicts["b", "accuracy"] == verdicts["a", "loss"] == ablation.EQUAL
+    assert verdicts["b", "loss"] == ablation.DIFFERS
+    assert table.words.tolist() == [
+        "equal within 0.5 points", "equal within 5 %", "equal within 0.5 points", "differs by 20 %",
+    ]  # fmt: skip
+
+
+def test_the_fastest_configuration_stands_below_the_cumulative_ones() -> None:
+    study, runs, epochs = ladders.ladder({"slow": 0.5, "fast": 2.0})
+    best = ablation.best(runs, study)
+    table = ablation.equivalence(runs, epochs, study, best)
+    assert table.step.tolist() == ["slow", "slow", "fast", "fast", best.name, best.name]
+    assert ablation.equivalence(runs, epochs, study).step.tolist() == ["slow", "slow", "fast", "fast"]
+    row = table[(table.step == best.name) & (table.measure == "accuracy")].iloc[0]
+    assert (row.difference, row.repeats, row.verdict) == (0, 3, ablation.EQUAL)
+    assert set(row.runs) == {f"{series}-r{n}" for series in ("plain", best.series) for n in (1, 2, 3)}
+
+
+def test_without_evaluation_the_training_loss_is_compared() -> None:
+    study, runs, epochs = ladders.ladder({"a": 1.2})
+    table = ablation.equivalence(runs, epochs.assign(test_accuracy=None, test_loss=None), study)
+    assert (list(table.measure), list(table.plain)) == (["loss"], pytest.approx([0.4]))
+    bare = epochs.assign(test_accuracy=None, test_loss=None, train_loss=None)
+    assert ablation.equivalence(runs, bare, study).empty
