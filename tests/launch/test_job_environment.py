@@ -76,11 +76,6 @@ def test_a_cluster_file_can_have_every_rank_start_cold(tmp_path: Path) -> None:
         assert Launch.of({"HPC_LAUNCH": done.stdout.strip()}).warm == said
 
 
-def test_what_is_set_already_stays(tmp_path: Path) -> None:
-    done = _source(_render(SIMPLE, tmp_path), 'echo "$HPC_RESULTS"', HPC_RESULTS="/elsewhere")
-    assert done.stdout.strip() == "/elsewhere"
-
-
 def test_variables_are_expanded_where_the_job_runs(tmp_path: Path) -> None:
     text = SIMPLE + '[nodes.c.variables]\nCACHE = "/tmp/$USER-${NUMBER}/c"\n[storage]\nresults = "~/my results"\n'
     done = _source(_render(text, tmp_path), 'echo "$CACHE:$HPC_RESULTS"', USER="me", NUMBER="7")
@@ -149,16 +144,6 @@ def test_a_module_that_cannot_be_loaded_stops_the_job(tmp_path: Path) -> None:
     )
     assert (done.returncode, "reached" in done.stdout) == (2, False)
     assert "cannot load the module missing (software.modules of site)" in done.stderr
-
-
-@pytest.mark.skipif(
-    any(Path("/etc/profile.d", name).exists() for name in ("modules.sh", "lmod.sh", "z00_lmod.sh")),
-    reason="this machine has modules",
-)
-def test_without_a_module_command_the_job_says_so(tmp_path: Path) -> None:
-    done = _source(_render(SIMPLE + '[software]\nmodules = ["cuda/12.6"]\n', tmp_path), "echo reached")
-    assert (done.returncode, "reached" in done.stdout) == (2, False)
-    assert "site needs the modules cuda/12.6, but there is no module command on this node" in done.stderr
 
 
 def test_ranks_stand_behind_the_container(tmp_path: Path) -> None:

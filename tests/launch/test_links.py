@@ -9,7 +9,7 @@ import pytest
 from hpc_utils import provenance
 from hpc_utils.cli.common import run_links
 from hpc_utils.config import ConfigError
-from hpc_utils.launch import cluster, submit
+from hpc_utils.launch import cluster
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import prepare
 from hpc_utils.launch.target import Target
@@ -77,20 +77,9 @@ def test_a_rate_that_is_no_number_is_refused_by_name(results: Path, tmp_path: Pa
         studies.plan(str(tmp_path / "mine.toml"), Target("h", ranks_per_node=1, fixed_links=fixed))
 
 
-def test_the_shipped_study_of_links_measures_links() -> None:
-    several = [series for series in studies.read("links").series if max(series.ranks) > 1]
-    assert {series.ranks_per_node for series in several} == {1}
-
-
 def test_links_limited_by_hand_are_part_of_the_hardwares_name() -> None:
     rehearsal = cluster.read("rehearsal").rehearsed(links="")
     plain = rehearsal.hardware_id()
     by_hand = rehearsal.rehearsed(links="2.5gbit")
     assert by_hand.hardware_id() == f"{plain}-2.5gbit"
     assert tuple(provenance.HardwareId.parse(one).links for one in (plain, by_hand.hardware_id())) == ("", "2.5gbit")
-    reasons = [
-        submit._fixed_links(one)
-        for one in (rehearsal, by_hand, rehearsal.rehearsed(links=None), cluster.read("lumi-g"))
-    ]
-    assert [bool(why) for why in reasons] == [False, True, True, True]
-    assert "2.5gbit by hand" in reasons[1]

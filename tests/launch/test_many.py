@@ -51,14 +51,6 @@ def test_of_several_launchers_one_runs(bench):
 
 
 @pytest.mark.soak
-def test_four_runs_of_two_ranks_train_at_once(bench):
-    notebook = bench.notebook(TRAIN)
-    running = [bench.start("run", notebook, "--nproc", 2, "-p", f"seed={seed}") for seed in range(4)]
-    assert [one.end().code for one in running] == [0] * 4
-    assert len(records.load(bench.results).runs) == 4
-
-
-@pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("attempt", range(3))
 def test_sixteen_ranks_on_one_node(bench, attempt):

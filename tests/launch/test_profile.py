@@ -24,12 +24,6 @@ NOTEBOOK = paths.notebooks() / "02_ddp.ipynb"
 BRIEF = {"workload": "cnn", "device": "auto"}
 
 
-def test_a_profile_is_part_of_a_run_s_name(results: Path) -> None:
-    names = {prepare(NOTEBOOK, BRIEF | more).run_id for more in ({}, {"profile": "torch"}, {"profile": "nsys"})}
-    assert len(names) == 3
-    assert prepare(NOTEBOOK, BRIEF | {"profile": None}).run_id in names
-
-
 def test_ncu_is_for_one_rank(results: Path) -> None:
     assert prepare(NOTEBOOK, BRIEF | {"profile": "ncu"})
     with pytest.raises(ConfigError, match=r"'ncu' on 2 ranks: .*for ever; profile one rank"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpc_utils import paths
-from hpc_utils.launch.pull import PullError, pull
+from hpc_utils.launch.pull import pull
 from hpc_utils.records import packed
 from tests.support import copy_runs
 
@@ -75,8 +75,3 @@ def test_profiles_come_along_unless_they_shall_not(there: Path, results: Path) -
     assert not list(results.glob("runs/*/profile"))
     shutil.rmtree(results / "runs" / REFERENCE[0].name)
     assert pull(str(there)).profiles == 1000
-
-
-def test_a_source_that_is_not_there_is_said(results: Path, tmp_path: Path) -> None:
-    with pytest.raises(PullError, match="rsync ended with exit code"):
-        pull(str(tmp_path / "nowhere"))

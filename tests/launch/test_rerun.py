@@ -166,9 +166,3 @@ def test_a_copy_of_the_set_and_a_changed_run_are_no_evidence(results: Path, tmp_
     )
     with pytest.raises(CannotRerun, match="have changed since exports/laptop-06"):
         rerun.unchanged(run)
-
-
-@pytest.mark.parametrize("tolerance", ["inf", "-1", "0"])
-def test_a_tolerance_that_is_none_is_refused_first(tolerance: str, results: Path) -> None:
-    said = verify(committed(CORES, "none1-fp32-b512-r1"), "--tolerance", tolerance)
-    assert said.exit_code == 2 and "--tolerance" in said.output

@@ -46,12 +46,6 @@ def plan(results: Path, monkeypatch: pytest.MonkeyPatch):
     return plan
 
 
-def test_every_cluster_of_the_project_is_there() -> None:
-    expected = {"rehearsal", "nvidia", "magic-castle", "lumi-g", "meluxina", "leonardo", "university-ib"}
-    assert expected <= set(clusters.known())
-    assert {node for name, node in TYPES if name == "university-ib"} == {"a100", "a40", "l40s", "v100"}
-
-
 @pytest.mark.parametrize(("name", "node_type"), TYPES)
 def test_jobs_there_have_an_environment(tmp_path: Path, name: str, node_type: str) -> None:
     found = clusters.read(name)
@@ -90,13 +84,6 @@ def test_weak_scaling_keeps_the_batch_of_a_device_and_the_steps(plan) -> None:
     assert {p.request.config.batches(p.ranks)[1] for p in found.points} == {128}
     (steps,) = {p.request.config.steps_per_epoch for p in found.points}
     assert steps
-
-
-def test_sensitivity_is_27_points_of_one_layout(plan) -> None:
-    found = plan("sensitivity", "leonardo")
-    configs = [p.request.config for p in found.points if p.repeat == 1]
-    assert len({(c.bucket_mb, c.batch_per_device, c.precision) for c in configs}) == len(configs) == 27
-    assert len({p.request.layout for p in found.points}) == 1
 
 
 def test_formats_that_a_gpu_lacks_are_not_applicable(plan) -> None:

@@ -215,24 +215,6 @@ def test_training_without_our_launcher_heeds_signals_too(bench, number, code):
     assert state(bench.run) == "stopped"
 
 
-@pytest.mark.soak
-def test_torchrun_as_it_is_passes_term_on_and_all_is_kept(bench):
-    words = [line.replace(" ", "").replace('"', "") for line in LONG.strip().splitlines()]
-    env = os.environ | {"HPC_RESULTS": str(bench.results), "PYTHONPATH": str(bench.folder)}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*torchrun, "-m", "hpc_utils.train", *words]
-    process = subprocess.Popen(command, cwd=bench.folder, env=env, stderr=subprocess.PIPE, text=True)
-    try:
-        bench.wait_for(lambda: step(bench))
-        process.terminate()
-        _, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert err.count("SIGTERM at epoch 1, step") == 2
-    assert state(bench.run) == "stopped"
-    assert 1 <= len(list((bench.run / "checkpoints").iterdir())) <= 2  # the last one, and the one before it
-
-
 def answer(client, cell: str) -> dict:
     """The kernel's reply to that cell; what it replied to others, late, is passed over."""
     while True:

@@ -202,12 +202,8 @@ def test_the_shipped_studies_are_sound(monkeypatch: pytest.MonkeyPatch, tmp_path
     [
         (GOOD.replace("repeats", "repeat"), r"mine\.toml: unknown key 'repeat': did you mean repeats\?"),
         (GOOD.replace("ranks = [1, 2]", 'ranks = ["one"]'), r"mine\.toml: series\.0\.ranks\.0: .*integer"),
-        (GOOD.replace("repeats = 2", "repeats = 0"), r"mine\.toml: repeats: .*greater than or equal to 1"),
-        (GOOD.replace("matrix", "matricks"), r"unknown key 'matricks': did you mean matrix\?"),
-        ("title = ", r"mine\.toml: not TOML"),
         (GOOD.replace('"bf16"]', '"fp8"]'), r"series 'strong': precision='fp8': .*'bf16'"),
         (GOOD.replace("global_batch = 64", "global_batch = 63"), r"series 'strong': global_batch=63 does not divide over 2"),
-        (GOOD.replace("steps_per_epoch", "steps_per_epok"), r"'steps_per_epok': did you mean steps_per_epoch"),
         (GOOD.replace('"02_ddp"', '"02_dpp"'), r"no notebook .*02_dpp"),
     ],
 )  # fmt: skip
@@ -215,11 +211,6 @@ def test_a_wrong_file_is_refused_by_file_key_and_what_is_allowed(write, wrong: s
     path = write(wrong)
     with pytest.raises(studies.StudyError, match=message):
         studies.plan(path)
-
-
-def test_an_unknown_study_names_the_known_ones() -> None:
-    with pytest.raises(studies.StudyError, match=r"no study 'laptip': did you mean laptop"):
-        studies.read("laptip")
 
 
 def entry(layout: Layout, **parameters: Any) -> dict[str, Any]:

@@ -228,34 +228,10 @@ def test_of_nodes_on_one_machine_the_fork_is_on_its_clients() -> None:
         _gone(one)
 
 
-def test_a_fork_and_its_client_may_die_at_once(there: Warm) -> None:
-    there.module("waits", "import time; print('ready', flush=True); time.sleep(600)")
-    process = there.start("waits")
-    assert process.stdout.readline() == "ready\n"
-    (fork,) = there.forks()
-    os.kill(there.pid, signal.SIGSTOP)
-    fork.kill()
-    process.kill()
-    process.wait(20)
-    os.kill(there.pid, signal.SIGCONT)
-    there.module("fine", "print('fine')")
-    assert there.run("fine") == (0, "fine\n", "")
-
-
 def test_what_a_run_leaves_behind_ends_with_it(there: Warm) -> None:
     there.module("leaves", "import os, time\nif not os.fork():\n    os.setsid()\n    time.sleep(600)")
     assert there.run("leaves")[0] == 0
     _gone(there)
-
-
-def test_a_run_that_a_cell_starts_has_a_warm_process_of_its_own(bench: Bench) -> None:
-    outcome = bench.hpc(
-        "run",
-        bench.notebook("import os\nfrom hpc_utils import workspace\nprint(workspace.launch().warm != '')"),
-        "-p",
-        "parallel=none",
-    )
-    assert "False" in outcome.err
 
 
 def _gone(there: Warm) -> None:
@@ -264,22 +240,6 @@ def _gone(there: Warm) -> None:
     while there.forks() or len(psutil.Process(there.pid).net_connections("unix")) > 3:  # the listener and a pair
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-def test_a_hundred_runs_neither_grow_nor_slow_the_warm_process(there: Warm) -> None:
-    there.module("short", "import torch; torch.rand(100).sum()")
-    there.run("short")
-    _gone(there)
-    process, took = psutil.Process(there.pid), []
-    size, descriptors = process.memory_info().rss, process.num_fds()
-    for _ in range(100):
-        begun = time.perf_counter()
-        assert there.run("short")[0] == 0
-        took.append(time.perf_counter() - begun)
-    _gone(there)
-    assert process.memory_info().rss - size < 1 << 20
-    assert (process.num_threads(), process.num_fds()) == (1, descriptors)
-    assert sorted(took[-50:])[25] < 2 * sorted(took[:50])[25]
 
 
 @pytest.mark.parametrize(

@@ -49,13 +49,6 @@ def test_up_env_and_down(name: str) -> None:
     assert hpc("down", "--name", name).stdout.startswith(f"{name}: ended node1, ")
 
 
-def test_what_is_not_up_says_how_to_start_it(name: str) -> None:
-    assert hpc("down", "--name", name).stdout == f"{name} is not up: there is nothing to end\n"
-    gone = hpc("env", "--name", name)
-    assert (gone.exit_code, gone.stdout) == (2, "")
-    assert f"`hpc cluster up --name {name}` starts it" in gone.stderr
-
-
 def test_a_node_without_power_shows_in_the_status(cluster: Cluster) -> None:
     here = ("--name", cluster.name)
     assert hpc("kill-node", "node2", *here).exit_code == 0

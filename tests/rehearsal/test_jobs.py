@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -60,15 +59,6 @@ def test_jobs_get_disjoint_gpus(cluster: Cluster, tmp_path: Path) -> None:
     assert sorted(",".join(devices for devices, _ in said).split(",")) == ["0", "1", "2", "3"]
 
 
-def test_an_array_runs_no_more_at_once_than_its_throttle(cluster: Cluster, tmp_path: Path) -> None:
-    script = "touch on.$SLURM_ARRAY_TASK_ID; ls on.* | wc -l >> seen; sleep 0.3; rm on.$SLURM_ARRAY_TASK_ID"
-    array = ("sbatch", "--parsable", "--array=0-5%2", "--output=/dev/null", "--wrap", script)
-    job = slurm(cluster, *array, cwd=tmp_path)
-    ask = ("sacct", "-X", "-n", "-P", "-j", job, "-o", "State")
-    wait_for(lambda: slurm(cluster, *ask).split() == ["COMPLETED"] * 6, "all six tasks are COMPLETED")
-    assert max(map(int, (tmp_path / "seen").read_text().split())) <= 2
-
-
 def test_jobs_that_measure_take_turns(cluster: Cluster, tmp_path: Path) -> None:
     script = "mkdir alone || touch together; sleep 1; rmdir alone"
     job = ("sbatch", "--parsable", "--licenses=measure:1", "--output=/dev/null", "--wrap", script)
@@ -91,9 +81,3 @@ def test_a_job_requeues_itself_within_seconds(cluster: Cluster, tmp_path: Path) 
     wait_for(lambda: state(cluster, number) == "COMPLETED", "its second attempt is COMPLETED", 40)
     said = (tmp_path / "out").read_text().splitlines()
     assert [line for line in said if line.isdigit()] == ["0", "1"]
-
-
-def test_time_on_own_cores_is_not_called_shared(cluster: Cluster) -> None:
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("two nodes have to share the only core")
-    assert slurm(cluster, "srun", "bash", "-c", "echo ${HPC_NODE_CORES:-own}") == "own"

@@ -33,14 +33,6 @@ def once(desk: Desk) -> Path:
     return desk.folder / "strong.toml"
 
 
-@pytest.mark.soak
-def test_the_study_as_it_is_shipped_has_three_repeats_of_every_point(desk: Desk) -> None:
-    desk.hpc(*SUBMIT.split()[1:])
-    found = records.load(desk.results)
-    assert not found.refused and not found.unfinished
-    assert (found.runs.groupby(["parallel", "world_size", "precision"]).size() == 3).all()
-
-
 def asked(desk: Desk) -> list[str]:
     """The ids of the runs that were submitted."""
     return [run for job in submissions(desk)[0]["jobs"] for run in job["runs"]]
@@ -127,11 +119,6 @@ def test_27_points_are_one_array(done: Desk) -> None:
     assert sum(int(number) for number in re.findall(r"(\d+) not applicable", said)) == missing
     assert "fp16" in said
     assert len(submissions(done)) == 1, "nothing was submitted"
-
-
-def test_impossible_points_are_shown_not_run(done: Desk) -> None:
-    said = done.hpc("submit", "strong", "--cluster", "rehearsal", "--dry-run").stdout
-    assert "12 ranks need" in said
 
 
 def test_the_dry_runs_command_is_the_one_that_submits(done: Desk, tmp_path: Path) -> None:

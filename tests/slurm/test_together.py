@@ -23,23 +23,6 @@ def test_two_who_submit_at_once_submit_each_run_once(desk: Desk) -> None:
     assert len(runs) == len(set(runs)) == 2, said
 
 
-@pytest.mark.soak  # tests/launch/test_many.py does it without Slurm
-def test_two_jobs_of_one_run_measure_it_once(desk: Desk) -> None:
-    """Submitted by hand twice: one has the claim, the other says who and leaves the records alone."""
-    parameters = {"workload": "cnn", "epochs": 3, "steps_per_epoch": 30, "lr_warmup_epochs": 0}
-    options = ["--licenses=measure:0"]
-    jobs = [desk.submit_training(*options, parameters=parameters, nodes=1) for _ in range(2)]
-    for job in jobs:
-        desk.wait_for(job, "COMPLETED", "FAILED")
-    states = sorted(desk.state(job) for job in jobs)
-    logs = "\n".join(desk.log(job) for job in jobs)
-    assert states[0] == "COMPLETED", logs
-    assert (states == ["COMPLETED", "FAILED"] and "is being run by process" in logs) or "complete already" in logs
-    found = records.load(desk.results)
-    assert len(found.runs) == 1
-    assert not found.refused
-
-
 @pytest.mark.soak
 def test_submitting_from_inside_a_job_hands_nothing_of_it_on(desk: Desk) -> None:
     """As from JupyterLab on Open OnDemand: the outer job's request and ranks must not shape the inner ones."""
@@ -61,7 +44,6 @@ def test_submitting_from_inside_a_job_hands_nothing_of_it_on(desk: Desk) -> None
     [
         ({"--cluster": "rehearsel"}, "did you mean rehearsal"),
         ({"study": "strongg"}, "no study 'strongg'"),
-        ({"--nodes-of": "gpuu"}, "did you mean gpu"),
     ],
 )
 def test_what_is_misspelt_is_refused_before_anything_is_submitted(desk: Desk, change: dict, words: str) -> None:
