@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ipyparallel import Client
 
 from hpc_utils.interactive.engines import Engines, start
 from hpc_utils.interactive.member import connection_file
@@ -42,6 +44,14 @@ def test_only_their_owner_can_read_the_key(crew_and_folder: tuple[Engines, Path]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for side in ("client", "engine"):
         assert stat.S_IMODE(connection_file(folder, side).stat().st_mode) == 0o600
+
+
+def test_who_has_not_the_key_is_not_answered(crew_and_folder: tuple[Engines, Path]) -> None:
+    _, folder = crew_and_folder
+    known = json.loads(connection_file(folder, "client").read_text())
+    assert known["signature_scheme"] == "hmac-sha256"
+    with pytest.raises(TimeoutError):
+        Client(known | {"key": "guessed"}, timeout=1)
 
 
 def test_they_listen_on_loopback_only(crew_and_folder: tuple[Engines, Path]) -> None:
