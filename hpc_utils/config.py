@@ -187,14 +187,13 @@ class RunConfig(BaseModel):
         if batch % world_size:
             below = batch // world_size * world_size
             nearest = " or ".join(str(b) for b in (below, below + world_size) if b)
-            fits = [n for n in range(1, batch + 1) if batch % n == 0]
-            ranks = sorted(sorted(fits, key=lambda n: abs(n - world_size))[:2])
             raise ConfigError(
-                f"global_batch={batch} does not divide over {world_size} ranks: nearest possible are "
-                f"global_batch={nearest}, or {' or '.join(map(str, ranks))} ranks"
+                f"global_batch={batch} does not divide over {world_size} ranks; use global_batch={nearest}"
             )
         if batch // world_size % self.accumulate:
-            raise ConfigError(f"accumulate={self.accumulate}: {_uneven(self.accumulate, batch // world_size)}")
+            raise ConfigError(
+                f"accumulate={self.accumulate} does not divide the {batch // world_size} samples of a rank"
+            )
         return batch, batch // world_size
 
     def scaled_lr(self, global_batch: int) -> float:
@@ -266,7 +265,7 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
         (c.activation_checkpointing and c.workload == "cnn", "activation_checkpointing workload",
          "this model has no blocks to compute again, so it would save nothing"),
         (c.batch_per_device and c.batch_per_device % c.accumulate, "accumulate batch_per_device",
-         _uneven(c.accumulate, c.batch_per_device or 1)),
+         "the samples of a rank do not divide into that many micro-batches"),
         (compiled and c.warmup_steps < warmup, "compile warmup_steps",
          "the first step compiles" + ", the second records CUDA graphs, the third replays them" * graphs
          + f", and T must not hold that: use at least warmup_steps={warmup}"),
@@ -297,15 +296,6 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
 def _text(value: Any) -> str:
     """`value` as a user writes it in `name=value`."""
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _uneven(accumulate: int, per_device: int) -> str:
-    fits = [n for n in range(1, per_device + 1) if per_device % n == 0]
-    nearest = sorted(sorted(fits, key=lambda n: abs(n - accumulate))[:2])
-    return (
-        f"{per_device} samples do not divide into {accumulate} micro-batches: nearest possible are "
-        f"{' and '.join(map(str, nearest))}"
-    )
 
 
 def plain(name: str, value: Any) -> Any:

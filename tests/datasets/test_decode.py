@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import pickle
 import shutil
 import tarfile
@@ -41,8 +40,7 @@ def test_cifar10_python_layout_as_python_2_pickled_it(tmp_path):
     assert batch[b"labels"] == [3, 4]
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4])
-@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("protocol", "order"), [(2, "C"), (3, "F"), (4, "C")])
 def test_cifar10_python_layout_as_python_3_pickles_it(tmp_path, protocol, order):
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
@@ -184,15 +182,4 @@ def test_tiny_imagenet_that_does_not_keep_its_own_lists(tmp_path):
     with (folder / "val/val_annotations.txt").open("a") as file:
         file.write("val_9.JPEG\tn99\t0\t0\t1\t1\n")
     with pytest.raises(DataError, match=r"classes in wnids\.txt, found classes n99"):
-        decode("tiny-imagenet", folder)
-
-
-def test_the_jpeg_check_reads_no_other_format(tmp_path):
-    from PIL import Image
-
-    folder = layouts.tiny_imagenet(tmp_path / "tiny-imagenet-200")
-    file = io.BytesIO()
-    Image.new("RGB", (64, 64)).save(file, "PNG")
-    (folder / "val/images/val_0.JPEG").write_bytes(file.getvalue())
-    with pytest.raises(DataError, match=r"val_0\.JPEG: expected a readable"):
         decode("tiny-imagenet", folder)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -81,13 +80,3 @@ assert not {"torch", "numpy", "pandas"} & set(sys.modules)
         if best[0] < 0.1 and best[1] < 1.0:
             return
     raise AssertionError(f"{best[0]:.3f} s to import, {best[1]:.3f} s to collect; 0.016 and 0.03 on two idle cores")
-
-
-def test_seen_once(tree: Path) -> None:
-    collect(root=tree)
-    took = []
-    for _ in range(10):
-        start = time.perf_counter()
-        collect(root=tree)
-        took.append(time.perf_counter() - start)
-    assert min(took) < 0.5

@@ -37,15 +37,6 @@ def test_results_and_ignored_files_are_not_dirty(clone: Path, monkeypatch: pytes
     assert dirty(clone) is False
 
 
-def test_changed_committed_results_are_not_dirty(clone: Path, git: Git) -> None:
-    (clone / "results/reference").mkdir(parents=True)
-    (clone / "results/reference/table.csv").write_text("1\n")
-    git(clone, "add", ".")
-    git(clone, "commit", "-q", "-m", "results")
-    (clone / "results/reference/table.csv").write_text("2\n")
-    assert dirty(clone) is False
-
-
 def test_a_copied_tree_has_no_commit(clone: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(clone, tmp_path / "copied", ignore=shutil.ignore_patterns(".git"))
     assert (commit(copied), dirty(copied)) == (None, None)
@@ -58,24 +49,6 @@ def test_a_copy_inside_somebody_elses_repository_has_no_commit(clone: Path, git:
     assert (commit(inner), dirty(inner)) == (None, None)
     (inner / ".git").mkdir()  # damaged: git passes it by and finds the outer one
     assert commit(inner) is None
-
-
-def test_a_worktree_and_a_link_are_clones_too(clone: Path, git: Git, tmp_path: Path) -> None:
-    git(clone, "worktree", "add", "-q", str(tmp_path / "worktree"))
-    assert commit(tmp_path / "worktree") == commit(clone)
-    (tmp_path / "link").symlink_to(clone)
-    assert commit(tmp_path / "link") == commit(clone)
-    assert dirty(tmp_path / "link") is False
-
-
-def test_before_the_first_commit(tree: Path, git: Git) -> None:
-    git(tree, "init", "-q")
-    assert (commit(tree), dirty(tree)) == (None, None)
-
-
-def test_dubious_ownership_is_no_commit(clone: Path, git: Git, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    assert (commit(clone), dirty(clone)) == (None, None)
 
 
 def test_inside_a_hook_of_another_repository(

@@ -33,14 +33,6 @@ def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path: Path, numbe
     assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "run.json"))
 
 
-def test_a_folder_in_its_place_is_named_and_not_the_temporary(tmp_path: Path) -> None:
-    (tmp_path / "run.json").mkdir()
-    with pytest.raises(IsADirectoryError) as caught:
-        atomic.write_text(tmp_path / "run.json", "{}")
-    assert (caught.value.filename, caught.value.filename2) == (str(tmp_path / "run.json"), None)
-    assert list(tmp_path.iterdir()) == [tmp_path / "run.json"]
-
-
 def test_an_error_about_another_file_keeps_its_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         atomic.write(tmp_path / "copy", lambda file: file.write((tmp_path / "none").read_bytes()))

@@ -193,9 +193,7 @@ def test_a_study_loads_its_own_runs_only(record: Callable, results: Path) -> Non
         records.load(study="weak")
 
 
-@pytest.mark.parametrize(
-    "index", ["", '{"runs": [', "[]", "{}", '{"runs": {}}', '{"runs": ["b"]}', '{"runs": [{"series": "a"}]}']
-)
+@pytest.mark.parametrize("index", ["", "[]", '{"runs": {}}', '{"runs": [{"series": "a"}]}'])
 def test_an_index_that_does_not_say_its_runs_is_refused(index: str, results: Path) -> None:
     path = records.study_index("strong")
     path.parent.mkdir(parents=True)
