@@ -1,4 +1,4 @@
-"""Training on one process and on several, and workloads of somebody else's."""
+"""Fixtures for training on one and several processes, and for workloads outside the package."""
 
 from __future__ import annotations
 

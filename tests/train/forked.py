@@ -75,7 +75,7 @@ class Ranks:
         try:
             while left:
                 wait([process.sentinel for process in left], max(0.0, deadline - time.monotonic()))
-                assert time.monotonic() < deadline, f"rank still running after {HANG} s:\n{self.said()}"
+                assert time.monotonic() < deadline, f"rank still running after {HANG} s:\n{self.output()}"
                 left = [process for process in left if process.is_alive()]
                 if not failed and any(process.exitcode for process in self.processes):
                     failed = True
@@ -87,26 +87,26 @@ class Ranks:
                 process.join()
         return [process.exitcode for process in self.processes]
 
-    def said(self) -> str:
+    def output(self) -> str:
         return "\n".join(log.read_text() for log in self.logs if log.exists())
 
 
 class Two:
-    """What two ranks left in `folder`: each in `told.rank<N>.json` what `body` returned, {name: {"run": id, ...}}."""
+    """What two ranks left in `folder`: each in `reports.rank<N>.json` what `body` returned, {name: {"run": id, ...}}."""
 
     def __init__(self, body: Callable[[], Mapping[str, Any]], folder: Path) -> None:
         self.folder, self.results = folder, folder / "results"
-        ranks = Ranks(2, _tell, body, folder=folder, results=self.results)
-        assert ranks.end() == [0, 0], ranks.said()
-        self.out = ranks.said()
-        self.told = [json.loads((folder / f"told.rank{rank}.json").read_text()) for rank in range(2)]
+        ranks = Ranks(2, _report, body, folder=folder, results=self.results)
+        assert ranks.end() == [0, 0], ranks.output()
+        self.out = ranks.output()
+        self.reports = [json.loads((folder / f"reports.rank{rank}.json").read_text()) for rank in range(2)]
 
     def of(self, name: str, what: str) -> list[Any]:
-        """What each rank has told of a run."""
-        return [told[name][what] for told in self.told]
+        """What each rank has reports of a run."""
+        return [reports[name][what] for reports in self.reports]
 
     def path(self, name: str) -> Path:
-        return self.results / "runs" / self.told[0][name]["run"]
+        return self.results / "runs" / self.reports[0][name]["run"]
 
     def tables(self, name: str) -> dict:
         return records.load_run(self.path(name))
@@ -119,8 +119,8 @@ class Two:
         return [torch.load(self.folder / f"{name}.rank{rank}.pt") for rank in range(2)]
 
 
-def _tell(body: Callable[[], Mapping[str, Any]]) -> None:
-    Path(f"told.rank{os.environ['RANK']}.json").write_text(json.dumps(body()))
+def _report(body: Callable[[], Mapping[str, Any]]) -> None:
+    Path(f"reports.rank{os.environ['RANK']}.json").write_text(json.dumps(body()))
 
 
 def trained(parameters: Mapping[str, Any]) -> None:

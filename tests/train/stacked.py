@@ -1,4 +1,4 @@
-"""A workload of somebody else's: blocks large enough to be sharded, batch statistics, dropout, an optimizer of its own."""
+"""A third-party workload: blocks large enough to be sharded, batch statistics, dropout, an optimizer of its own."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Action = Callable[[loop.Trainer], object]
 
 
 def fit(**parameters: Any) -> tuple[Result, Weights]:
-    """Train anew with `parameters`; also the trained weights and buffers."""
+    """Train again with `parameters`; also the trained weights and buffers."""
     kept: Weights = {}
 
     class Kept(loop.Trainer):
@@ -67,10 +67,10 @@ def remarks(run: Path) -> list[str]:
 @contextlib.contextmanager
 def after_steps(actions: Mapping[int, Action]) -> Iterator[None]:
     """Inside, the trainer does something after its n-th step, counted over all attempts of this process."""
-    truly, done = loop.Trainer.train_on, [0]
+    original, done = loop.Trainer.train_on, [0]
 
     def step(self: loop.Trainer, *batch: Any) -> None:
-        truly(self, *batch)
+        original(self, *batch)
         done[0] += 1
         actions.get(done[0], lambda _: None)(self)
 

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole or not at all, two of them, and a damaged one is never taken for a good one."""
+"""Checkpoints on disk: atomic, the last two kept, damaged ones detected."""
 
 from __future__ import annotations
 
@@ -138,11 +138,11 @@ def test_nothing_that_runs_code_is_loaded(kept, tmp_path: Path) -> None:
 
 def test_nobody_waits_for_a_checkpoint_that_is_being_written(kept, monkeypatch) -> None:
     free = threading.Event()
-    truly = atomic.write
+    original = atomic.write
 
     def blocked(*arguments) -> None:
         assert free.wait(60)
-        truly(*arguments)
+        original(*arguments)
 
     monkeypatch.setattr(atomic, "write", blocked)
     kept.checkpoints.write(1, state(1))
@@ -184,7 +184,7 @@ def test_who_is_killed_in_writing_leaves_the_one_before(kept, tmp_path: Path) ->
     for moment in range(8):
         writer = Ranks(1, keep_writing, folder, folder=tmp_path / str(moment), results=tmp_path)
         deadline = time.monotonic() + 60
-        while len(writer.said().split()) < 4 and time.monotonic() < deadline:
+        while len(writer.output().split()) < 4 and time.monotonic() < deadline:
             time.sleep(0.002)
         time.sleep(moment * 0.002)
         writer.signal(0, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Energy counters: a tree like the kernel's, a library that answers like NVML, and what becomes of them in records."""
+"""Energy counters, with a fake powercap tree and a fake NVML, and their columns in the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a GPU can show."""
+"""Training on a GPU."""
 
 from __future__ import annotations
 

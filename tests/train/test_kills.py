@@ -1,4 +1,4 @@
-"""A rank is killed at any moment, as by the kernel or a power cut: run again, it ends as if nothing had been."""
+"""A rank is killed at any moment, as by the kernel or a power cut; the resumed run equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(folder: Path) -> tuple[Result, float, float]:
+def uninterrupted(folder: Path) -> tuple[Result, float, float]:
     """The same run without a kill, and how long it took: over all, and of that in training."""
     for number in range(2):  # the first also starts the server that ranks are forked from
         begun = time.monotonic()
-        ranks = Ranks(2, trained, PARAMETERS, folder=folder, results=folder / f"undisturbed{number}")
-        assert ranks.end() == [0, 0], ranks.said()
+        ranks = Ranks(2, trained, PARAMETERS, folder=folder, results=folder / f"uninterrupted{number}")
+        assert ranks.end() == [0, 0], ranks.output()
         seconds = time.monotonic() - begun
     result = Result(the_run(folder / "undisturbed1"))
     epochs = result.tables()["epochs"]
@@ -53,22 +53,22 @@ def undisturbed(folder: Path) -> tuple[Result, float, float]:
 
 def doomed(parameters: Mapping[str, Any], rank: int, seconds: float) -> None:
     """A rank's body: train; one of the ranks is killed so long after its first step began."""
-    truly = loop.Trainer._train
+    original = loop.Trainer._train
 
     def train_on_time(self: loop.Trainer) -> None:
         if self.ranks.rank == rank:
             threading.Timer(seconds, gets(SIGKILL), [self]).start()
-        loop.Trainer._train = truly
-        truly(self)
+        loop.Trainer._train = original
+        original(self)
 
     loop.Trainer._train = train_on_time
     trained(parameters)
 
 
-def survive(seed: int, folder: Path, undisturbed: tuple[Result, float, float]) -> int:
+def survive(seed: int, folder: Path, uninterrupted: tuple[Result, float, float]) -> int:
     """Kill a random rank at a random moment, some times; then let it end, and compare. How often one was killed."""
     dice, results, killed = random.Random(seed), folder / f"seed{seed}", 0
-    straight, seconds, training = undisturbed
+    straight, seconds, training = uninterrupted
     for attempt in range(KILLS + 1):
         rank, when, early = dice.randrange(2), dice.random(), dice.random() < 0.5
         body = [trained, PARAMETERS] if attempt == KILLS or early else [doomed, PARAMETERS, rank, when * training]
@@ -79,7 +79,7 @@ def survive(seed: int, folder: Path, undisturbed: tuple[Result, float, float]) -
         codes = ranks.end()
         if codes == [0, 0]:
             break
-        assert attempt < KILLS and -SIGKILL in codes, ranks.said()
+        assert attempt < KILLS and -SIGKILL in codes, ranks.output()
         killed += 1
     require_equal(Result(the_run(results)), straight)
     shutil.rmtree(results)
@@ -87,12 +87,12 @@ def survive(seed: int, folder: Path, undisturbed: tuple[Result, float, float]) -
 
 
 @pytest.mark.parametrize("tens", range(2))
-def test_a_rank_may_be_killed_at_any_moment(tens: int, folder: Path, undisturbed: tuple) -> None:
-    killed = [survive(seed, folder, undisturbed) for seed in range(10 * tens, 10 * tens + 10)]
+def test_a_rank_may_be_killed_at_any_moment(tens: int, folder: Path, uninterrupted: tuple) -> None:
+    killed = [survive(seed, folder, uninterrupted) for seed in range(10 * tens, 10 * tens + 10)]
     assert sum(killed) >= 10, "they were hardly ever hit"
 
 
 @pytest.mark.timeout(6 * 3600)
-def test_a_rank_may_be_killed_at_any_of_a_thousand_moments(folder: Path, undisturbed: tuple) -> None:
+def test_a_rank_may_be_killed_at_any_of_a_thousand_moments(folder: Path, uninterrupted: tuple) -> None:
     for seed in range(1000, 2000):
-        survive(seed, folder, undisturbed)
+        survive(seed, folder, uninterrupted)

@@ -1,4 +1,4 @@
-"""The three ways our images reach the device, and the knobs of the DataLoader."""
+"""The three loaders of the image data sets, and the options of the DataLoader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.train import images, train
-from hpc_utils.train.images import DeviceImages
 from hpc_utils.train.loader import Loader
 from hpc_utils.train.resolve import resolve
 from hpc_utils.train.sampler import Sampler
@@ -53,9 +52,9 @@ def equal(ours: list[tuple], theirs: list[tuple]) -> bool:
 @pytest.mark.parametrize("layout", [True, False], ids=["NHWC", "NCHW"])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_images_are_the_same_bit_by_bit_whoever_loads_them(way: dict, layout: bool) -> None:
-    knobs = {"cutout": 3, "channels_last": layout}
-    assert equal(batches(**way, **knobs), batches(loader="host", **knobs))
-    assert not equal(batches(**way, **knobs), batches(loader="host", channels_last=layout)), "cutout is seen"
+    options = {"cutout": 3, "channels_last": layout}
+    assert equal(batches(**way, **options), batches(loader="host", **options))
+    assert not equal(batches(**way, **options), batches(loader="host", channels_last=layout)), "cutout is seen"
 
 
 @pytest.mark.parametrize("way", ["host", "device", "workers"])
@@ -87,16 +86,6 @@ def test_images_that_do_not_fit_the_device_are_refused_with_what_to_do(results: 
         train(RunConfig(**BRIEF, loader="device"))
 
 
-def test_the_device_s_images_are_its_own_memory() -> None:
-    config = RunConfig(workload="cnn", loader="device")
-    workload = resolve(config)
-    loader = Loader(workload.train, workload, config, CPU)
-    assert isinstance(loader.source, DeviceImages) and loader._loader is None
-    before = loader.source._pixels.clone()
-    list(loader.batches([torch.arange(32)], 1))
-    assert torch.equal(loader.source._pixels, before), "augmentation works on copies"
-
-
 SEEN = (
     OUTSIDE
     + """
@@ -109,7 +98,7 @@ SEEN = (
         import os
         return -1.0 if worker is None else float(os.getpid())
 
-    def told():
+    def reports():
         return Workload(model=None, train=Told(96, 0), test=Told(7, 1), loss=None)
 """
 )
@@ -119,7 +108,7 @@ SEEN = (
 def test_workers_live_on_as_asked(module: Callable, workers: int, persistent: bool, processes: int) -> None:
     module("seen", SEEN)
     more = {"prefetch_factor": 3, "persistent_workers": persistent} if workers else {}
-    config = RunConfig(workload="seen:told", loader_workers=workers, **more)
+    config = RunConfig(workload="seen:reports", loader_workers=workers, **more)
     workload = resolve(config)
     loader = Loader(workload.train, workload, config, CPU)
     pids = {int(x[0, 1]) for epoch in (1, 2) for x, _ in loader.batches([torch.arange(4)], epoch)}
@@ -129,9 +118,9 @@ def test_workers_live_on_as_asked(module: Callable, workers: int, persistent: bo
 
 @pytest.mark.parametrize("pinned", [True, False])
 def test_batches_wait_in_page_locked_memory_only_if_asked(monkeypatch: pytest.MonkeyPatch, pinned: bool) -> None:
-    """Where there is no GPU, it is seen who would be asked for it."""
-    asked: list[Tensor] = []
-    monkeypatch.setattr(Tensor, "pin_memory", lambda self: asked.append(self) or self)
+    """Where there is no GPU, it is seen who would be calls for it."""
+    calls: list[Tensor] = []
+    monkeypatch.setattr(Tensor, "pin_memory", lambda self: calls.append(self) or self)
     config = RunConfig(workload="cnn", pin_memory=pinned)
     resolve(config).train.move(torch.ones(1), torch.device("meta"))
-    assert len(asked) == pinned
+    assert len(calls) == pinned

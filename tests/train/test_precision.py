@@ -23,7 +23,7 @@ def set_flags(matmul: bool, convolution: bool) -> None:
 
 @pytest.fixture(params=[False, True], ids=["off before", "on before"])
 def before(request) -> Iterator[bool]:
-    """TF32 as somebody else has left it."""
+    """TF32 as other code left it."""
     found = flags()
     set_flags(request.param, request.param)
     yield request.param
@@ -80,10 +80,10 @@ def test_mixed_precision_trains_alike(results, name: str) -> None:
 def test_fp16_scales_the_loss_and_the_optimizer_unscales(results, monkeypatch) -> None:
     """A gradient too small for fp16 without scaling must arrive; a skipped step must not."""
     scales = []
-    truly = torch.amp.GradScaler.scale
+    original = torch.amp.GradScaler.scale
 
     def scale(self, loss):
-        scaled = truly(self, loss)
+        scaled = original(self, loss)
         scales.append(float(scaled.detach() / loss.detach()))
         return scaled
 

@@ -1,4 +1,4 @@
-"""The profiled window on one process: which steps, which ranges, and that it ends in order however the run does."""
+"""The profile window on one process: its steps and ranges, and that it closes however the run ends."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from signal import SIGUSR1
 import pytest
 import torch
 
-from hpc_utils import profilers, records, workspace
-from hpc_utils.analyze.scaling import usable
+from hpc_utils import profilers, workspace
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records.folder import read_json
 from hpc_utils.train import NonFiniteLoss, Recorder, Stopped, profile_window, train
@@ -62,15 +61,6 @@ def test_the_trace_holds_the_window_s_steps_and_nothing_else(results: Path) -> N
     assert tables["run"]["profile"] == "torch"
     assert tables["epochs"].checkpoint_seconds[0] > 0, "the writing stands beside T, not in it"
     assert tables["epochs"].checkpoint_seconds[1] == 0
-
-
-def test_a_profiled_run_is_another_measurement_and_stands_in_no_figure(results: Path) -> None:
-    plain = {name: value for name, value in RUN.items() if name not in ("profile", "monitor_seconds")}
-    for more in ({}, {"profile": "torch", "monitor_seconds": 0}):
-        train(RunConfig(**plain | more | {"steps_per_epoch": 4}))
-    found = records.load(results).runs
-    assert len(found) == 2 and found.settings.nunique() == 2
-    assert usable(found).profile.isna().all() and len(usable(found)) == 1
 
 
 @pytest.mark.parametrize(
@@ -159,26 +149,26 @@ def test_a_loop_of_one_s_own_is_profiled_too(results: Path) -> None:
 
 
 def test_ranges_are_those_of_the_step_before() -> None:
-    said: list[str] = []
+    events: list[str] = []
 
     class Marked(Profiler):
         def push(self, name: str) -> None:
-            said.append(f"+{name}")
+            events.append(f"+{name}")
 
         def pop(self) -> None:
-            said.append("-")
+            events.append("-")
 
     step = StepRanges(Marked())
     for phase in ("data", "forward"):
         step.lap(phase)
     step.end()
-    assert said == [], "a step that does not begin is not marked"
+    assert events == [], "a step that does not begin is not marked"
     step.begin()
     for phase in ("data", "forward"):
         step.lap(phase)
     step.end()
     step.lap("data")
-    assert said == ["+step", "+data", "-", "+forward", "-", "+optimizer", "-", "-"]
+    assert events == ["+step", "+data", "-", "+forward", "-", "+optimizer", "-", "-"]
 
 
 @pytest.mark.parametrize(

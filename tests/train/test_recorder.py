@@ -1,4 +1,4 @@
-"""Our records around somebody else's loop."""
+"""The recorder around a user's own loop."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_work_outside_the_epochs_is_not_part_of_the_time() -> None:
     assert tables["ranks"].seconds[0] == pytest.approx(tables["epochs"].seconds.sum())
 
 
-def test_waiting_for_data_is_part_of_the_time_and_told_apart() -> None:
+def test_waiting_for_data_is_part_of_the_time_and_timed_apart() -> None:
     def slow():
         for n in range(3):
             time.sleep(0.05)
@@ -182,13 +182,13 @@ def test_the_heartbeat_says_how_far_a_run_is(tmp_path: Path, monkeypatch) -> Non
     progress = Progress(show=True)
     progress.on_start(tmp_path)
     progress.expect(2, 5)
-    told = []
+    reports = []
     for _ in range(4):
         now[0] += 0.6
         progress.on_step(False)
-        told.append(json.loads((tmp_path / "progress.json").read_text())["step"])
+        reports.append(json.loads((tmp_path / "progress.json").read_text())["step"])
     progress.on_end([])
-    assert told == [1, 1, 3, 3], "once a second"
+    assert reports == [1, 1, 3, 3], "once a second"
     assert json.loads((tmp_path / "progress.json").read_text())["steps"] == 10
     assert os.listdir(tmp_path) == ["progress.json"]
 

@@ -1,4 +1,4 @@
-"""A run that is stopped, or dies, and goes on: in the end nobody can tell, but for the column that says so."""
+"""Stopped and killed runs resume to the same weights and records, except for `restarts`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hpc_utils.train import CheckpointError, NonFiniteLoss, Result, Stopped, eva
 from hpc_utils.train.run_writer import RunWriter
 from tests.support import soak
 
-from .forked import Ranks, trained
+from .forked import Ranks
 from .support import after_steps, gets, remarks, same, saved, small_disk
 
 # All that a resume could get wrong: batch statistics, dropout, and random numbers of every kind in the data set.
@@ -62,7 +62,7 @@ OWN = {
 DIGITS = {"workload": "cnn", "epochs": 2, "steps_per_epoch": 6, "global_batch": 32, "eval_batch": 64}
 DIGITS |= {"save_weights": True, "lr": 0.3}
 
-Undisturbed = Callable[[Mapping[str, Any]], Result]
+Uninterrupted = Callable[[Mapping[str, Any]], Result]
 
 
 @pytest.fixture(autouse=True)
@@ -72,15 +72,15 @@ def restless(module: Callable[[str, str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """`undisturbed(parameters)`: the run without a stop, once for all tests."""
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
+    """`uninterrupted(parameters)`: the run without a stop, once for all tests."""
     found: dict[str, Result] = {}
 
     def run(parameters: Mapping[str, Any]) -> Result:
         key = json.dumps(parameters)
         if key not in found:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("HPC_RESULTS", str(tmp_path_factory.mktemp("undisturbed")))
+                patch.setenv("HPC_RESULTS", str(tmp_path_factory.mktemp("uninterrupted")))
                 found[key] = train(RunConfig(**parameters))
         return found[key]
 
@@ -88,7 +88,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 
 def stop(parameters: Mapping[str, Any], step: int, number: signal.Signals = SIGUSR1, **more: Any) -> Stopped:
-    """Train until a signal comes in the attempt's so-manieth step."""
+    """Train until a signal comes in the attempt's n-th step."""
     with after_steps({step: gets(number)}), pytest.raises(Stopped) as stopped:
         train(RunConfig(**parameters), **more)
     return stopped.value
@@ -132,10 +132,10 @@ def require_equal(resumed: Result, straight: Result) -> None:
     ids=["fp32", "bf16-adamw", "fp16", "own", "own-workers"],
 )
 def test_stopped_anywhere_it_ends_bit_by_bit_the_same(
-    results: Path, undisturbed: Undisturbed, parameters: dict
+    results: Path, uninterrupted: Uninterrupted, parameters: dict
 ) -> None:
     """In the first step, in the middle, in the last of an epoch (before its evaluation), in the last of all."""
-    straight = undisturbed(parameters)
+    straight = uninterrupted(parameters)
     per_epoch, total = straight.tables()["epochs"].steps[0], len(straight.tables()["steps"])
     for step in (1, 2, per_epoch - 3, 2, total - per_epoch - 2):
         stop(parameters, step)
@@ -157,18 +157,18 @@ def test_a_stop_is_a_state_that_says_where(results: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["_warm_up", "_fresh_optimizer", "evaluate", "_notes", "state"])
-def test_a_signal_at_any_other_moment_is_heeded_too(
-    results: Path, undisturbed: Undisturbed, monkeypatch, moment: str
+def test_a_signal_at_any_other_moment_is_handled_too(
+    results: Path, uninterrupted: Uninterrupted, monkeypatch, moment: str
 ) -> None:
     """While building, warming up, evaluating, between evaluation and epoch, and in a checkpoint itself."""
     parameters = OWN | {"checkpoint_every": 1}
-    straight = undisturbed(parameters)
-    truly, sent = getattr(loop.Trainer, moment), []
+    straight = uninterrupted(parameters)
+    original, sent = getattr(loop.Trainer, moment), []
 
     def disturbed(self: loop.Trainer, *arguments: Any) -> Any:
         if not sent:
             sent.append(os.kill(os.getpid(), SIGUSR1))
-        return truly(self, *arguments)
+        return original(self, *arguments)
 
     monkeypatch.setattr(loop.Trainer, moment, disturbed)
     with pytest.raises(Stopped):
@@ -177,44 +177,44 @@ def test_a_signal_at_any_other_moment_is_heeded_too(
 
 
 def test_stopped_again_before_it_could_go_on_nothing_is_lost(
-    results: Path, undisturbed: Undisturbed, monkeypatch
+    results: Path, uninterrupted: Uninterrupted, monkeypatch
 ) -> None:
     stop(OWN, 3)
-    truly = loop.Trainer._warm_up
+    original = loop.Trainer._warm_up
     with monkeypatch.context() as patch, pytest.raises(Stopped) as stopped:
-        patch.setattr(loop.Trainer, "_warm_up", lambda self: os.kill(os.getpid(), SIGUSR1) or truly(self))
+        patch.setattr(loop.Trainer, "_warm_up", lambda self: os.kill(os.getpid(), SIGUSR1) or original(self))
         train(RunConfig(**OWN))
     assert (stopped.value.epoch, stopped.value.step) == (1, 3)
     resumed = train(RunConfig(**OWN))
-    require_equal(resumed, undisturbed(OWN))
+    require_equal(resumed, uninterrupted(OWN))
     assert resumed.tables()["epochs"].restarts.tolist() == [1, 0, 0]
 
 
-def test_a_long_evaluation_is_left_at_once_and_begun_anew(
-    results: Path, undisturbed: Undisturbed, monkeypatch
+def test_a_long_evaluation_is_left_at_once_and_repeated(
+    results: Path, uninterrupted: Uninterrupted, monkeypatch
 ) -> None:
-    seen, truly = [], evaluation.batch_size
+    seen, original = [], evaluation.batch_size
 
     def counted(targets: Any) -> int:
         seen.append(len(targets))
         if len(seen) == 2:
             os.kill(os.getpid(), SIGUSR1)
-        return truly(targets)
+        return original(targets)
 
     with monkeypatch.context() as patch, pytest.raises(Stopped) as stopped:
         patch.setattr(evaluation, "batch_size", counted)
         train(RunConfig(**OWN))
     assert (stopped.value.epoch, stopped.value.step, len(seen)) == (1, 6, 2)
     resumed = train(RunConfig(**OWN))
-    require_equal(resumed, undisturbed(OWN))
+    require_equal(resumed, uninterrupted(OWN))
     assert resumed.tables()["epochs"].restarts.tolist() == [0, 0, 0], "its training was not interrupted"
 
 
 def test_a_run_that_failed_goes_on_from_its_last_checkpoint(
-    results: Path, undisturbed: Undisturbed, monkeypatch
+    results: Path, uninterrupted: Uninterrupted, monkeypatch
 ) -> None:
     parameters = OWN | {"checkpoint_every": 1}
-    straight = undisturbed(parameters)
+    straight = uninterrupted(parameters)
 
     def fail(_: loop.Trainer) -> None:
         raise RuntimeError("the node is gone")
@@ -234,7 +234,7 @@ def test_a_run_that_failed_goes_on_from_its_last_checkpoint(
 
 def test_checkpoints_by_the_clock_are_no_part_of_the_time(results: Path, monkeypatch) -> None:
     """Due after each step; made when the one before is on disk."""
-    made, truly, train_on = [], loop.Trainer.state, loop.Trainer.train_on
+    made, original, train_on = [], loop.Trainer.state, loop.Trainer.train_on
 
     def no_sooner(self: loop.Trainer, *batch: Any) -> None:
         while self.checkpoints.busy:
@@ -244,7 +244,7 @@ def test_checkpoints_by_the_clock_are_no_part_of_the_time(results: Path, monkeyp
     def slow(self: loop.Trainer) -> Any:
         made.append(self.step)
         time.sleep(0.1)
-        return truly(self)
+        return original(self)
 
     monkeypatch.setattr(loop.Trainer, "train_on", no_sooner)
     monkeypatch.setattr(loop.Trainer, "state", slow)
@@ -263,12 +263,12 @@ def test_without_an_option_or_a_signal_there_is_no_checkpoint(results: Path, mon
 
 def test_training_does_not_wait_for_a_checkpoint_to_be_written(results: Path, monkeypatch) -> None:
     """The write of epoch 1's is held up until the last epoch trains: it would never get there if it waited."""
-    last_epoch, truly, waited = threading.Event(), atomic.write, []
+    last_epoch, original, waited = threading.Event(), atomic.write, []
 
     def held_up(path: Path, fill: Callable) -> None:
         if path.parent.name == "checkpoints":
             waited.append(last_epoch.wait(60))
-        truly(path, fill)
+        original(path, fill)
 
     monkeypatch.setattr(atomic, "write", held_up)
     with after_steps({13: lambda _: last_epoch.set()}):
@@ -287,7 +287,7 @@ def damage(path: Path) -> None:
 
 @pytest.mark.parametrize("damaged", [1, 2])
 def test_a_damaged_checkpoint_costs_only_what_came_after_the_one_before(
-    results: Path, undisturbed: Undisturbed, damaged: int
+    results: Path, uninterrupted: Uninterrupted, damaged: int
 ) -> None:
     for step in (3, 5):
         stop(OWN, step)
@@ -296,11 +296,11 @@ def test_a_damaged_checkpoint_costs_only_what_came_after_the_one_before(
     for path in kept[-damaged:]:
         damage(path)
     resumed = train(RunConfig(**OWN))
-    told = remarks(run)
-    assert sum("is damaged" in remark for remark in told) == damaged
-    assert any("continued at epoch 1, step 3" in remark for remark in told) == (damaged == 1)
-    assert any("from the beginning" in remark for remark in told) == (damaged == 2)
-    require_equal(resumed, undisturbed(OWN))
+    reports = remarks(run)
+    assert sum("is damaged" in remark for remark in reports) == damaged
+    assert any("continued at epoch 1, step 3" in remark for remark in reports) == (damaged == 1)
+    assert any("from the beginning" in remark for remark in reports) == (damaged == 2)
+    require_equal(resumed, uninterrupted(OWN))
     assert resumed.tables()["epochs"].restarts[0] == (damaged == 1)
 
 
@@ -313,17 +313,6 @@ def test_step_times_lost_before_a_resume_are_reported(results: Path) -> None:
     tables = train(RunConfig(**OWN)).tables()
     assert any("step times before epoch 2 are lost" in remark for remark in remarks(run))
     assert set(tables["steps"].epoch) == {2, 3} and len(tables["epochs"]) == 3
-
-
-def test_a_full_disk_at_a_checkpoint_harms_nothing(results: Path, monkeypatch) -> None:
-    """Epoch 1's checkpoint fits beside the records, a second one does not."""
-    with small_disk(2) as disk:
-        monkeypatch.setenv("HPC_RESULTS", str(disk))
-        big = OWN | {"workload_args": {"width": 14_000}, "checkpoint_every": 1, "save_weights": False}
-        result = train(RunConfig(**big))
-        (warning,) = (remark for remark in remarks(result.path) if "step 12 " in remark)
-        assert "No space left on device" in warning and "step000000006-" in warning
-        assert len(result.tables()["epochs"]) == 3
 
 
 def test_a_full_disk_at_the_last_checkpoint_is_no_stop_but_a_failure(results: Path, monkeypatch) -> None:
@@ -357,10 +346,10 @@ def test_records_that_cannot_be_written_end_the_run_with_the_reason(results: Pat
 
 
 def test_other_code_may_continue_and_is_recorded(results: Path, monkeypatch) -> None:
-    truly = provenance.collect
-    monkeypatch.setattr(provenance, "collect", lambda *a: truly(*a) | {"digest": "a" * 64})
+    original = provenance.collect
+    monkeypatch.setattr(provenance, "collect", lambda *a: original(*a) | {"digest": "a" * 64})
     stop(OWN, 3)
-    monkeypatch.setattr(provenance, "collect", lambda *a: truly(*a) | {"digest": "b" * 64})
+    monkeypatch.setattr(provenance, "collect", lambda *a: original(*a) | {"digest": "b" * 64})
     result = train(RunConfig(**OWN))
     assert any("bbbbbbbbbbbb, was aaaaaaaaaaaa" in remark for remark in remarks(result.path))
     origin = read_json(result.path / "provenance.json")
@@ -391,8 +380,8 @@ def test_redo_begins_anew_but_only_once_in_a_job(results: Path, monkeypatch) -> 
 
 def test_a_loss_that_is_no_number_names_its_step_after_a_resume_too(results: Path, monkeypatch) -> None:
     stop(OWN, 3)
-    truly = loop.Recorder.step
-    spoilt = lambda self, *, loss, **more: truly(self, loss=loss * float("nan"), **more)  # noqa: E731
+    original = loop.Recorder.step
+    spoilt = lambda self, *, loss, **more: original(self, loss=loss * float("nan"), **more)  # noqa: E731
     monkeypatch.setattr(loop.Recorder, "step", spoilt)
     with pytest.raises(NonFiniteLoss, match="by step 4 of epoch 1"):
         train(RunConfig(**OWN))
@@ -417,48 +406,21 @@ def test_a_scheduler_that_tells_every_process_does_not_end_the_workers(results: 
 # -- several ranks -----------------------------------------------------------------------------------------
 
 
-def tell_one(parameters: Mapping[str, Any], rank: int, number: signal.Signals, step: int) -> None:
-    """A rank's body: train; one of the ranks gets a signal in its so-manieth step."""
-    with after_steps({step: lambda trainer: trainer.ranks.rank == rank and os.kill(os.getpid(), number)}):
-        train(RunConfig(**parameters))
-
-
-@pytest.mark.soak  # tests/slurm does it with ranks on two nodes
-@pytest.mark.parametrize("parameters", [OWN, OWN | {"loader_workers": 1}, DIGITS], ids=["own", "workers", "cnn"])
-def test_two_ranks_of_which_one_is_told_stop_together_and_end_the_same(
-    results: Path, restless: Path, parameters: dict
-) -> None:
-    def attempt(body: Callable, *arguments: Any, where: Path = results) -> list[int]:
-        ranks = Ranks(2, body, parameters, *arguments, folder=restless, results=where)
-        return ranks.end()
-
-    straight = results.with_name("straight")
-    assert attempt(trained, where=straight) == [0, 0]
-    for rank, number, step, code in [(1, SIGUSR1, 1, 75), (0, SIGUSR1, 3, 75), (1, SIGTERM, 2, 143)]:
-        assert attempt(tell_one, rank, number, step) == [code, code]
-        reasons = [(restless / f"rank{rank}.log").read_text().splitlines()[-1] for rank in range(2)]
-        assert reasons[0] == reasons[1] and number.name in reasons[0], "both in the same step"
-    assert attempt(trained) == [0, 0]
-    ours = Result(the_run(results))
-    require_equal(ours, Result(the_run(straight)))
-    assert ours.tables()["run"]["restarts"] == 3
-
-
 def counting(parameters: Mapping[str, Any]) -> None:
-    """A rank's body: train, and leave how often the ranks have asked each other."""
+    """A rank's body: train, and leave how often the ranks have calls each other."""
     from hpc_utils.train.ranks import Ranks as Theirs
 
-    asked, truly = [], Theirs.max
-    Theirs.max = lambda self, values: asked.append(1) or truly(self, values)
+    calls, original = [], Theirs.max
+    Theirs.max = lambda self, values: calls.append(1) or original(self, values)
     train(RunConfig(**parameters))
-    Path(f"reductions{os.environ['RANK']}.json").write_text(json.dumps(len(asked)))
+    Path(f"reductions{os.environ['RANK']}.json").write_text(json.dumps(len(calls)))
 
 
 def test_two_ranks_agree_rarely_once_steps_are_quick(results: Path, restless: Path) -> None:
-    """About once a second, not in each step; and the end of an epoch is heeded whatever the pace."""
+    """About once a second, not in each step; and the end of an epoch is handled whatever the pace."""
     quick = OWN | {"steps_per_epoch": 400, "epochs": 2, "evaluate_every": 0, "save_weights": False}
     ranks = Ranks(2, counting, quick, folder=restless, results=results)
-    assert ranks.end() == [0, 0], ranks.said()
+    assert ranks.end() == [0, 0], ranks.output()
     counts = [json.loads((restless / f"reductions{rank}.json").read_text()) for rank in range(2)]
     assert counts[0] == counts[1] < 200
 

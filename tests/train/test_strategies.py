@@ -1,4 +1,4 @@
-"""How a model is spread over ranks changes where things are and what they cost, not what is trained."""
+"""Parallel strategies change memory and communication, not the training."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ SCATTER = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else
 
 def each_rank() -> dict:
     """What each of two ranks does."""
-    told: dict[str, dict] = {}
+    reports: dict[str, dict] = {}
     reduced: list[str] = []
     held: dict[str, int] = {}
 
-    class Watched(loop.Trainer):
+    class Inspected(loop.Trainer):
         def run(self) -> None:
             super().run()
             local = getattr(self.optimizer, "optim", self.optimizer)  # of ZeroRedundancyOptimizer: this rank's own
@@ -84,28 +84,30 @@ def each_rank() -> dict:
                 own = [value.to_local() if isinstance(value, DTensor) else value for value in values]
                 held[name] = sum(value.numel() for value in own if hasattr(value, "numel"))
 
-    def counted(truly: Callable) -> Callable:
-        return functools.wraps(truly)(lambda *given, **more: reduced.append(truly.__name__) or truly(*given, **more))
+    def counted(original: Callable) -> Callable:
+        return functools.wraps(original)(
+            lambda *given, **more: reduced.append(original.__name__) or original(*given, **more)
+        )
 
     with (
         mock.patch.object(hooks, "bf16_on_host", counted(hooks.bf16_on_host)),
         mock.patch.object(dist, SCATTER, counted(getattr(dist, SCATTER))),
-        mock.patch.object(loop, "Trainer", Watched),
+        mock.patch.object(loop, "Trainer", Inspected),
     ):
         for name, parameters in RUNS.items():
             reduced.clear()
-            told[name] = {"run": train(RunConfig(**parameters)).run_id, "reduced": len(reduced)} | held
+            reports[name] = {"run": train(RunConfig(**parameters)).run_id, "reduced": len(reduced)} | held
     for name, steps in COLD.items():
-        told[f"cold {name}"] = {"run": train(RunConfig(**RESUMED[name], warmup_steps=steps)).run_id}
+        reports[f"cold {name}"] = {"run": train(RunConfig(**RESUMED[name], warmup_steps=steps)).run_id}
     for name, parameters in RESUMED.items():
-        told[f"straight {name}"] = {"run": train(RunConfig(**parameters, repeat=2)).run_id}
+        reports[f"straight {name}"] = {"run": train(RunConfig(**parameters, repeat=2)).run_id}
         stop_in_second_epoch(parameters | {"repeat": 3})
-        told[f"resumed {name}"] = {"run": train(RunConfig(**parameters, repeat=3)).run_id}
+        reports[f"resumed {name}"] = {"run": train(RunConfig(**parameters, repeat=3)).run_id}
     try:
         train(RunConfig(**OWN | {"workload": "tests.train.stacked:stubborn", "parallel": "zero1"}))
     except WorkloadError as error:
-        told["stubborn"] = {"error": str(error)}
-    return told
+        reports["stubborn"] = {"error": str(error)}
+    return reports
 
 
 def stop_in_second_epoch(parameters: dict) -> None:
@@ -266,6 +268,7 @@ def test_a_batch_that_cannot_be_cut_is_refused(shape: tuple, size: int, parts: i
     ("make", "found"),
     [
         (lambda: MODELS["resnet18"](3, 10, "cifar", 32), {"BasicBlock": 8}),
+        (lambda: MODELS["resnet50"](3, 10, "cifar", 32), {"Bottleneck": 16}),
         (lambda: MODELS["cnn"](3, 10, "cifar", 32), {"Conv2d": 2, "Linear": 2}),
         (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2), 3), {"TransformerEncoderLayer": 3}),
         (lambda: nn.ModuleDict({"inner": stacked.Stack()}), {"Block": 2}),

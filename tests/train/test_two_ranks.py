@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import socket
-import subprocess
-import sys
 import textwrap
 import time
 from pathlib import Path
@@ -17,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hpc_utils import paths, records
+from hpc_utils import records
 from hpc_utils.config import RunConfig
 from hpc_utils.provenance import core_groups
 from hpc_utils.records import checks, schema
@@ -82,30 +80,30 @@ COUNTED = """
 
 def each_rank() -> dict:
     """What each of two ranks does."""
-    told: dict[str, dict] = {}
+    reports: dict[str, dict] = {}
 
     def run(name: str, parameters: dict) -> None:
         result, weights = fit(**parameters)
-        told[name] = {"run": result.run_id}
+        reports[name] = {"run": result.run_id}
         torch.save(weights, f"{name}.rank{os.environ['RANK']}.pt")
 
     run("strong", STRONG)
-    told["complete already"] = {"run": train(RunConfig(**WEAK)).run_id}
+    reports["complete already"] = {"run": train(RunConfig(**WEAK)).run_id}
     run("weak", WEAK)
     cores, threads = len(core_groups()), torch.get_num_threads()
     run("crowded", BRIEF | {"threads_per_rank": cores})
-    told["restored"] = {"cores": len(core_groups()) == cores, "threads": torch.get_num_threads() == threads}
+    reports["restored"] = {"cores": len(core_groups()) == cores, "threads": torch.get_num_threads() == threads}
     run("compiled", BRIEF | {"compile": "default", "warmup_steps": 1, "loader": "device"})
     run("counted", {"workload": "counted:make", "epochs": 1, "global_batch": 8, "eval_batch": 5})
     run("slow", {"workload": "counted:slow", "epochs": 1, "global_batch": 8, "evaluate_every": 0, "warmup_steps": 0})
     run("profiled", PROFILED)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    told["foreign"] = foreign(rank)
-    told["uneven"] = waiting("uneven", 0, 0.2 * rank, together=False)
-    told["late"] = waiting("late", 0.6 * (rank == 0), 0, together=True)
+    reports["foreign"] = foreign(rank)
+    reports["uneven"] = waiting("uneven", 0, 0.2 * rank, together=False)
+    reports["late"] = waiting("late", 0.6 * (rank == 0), 0, together=True)
     dist.destroy_process_group()
-    return told
+    return reports
 
 
 def foreign(rank: int) -> dict:
@@ -273,32 +271,11 @@ def test_brief_runs_are_like_one_process_on_two_ranks_too(two: Two, results: Pat
     assert same(ours, theirs) and 0 < distance(ours, fit(**BRIEF)[1]) < 1e-4
 
 
-@pytest.mark.soak
-def test_four_ranks_from_the_command_line(one, tmp_path: Path) -> None:
-    parameters = [f"{name}={value}" for name, value in STRONG.items()]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
-    environment = os.environ | {"HPC_RESULTS": str(tmp_path), "PYTHONPATH": str(paths.root())}
-    done = subprocess.run(
-        [*torchrun, "-m", "hpc_utils.train", *parameters, "epochs=1"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    path = Path(done.stdout.splitlines()[-1])
-    assert path.parent == tmp_path / "runs", "rank 0 alone says where the records are"
-    tables, alone = Result(path).tables(), one[0].tables()["epochs"].iloc[0]
-    assert tables["run"]["world_size"] == 4 and tables["run"]["batch_per_device"] == 32
-    assert tables["run"]["oversubscribed"] == (len(core_groups()) < 4)
-    assert tables["ranks"].samples.tolist() == [352] * 4 and tables["epochs"].samples.tolist() == [1408]
-    # One epoch of warm-up is the same beginning, whether or not a second follows.
-    assert tables["epochs"].train_loss[0] == pytest.approx(alone.train_loss, rel=1e-4)
-    assert tables["epochs"].test_accuracy[0] == pytest.approx(alone.test_accuracy, abs=0.006)
-
-
 def test_a_rank_whose_loss_is_no_number_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "counted.py").write_text(textwrap.dedent(COUNTED))
     parameters = {"workload": "counted:broken", "steps_per_epoch": 40, "global_batch": 8, "warmup_steps": 0}
     ranks = Ranks(2, trained, parameters, folder=tmp_path, results=tmp_path)
     assert ranks.end()[1] == 1
-    assert "NonFiniteLoss: the loss became nan by step 3 of epoch 1 on rank 1" in ranks.said()
+    assert "NonFiniteLoss: the loss became nan by step 3 of epoch 1 on rank 1" in ranks.output()
     loaded = records.load(tmp_path)
     assert len(loaded.runs) == 0 and [*loaded.unfinished.values()] in (["failed"], ["dead"])

@@ -16,7 +16,7 @@ from hpc_utils.train import WorkloadError, train, vision
 from hpc_utils.train.resolve import resolve, source_files
 
 from .conftest import OUTSIDE
-from .support import BRIEF, distance, fit, same
+from .support import distance, fit, same
 
 OWN = {"workload": "outside:make", "epochs": 2, "global_batch": 32, "threads_per_rank": 1}
 
@@ -192,10 +192,6 @@ def test_the_models_are_the_papers(name: str, stem: str, shape: tuple, parameter
 def test_the_small_cnn_takes_images_of_any_of_our_sizes(size: int) -> None:
     assert vision.small_cnn(1, 7, height=size)(torch.zeros(2, 1, size, size)).shape == (2, 7)
     assert not any(isinstance(m, torch.nn.BatchNorm2d) for m in vision.small_cnn(1, 7).modules())
-
-
-def test_augmentation_can_be_left_out_and_matters(results) -> None:
-    assert distance(fit(**BRIEF)[1], fit(**BRIEF, augment=False)[1]) > 1e-4
 
 
 def test_the_known_names_are_those_that_there_are_models_for() -> None:
