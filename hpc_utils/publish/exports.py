@@ -1,8 +1,8 @@
-"""What the chapters of a result set exported: tables and figures, with the runs and files that they rest on.
+"""The exports of a result set's chapters: tables and figures, with the runs and files that they rest on.
 
-A table is a number's home: `tables/<name>.csv`, one row a configuration, with intervals, repeats and run ids. Texts cite its
-cells (`cells.py`). `exports/<chapter>.json` lists a chapter's tables and figures with fingerprints of all that they rest on, so that
-`staleness` can tell when any of it has changed.
+`tables/<name>.csv` has a row for each configuration, with intervals, repeats and run ids; texts cite its cells (`cells.py`).
+`exports/<chapter>.json` lists a chapter's tables and figures with fingerprints of all that they rest on, so that `staleness` can
+find what has changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, Field
 
 from hpc_utils import paths
 from hpc_utils.records import atomic, fingerprint
@@ -86,7 +88,8 @@ def read(results: Path) -> Exports:
     found = Exports(Path(results))
     for path in sorted((Path(results) / FOLDER).glob("*.json")):
         try:
-            page = _checked(json.loads(path.read_text()))
+            page = json.loads(path.read_text())
+            _Page.model_validate(page)
             runs = list(page["runs"])
             for kind in KINDS:
                 for name, item in page[kind].items():
@@ -153,19 +156,27 @@ def _frame(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False, na_values=[""])
 
 
-def _checked(page: dict[str, Any]) -> dict[str, Any]:
-    if page["schema"] != SCHEMA:
-        raise ValueError(f"its version is {page['schema']}, ours {SCHEMA}")
-    if wrong := [
-        name for name in ("notebook", "study", "executed", "fingerprint") if not isinstance(page[name], str)
-    ]:
-        raise TypeError(f"{wrong[0]} is no text")
-    for run, known in page["runs"].items():
-        if not isinstance(known, dict) or not isinstance(known.get("fingerprint"), str):
-            raise TypeError(f"the entry of the run {run} is no table with a fingerprint")
-    if not isinstance(page.get("commit"), str | None):
-        raise TypeError("commit is no text")
-    prints = [page["files"], *(item["files"] for kind in KINDS for item in page[kind].values())]
-    if not all(isinstance(own, str) for files in prints for own in files.values()):
-        raise TypeError("the fingerprint of a file is no text")
-    return page
+class _Part(BaseModel, extra="allow", strict=True):
+    """The fields of a page that other code relies on."""
+
+
+class _Run(_Part):
+    fingerprint: str
+
+
+class _Item(_Part):
+    runs: list[int]
+    files: dict[str, str]
+
+
+class _Page(_Part):
+    version: Literal[2] = Field(alias="schema")
+    notebook: str
+    study: str
+    executed: str
+    fingerprint: str
+    commit: str | None = None
+    runs: dict[str, _Run]
+    files: dict[str, str]
+    tables: dict[str, _Item]
+    figures: dict[str, _Item]

@@ -250,8 +250,3 @@ def test_with_several_studies_the_series_name_theirs(result_set: Path) -> None:
 
 def test_a_set_without_runs_has_none(tmp_path: Path) -> None:
     assert runs_of(tmp_path)[1] == {}
-
-
-@pytest.mark.parametrize(("places", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0-2,5,7-8")])
-def test_places_are_told_as_spans(places: list[int], text: str) -> None:
-    assert lookup._spans(places) == text

@@ -45,8 +45,8 @@ datatables.then(({ default: DataTable }) => {
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-runs], a[data-find]");
     if (!link) return;
-    const spans = link.dataset.runs?.split(",").map((span) => span.split("-").map(Number));
-    const behind = spans && ((text, data, index) => spans.some(([first, last = first]) => first <= index && index <= last));
+    const places = link.dataset.runs && new Set(link.dataset.runs.split(",").map(Number));
+    const behind = places && ((text, data, index) => places.has(index));
     runs.search.fixed("behind", behind ?? null).search(link.dataset.find ?? "").draw();
     document.getElementById("behind").textContent = link.dataset.name ? `The runs behind ${link.dataset.name}` : "";
   });
