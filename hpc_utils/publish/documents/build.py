@@ -6,8 +6,7 @@ import copy
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +16,14 @@ from hpc_utils import provenance, toml_config
 from hpc_utils.publish import manifest
 from hpc_utils.records import atomic
 
-from . import claims, colophon, number_lint, pandoc, project
+from . import colophon, number_lint, pandoc, project
 from .context import BuildContext
+from .document import Document, read
 from .faults import DocumentError, Faults
-from .pandoc_filter import Resolver, typeset
-from .project import DocumentEntry
-from .sets import Found, Sets
-from .source import Source
-from .substitute import substitute
+from .pandoc_filter import typeset
+from .sets import Found
 
 NUMBERS = "numbers"
-# Letters of a table's row, side by side, for which a column and a page have room.
-COLUMN, PAGE = 72, 150
-TEXT = ("title", "subtitle", "short", "abstract", "date", "version", "call", "acronym", "note", "language")
-FRONT = (*TEXT, "author", "keywords")
-AUTHOR = ("name", "affiliation", "email", "orcid")
-
-
-@dataclass
-class Document:
-    """A document that was read and completed. `allowed`: (passage, class, line) of the numbers that say what they are."""
-
-    name: str
-    entry: DocumentEntry
-    sets: Sets
-    tree: pf.Doc
-    values: dict[str, Found] = field(default_factory=dict)
-    drawn: list[Found] = field(default_factory=list)
-    pictures: list[Path] = field(default_factory=list)
-    allowed: list[tuple[str, str, int]] = field(default_factory=list)
-    cites: bool = False
 
 
 def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = False) -> list[Path]:
@@ -72,7 +49,7 @@ def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = Fal
         if asked:
             context.log(f"{name}: {entry.source}")
         faults = Faults()
-        document = _read(context, name, faults)
+        document = read(context, name, faults)
         if asked and not check and not faults:
             try:
                 files = _write(context, document, faults)
@@ -96,127 +73,16 @@ def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = Fal
     return written
 
 
-def _read(context: BuildContext, name: str, faults: Faults) -> Document | None:
-    """The document, complete; what is wrong with it is in `faults`."""
-    entry = context.project.document[name]
-    sets = context.sets(context.project.aliases(name))
-    for alias, one in sets.by_alias.items():
-        for message in one.faults:
-            faults.add(context.shown("paper.toml"), context.line_in_project(alias), f"results {alias}: {message}")
-    path, file = context.folder / entry.source, context.shown(entry.source)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        return faults.add(file, 0, f"cannot be read as UTF-8: {error}")
-    source = Source(text, file, faults)
-    texts = claims.judged(context, sets, faults) if "{{claim" in text else claims.ClaimTexts()
-    text, cells = substitute(text, file, sets, texts, faults)
-    try:
-        tree = pandoc.parse(text)
-    except pandoc.PandocError as error:
-        return faults.add(file, 1, str(error))
-    _check_front_matter(tree, source)
-    if not tree.content:
-        source.fault(0, "there is no text below the front matter")
-    refused, allowed = number_lint.lint(tree, cells)
-    _report(refused, source)
-    letters = {False: COLUMN if entry.template == "paper" else PAGE, True: PAGE}
-    resolver = Resolver(cells, sets, _citations(context, entry, faults), path.parent, letters, source)
-    tree = resolver.run(tree)
-    values = {**resolver.values, **{one.full: one for one in texts.values(sets)}}
-    if missing := pandoc.missing_letters(_letters(tree, values)):
-        source.fault(chr(int(missing[2:].split()[0], 16)), f"no font at hand has {missing}: use another character")
-    listed = list(_listed(allowed, source))
-    return Document(name, entry, sets, tree, values, resolver.drawn, resolver.pictures, listed, resolver.cites)
-
-
-def _check_front_matter(tree: pf.Doc, source: Source) -> None:
-    for key, value in tree.metadata.content.items():
-        if key not in FRONT:
-            source.fault(f"{key}:", f"unknown key {key!r} in the front matter: {toml_config.hint(key, FRONT)}")
-        elif key in TEXT and (
-            isinstance(value, pf.MetaList | pf.MetaMap | pf.MetaBool) or not pf.stringify(value).strip()
-        ):
-            source.fault(f"{key}:", f"`{key}` is no text")
-        elif key == "author":
-            for author in value.content if isinstance(value, pf.MetaList) else [value]:
-                known = isinstance(author, pf.MetaMap) and "name" in author and set(author.content) <= set(AUTHOR)
-                if not known:
-                    source.fault(
-                        "author:", f"an author is `- name: ...`, with the further keys {', '.join(AUTHOR[1:])}"
-                    )
-    if "title" not in tree.metadata:
-        source.fault(1, "the front matter has no title: write `title: ...` between two lines of ---")
-
-
-def _report(refused: Iterable[number_lint.Typed], source: Source) -> None:
-    at = 0
-    for one in refused:
-        opening = source.find(one.opening, at) if one.opening else None
-        at = opening.start() if opening else at
-        line = one.line or source.line(one.passage, at, r"(?!\]\{\.)") or source.line_at(at)
-        classes = ", ".join(f".{name}" for name in list(number_lint.CLASSES)[1:])
-        advice = (
-            f": cite a cell, or say what it is: [{one.passage}]{{.setting}}, {classes}" if "typed" in one.why else ""
-        )
-        source.fault(line, f"{one.passage!r} {one.why}{advice}")
-
-
-def _listed(allowed: Iterable[number_lint.Allowed], source: Source) -> Iterator[tuple[str, str, int]]:
-    at = 0
-    for one in allowed:
-        mark = f"[{one.passage}]{{.{one.kind}"
-        found = source.find(mark, at)
-        at = found.end() if found else at
-        yield one.passage, one.kind, source.line_at(at)
-
-
-def _citations(context: BuildContext, entry: DocumentEntry, faults: Faults) -> frozenset[str]:
-    """The keys of the document's bibliographies."""
-    keys: list[str] = []
-    for name in entry.bibliography:
-        file = context.folder / name
-        if not file.is_file():
-            if (name,) != entry.bibliography:
-                faults.add(
-                    context.shown("paper.toml"),
-                    context.line_in_project("bibliography"),
-                    f"there is no bibliography {name}",
-                )
-            continue
-        try:
-            text = file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            faults.add(context.shown(name), 0, f"cannot be read as UTF-8: {error}")
-            continue
-        own = re.findall(r"^\s*@(?!comment|string|preamble)\w+\s*\{\s*([^,\s]+)\s*,", text, re.M | re.I)
-        for key in {key for key in own if own.count(key) > 1 or key in keys}:
-            faults.add(context.shown(name), 0, f"the bibliography has several entries {key}")
-        keys += own
-    return frozenset(keys)
-
-
-def _letters(tree: pf.Doc, values: dict[str, Found]) -> set[str]:
-    letters = {letter for found in values.values() for letter in found.what.says}
-
-    def collect(element: pf.Element, doc: pf.Doc) -> None:
-        if isinstance(element, pf.Str | pf.Code | pf.CodeBlock):
-            letters.update(element.text)
-
-    tree.walk(collect)
-    return letters
-
-
 def _write(context: BuildContext, document: Document, faults: Faults) -> list[Path]:
     """One document's PDF and TeX."""
-    used = [*document.values.values(), *document.drawn]
+    used = [*document.values.values(), *document.resolved.drawn]
     commit, dirty = provenance.commit(context.root), provenance.dirty(context.root)
     rows = colophon.rows(used, document.sets, commit=commit, dirty=dirty, command="make paper")
     front = document.tree.metadata
     if "short" not in front and "title" in front:
         front["short"] = copy.deepcopy(front["title"])
     shared = {"colophon": [{"what": pf.MetaString(what), "words": pf.MetaString(words)} for what, words in rows]}
-    bibliography = context.bibliography(document.entry) if document.cites else []
+    bibliography = context.bibliography(document.entry) if document.resolved.cites else []
     within = document.entry.numbers == "within"
     parts = [{"title": "", "numbers": _rows(context, document.values.values()), "allowed": []}] if within else []
     pdf = _pdf(document.tree, document.entry.template, parts, bibliography, shared)
@@ -318,7 +184,7 @@ def _place(context: BuildContext, name: str, pdf: bytes, documents: Sequence[Doc
     atomic.write(path, lambda file: file.write(pdf))
     sources, folders = set(), set()
     for document in documents:
-        sources.update(context.sources(document.entry), document.pictures)
+        sources.update(context.sources(document.entry), document.resolved.pictures)
         folders.update(one.folder for one in document.sets.by_alias.values())
     manifest.note(path, context.root, sources, folders)
     return path

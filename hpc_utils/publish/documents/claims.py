@@ -38,17 +38,11 @@ def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
     """All claims of the project; what is wrong with them is a fault of claims.toml."""
     path, file = context.folder / context.project.claims, context.shown(context.project.claims)
     if not path.is_file():
-        if "claims" in context.project.model_fields_set:
-            faults.add(
-                context.shown("paper.toml"), context.line_in_project("claims"), f"there is no file {path.name}"
-            )
         return ClaimTexts()
     known = claims.Claims()
     try:
         known = claims.read(path)
         _check_wording(known, file, faults)
-        if not sets.readable:
-            return ClaimTexts(dict.fromkeys(known, ""))
         found = claims.judge(
             known, lambda name: sets.value(name).what, lambda value: formatting.text(value, "interval")
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +73,7 @@ def _software(one: ResultSet, runs: pd.DataFrame) -> str:
 
 def _where(runs: pd.DataFrame) -> str:
     jobs = runs.job_id.dropna().astype(str)
-    jobs = sorted({job.removesuffix(".0") for job in jobs if job}, key=_natural)
+    jobs = sorted({job.removesuffix(".0") for job in jobs if job}, key=lambda job: (len(job), job))
     days = sorted({str(day)[:10] for day in runs.started})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     if not jobs:
@@ -127,10 +126,6 @@ def _basis(one: Found) -> str:
 def _machine(name: Any, device: Any) -> str:
     device = device if isinstance(device, str) else "device not known"
     return f"{name}: {device}" if isinstance(name, str) and name and name not in device else device
-
-
-def _natural(job: str) -> list[Any]:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", job)]
 
 
 def _ranges(jobs: list[str]) -> str:

@@ -70,7 +70,7 @@ def compile_typst(source: str, folder: Path) -> bytes:
 
 
 def missing_letters(letters: Iterable[str]) -> str:
-    """The first of `letters` that no font at hand has, with its name; empty if all can be printed.
+    """The first of `letters` that no font at hand has; empty if all can be printed.
 
     Typst draws boxes for them, except in PDF/A, which refuses them.
     """
@@ -87,7 +87,7 @@ def missing_letters(letters: Iterable[str]) -> str:
             found = re.search(r'the text `"(.+?)"`', str(error))
             if found is None:
                 raise
-            return named(found[1][0])
+            return found[1][0]
     return ""
 
 

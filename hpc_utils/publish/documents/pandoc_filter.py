@@ -20,7 +20,7 @@ from hpc_utils.publish import formatting
 
 from .number_lint import CLASSES
 from .pandoc import quoted
-from .sets import Found, Sets, UnknownName, UnreadableSet, source_line
+from .sets import Found, Sets, UnknownName, source_line
 from .source import Source
 from .substitute import Cited
 
@@ -34,9 +34,11 @@ ATTRIBUTES = {
     "source": ('source="drawn by us"', r".+", ("own",)),
 }
 PICTURES = (".pdf", ".png", ".jpg", ".jpeg")
+# Letters of a table's row, side by side, that fit into a column and onto a page; in a conference's TeX, into a column.
+COLUMN, PAGE, TEX_COLUMN = 72, 150, 56
 SHORT = 25  # characters of a setting that stay on one line
+WRAPPED = 18  # letters of a column's share where a table's row does not fit into TeX's column
 LONG = 18  # rows of a table that may break over pages, in one column
-TEX_LETTERS = 56  # characters of a table's row that fit into a column of a conference paper
 
 
 class Resolver:
@@ -46,11 +48,16 @@ class Resolver:
     """
 
     def __init__(
-        self, cells: Sequence[Cited], sets: Sets, citations: frozenset[str], folder: Path, letters: dict[bool, int],
+        self,
         source: Source,
-    ) -> None:  # fmt: skip
-        self.cells, self.sets, self.citations, self.folder, self.letters = cells, sets, citations, folder, letters
+        cells: Sequence[Cited],
+        sets: Sets,
+        citations: frozenset[str],
+        folder: Path,
+        template: str,
+    ) -> None:
         self.source, self.fault = source, source.fault
+        self.cells, self.sets, self.citations, self.folder, self.template = cells, sets, citations, folder, template
         self.values: dict[str, Found] = {}
         self.drawn: list[Found] = []
         self.pictures: list[Path] = []
@@ -147,8 +154,6 @@ class Resolver:
             else:
                 self.fault(line, f"{image.url}: write figure:NAME or table:NAME; `hpc paper --values` lists them")
                 return []
-        except UnreadableSet:
-            return []
         except UnknownName as error:
             self.fault(line, str(error))
             return []
@@ -225,7 +230,7 @@ class Resolver:
         words = [
             max(len(word) for cell in column for word in re.split(r"[ \n/-]", cell)) for column in _columns(table)
         ]
-        if sum(words) + len(words) > self.letters[wide]:
+        if sum(words) + len(words) > (COLUMN if self.template == "paper" and not wide else PAGE):
             advice = "show fewer columns" + ("" if wide else ", or add wide=true")
             self.fault(near, f"the table's {len(words)} columns do not fit: {advice}")
 
@@ -278,12 +283,6 @@ def _typst_figure(element: pf.Figure | pf.Table, wide: bool, source: str, templa
     return [pf.RawBlock(begin, "typst"), element, pf.RawBlock("]", "typst")]
 
 
-def _append(caption: pf.Caption, *inlines: pf.Element) -> None:
-    if not caption.content:
-        caption.content = [pf.Plain()]
-    caption.content[-1].content.extend(inlines)
-
-
 def _latex_float(element: pf.Figure | pf.Table, wide: bool, source: str, template: str) -> list[pf.Element]:
     """A float of a conference's class: a table's caption above it and its source below, a figure's in the caption."""
 
@@ -302,14 +301,11 @@ def _latex_float(element: pf.Figure | pf.Table, wide: bool, source: str, templat
             pf.RawBlock(rf"\end{{figure{star}}}", "latex"),
         ]  # fmt: skip
     lengths = [max(map(len, column)) for column in _columns(element)]
-    room = TEX_LETTERS * (1 + wide)
-    if sum(lengths) + 2 * len(lengths) > room:  # columns of words wrap, the others keep their width
-        longest = [max(len(word) for cell in column for word in cell.split(" ")) for column in _columns(element)]
-        spare = room - sum(longest) - 2 * len(longest)
-        wanted = [length - word for length, word in zip(lengths, longest, strict=True)]
-        shares = [(word + spare * more / sum(wanted) + 2) / room for word, more in zip(longest, wanted, strict=True)]
+    room = TEX_COLUMN * (1 + wide)
+    if sum(lengths) + 2 * len(lengths) > room:  # its columns wrap
+        shares = [min(length, WRAPPED) + 1 for length in lengths]
         element.colspec = [
-            (align, share / max(1, sum(shares))) for (align, _), share in zip(element.colspec, shares, strict=True)
+            (align, share / sum(shares)) for (align, _), share in zip(element.colspec, shares, strict=True)
         ]
     element.caption, element.identifier = pf.Caption(), ""
     return [

@@ -22,10 +22,6 @@ class UnknownName(UnknownCell):
     """No such name, or several things have it; the message lists near names."""
 
 
-class UnreadableSet(LookupError):
-    """The name may belong to a set that cannot be read, which is a fault of its own."""
-
-
 @dataclass(frozen=True)
 class Found:
     """An exported thing and its set. `what`: a `Value` or an `exports.Item`; `page`: the chapter's list of exports."""
@@ -148,24 +144,16 @@ class Sets:
         where = [alias] if colon else list(self.by_alias)
         having = [one for one in where if own in getattr(self.by_alias[one].exported, kind)]
         if len(having) == 1:
-            return self._found(having[0], kind, own)
+            exported = self.by_alias[having[0]].exported
+            what = getattr(exported, kind)[own]
+            return Found(having[0], what, exported.pages[what.page])
         if having:
             raise UnknownName(
                 f"several sets have the {word} {own}: write {' or '.join(f'{one}:{own}' for one in having)}"
             )
-        if not all(self.by_alias[one].readable for one in where):
-            raise UnreadableSet(name)
         known = {full for one in where for full in getattr(self.by_alias[one].exported, kind)}
-        empty = [one for one in where if not self.by_alias[one].exported.pages]
-        hint = toml_config.hint(own, known) + (
-            f"; {', '.join(empty)}: `hpc chapter` exported nothing" if empty else ""
-        )
+        hint = toml_config.hint(own, known) if known else "the sets export none (`hpc chapter` does)"
         raise UnknownName(f"no {word} {name}: {hint}")
-
-    def _found(self, alias: str, kind: str, name: str) -> Found:
-        one = self.by_alias[alias]
-        what = getattr(one.exported, kind)[name]
-        return Found(alias, what, one.exported.pages[what.page])
 
     def runs(self, used: Iterable[Found]) -> dict[str, pd.DataFrame]:
         """{alias: its runs behind `used`}."""

@@ -11,7 +11,7 @@ from hpc_utils.publish.cells import UnknownCell
 
 from .claims import ClaimTexts
 from .faults import Faults
-from .sets import Found, Sets, UnknownName, UnreadableSet
+from .sets import Found, Sets, UnknownName
 
 CLASS = "cell"
 _CITATION = re.compile(
@@ -23,7 +23,7 @@ _CITATION = re.compile(
 
 @dataclass(frozen=True)
 class Cited:
-    """A citation as printed. `found` is None where the source is wrong, or its result set cannot be read."""
+    """A citation as printed. `found` is None where the citation is wrong."""
 
     line: int
     written: str
@@ -53,8 +53,6 @@ def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Fau
                 return _sentence(claims, written.removeprefix("claim:"))
             found = sets.value(written)
             one = Cited(line, written, form or "value", found, formatting.text(found.what, form or "value"))
-        except UnreadableSet:
-            one = Cited(line, written)
         except (UnknownCell, formatting.FormatError) as error:
             faults.add(file, line, str(error))
             one = Cited(line, written)

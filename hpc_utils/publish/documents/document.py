@@ -1,0 +1,113 @@
+"""A document read from its source, checked and completed: ready to be written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import panflute as pf
+
+from hpc_utils import toml_config
+
+from . import claims, number_lint, pandoc
+from .context import BuildContext
+from .faults import Faults
+from .pandoc_filter import Resolver
+from .project import DocumentEntry
+from .sets import Found, Sets
+from .source import Source
+from .substitute import substitute
+
+TEXT = ("title", "subtitle", "short", "abstract", "date", "version", "call", "acronym", "note")
+FRONT = (*TEXT, "author", "keywords")
+AUTHOR = ("name", "affiliation", "email", "orcid")
+
+
+@dataclass
+class Document:
+    """`values`: the cells behind it, by full name; `allowed`: (passage, class, line) of the numbers that say what they are."""
+
+    name: str
+    entry: DocumentEntry
+    sets: Sets
+    resolved: Resolver
+    tree: pf.Doc
+    values: dict[str, Found]
+    allowed: list[tuple[str, str, int]]
+
+
+def read(context: BuildContext, name: str, faults: Faults) -> Document | None:
+    """The document `name` of paper.toml; what is wrong with it is added to `faults`."""
+    entry = context.project.document[name]
+    sets = context.sets(context.project.aliases(name))
+    for alias, one in sets.by_alias.items():
+        for message in one.faults:
+            faults.add(context.shown("paper.toml"), context.line_in_project(alias), f"results {alias}: {message}")
+    file, path = context.shown(entry.source), context.folder / entry.source
+    text = _text(path, file, faults)
+    bibliography = "\n".join(_text(one, context.shown(one.name), faults) for one in context.bibliography(entry))
+    if not text or not sets.readable:
+        return None
+    source = Source(text, file, faults)
+    texts = claims.judged(context, sets, faults) if "{{claim" in text else claims.ClaimTexts()
+    text, cells = substitute(text, file, sets, texts, faults)
+    try:
+        tree = pandoc.parse(text)
+    except pandoc.PandocError as error:
+        return faults.add(file, 1, str(error))
+    _check_front_matter(tree, source)
+    if not tree.content:
+        source.fault(0, "there is no text below the front matter")
+    refused, allowed = number_lint.lint(tree, cells)
+    _report(refused, source)
+    keys = re.findall(r"^\s*@(?!comment|string|preamble)\w+\s*\{\s*([^,\s]+)\s*,", bibliography, re.M | re.I)
+    resolver = Resolver(source, cells, sets, frozenset(keys), path.parent, entry.template)
+    tree = resolver.run(tree)
+    values = {**resolver.values, **{one.full: one for one in texts.values(sets)}}
+    meanings = [found.what.says for found in values.values()]
+    if missing := pandoc.missing_letters("".join([pf.stringify(tree), *meanings])):
+        source.fault(missing, f"no font at hand has {pandoc.named(missing)}: use another character")
+    return Document(name, entry, sets, resolver, tree, values, _lines(allowed, source))
+
+
+def _text(path: Path, file: str, faults: Faults) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        faults.add(file, 0, f"cannot be read as UTF-8: {error}")
+        return ""
+
+
+def _check_front_matter(tree: pf.Doc, source: Source) -> None:
+    front = tree.metadata.content
+    for key, value in front.items():
+        if key not in FRONT:
+            source.fault(f"{key}:", f"unknown key {key!r} in the front matter: {toml_config.hint(key, FRONT)}")
+        elif key in TEXT and (
+            not isinstance(value, pf.MetaInlines | pf.MetaBlocks) or not pf.stringify(value).strip()
+        ):
+            source.fault(f"{key}:", f"`{key}` is no text")
+    authors = front.get("author", pf.MetaList())
+    for author in authors.content if isinstance(authors, pf.MetaList) else [authors]:
+        if not (isinstance(author, pf.MetaMap) and "name" in author and set(author.content) <= set(AUTHOR)):
+            source.fault("author:", f"an author is `- name: ...`, with the further keys {', '.join(AUTHOR[1:])}")
+    if "title" not in front:
+        source.fault(1, "the front matter has no title: write `title: ...` between two lines of ---")
+
+
+def _report(refused: Iterable[number_lint.Typed], source: Source) -> None:
+    """Faults for typed quantities. Their lines are looked for behind the first words of their paragraphs."""
+    at = 0
+    classes = ", ".join(f".{name}" for name in number_lint.CLASSES)
+    for one in refused:
+        opening = source.find(one.opening, at) if one.opening else None
+        at = opening.start() if opening else at
+        line = one.line or source.line(one.passage, at, r"(?!\]\{\.)") or source.line_at(at)
+        advice = f": cite a cell, or give it a class ({classes})" if "typed" in one.why else ""
+        source.fault(line, f"{one.passage!r} {one.why}{advice}")
+
+
+def _lines(allowed: Iterable[number_lint.Allowed], source: Source) -> list[tuple[str, str, int]]:
+    return [(one.passage, one.kind, source.next_line(f"[{one.passage}]{{.{one.kind}")) for one in allowed]
