@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +60,8 @@ def read(context: BuildContext, name: str, faults: Faults) -> Document | None:
     if not tree.content:
         source.fault(0, "there is no text below the front matter")
     refused, allowed = number_lint.lint(tree, cells)
-    _report(refused, source)
+    for one in refused:
+        source.fault(one.line or one.passage, f"{one.passage!r} {one.why}")
     keys = re.findall(r"^\s*@(?!comment|string|preamble)\w+\s*\{\s*([^,\s]+)\s*,", bibliography, re.M | re.I)
     resolver = Resolver(source, cells, sets, frozenset(keys), path.parent, entry.template)
     tree = resolver.run(tree)
@@ -69,7 +69,8 @@ def read(context: BuildContext, name: str, faults: Faults) -> Document | None:
     meanings = [found.what.says for found in values.values()]
     if missing := pandoc.missing_letters("".join([pf.stringify(tree), *meanings])):
         source.fault(missing, f"no font at hand has {pandoc.named(missing)}: use another character")
-    return Document(name, entry, sets, resolver, tree, values, _lines(allowed, source))
+    lines = [(passage, kind, source.next_line(f"[{passage}]{{.{kind}")) for passage, kind in allowed]
+    return Document(name, entry, sets, resolver, tree, values, lines)
 
 
 def _text(path: Path, file: str, faults: Faults) -> str:
@@ -95,19 +96,3 @@ def _check_front_matter(tree: pf.Doc, source: Source) -> None:
             source.fault("author:", f"an author is `- name: ...`, with the further keys {', '.join(AUTHOR[1:])}")
     if "title" not in front:
         source.fault(1, "the front matter has no title: write `title: ...` between two lines of ---")
-
-
-def _report(refused: Iterable[number_lint.Typed], source: Source) -> None:
-    """Faults for typed quantities. Their lines are looked for behind the first words of their paragraphs."""
-    at = 0
-    classes = ", ".join(f".{name}" for name in number_lint.CLASSES)
-    for one in refused:
-        opening = source.find(one.opening, at) if one.opening else None
-        at = opening.start() if opening else at
-        line = one.line or source.line(one.passage, at, r"(?!\]\{\.)") or source.line_at(at)
-        advice = f": cite a cell, or give it a class ({classes})" if "typed" in one.why else ""
-        source.fault(line, f"{one.passage!r} {one.why}{advice}")
-
-
-def _lines(allowed: Iterable[number_lint.Allowed], source: Source) -> list[tuple[str, str, int]]:
-    return [(one.passage, one.kind, source.next_line(f"[{one.passage}]{{.{one.kind}")) for one in allowed]

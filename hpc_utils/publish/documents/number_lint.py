@@ -25,6 +25,7 @@ CLASSES = {
     "definition": "follows from a definition",
     "name": "part of a name or a standard",
 }
+LISTED = ", ".join(f".{name}" for name in CLASSES)
 # Characters that stand for what is not scanned: code or a formula; a span with the class cited; a citation; the first cell.
 NEUTRAL, QUOTED, CITED, CELL = "\ue100", "\ue101", "\ue102", 0xF0000
 
@@ -57,31 +58,20 @@ _TYPED_UNIT = re.compile(
 
 @dataclass(frozen=True)
 class Typed:
-    """A passage that is refused. `opening`: the first words of its paragraph, by which its line is found; `line`: where known."""
+    """A passage that is refused, and its line, where that is known."""
 
     passage: str
     why: str
-    opening: str = ""
     line: int = 0
 
 
-@dataclass(frozen=True)
-class Allowed:
-    """A passage that says what it is, by one of `CLASSES`."""
-
-    passage: str
-    kind: str
-
-
-def lint(tree: pf.Doc, cells: Sequence[Cited]) -> tuple[list[Typed], list[Allowed]]:
-    """The refused passages of a document with placeholders for `cells`, and the passages that say what they are."""
+def lint(tree: pf.Doc, cells: Sequence[Cited]) -> tuple[list[Typed], list[tuple[str, str]]]:
+    """The refused passages of a document with placeholders for `cells`, and (passage, class) of those that say what they are."""
     refused: list[Typed] = []
-    allowed: list[Allowed] = []
+    allowed: list[tuple[str, str]] = []
     for inlines in _texts(tree):
         text = _scanned(inlines, allowed)
-        opening = re.match(r"[\w\s,-]*", text)[0].rpartition(" ")[0][:40]
-        found = [*typed(text), *_uncited(text, allowed), *_doubled_units(text, cells)]
-        refused += [Typed(one.passage, one.why, opening, one.line) for one in found]
+        refused += [*typed(text), *_uncited(text, allowed), *_doubled_units(text, cells)]
     return refused, allowed
 
 
@@ -90,7 +80,7 @@ def typed(text: str) -> Iterator[Typed]:
     for match in _TYPED.finditer(text):
         level = re.match(r"(?:90|95|99)\s*%$", match[0]) and _LEVEL.match(text, match.end())
         if not level:
-            yield Typed(" ".join(match[0].split()), "is typed by hand")
+            yield Typed(" ".join(match[0].split()), f"is typed by hand: cite a cell, or give it a class ({LISTED})")
     for match in _SPELLED.finditer(text):
         yield Typed(match[0], "is a quantity in words")
 
@@ -113,7 +103,7 @@ def _texts(tree: pf.Doc) -> list[list[pf.Element]]:
     return found
 
 
-def _scanned(inlines: Sequence[pf.Element], allowed: list[Allowed]) -> str:
+def _scanned(inlines: Sequence[pf.Element], allowed: list[tuple[str, str]]) -> str:
     """The text as it is read; a footnote is no part of its sentence."""
     parts = []
     for node in inlines:
@@ -128,7 +118,7 @@ def _scanned(inlines: Sequence[pf.Element], allowed: list[Allowed]) -> str:
         elif isinstance(node, pf.Span) and "cell" in node.classes:
             parts.append(chr(CELL + int(node.attributes["n"])))
         elif isinstance(node, pf.Span) and (kind := next((name for name in CLASSES if name in node.classes), None)):
-            allowed.append(Allowed(_scanned(node.content, []), kind))
+            allowed.append((_scanned(node.content, []), kind))
             parts.append(QUOTED if kind == "cited" else NEUTRAL)
         elif isinstance(node, pf.Code | pf.Math | pf.Image) or (
             isinstance(node, pf.Span) and "claim" in node.classes
@@ -139,12 +129,12 @@ def _scanned(inlines: Sequence[pf.Element], allowed: list[Allowed]) -> str:
     return "".join(parts)
 
 
-def _uncited(text: str, allowed: list[Allowed]) -> Iterator[Typed]:
+def _uncited(text: str, allowed: list[tuple[str, str]]) -> Iterator[Typed]:
     """Numbers from elsewhere whose sentence cites nothing."""
     for sentence in re.split(r"(?<=[.!?;])\s+(?=[A-Z\W])", text):
         if QUOTED in sentence and CITED not in sentence:
-            passage = next((one.passage for one in reversed(allowed) if one.kind == "cited"), "")
-            yield Typed(passage, "has the class .cited, but its sentence cites nothing")
+            passage = next((passage for passage, kind in reversed(allowed) if kind == "cited"), "")
+            yield Typed(f"[{passage}]{{.cited}}", "stands in a sentence that cites nothing")
 
 
 def _doubled_units(text: str, cells: Sequence[Cited]) -> Iterator[Typed]:

@@ -203,8 +203,8 @@ class Resolver:
     def _table(self, table: pf.Table) -> None:
         """A table that is typed in the source; the cells cited in it are its source."""
         self._label(table.identifier)
-        words = pf.stringify(table.head.content[0].content[0]).strip() if table.head.content else ""
-        self._check(table.attributes, "typed", words)
+        line = self.source.next_line(f"#{table.identifier}" if table.identifier else _columns(table)[0][0])
+        self._check(table.attributes, "typed", line)
         cited: dict[str, Found] = {}
 
         def collect(element: pf.Element, doc: pf.Doc) -> None:
@@ -216,23 +216,23 @@ class Resolver:
         table.colspec = [("AlignLeft" if align == "AlignDefault" else align, width) for align, width in table.colspec]
         source = source_line([cited[name] for name in sorted(cited)])
         table.attributes = {"wide": table.attributes.get("wide", ""), "source": source}
-        self._check_width(table, words)
+        self._check_width(table, line)
 
-    def _check(self, attributes: dict[str, str], kind: str, near: str | int) -> None:
+    def _check(self, attributes: dict[str, str], kind: str, line: int) -> None:
         for name, value in attributes.items():
             _, form, kinds = ATTRIBUTES.get(name, ("", "", ()))
             if kind not in kinds or not re.fullmatch(form, value):
                 examples = ", ".join(example for example, _, having in ATTRIBUTES.values() if kind in having)
-                self.fault(near, f"{name}={value!r} is no attribute here; those there are: {examples}")
+                self.fault(line, f"{name}={value!r} is no attribute here; those there are: {examples}")
 
-    def _check_width(self, table: pf.Table, near: str | int) -> None:
+    def _check_width(self, table: pf.Table, line: int) -> None:
         wide = table.attributes["wide"] == "true"
         words = [
             max(len(word) for cell in column for word in re.split(r"[ \n/-]", cell)) for column in _columns(table)
         ]
         if sum(words) + len(words) > (COLUMN if self.template == "paper" and not wide else PAGE):
             advice = "show fewer columns" + ("" if wide else ", or add wide=true")
-            self.fault(near, f"the table's {len(words)} columns do not fit: {advice}")
+            self.fault(line, f"the table's {len(words)} columns do not fit: {advice}")
 
 
 def typeset(tree: pf.Doc, target: str, folder: Path, template: str) -> pf.Doc:
@@ -284,36 +284,33 @@ def _typst_figure(element: pf.Figure | pf.Table, wide: bool, source: str, templa
 
 
 def _latex_float(element: pf.Figure | pf.Table, wide: bool, source: str, template: str) -> list[pf.Element]:
-    """A float of a conference's class: a table's caption above it and its source below, a figure's in the caption."""
-
-    def raw(text: str) -> pf.RawInline:
-        return pf.RawInline(text, format="latex")
-
-    star = "*" if wide else ""
-    origin = [raw(r"{\footnotesize Source: "), pf.Str(source), raw(".}")] if source else []
-    caption = [inline for block in element.caption.content for inline in block.content]
+    """A float of a conference's class: the source stands below, a table's caption above."""
+    kind = ("figure" if isinstance(element, pf.Figure) else "table") + "*" * wide
     label = rf"\label{{{element.identifier}}}" if element.identifier else ""
+    inlines = [inline for block in element.caption.content for inline in block.content]
+    caption = pf.Plain(_latex(r"\caption{"), *inlines, _latex(f"}}{label}"))
+    origin = [_latex(r"\footnotesize Source: "), pf.Str(f"{source}.")] if source else []
     if isinstance(element, pf.Figure):
-        (image,) = element.content[0].content
-        parts = [image, raw("\n\\caption{"), *caption, pf.Space(), *origin, raw(f"}}{label}")]
-        return [
-            pf.RawBlock(rf"\begin{{figure{star}}}[tbp]\centering", "latex"), pf.Plain(*parts),
-            pf.RawBlock(rf"\end{{figure{star}}}", "latex"),
-        ]  # fmt: skip
-    lengths = [max(map(len, column)) for column in _columns(element)]
-    room = TEX_COLUMN * (1 + wide)
-    if sum(lengths) + 2 * len(lengths) > room:  # its columns wrap
-        shares = [min(length, WRAPPED) + 1 for length in lengths]
-        element.colspec = [
-            (align, share / sum(shares)) for (align, _), share in zip(element.colspec, shares, strict=True)
+        body = [*element.content, caption]
+    else:
+        lengths = [max(map(len, column)) for column in _columns(element)]
+        if sum(lengths) + 2 * len(lengths) > TEX_COLUMN * (1 + wide):  # its columns wrap
+            shares = [min(length, WRAPPED) + 1 for length in lengths]
+            aligned = zip(element.colspec, shares, strict=True)
+            element.colspec = [(align, share / sum(shares)) for (align, _), share in aligned]
+        element.caption, element.identifier = pf.Caption(), ""
+        body = [
+            caption,
+            pf.Plain(_latex(r"\footnotesize\setlength{\tabcolsep}{3pt}")),
+            element,
+            pf.Plain(_latex(r"\smallskip")),
         ]
-    element.caption, element.identifier = pf.Caption(), ""
-    return [
-        pf.RawBlock(rf"\begin{{table{star}}}[tbp]\centering", "latex"),
-        pf.Plain(raw(r"\caption{"), *caption, raw(f"}}{label}")),
-        pf.RawBlock(r"\footnotesize\setlength{\tabcolsep}{3pt}", "latex"), element,
-        pf.Plain(raw(r"\smallskip "), *origin), pf.RawBlock(rf"\end{{table{star}}}", "latex"),
-    ]  # fmt: skip
+    begin = pf.RawBlock(rf"\begin{{{kind}}}[tbp]\centering", "latex")
+    return [begin, *body, pf.Plain(*origin), pf.RawBlock(rf"\end{{{kind}}}", "latex")]
+
+
+def _latex(text: str) -> pf.RawInline:
+    return pf.RawInline(text, format="latex")
 
 
 def _slides(blocks: list[pf.Element]) -> list[pf.Element]:

@@ -15,24 +15,19 @@ class Source:
         self._ends: dict[str, int] = {}
 
     def fault(self, where: str | int, message: str) -> None:
-        """A fault at a line, or at the first line with a passage."""
-        self.faults.add(self.file, where if isinstance(where, int) else self.line(where), message)
-
-    def line(self, passage: str, after: int = 0, ends: str = "") -> int:
-        """The line of `passage`, preferably behind `after`; 0 if it is written otherwise. `ends`: a pattern that must follow."""
-        found = self.find(passage, after, ends) or self.find(passage, 0, ends)
-        return self.line_at(found.start()) if found else 0
+        """A fault at a line, or where a passage comes next."""
+        self.faults.add(self.file, where if isinstance(where, int) else self.next_line(where), message)
 
     def next_line(self, passage: str) -> int:
-        """The line at which `passage` comes next, after the one found by the last such call; 0 if it does not."""
-        found = self.find(passage, self._ends.get(passage, 0))
-        self._ends[passage] = found.end() if found else 0
-        return self.line_at(found.start()) if found else 0
+        """The line of the next `passage`, after the one that the last such call found; 0 if it is written otherwise.
 
-    def find(self, passage: str, after: int = 0, ends: str = "") -> re.Match[str] | None:
-        """Where `passage` stands, possibly broken over lines."""
+        A passage may be broken over lines; one that has a class (`[10 s]{.setting}`) is passed over.
+        """
+        begin, end = (r"\b" if edge.isalnum() else "" for edge in (passage[:1], passage[-1:]))
         words = r"\s+(?:>\s+)?".join(map(re.escape, passage.split()))
-        return re.compile(words + (r"(?!\w)" if words[-1:].isalnum() else "") + ends).search(self.text, after)
-
-    def line_at(self, place: int) -> int:
-        return self.text.count("\n", 0, place) + 1
+        pattern = re.compile(rf"{begin}{words}{end}(?!\]\{{\.)")
+        found = pattern.search(self.text, self._ends.get(passage, 0)) or pattern.search(self.text)
+        if found is None:
+            return 0
+        self._ends[passage] = found.end()
+        return self.text.count("\n", 0, found.start()) + 1

@@ -17,7 +17,7 @@ from hpc_utils import provenance
 from hpc_utils.analyze.value import Value
 from hpc_utils.publish.documents import sets
 
-from .conftest import BIB, PAPER, ROOT, Paper
+from .conftest import PAPER, ROOT, Paper
 
 
 def text(path: Path) -> str:
@@ -233,11 +233,6 @@ def test_the_command_says_faults_and_exits_with_two(paper: Paper) -> None:
     failed = hpc("paper")
     assert failed.returncode == 2
     assert f"paper/paper.md:{line}: '72 %' is typed by hand" in failed.stderr
-
-
-def test_what_the_bibliography_says_wrong_is_a_fault(paper: Paper) -> None:
-    paper.put(BIB + BIB, "references.bib")
-    assert any("several entries" in fault for fault in paper.faults())
 
 
 def test_the_committed_sources_are_packed_with_their_templates() -> None:

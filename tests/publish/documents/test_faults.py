@@ -96,38 +96,24 @@ def test_a_table_that_is_too_wide_is_a_fault(paper: Paper) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "message"),
     [
         (shutil.rmtree, "there is no folder rehearsal"),
         (lambda folder: next(folder.glob("exports/*.json")).write_text("{"), "cannot be read (JSONDecodeError"),
     ],
     ids=["gone", "damaged"],
 )
-def test_a_set_that_cannot_be_read_is_one_fault_and_no_value_is_called_unknown(paper: Paper, harm, said: str) -> None:
-    test = '{ value = "rehearsal:efficiency[world_size=2]", at_least = 0.5 }'
-    paper.put(f'[two]\nsentence = "It is at least {{at_least}}"\ntests = [{test}]\n', "claims.toml")
-    line = paper.say(
-        "{{laptop:no.such}} is none of the set that can be read.\n\n{{rehearsal:efficiency[world_size=2]}} is one of the other, "
-        "and {{no.such}} may be.\n\n![A caption.](figure:nowhere)\n\n{{claim:two}}."
-    )
+def test_a_set_that_cannot_be_read_is_the_only_fault(paper: Paper, harm, message: str) -> None:
+    paper.say("{{rehearsal:efficiency[world_size=2]}}, {{no.such}}.")
     harm(paper.root / "sets/rehearsal")
-    own, of_set = paper.faults()
-    assert of_set.startswith("paper/paper.toml:") and said in of_set
-    assert own.startswith(f"paper/paper.md:{line}: no table")
+    (fault,) = paper.faults()
+    assert fault.startswith("paper/paper.toml:") and message in fault
 
 
-def test_files_that_cannot_be_read_are_faults(paper: Paper) -> None:
-    paper.put(
-        TOML.replace('template = "paper"', 'template = "paper"\nbibliography = ["references.bib", "no.bib"]'),
-        "paper.toml",
-    )
-    assert paper.faults() == ["paper/paper.toml:8: there is no bibliography no.bib"]
-    paper.put('claims = "no.toml"\n' + TOML, "paper.toml")
-    paper.say("{{claims}}")
-    assert paper.faults() == ["paper/paper.toml:1: there is no file no.toml"]
-    paper.put(TOML, "paper.toml")
-    (paper.folder / "references.bib").write_bytes(b"\xff")
-    assert any("references.bib: cannot be read as UTF-8" in fault for fault in paper.faults())
+@pytest.mark.parametrize("name", ["references.bib", "paper.md"])
+def test_files_that_are_not_utf8_are_faults(paper: Paper, name: str) -> None:
+    (paper.folder / name).write_bytes(b"\xff")
+    assert any(f"{name}: cannot be read as UTF-8" in fault for fault in paper.faults())
 
 
 def test_the_usual_paper_has_none(paper: Paper) -> None:
