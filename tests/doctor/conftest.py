@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -19,13 +20,14 @@ import psutil
 import pytest
 
 from hpc_utils.doctor.check import Context, Facts, Observation, Options
+from hpc_utils.workspace import RANK_VARIABLES
 
 HANG = 150  # s after which a doctor counts as hung
 HERE = Path(__file__).parent
 
 
 def seen(*facts: Facts, per_node: int = 1) -> list[Observation]:
-    """What ranks 0, 1, ... measured, `per_node` of them on each of node0, node1, ..."""
+    """The facts of ranks 0, 1, ..., `per_node` of them on each of node0, node1, ..."""
     return [Observation(f"node{rank // per_node}", rank, one) for rank, one in enumerate(facts)]
 
 
@@ -35,7 +37,7 @@ def alone(**options: object) -> Context:
 
 
 def tree(folder: Path, files: dict[str, str]) -> Path:
-    """A machine's /proc, /sys and /dev as far as `files` ({path: content}) tell."""
+    """The files ({path: content}) of a machine's /proc, /sys and /dev."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
@@ -61,22 +63,14 @@ class Examined:
 
 
 class Doctor:
-    """Runs `hpc doctor` with results, and whatever it leaves, in `folder`."""
+    """Runs `hpc doctor` with its results and temporary files in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.results = folder, folder / "results"
 
     def environment(self, **more: object) -> dict[str, str]:
-        launched = (
-            "RANK",
-            "WORLD_SIZE",
-            "LOCAL_RANK",
-            "LOCAL_WORLD_SIZE",
-            "MASTER_ADDR",
-            "MASTER_PORT",
-            "HPC_CLUSTER",
-        )
-        clean = {name: value for name, value in os.environ.items() if name not in launched and "SLURM" not in name}
+        outer = re.compile(rf"{RANK_VARIABLES.pattern}|HPC_CLUSTER|.*SLURM.*")
+        clean = {name: value for name, value in os.environ.items() if not outer.fullmatch(name)}
         mine = {"HPC_RESULTS": self.results, "TMPDIR": self.folder} | more
         return clean | {name: str(value) for name, value in mine.items()}
 

@@ -126,25 +126,6 @@ def test_a_rank_that_never_starts_is_named(doctor) -> None:
     assert doctor.left() == []
 
 
-@pytest.mark.soak  # test_runner.py has one hang too
-def test_a_collective_that_hangs_does_not_hang_the_doctor(doctor) -> None:
-    hang = doctor.sabotage(
-        """
-        import os, time
-        if os.environ.get("RANK") == "1":
-            from hpc_utils.doctor import collectives
-            collectives.measure_all_reduce = lambda context: time.sleep(600)
-        """
-    )
-    found = doctor.ranks(2, BRIEF, PYTHONPATH=hang)
-    assert found.verdict("all-reduce") == "fail"
-    assert "rank 1" in found["all-reduce"]["where"]
-    assert "GLOO_SOCKET_IFNAME" in found["all-reduce"]["fix"]
-    assert found.verdict("compute") == "unknown"
-    assert found.code == 0
-    assert doctor.left() == []
-
-
 def test_a_rank_that_dies_is_reported_through_hpc(doctor) -> None:
     dies = doctor.sabotage(
         """

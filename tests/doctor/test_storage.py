@@ -55,21 +55,11 @@ def test_the_innermost_mount_is_the_file_system(monkeypatch, folder, kind) -> No
     assert storage.filesystem(Path(folder)) == kind
 
 
-def test_without_mounts_the_file_system_is_unknown(monkeypatch) -> None:
-    monkeypatch.setattr(psutil, "disk_partitions", lambda all: [])
-    assert storage.filesystem(Path("/")) is None
-
-
 def test_a_real_folder_is_written_and_read_and_left_as_it_was(context, tmp_path) -> None:
     facts = storage.measure_results(context)
     assert min(facts["write"], facts["read"], facts["free_bytes"]) > 0
     assert facts["filesystem"]
     assert list((tmp_path / "results").iterdir()) == []
-
-
-def test_writing_keeps_to_its_time(tmp_path) -> None:
-    storage._write_speed(tmp_path / "speed", seconds=0.0)
-    assert (tmp_path / "speed").stat().st_size <= storage.CHUNK
 
 
 @pytest.mark.parametrize(
@@ -147,12 +137,6 @@ def test_whether_all_nodes_see_a_file(context, tmp_path, monkeypatch) -> None:
     (tmp_path / "results").rmdir()
     (tmp_path / "results").write_text("not a folder")
     assert storage.judge_shared(measure_shared()).verdict is Verdict.UNKNOWN
-
-
-def test_waiting_for_a_file_ends(tmp_path) -> None:
-    assert storage._appears(tmp_path / "never", 0.2) is None
-    (tmp_path / "here").touch()
-    assert storage._appears(tmp_path / "here", 0.2) is not None
 
 
 def test_data_sets_are_on_all_nodes_or_on_none() -> None:
