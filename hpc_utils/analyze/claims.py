@@ -1,4 +1,4 @@
-"""Claims that check themselves: a sentence, the conditions under which it is true, and what the measured values say of them.
+"""Claims that check themselves: a sentence, the conditions under which it is true, and the verdict of the measured values.
 
     [bf16-speed]                       # paper/claims.toml
     sentence = "bf16 trains the small network at least {at_least} times as fast at equal accuracy"
@@ -14,7 +14,7 @@ second condition. A claim holds if each of its conditions does; of several, the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,17 +23,20 @@ from pydantic import Field, field_validator, model_validator
 from hpc_utils import toml_config
 from hpc_utils.toml_config import Strict
 
-from .bounds import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED, Bound, Wrong, decide
+from .claim_tests import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED, Bound, Wrong, decide
 from .value import Value
 
 VERDICTS = [REFUTED, NOT_MEASURED, TOO_FEW, UNDECIDED, SUPPORTED]  # worst first
-REPEATS = 3  # fewer say nothing of how much a measurement varies
+REPEATS = 3
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_PLACE = re.compile(r"\{([^{}]*)\}")
-_TYPED = re.compile(r"[0-9][0-9.,]*\s*(%|percent\b|times\b|x\b|-fold\b)")
-_ELSEWHERE = re.compile(r"(?<![\w\\])\[?@\w[\w:-]*|\{\{|!\[|\[\^")  # what only a document's own text can resolve
-_BLOCK = re.compile(r"\s|#|[-+*]\s|>|\(?(?:\d+|[A-Za-z]|[ivxIVX]+)[.)]\s|\||:::|```|~~~|\$\$|<")
+SIMILAR = 0.8  # of names: a table of a planned claim that exists nowhere, but is so similar to one, is misspelt
+_BOUND = re.compile(r"\{([^{}]*)\}")
+_ELSEWHERE = re.compile(r"(?<![\w\\])\[?@\w[\w:-]*|\{\{|!\[|\[\^")  # citations, references and figures
+_BLOCK = re.compile(r"\s|#|[-+*]\s|>|\(?(?:\d+|[A-Za-z]|[ivxIVX]+)[.)]\s|\||:::|```|~~~|\$\$|<")  # Markdown blocks
+_TABLE = re.compile(r"(?:[a-z0-9-]+:)?([a-z0-9_-]+)")  # of a citation
+
+Say = Callable[[Value], str]
 
 
 class ClaimError(ValueError):
@@ -45,10 +48,9 @@ class ClaimError(ValueError):
 class Condition(Strict):
     """One value against one bound, in the value's base unit: a share is 0.7, not 70 %.
 
-    `called`: what to say instead of the value's name where a claim has several conditions. `unit`: of the bound, for what
-    is not measured yet; a value in another unit is refused. `without_interval`: the value is a statistic of several points
-    that has none, such as a model's worst error, and the number itself decides; else nothing is decided by a repeated
-    measurement without an interval.
+    `called`: shown instead of the value's name where a claim has several conditions. `unit`: of the bound, before the value
+    is measured; a value in another unit is refused. `without_interval`: the value is a statistic of several points that has
+    no interval, such as a model's worst error, and the number itself decides.
     """
 
     value: str = Field(min_length=1)
@@ -61,28 +63,28 @@ class Condition(Strict):
 
     @field_validator("called")
     @classmethod
-    def _words_alone(cls, called: str) -> str:
-        return _in_a_sentence(called)
+    def _plain(cls, called: str) -> str:
+        return _plain_text(called)
 
     @model_validator(mode="after")
     def _one_bound(self) -> Condition:
-        given = [name for name, bound in self._bounds() if bound is not None]
-        if len(given) != 1:
-            said = " and ".join(given) or "none"
-            raise ValueError(f"a condition has one of at_least, at_most and is; here: {said}")
+        if len(self._bounds()) != 1:
+            given = " and ".join(bound.kind for bound in self._bounds()) or "none"
+            raise ValueError(f"a condition has one of at_least, at_most and is; here: {given}")
         return self
 
     @property
     def bound(self) -> Bound:
-        return next(Bound(kind, bound) for kind, bound in self._bounds() if bound is not None)
+        return self._bounds()[0]
 
-    def _bounds(self) -> list[tuple[str, float | str | None]]:
-        return [("at_least", self.at_least), ("at_most", self.at_most), ("is", self.is_)]
+    def _bounds(self) -> list[Bound]:
+        bounds = Bound("at_least", self.at_least), Bound("at_most", self.at_most), Bound("is", self.is_)
+        return [bound for bound in bounds if bound.bound is not None]
 
 
 class Claim(Strict):
-    """`min_repeats`: with fewer a measured value decides nothing. `planned`: about what is not measured yet, so that a cell that
-    is not there is no fault."""
+    """`min_repeats`: with fewer a measured value decides nothing. `planned`: about values that are not measured yet, so that a
+    missing cell is no fault."""
 
     sentence: str = Field(min_length=1)
     tests: list[Condition] = Field(min_length=1)
@@ -91,20 +93,14 @@ class Claim(Strict):
 
     @field_validator("sentence")
     @classmethod
-    def _no_number_by_hand(cls, sentence: str) -> str:
+    def _plain(cls, sentence: str) -> str:
         if block := _BLOCK.match(sentence):
-            raise ValueError(
-                f"it starts with {block[0]!r}, which Markdown takes for more than a sentence: start with a word"
-            )
-        if typed := _TYPED.search(_in_a_sentence(sentence)):
-            raise ValueError(
-                f"{typed[0]!r} is typed by hand: write {{at_least}} or {{at_most}}, and it is the test's bound"
-            )
-        return sentence
+            raise ValueError(f"it starts with {block[0]!r}, which is Markdown: start with a word")
+        return _plain_text(sentence)
 
     @model_validator(mode="after")
-    def _every_place_is_filled(self) -> Claim:
-        for place in _PLACE.findall(self.sentence):
+    def _every_bound_is_known(self) -> Claim:
+        for place in _BOUND.findall(self.sentence):
             self.meant(place)
         return self
 
@@ -112,41 +108,30 @@ class Claim(Strict):
         """The condition whose bound stands at `{place}` of the sentence.
 
         Raises:
-            ValueError: none has such a bound, or several have.
+            ValueError: no condition has such a bound, or several have.
         """
         kind, _, number = place.partition(".")
-        having = [test for test in self.tests if test.bound.kind == kind]
-        if number:
-            chosen = self.tests[int(number) - 1 : int(number)] if number.isdigit() and int(number) else []
-            having = [test for test in chosen if test.bound.kind == kind]
+        having = [
+            test for count, test in enumerate(self.tests, 1) if test.bound.kind == kind and number in ("", str(count))
+        ]
         if len(having) != 1:
-            many = (
-                f"{len(having)} conditions have it: write {{{kind}.1}} for the first"
-                if having
-                else "no condition has it"
-            )
-            raise ValueError(f"{{{place}}} in the sentence: {many}")
+            many = f"{len(having)} conditions have it: write {{{kind}.1}} for the first"
+            raise ValueError(f"{{{place}}} in the sentence: {many if having else 'no condition has it'}")
         return having[0]
 
 
-def _in_a_sentence(text: str) -> str:
-    """The text, if it can stand within any other.
-
-    Raises:
-        ValueError: it has several lines, or cites, refers or draws.
-    """
+def _plain_text(text: str) -> str:
+    """`text`, if it is one line without citations, references and figures; else ValueError."""
     if "\n" in text.strip("\n"):
         raise ValueError("it has several lines: a claim is one sentence on one line")
     if found := _ELSEWHERE.search(text):
-        raise ValueError(
-            f"{found[0]!r} cannot stand in a claim: cite and refer in the text around {{{{claim:its-name}}}}"
-        )
+        raise ValueError(f"{found[0]!r} cannot stand in a claim: write it in the text around {{{{claim:its-name}}}}")
     return text
 
 
 @dataclass(frozen=True)
 class Tested:
-    """One condition as judged: its value's name as the claim writes it, and that value (None: not measured)."""
+    """One judged condition: its value's name as the claim writes it, and that value (None: not measured)."""
 
     name: str
     bound: Bound
@@ -157,14 +142,14 @@ class Tested:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim as judged.
+    """A judged claim.
 
     Attributes:
         sentence: with its bounds filled in.
         verdict: of `VERDICTS`, the worst of the conditions'.
         why: in words, each condition's value with its interval beside the bound.
-        values: the names of what was measured and it rests on, as the claim writes them.
-        planned: it says itself that something of it is not measured yet.
+        values: the names of the measured values that it rests on, as the claim writes them.
+        planned: as in `Claim`.
     """
 
     name: str
@@ -181,55 +166,59 @@ class Judged:
 
     @property
     def fails(self) -> bool:
-        """It does not hold, although it does not say of itself that it is not measured yet."""
+        """Whether it does not hold; a planned claim that is not measured yet does not fail."""
         return not (self.holds or (self.planned and self.verdict == NOT_MEASURED))
 
 
 class Claims(dict[str, Claim]):
-    """{name: claim} of one file, which `path` names in what is said of them."""
+    """{name: claim} of one file, `path`."""
 
     path: Path = Path("claims")
 
 
 def read(path: Path) -> Claims:
-    """The claims of the file at `path`, as they stand there.
+    """The claims of the file at `path`, in their order.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ClaimError: it is no such file, or a claim in it is wrong.
+        ClaimError: the file is not TOML, or a claim in it is wrong.
     """
     claims = Claims(toml_config.tables(path, Claim, ClaimError))
     claims.path = path
-    if wrong := [name for name in claims if not NAME.fullmatch(name)]:
-        raise ClaimError(
-            "\n".join(f"{path}: {name}: a claim's name has lower-case letters, digits and -" for name in wrong)
-        )
+    wrong = [
+        f"{path}: {name}: a claim's name has lower-case letters, digits and -"
+        for name in claims
+        if not NAME.fullmatch(name)
+    ]
+    if wrong:
+        raise ClaimError("\n".join(wrong))
     return claims
 
 
 def judge(
-    claims: Mapping[str, Claim], find: Callable[[str], Value], say: Callable[[Value], str] | None = None
+    claims: Mapping[str, Claim], find: Callable[[str], Value], say: Say | None = None, tables: Collection[str] = ()
 ) -> list[Judged]:
     """Each claim's verdict, in their order.
 
     Args:
         find: the cell that a condition cites; raises LookupError where there is none, with the nearest ones.
-        say: a value in words, with its interval if it has one; by default plainly.
+        say: a value in words, with its interval if it has one; by default `plain`.
+        tables: names of all known tables, to detect a misspelt one in a planned claim.
 
     Raises:
         ClaimError: a cell that does not exist, or a bound that cannot be one of that value.
     """
-    path = getattr(claims, "path", Claims.path)
+    path, say = getattr(claims, "path", Claims.path), say or plain
     found, faults = [], []
     for name, claim in claims.items():
         tests = []
         for number, condition in enumerate(claim.tests, 1):
             try:
-                tests.append(_test(condition, claim, find, say or plain))
+                tests.append(_test(condition, claim, find, say, tables))
             except Wrong as error:
                 faults.append(f"{path}: {name}.tests.{number}: {error}")
         if len(tests) == len(claim.tests):
-            found.append(_judged(name, claim, tests, say or plain))
+            found.append(_judged(name, claim, tests, say))
     if faults:
         raise ClaimError("\n".join(faults))
     return found
@@ -250,7 +239,9 @@ def plain(value: Value) -> str:
     return amount(value.value) + unit + ends
 
 
-def _test(condition: Condition, claim: Claim, find: Callable[[str], Value], say: Callable[[Value], str]) -> Tested:
+def _test(
+    condition: Condition, claim: Claim, find: Callable[[str], Value], say: Say, tables: Collection[str]
+) -> Tested:
     name, bound = condition.value, condition.bound
     called = condition.called or (name if len(claim.tests) > 1 else "")
     lead = f"{called}: " if called else ""
@@ -259,41 +250,37 @@ def _test(condition: Condition, claim: Claim, find: Callable[[str], Value], say:
     except LookupError as error:
         if not claim.planned:
             raise Wrong(f"{error}; or set planned = true") from None
+        table = _TABLE.match(name)[1] if _TABLE.match(name) else name
+        near = toml_config.nearest(table, tables, cutoff=SIMILAR)
+        if near and table not in tables:
+            raise Wrong(f"{name}: there is no table {table!r}: did you mean {near}?") from None
         return Tested(name, bound, None, NOT_MEASURED, f"{lead}not measured yet")
     if condition.unit and condition.unit != value.unit:
         raise Wrong(f"{name} is in {value.unit!r}, not in {condition.unit!r}")
     verdict, why = decide(value, bound, claim.min_repeats, condition.without_interval)
-    claimed = "" if bound.kind == "is" and verdict == SUPPORTED else f"{_claimed(condition, value.unit, say)} claimed"
-    return Tested(name, bound, value, verdict, lead + ", ".join(filter(None, [say(value), claimed, why])))
+    claimed = _amount(condition, value.unit, say)
+    claimed = f'"{claimed}"' if bound.kind == "is" else f"{bound.kind.replace('_', ' ')} {claimed}"
+    shown = "" if bound.kind == "is" and verdict == SUPPORTED else f"{claimed} claimed"
+    return Tested(name, bound, value, verdict, lead + ", ".join(filter(None, [say(value), shown, why])))
 
 
-def _judged(name: str, claim: Claim, tests: Sequence[Tested], say: Callable[[Value], str]) -> Judged:
+def _judged(name: str, claim: Claim, tests: list[Tested], say: Say) -> Judged:
     units = {test.name: test.found.unit for test in tests if test.found is not None}
 
     def fill(place: re.Match[str]) -> str:
         condition = claim.meant(place[1])
         return _amount(condition, units.get(condition.value, ""), say)
 
-    return Judged(
-        name, _PLACE.sub(fill, claim.sentence), min((test.verdict for test in tests), key=VERDICTS.index),
-        "; ".join(test.why for test in tests), tuple(dict.fromkeys(units)), tuple(tests), claim.planned,
-    )  # fmt: skip
+    verdict = min((test.verdict for test in tests), key=VERDICTS.index)
+    why, sentence = "; ".join(test.why for test in tests), _BOUND.sub(fill, claim.sentence)
+    return Judged(name, sentence, verdict, why, tuple(units), tuple(tests), claim.planned)
 
 
-def _claimed(condition: Condition, unit: str, say: Callable[[Value], str]) -> str:
-    kind = condition.bound.kind.replace("_", " ")
-    amount = _amount(condition, unit, say)
-    return f'"{amount}"' if kind == "is" else f"{kind} {amount}"
-
-
-def _amount(condition: Condition, unit: str, say: Callable[[Value], str]) -> str:
-    """A bound as the sentence has it, all its digits and no more. What a ratio is called ("times"), the sentence says."""
-    bound = condition.bound.bound
-    unit = unit or condition.unit
+def _amount(condition: Condition, unit: str, say: Say) -> str:
+    """A bound as the sentence shows it, with all its digits; the sentence itself names the unit of a ratio ("times")."""
+    bound, unit = condition.bound.bound, unit or condition.unit
     if isinstance(bound, str):
         return bound
     if unit in ("ratio", "count", ""):
         return f"{bound:g}"
-    if unit == "share":
-        return f"{100 * bound:.10g}\u00a0%"
-    return say(Value("claims.bound", bound, unit, ""))
+    return f"{100 * bound:.10g}\u00a0%" if unit == "share" else say(Value("claims.bound", bound, unit, ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from hpc_utils.analyze.bounds import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED
+from hpc_utils.analyze.claim_tests import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED
 
 if TYPE_CHECKING:
     from hpc_utils.analyze.claims import Judged

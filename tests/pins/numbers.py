@@ -13,8 +13,8 @@ from hpc_utils import paths, records
 from hpc_utils.analyze import (
     ablation,
     anomalies,
-    bounds,
     budget,
+    claim_tests,
     cost,
     factorial,
     peak_rate,
@@ -261,7 +261,7 @@ def claims(name: str, pins: Pins) -> Rows:
     for subject, row, quantity, kind, bound in CLAIMS[name]:
         value, low, high = pins[subject][row][quantity]
         given = Value("a.claim", value, "ratio", "", low, high, pins[subject][row]["repeats"])
-        decided, _ = bounds.decide(given, bounds.Bound(kind, bound), min_repeats=3)
+        decided, _ = claim_tests.decide(given, claim_tests.Bound(kind, bound), min_repeats=3)
         found[f"{subject}, {row}: {quantity} {kind} {bound}"] = {"verdict": decided}
     return found
 

@@ -44,7 +44,10 @@ def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
         known = claims.read(path)
         _check_wording(known, file, faults)
         found = claims.judge(
-            known, lambda name: sets.value(name).what, lambda value: formatting.text(value, "interval")
+            known,
+            lambda name: sets.value(name).what,
+            lambda value: formatting.text(value, "interval"),
+            sets.table_names,
         )
     except claims.ClaimError as error:
         for line in str(error).splitlines():

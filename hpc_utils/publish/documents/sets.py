@@ -124,6 +124,11 @@ class Sets:
         """Whether all of them could be read."""
         return all(one.readable for one in self.by_alias.values())
 
+    @property
+    def table_names(self) -> set[str]:
+        """Names of the tables of all sets."""
+        return {name for one in self.by_alias.values() for name in one.exported.tables}
+
     def value(self, written: str) -> Found:
         """The cell cited as `written`, which `cells` explains."""
         cited = cells.parse(written)

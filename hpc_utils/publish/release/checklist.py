@@ -228,7 +228,7 @@ def _claims(root: Path) -> Iterator[str]:
             ResultSet(alias, root / path, exports.read(root / path)) for alias, path in listed["sets"].items()
         )
         stated = claims.read(root / "paper" / listed.get("claims", "claims.toml"))
-        judged = claims.judge(stated, lambda name: sets.value(name).what)
+        judged = claims.judge(stated, lambda name: sets.value(name).what, tables=sets.table_names)
     except (OSError, LookupError, ValueError) as error:
         yield str(error)
         return

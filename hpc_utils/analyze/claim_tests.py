@@ -1,4 +1,4 @@
-"""One value against one bound: what its interval says, and what it cannot say."""
+"""One value against one bound, judged by the value's interval."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .value import Value
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 TOO_FEW, NOT_MEASURED = "too few repeats", "not measured"
 
-# The words that text values are made of, family by family, and those of them that decide nothing.
+# The words of each kind of text value, and the words that decide nothing.
 FAMILIES = [
     (ablation.EQUAL, ablation.DIFFERS, ablation.UNKNOWN),
     (targets.MET, targets.MISSED, targets.UNDECIDED, targets.NOT_MEASURED),
@@ -30,11 +30,11 @@ OPEN = {
     targets.NOT_MEASURED: NOT_MEASURED,
     ProfileBound.NOT_ENOUGH: UNDECIDED,
 }
-SHARE_MOST = 2.0  # a bound above is a percentage by mistake
+SHARE_MOST = 2.0  # a larger bound is a percentage by mistake
 
 
 class Wrong(ValueError):
-    """The bound cannot be one of that value, or the value is none."""
+    """The bound cannot be one of that value, or the value does not exist."""
 
 
 class Bound(NamedTuple):
@@ -45,23 +45,23 @@ class Bound(NamedTuple):
 
 
 def decide(value: Value, bound: Bound, min_repeats: int, without_interval: bool = False) -> tuple[str, str]:
-    """(verdict, what must be said of it beside the value and the bound).
+    """(verdict, a remark beside the value and the bound).
 
     The whole 95 % interval on the right side supports, on the wrong side refutes; a bound inside it leaves undecided, and so
-    does a repeated measurement without an interval. What is no repeated measurement and has no interval (a count, a setting)
-    is compared as it is, and so is, with `without_interval`, what the claim says cannot have one.
+    does a repeated measurement without an interval. A value that is not repeated and has no interval (a count, a setting)
+    is compared as it is, and so is, with `without_interval`, a statistic that cannot have one.
 
     Raises:
         Wrong: a text against a number or the other way round, a text that this value can never be, a share's bound in
-            percent, an interval that does not hold its value.
+            percent, `without_interval` of a value that has one.
     """
     verdict = _text(value, str(bound.bound)) if bound.kind == "is" else _number(value, bound, without_interval)
     if verdict == NOT_MEASURED:
         return verdict, ""
     if 0 < value.repeats < min_repeats:
-        return TOO_FEW, f"{value.repeats} repeat{'s' if value.repeats > 1 else ''} of at least {min_repeats}"
+        return TOO_FEW, f"{value.repeats} of at least {min_repeats} repeats"
     if bound.kind != "is" and not value.has_interval:
-        return verdict, ""  # whoever says the value says that
+        return verdict, ""  # the value in words mentions it
     if verdict == UNDECIDED and bound.kind != "is":
         return verdict, "the bound lies in the interval"
     return verdict, f"{value.repeats} repeats" if value.repeats else ""
