@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from IPython import get_ipython
 from IPython.display import Markdown, display
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from hpc_utils import paths, provenance, records
 from hpc_utils.records import atomic, fingerprint
@@ -27,7 +30,6 @@ from .exports import BEHIND, ExportError, Item
 from .formatting import unit_of
 from .plots import style
 from .plots.chart import Chart
-from .shown import show
 
 
 class Chapter:
@@ -96,15 +98,14 @@ class Chapter:
         if data.empty:
             return data
         known = {column: unit_of(column, data[column], units or {}) for column in data if column not in BEHIND}
-        if unknown := sorted({unit for unit in known.values() if unit and not formatting.is_known(unit)}):
+        known = {column: unit for column, unit in known.items() if unit}
+        if unknown := sorted({unit for unit in known.values() if not formatting.is_known(unit)}):
             raise ExportError(
                 f"{name} has the units {', '.join(unknown)}, which publish/formatting.py does not declare"
             )
-        more = {"measure": measure, "units": {c: unit for c, unit in known.items() if unit}, "span": span}
-        more["evidence"] = tuple(files)
-        self._add(
-            "tables", name, caption, _behind(data) if runs is None else runs, [self._csv("tables", name, data)], more
-        )
+        runs = _behind(data) if runs is None else runs
+        more = {"measure": measure, "units": known, "span": span, "evidence": tuple(files)}
+        self._add("tables", name, caption, runs, [self._csv("tables", name, data)], **more)
         return data
 
     def table(
@@ -123,19 +124,10 @@ class Chapter:
         for chart in charts:
             if chart.figure is None:
                 continue
-            name = self.name(chart.name)
-            written = [
-                *style.save(chart.figure, name, self.results / "figures"),
-                self._csv("figures", chart.name, chart.data),
-            ]
-            self._add(
-                "figures",
-                chart.name,
-                chart.caption,
-                _behind(chart.data) if chart.runs is None else chart.runs,
-                written,
-                {},
-            )
+            name, runs = self.name(chart.name), _behind(chart.data) if chart.runs is None else chart.runs
+            files = style.save(chart.figure, name, self.results / "figures")
+            files.append(self._csv("figures", chart.name, chart.data))
+            self._add("figures", chart.name, chart.caption, runs, files)
             show(chart.figure, name, chart.caption)
 
     def rests_on(self, *files: str | Path) -> None:
@@ -175,13 +167,15 @@ class Chapter:
 
     def _csv(self, folder: str, name: str, data: pd.DataFrame) -> Path:
         path = self.results / folder / f"{self.name(name)}.csv"
-        ids = [column for column in data if column in BEHIND or column.endswith("_runs")]
-        data = data.assign(**{column: data[column].map(_joined) for column in ids})
-        atomic.write_text(path, data.to_csv(index=False, lineterminator="\n"))
+        joined = {
+            column: data[column].map(lambda ids: " ".join(ids) if isinstance(ids, tuple | list) else ids)
+            for column in _ids(data)
+        }
+        atomic.write_text(path, data.assign(**joined).to_csv(index=False, lineterminator="\n"))
         return path
 
     def _add(
-        self, kind: str, name: str, caption: str, runs: Iterable[str] | None, written: list[Path], more: dict
+        self, kind: str, name: str, caption: str, runs: Iterable[str] | None, written: list[Path], **more: Any
     ) -> None:
         name = self.name(name)
         if name in self.items[kind]:
@@ -212,15 +206,25 @@ def _plain(item: Item, order: Mapping[str, int]) -> dict[str, Any]:
     return plain | {key: value for key, value in more.items() if value}
 
 
+def _ids(data: pd.DataFrame) -> list[str]:
+    """The columns that hold run ids."""
+    return [column for column in data if column in BEHIND or column.endswith("_runs")]
+
+
 def _behind(data: pd.DataFrame) -> list[str] | None:
-    columns = [column for column in data if column in BEHIND or column.endswith("_runs")]
+    """The runs in the columns of run ids; None without such a column."""
+    columns = _ids(data)
     each = (own for column in columns for own in data[column] if isinstance(own, tuple | list))
     return list(dict.fromkeys(run for own in each for run in own)) if columns else None
 
 
-def _joined(runs: Any) -> str:
-    return " ".join(runs) if isinstance(runs, tuple | list) else runs
-
-
 def _known(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def show(figure: Figure, name: str, caption: str) -> None:
+    """Show `figure` now and once, with its name and alternative text, by which the report finds its runs and files; does nothing
+    outside a notebook."""
+    if get_ipython() is not None:
+        display(figure, metadata={"image/png": {"alt": caption, "figure": name}})
+        plt.close(figure)

@@ -9,7 +9,7 @@ import pytest
 from matplotlib import pyplot as plt
 from nbformat.v4 import new_code_cell, new_notebook
 
-from hpc_utils.publish import chapters, shown
+from hpc_utils.publish import chapter, chapters
 
 CELL = """
 import pandas as pd
@@ -37,6 +37,6 @@ def test_each_figure_is_shown_once_by_its_name(result_set: Path, tmp_path: Path)
 
 def test_outside_a_notebook_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     figure = plt.figure()
-    shown.show(figure, "first", "The first one.")
+    chapter.show(figure, "first", "The first one.")
     assert capsys.readouterr().out == "" and plt.fignum_exists(figure.number)
     plt.close(figure)
