@@ -110,32 +110,18 @@ def plan(
 
 @click.command()
 @click.argument("study")
-@cluster_option(CLUSTER)
+@cluster_option(CLUSTER, required=True)
 @node_type_option
 @click.option("--dry-run", is_flag=True, help="Show the plan and the commands; submit nothing.")
-@click.option("--local", is_flag=True, help="Run on this machine now, without Slurm.")
 @click.option("--redo", is_flag=True, help="Measure again what is complete.")
 @click.option("--wait", is_flag=True, help="Wait until all jobs have ended.")
-def submit(study, cluster_name, node_type, dry_run, local, redo, wait):
+def submit(study, cluster_name, node_type, dry_run, redo, wait):
     """Submit the missing runs of STUDY as job arrays, and a job behind them that writes the report.
 
     Complete runs, and those in the queue, are not submitted again.
     """
     from hpc_utils.launch import submit as submitting
 
-    context = click.get_current_context()
-    if local and dry_run:
-        from .study import study_plan
-
-        context.invoke(study_plan, name=study)
-        return
-    if local:
-        from hpc_utils.publish.chapters import conclude
-
-        conclude(studies.execute(study, redo=redo))
-        return
-    if not cluster_name:
-        raise click.UsageError(f"give --cluster NAME (known: {', '.join(clusters.known())}) or --local")
     found, moved = enter_cluster(cluster_name)
     if dry_run:
         draft = submitting.draft(study, found, node_type, redo=redo)
@@ -154,7 +140,7 @@ def submit(study, cluster_name, node_type, dry_run, local, redo, wait):
             f"export {name}={shlex.quote(folder)}   # for hpc status, collect, report: the folder on {found.name}"
         )
     if wait:
-        context.exit(any(entry.has_failed for entry in _wait(draft.index)))
+        sys.exit(1 if any(entry.has_failed for entry in _wait(draft.index)) else 0)
 
 
 @click.command()

@@ -38,12 +38,12 @@ def study():
 @study.command("plan")
 @click.argument("name")
 @overrides
-def study_plan(name, parameters=None, repeats=None):
+def study_plan(name, parameters, repeats):
     """List the runs of a study, and which are complete."""
     from hpc_utils.launch import study as studies
     from hpc_utils.launch.target import Target
 
-    plan = studies.plan(name, Target.here(parameters or {}, repeats))
+    plan = studies.plan(name, Target.here(parameters, repeats))
     for line in plan.impossible:
         click.secho(line, dim=True)
     for request in plan.requests:

@@ -100,7 +100,7 @@ def ask(command: Sequence[object], *, environment: Mapping[str, str] | None = No
     except FileNotFoundError:
         raise SlurmError(
             f"no {words[0]} here: run this on a login node of the cluster, or rehearse on this machine "
-            f"with `hpc cluster up` and --cluster rehearsal, or run the study without Slurm: --local"
+            f"with `hpc cluster up` and --cluster rehearsal, or run the study without Slurm: hpc study run"
         ) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{words[0]} did not answer within {_TIMEOUT} s: is the controller up? (`sinfo`)") from None

@@ -58,7 +58,7 @@ def test_exit_codes_in_words(code: str, words: str) -> None:
 
 def test_without_slurm_the_ways_on_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(slurm_commands.SlurmError, match=r"no squeue here: .*hpc cluster up.*--local"):
+    with pytest.raises(slurm_commands.SlurmError, match=r"no squeue here: .*hpc cluster up.*hpc study run"):
         slurm_commands.ask(["squeue"])
 
 
