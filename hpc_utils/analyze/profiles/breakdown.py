@@ -47,8 +47,7 @@ class Breakdown:
         exposed_communication_ns: the part of it in which nothing is computed; overlapped_ns: the rest.
         loader_wait_ns: idle while the host was in a data range.
         idle_ns: span less busy. unknown_ns: work of unknown kind.
-        pageable_copies, pageable_bytes, pageable_ns: copies from or to host memory that is not pinned: number, bytes, and
-            the union of their times.
+        pageable_copies: number of copies from or to host memory that is not pinned.
         between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase. None unless the
             program marks its steps (or forward with backward or optimizer).
         otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `thresholds.LONG_GAP`.
@@ -69,8 +68,6 @@ class Breakdown:
     overlapped_ns: int | None = None
     unknown_ns: int | None = None
     pageable_copies: int | None = None
-    pageable_bytes: int | None = None
-    pageable_ns: int | None = None
     between_steps_ns: int | None = None
     otherwise_idle_ns: int | None = None
     short_gaps_ns: int | None = None
@@ -93,31 +90,22 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> Breakdown:
     if ops is None:
         return Breakdown(timeline.rank, timeline.device, remarks=timeline.remarks)
     busy, compute, communication = ops.union(), ops.union(COMPUTE), ops.union(COMMUNICATION)
-    unknown_ns, busy_ns, communication_ns = map(intervals.length, (ops.union(UNKNOWN), busy, communication))
     first, last = (int(ops.start.min()), int(ops.end.max())) if len(ops) else (0, 0)
+    ns = {"span_ns": last - first, "idle_ns": last - first - intervals.length(busy)}
+    unions = {"busy": busy, "compute": compute, "memory": ops.union(MEMORY), "unknown": ops.union(UNKNOWN)}
+    ns |= {f"{name}_ns": intervals.length(union) for name, union in unions.items()}
     if (several or (timeline.world_size or 1) > 1) and not np.any(ops.kind == COMMUNICATION):
         remarks.append(NO_COMMUNICATION)
-        communicated = {}
     else:
-        overlapped = int(intervals.overlap(*communication, compute).sum())
-        communicated = {"communication_ns": communication_ns, "overlapped_ns": overlapped}
-        communicated["exposed_communication_ns"] = communication_ns - overlapped
-    if unknown_ns:
+        whole, exposed = intervals.length(communication), intervals.outside(communication, compute)
+        ns |= {"communication_ns": whole, "exposed_communication_ns": exposed, "overlapped_ns": whole - exposed}
+    if ns["unknown_ns"]:
         remarks.append(PARTLY_UNKNOWN)
-    return Breakdown(
-        timeline.rank,
-        timeline.device,
-        span_ns=last - first,
-        busy_ns=busy_ns,
-        compute_ns=intervals.length(compute),
-        memory_ns=intervals.length(ops.union(MEMORY)),
-        idle_ns=last - first - busy_ns,
-        unknown_ns=unknown_ns,
-        **communicated,
-        **_pageable(ops),
-        **_idle(timeline, np.append(first, busy[1]), np.append(busy[0], last)),
-        remarks=tuple(remarks),
-    )
+    pageable = ops.pageable[ops.copy > 0]
+    if not len(pageable) or np.any(pageable >= 0):
+        ns["pageable_copies"] = int(np.sum(pageable == 1))
+    ns |= _idle(timeline, np.append(first, busy[1]), np.append(busy[0], last))
+    return Breakdown(timeline.rank, timeline.device, **ns, remarks=tuple(remarks))
 
 
 def breakdowns(timelines: Iterable[Timeline]) -> list[Breakdown]:
@@ -133,16 +121,6 @@ def table(timelines: Iterable[Timeline]) -> pd.DataFrame:
 
     frame = pd.DataFrame([asdict(one) for one in breakdowns(timelines)], columns=list(Breakdown.__dataclass_fields__))
     return frame.astype({name: "Int64" for name in frame if name != "remarks"})
-
-
-def _pageable(ops: Ops) -> dict[str, int | None]:
-    """Empty if no copy tells which memory it used; bytes None if one of them does not tell how many."""
-    copies = ops.where(ops.copy > 0)
-    if len(copies) and np.all(copies.pageable < 0):
-        return {}
-    slow = copies.where(copies.pageable == 1)
-    moved = None if np.any(slow.moved < 0) else int(slow.moved.sum())
-    return {"pageable_copies": len(slow), "pageable_bytes": moved, "pageable_ns": intervals.length(slow.union())}
 
 
 def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, int | None]:

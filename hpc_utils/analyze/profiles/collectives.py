@@ -86,9 +86,10 @@ class Collectives:
         """byte/s that each rank's link carried in the wire time of the collectives whose operation and size are known, as
         nccl-tests defines it (`allreduce_cost.traffic`). None without any, or if ranks are missing."""
         carried, wire = 0.0, 0
-        for (_, name), moved, members, ns in zip(
+        rows = zip(
             self.keys, self.moved.tolist(), self.taking_part.sum(axis=1).tolist(), self.wire_ns.tolist(), strict=True
-        ):
+        )
+        for (_, name), moved, members, ns in rows:
             operation = _OPERATION.search(name)
             if operation and moved > 0 and ns > 0:
                 carried += moved * allreduce_cost.traffic(_OPERATIONS[operation.lastindex - 1], members)
@@ -138,39 +139,32 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
     to each other; `remarks` says so.
     """
     ops = [_collectives(one) for one in timelines]
-    grouped = all(np.all(one.group >= 0) for one in ops)
+    grouped, aligned = all(np.all(one.group >= 0) for one in ops), all(one.aligned for one in timelines)
     found = [_by_key(one, grouped) for one in ops]
     steps = [_steps(one, phases.steps(line.ranges)) for one, line in zip(ops, timelines, strict=True)]
-    aligned = all(one.aligned for one in timelines)
-    matched: list[tuple[Key, dict[int, np.ndarray]]] = []
-    remarks = []
-    for key in dict.fromkeys(key for by_key in found for key in by_key):
-        places = {column: by_key[key] for column, by_key in enumerate(found) if key in by_key}
-        counts = {len(place) for place in places.values()}
+    keys, remarks = [], []
+    parts = [(np.empty((0, len(ops)), np.int64),) * 2 + (np.empty(0, np.int64),) * 2]  # start, end, moved, step
+    for key in dict.fromkeys(key for own in found for key in own):
+        places = {column: own[key] for column, own in enumerate(found) if key in own}
+        fewest, most = (bound(map(len, places.values())) for bound in (min, max))
         name = key[1] + (f" of group {key[0]}" if key[0] else "")
         if len(places) == 1:
-            remarks.append(f"{name}: one rank only has {min(counts)}, left out")
+            remarks.append(f"{name}: one rank only has {most}, left out")
             continue
-        if len(counts) > 1:
+        if fewest < most:
             how = "those that end together are matched" if aligned else "the first are matched, which may be wrong"
-            remarks.append(f"{name}: ranks have seen {min(counts)} to {max(counts)}: {how}")
+            remarks.append(f"{name}: ranks have seen {fewest} to {most}: {how}")
             places = _shortened(places, {column: ops[column].end[place] for column, place in places.items()}, aligned)
-        matched.append((key, places))
+        start, end = np.full((2, fewest, len(ops)), -1)
+        for column, place in places.items():
+            start[:, column], end[:, column] = ops[column].start[place], ops[column].end[place]
+        moved = np.max([ops[column].moved[place] for column, place in places.items()], axis=0)
+        marked = [steps[column][place] for column, place in places.items() if steps[column] is not None]
+        keys += [key] * fewest
+        parts.append((start, end, moved, marked[0] if marked else np.full(fewest, -1)))
+    start, end, moved, step = map(np.concatenate, zip(*parts, strict=True))
     if len(remarks) > 3:
         remarks = [*remarks[:3], f"{len(remarks) - 3} more kinds of collectives are not the same number on all ranks"]
-
-    keys = [key for key, places in matched for _ in next(iter(places.values()))]
-    start = np.full((len(keys), len(ops)), -1)
-    end, moved, step = start.copy(), np.full(len(keys), -1), np.full(len(keys), -1)
-    row = 0
-    for _, places in matched:
-        here = slice(row, row := row + len(next(iter(places.values()))))
-        for column, place in places.items():
-            start[here, column], end[here, column] = ops[column].start[place], ops[column].end[place]
-            moved[here] = np.maximum(moved[here], ops[column].moved[place])
-        marked = next((column for column in places if steps[column] is not None), None)
-        if marked is not None:
-            step[here] = steps[marked][places[marked]]
 
     world = max((one.world_size or 0 for one in timelines), default=0)
     seen = len({one.place for one in timelines})
@@ -194,30 +188,21 @@ def straggler(found: Collectives) -> Straggler | None:
     waiting, step = found.waiting_ns[whole], found.step[whole]
     stepped = step >= 0
     if stepped.any():
-        _, place = np.unique(step[stepped], return_inverse=True)
-        summed = np.zeros((place.max() + 1, waiting.shape[1]), np.int64)
+        numbers, place = np.unique(step[stepped], return_inverse=True)
+        summed = np.zeros((len(numbers), waiting.shape[1]), np.int64)
         np.add.at(summed, place, waiting[stepped])
         waiting = summed
-    total, ranks = int(waiting.sum()), waiting.shape[1]
+    ranks = waiting.shape[1]
     alone = (waiting == waiting.min(axis=1, keepdims=True)).sum(axis=1) == 1
     late = np.where(alone, np.argmin(waiting, axis=1), -1)
-    if not total or not alone.any():
-        return None
     caused = [int(waiting[late == rank].sum()) for rank in range(ranks)]
     rank = int(np.argmax(caused))
     turns = waiting[late == rank]
-    if not len(turns):
+    if not caused[rank]:
         return None
-    return Straggler(
-        rank,
-        found.labels[rank],
-        len(turns),
-        len(waiting),
-        "step" if stepped.any() else "collective",
-        float(np.median(turns.sum(axis=1) / (ranks - 1))),
-        caused[rank] / total,
-        ranks,
-    )
+    behind = float(np.median(turns.sum(axis=1) / (ranks - 1)))
+    per, share = "step" if stepped.any() else "collective", caused[rank] / int(waiting.sum())
+    return Straggler(rank, found.labels[rank], len(turns), len(waiting), per, behind, share, ranks)
 
 
 def exposed(timeline: Timeline, found: Collectives, column: int) -> Exposed:
@@ -234,8 +219,7 @@ def exposed(timeline: Timeline, found: Collectives, column: int) -> Exposed:
     waiting = intervals.difference(intervals.union(start, arrived), wire)
     compute = timeline.ops.union(COMPUTE)
     on_wire, waited, total = (
-        intervals.length(some) - int(intervals.overlap(*some, compute).sum())
-        for some in (wire, waiting, timeline.ops.union(COMMUNICATION))
+        intervals.outside(some, compute) for some in (wire, waiting, timeline.ops.union(COMMUNICATION))
     )
     return Exposed(on_wire, waited, total - on_wire - waited)
 
@@ -249,16 +233,14 @@ def table(timelines: Sequence[Timeline], found: Collectives | None = None) -> pd
     part, waiting = found.taking_part, found.waiting_ns
     last = part & (waiting == 0)
     last &= last.sum(axis=1, keepdims=True) == 1
-    shown = [exposed(one, found, column) for column, one in enumerate(timelines)]
+    shown = [vars(exposed(one, found, column)) for column, one in enumerate(timelines)]
     columns = {
         "rank": [one.rank for one in timelines],
         "device": [one.device for one in timelines],
         "collectives": part.sum(axis=0),
         "wire_ns": (found.wire_ns[:, None] * part).sum(axis=0),
         "waiting_ns": waiting.sum(axis=0),
-        "exposed_wire_ns": [one.wire_ns for one in shown],
-        "exposed_waiting_ns": [one.waiting_ns for one in shown],
-        "exposed_other_ns": [one.other_ns for one in shown],
+        **{f"exposed_{name}": [one[name] for one in shown] for name in ("wire_ns", "waiting_ns", "other_ns")},
         "last": last.sum(axis=0),
     }
     return pd.DataFrame(columns).astype("Int64")

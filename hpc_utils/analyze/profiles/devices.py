@@ -195,4 +195,4 @@ def evidence(found: Devices, measured: Counters | None) -> list[Evidence]:
 def _alone(ops: Ops, chosen: np.ndarray | bool) -> int:
     """ns of the chosen memory operations in which no other kind of work runs."""
     moves = ops.where((ops.kind == MEMORY) & chosen).union()
-    return intervals.length(moves) - int(intervals.overlap(*moves, ops.union(COMPUTE, COMMUNICATION, UNKNOWN)).sum())
+    return intervals.outside(moves, ops.union(COMPUTE, COMMUNICATION, UNKNOWN))

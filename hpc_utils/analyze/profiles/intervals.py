@@ -36,6 +36,11 @@ def overlap(starts: np.ndarray, ends: np.ndarray, one: Set) -> np.ndarray:
     return _covered(ends, one) - _covered(starts, one)
 
 
+def outside(one: Set, other: Set) -> int:
+    """ns of the union `one` that are not in the union `other`."""
+    return length(one) - int(overlap(*one, other).sum())
+
+
 def holds(moments: np.ndarray, one: Set) -> np.ndarray:
     """Whether each moment lies in the union `one`."""
     return overlap(moments, moments + 1, one) > 0

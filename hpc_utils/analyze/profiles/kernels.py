@@ -152,9 +152,10 @@ def rows(
         for number, part in zip(numbers.tolist(), durations, strict=False):
             found[called(ops.names[number]), classify(ops.names[number])].append(part)
     durations = {key: np.concatenate(parts) for key, parts in found.items()}
-    everything = max(sum(int(ns.sum()) for ns in durations.values()), 1)
+    totals = {key: int(ns.sum()) for key, ns in durations.items()}
+    everything = max(sum(totals.values()), 1)
     unsorted = [
-        Row(*key, len(ns), int(ns.sum()), int(ns.sum()) / len(ns), float(np.median(ns)), int(ns.sum()) / everything)
+        Row(*key, len(ns), totals[key], totals[key] / len(ns), float(np.median(ns)), totals[key] / everything)
         for key, ns in durations.items()
     ]
     return sorted(unsorted, key=lambda row: (-row.total_ns, row.name))
