@@ -33,50 +33,47 @@ def recommend(table: pd.DataFrame, *, minutes: float = MINUTES, efficient: float
     known = table.dropna(subset=["wall_seconds", money])
     if known.empty:
         raise ValueError("nothing to recommend: no configuration has finished, or has reached the target")
+    time = "wall_seconds"
+    quick, good = known[known.epoch_seconds <= minutes * 60], known[known.efficiency >= efficient]
+    small = known[known.epoch_seconds == known.epoch_seconds.min()]
+    if len(quick):
+        small = quick[quick.nodes == quick.nodes.min()]
+        small = small[small.world_size == small.world_size.min()]
+    unpriced = "" if money == "cost" else "no common price is known: device-hours are compared"
     left_out = f"{len(table) - len(known)} of {len(table)} configurations have no time and are left out"
-    common = [left_out] if len(known) < len(table) else []
-
-    def spends(row: pd.Series) -> str:
-        return f"{_duration(row.wall_seconds)}, {row[money]:.3g} {unit}"
-
+    purposes = [
+        ("development", small, time, ""),
+        ("production", good, time, ""),
+        ("fastest", known, time, ""),
+        ("cheapest", known, money, unpriced),
+    ]
     rows = []
-
-    def add(purpose: str, among: pd.DataFrame, by: str, reason, caveats: list[str]) -> None:
-        chosen, doubt = _simplest(among, by, unit if by == money else "s")
-        caveats = [*doubt, *caveats, *common]
-        if chosen.repeats == 1:
-            caveats.append("a single run: nobody knows how much it varies")
+    for purpose, among, by, caveat in purposes:
+        chosen, overlap = _simplest(among, by, unit if by == money else "s")
+        single = "a single run: its variation is not known" if chosen.repeats == 1 else ""
+        caveats = [overlap, caveat, single, left_out if len(known) < len(table) else ""]
         kept = chosen[[*KEYS, *MEASURES, "unit", "epoch_seconds", "efficiency", "repeats"]].to_dict()
-        rows.append({"purpose": purpose, "reason": reason(chosen), "caveat": "; ".join(caveats)} | kept)
-
-    quick = known[known.epoch_seconds <= minutes * 60]
-    if quick.empty:
-        least = known[known.epoch_seconds == known.epoch_seconds.min()]
-        add(
-            "development", least, "wall_seconds",
-            lambda row: f"no epoch trains within {minutes:g} min; here it takes least: {_duration(row.epoch_seconds)}", [],
-        )  # fmt: skip
-    else:
-        small = quick.nodes == quick.nodes.min()
-        small &= quick.world_size == quick.world_size[small].min()
-        add(
-            "development", quick[small], "wall_seconds",
-            lambda row: f"{_devices(row)}, the fewest with which an epoch trains within {minutes:g} min "
-            f"({_duration(row.epoch_seconds)}): small jobs wait least", [],
-        )  # fmt: skip
-
-    good = known[known.efficiency >= efficient]
-    least, beyond = known.loc[known.wall_seconds.idxmin()], ""
-    if least.efficiency < efficient:
-        beyond = f"; the fastest of all ({_devices(least)}, {spends(least)}) uses its devices at {_share(least.efficiency)} only"
-    add(
-        "production", good, "wall_seconds",
-        lambda row: _rank(row, good, "wall_seconds", "time") + f"{spends(row)}, {_share(row.efficiency)} efficient, among the "
-        f"{len(good)} of {len(known)} configurations with at least {_share(efficient)}{beyond}", [],
-    )  # fmt: skip
-    add("fastest", known, "wall_seconds", lambda row: _rank(row, known, "wall_seconds", "time") + spends(row), [])
-    no_price = ["no common price is known: device-hours are compared"] if money != "cost" else []
-    add("cheapest", known, money, lambda row: _rank(row, known, money, "cost") + spends(row), no_price)
+        row = {"purpose": purpose, "reason": "", "caveat": "; ".join(filter(None, caveats))} | kept
+        spent = f"{_duration(chosen.wall_seconds)}, {chosen[money]:.3g} {unit}"
+        rank = "least" if chosen[by] == among[by].min() else "as good as the least"
+        row["reason"] = f"{rank} {'cost' if purpose == 'cheapest' else 'time'}: {spent}"
+        if purpose == "production":
+            row["reason"] += (
+                f", {_percent(chosen.efficiency)} efficient, among the {len(good)} of {len(known)} configurations "
+            )
+            row["reason"] += f"with at least {_percent(efficient)}"
+            fastest = known.loc[known[time].idxmin()]
+            if fastest.efficiency < efficient:
+                spent = f"{_duration(fastest.wall_seconds)}, {fastest[money]:.3g} {unit}"
+                used = f"uses its devices at {_percent(fastest.efficiency)} only"
+                row["reason"] += f"; the fastest of all ({_devices(fastest)}, {spent}) {used}"
+        elif purpose == "development":
+            epoch = _duration(chosen.epoch_seconds)
+            row["reason"] = f"no epoch trains within {minutes:g} min; here it takes least: {epoch}"
+            if len(quick):
+                fewest = f"{_devices(chosen)}, the fewest with which an epoch trains within {minutes:g} min ({epoch})"
+                row["reason"] = f"{fewest}: small jobs wait least"
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -112,29 +109,22 @@ def describe(row: pd.Series) -> str:
     return f"{_devices(row)}, {group}, {row.precision}, batch {row.global_batch:g}"
 
 
-def _simplest(among: pd.DataFrame, by: str, unit: str) -> tuple[pd.Series, list[str]]:
-    """The simplest row that cannot be told apart from the one with the least `by`, and what to say about it."""
+def _simplest(among: pd.DataFrame, by: str, unit: str) -> tuple[pd.Series, str]:
+    """(the simplest row whose interval overlaps with that of the least `by`, and a sentence about the overlap)."""
     best = among[by].idxmin()
     ends = dict(zip(among.index, intervals(among, by), strict=True))
     rivals = among[[low <= ends[best][1] and ends[best][0] <= high for low, high in ends.values()]]
     order = rivals.assign(grouped=rivals.parallel != "none").sort_values(["nodes", "world_size", "grouped", by])
     chosen = order.index[0]
-
-    def value(index) -> str:
-        return f"{among[by][index]:.3g} [{ends[index][0]:.3g}, {ends[index][1]:.3g}] {unit}"
-
     if len(rivals) == 1:
-        return among.loc[chosen], []
+        return among.loc[chosen], ""
     others = [describe(row) for index, row in rivals.iterrows() if index != chosen]
     many = others[0] if len(others) == 1 else f"{len(others)} others"
-    said = f"cannot be told apart from {many}: the 95 % intervals overlap, and the simplest is taken"
+    text = f"not distinguishable from {many}: the 95 % intervals overlap, and the simplest is taken"
     if chosen != best:
-        said += f"; it has {value(chosen)}, where {describe(among.loc[best])} has {value(best)}"
-    return among.loc[chosen], [said]
-
-
-def _rank(row: pd.Series, among: pd.DataFrame, by: str, what: str) -> str:
-    return f"least {what}: " if row[by] == among[by].min() else f"as good as the least {what}: "
+        own, least = (f"{among[by][at]:.3g} [{ends[at][0]:.3g}, {ends[at][1]:.3g}] {unit}" for at in (chosen, best))
+        text += f"; it has {own}, where {describe(among.loc[best])} has {least}"
+    return among.loc[chosen], text
 
 
 def _devices(row: pd.Series) -> str:
@@ -142,8 +132,8 @@ def _devices(row: pd.Series) -> str:
     return devices + (f" on {row.nodes:g} nodes" if row.nodes > 1 else "")
 
 
-def _share(value: float) -> str:
-    return f"{100 * value:.0f} %"
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _duration(seconds: float) -> str:

@@ -169,7 +169,7 @@ def test_each_purpose_has_its_configuration_and_its_reason() -> None:
     assert "86 % efficient" in found.reason["production"] and "at least 70 %" in found.reason["production"]
     assert "60" not in found.reason["cheapest"] and "GPU-hours" in found.reason["cheapest"]
     assert "the fewest with which an epoch trains within 30 min" in found.reason["development"]
-    assert "cannot be told apart from 12 devices on 3 nodes" in found.caveat["fastest"], "1950 against 2000 s"
+    assert "not distinguishable from 12 devices on 3 nodes" in found.caveat["fastest"], "1950 against 2000 s"
     assert found.reason["fastest"].startswith("as good as the least time")
     assert found.caveat["cheapest"] == ""
     assert recommend(table, minutes=1).reason[0].startswith("no epoch trains within 1 min; here it takes least: 16")

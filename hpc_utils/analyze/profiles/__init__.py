@@ -1,8 +1,11 @@
-"""Profiles of runs, from files to a verdict: `readers.gather(paths)`, then `judge.judge(timelines)`.
+"""Profiles of runs, from files to a verdict: `readers.gather(paths)`, then `judge.judge_reports(reports)`.
 
-`readers` recognises files; `torch_trace`, `nsys` and `ncu` read them. A `timeline` is one device of
-one rank, whichever profiler saw it. On it are based `phases`, `kernels` (classes by name), `breakdown` (busy, exposed, idle)
-and, over all ranks, `collectives`. `devices` combines them to shares of the time, `rules` hold what they mean by
-the `thresholds`, `judge` decides on the `verdict`. `roofline` and `peaks` relate kernels and runs to the GPU's peak.
-`profiled_runs` and `monitor` find the profiles and samples of our own runs, `examples` those of other people.
+`readers` recognises files; `torch_trace`, `nsys` and `ncu` read them. A `timeline` is one device of one rank, whichever profiler
+recorded it. `phases`, `kernels` (classes by name), `breakdown` (busy, exposed, idle) and, over all ranks, `collectives` are computed
+from it with `intervals`. `devices` combines them to shares of the time; `rules` compare these with `thresholds`, and `judge` decides on
+the `verdict`. `roofline` and `peaks` relate kernels and runs to the GPU's peak. `profiled_runs` and `examples` find the profiles of our
+own runs and of other people, `tables` make tables of them.
+
+The room is larger than its budget: three formats with a decade of versions each are read without guessing (1.5 MB of real files
+pin that), and collectives are matched across ranks, which no library at hand does correctly for compiled runs.
 """

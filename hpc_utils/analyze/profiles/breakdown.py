@@ -30,9 +30,7 @@ KEYS = (
     "loader_wait_ns",
 )  # fmt: skip
 
-NO_COMMUNICATION = (
-    "several devices but no communication kernel: the time of communication is not known, rather than zero"
-)
+NO_COMMUNICATION = "several devices but no communication kernel: the time of communication is not known"
 PARTLY_UNKNOWN = "work of unknown kind (CUDA graphs traced whole): compute and communication are lower bounds"
 
 
@@ -83,8 +81,8 @@ def breakdown(timeline: Timeline, *, several: bool = False) -> Breakdown:
     """Where this device's time went, exact at the resolution of its clock.
 
     Args:
-        several: it trains together with other devices, whatever its file says of the world size: then without communication
-            kernels the time of communication is not known.
+        several: it trains together with other devices, whatever the world size in its file. Without communication kernels the
+            time of communication is then not known.
     """
     ops, remarks = timeline.ops, list(timeline.remarks)
     if ops is None:

@@ -1,9 +1,8 @@
 """Collectives matched across ranks: time on the wire, and time that ranks wait for each other.
 
-A rank that comes early to a collective waits inside its kernel until the last rank is there. The last one does not wait:
-so the shortest duration of a collective over its ranks approximates its time on the wire, and what another rank's kernel
-takes longer is waiting. Durations need no common clock. On each rank waiting comes first: its kernel's last `wire` ns are
-the wire's, what is before them is waiting.
+A rank that starts a collective early waits inside its kernel for the last rank, which does not wait. The shortest duration of
+a collective over its ranks therefore approximates its time on the wire, and the rest of a longer kernel is waiting. Durations
+need no common clock. On each rank waiting comes first: the last `wire` ns of its kernel are the wire's.
 
 Collectives are matched by process group and name, in the order of their occurrence. Sends and receives are left out:
 they are between two ranks, whose waiting belongs to the schedule (pipelines), not to stragglers.
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OVERLAPPING = 0.5  # of matched collectives; if fewer overlap in time, clocks or matches are wrong
-SHIFTS = 1000  # positions tried to align a rank's collectives with those of a rank that has seen fewer
+SHIFTS = 1000  # positions tried to align a rank's collectives with those of a rank that recorded fewer
 
 _PAIRS = re.compile(r"send|recv|p2p|point_?to_?point", re.I)
 # The kernels of RCCL have one name for all operations: theirs is not known.
@@ -102,8 +101,8 @@ class Straggler:
     """The rank that the others wait for.
 
     Attributes:
-        column, label: which. last: how often it is the one that waits least, of `of` steps or collectives (`per`).
-        behind_ns: median over those of what the others waited on average.
+        column, label: of the rank. last: how often it waits least, of `of` steps or collectives (`per`).
+        behind_ns: the others' mean wait, the median over those steps or collectives.
         caused: share of all waiting that is for this rank. ranks: how many there are.
     """
 
@@ -135,8 +134,8 @@ class Exposed:
 def match(timelines: Sequence[Timeline]) -> Collectives:
     """The collectives that at least two of these ranks and devices took part in.
 
-    Where ranks have seen different numbers of them, the first are matched or, on aligned clocks, those that end closest
-    to each other; `remarks` says so.
+    Where ranks recorded different numbers of them, the first are matched or, on aligned clocks, those that end closest
+    to each other, with a remark.
     """
     ops = [_collectives(one) for one in timelines]
     grouped, aligned = all(np.all(one.group >= 0) for one in ops), all(one.aligned for one in timelines)
@@ -153,7 +152,7 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
             continue
         if fewest < most:
             how = "those that end together are matched" if aligned else "the first are matched, which may be wrong"
-            remarks.append(f"{name}: ranks have seen {fewest} to {most}: {how}")
+            remarks.append(f"{name}: ranks recorded {fewest} to {most}: {how}")
             places = _shortened(places, {column: ops[column].end[place] for column, place in places.items()}, aligned)
         start, end = np.full((2, fewest, len(ops)), -1)
         for column, place in places.items():
@@ -179,7 +178,7 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
 
 
 def straggler(found: Collectives) -> Straggler | None:
-    """The rank that the others wait for; None if nobody waits.
+    """The rank that the others wait for; None if no rank waits.
 
     Where steps are known they count, as the collectives of a step are late together: the waiting of a rank in a step is
     summed, and the rank that waits least is the last. Otherwise each collective counts. Ties count for no rank.
@@ -206,9 +205,9 @@ def straggler(found: Collectives) -> Straggler | None:
 
 
 def exposed(timeline: Timeline, found: Collectives, column: int) -> Exposed:
-    """What of the communication of this rank, which is that column, is exposed.
+    """The exposed communication of this rank, which is that column of `found`.
 
-    Moments that are several of them count as the wire's first, then as waiting.
+    A moment that is several of them counts as the wire's first, then as waiting.
     """
     if timeline.ops is None:
         return Exposed(0, 0, 0)

@@ -1,9 +1,9 @@
 """Classes of kernels by their names, and tables of kernels.
 
-Names are all that every profiler records. The classes follow the libraries that PyTorch calls: cuDNN and MIOpen
+The name is what every profiler records of a kernel. The classes follow the libraries that PyTorch calls: cuDNN and MIOpen
 (convolution, normalisation), cuBLAS, CUTLASS and Tensile (GEMM), FlashAttention and its kin (attention), ATen, Triton as
-torch.compile writes it, NCCL and RCCL. A fused Triton kernel lists what it fuses: one that reduces is a normalisation if
-it holds one, one that does not is elementwise.
+torch.compile writes it, NCCL and RCCL. The name of a fused Triton kernel lists its parts: a reducing one is a
+normalisation if it holds one, any other is elementwise.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _PATTERNS = [
 ]
 _MATCH = [(name, re.compile(pattern)) for name, pattern in _PATTERNS]
 
-# Templates that only start what their argument does.
+# Templates that only start their argument.
 _STARTERS = re.compile(r"(?:^|::)(?:cutlass\w*::(?:Kernel2?|device_kernel)|enable_\w+)$")
 _NOISE = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\s*\[clone [^\]]*\]$|\.kd$")
 

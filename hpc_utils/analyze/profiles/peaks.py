@@ -42,9 +42,9 @@ class Peak:
         return self.of(precision) / self.bandwidth
 
     def of(self, precision: str) -> float:
-        """Operations/s; KeyError naming what the device has, if it does not have that precision."""
+        """Operations/s; KeyError if the device lacks that precision."""
         if precision not in self.flops:
-            raise KeyError(f"{self.name} has no peak in {precision}: its are {', '.join(self.flops)}")
+            raise KeyError(f"{self.name} has no peak in {precision}; known are {', '.join(self.flops)}")
         return self.flops[precision]
 
 

@@ -1,8 +1,8 @@
-"""Phases of training: which of the host's ranges they are, and what the device did in them.
+"""Phases of training: the host's ranges that mark them, and the device's work in them.
 
-A range is known by its name, in any case and with any number or arguments behind it (`step 12`, `ProfilerStep#12`,
+A range is recognised by its name, in any case and with any number or arguments behind it (`step 12`, `ProfilerStep#12`,
 `forward, op_id = 3`). The names are those of our trainer, of PyTorch's profiler, and the most common ones of other
-programs. A range of another name is no phase: guessing would invent times.
+programs. Ranges of other names are no phases.
 """
 
 from __future__ import annotations

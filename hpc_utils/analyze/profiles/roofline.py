@@ -1,6 +1,6 @@
 """The roofline, and how much of a GPU's peak a training run uses.
 
-A kernel of so many operations a byte can do at most min(peak, intensity x bandwidth) operations a second (Williams,
+A kernel reaches at most min(peak, intensity x bandwidth) operations a second, at intensity operations a byte (Williams,
 Waterman and Patterson 2009, CACM 52:65). MFU is the share of the peak that the *model's* operations take (Chowdhery et al.
 2022, PaLM, appendix B): recomputed activations do not count.
 """
@@ -42,9 +42,9 @@ def share(achieved: float, peak: Peak, precision: str, intensity: float | None =
 
 
 def attained(runs: pd.DataFrame) -> pd.DataFrame:
-    """What one device does of the model's operations, and the share of its peak: a row a configuration (`points`).
+    """The model's operations per second of one device, and their share of its peak: a row a configuration (`points`).
 
-    Not of runs that a profiler watched, nor where the operations were not counted. Columns: those of
+    Runs with a profiler and runs without counted operations are left out. Columns: those of
     `ATTAINED`; flops_per_sample; flops_per_second of one device, with its interval `_low` and `_high`; peak
     (operations/s) and mfu with its interval, NaN where `peaks` does not know the device; repeats, runs.
     """
@@ -93,7 +93,7 @@ def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
 
 
 def roofs(points: pd.DataFrame) -> dict[str, float]:
-    """Operations/s at most of each GPU that `peaks` knows, in the fastest precision of its kernels in `points`."""
+    """Peak operations/s of each GPU in `peaks`, in the fastest precision of its kernels in `points`."""
     known = points[points.attainable.notna()]
     return {
         device: max(peaks.find(device).flops[precision] for precision in set(own.precision))
@@ -102,14 +102,14 @@ def roofs(points: pd.DataFrame) -> dict[str, float]:
 
 
 def bandwidths(kernels: pd.DataFrame) -> dict[str, float]:
-    """Byte/s of each GPU's DRAM, as its own counters say (`ncu.read`): what moved, over the share of the peak that it was.
+    """Byte/s of each GPU's DRAM, from its own counters (`ncu.read`): the bytes per second, over their share of the peak.
 
-    Where no kernel moved bytes, what `peaks` says; a GPU of which neither is known is left out.
+    Without moved bytes it is that of `peaks`; a GPU with neither is left out.
     """
     found = {}
     for device, own in kernels.groupby("device"):
-        told = (own.dram_bytes / own.duration_ns * 1e9 / own.dram_share)[own.dram_share > 0].dropna()
+        peak_rates = (own.dram_bytes / own.duration_ns * 1e9 / own.dram_share)[own.dram_share > 0].dropna()
         peak = peaks.find(device)
-        if len(told) or peak:
-            found[device] = float(told.median()) if len(told) else peak.bandwidth
+        if len(peak_rates) or peak:
+            found[device] = float(peak_rates.median()) if len(peak_rates) else peak.bandwidth
     return found
