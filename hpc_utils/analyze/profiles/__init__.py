@@ -6,6 +6,6 @@ from it with `intervals`. `devices` combines them to shares of the time; `rules`
 the `verdict`. `roofline` and `peaks` relate kernels and runs to the GPU's peak. `profiled_runs` and `examples` find the profiles of our
 own runs and of other people, `tables` make tables of them.
 
-The room is larger than its budget: three formats with a decade of versions each are read without guessing (1.5 MB of real files
-pin that), and collectives are matched across ranks, which no library at hand does correctly for compiled runs.
+The room is larger than its budget: it reads three formats as their versions since 2020 write them, and matches collectives across
+ranks. HolisticTraceAnalysis, the library for the latter, counts host events of compiled runs as work of the device.
 """

@@ -79,34 +79,12 @@ def test_people_get_tables_and_a_verdict(two_ranks: list[Path]) -> None:
     assert "confidence" in done.stdout
 
 
-def test_eight_real_ranks_as_the_command_prints_them() -> None:
-    folder = made.real("8xH100-compiled")
-    command = [sys.executable, "-m", "hpc_utils.cli", "explain", "--json"]
-    done = subprocess.run(
-        [*command, *sorted(folder.iterdir())], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stderr == "" and done.stdout.count("\n") == 1
-    ranks = json.loads(done.stdout)["ranks"]
-    assert [(rank["rank"], rank["device"]) for rank in ranks] == [(number, number) for number in range(8)]
-    parts = made.brute(folder / "rank2.json.gz")
-    assert {(2, key.removesuffix("_ns")): ranks[2][key] for key in KEYS[2:-1]} == parts
-    assert {rank["loader_wait_ns"] for rank in ranks} == {None}
-
-
 def test_without_a_gpu_its_fields_are_null(tmp_path: Path) -> None:
     path = write(tmp_path / "rank0.json", made.trace([event("user_annotation", "step", 0, 10)]))
     (rank,) = json.loads(explain("--json", path).stdout)["ranks"]
     assert rank == dict.fromkeys(KEYS) | {"rank": 0}
     shown = explain(path)
     assert shown.exit_code == 0 and "not known" in shown.stdout and "no work of a GPU was seen" in shown.stdout
-
-
-def test_communication_that_was_not_seen_is_null_and_said(tmp_path: Path) -> None:
-    head = {"distributedInfo": {"rank": 0, "world_size": 2}}
-    path = write(tmp_path / "t.json", made.trace([kernel("a", 1, 1)], **head))
-    (rank,) = json.loads(explain("--json", path).stdout)["ranks"]
-    assert (rank["busy_ns"], rank["communication_ns"], rank["exposed_communication_ns"]) == (1000, None, None)
-    assert "no communication kernel" in explain(path).stdout
 
 
 @pytest.mark.parametrize("json_too", [[], ["--json"]])

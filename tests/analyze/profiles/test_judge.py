@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpc_utils.analyze.profiles import torch_trace
 from hpc_utils.analyze.profiles.breakdown import NO_COMMUNICATION
 from hpc_utils.analyze.profiles.devices import Devices
 from hpc_utils.analyze.profiles.judge import judge
@@ -19,7 +18,6 @@ from hpc_utils.analyze.profiles.thresholds import Bound, Certainty
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, TO_HOST, UNKNOWN, Timeline
 from hpc_utils.analyze.profiles.verdict import Verdict
 
-from . import torch_traces
 from .timelines import MS, US, anything, timeline
 
 STEP = 10 * MS
@@ -385,28 +383,3 @@ def test_the_verdict_needs_no_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-# Real runs
-
-
-def test_a_resnet_that_waits_for_its_loader_and_the_same_with_four_workers() -> None:
-    waits = judged(*torch_trace.read(torch_traces.real("v100-resnet50-workers0.pt.trace.json.gz")))
-    assert (waits.bound, waits.certainty) == (Bound.INPUT, Certainty.HIGH)
-    assert value(waits, "loader idle") == pytest.approx(28.79, abs=0.01)
-    feeds = judged(*torch_trace.read(torch_traces.real("v100-resnet50-workers4.pt.trace.json.gz")))
-    assert value(feeds, "loader idle") < 1
-    assert feeds.bound == Bound.LAUNCH
-
-
-def test_eight_ranks_of_which_one_is_late() -> None:
-    files = sorted(torch_traces.real("8xH100-compiled").glob("*.gz"))
-    found = judged(*(one for file in files for one in torch_trace.read(file)))
-    assert found.bound == Bound.STRAGGLER
-    assert "rank 1" in found.reason and found.certainty != Certainty.HIGH
-    assert "its host is late" in found.advice[0].action
-    exposed, wire, waits = (
-        value(found, name)
-        for name in ("exposed communication", "exposed on the wire", "exposed waiting for other ranks")
-    )
-    assert wire + waits == pytest.approx(exposed, abs=1e-3) and waits > 2 * wire

@@ -167,15 +167,6 @@ def test_an_export_without_a_gpu_has_ranges_and_no_work(small: Path) -> None:
     assert "no NVTX ranges" in said([one])
 
 
-def test_several_devices_without_communication_are_not_zero(tmp_path: Path) -> None:
-    path = tmp_path / "made.sqlite"
-    synthetic_export.write(path, kernels=200, ranks=2, communication=False)
-    found = nsys.read(path)
-    assert all(one.communication_ns is None for one in breakdowns(found))
-    synthetic_export.write(path, kernels=200, ranks=1, communication=False)
-    assert breakdowns(nsys.read(path))[0].communication_ns == 0
-
-
 def test_graphs_that_were_traced_whole_are_unknown_work(small: Path) -> None:
     before = nsys.read(small)[0]
     sql(
@@ -326,14 +317,6 @@ def test_a_file_name_is_no_uri(small: Path, name: str) -> None:
     path = small.rename(small.with_name(name))
     assert len(nsys.read(path)) == 2
     assert sorted(one.name for one in path.parent.iterdir()) == [name]
-
-
-def test_reading_leaves_the_file_as_it_was(small: Path) -> None:
-    before = small.read_bytes()
-    small.chmod(0o444)
-    nsys.read(small)
-    assert small.read_bytes() == before
-    assert [one.name for one in small.parent.iterdir()] == [small.name]
 
 
 # -- reports --------------------------------------------------------------------------------------------------

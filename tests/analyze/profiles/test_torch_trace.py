@@ -39,7 +39,6 @@ def one(path: Path, events, **head):
 @pytest.mark.parametrize(
     "name",
     [
-        "8xH100-compiled/rank0.json.gz",
         "8xH100-compiled/rank5.json.gz",
         "v100-resnet50-workers0.pt.trace.json.gz",
     ],
@@ -243,15 +242,6 @@ def test_each_device_of_a_process_has_a_timeline(tmp_path: Path) -> None:
     assert (first.device, second.device) == (0, 1)
     assert (first.ops.start.tolist(), second.ops.start.tolist()) == ([2000], [1000, 3000])
     assert first.device_name == "AMD Instinct MI250X" and first.ranges is second.ranges
-
-
-def test_many_ranks_without_communication_are_said_not_shown_as_zero(tmp_path: Path) -> None:
-    step = event("user_annotation", "step", 0, 9, pid=4, tid=4)
-    of_two = one(tmp_path, [kernel("a", 1, 1), step], distributedInfo={"rank": 1, "world_size": 2})
-    assert (of_two.rank, of_two.world_size) == (1, 2)
-    assert breakdown(of_two).communication_ns is None and breakdown(of_two).exposed_communication_ns is None
-    alone = one(tmp_path, [kernel("a", 1, 1), step], distributedInfo={"rank": 0, "world_size": 1})
-    assert alone.remarks == () and breakdown(alone).communication_ns == 0
 
 
 def test_what_is_missing_is_in_the_remarks(tmp_path: Path) -> None:
