@@ -1,4 +1,4 @@
-"""What a device cannot do, whatever the configuration wishes; no torch, so that a study knows it before it runs."""
+"""Features that a device or compiler does not support. No torch, so that studies can check before they run."""
 
 from __future__ import annotations
 
@@ -8,43 +8,40 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-CUDA_GRAPHS = ("reduce-overhead", "max-autotune")  # the modes of torch.compile that replay them on a GPU
-QUOTA_AT_LEAST = 0.001  # s: the kernel grants no smaller share of a period
-# Fewer periods of a share of a core than this, and a step takes what they left of it, not what it costs: study `shares`.
+CUDA_GRAPHS = ("reduce-overhead", "max-autotune")  # the modes of torch.compile that use CUDA graphs
+QUOTA_AT_LEAST = 0.001  # s: the kernel's minimum quota per period
+# In steps of fewer periods, the time depends on the remaining quota rather than on the work (study `shares`).
 PERIODS_OF_A_STEP = 5
 
 
 def of_device(precision: object, compile: object, *, gpu: bool) -> str:
-    """Why a CPU, or a GPU of any make, cannot compute so; empty if it can."""
+    """Why a CPU or GPU does not support this precision or compile mode; empty if it does."""
     if gpu:
         return ""
     if precision == "tf32":
         return "precision='tf32' is a format of NVIDIA's tensor cores: a CPU would compute in fp32"
     if compile == "reduce-overhead":
-        return "compile='reduce-overhead' replays CUDA graphs, which a CPU has not: use compile='default'"
+        return "compile='reduce-overhead' uses CUDA graphs, which need a GPU: use compile='default'"
     return ""
 
 
 def largest_share(devices: int, cores: int) -> float:
-    """Of a core, that each of `devices` which go round the `cores` may be: together 90 % of one, for they are to leave
-    launchers and the kernel some."""
+    """The largest share of a core for each of `devices` on `cores`; together at most 90 %, to leave time for the kernel."""
     return 0.9 / -(-devices // cores)
 
 
 def shortest_period(cores: float) -> float:
-    """The shortest period (s, in whole ms) of such a share of a core."""
+    """The shortest period in seconds (a multiple of 1 ms) of a share of `cores`."""
     return math.ceil(1e3 * QUOTA_AT_LEAST / cores - 1e-9) / 1e3
 
 
 def of_compiler(compile: object) -> str:
-    """Why this machine cannot compile what torch.compile generates; empty if it can, or need not."""
+    """Why this machine cannot compile the code that torch.compile generates; empty if it can or need not."""
     if compile in (None, "off"):
         return ""
     compiler = os.environ.get("CXX") or "g++"
     if not (shutil.which(compiler) or shutil.which("clang++")):
-        return (
-            f"compile={compile!r} needs a C++ compiler, and there is no {compiler} on PATH: load a compiler's module"
-        )
+        return f"compile={compile!r} needs a C++ compiler, but {compiler} is not on PATH: load a compiler module"
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
-        return f"compile={compile!r} needs Python's headers, and {sysconfig.get_path('include')} has no Python.h"
+        return f"compile={compile!r} needs Python's headers, but {sysconfig.get_path('include')} has no Python.h"
     return ""

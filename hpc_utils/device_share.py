@@ -1,9 +1,9 @@
-"""A share of a core as a device: the kernel's CPU bandwidth control holds a process to it.
+"""A share of a core as a device, enforced by the kernel's CPU bandwidth control.
 
     with Share(0.14, period=0.01).held():    # 1.4 ms of every 10 ms, all threads of this process together
         ...
 
-Linux alone; in a control group of this process's own, which root, a delegated subtree, or the user's systemd can give
+Linux only. It needs a control group for this process, from root, a delegated subtree, or the user's systemd
 (https://docs.kernel.org/scheduler/sched-bwc.html).
 """
 
@@ -23,36 +23,36 @@ from hpc_utils.provenance import cgroup
 
 _PREFIX = "hpc-share-"
 _NEEDS = (
-    "shares of a core need control groups for processor time: Linux, and root (in a container, cgroups that can be written), a "
-    "delegated subtree, or a systemd of the user's own to which the cpu controller is delegated (`Delegate=cpu` of user@.service)"
+    "shares of a core need CPU control groups: Linux, and root (in a container, writable cgroups), a delegated subtree, or a "
+    "user's systemd with the cpu controller delegated (`Delegate=cpu` of user@.service)"
 )
-_LEFT_BEHIND = 60.0  # s: a group that old and empty is one of a killed process
+_LEFT_BEHIND = 60.0  # s: an older empty group was left by a killed process
 
 
 class NoShare(RuntimeError):
-    """This process cannot be held to a share of a core."""
+    """This process cannot be limited to a share of a core."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """`cores * period` seconds of processor time in every `period` of seconds."""
+    """`cores * period` seconds of CPU time in each `period` (s)."""
 
     cores: float
     period: float
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold this process, all its threads and those that it starts, to the share until the block ends.
+        """Limit this process, its threads and its children to the share in the block.
 
         Raises:
-            NoShare: it cannot be had here.
+            NoShare: this is not possible on this machine.
         """
         made = self._group()
         if made is None:
             scope = self._by_systemd()
             try:
                 yield
-            finally:  # of the scope itself only this process's end frees it
+            finally:  # the scope itself exists until this process ends
                 _systemd(
                     "SetUnitProperties", "sba(sv)", scope, "true", "1", "CPUQuotaPerSecUSec", "t", str(2**64 - 1)
                 )
@@ -66,15 +66,15 @@ class Share:
             _remove(made)  # unless a child of this process is still in it
 
     def _group(self) -> Path | None:
-        """A new group with this quota: below this process's own, or as near above as one may be made.
+        """Create a group with this quota, below this process's group or its nearest possible ancestor.
 
-        In version 2 a group with processes hands no controller down, so that it is the group above that must, or may be
-        told to: in a delegated subtree, or as root.
+        In version 2 a group with processes does not pass controllers on, so the group above must; in a delegated subtree,
+        or as root, it can be configured to.
         """
         quota, period = round(self.cores * self.period * 1e6), round(self.period * 1e6)
         for group in cgroup.groups():
             for left in group.glob(f"{_PREFIX}*"):
-                with contextlib.suppress(OSError):  # another rank was faster
+                with contextlib.suppress(OSError):  # another rank may have removed it
                     if time.time() - left.stat().st_mtime > _LEFT_BEHIND:
                         left.rmdir()
             with contextlib.suppress(OSError):
@@ -91,7 +91,7 @@ class Share:
                 if (made / "cpu.cfs_quota_us").exists():
                     (made / "cpu.cfs_period_us").write_text(str(period))
                     (made / "cpu.cfs_quota_us").write_text(str(quota))
-                else:  # absent where the group above does not hand its controller down
+                else:  # absent if the group above does not pass its controller on
                     with (made / "cpu.max").open("r+") as file:
                         file.write(f"{quota} {period}")
             except OSError:
@@ -101,25 +101,25 @@ class Share:
         return None
 
     def _by_systemd(self) -> str:
-        """Move this process to a scope of the user's systemd, as `systemd-run --user --scope` starts one; its name."""
+        """Move this process to a new scope of the user's systemd, as `systemd-run --user --scope` does; returns its name."""
         quota, period = round(self.cores * 1e6), round(self.period * 1e6)  # us a second; us
         name = f"{_PREFIX}{time.time_ns():x}-{os.getpid()}.scope"
         properties = ["PIDs", "au", "1", str(os.getpid()), "CPUQuotaPerSecUSec", "t", str(quota)]
         properties += ["CPUQuotaPeriodUSec", "t", str(period)]
         _systemd("StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "3", *properties, "0")
         deadline = time.monotonic() + 10
-        while not any(group.name == name for group in cgroup.groups()):  # the move is a job of systemd's
+        while not any(group.name == name for group in cgroup.groups()):  # systemd moves it asynchronously
             if time.monotonic() > deadline:
                 raise NoShare(f"the user's systemd did not move this process to {name} within 10 s")
             time.sleep(0.01)
-        limit = next(cgroup.files("cpu.max"), None)  # without the controller systemd takes the quota, and forgets it
+        limit = next(cgroup.files("cpu.max"), None)  # without the controller, systemd ignores the quota silently
         if limit is None or limit.parent.name != name or limit.read_text().startswith("max"):
             raise NoShare(_NEEDS)
         return name
 
 
 def _systemd(method: str, *arguments: str) -> None:
-    """Call the user's systemd; NoShare if there is none, or it refuses."""
+    """Call the user's systemd. Raises NoShare if there is none or the call fails."""
     manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
     command = ["busctl", "--user", "--quiet", "call", *manager, method, *arguments]
     try:
@@ -129,8 +129,8 @@ def _systemd(method: str, *arguments: str) -> None:
 
 
 def throttled() -> float:
-    """Seconds so far that this process's own group had work, and had used up its quota."""
-    units = {"throttled_usec": 1e6, "throttled_time": 1e9}  # of version 2, and of version 1
+    """Seconds that this process's group was throttled so far."""
+    units = {"throttled_usec": 1e6, "throttled_time": 1e9}  # cgroup version 2, version 1
     for line in next(cgroup.files("cpu.stat")).read_text().splitlines():
         name, _, value = line.partition(" ")
         if name in units:
@@ -140,7 +140,7 @@ def throttled() -> float:
 
 @functools.cache
 def unavailable() -> str:
-    """Why no process here can be held to a share, and what would give it; "" if one can."""
+    """Why shares are not available on this machine, with the requirements; "" if they are."""
     if made := Share(0.5, 0.01)._group():
         _remove(made)
         return ""
@@ -154,7 +154,7 @@ def unavailable() -> str:
 
 
 def _enter(group: Path) -> None:
-    (group / "cgroup.procs").write_text("0")  # whoever writes it
+    (group / "cgroup.procs").write_text("0")  # the calling process
 
 
 def _remove(group: Path) -> None:

@@ -1,7 +1,7 @@
-"""Signals that ask a run to stop in order: they are collected, and acted on where nothing is lost.
+"""Collects the signals that ask a run to stop; the trainer and the launchers act on them later.
 
-SIGUSR1: the time is nearly up, checkpoint and run again. SIGTERM: checkpoint and end. No torch here: launchers
-collect them too.
+SIGUSR1: the time limit is near, checkpoint and requeue. SIGTERM: checkpoint and end. This module does not import torch,
+because launchers use it too.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from signal import SIGHUP, SIGTERM, SIGUSR1, Signals
 
-HANDLED = (SIGUSR1, SIGTERM)  # the latter outranks the former: a cancelled run does not run again
+HANDLED = (SIGUSR1, SIGTERM)  # SIGTERM takes precedence: a cancelled run is not requeued
 AGAIN = 75  # exit code: EX_TEMPFAIL of sysexits.h
 
 _early: list[Signals] = []
 
 
 class Stopped(BaseException):
-    """The run has stopped in order, its checkpoint is on disk. No `Exception`: code that catches those must not catch it.
+    """The run stopped on a signal, with a checkpoint on disk. A BaseException, so that `except Exception` does not catch it.
 
     Attributes:
-        signal: what asked for it. epoch: the one it stopped in, from 1. step: how many of its steps were done.
+        signal: the signal received. epoch: current epoch, from 1. step: steps done in this epoch.
     """
 
     def __init__(self, signal: Signals, epoch: int, step: int) -> None:
@@ -35,7 +35,7 @@ class Stopped(BaseException):
 
     @property
     def where(self) -> str:
-        """What happened when, in words."""
+        """The signal, epoch and step as text."""
         return f"{self.signal.name} at epoch {self.epoch}, step {self.step}"
 
     @property
@@ -44,20 +44,20 @@ class Stopped(BaseException):
 
 
 def exit_code(number: Signals) -> int:
-    """Of a process that stopped in order: 75 if it is to run again, else 128 + signal as in a shell."""
+    """The exit code of a process stopped by a signal: 75 to be requeued, else 128 + signal as in a shell."""
     return AGAIN if number == SIGUSR1 else 128 + number
 
 
 def strongest(received: Sequence[Signals]) -> Signals | None:
-    """Which of the signals to act on."""
+    """The signal to act on."""
     return max(received, key=HANDLED.index, default=None)
 
 
 @contextlib.contextmanager
 def listen() -> Iterator[list[Signals]]:
-    """The yielded list grows by each signal that arrives, which has no other effect; undone at the end.
+    """Collect signals in the yielded list instead of their default action, until the block ends.
 
-    In a thread other than the main one it stays empty: Python delivers signals to the main thread only.
+    Outside the main thread the list stays empty, because Python delivers signals to the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield []
@@ -73,9 +73,9 @@ def listen() -> Iterator[list[Signals]]:
 
 @contextlib.contextmanager
 def interrupting() -> Iterator[None]:
-    """In the block SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that the program can clean up.
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP in the block, so that the program can clean up.
 
-    In a thread other than the main one nothing changes.
+    Outside the main thread this has no effect.
     """
 
     def interrupt(number: int, _: object) -> None:
@@ -90,7 +90,7 @@ def interrupting() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handled(numbers: Sequence[Signals], handler: Callable[[int, object], None]) -> Iterator[None]:
-    """`handler` handles these in the block; the former handlers are restored after it."""
+    """Install `handler` in the block and restore the previous handlers afterwards."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -100,18 +100,18 @@ def _handled(numbers: Sequence[Signals], handler: Callable[[int, object], None])
 
 
 def remember() -> None:
-    """From now on SIGUSR1 does not end this process: it is kept for the next `listen`. SIGTERM still ends it."""
+    """Keep SIGUSR1 for the next `listen` instead of ending this process. SIGTERM still ends it."""
     if threading.current_thread() is not threading.main_thread():
         return
     signal.signal(SIGUSR1, lambda number, _: _early.append(Signals(number)))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGUSR1})
-    # At its end Python restores the handlers that kill: a complete run would look as if it had failed.
+    # At exit Python restores the default handlers, and a late signal would make a complete run look failed.
     atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, {SIGUSR1})
 
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """Processes that are started in the block begin with SIGUSR1 blocked: it stays pending until they listen."""
+    """Start processes in the block with SIGUSR1 blocked; it stays pending until they listen."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {SIGUSR1})
     try:
         yield

@@ -1,8 +1,8 @@
-"""The environment of this process: the only module that reads `HPC_*` variables of the launcher and of results and data.
+"""The environment of this process: folders, and the launcher's record. No other module reads these variables.
 
-Users set `HPC_RESULTS` and `HPC_DATA`. A launcher sets one more, `HPC_LAUNCH`: a `Launch` as a JSON object, for the
-processes that it starts. `using` puts variables over the environment without changing `os.environ`: what reads
-`environment()` sees them, and so does each process that is started with it.
+Users set `HPC_RESULTS` and `HPC_DATA`. A launcher sets `HPC_LAUNCH`, a `Launch` as a JSON object, for the processes that it
+starts. `using` overrides variables without changing `os.environ`; readers of `environment()`, and processes started with it,
+see the new values.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 VARIABLE = "HPC_LAUNCH"
-# What makes a process a rank: never handed on to a process that is none of the same launch.
+# Variables that identify a rank; processes outside the launch do not inherit them.
 RANK_VARIABLES = re.compile(
     rf"RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|ROLE_RANK|MASTER_ADDR|MASTER_PORT|TORCHELASTIC_\w+|{VARIABLE}"
 )
 
-_over: dict[str, str] = {}  # by `using`
-_adopted: Launch | None = None  # by `adopt`
+_over: dict[str, str] = {}  # set by `using`
+_adopted: Launch | None = None  # set by `adopt`
 
 
 @dataclass(frozen=True)
 class Profiler:
-    """The profiler that has started a rank.
+    """The profiler that started a rank.
 
     Attributes:
-        tool: `nsys` or `ncu`. window: what it waits for, `cuda` or `nvtx`.
-        front: the process that started it and stands for the rank. umask: of that process.
+        tool: `nsys` or `ncu`. window: the kind of window that it waits for, `cuda` or `nvtx`.
+        front: id of the process that started it on behalf of the rank. umask: of that process.
     """
 
     tool: str
@@ -42,14 +42,14 @@ class Profiler:
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launcher tells the processes that it starts.
+    """The settings that a launcher passes to its processes.
 
     Attributes:
-        owner: names the launch; `process_tree` finds its processes by it.
-        run: the run folder that was claimed for this process.
-        parent: the process whose end is this one's end.
-        warm: the name of the warm process, or `off` (`launch.warm`). cold: why this process was not forked from it.
-        profiler: what has started this rank.
+        owner: id of the launch, by which `process_tree` finds its processes.
+        run: run folder that was claimed for this process.
+        parent: id of the process with which this one ends.
+        warm: name of the warm process, or `off` (`launch.warm`). cold: why this process was not forked from it.
+        profiler: the profiler that started this rank.
     """
 
     owner: str = ""
@@ -61,7 +61,7 @@ class Launch:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Launch:
-        """The record in `environment`; an empty one if there is none, or it is damaged."""
+        """The record in `environment`; an empty record if there is none or it is invalid."""
         try:
             found = json.loads(environment.get(VARIABLE, "{}"))
             given = {name: value for name, value in found.items() if name in {field.name for field in fields(cls)}}
@@ -78,7 +78,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where things lie for this process, and what its launcher told it."""
+    """The folders of this process, and its launcher's settings."""
 
     project: Path
     data: Path
@@ -102,21 +102,21 @@ _FOLDERS = {"HPC_DATA": "data", "HPC_RESULTS": "results"}
 
 
 def environment() -> dict[str, str]:
-    """The variables of this process, those of `using` over them."""
+    """The variables of this process, with those of `using`."""
     return {**os.environ, **_over}
 
 
 def child_environment(*, threads: int = 1) -> dict[str, str]:
-    """`environment` for a process that belongs to no launch yet; OpenMP's and OpenBLAS's threads unless set already."""
-    # torchrun would set one OpenMP thread, with a warning; each rank sets its own number. Threads that NumPy starts at
-    # import make a process that cannot be forked.
+    """`environment` for a process outside any launch, with the numbers of OpenMP and OpenBLAS threads if not set."""
+    # torchrun would set one OpenMP thread with a warning; each rank sets its own number later. A process in which NumPy
+    # started threads at import cannot be forked.
     usual = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
     return usual | {name: value for name, value in environment().items() if not RANK_VARIABLES.fullmatch(name)}
 
 
 @contextlib.contextmanager
 def using(**variables: str) -> Iterator[None]:
-    """In the block, `variables` are part of `environment()`."""
+    """Add `variables` to `environment()` in the block."""
     global _over
     before, _over = _over, _over | variables
     try:
@@ -126,18 +126,18 @@ def using(**variables: str) -> Iterator[None]:
 
 
 def adopt() -> Launch:
-    """Make the launcher's record this rank's own: of it, what the rank starts later inherits the owner alone."""
+    """Keep the launcher's record for this rank; its own child processes inherit the owner only."""
     global _adopted
-    _adopted = replace(Launch.of(os.environ), warm="")  # a run that a cell starts has a warm process of its own
+    _adopted = replace(Launch.of(os.environ), warm="")  # a run started from a cell uses its own warm process
     os.environ.update(Launch(_adopted.owner).variables)
     return _adopted
 
 
 def launch() -> Launch:
-    """What the launcher told this process."""
+    """The launcher's settings for this process."""
     return Workspace.current().launch
 
 
 def starting(record: Launch, **changes: object) -> dict[str, str]:
-    """`record` with `changes`, for the environment of a process whose parent this one is."""
+    """`record` with `changes` as variables for a child process."""
     return replace(record, parent=os.getpid(), **changes).variables

@@ -44,7 +44,7 @@ def test_where_a_profiler_is_missing_its_runs_are_not_applicable(tmp_path: Path,
 def test_without_its_program_nothing_is_started(bench: Bench, tmp_path: Path) -> None:
     outcome = bench.hpc("run", bench.notebook(TRAIN), "-p", "profile=ncu", "-p", "device=auto", PATH=tmp_path)
     assert outcome.code == 2
-    assert "profile='ncu': there is no ncu on the PATH here" in outcome.err
+    assert "profile='ncu': ncu is not on PATH" in outcome.err
     assert bench.runs == []
 
 
@@ -124,6 +124,6 @@ def test_what_cannot_be_exported_is_a_remark(tmp_path: Path, monkeypatch) -> Non
     about = json.loads((run / "run.json").read_text())
     first, left, lacking = about["remarks"]
     assert (first, left) == ("a", "nsys left no report of rank 1: out of luck")
-    assert "not exported" in lacking and "there is no nsys on the PATH" in lacking
+    assert "not exported" in lacking and "nsys is not on PATH" in lacking
     assert about["profiled"] == {"tool": "nsys", "files": {"rank0.nsys-rep": 12}}
     assert len(said) == 2
