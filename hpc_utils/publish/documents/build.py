@@ -12,7 +12,7 @@ from typing import Any
 
 import panflute as pf
 
-from hpc_utils import provenance, toml_config
+from hpc_utils import toml_config
 from hpc_utils.publish import manifest
 from hpc_utils.records import atomic
 
@@ -75,16 +75,13 @@ def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = Fal
 
 def _write(context: BuildContext, document: Document, faults: Faults) -> list[Path]:
     """One document's PDF and TeX."""
-    used = [*document.values.values(), *document.resolved.drawn]
-    commit, dirty = provenance.commit(context.root), provenance.dirty(context.root)
-    rows = colophon.rows(used, document.sets, commit=commit, dirty=dirty, command="make paper")
+    rows = colophon.rows([*document.values.values(), *document.resolved.drawn], document.sets, context.root)
     front = document.tree.metadata
-    if "short" not in front and "title" in front:
+    if "short" not in front:
         front["short"] = copy.deepcopy(front["title"])
     shared = {"colophon": [{"what": pf.MetaString(what), "words": pf.MetaString(words)} for what, words in rows]}
     bibliography = context.bibliography(document.entry) if document.resolved.cites else []
-    within = document.entry.numbers == "within"
-    parts = [{"title": "", "numbers": _rows(context, document.values.values()), "allowed": []}] if within else []
+    parts = [{"numbers": _rows(context, document.values.values())}] if document.entry.numbers == "within" else []
     pdf = _pdf(document.tree, document.entry.template, parts, bibliography, shared)
     written = [_place(context, document.name, pdf, [document])]
     for style in document.entry.tex:
@@ -164,13 +161,7 @@ def _write_numbers(context: BuildContext, done: Sequence[Document]) -> list[Path
         "  Each number of the documents: its name, value with 95 % interval, what it is, and what it rests on. A number stands\n"
         "  with the first document that uses it.\n---\n"
     )
-    try:
-        pdf = _pdf(tree, NUMBERS, parts, [], {})
-    except pandoc.PandocError as error:
-        faults = Faults()
-        faults.add(NUMBERS, 0, str(error))
-        raise DocumentError(faults) from None
-    return [_place(context, NUMBERS, pdf, done)]
+    return [_place(context, NUMBERS, _pdf(tree, NUMBERS, parts, [], {}), done)]
 
 
 def _rows(context: BuildContext, values: Iterable[Found]) -> list[dict[str, Any]]:

@@ -16,38 +16,28 @@ from .sets import Found, ResultSet, Sets
 if TYPE_CHECKING:
     import pandas as pd
 
+SOFTWARE = {"python": "Python", "torch": "PyTorch", "cuda": "CUDA", "nccl": "NCCL", "numpy": "NumPy"}
 
-def rows(
-    used: list[Found], sets: Sets, *, commit: str | None, dirty: bool | None, command: str
-) -> list[tuple[str, str]]:
-    """(label, text) of all that a document rests on; labels below a result set's are indented."""
-    runs = sets.runs(used)
-    found = [("Built from", _tree(commit, dirty)), ("Build again", command)]
-    for alias, own in runs.items():
+
+def rows(used: list[Found], sets: Sets, root: Path) -> list[tuple[str, str]]:
+    """(label, text) of all that a document of the checkout `root` rests on; labels below a result set's are indented."""
+    commit, changed = provenance.commit(root), ", with changes that are not committed" * bool(provenance.dirty(root))
+    tree = f"commit {commit[: provenance.SHORT]}{changed}" if commit else "a copy of the sources without a commit"
+    found = [("Built from", tree), ("Build again", "make paper")]
+    for alias, runs in sets.runs(used).items():
         one = sets.by_alias[alias]
-        found.append((f"Results: {alias}", _set(one, [item for item in used if item.alias == alias], len(own))))
-        if len(own):
+        found.append((f"Results: {alias}", _set(one, [item for item in used if item.alias == alias], len(runs))))
+        if len(runs):
+            facts = {"measured on": _hardware(runs), "with": _software(one, runs), "where": _where(runs)}
             found += [
-                ("\u00a0\u00a0\u00a0measured on", _hardware(own)),
-                ("\u00a0\u00a0\u00a0with", _software(one, own)),
-                ("\u00a0\u00a0\u00a0where", _where(own)),
+                (f"\u00a0\u00a0\u00a0{what}", text) for what, text in {**facts, "took": _took(one, runs)}.items()
             ]
-            found.append(("\u00a0\u00a0\u00a0took", _took(one, own)))
     return found
 
 
-def _tree(commit: str | None, dirty: bool | None) -> str:
-    if commit is None:
-        return "a copy of the sources without a commit"
-    return f"commit {commit[: provenance.SHORT]}" + (", with changes that are not committed" if dirty else "")
-
-
 def _set(one: ResultSet, used: list[Found], runs: int) -> str:
-    pages = sorted(
-        {found.page["fingerprint"][: provenance.SHORT]: found.chapter for found in used}.items(),
-        key=lambda pair: pair[1],
-    )
-    values = ", ".join(f"{chapter} {print_}" for print_, chapter in pages)
+    pages = sorted({(found.chapter, found.page["fingerprint"][: provenance.SHORT]) for found in used})
+    values = ", ".join(map(" ".join, pages))
     folder = "" if one.folder.name == one.alias else f"{one.folder.name}, "
     return f"{folder}{f'{runs} runs' if runs else 'no run'}; values by chapter and fingerprint: {values}"
 
@@ -60,15 +50,12 @@ def _hardware(runs: pd.DataFrame) -> str:
 def _software(one: ResultSet, runs: pd.DataFrame) -> str:
     from hpc_utils.records.folder import read_json
 
-    versions: dict[str, set[str]] = {}
-    for run in runs.run_id:
-        for name, version in (
-            (read_json(one.folder / "runs" / run / "provenance.json") or {}).get("versions") or {}
-        ).items():
-            if version and name in ("python", "torch", "cuda", "nccl", "numpy"):
-                versions.setdefault(name, set()).add(version)
-    names = {"python": "Python", "torch": "PyTorch", "cuda": "CUDA", "nccl": "NCCL", "numpy": "NumPy"}
-    return ", ".join(f"{names[name]} {' and '.join(sorted(versions[name]))}" for name in names if name in versions)
+    records = [read_json(one.folder / "runs" / run / "provenance.json") or {} for run in runs.run_id]
+    parts = []
+    for key, name in SOFTWARE.items():
+        found = {version for record in records if (version := (record.get("versions") or {}).get(key))}
+        parts += [f"{name} {' and '.join(sorted(found))}"] if found else []
+    return ", ".join(parts)
 
 
 def _where(runs: pd.DataFrame) -> str:
@@ -132,10 +119,7 @@ def _ranges(jobs: list[str]) -> str:
     """`16 to 38, 41`: consecutive numbers joined; of other names, the first few."""
     if not all(job.isdigit() for job in jobs):
         return ", ".join(jobs[:6]) + (f" and {len(jobs) - 6} more" if len(jobs) > 6 else "")
-    spans: list[list[int]] = []
-    for job in map(int, jobs):
-        if spans and job == spans[-1][1] + 1:
-            spans[-1][1] = job
-        else:
-            spans.append([job, job])
-    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in spans)
+    numbers = sorted(map(int, jobs))
+    first = [job for job in numbers if job - 1 not in numbers]
+    last = [job for job in numbers if job + 1 not in numbers]
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in zip(first, last, strict=True))

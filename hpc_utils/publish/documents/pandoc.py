@@ -27,6 +27,8 @@ pf.elements.RAW_FORMATS.add("typst")  # unknown to panflute 2.3
 class PandocError(ValueError):
     """pandoc or Typst refuses a document; the message is theirs."""
 
+    exit_code = 2
+
 
 def parse(text: str) -> pf.Doc:
     """A source as pandoc's tree, its front matter as the metadata."""

@@ -23,7 +23,7 @@ class Source:
 
         A passage may be broken over lines; one that has a class (`[10 s]{.setting}`) is passed over.
         """
-        begin, end = r"\b" * passage[:1].isalnum(), r"\b" * passage.startswith(("@", "#"))
+        begin, end = r"\b" * passage[:1].isalnum(), r"(?!\w)" * passage.startswith(("@", "#"))
         words = r"\s+(?:>\s+)?".join(map(re.escape, passage.split()))
         pattern = re.compile(rf"{begin}{words}{end}(?!\]\{{\.)")
         found = pattern.search(self.text, self._ends.get(passage, 0)) or pattern.search(self.text)
