@@ -14,7 +14,7 @@ def test_bandwidths_are_those_of_nccl_tests() -> None:
     assert bus / 1e9 == pytest.approx(6.26, abs=0.005)
 
 
-def test_what_a_rank_must_carry_of_a_message() -> None:
+def test_the_traffic_of_a_rank() -> None:
     """doc/PERFORMANCE.md of nccl-tests."""
     assert [traffic(one, 4) for one in ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce")] == [
         1.5, 0.75, 0.75, 1.0, 1.0,
@@ -23,5 +23,5 @@ def test_what_a_rank_must_carry_of_a_message() -> None:
         traffic("all-to-all", 4)
 
 
-def test_ranks_lie_evenly_on_as_few_nodes_as_hold_them():
+def test_ranks_are_spread_evenly_over_the_fewest_nodes():
     assert evenly(12, 8) == (2, 6) and evenly(8, 8) == (1, 8) and evenly(7, 4) == (7, 1) and evenly(1, 4) == (1, 1)

@@ -13,7 +13,7 @@ from hpc_utils.config import ConfigError, RunConfig, describe, parse_assignments
 
 NAN = float("nan")
 
-# Parameters, and what the refusal says.
+# Parameters, and the beginning of the message.
 REFUSED = [
     ({"workload": "resnet19"}, "workload=resnet19.* resnet18"),
     ({"workload": "gpt"}, "workload=gpt.* resnet18, resnet50, cnn"),
@@ -82,7 +82,7 @@ def test_bad_parameters_are_refused_with_the_reason(parameters: dict, why: str) 
         RunConfig(**parameters)
 
 
-def test_what_goes_together_is_not_refused() -> None:
+def test_compatible_options_are_accepted() -> None:
     RunConfig(parallel="fsdp", fused_optimizer=True, optimizer="adamw")
     RunConfig(compile="reduce-overhead", warmup_steps=1, device="cpu")
     RunConfig(**OWN, loader_workers=2, prefetch_factor=3, persistent_workers=False)
@@ -90,14 +90,14 @@ def test_what_goes_together_is_not_refused() -> None:
     RunConfig(profile="ncu", profile_steps=5)
 
 
-def test_what_was_asked_for_stays() -> None:
+def test_a_configuration_is_frozen() -> None:
     config = RunConfig(epochs=2)
     with pytest.raises(ValueError, match="frozen"):
         config.epochs = 3
 
 
 @given(batch=st.integers(1, 5000), world=st.integers(1, 300))
-def test_a_batch_divides_or_the_nearest_that_do_are_named(batch: int, world: int) -> None:
+def test_a_batch_divides_or_the_nearest_ones_are_named(batch: int, world: int) -> None:
     config = RunConfig(global_batch=batch)
     if batch % world == 0:
         assert config.batches(world) == (batch, batch // world)
@@ -145,24 +145,24 @@ class TestFromNotebook:
 
 
 class TestAssignments:
-    def test_text_becomes_the_knobs_type(self) -> None:
+    def test_text_becomes_the_type_of_the_option(self) -> None:
         text = ["epochs=3", "lr=1e-2", "augment=false", "precision=bf16", "steps_per_epoch=none", " seed =4"]
         config = RunConfig(**parse_assignments(text))
         expected = RunConfig(epochs=3, lr=0.01, augment=False, precision="bf16", seed=4)
         assert config == expected
 
-    def test_arguments_of_ones_own_workload(self) -> None:
+    def test_arguments_of_a_users_own_workload(self) -> None:
         text = ["workload=gpt:make", "workload_args.depth=12", "workload_args.name=a=b", "workload_args.bias=true"]
         assert RunConfig(**parse_assignments(text)).workload_args == {"depth": 12, "name": "a=b", "bias": True}
         whole = parse_assignments(["workload=gpt:make", 'workload_args={"depth": 12}'])
         assert RunConfig(**whole).workload_args == {"depth": 12}
 
     @pytest.mark.parametrize("text", ["epochs", "=3", ""])
-    def test_what_is_no_assignment_is_refused(self, text: str) -> None:
+    def test_other_text_is_refused(self, text: str) -> None:
         with pytest.raises(ConfigError, match=r"is not name=value"):
             parse_assignments([text])
 
-    def test_none_for_a_knob_that_is_never_none_is_refused(self) -> None:
+    def test_none_for_an_option_without_none_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="epochs='none'"):
             RunConfig(**parse_assignments(["epochs=none"]))
 
@@ -188,7 +188,7 @@ def test_a_configuration_survives_json_and_the_command_line(parameters: dict) ->
     assert math.isfinite(config.lr)
 
 
-def test_every_knob_is_described() -> None:
+def test_every_option_is_described() -> None:
     rows = {row["name"]: row for row in describe()}
     assert list(rows) == list(RunConfig.model_fields)
     assert all(row["type"] and row["meaning"] for row in rows.values())

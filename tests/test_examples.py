@@ -31,7 +31,7 @@ def test_every_cell_that_is_cited_is_there(page: str) -> None:
     assert cited(page) and all(SETS.value(one).what for one in cited(page))
 
 
-def test_the_example_becomes_what_is_shown() -> None:
+def test_the_example_is_rendered_as_shown() -> None:
     def shown(form: str) -> str:
         return formatting.text(value, form).replace("\xa0", " ")
 
@@ -42,6 +42,6 @@ def test_the_example_becomes_what_is_shown() -> None:
     assert f'gets "{shown("interval")}"' in " ".join(text("README.md").split())
 
 
-def test_a_set_s_names_are_told_together() -> None:
+def test_the_aliases_of_sets_agree_with_their_folders() -> None:
     for alias, folder in re.findall(r"`([a-z0-9]+) = ([a-z0-9-]+)`", text("paper/README.md")):
         assert FOLDERS[alias].endswith(f"/{folder}")

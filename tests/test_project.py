@@ -52,7 +52,7 @@ def test_the_pins_lie_within_the_ranges_and_name_no_build() -> None:
     )
 
 
-def test_the_results_page_is_what_the_schema_says() -> None:
+def test_the_results_page_agrees_with_the_schema() -> None:
     from hpc_utils.records import schema
 
     page = (ROOT / "results/README.md").read_text()
@@ -77,7 +77,7 @@ def test_notebooks_are_chapters(notebook: Path) -> None:
     assert not [source for source in code if re.search(r"^(def|class) ", source, re.M)], "logic belongs to hpc_utils"
 
 
-def test_training_notebooks_have_a_parameters_cell_of_known_knobs() -> None:
+def test_training_notebooks_have_a_parameters_cell_of_known_options() -> None:
     from hpc_utils.config import RunConfig
     from hpc_utils.launch import parameters
 

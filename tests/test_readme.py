@@ -80,7 +80,7 @@ def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequ
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_their_runs_are_what_they_say(desk: Path) -> None:
+def test_the_runs_of_the_commands_pass_the_checks(desk: Path) -> None:
     """After the commands above: both kinds of the user's own training stand beside ours, and pass the checks."""
     if not (desk / "results/csv/runs.csv").exists():
         pytest.skip("the commands were not run (selected by hand?)")
@@ -164,7 +164,7 @@ def test_make_study_trains_and_draws(study: tuple[subprocess.CompletedProcess, P
         for figure in (results / "figures" / f"laptop-{n}.{k}" for n in names for k in ("pdf", "png")):
             assert figure.stat().st_size > 5_000
     report = (results / "report/index.html").read_text()
-    assert 'id="stale"' not in report, "the first page that somebody opens doubts itself"
+    assert 'id="stale"' not in report
     for title in ("Start here", "The baseline", "Data-parallel training", "The paper's figures"):
         assert title in report.replace("’", "'").replace("&#39;", "'")
     assert report.count("data:image/png;base64") >= 6

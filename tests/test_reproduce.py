@@ -64,10 +64,10 @@ def require_learned(desk: Path, run: str, done: subprocess.CompletedProcess) -> 
     (path,) = (desk / "results/verify").glob(f"*{run}*.json")
     account = json.loads(path.read_text())
     times = ("throughput", "step_p50")
-    told = {one["quantity"]: one for one in account["judgements"] if one["quantity"] not in times}
-    told = {name: one["verdict"] for name, one in told.items() if not name.startswith("peak ")}
-    assert {"samples", "steps", "parameters", "train_loss"} <= set(told)
-    assert set(told.values()) == {"agree"}, account["judgements"]
+    verdicts = {one["quantity"]: one for one in account["judgements"] if one["quantity"] not in times}
+    verdicts = {name: one["verdict"] for name, one in verdicts.items() if not name.startswith("peak ")}
+    assert {"samples", "steps", "parameters", "train_loss"} <= set(verdicts)
+    assert set(verdicts.values()) == {"agree"}, account["judgements"]
 
 
 @pytest.mark.parametrize("command", commands("sh"))

@@ -22,5 +22,5 @@ def test_the_nearest_or_the_first_few_are_named(name: str, known: list[str], sai
     assert toml_config.hint(name, known) == said
 
 
-def test_several_near_ones_stand_in_order() -> None:
+def test_near_names_are_in_order() -> None:
     assert toml_config.near("name", ["nam", "names", "other"]) == ["names", "nam"]

@@ -163,7 +163,7 @@ def test_tiny_imagenet_layout_with_grey_images(tmp_path, form):
     assert decoded.splits["test"][1].tolist() == [0, 1, 0, 1, 0, 1]
 
 
-def test_tiny_imagenet_that_does_not_keep_its_own_lists(tmp_path):
+def test_tiny_imagenet_that_contradicts_its_lists(tmp_path):
     folder = layouts.tiny_imagenet(tmp_path / "tiny-imagenet-200")
     image = folder / "train/n01/images/n01_2.JPEG"
     good = image.read_bytes()

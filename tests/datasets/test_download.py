@@ -42,7 +42,7 @@ def test_another_url_is_tried_when_one_lacks_the_file_or_serves_another(tmp_path
         assert len(log) == 3 * (1 + RETRIES) + 1
 
 
-def test_every_failure_is_told_in_one_line_and_nothing_is_left(tmp_path):
+def test_every_failure_is_reported_in_one_line_and_nothing_is_left(tmp_path):
     files = {"a.bin": bytes(1) + CONTENT[1:], "short": CONTENT[:50]}
     with layouts.web_server(files) as (base, _), pytest.raises(DataError) as error:
         get(base, tmp_path, urls=("absent", "a.bin", "short"))
@@ -53,7 +53,7 @@ def test_every_failure_is_told_in_one_line_and_nothing_is_left(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_empty_mirror_and_no_host_are_both_told(tmp_path, monkeypatch, capsys):
+def test_an_empty_mirror_and_a_missing_host_are_both_reported(tmp_path, monkeypatch, capsys):
     train = layouts.pixels(8, 40, (28, 28, 1))
     with layouts.web_server({}) as (base, _):
         layouts.know(monkeypatch, "mnist", train, train, ((Archive("a.bin", (base + "a.bin",), MD5, 3),),))

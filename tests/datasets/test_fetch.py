@@ -45,7 +45,7 @@ def test_real_mnist(real, monkeypatch):
     verify("mnist")
 
 
-def test_real_tiny_imagenet_says_how_much_of_it_there_is(real, monkeypatch):
+def test_the_title_of_the_real_tiny_imagenet_states_a_subset(real, monkeypatch):
     monkeypatch.setenv("HPC_DATA", str(real))
     train, test = load("tiny-imagenet", "train", verify=True), load("tiny-imagenet", "test", verify=True)
     assert len(train.labels) % len(train.classes) == 0
@@ -127,7 +127,7 @@ def test_a_present_set_is_verified_and_left_alone(tmp_path, monkeypatch, capsys)
     assert (folder / "train-images.npy").stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_a_damaged_set_is_refused_and_mended_by_force(tmp_path, monkeypatch, data):
+def test_a_damaged_set_is_refused_and_replaced_by_force(tmp_path, monkeypatch, data):
     layouts.know(monkeypatch, "mnist", *MNIST)
     mirror = layouts.mnist(tmp_path / "m", *MNIST)
     folder = fetch("mnist", mirror=mirror, progress=False)
@@ -139,7 +139,7 @@ def test_a_damaged_set_is_refused_and_mended_by_force(tmp_path, monkeypatch, dat
     assert sorted(path.name for path in data.iterdir()) == [".fetch", "mnist"]
 
 
-def test_force_keeps_the_files_that_are_not_ours(tmp_path, monkeypatch, data):
+def test_force_keeps_other_files(tmp_path, monkeypatch, data):
     layouts.know(monkeypatch, "mnist", *MNIST)
     (data / "mnist").mkdir(parents=True)
     (data / "mnist/thesis.txt").write_text("mine")
@@ -177,9 +177,9 @@ def _fetcher(mirror, code=""):
 def test_two_processes_fetch_at_once(tmp_path):
     mirror = layouts.tiny_imagenet(tmp_path / "tiny-imagenet-200", per_class=40)
     both = [_fetcher(mirror) for _ in range(2)]
-    said = [process.communicate(timeout=60)[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert sorted("already present" in text for text in said) == [False, True]
+    messages = [process.communicate(timeout=60)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], messages
+    assert sorted("already present" in text for text in messages) == [False, True]
     verify("tiny-imagenet")
 
 
@@ -191,8 +191,8 @@ def test_without_locks_two_fetches_still_leave_one_whole_set(tmp_path):
         )
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=60)[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
+    messages = [process.communicate(timeout=60)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], messages
     verify("tiny-imagenet")
 
 

@@ -20,7 +20,7 @@ def small(data, tmp_path, monkeypatch):
     return fetch("mnist", mirror=layouts.mnist(tmp_path / "mirror", TRAIN, TEST), progress=False)
 
 
-def test_what_was_fetched_is_loaded_read_only(small):
+def test_a_fetched_set_is_loaded_read_only(small):
     for split, (images, labels) in (("train", TRAIN), ("test", TEST)):
         loaded = load("mnist", split, verify=True)
         np.testing.assert_array_equal(loaded.images, images)

@@ -54,7 +54,7 @@ def test_cores_of_one_socket_are_neighbours(tmp_path: Path) -> None:
 
 
 @linux
-def test_caches_governor_and_virtual_machines_are_recorded_where_the_system_tells(tmp_path: Path) -> None:
+def test_caches_governor_and_virtual_machines_are_recorded(tmp_path: Path) -> None:
     machine = dual_socket(tmp_path)
     bare = cpu(machine)
     assert (bare.caches, bare.governor, bare.virtual) == (None, None, False)
@@ -124,7 +124,7 @@ def test_an_arm_node_is_named_by_lscpu(tmp_path: Path, tool: Callable[[str, str]
 
 
 @linux
-def test_who_emulates_bf16(tmp_path: Path) -> None:
+def test_processors_that_emulate_bf16(tmp_path: Path) -> None:
     """A laptop with AVX2 does; a server with AVX-512 or AMX does not; of a machine that says nothing it is not claimed."""
     (tmp_path / "laptop/proc").mkdir(parents=True)
     (tmp_path / "laptop/proc/cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu sse2 avx f16c avx2 fma\n")

@@ -56,7 +56,7 @@ def test_running_the_notebooks_and_their_prose_change_nothing(tree: Path) -> Non
         "pyproject.toml",
     ],
 )
-def test_what_does_not_measure_changes_nothing(tree: Path, name: str) -> None:
+def test_other_files_do_not_change_the_digest(tree: Path, name: str) -> None:
     before = measuring_digest(root=tree)
     (tree / name).parent.mkdir(parents=True, exist_ok=True)
     (tree / name).write_text("{}")
@@ -91,14 +91,14 @@ def test_comments_docstrings_and_layout_change_nothing(tree: Path) -> None:
         ("notebooks/01_baseline.ipynb", "broken"),
     ],
 )
-def test_what_measures_changes_it(tree: Path, name: str, text: str) -> None:
+def test_measuring_code_changes_the_digest(tree: Path, name: str, text: str) -> None:
     before = measuring_digest(root=tree)
     (tree / name).parent.mkdir(exist_ok=True)
     (tree / name).write_text(text)
     assert measuring_digest(root=tree) != before
 
 
-def test_of_a_cell_with_a_magic_the_code_counts() -> None:
+def test_the_code_of_a_cell_with_a_magic_is_parsed() -> None:
     codes = {digest.parsed(f"%%px\n{rest}") for rest in ("a = 1", "a = 1  # why", "a=1\n")}
     assert len(codes) == 1
     assert digest.parsed("%%px\na = 2") not in codes and digest.parsed("%%time\na = 1") not in codes
@@ -124,7 +124,7 @@ def test_every_setting_that_training_imports_is_covered() -> None:
             assert named & modules <= covered | left_out, path.name
 
 
-def test_what_computes_a_chapter_s_values_is_its_own_cells_and_the_analysis(tree: Path) -> None:
+def test_the_analysis_digest_covers_the_chapter_s_cells_and_the_analysis(tree: Path) -> None:
     for room in ("analyze", "records"):
         (tree / "hpc_utils" / room).mkdir()
         (tree / "hpc_utils" / room / "stats.py").write_text("def median(): ...\n")

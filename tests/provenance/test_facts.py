@@ -7,7 +7,7 @@ from hpc_utils import provenance
 from .test_system import LAPTOP, NODE
 
 
-def said(then: dict, now: dict) -> dict[str, tuple[str, str]]:
+def changes(then: dict, now: dict) -> dict[str, tuple[str, str]]:
     return {what: (before, after) for what, before, after in provenance.differences(then, now)}
 
 
@@ -24,7 +24,7 @@ def test_each_part_that_matters_is_named() -> None:
     now["hardware"]["cpu"] |= {"flags": ["avx2", "avx512f"], "usable": 8}
     now["hardware"]["gpus"] = []
     now["host"]["kernel"] = "6.1"
-    assert said(NODE, now) == {
+    assert changes(NODE, now) == {
         "digest of the measuring code": ("abcabcabcabc", "eeeeeeeeeeee"),
         "commit": ("ffffffffffff", "000000000000 with uncommitted changes"),
         "logical CPUs usable by a run": ("32", "8"),
@@ -36,7 +36,7 @@ def test_each_part_that_matters_is_named() -> None:
     }
 
 
-def test_what_an_older_version_did_not_record_is_no_difference() -> None:
+def test_facts_that_one_record_lacks_are_no_difference() -> None:
     now = copy.deepcopy(NODE)
     now["hardware"]["cpu"]["governor"], now["versions"]["blas"], now["host"]["container"] = (
         "performance",
@@ -45,5 +45,5 @@ def test_what_an_older_version_did_not_record_is_no_difference() -> None:
     )
     assert provenance.differences(NODE, now) == []
     assert provenance.differences({**NODE, "digest": "d" * 64, "digest_rule": None}, NODE) == []
-    found = said(LAPTOP, NODE)
+    found = changes(LAPTOP, NODE)
     assert found["commit"] == ("not known", "f" * 12) and "operating system" not in found

@@ -42,7 +42,7 @@ def test_a_copied_tree_has_no_commit(clone: Path, tmp_path: Path) -> None:
     assert (commit(copied), dirty(copied)) == (None, None)
 
 
-def test_a_copy_inside_somebody_elses_repository_has_no_commit(clone: Path, git: Git) -> None:
+def test_a_copy_inside_another_repository_has_no_commit(clone: Path, git: Git) -> None:
     inner = shutil.copytree(clone, clone / "vendor/compendium", ignore=shutil.ignore_patterns(".git", "vendor"))
     git(clone, "add", ".")
     git(clone, "commit", "-q", "-m", "vendored")

@@ -103,14 +103,14 @@ def test_none(tool: Tool) -> None:
     assert links(faults) is None
 
 
-def test_what_nvml_lists() -> None:
+def test_the_gpus_that_nvml_lists() -> None:
     first, second = (Gpu(**one) for one in nvml.listed(Nvml()))
     assert astuple(first) == (0, "NVIDIA A100-SXM4-40GB", "GPU-0", 40 << 30, "535.129.03", 4, 16)
     assert (second.name, second.index, second.driver) == ("NVIDIA GB10", 1, "535.129.03")
     assert second.memory_bytes is second.pcie_width is second.pcie_generation is None
 
 
-def test_the_process_that_asks_nvml_says_why_it_cannot() -> None:
+def test_the_nvml_process_reports_why_it_fails() -> None:
     if nvml.installed():
         pytest.skip("there is a driver")
     faults: list[str] = []

@@ -47,12 +47,12 @@ def test_the_fingerprints_of_committed_runs_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [("aurora", "aurora"), ("My Cluster/../x; rm", "My-Cluster-..-x-rm"), ("../..", None), ("  ", None), ("", None)],
 )
-def test_a_clusters_name_replaces_it(name: str, told: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clusters_name_replaces_it(name: str, expected: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPC_CLUSTER", name)
-    assert hardware_id() == (told or fingerprint(hardware()))
+    assert hardware_id() == (expected or fingerprint(hardware()))
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,6 @@ def test_infiniband_ports(tmp_path: Path) -> None:
     assert infiniband(tmp_path) == [Port("mlx5_0", 1, "200 Gb/sec (4X HDR)", "InfiniBand")]
 
 
-def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
+def test_a_system_without_sysfs(tmp_path: Path) -> None:
     assert network(tmp_path) is None
     assert infiniband(tmp_path) is None

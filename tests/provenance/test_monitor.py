@@ -25,7 +25,7 @@ HANG = 120  # s
 def until(what: Callable[[], object], seconds: float = HANG) -> None:
     end = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timeout"
         time.sleep(0.02)
 
 
@@ -61,8 +61,8 @@ def test_a_device_that_nvml_does_not_know_has_an_empty_row(tmp_path: Path) -> No
     path = tmp_path / "here.csv"
     process = monitor.start(path, 0.1, devices={"cuda:3": "GPU-0"})
     until(lambda: len(rows(path)) >= 4)
-    said = monitor.stop(process)
-    assert said.startswith("NVML: ") or shutil.which("nvidia-smi"), "why is said"
+    message = monitor.stop(process)
+    assert message.startswith("NVML: ") or shutil.which("nvidia-smi")
     own = [row for row in rows(path) if row["device"] == "cuda:3"]
     assert own and all(row["utilization_percent"] == row["power_watts"] == "" and row["time"] for row in own)
 
@@ -75,20 +75,20 @@ def test_it_ends_with_a_rank_that_is_killed(tmp_path: Path, forks: bool) -> None
     code += "worker = os.fork()\nif worker: print(worker, flush=True)\n" if forks else ""
     code += "time.sleep(600)\n"
     rank = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    looks = psutil.Process(int(rank.stdout.readline()))
+    process = psutil.Process(int(rank.stdout.readline()))
     worker = int(rank.stdout.readline()) if forks else None
     try:
         until(lambda: rows(path))
         rank.send_signal(signal.SIGKILL)
         rank.wait()
-        looks.wait(HANG)
+        process.wait(HANG)
         assert rows(path)
     finally:
         if worker:
             os.kill(worker, signal.SIGKILL)
 
 
-def test_one_that_ended_early_says_so(tmp_path: Path) -> None:
+def test_an_early_end_is_reported(tmp_path: Path) -> None:
     process = monitor.start(tmp_path / "x.csv", 0.05)
     until(lambda: rows(tmp_path / "x.csv"))
     process.kill()
@@ -124,7 +124,7 @@ class Nvml:
         return 0x4 | 0x40
 
 
-def test_what_nvml_tells_of_a_gpu_and_what_it_does_not() -> None:
+def test_the_values_that_nvml_reports_of_a_gpu() -> None:
     assert monitor.sampled(nvml.Device("1-2", Nvml())) == {
         "utilization_percent": 97, "memory_used_bytes": 10 << 30, "power_watts": None, "temperature_celsius": 61,
         "clock_mhz": 1410, "throttle": "sw_power_cap+hw_thermal_slowdown",

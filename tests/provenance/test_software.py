@@ -36,21 +36,21 @@ print(json.dumps([read, asked, torch.version.cuda, torch.version.hip]))
     assert set(read) == set(asked)
 
 
-def test_cudnn_counts_two_ways() -> None:
+def test_both_forms_of_cudnn_versions() -> None:
     assert [_cudnn(number) for number in (8902, 90100, 91002, None)] == ["8.9.2", "9.1.0", "9.10.2", None]
 
 
-def test_the_libraries_behind_torchs_numbers_are_read_from_what_it_says() -> None:
-    told = """PyTorch built with:
+def test_numeric_libraries_are_read_from_the_build_text_of_torch() -> None:
+    text = """PyTorch built with:
   - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64 architecture applications
   - Intel(R) MKL-DNN v3.12.0 (Git Hash 80afa71)
   - Build settings: BLAS_INFO=mkl, BUILD_TYPE=Release"""
-    assert _numerics(told) == ("mkl 2024.2", "3.12.0")
+    assert _numerics(text) == ("mkl 2024.2", "3.12.0")
     assert _numerics("Build settings: BLAS_INFO=open, BUILD_TYPE=Release") == ("open", None)
     assert _numerics("") == (None, None)
 
 
-def test_a_job_in_a_container_with_modules_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_and_modules_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOADEDMODULES", "gcc/13.2:cuda/12.4")
     monkeypatch.setenv("APPTAINER_CONTAINER", "/project/somebody/images/cuda.sif")
     found = host()
@@ -59,7 +59,7 @@ def test_a_job_in_a_container_with_modules_says_so(monkeypatch: pytest.MonkeyPat
     assert host().modules is None
 
 
-def test_what_steers_a_measurement_is_recorded_and_secrets_are_not() -> None:
+def test_variables_that_change_measurements_are_recorded_without_secrets() -> None:
     kept = {
         "NCCL_DEBUG": "INFO",
         "NCCL_ALGO": "Ring",
@@ -95,11 +95,11 @@ def test_host_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host().os.startswith("macOS")
 
 
-@pytest.mark.parametrize(("said", "version"), [("slurm-wlm 22.05.8", "22.05.8"), ("slurm 23.11.4", "23.11.4")])
-def test_slurms_version_is_asked_for_in_jobs_only(
-    tool: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, said: str, version: str
+@pytest.mark.parametrize(("output", "version"), [("slurm-wlm 22.05.8", "22.05.8"), ("slurm 23.11.4", "23.11.4")])
+def test_the_version_of_slurm_is_read_in_jobs_only(
+    tool: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, output: str, version: str
 ) -> None:
-    tool("srun", f"echo {said}")
+    tool("srun", f"echo {output}")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert versions()["slurm"] is None
     monkeypatch.setenv("SLURM_JOB_ID", "7")

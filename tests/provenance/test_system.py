@@ -88,7 +88,7 @@ def test_nodes_of_a_kind_share_a_section() -> None:
     assert "GPU-7" not in text
 
 
-def test_what_older_runs_did_not_record_is_told_from_what_is_not_there() -> None:
+def test_unrecorded_facts_are_distinguished_from_absent_ones() -> None:
     old = system_markdown([NODE])
     for row in (
         "governor",
@@ -141,7 +141,7 @@ def test_order_does_not_matter_and_kinds_are_apart() -> None:
 
 
 @pytest.mark.parametrize("record", [{}, {"hardware": None, "job": None, "versions": None, "host": None}])
-def test_poor_records_are_still_told(record: dict) -> None:
+def test_records_with_few_facts_are_shown(record: dict) -> None:
     text = system_markdown([record])
     assert "CPU not known" in text and "| GPUs | not recorded |" in text and "not known (copied tree)" in text
 

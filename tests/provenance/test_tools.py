@@ -34,7 +34,7 @@ def test_a_tool_that_cannot_start_is_named(tool: Callable[[str, str], None], tmp
 
 
 @pytest.mark.parametrize("script", ["sleep 60", "sleep 60 & wait", "trap '' TERM; sleep 60", "sleep 60 &"])
-def test_a_hanging_tool_is_given_up_with_its_children(
+def test_a_hanging_tool_is_ended_with_its_children(
     script: str, tool: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HPC_PROBE_TIMEOUT", "0.2")

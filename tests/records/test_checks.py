@@ -26,7 +26,7 @@ def test_true_records_have_no_fault() -> None:
 
 
 @given(samples=st.integers(1, 10**12), seconds=POSITIVE)
-def test_what_was_divided_is_true(samples: int, seconds: float) -> None:
+def test_a_computed_throughput_is_accepted(samples: int, seconds: float) -> None:
     assert not [*checks.epoch_faults({"samples": samples, "seconds": seconds, "throughput": samples / seconds})]
 
 
@@ -44,7 +44,7 @@ def test_each_of_the_three_is_a_positive_number(name: str, value: object) -> Non
     assert list(checks.epoch_faults(row)) == [f"{name} is {value!r}, not a positive number"]
 
 
-def test_a_run_that_nobody_can_trace() -> None:
+def test_a_run_without_digest_and_commit_is_refused() -> None:
     assert faults(provenance={"digest": None, "commit": None}) == [
         "neither a digest of the measuring code nor a commit is known"
     ]
@@ -63,7 +63,7 @@ def test_tables_that_contradict_each_other() -> None:
     assert len(faults(epochs=doubled)) == 1 and faults(epochs=doubled)[0].startswith("epoch 2: throughput")
 
 
-def test_a_global_count_taken_on_every_rank_is_refused() -> None:
+def test_a_global_count_on_every_rank_is_refused() -> None:
     """The commonest error as it really happens: throughput follows from the false count, so the identity holds."""
     epochs = [{"epoch": 1, "steps": 10, "samples": 1280, "seconds": 2.0, "throughput": 640.0}]
     ranks = [{"samples": 640, "seconds": 2.0}] * 2

@@ -113,7 +113,7 @@ def test_the_same_job_requeued_on_another_machine_is_taken_over(run: Path, monke
     assert claim.claim(run) == 2
 
 
-def test_released_is_free_for_anybody(run: Path) -> None:
+def test_a_released_run_can_be_claimed(run: Path) -> None:
     someone_else(run, host="elsewhere")
     claim.release(run)
     assert claim.current(run) == (1, None)

@@ -19,7 +19,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "moved" / RUN.name
 
 
-def test_a_moved_and_repacked_run_is_the_same(run: Path) -> None:
+def test_a_moved_and_repacked_run_has_the_same_fingerprint(run: Path) -> None:
     steps = run / "steps.csv.gz"
     steps.write_bytes(gzip.compress(gzip.decompress(steps.read_bytes()), compresslevel=1))
     (run / "notebook.ipynb").write_text("what is drawn of it")
@@ -27,7 +27,7 @@ def test_a_moved_and_repacked_run_is_the_same(run: Path) -> None:
 
 
 @pytest.mark.parametrize("name", fingerprint.RECORDS)
-def test_any_change_of_a_record_is_another_run(run: Path, name: str) -> None:
+def test_any_change_of_a_record_changes_the_fingerprint(run: Path, name: str) -> None:
     path = run / name
     path.write_bytes(path.read_bytes() + b" ")
     changed = fingerprint.of_run(run)
@@ -41,9 +41,7 @@ def test_a_damaged_table_differs(run: Path) -> None:
     assert fingerprint.of_run(run) != fingerprint.of_run(RUN)
 
 
-def test_a_kept_copy_without_this_machine_s_folders_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_of_this_machine_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
     own, kept = tmp_path / "own.json", tmp_path / "kept.json"
     own.write_text(f'{{"script": "{paths.root()}/notebooks/x.ipynb", "out": "{tmp_path}/results/runs/x"}}')

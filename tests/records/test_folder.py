@@ -35,7 +35,7 @@ def test_a_run_goes_from_absent_over_running_to_complete(run: Path) -> None:
     assert claim.current(run) == (1, None)
 
 
-def test_a_run_that_nobody_alive_claims_is_dead(run: Path) -> None:
+def test_a_run_without_a_living_claimant_is_dead(run: Path) -> None:
     RunFolder.claimed(run)
     path = run / "claims" / "0001.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"started": 0.0}))
@@ -52,7 +52,7 @@ def test_a_complete_run_is_refused_unless_redone(run: Path) -> None:
     assert state(run) == "running"
 
 
-def test_a_run_finished_between_look_and_claim_is_left_alone(run: Path, monkeypatch) -> None:
+def test_a_run_that_completes_between_check_and_claim_is_kept(run: Path, monkeypatch) -> None:
     truly = claim.claim
 
     def slow(path: Path, *more) -> int:
@@ -68,12 +68,12 @@ def test_a_run_finished_between_look_and_claim_is_left_alone(run: Path, monkeypa
     assert claim.current(run)[1] is None
 
 
-def test_already_complete_travels_between_ranks(run: Path) -> None:
-    told = pickle.loads(pickle.dumps(AlreadyComplete(run)))
-    assert (told.path, str(told)) == (run, "cnn is complete already")
+def test_already_complete_can_be_pickled(run: Path) -> None:
+    found = pickle.loads(pickle.dumps(AlreadyComplete(run)))
+    assert (found.path, str(found)) == (run, "cnn is complete already")
 
 
-def test_what_former_attempts_left_is_kept(run: Path) -> None:
+def test_files_of_former_attempts_are_kept(run: Path) -> None:
     for attempt in ("first", "second", "third"):
         folder = RunFolder.claimed(run)
         assert {path.name for path in run.iterdir()} - {"earlier"} == {"claims", "status.json"}
@@ -107,7 +107,7 @@ def test_a_living_claimants_files_are_not_moved(run: Path) -> None:
     assert (run / "run.json").is_file() and not (run / "earlier").exists()
 
 
-def test_training_something_else_than_the_launcher_asked_for_is_refused(run: Path) -> None:
+def test_a_configuration_other_than_the_requested_one_is_refused(run: Path) -> None:
     config, folder = RunConfig(workload="cnn", epochs=2).model_dump(), RunFolder(run)
     require_same_request(None, config)  # no launcher asked for anything
     require_same_request(folder, config)  # a launcher that left no request
@@ -117,7 +117,7 @@ def test_training_something_else_than_the_launcher_asked_for_is_refused(run: Pat
         require_same_request(folder, config | {"epochs": 3})
 
 
-def test_tables_write_what_is_missing_as_empty_and_refuse_unknown_columns(run: Path) -> None:
+def test_tables_write_missing_values_as_empty_and_refuse_unknown_columns(run: Path) -> None:
     RunFolder(run).write_table("ranks.csv", ["a", "b"], [{"a": 1}, {"a": None, "b": 0.5}])
     assert (run / "ranks.csv").read_text() == "a,b\n1,\n,0.5\n"
     with pytest.raises(ValueError, match="unknown"):

@@ -30,7 +30,7 @@ def test_an_id_stays_the_same_from_version_to_version() -> None:
     assert run_id(parameters, hardware="0123abcd") == "cnn-ddp1-fp32-b64-r1-7e9333e9"
 
 
-def test_a_new_knob_with_its_default_changes_no_id() -> None:
+def test_a_new_option_with_its_default_changes_no_id() -> None:
     recorded = identity.measured(CONFIG, 2)
     before = {name: value for name, value in recorded.items() if name not in ("compile", "cutout", "workload_args")}
     assert identity.settings(before) == identity.settings(recorded)
@@ -65,7 +65,7 @@ def test_another_layout_or_machine_has_another_id() -> None:
     assert len({one.rpartition("-")[2] for one in ids}) == 4
 
 
-def test_what_cannot_change_the_measurement_does_not_change_the_id() -> None:
+def test_options_without_influence_on_the_measurement_do_not_change_the_id() -> None:
     assert name(CONFIG.model_copy(update={"collective_timeout": 5.0})) == name()
 
 
@@ -75,7 +75,7 @@ def test_weak_and_strong_requests_of_one_measurement_share_an_id() -> None:
     assert name(weak, world_size=1) != name(world_size=1)
 
 
-def test_the_data_set_is_no_parameter_of_ones_own_workload() -> None:
+def test_the_data_set_does_not_identify_a_users_own_workload() -> None:
     own = [RunConfig(workload="gpt:make", dataset=dataset) for dataset in ("digits", "mnist")]
     assert name(own[0]) == name(own[1])
     assert name(own[0]).startswith("gpt.make-ddp2-")
@@ -95,7 +95,7 @@ def test_any_name_makes_a_safe_folder_name(workload: str, dataset: str, precisio
     assert ".." not in made.split("-") and len(made) < 250
 
 
-def test_settings_tell_apart_what_is_never_pooled() -> None:
+def test_settings_distinguish_runs_that_are_never_pooled() -> None:
     base = identity.measured(RunConfig(workload="cnn"), 1)
     same = [{"repeat": 2}, {"seed": 5}, {"global_batch": 64}, {"parallel": "none"}, {"precision": "bf16"}]
     other = [{"bucket_mb": 50.0}, {"channels_last": False}, {"optimizer": "adamw"}, {"epochs": 9}, {"lr": 0.2}]
@@ -103,12 +103,12 @@ def test_settings_tell_apart_what_is_never_pooled() -> None:
     assert len({identity.settings(base | change) for change in other} | {identity.settings(base)}) == 1 + len(other)
 
 
-def test_what_only_a_loop_of_ones_own_knows_is_a_setting() -> None:
+def test_parameters_of_a_users_own_loop_are_settings() -> None:
     own = {"workload": "wavenet"}
     assert identity.settings(own | {"layers": 2}) != identity.settings(own | {"layers": 4})
 
 
-def test_an_edited_workload_of_ones_own_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edited_workload_is_another_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = RunConfig(workload="mine.models:mlp")
     assert identity.measured(config, 1)["source"] == "", "not there yet: the trainer says so"

@@ -17,7 +17,7 @@ from hpc_utils.records.load import Refused, verify
 from .conftest import epoch_rows, rank_rows
 
 
-def test_a_run_is_one_row_with_what_its_tables_say(record: Callable, results: Path) -> None:
+def test_a_run_is_one_row_of_values_from_its_tables(record: Callable, results: Path) -> None:
     record("a")
     loaded = records.load()
     assert list(loaded.runs.columns) == schema.names(schema.RUNS)
@@ -194,7 +194,7 @@ def test_a_study_loads_its_own_runs_only(record: Callable, results: Path) -> Non
 
 
 @pytest.mark.parametrize("index", ["", "[]", '{"runs": {}}', '{"runs": [{"series": "a"}]}'])
-def test_an_index_that_does_not_say_its_runs_is_refused(index: str, results: Path) -> None:
+def test_an_index_without_valid_runs_is_refused(index: str, results: Path) -> None:
     path = records.study_index("strong")
     path.parent.mkdir(parents=True)
     path.write_text(index)

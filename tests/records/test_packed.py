@@ -1,4 +1,4 @@
-"""A packed set says what its folders said, to the byte."""
+"""A packed set holds the files of its folders, byte for byte."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_load_gives_the_same_frames_and_every_file_is_kept(two: dict[str, bytes]
     assert fingerprint.profile_files(results, "ab") == ["runs/b/profile/rank0.trace.json.gz"]
 
 
-def test_a_packed_run_can_be_had_as_a_folder(two: dict[str, bytes], results: Path) -> None:
+def test_a_packed_run_can_be_copied_to_a_folder(two: dict[str, bytes], results: Path) -> None:
     run = results / "runs/b"
     assert packed.unpacked(run) == run
     packed.pack(results)
@@ -70,9 +70,7 @@ def test_a_packed_run_can_be_had_as_a_folder(two: dict[str, bytes], results: Pat
     assert packed.holder(run / "nothing") is None and packed.holder(results / "runs/c") is None
 
 
-def test_what_is_measured_later_is_packed_too(
-    record: Callable[..., Path], two: dict[str, bytes], results: Path
-) -> None:
+def test_later_runs_are_packed_too(record: Callable[..., Path], two: dict[str, bytes], results: Path) -> None:
     packed.pack(results)
     record("c")
     assert records.load().runs.run_id.tolist() == ["a", "b", "c"], "folders beside a packed set are read"

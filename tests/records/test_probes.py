@@ -18,7 +18,7 @@ def test_the_newest_that_matches_is_found_and_an_older_one_stays(results):
     assert probes.newest("allreduce", nodes=8) is None and probes.newest("storage") is None
 
 
-def test_a_truncated_record_is_left_out_and_names_stay_in_the_folder(results):
+def test_a_truncated_record_is_skipped_and_names_stay_in_the_folder(results):
     path = probes.keep("allreduce", "../../evil name", _record("2026-01-01T00:00:00"))
     assert path.parent == results / "probes" / "allreduce"
     path.write_text(path.read_text()[:-20])
