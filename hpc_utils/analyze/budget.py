@@ -1,13 +1,11 @@
-"""What a study will take before anything of it runs: hours, node-hours and cost, with the interval and where it comes from.
+"""Hours, node-hours and cost of a planned study, predicted before it runs, with intervals and the basis of each.
 
 A run's time is predicted on the best basis that there is (`BASES`); its parts are training, evaluation, set-up with
-warm-up, and the start of the job's processes, which no record holds. What is not known of a part is a stated allowance.
+warm-up, and the start of the job's processes, which no record holds. An unknown part is a stated allowance.
 
-Intervals add up by what they have in common. Runs whose time comes from the same measurement, model or statement (the
-repeats of a configuration above all) err together: their widths add up linearly. What comes from different ones errs
-independently: the widths add up as the root of the sum of squares, each side for itself. Time limits are bounds and no
-measurements: they add up linearly; so does the start of the jobs, whose allowance is one for all. Hence a total is
-narrower than the sum of its rows' ends.
+Runs whose time comes from the same measurement, model or statement (above all the repeats of a configuration) err together:
+their widths add up linearly. Those of different ones add up as the root of the sum of squares, each side for itself. Time
+limits are bounds and add up linearly; so do the starts of the jobs, which have one allowance.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hpc_utils.records.identity import PLANNED
@@ -24,9 +23,9 @@ from . import stats
 from .cost import HOUR, KEYS, NAN, Billing, per_run
 from .model.fit import Answer
 from .points import cores_per_rank, links
+from .profiles.peaks import Peak
 
 Point = Mapping[str, Any]
-Part = tuple[float, ...]  # seconds: (expected, low, high)
 Predict = Callable[[Point], Answer | None]
 
 # Best first.
@@ -46,13 +45,17 @@ SETUP = (30.0, 5.0, 180.0)  # of a run, where none was measured: data, model, fi
 # arXiv:2001.08361, section 2.1), and it may be anything between a fifth and the same.
 EVALUATION = (1 / 3, 1 / 5, 1.0)
 LAYOUT_MOST = 1.5  # times as long, for as many devices on more nodes than were measured
+# Share of the peak rate that a training step attains: (expected, slowest, fastest). Convolutions of small images fill a GPU
+# badly, and a plain loop waits for each image.
+ATTAINED = (0.2, 0.02, 0.6)
+DIGITS = 2  # of a request
 
-# What tells one configuration from another, among the points of a study and the runs that were measured.
+# Equal in all runs of one configuration, planned or measured.
 SAME = [*PLANNED, "link_gbit", "global_batch", "parallel", "nodes", "ranks_per_node"]
 LAYOUT = ["series", "nodes", "ranks_per_node"]
 SECONDS = ["seconds", "seconds_low", "seconds_high"]
 STARTS = ["start", "start_low", "start_high"]
-QUANTITIES = ["hours", "node_hours", "device_hours", "cost"]
+ENDS = [f"{name}{end}" for name in ("hours", "node_hours", "device_hours", "cost") for end in ("", "_low", "_high")]
 
 
 def estimate(
@@ -65,46 +68,40 @@ def estimate(
     seconds_per_epoch: float | None = None,
     roughly: Predict | None = None,
 ) -> pd.DataFrame:
-    """One row a configuration of the planned `points`, whose repeats have one prediction.
+    """One row a configuration of the planned `points`.
 
     Args:
         points: {run_id, series, repeat, and all of `SAME`; world_size, batch_per_device; train_samples and test_samples
             of the data set (None where not known), steps (of an epoch; likewise), epochs, evaluations, warmup_steps}.
-            link_gbit is None on one rank and where links are as they are; cores_per_rank 0 of whole cores and GPUs. A run
+            link_gbit is None on one rank and without a limit; cores_per_rank 0 of whole cores and GPUs. A run
             that several series share counts with the first.
         runs, epochs: as of `records.load`.
         limit: of a job, s. predict: seconds a step of a point, or None where the model does not know it.
         seconds_per_epoch: of one pass over the data set on one device, measured elsewhere. roughly: as `predict`, asked last
-            (`peak_rate.predictor`).
+            (`from_peak_rate`).
 
-    Columns: those of `SAME`, series, world_size; runs, repeats; seconds, seconds_low, seconds_high: of one run, start and
-    all; start, start_low, start_high: the start's part of it; basis (of `BASES`), source: what it comes from, alike for
-    those that err together; note: what to know of it.
+    Columns: those of `SAME`, series, world_size; runs, repeats; seconds, seconds_low, seconds_high: of one run with its
+    start; start, start_low, start_high: the start's part of it; basis (of `BASES`), source: equal for rows that err
+    together; note.
     """
     known = _measured(runs, epochs)
-    shared = {one["run_id"]: one for one in reversed(points)}  # the first of those alike stays
+    shared = {one["run_id"]: one["series"] for one in reversed(points)}  # the first series keeps the run
     configurations: dict[tuple, list[Point]] = {}
     for one in points:
-        configurations.setdefault((one["series"], *(one[name] for name in SAME)), []).append(one)
+        if shared[one["run_id"]] == one["series"]:
+            configurations.setdefault((one["series"], *(one[name] for name in SAME)), []).append(one)
     rows = []
     for members in configurations.values():
-        point = members[0]
-        own = [one for one in members if shared[one["run_id"]]["series"] == point["series"]]
-        if not own:
-            continue
-        basis, source, seconds, notes = _predicted(point, known, predict, seconds_per_epoch, roughly)
-        start = START
+        basis, source, seconds, notes = _predicted(members[0], known, predict, seconds_per_epoch, roughly)
+        start = np.array(START)
         if basis == "time limit":
-            seconds, start = (limit, 0.0, limit), (0.0, 0.0, 0.0)
-        seconds = _plus(seconds, start)
+            seconds, start = np.array([limit, 0.0, limit]), np.zeros(3)
+        seconds = seconds + start
         if seconds[2] > limit:
-            notes.append(f"may exceed the time limit of {limit / HOUR:g} h and go on in another job")
-        rows.append(
-            {name: point[name] for name in ["series", *SAME, "world_size"]}
-            | {"runs": len(own), "repeats": len({one["repeat"] for one in own})}
-            | dict(zip(SECONDS + STARTS, seconds + start, strict=True))
-            | {"basis": basis, "source": source, "note": "; ".join(notes)}
-        )
+            notes = [*notes, f"may exceed the time limit of {limit / HOUR:g} h and go on in another job"]
+        row = {name: members[0][name] for name in ["series", *SAME, "world_size"]} | {"runs": len(members)}
+        row |= {"repeats": len({one["repeat"] for one in members}), "basis": basis, "source": source}
+        rows.append(row | dict(zip(SECONDS + STARTS, [*seconds, *start], strict=True)) | {"note": "; ".join(notes)})
     columns = ["series", *SAME, "world_size", "runs", "repeats", *SECONDS, *STARTS, "basis", "source", "note"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -118,62 +115,123 @@ def table(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFram
     """
     rows = []
     for key, own in estimates.groupby(LAYOUT, sort=False):
-        row = dict(zip(LAYOUT, key, strict=True)) | {"world_size": int(own.world_size.iloc[0])}
-        row |= {"configurations": len(own), "runs": int(own.runs.sum()), "repeats": int(own.repeats.max())}
-        sums = total(own, prices)
-        row |= {f"hours{end}": sums[f"hours{end}"] / row["runs"] for end in ("", "_low", "_high")}
-        row |= {name: value for name, value in sums.items() if not name.startswith(("hours", "runs"))}
-        row |= {"basis": ", ".join(name for name in BASES if name in set(own.basis))}
+        row = dict(zip(LAYOUT, key, strict=True)) | {"world_size": int(own.world_size.iloc[0])} | _mean(own, prices)
+        row |= {"configurations": len(own), "repeats": int(own.repeats.max())}
         rows.append(row | {"note": "; ".join(dict.fromkeys(note for note in own.note if note))})
-    ends = [f"{name}{end}" for name in QUANTITIES for end in ("", "_low", "_high")]
-    columns = [*LAYOUT, "world_size", "configurations", "runs", "repeats", *ends, "unit", "basis", "note"]
+    columns = [*LAYOUT, "world_size", "configurations", "runs", "repeats", *ENDS, "unit", "basis", "note"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def by_study(estimates: Mapping[str, pd.DataFrame], prices: Mapping[str, Billing]) -> pd.DataFrame:
+    """One row a study, and the last, "Total", of all together; `estimates` as of `estimate`, by study.
+
+    Columns: study; runs; nodes, devices: of the largest layout; node_hours, device_hours, hours (of one run, the mean), cost
+    (in `unit`), each with <name>_low and <name>_high; unit, basis.
+    """
+    together = pd.concat(estimates.values(), ignore_index=True)
+    rows = [
+        {"study": study, "nodes": int(own.nodes.max()), "devices": int(own.world_size.max())} | _mean(own, prices)
+        for study, own in [*estimates.items(), ("Total", together)]
+    ]
+    return pd.DataFrame(rows)[
+        ["study", "runs", "nodes", "devices", *ENDS[3:9], *ENDS[:3], *ENDS[9:], "unit", "basis"]
+    ]
 
 
 def total(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> dict[str, Any]:
     """Of all of `estimate`'s rows: runs; hours, node_hours, device_hours and cost, each with <name>_low and <name>_high;
-    unit. The interval as the module says."""
+    unit."""
     found: dict[str, Any] = {"runs": int(estimates.runs.sum())}
-    weights = {
-        "hours": estimates.runs,
-        "node_hours": estimates.runs * estimates.nodes,
-        "device_hours": estimates.runs * estimates.world_size,
-        "cost": estimates.runs * _hourly(estimates, prices),
-    }
-    for name, weight in weights.items():
-        found |= _sum(estimates, weight / HOUR, name)
+    hourly = [
+        prices[row.hardware_id].cost(row.nodes, row.ranks_per_node, 1.0) if row.hardware_id in prices else NAN
+        for row in estimates.itertuples()
+    ]
+    for name, each in (("hours", 1), ("node_hours", estimates.nodes), ("device_hours", estimates.world_size),
+                       ("cost", np.array(hourly, dtype=float))):  # fmt: skip
+        weight = estimates.runs * each / HOUR
+        start = estimates[STARTS].mul(weight, axis=0).set_axis(SECONDS, axis=1)
+        rest = estimates[SECONDS].mul(weight, axis=0) - start
+        parts = pd.concat([rest.groupby(estimates.source).sum(), start.sum().to_frame().T])
+        value = float((estimates.seconds * weight).sum(skipna=False))
+        below, above = parts.seconds - parts.seconds_low, parts.seconds_high - parts.seconds
+        low, high = (math.sqrt(float((side**2).sum())) for side in (below, above))
+        found |= {name: value, f"{name}_low": value - low, f"{name}_high": value + high}
     units = {prices[hardware].unit for hardware in estimates.hardware_id if hardware in prices}
     return found | {"unit": units.pop() if len(units) == 1 else ""}
 
 
-def _sum(estimates: pd.DataFrame, weight: pd.Series, name: str) -> dict[str, float]:
-    start = estimates[STARTS].mul(weight, axis=0).set_axis(SECONDS, axis=1)
-    rest = estimates[SECONDS].mul(weight, axis=0) - start
-    parts = pd.concat([rest.groupby(estimates.source).sum(), start.sum().to_frame().T])
-    value = float((estimates.seconds * weight).sum(skipna=False))
-    below, above = parts.seconds - parts.seconds_low, parts.seconds_high - parts.seconds
-    low, high = (math.sqrt(float((side**2).sum())) for side in (below, above))
-    return {name: value, f"{name}_low": value - low, f"{name}_high": value + high}
+def once(points: Mapping[str, Sequence[Point]]) -> dict[str, list[Point]]:
+    """{study: its points} (as of `launch.study.forecast`) without the runs that a study before it has measured already."""
+    first: dict[str, str] = {}
+    for study, own in points.items():
+        for one in own:
+            first.setdefault(one["run_id"], study)
+    return {study: [one for one in own if first[one["run_id"]] == study] for study, own in points.items()}
 
 
-def _hourly(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.Series:
-    """What each row's layout costs for an hour."""
-    costs = [
-        prices[row.hardware_id].cost(row.nodes, row.ranks_per_node, 1.0) if row.hardware_id in prices else NAN
-        for row in estimates.itertuples()
-    ]
-    return pd.Series(costs, estimates.index, dtype=float)
+def request(studies: pd.DataFrame, machine: str, *, contingency: float, like: str) -> pd.DataFrame:
+    """The requested resources in one row; `studies`: as of `by_study`.
+
+    Columns: machine; like (the GPU whose peak rate stands for the machine's), attained (the assumed share of that rate, with
+    _low and _high); contingency; request_node_hours and cost (in `unit`): the upper end of the prediction with the
+    contingency, rounded up.
+    """
+    whole, more = studies[studies.study == "Total"].iloc[0], 1 + contingency
+    row = {"machine": machine, "like": like} | dict(
+        zip(["attained", "attained_low", "attained_high"], ATTAINED, strict=True)
+    )
+    row |= {"contingency": contingency, "request_node_hours": round_up(whole.node_hours_high * more)}
+    return pd.DataFrame(
+        [row | ({"cost": round_up(whole.cost_high * more), "unit": whole.unit} if whole.unit else {})]
+    )
+
+
+def round_up(amount: float) -> float:
+    """Rounded up to `DIGITS` digits."""
+    step = 10.0 ** (math.floor(math.log10(amount)) - DIGITS + 1) if amount > 0 else 1.0
+    return math.ceil(round(amount / step, 9)) * step
+
+
+def from_peak_rate(runs: pd.DataFrame, peak: Peak) -> Predict:
+    """A function of a planned point (workload, dataset, precision, batch_per_device): the time of its step on `peak`, or None
+    where no run counted the model's operations, runs disagree, or the device does not have that precision.
+
+    A guess with wide ends, which the first run replaces. `runs`: measured anywhere.
+    """
+    counted = runs.assign(flops_per_sample=pd.to_numeric(runs.flops_per_sample)).dropna(subset="flops_per_sample")
+    operations = counted.groupby(["workload", "dataset"]).flops_per_sample.unique().to_dict()
+
+    def predict(point: Point) -> Answer | None:
+        work = operations.get((point["workload"], point["dataset"]), ())
+        if len(work) != 1 or point["precision"] not in peak.flops:
+            return None
+        fastest = float(work[0]) * point["batch_per_device"] / peak.of(point["precision"])
+        expected, slowest, quickest = (fastest / share for share in ATTAINED)
+        return Answer(stats.Estimate(expected, quickest, slowest, 0), "")
+
+    return predict
+
+
+def counted(runs: pd.DataFrame, workloads: Iterable[str]) -> list[str]:
+    """Ids of the runs of these workloads that counted their operations, the evidence of `from_peak_rate`."""
+    return runs.run_id[runs.flops_per_sample.notna() & runs.workload.isin(set(workloads))].tolist()
+
+
+def _mean(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> dict[str, Any]:
+    """`total`, with the hours of a mean run, and the bases."""
+    sums = total(estimates, prices)
+    hours = {name: sums[name] / sums["runs"] for name in ENDS[:3]}
+    return sums | hours | {"basis": ", ".join(name for name in BASES if name in set(estimates.basis))}
 
 
 def _measured(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that a prediction may rest on: `KEYS` and the parts of their time in s: train, beside (evaluation and
-    checkpoints), setup; and samples."""
-    runs = runs.assign(link_gbit=links(runs), cores_per_rank=cores_per_rank(runs))
-    spent = per_run(runs, epochs[epochs.run_id.isin(runs.run_id)], {}).set_index("run_id")
-    start = runs[["setup_seconds", "warmup_seconds"]].apply(pd.to_numeric).fillna(0).sum(axis=1)
-    found = runs[[*KEYS, "cores_per_rank", "run_id"]].set_index("run_id").assign(setup=start.set_axis(runs.run_id))
-    found = found.join(spent[["samples", "seconds", "wall_seconds"]]).rename(columns={"seconds": "train"})
-    return found.assign(beside=found.wall_seconds - found.train - found.setup)
+    """The runs that a prediction may rest on: `KEYS`, cores_per_rank, samples, and s of training with evaluation and
+    checkpoints (train) and of set-up with warm-up (setup)."""
+    runs = runs.assign(link_gbit=links(runs), cores_per_rank=cores_per_rank(runs)).set_index("run_id", drop=False)
+    spent = per_run(runs.reset_index(drop=True), epochs[epochs.run_id.isin(runs.run_id)], {}).set_index("run_id")
+    setup = runs[["setup_seconds", "warmup_seconds"]].apply(pd.to_numeric).fillna(0).sum(axis=1)
+    found = runs[[*KEYS, "cores_per_rank"]].assign(setup=setup).join(spent[["samples", "wall_seconds"]])
+    return found.assign(train=found.wall_seconds - found.setup)
 
 
 def _predicted(
@@ -182,59 +240,77 @@ def _predicted(
     predict: Predict | None,
     seconds_per_epoch: float | None,
     roughly: Predict | None,
-) -> tuple[str, str, Part, list[str]]:
-    """(basis, source, seconds of a run without the job's start, notes) on the best basis."""
+) -> tuple[str, str, np.ndarray, list[str]]:
+    """(basis, source, seconds of a run without the job's start as (expected, low, high), notes) on the best basis."""
     same = _alike(known, point, SAME)
     if len(same):
-        whole = stats.median((same.train + same.beside + same.setup).tolist())
-        notes = [f"from {_count(same)}" + ("" if len(same) > 1 else ", so without an interval of its own")]
-        return "measured", f"measured {_key(point)}", _ends(whole), notes
-    model = predict(point) if predict else None
-    if model is not None and point["steps"]:
+        note = f"from {_count(same)}" + ("" if len(same) > 1 else ", so without an interval of its own")
+        return "measured", f"measured {_key(point)}", _ends(stats.median((same.train + same.setup).tolist())), [note]
+    model = predict(point) if predict and point["steps"] else None
+    if model is not None:
         seconds, notes = _from_steps(point, _ends(model.seconds))
-        return "model", "model", seconds, [*notes, *([model.note] if model.note else [])]
+        return "model", "model", seconds, [*notes, *filter(None, [model.note])]
     near = _nearest(known, point)
     if len(near):
-        first = near.iloc[0]
-        # Of equal work: a device's share of it either shrinks in proportion, or not at all.
-        shrinks = _between(1.0, first.world_size / point["world_size"])
-        rate = _ends(stats.median(((near.train + near.beside) / near.samples).tolist()))
-        samples = _samples(point) or near.samples.median()
-        # As many devices on another number of nodes: nobody measured how much slower links between nodes are.
-        slower = (1.0, 1.0, LAYOUT_MOST if first.world_size == point["world_size"] else 1.0)
-        training = tuple(
-            one * samples * factor * more for one, factor, more in zip(rate, shrinks, slower, strict=True)
-        )
-        seconds = _plus(training, (near.setup.median(),) * 3)
+        first, world = near.iloc[0], point["world_size"]
+        rate = _ends(stats.median((near.train / near.samples).tolist()))
+        samples = point["steps"] and point["steps"] * point["epochs"] * point["global_batch"]
+        # The time of equal work is between a proportional share and no gain; as many devices on other nodes may be slower.
+        slower = np.array([1.0, 1.0, LAYOUT_MOST if first.world_size == world else 1.0])
+        seconds = rate * (samples or near.samples.median()) * _between(first.world_size / world) * slower
         notes = [f"from {_count(near)} on {first.nodes} x {first.ranks_per_node} devices"]
-        return "scaled", f"scaled {_key(first)}", seconds, notes
+        return "scaled", f"scaled {_key(first)}", seconds + near.setup.median(), notes
     if seconds_per_epoch and point["train_samples"] and point["steps"]:
         step = seconds_per_epoch / point["train_samples"] * point["global_batch"]
-        shrinks = _between(1.0, 1 / point["world_size"])
-        return "stated", "stated", *_from_steps(point, tuple(step * factor for factor in shrinks))
-    rough = roughly(point) if roughly else None
-    if rough is not None and point["steps"]:
-        seconds, notes = _from_steps(point, _ends(rough.seconds))
-        return "operations", "operations", seconds, notes
+        return "stated", "stated", *_from_steps(point, step * _between(1 / point["world_size"]))
+    rough = roughly(point) if roughly and point["steps"] else None
+    if rough is not None:
+        return "operations", "operations", *_from_steps(point, _ends(rough.seconds))
     notes = [] if point["steps"] else ["how many samples its data has is not known here"]
-    return "time limit", "time limit", (NAN, NAN, NAN), notes
+    return "time limit", "time limit", np.full(3, NAN), notes
 
 
 def _nearest(known: pd.DataFrame, point: Point) -> pd.DataFrame:
-    """Runs of one configuration that differs in the number of devices only, the nearest; strong scaling keeps the global
-    batch, weak scaling a device's, both the way in which several share a model. One device needs no link: it stands for
-    every rate, and any rate for it."""
+    """Runs of the configuration with the nearest other number of devices: with an equal global batch (strong scaling) or an
+    equal batch per device (weak). One device has no link, and so stands for every rate."""
     alike = _alike(known, point, PLANNED)
     if point["world_size"] > 1:
         alike = alike[(alike.world_size == 1) | alike.index.isin(_alike(alike, point, ["link_gbit"]).index)]
         alike = alike[alike.parallel.isin(("none", point["parallel"]))]
-    kept = (alike.global_batch == point["global_batch"]) | (alike.batch_per_device == point["batch_per_device"])
-    near = alike[kept]
+    near = alike[
+        (alike.global_batch == point["global_batch"]) | (alike.batch_per_device == point["batch_per_device"])
+    ]
     away = (near.world_size / point["world_size"]).map(lambda ratio: abs(math.log(ratio)))
     near = near[away == away.min()]
     grouped = near[near.parallel == point["parallel"]]  # on one device there may be both
     chosen = near if grouped.empty else grouped
     return _alike(chosen, chosen.iloc[0], SAME) if len(chosen) else chosen
+
+
+def _alike(known: pd.DataFrame, point: Point, names: Iterable[str]) -> pd.DataFrame:
+    for name in names:
+        absent = point[name] is None or point[name] == "" or point[name] != point[name]
+        known = known[known[name].isna() | (known[name] == "") if absent else known[name] == point[name]]
+    return known
+
+
+def _from_steps(point: Point, step: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """(seconds of a run whose steps take so long, notes): training, evaluation, set-up and warm-up."""
+    steps = point["steps"] * point["epochs"] + point["warmup_steps"]
+    evaluated = point["evaluations"] * (point["test_samples"] or 0) / point["global_batch"]
+    unknown = point["evaluations"] and point["test_samples"] is None
+    seconds = step * (steps + evaluated * np.array(EVALUATION)) + SETUP
+    return seconds, ["without evaluation, whose size is not known here"] if unknown else []
+
+
+def _between(factor: float) -> np.ndarray:
+    """(expected, low, high) of a factor between 1 and `factor`: expected in the middle of their logs."""
+    return np.array([math.sqrt(factor), min(1.0, factor), max(1.0, factor)])
+
+
+def _ends(one: stats.Estimate) -> np.ndarray:
+    """(value, low, high); a single measurement stands for its interval too."""
+    return np.array(one[:3] if math.isfinite(one.low) else (one.value, one.value, one.value))
 
 
 def _count(runs: pd.DataFrame) -> str:
@@ -243,40 +319,3 @@ def _count(runs: pd.DataFrame) -> str:
 
 def _key(one: Point | pd.Series) -> str:
     return " ".join(str(one[name]) for name in SAME)
-
-
-def _alike(known: pd.DataFrame, point: Point, names: Iterable[str]) -> pd.DataFrame:
-    chosen = known
-    for name in names:
-        absent = point[name] is None or point[name] == "" or point[name] != point[name]
-        chosen = chosen[chosen[name].isna() | (chosen[name] == "") if absent else chosen[name] == point[name]]
-    return chosen
-
-
-def _from_steps(point: Point, step: Part) -> tuple[Part, list[str]]:
-    """(seconds of a run whose steps take so long, notes): training, evaluation, set-up and warm-up."""
-    steps = point["steps"] * point["epochs"] + point["warmup_steps"]
-    evaluated = point["evaluations"] * (point["test_samples"] or 0) / point["global_batch"]
-    parts = tuple(one * (steps + evaluated * factor) for one, factor in zip(step, EVALUATION, strict=True))
-    unknown = point["evaluations"] and point["test_samples"] is None
-    return _plus(parts, SETUP), ["without evaluation, whose size is not known here"] if unknown else []
-
-
-def _samples(point: Point) -> float | None:
-    return point["steps"] and point["steps"] * point["epochs"] * point["global_batch"]
-
-
-def _between(first: float, second: float) -> Part:
-    """(expected, low, high) of something between two factors, nobody knows where: expected in the middle of their logs."""
-    return math.sqrt(first * second), min(first, second), max(first, second)
-
-
-def _ends(one: stats.Estimate) -> Part:
-    """(value, low, high); a single measurement stands for its interval too."""
-    return (one.value, one.low, one.high) if math.isfinite(one.low) else (one.value, one.value, one.value)
-
-
-def _plus(*parts: Part) -> Part:
-    """The parts of one run err together, as far as anybody knows: their ends add up."""
-    value, low, high = (sum(side) for side in zip(*parts, strict=True))
-    return value, low, high

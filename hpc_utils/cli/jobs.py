@@ -61,7 +61,7 @@ def plan(
     cluster, whose nodes are this machine, is started if it is not up (`hpc cluster down` ends it).
     """
     from hpc_utils import records
-    from hpc_utils.analyze import budget, peak_rate
+    from hpc_utils.analyze import budget
     from hpc_utils.analyze.model.fit import predictor
     from hpc_utils.analyze.profiles import peaks
     from hpc_utils.launch import job_environment, submit
@@ -89,7 +89,7 @@ def plan(
         studies.forecast(planned), known.runs, known.epochs,
         limit=found.slurm.seconds, seconds_per_epoch=seconds_per_epoch,
         predict=predictor(known.runs, known.epochs, probes.read("compute"), gbit=links),
-        roughly=peak_rate.predictor(known.runs, peak) if peak else None,
+        roughly=budget.from_peak_rate(known.runs, peak) if peak else None,
     )  # fmt: skip
     prices = {planned.target.hardware: node}
     table, total = budget.table(estimates, prices), budget.total(estimates, prices)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from hpc_utils.analyze import budget, peak_rate
+from hpc_utils.analyze import budget
 
 from . import tables
 
@@ -53,14 +53,14 @@ def notes(table: pd.DataFrame, impossible: Iterable[str]) -> list[str]:
     for row in table[table.note != ""].itertuples():
         lines.append(f"{row.series}, {row.nodes} x {row.ranks_per_node}: {row.note}.")
     if "operations" in used:
-        lines.append(ATTAINED.format(*(f"{share:.0%}" for share in peak_rate.ATTAINED)))
+        lines.append(ATTAINED.format(*(f"{share:.0%}" for share in budget.ATTAINED)))
     if set(used) - {"time limit"}:
         lines += [HOW, ALLOWED.format(start=budget.START, setup=budget.SETUP, evaluation=budget.EVALUATION)]
     return [*lines, *(f"{line}." for line in impossible)]
 
 
 def studies(table: pd.DataFrame, packages: Mapping[str, str]) -> pd.DataFrame:
-    """A row for each study and the total (`planned.studies`), as text; `packages`: {study: id of its package}."""
+    """A row for each study and the total (`budget.by_study`), as text; `packages`: {study: id of its package}."""
 
     def largest(row: tables.Row) -> str:
         return "" if row["study"] == "Total" else f"{row['nodes']} x {-(-row['devices'] // row['nodes'])}"

@@ -17,7 +17,6 @@ from hpc_utils.analyze import (
     claim_tests,
     cost,
     factorial,
-    peak_rate,
     points,
     recommend,
     scaling,
@@ -274,7 +273,7 @@ def plan() -> Pins:
     predict = fit.predictor(
         own.runs, own.found.epochs, probes.read("compute", own.folder), gbit=site.network.link_gbit or math.inf
     )
-    roughly = peak_rate.predictor(own.runs, peaks.find("A100 40GB"))
+    roughly = budget.from_peak_rate(own.runs, peaks.find("A100 40GB"))
     for name in planned.studies:
         one = studies.plan(name, submit.target_on(site, node, name), needs_data=False)
         points = [point for point in studies.forecast(one) if point["run_id"] not in seen]
@@ -289,7 +288,7 @@ def plan() -> Pins:
         most = {"study": name, "nodes": int(frame.nodes.max()), "devices": int(frame.world_size.max())}
         total = [budget.total(frame, prices) | most]
         found |= rows(total, "study", "runs nodes devices hours~ node_hours~ device_hours~ cost~")
-    attained = {"attained": {"share": list(peak_rate.ATTAINED)}, "contingency": {"share": planned.contingency}}
+    attained = {"attained": {"share": list(budget.ATTAINED)}, "contingency": {"share": planned.contingency}}
     return {"plan": found, "allowances": attained}
 
 
