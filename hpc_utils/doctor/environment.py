@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import site
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from hpc_utils import provenance
@@ -106,9 +105,3 @@ def _traps(facts: Facts) -> Iterator[tuple[str, str]]:
         trap = f"locked memory is limited to {facts['memlock'] / 2**20:.0f} MiB: InfiniBand cannot register buffers"
         fix = "have the limit raised for slurmd (`LimitMEMLOCK=infinity`, `PropagateResourceLimitsExcept=MEMLOCK`)"
         yield trap, fix
-
-
-def leftovers(environment: Mapping[str, str]) -> list[str]:
-    """The variables that make a process without a launcher a rank."""
-    launcher = re.compile(r"RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT|TORCHELASTIC_\w+")
-    return sorted(filter(launcher.fullmatch, environment))

@@ -19,7 +19,6 @@ from hpc_utils import paths, workspace
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.doctor.bench import GRACE, LIMIT
 from hpc_utils.doctor.check import SECONDS
-from hpc_utils.doctor.environment import leftovers
 from hpc_utils.records.compute_profile import not_plain
 from hpc_utils.records.folder import read_json
 from hpc_utils.workspace import Launch
@@ -65,7 +64,10 @@ def doctor_arguments(found: Cluster | None = None) -> list[str]:
     if found:
         return [f"--link-gbit={found.network.link_gbit}", f"--torch={found.software.torch}"]
     here = workspace.environment()
-    return [f"--inherited={','.join(leftovers(here))}", f"--torch={_build(here.get('HPC_CLUSTER', ''))}"]
+    inherited = (
+        name for name in sorted(here) if workspace.RANK_VARIABLES.fullmatch(name) and name != workspace.VARIABLE
+    )
+    return [f"--inherited={','.join(inherited)}", f"--torch={_build(here.get('HPC_CLUSTER', ''))}"]
 
 
 def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str]) -> dict[str, Any]:

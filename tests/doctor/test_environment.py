@@ -60,11 +60,6 @@ def test_all_traps_are_one_row_and_none_passes() -> None:
         assert environment.judge_traps(CLEAN | facts).verdict is Verdict.PASS
 
 
-def test_variables_of_a_launcher() -> None:
-    variables = {"RANK": "0", "TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "h", "PRANK": "1", "RANKS_PER_NODE": "2"}
-    assert environment.leftovers(variables) == ["MASTER_ADDR", "RANK", "TORCHELASTIC_RUN_ID"]
-
-
 def test_traps_of_this_process(monkeypatch) -> None:
     import site
     import sys
