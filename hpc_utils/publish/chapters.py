@@ -1,4 +1,4 @@
-"""From a study's records to its figures and report: execute the reading chapters, bind them all."""
+"""Execute the chapters that read results, and write the report of a study or a result set."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hpc_utils.records.study import ReportChapter, StudyIndex
 
 from . import exports
 
-WRITTEN = ("notebooks", exports.FOLDER, *exports.KINDS)  # what executing a chapter changes in its set
+WRITTEN = ("notebooks", exports.FOLDER, *exports.KINDS)  # folders of the set that a chapter writes
 
 
 def execute(notebook: Path, output: Path, **parameters: object) -> Path:
-    """Execute a chapter that reads results, in this process; `output` keeps it with its pictures."""
+    """Execute a chapter in this process, and write it with its outputs to `output`."""
     sys.modules.setdefault("rfc3987_syntax", None)  # see launch.rank: spares 0.7 s
     import papermill
 
@@ -33,32 +33,34 @@ def execute(notebook: Path, output: Path, **parameters: object) -> Path:
 
 
 class NamesLost(ValueError):
-    """A chapter, executed again, no longer exports what it did; the message lists it."""
+    """A chapter, executed again, no longer exports everything; the message lists what is missing."""
 
     exit_code = 2
 
 
 def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False, **parameters: object) -> Path:
-    """Execute a chapter on the result set `results`, where it lies: its figures, tables and values are written anew.
+    """Execute a chapter on the result set `results` in place: its figures and tables are written anew.
 
-    The executed notebook, whose path is returned, keeps no path of this machine. `study`: "" for a chapter about the whole set.
-    `drop`: names may go that it exported before.
+    Args:
+        study: "" for a chapter about the whole set. drop: earlier exports may disappear.
+
+    Returns:
+        The executed notebook, which holds no path of this machine.
 
     Raises:
         UnknownStudy: the set has no such study.
-        NamesLost: names would go. Then, and if the chapter fails, the set is left as it was.
+        NamesLost: exports would disappear. Then, and if the chapter fails, the set stays as it was.
     """
-    given = parameters | ({"study": study} if study else {})
     with paths.results_at(results):
         folder = paths.results()
         if study:
             records.read_study(study)
+        page = folder / exports.FOLDER / f"{'-'.join(filter(None, (study, notebook.stem)))}.json"
         output = folder / "notebooks" / study / notebook.name
-        stem = f"{study}-{notebook.stem}" if study else notebook.stem
-        before = _names(folder, stem)
-        with _kept_if_it_fails(folder) if before else contextlib.nullcontext():
-            _hand_on(notebook, output, given)
-            if (lost := sorted(before - _names(folder, stem))) and not drop:
+        before = _names(page)
+        with _restored_on_failure(folder) if before else contextlib.nullcontext():
+            _execute_here(notebook, output, parameters | ({"study": study} if study else {}))
+            if (lost := sorted(before - _names(page))) and not drop:
                 listed = "".join(f"\n  {kind[:-1]} {name}" for kind, name in lost)
                 raise NamesLost(
                     f"{notebook.stem} would no longer export {len(lost)} of {len(before)}; the set is unchanged. Something that the "
@@ -67,41 +69,42 @@ def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False,
     return output
 
 
-def _hand_on(notebook: Path, output: Path, parameters: Mapping[str, object]) -> None:
+def _execute_here(notebook: Path, output: Path, parameters: Mapping[str, object]) -> None:
+    """Execute a chapter in the current result set, and note the execution in its exports."""
     execute(notebook, output, **parameters)
     atomic.write_text(output, portable(output.read_text()))
     exports.note_execution(paths.results(), output)
 
 
-def _names(results: Path, stem: str) -> set[tuple[str, str]]:
-    """(kind, name) of all that the page `stem` exports; none if there is no such page that can be read."""
-    page = read_json(results / exports.FOLDER / f"{stem}.json")
-    parts = {kind: page.get(kind) for kind in exports.KINDS} if isinstance(page, dict) else {}
+def _names(page: Path) -> set[tuple[str, str]]:
+    """(kind, name) of all exports of a page; empty if there is no readable page."""
+    content = read_json(page)
+    parts = {kind: content.get(kind) for kind in exports.KINDS} if isinstance(content, dict) else {}
     return {(kind, name) for kind, own in parts.items() if isinstance(own, dict) for name in own}
 
 
 @contextlib.contextmanager
-def _kept_if_it_fails(results: Path) -> Iterator[None]:
-    """Whatever goes wrong in the block, `WRITTEN` is then as it was."""
+def _restored_on_failure(results: Path) -> Iterator[None]:
+    """If the block fails, restore the folders `WRITTEN`."""
     with tempfile.TemporaryDirectory(dir=results, prefix=".before-") as aside:
-        for name in WRITTEN:
-            if (results / name).is_dir():
-                shutil.copytree(results / name, Path(aside, name))
+        kept = [name for name in WRITTEN if (results / name).is_dir()]
+        for name in kept:
+            shutil.copytree(results / name, Path(aside, name))
         try:
             with signals.interrupting():
                 yield
         except BaseException:
             for name in WRITTEN:
                 shutil.rmtree(results / name, ignore_errors=True)
-                if Path(aside, name).is_dir():
-                    Path(aside, name).rename(results / name)
+            for name in kept:
+                Path(aside, name).rename(results / name)
             raise
 
 
 def conclude(study_name: str, output: Path | None = None) -> Path:
     """Collect the records, write SYSTEM.md, execute the reading chapters and write `report/index.html` (or `output`).
 
-    Returns the report's path. Runs whose records cannot be true are left out and named on stderr.
+    Returns the report's path. Runs with invalid records are left out and listed on stderr.
     """
     study = records.read_study(study_name)
     everything = records.collect()
@@ -117,9 +120,9 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
 
 
 def bind(results: str | Path, study_name: str | None = None, output: Path | None = None) -> Path:
-    """Write the report of a result set (its folder or name) from the chapters that lie there executed; returns its path.
+    """Write the report of a result set (its folder or name) from its executed chapters; returns its path.
 
-    With `study_name` its chapters and runs alone.
+    `study_name`: only chapters and runs of this study.
 
     Raises:
         UnknownStudy: the study was never run with these results.
@@ -133,33 +136,31 @@ def bind(results: str | Path, study_name: str | None = None, output: Path | None
     else:
         studies = [records.read_study(study_name, results)]
         names = [f"{chapter.notebook}.ipynb" for chapter in studies[0].chapters]
-        # One that was executed on all of a set's runs together lies above the studies' own.
+        # A chapter that was executed on all runs of the set lies above the studies' own.
         places = [(notebooks / study_name / name, notebooks / name) for name in names]
         chapters = [path for pair in places if (path := next(filter(Path.is_file, pair), None))]
     return _report(chapters, results, studies, study_name, output)
 
 
 def _report(
-    chapters: Sequence[Path],
-    results: Path,
-    studies: Sequence[StudyIndex],
-    study_name: str | None,
-    output: Path | None,
+    chapters: Sequence[Path], results: Path, studies: Sequence[StudyIndex], study_name: str | None, output: Path | None,
     found: records.Records | None = None,
-) -> Path:
+) -> Path:  # fmt: skip
     from .evidence import gather
     from .report import write_report
 
-    title = studies[0].title if len(studies) == 1 else f"Results: {results.name}"
-    about = studies[0].about if len(studies) == 1 else "; ".join(study.title for study in studies)
-    evidence = gather(results, chapters, study=study_name, found=found)
-    own = None if study_name is None else studies[0].run_ids
+    (title, about), evidence = (
+        (f"Results: {results.name}", ""),
+        gather(results, chapters, study=study_name, found=found),
+    )
+    if len(studies) == 1:
+        title, about = studies[0].title, studies[0].about
     return write_report(
         chapters,
         output or results / "report" / "index.html",
         title=title,
-        subtitle=about,
-        facts=facts(evidence.found, own),
+        subtitle=about or "; ".join(study.title for study in studies),
+        facts=facts(evidence.found, None if study_name is None else studies[0].run_ids),
         evidence=evidence,
     )
 
@@ -171,14 +172,12 @@ def write_system(found: records.Records, results: Path) -> None:
 
 
 def _executed(chapter: ReportChapter, study: StudyIndex, complete: set[str]) -> Path | None:
-    """The chapter with its outputs, `notebooks/<study>/<chapter>.ipynb`; None without a run to show.
-
-    Either one run's own notebook, the first that matches, or one that is executed now on the records.
-    """
+    """`notebooks/<study>/<chapter>.ipynb`: the notebook of the first matching run, or executed now on the records; None without a
+    matching run."""
     output = paths.results() / "notebooks" / study.name / f"{chapter.notebook}.ipynb"
     if chapter.run is None:
         print(f"executing {output.name}", file=sys.stderr, flush=True)
-        _hand_on(paths.notebooks() / output.name, output, {"study": study.name})
+        _execute_here(paths.notebooks() / output.name, output, {"study": study.name})
         return output
     for run in study.runs:
         has = run.parameters | {"series": run.series, "ranks": run.ranks}
@@ -191,23 +190,19 @@ def _executed(chapter: ReportChapter, study: StudyIndex, complete: set[str]) -> 
 
 
 def facts(found: records.Records, own: set[str] | None = None) -> dict[str, str]:
-    """What the report's head says about where its numbers come from; of the runs `own`, or of all."""
+    """The head of the report: where the numbers of the runs `own`, by default all, come from."""
     runs = found.runs if own is None else found.runs[found.runs.run_id.isin(own)]
     refused = found.refused.keys() if own is None else found.refused.keys() & own
     if runs.empty:
         return {"runs": "none is complete"}
-    commits = sorted(
-        {
-            f"{c[: provenance.SHORT]}{' (modified)' if d else ''}"
-            for c, d in zip(runs.commit, runs.dirty, strict=True)
-            if c
-        }
-    )
+    commits = zip(runs.commit, runs.dirty, strict=True)
+    commits = {f"{commit[: provenance.SHORT]}{' (modified)' if dirty else ''}" for commit, dirty in commits if commit}
+    first, last = (time[:16].replace("T", " ") for time in (min(runs.started), max(runs.started)))
     return {
         "device": ", ".join(sorted(set(runs.device_name.dropna()))),
         "runs": f"{len(runs)} complete, {len(refused)} refused",
-        "measured": f"{min(runs.started)[:16].replace('T', ' ')} to {max(runs.started)[:16].replace('T', ' ')} UTC",
-        "commit": ", ".join(commits) or "not known",
+        "measured": f"{first} to {last} UTC",
+        "commit": ", ".join(sorted(commits)) or "not known",
         "code digest": ", ".join(sorted(set(runs.digest))),
         "torch": ", ".join(sorted(set(runs.torch.dropna()))),
     }

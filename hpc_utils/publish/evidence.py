@@ -1,4 +1,4 @@
-"""What a report's numbers rest on: the records of a result set, what its chapters exported, and whether that is true still."""
+"""What a report rests on: the records of a result set, the exports of its chapters, and what of them is stale."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Evidence:
 def gather(
     results: Path, chapters: Sequence[Path] = (), *, study: str | None = None, found: records.Records | None = None
 ) -> Evidence:
-    """The evidence in the set; of a study its runs, what `chapters` (executed notebooks) exported, and the runs behind that.
+    """The evidence in the set; of a study its runs, the exports of `chapters` (executed notebooks), and the runs behind them.
 
-    Values that cannot be read are none, and `faults` says why. `found`: what `records.load` says of the whole set, where
-    somebody has read it already.
+    Exports that cannot be read are left out, with the reason in `faults`. `found`: `records.load` of the whole set, if it is already
+    read.
 
     Raises:
         UnknownStudy: the study was never run with these results.
@@ -53,12 +53,10 @@ def gather(
         return Evidence(results, found, exported, faults)
     own = {path.resolve() for path in chapters}
     pages = {stem: page for stem, page in exported.pages.items() if (results / page["executed"]).resolve() in own}
-    exported = replace(
-        exported,
-        pages=pages,
-        figures={name: drawn for name, drawn in exported.figures.items() if drawn.page in pages},
-        tables={name: drawn for name, drawn in exported.tables.items() if drawn.page in pages},
-    )
+    kinds = {
+        kind: {name: one for name, one in getattr(exported, kind).items() if one.page in pages}
+        for kind in exports.KINDS
+    }
     wanted = records.read_study(study, results).run_ids
-    wanted.update(run for part in (exported.figures, exported.tables) for one in part.values() for run in one.runs)
-    return Evidence(results, found, exported, faults, frozenset(wanted))
+    wanted.update(run for part in kinds.values() for one in part.values() for run in one.runs)
+    return Evidence(results, found, replace(exported, pages=pages, **kinds), faults, frozenset(wanted))

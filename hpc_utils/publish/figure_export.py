@@ -65,41 +65,35 @@ def find(name: str, among: Sequence[Figure]) -> Figure:
 
 
 def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
-    """Write the figure in `formats`, its data as CSV, and its sentence and source as JSON, into `output`.
+    """Write the figure in `formats`, its data as CSV, and its caption and source as JSON, into `output`.
 
     Raises:
         CannotExport: unknown format, or the figure's files have changed since the chapter wrote them.
     """
     formats = list(dict.fromkeys(formats))
-    if not formats:
-        raise CannotExport(f"no format is named: choose from {', '.join(FORMATS)}")
-    if wrong := [kind for kind in formats if kind not in FORMATS]:
-        raise CannotExport(f"no format {wrong[0]!r}: {toml_config.hint(wrong[0], FORMATS)}")
-    drawn = figure.drawn
+    if wrong := [kind for kind in formats or [""] if kind not in FORMATS]:
+        raise CannotExport(f"no format {wrong[0]!r}: choose from {', '.join(FORMATS)}")
+    drawn, folder = figure.drawn, figure.folder
     for path, digest in drawn.files.items():
-        file = figure.folder / path
-        if not file.is_file() or fingerprint.of_file(file) != digest:
-            raise CannotExport(
-                f"{path} is not as {figure.page['notebook']} wrote it: {staleness.remedy(figure.folder, figure.page)}"
-            )
+        if not (folder / path).is_file() or fingerprint.of_file(folder / path) != digest:
+            anew = staleness.remedy(folder, figure.page)
+            raise CannotExport(f"{path} is not as {figure.page['notebook']} wrote it: {anew}")
     output.mkdir(parents=True, exist_ok=True)
-    written = []
-    for kind in (*formats, "csv"):
-        path = output / f"{drawn.name}.{kind}"
+    written = {kind: output / f"{drawn.name}.{kind}" for kind in (*formats, "csv", "json")}
+    for kind, path in written.items():
         if kind == "svg":
-            atomic.write_text(path, svg(figure.folder / drawn.file("pdf"), drawn.caption))
+            atomic.write_text(path, svg(folder / drawn.file("pdf"), drawn.caption))
+        elif kind == "json":
+            atomic.write_json(path, source(figure))
         else:
-            shutil.copyfile(figure.folder / drawn.file(kind), path)
-        written.append(path)
-    path = output / f"{drawn.name}.json"
-    atomic.write_json(path, source(figure))
-    return [*written, path]
+            shutil.copyfile(folder / drawn.file(kind), path)
+    return list(written.values())
 
 
 def source(figure: Figure) -> dict:
-    """What the figure shows, and where it comes from."""
+    """The caption and the source of the figure."""
     page, drawn = figure.page, figure.drawn
-    told = [page["runs"][run] for run in drawn.runs]
+    runs = [page["runs"][run] for run in drawn.runs]
     return {
         "figure": drawn.name,
         "says": drawn.caption,
@@ -107,8 +101,8 @@ def source(figure: Figure) -> dict:
         "notebook": page["notebook"],
         "study": page["study"],
         "drawn at commit": page["commit"],
-        "measured at commits": sorted({one["commit"] for one in told if one["commit"]}),
-        "measured by code of digest": sorted({one["digest"] for one in told}),
+        "measured at commits": sorted({one["commit"] for one in runs if one["commit"]}),
+        "measured by code of digest": sorted({one["digest"] for one in runs}),
         "runs": list(drawn.runs),
         "files": dict(drawn.files),
     }

@@ -29,24 +29,22 @@ SMALL = 2**20  # bytes
 
 
 class CannotKeep(ValueError):
-    """A study cannot be kept; the message says why."""
+    """A study cannot be kept."""
 
     exit_code = 2
 
 
 def keep(studies: Sequence[str], name: str) -> Path:
-    """Copy the complete runs of `studies` to `results/reference/<name>/`, and what was probed, and measured side
-    by side (`make bench`), on the same hardware.
+    """Copy the complete runs of `studies` to `results/reference/<name>/`, with the probes and benches of the same hardware.
 
-    One study brings its executed chapters, with the figures and tables that they exported. Those of the chapters
-    `TOGETHER` that any of the studies has are executed anew, on all that the set then holds. What is kept holds no path of
-    this machine, and its runs are packed (`records.packed`). Returns the folder.
+    A single study also brings its executed chapters with their exports. The chapters `TOGETHER` of any of the studies are executed
+    anew on the whole set. The set holds no path of this machine, and its runs are packed (`records.packed`). Returns the folder.
 
     Raises:
         CannotKeep: a study is not complete, or holds runs whose records cannot be true.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise CannotKeep(f"{name!r} is no folder's name: letters, digits, dots, dashes")
+        raise CannotKeep(f"{name!r} is no folder's name: use letters, digits, dots and dashes")
     target, hardware = paths.reference() / name, set()
     found = {study: records.load(study=study) for study in studies}
     for study, own in found.items():
@@ -97,33 +95,36 @@ def _is_of(own: str | None, hardware: set[str]) -> bool:
 
 
 def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:
-    """All but those that are executed `anew`, and what they exported, if one of them draws something."""
+    """The chapters that are not executed `anew`, and their exports, if one of them draws something."""
     source = paths.results()
     for chapter in (source / "notebooks" / study).glob("*.ipynb"):
         if chapter.stem not in anew:
             _copy(chapter, target / "notebooks" / study / chapter.name)
     if all(chapter.run or chapter.notebook in anew for chapter in records.read_study(study).chapters):
         return
-    longer = [path.stem for path in (source / "studies").glob(f"{study}-*.json")]  # strong-512 is none of strong's
-    theirs = {
-        name
-        for stem, page in exports.read(source).pages.items() if page["study"] == study and page["notebook"] in anew
-        for name in (f"exports/{stem}.json", *(file for kind in EXPORTED[:2] for told in page[kind].values() for file in told["files"]))
-    }  # fmt: skip
+    # Names of strong-512 begin with strong, too.
+    longer = tuple(f"{path.stem}-" for path in (source / "studies").glob(f"{study}-*.json"))
+    again = set()
+    for stem, page in exports.read(source).pages.items():
+        if page["study"] == study and page["notebook"] in anew:
+            again |= {
+                f"exports/{stem}.json",
+                *(file for kind in exports.KINDS for item in page[kind].values() for file in item["files"]),
+            }
     for file in (file for part in EXPORTED for file in (source / part).glob(f"{study}-*")):
         name = f"{file.parent.name}/{file.name}"
-        if name not in theirs and not file.name.startswith(tuple(f"{other}-" for other in longer)):
+        if name not in again and not file.name.startswith(longer):
             _copy(file, target / name)
 
 
 def together(studies: Iterable[str], results: Path | None = None) -> list[str]:
-    """The chapters that are about all runs of these studies, whatever set they lie in."""
+    """The chapters of these studies that read all runs of a set."""
     named = {chapter.notebook for study in studies for chapter in records.read_study(study, results).chapters}
     return [chapter for chapter in TOGETHER if chapter in named]
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Text without this machine's paths; anything else as it is."""
+    """Copy a file; text without paths of this machine."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix in (".json", ".ipynb") or (source.parent.name in (PROFILE, BENCH) and source.suffix == ".csv"):
         atomic.write_text(target, portable(source.read_text()))

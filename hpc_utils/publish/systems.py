@@ -1,5 +1,5 @@
-"""SYSTEM.md of the clone: what each committed result set was measured on, with what, when and by which jobs; and the README's
-table of how fast each is. `make docs` renews both, and the sets' own SYSTEM.md with all that was recorded."""
+"""SYSTEM.md of the clone (hardware, software, dates and jobs of each committed result set), the README's table of their speed, and
+the sets' own SYSTEM.md. `make docs` writes all of them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def fastest(found: Mapping[Path, records.Records]) -> str:
 
 
 def overview(found: Mapping[Path, records.Records], origins: Mapping[Path, Sequence[Mapping[str, Any]]]) -> str:
-    """The page about all sets: a column a set, a row a question."""
+    """The page about all sets: a column for each set, a row for each question."""
     import pandas as pd
 
     from hpc_utils.analyze import cost
@@ -116,49 +116,29 @@ def _answers(
     for label in (*(label for label, *_ in FACTS), *VERSIONS):
         known = [one[label] for one in recorded if label in one]
         yield label, _different(known) if known else "not recorded"
-    jobs = {
-        str(job.get("array_job_id") or job.get("id"))
-        for job in (one.get("job") or {} for one in origins)
-        if job.get("scheduler")
-    }
+    jobs = [one.get("job") or {} for one in origins]
+    jobs = {str(job.get("array_job_id") or job.get("id")) for job in jobs if job.get("scheduler")}
     yield "jobs", f"{len(jobs)}: {_different(jobs)}" if jobs else ABSENT
     cores = [f"CPU of {cores:g} core{'s' * (cores > 1)}" for cores in runs.threads_per_rank[runs.device == "cpu"]]
     yield "devices of a run", _different(cores + ["GPU"] * bool((runs.device != "cpu").any()))
     yield "nodes x ranks", _different(f"{run.nodes:.0f}x{run.ranks_per_node:.0f}" for run in runs.itertuples())
     rates = runs.link_gbit[runs.nodes > 1]
     yield "links between nodes", _different(f"{rate:g} Gbit/s" if pd.notna(rate) else "not limited" for rate in rates)
-    yield (
-        "measured",
-        " to ".join(sorted({str(day)[:10] for day in (runs.started.min(), runs.started.max())}))
-        if len(runs)
-        else ABSENT,
-    )
-    commits = zip(runs.commit, runs.dirty, strict=True)
-    yield (
-        "commit",
-        _different(
-            f"`{commit[: provenance.SHORT]}`{' (modified)' * bool(dirty)}" if commit else None
-            for commit, dirty in commits
-        ),
-    )
+    days = sorted({str(day)[:10] for day in (runs.started.min(), runs.started.max())}) if len(runs) else [ABSENT]
+    yield "measured", " to ".join(days)
+    commits = [
+        f"`{commit[: provenance.SHORT]}`{' (modified)' * bool(dirty)}" if commit else None
+        for commit, dirty in zip(runs.commit, runs.dirty, strict=True)
+    ]
+    yield "commit", _different(commits)
     digests = zip(runs.digest, origins, strict=True)
-    yield (
-        "digest of the measuring code",
-        _different(f"`{digest}`{provenance.of_rule(origin)}" for digest, origin in digests),
-    )
-    cluster = re.compile(
-        f"-({'|'.join(map(re.escape, set(runs.hardware_id)))})$"
-    )  # ends the names of a cluster's studies
+    digests = (f"`{digest}`{provenance.of_rule(origin)}" for digest, origin in digests)
+    yield "digest of the measuring code", _different(digests)
+    cluster = re.compile(f"-({'|'.join(map(re.escape, set(runs.hardware_id)))})$")  # suffix of a cluster's studies
     yield "studies", _different(f"`{cluster.sub('', path.stem)}`" for path in (folder / "studies").glob("*.json"))
     yield "runs", f"{len(runs)}" + f", {len(own.refused)} refused" * bool(own.refused)
-    yield (
-        "compute",
-        f"{number(total.core_hours)} core-hours, {number(total.gpu_hours)} GPU-hours",
-    )
-    yield (
-        "energy",
-        f"{number(total.energy_kwh)} kWh of {total.counted} runs" if total.counted else "not counted",
-    )
+    yield "compute", f"{number(total.core_hours)} core-hours, {number(total.gpu_hours)} GPU-hours"
+    yield "energy", f"{number(total.energy_kwh)} kWh of {total.counted} runs" if total.counted else "not counted"
 
 
 def _origins(folder: Path, runs: pd.DataFrame) -> list[Mapping[str, Any]]:
@@ -166,7 +146,7 @@ def _origins(folder: Path, runs: pd.DataFrame) -> list[Mapping[str, Any]]:
 
 
 def _different(values: Iterable[Any]) -> str:
-    """Each once, numbers and names in their order, what is not known last."""
+    """Each value once, in natural order, unknown values last."""
     seen = set(values)
     known = sorted(
         map(str, seen - {None}),

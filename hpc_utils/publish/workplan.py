@@ -7,24 +7,22 @@ start = 1              # month, the first is 1
 months = 2
 effort_pm = 1.0        # person-months
 deliverable = "..."
-studies = ["baseline"] # of jobs/studies: what it computes
+studies = ["baseline"] # of jobs/studies
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pandas as pd
+from matplotlib import pyplot as plt
 from pydantic import Field, model_validator
 
 from hpc_utils import toml_config
 from hpc_utils.toml_config import Strict
 
-from .plots import style
+from .plots import drawing, style
 from .plots.chart import Chart
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class PlanError(ValueError):
@@ -68,15 +66,15 @@ class Plan(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Plan:
-        ids = [one.id for one in [*self.package, *self.milestone]]
-        if twice := sorted({one for one in ids if ids.count(one) > 1}):
-            raise ValueError(f"{', '.join(twice)}: an id is given once")
         ends = [(one.id, one.end) for one in self.package] + [(one.id, one.month) for one in self.milestone]
+        for names, rule in (
+            ([name for name, _ in ends], "an id is given once"),
+            (self.studies, "a study belongs to one package"),
+        ):
+            if twice := sorted({one for one in names if names.count(one) > 1}):
+                raise ValueError(f"{', '.join(twice)}: {rule}")
         if late := [name for name, month in ends if month > self.months]:
             raise ValueError(f"{', '.join(late)}: later than month {self.months}, the last")
-        chosen = self.studies
-        if twice := sorted({one for one in chosen if chosen.count(one) > 1}):
-            raise ValueError(f"{', '.join(twice)}: a study belongs to one package")
         return self
 
     @property
@@ -97,64 +95,50 @@ def read(path: Path) -> Plan:
 
 def total(plan: Plan) -> pd.DataFrame:
     """The whole plan in one row: months, packages, effort_pm (person-months)."""
-    import pandas as pd
-
     effort = sum(one.effort_pm for one in plan.package)
     return pd.DataFrame([{"months": plan.months, "packages": len(plan.package), "effort_pm": effort}])
 
 
 def table(plan: Plan) -> pd.DataFrame:
-    """One row a package, as a proposal prints it: Package, Months, Effort, Studies, Deliverable."""
-    import pandas as pd
-
+    """A row for each package, as a proposal prints it: Package, Months, Person-months, Studies, Deliverable."""
     return pd.DataFrame(
-        [
-            {
-                "Package": f"{one.id} {one.title}",
-                "Months": f"{one.start}–{one.end}" if one.months > 1 else str(one.start),
-                "Person-months": f"{one.effort_pm:g}",
-                "Studies": ", ".join(one.studies) or "none",
-                "Deliverable": one.deliverable,
-            }
-            for one in plan.package
-        ]
+        {
+            "Package": f"{one.id} {one.title}",
+            "Months": f"{one.start}–{one.end}" if one.months > 1 else str(one.start),
+            "Person-months": f"{one.effort_pm:g}",
+            "Studies": ", ".join(one.studies) or "none",
+            "Deliverable": one.deliverable,
+        }
+        for one in plan.package
     )
 
 
 def frame(plan: Plan) -> pd.DataFrame:
-    """What the Gantt chart draws: id, title, start, end (months, both included; of a milestone the same), kind, effort_pm."""
-    import pandas as pd
-
+    """The data of the Gantt chart: id, title, start, end (first and last month), kind, effort_pm."""
     bars = [(one.id, one.title, one.start, one.end, "package", one.effort_pm) for one in plan.package]
     marks = [(one.id, one.title, one.month, one.month, "milestone", None) for one in plan.milestone]
     return pd.DataFrame(bars + marks, columns=["id", "title", "start", "end", "kind", "effort_pm"])
 
 
 def gantt(plan: Plan) -> Chart:
-    """A bar a package over its months; milestones as diamonds at the end of their month, named in a row below."""
-    import matplotlib.pyplot as plt
-
-    rows = len(plan.package)
-    fig, ax = plt.subplots(figsize=(style.PAGE, 0.6 + 0.24 * (rows + 1)))
+    """A bar for each package over its months; milestones as diamonds at the end of their month, in a row below."""
+    rows, months = len(plan.package), range(1, plan.months + 1)
+    figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.24 * (rows + 1)))
     for row, one in enumerate(plan.package):
-        ax.barh(row, one.months, left=one.start - 1, height=0.55, color=style.ROLES["main"], zorder=2)
-        effort = f"{one.effort_pm:g} pm"
-        ax.text(one.start - 1 + one.months / 2, row, effort, ha="center", va="center", color="white", fontsize=7)
+        axes.barh(row, one.months, left=one.start - 1, height=0.55, color=style.ROLES["main"], zorder=2)
+        middle = one.start - 1 + one.months / 2
+        axes.text(middle, row, f"{one.effort_pm:g} pm", ha="center", va="center", color="white", fontsize=7)
+    colour = style.ROLES["milestone"]
     for mark in plan.milestone:
-        ax.plot(mark.month, rows, "D", color=style.ROLES["milestone"], markersize=6, zorder=3, clip_on=False)
-        ax.axvline(mark.month, color=style.ROLES["milestone"], linewidth=0.6, linestyle=":", zorder=1)
-        ax.annotate(
-            mark.id, (mark.month, rows), (-5, 0), textcoords="offset points", ha="right", va="center", fontsize=7
-        )  # fmt: skip
-    labels = [f"{one.id}  {one.title}" for one in plan.package]
-    ax.set_yticks(range(rows + 1), [*labels, "Milestones"], ha="right")
-    ax.set_xticks([month - 0.5 for month in range(1, plan.months + 1)], range(1, plan.months + 1))
-    ax.set_xlim(0, plan.months)
-    ax.set_ylim(rows + 0.6, -0.6)
-    ax.set_xlabel("Month")
-    ax.tick_params(axis="both", length=0)
-    ax.grid(False)
-    for month in range(1, plan.months):
-        ax.axvline(month, color="0.92", linewidth=0.6, zorder=0)
+        axes.plot(mark.month, rows, "D", color=colour, markersize=6, zorder=3, clip_on=False)
+        axes.axvline(mark.month, color=colour, linewidth=0.6, linestyle=":", zorder=1)
+        drawing.near(axes, mark.id, (mark.month, rows), (-5, 0), ha="right")
+    axes.set_yticks(range(rows + 1), [*(f"{one.id}  {one.title}" for one in plan.package), "Milestones"], ha="right")
+    axes.set_xticks([month - 0.5 for month in months], months)
+    axes.set(xlim=(0, plan.months), ylim=(rows + 0.6, -0.6), xlabel="Month")
+    axes.tick_params(axis="both", length=0)
+    axes.grid(False)
+    for month in months[:-1]:
+        axes.axvline(month, color="0.92", linewidth=0.6, zorder=0)
     caption = "The work plan: packages over months, with their effort in person-months (pm), and milestones."
-    return Chart(fig, frame(plan), "gantt", caption)
+    return Chart(figure, frame(plan), "gantt", caption)

@@ -188,12 +188,6 @@ def test_whatever_changes_is_found(exported: Path, change: Callable[[Path], None
     assert pd.Series(found).str.contains(named).any(), found
 
 
-def test_a_page_that_cannot_be_read_is_an_error_with_its_name(exported: Path) -> None:
-    edit(exported / PAGE, lambda text: text[:-30])
-    with pytest.raises(ExportError, match="laptop-06_paper_figures"):
-        exports.read(exported)
-
-
 def test_a_chapter_about_the_set_rests_on_all_indices(exported: Path) -> None:
     execution(exported, "03_scaling", Chapter("03_scaling").close())
     assert staleness.faults(exported) == []

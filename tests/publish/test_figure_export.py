@@ -41,17 +41,6 @@ def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, 
     assert not drawing.findall(f".//{ELEMENT}image")
 
 
-def test_only_what_is_asked_for_is_written_beside_data_and_source(exported: Path, tmp_path: Path) -> None:
-    written = figure_export.write(
-        figure_export.find(NAME, figure_export.figures([exported])), tmp_path, ["png", "png"]
-    )
-    assert (
-        sorted(path.suffix for path in written)
-        == [".csv", ".json", ".png"]
-        == sorted(p.suffix for p in tmp_path.iterdir() if p.is_file())
-    )
-
-
 def test_an_unknown_figure_names_near_ones(exported: Path) -> None:
     with pytest.raises(figure_export.CannotExport, match=f"'laptop-eficiency': did you mean {NAME}"):
         figure_export.find("laptop-eficiency", figure_export.figures([exported]))
@@ -101,10 +90,3 @@ def test_the_command_lists_and_writes(exported: Path, tmp_path: Path, monkeypatc
     assert CliRunner().invoke(main, ["export", "nothing"]).exit_code == 2
     assert CliRunner().invoke(main, ["export"]).exit_code == 2
     assert CliRunner().invoke(main, ["export", NAME, "--results", "nowhere"]).exit_code == 2
-
-
-def test_no_format_is_none(exported: Path, tmp_path: Path) -> None:
-    done = CliRunner().invoke(
-        main, ["export", NAME, "--results", str(exported), "--format", "", "--output", str(tmp_path)]
-    )
-    assert done.exit_code == 2 and "no format is named" in done.output

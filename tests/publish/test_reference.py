@@ -119,7 +119,7 @@ def test_of_a_profile_what_is_small_and_holds_no_environment_is_kept(
     assert json.loads(trace) == [f"results/runs/{run.name}"]
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", "", "a/b", ".hidden"])
+@pytest.mark.parametrize("name", ["../elsewhere", ""])
 def test_a_set_s_name_is_a_folder_s_name(name: str) -> None:
     with pytest.raises(reference.CannotKeep, match="no folder's name"):
         reference.keep(["laptop"], name)

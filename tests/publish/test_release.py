@@ -208,12 +208,9 @@ def machine_path(name: str) -> Callable[[Path], None]:
     ("item", "change", "committed"),
     [
         ("committed", edit("README.md", "changed"), False),
-        ("committed", edit("new.txt", "new"), False),
         ("committed", lambda project: (project / "link").symlink_to("README.md"), True),
         ("tests pass", lambda project: (project / checklist.PASSED).unlink(), False),
-        ("tests pass", edit(checklist.PASSED, '{"commit": "0123456789"}'), False),
         ("no machine's path", machine_path(f"{SET}/note.txt"), True),
-        ("no machine's path", machine_path(f"{SET}/trace.json.gz"), True),
         ("no machine's path", machine_path(f"{SET}/files.zip"), True),
         ("sizes", edit("large.txt", "0" * (2**20 + 1)), True),
         ("one version", edit("pyproject.toml", '[project]\nname = "x"\nversion = "0.2"\nlicense = "MIT"\n'), True),

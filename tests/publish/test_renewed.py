@@ -113,7 +113,7 @@ def test_names_that_would_go_leave_the_set_as_it_was(exported: Path, monkeypatch
     assert said.exit_code == 2 and "no study 'none'" in said.output
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_ended_from_outside_it_leaves_the_set_as_it_was(
     exported: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:

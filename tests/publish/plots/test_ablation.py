@@ -113,18 +113,6 @@ def test_a_step_is_told_with_profile_gain_cost_and_verdict() -> None:
     assert table.loc["cuda-graphs", "not applicable"] == "no GPU" and table.loc["bf16", "alone"].startswith("1.30 [")
 
 
-def test_a_factorial_s_choice_is_told_with_an_interval_only_where_there_is_one() -> None:
-    for repeats, said in (([1, 2, 3], True), ([1], False)):
-        study, runs = ladders.factorial(
-            LEVELS, lambda point, repeat: 1000 + point["batch_per_device"], repeats=repeats
-        )
-        told = ablation_tables.chosen(factorial.best(factorial.design(runs, study), 0.1), 0.1)
-        assert ("[" in told) == said and "batch_per_device=256" in told
-    study, runs = ladders.factorial(LEVELS, lambda point, repeat: 1000 - point["batch_per_device"])
-    best = factorial.best(factorial.design(runs, study), 0.1)
-    assert best.point == best.reference and "bucket_mb=25.0" in ablation_tables.chosen(best, 0.1)
-
-
 def test_a_bench_s_table_names_its_machine_once_and_shows_no_empty_columns() -> None:
     rows = {
         "case": ["a", "b"],

@@ -57,10 +57,3 @@ def test_gradients_meet_on_the_diagonal_after_the_all_reduce() -> None:
 def test_gradients_that_agree_to_the_bit_can_be_drawn() -> None:
     vector = np.linspace(-1, 1, 50)
     communication.gradients([vector, -vector], [vector, vector], vector)
-
-
-def test_the_slower_kind_of_pass_stands_above() -> None:
-    figure = communication.backward_times({"a": [0.002, 0.003, 0.004], "b": [0.005, 0.006, 0.001]})
-    (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-    assert {text.get_text() for text in axes.texts} == {"3.0 ms", "5.0 ms"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import matplotlib
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -52,12 +51,6 @@ def test_the_frontier_joins_those_on_it_and_only_they_are_filled() -> None:
     assert axes.get_xscale() == "log"
     hollow = [one for one in axes.lines if one.get_markerfacecolor() == "white" and len(one.get_xdata()) == 3]
     assert hollow, "fp32 is beaten"
-
-
-def test_single_runs_and_other_batches_are_said() -> None:
-    ends = {f"{name}_{end}": np.nan for name in ("wall_seconds", "cost") for end in ("low", "high")}
-    shown = texts(cost.pareto(table(**ends, repeats=1, global_batch=[768] * 5 + [512]), "GPU-hours").figure)
-    assert "single runs" in shown and "12 (512)" in shown and "global batch, else 768" in shown
 
 
 def test_names_of_points_that_lie_together_can_be_read() -> None:

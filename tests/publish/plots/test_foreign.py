@@ -60,12 +60,6 @@ def test_hollow_is_what_was_reported_and_filled_what_is_right() -> None:
         assert part in texts(figure)
 
 
-def test_a_ring_is_not_lost_where_nothing_was_reported() -> None:
-    figure = foreign.efficiency(table({1: 1.0, 2: float("nan"), 4: 0.9})).figure
-    assert markers(figure.axes[0], hollow=True) == [(1, 1.0), (4, 0.9)]
-    assert figure.axes[0].get_yscale() == "linear"
-
-
 def test_what_cannot_be_checked_is_a_cross() -> None:
     frame = table({1: 1.0, 2: 0.9})
     frame.loc[1, "verdict"] = "throughput only, unchecked"

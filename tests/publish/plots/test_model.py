@@ -86,12 +86,6 @@ def test_reach_draws_strong_and_weak_apart(held_out):
     assert figure.axes[0].get_ylim()[1] > highest, "no band is cut"
 
 
-def test_curves_that_coincide_are_both_seen(held_out):
-    alike = held_out[0].scaling("strong", 32, WORLDS, gbit=1.0)
-    under, over = model_plots.reach(pd.concat([alike, alike.assign(gbit=10.0)]), RUNS).figure.axes[0].get_lines()[:2]
-    assert under.get_linewidth() > over.get_linewidth() and under.get_markersize() > over.get_markersize()
-
-
 def test_laws_are_told_apart_by_colour_and_ranks_by_marker():
     _, errors = fit.held_out(measured([10.0, 1.0], worlds=(2, 4, 8)), work(), most_ranks=4)
     compared = validation.compare(errors, 4)

@@ -30,12 +30,6 @@ def test_a_bar_s_parts_are_the_span() -> None:
     assert widths == pytest.approx({"#0072b2": 50, "#d55e00": 20, "#009e73": 10, "#cc79a7": 15, to_hex("0.9"): 5})
 
 
-def test_the_data_of_bars_are_what_is_drawn() -> None:
-    (row,) = profiles.parts({"run": breakdown.table([timeline(WORK, RANGES)])}).to_dict("records")
-    assert row["group"] == "run" and (row["rank"], row["device"]) == (0, 0)
-    assert [row[part] for part in profiles.PARTS] == pytest.approx([50, 20, 10, 15, 5])
-
-
 def test_communication_that_is_not_known_is_said_and_not_drawn_as_none() -> None:
     several = [timeline([WORK[0]], [], rank=rank, world_size=2) for rank in (0, 1)]
     figure = profiles.breakdown({"run": breakdown.table(several)})
@@ -128,32 +122,6 @@ def test_power_has_a_panel_only_where_somebody_measured_it() -> None:
     assert len(lower) == 2 and lower[1].get_ylim()[1] > 1.05, "what stays the same is not on the edge"
     assert len(profiles.utilisation({"node1, cuda:0": frame.assign(power_watts=400.0)}).axes) == 3
     assert len(profiles.utilisation({"node1, cuda:0": frame.assign(power_watts=400.0, temperature=60.0)}).axes) == 4
-
-
-def test_many_devices_are_told_apart() -> None:
-    """A node of eight GPUs beside its processors, twice: no two look alike; nor do GPUs under a roof, and none is left out."""
-    frame = pd.DataFrame(
-        {
-            "seconds": [0, 1],
-            "utilisation": [1, 2],
-            "memory_bytes": [1, 2],
-            "power_watts": np.nan,
-            "temperature": np.nan,
-        }
-    )
-    figure = profiles.utilisation(
-        {f"node{node}, {device}": frame for node in (1, 2) for device in ("cpu", *range(8))}
-    )
-    looks = {
-        (line.get_color(), line.get_linestyle(), line.get_marker(), str(line._dash_pattern))
-        for line in figure.axes[0].lines
-    }
-    assert len(looks) == 18
-    points = pd.DataFrame(
-        {"name": "k", "device": [f"G{n}" for n in range(7)], "precision": "fp32", "intensity": 4.0, "achieved": 1e12}
-    )
-    figure = profiles.roofline(points, {})
-    assert len(figure.axes[0].get_legend().get_texts()) == 7
 
 
 def test_the_roof_bends_where_arithmetic_becomes_the_limit() -> None:
