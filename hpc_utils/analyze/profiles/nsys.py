@@ -33,7 +33,7 @@ TIMEOUT = 3600.0  # s: exporting a report of some GB takes minutes
 _PLACE = {
     "start": "start",
     "end": "[end]",
-    "process": "globalPid >> 24",
+    "process": "globalPid",
     "device": "deviceId",
     "call": "correlationId",
 }
@@ -266,12 +266,12 @@ def _work(database: Database, epoch: int, remarks: list[str]) -> Iterator[tuple[
     if not columns:
         return
     process, device, call = (columns.pop(one) for one in ("process", "device", "call"))
-    asked, thread, known = database.integers(_CALLS, "start", "globalTid >> 24", "correlationId")
-    at = first_calls(_in_process(process, call), _in_process(thread, known), asked)
-    columns["launched"] = np.append(asked + epoch, -1)[at]
+    process >>= 24
+    columns["launched"] = _launched(database, process, call, epoch)
     columns["start"] += epoch
     columns["end"] += epoch
     place = process << 16 | device
+    del process, device, call  # of ten million entries each
     places = np.unique(place).tolist()
     for one in places:
         chosen = slice(None) if len(places) == 1 else place == one  # a slice copies nothing
@@ -281,9 +281,13 @@ def _work(database: Database, epoch: int, remarks: list[str]) -> Iterator[tuple[
         )
 
 
-def _in_process(process: np.ndarray, call: np.ndarray) -> np.ndarray:
-    """Correlation ids (32 bits) that are unique in the export."""
-    return (process & 0xFFFFFF) << 32 | call
+def _launched(database: Database, process: np.ndarray, call: np.ndarray, epoch: int) -> np.ndarray:
+    """When the host launched each operation (ns); -1: not known."""
+    started, thread, known = database.integers(_CALLS, "start", "globalTid", "correlationId")
+    # Correlation ids have 32 bits: with the pid they are unique in the export.
+    work, calls = ((own & 0xFFFFFF) << 32 | one for own, one in ((process, call), (thread >> 24, known)))
+    at = first_calls(work, calls, started)
+    return np.append(started + epoch, -1)[at]
 
 
 def _ranks(

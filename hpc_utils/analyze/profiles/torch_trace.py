@@ -112,7 +112,10 @@ def read(path: str | Path) -> list[Timeline]:
         data = Path(path).read_bytes()
         text = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
         trace, events = _decoded(text, _ROUNDED)
-        if any(isinstance(one.ts, float) and one.ts >= _EXACT for own in events.values() for one in own):
+        # Times since a base are small enough for a float.
+        if not trace.base and any(
+            isinstance(one.ts, float) and one.ts >= _EXACT for own in events.values() for one in own
+        ):
             trace, events = _decoded(text, _DECIMAL)
         return _timelines(str(path), trace, events)
     except OSError as error:
@@ -235,9 +238,9 @@ def _collectives(
         about = events["kernels"][place].args
         if about.group is None and call[place] >= 0:
             of_thread = own.get(str(events["calls"][call[place]].tid), np.empty(0, int))
-            before = of_thread[begun[of_thread] <= launched[place]][-1:]
-            if len(before) and launched[place] < ended[before[0]]:
-                about = operators[before[0]].args
+            before = int(np.searchsorted(begun[of_thread], launched[place], side="right")) - 1
+            if before >= 0 and launched[place] < ended[of_thread[before]]:
+                about = operators[of_thread[before]].args
         elements = max(about.sent or -1, about.received or -1)
         if about.dtype in _SIZES and elements >= 0:
             moved[place] = elements * _SIZES[about.dtype]
@@ -246,6 +249,7 @@ def _collectives(
     return group, tuple(groups)
 
 
+@functools.lru_cache(maxsize=65536)
 def _copy(name: str) -> tuple[int, int]:
     """(TO_DEVICE and so on, or 0; pageable: 1, 0 or -1) of "Memcpy HtoD (Pageable -> Device)"."""
     kind = next((number for pattern, number in _COPIES if re.search(pattern, name)), 0)

@@ -195,7 +195,7 @@ def roofline(
 def utilisation(samples: Mapping[str, pd.DataFrame]) -> Figure:
     """What the monitor measured over time: utilisation, memory, and power and temperature where known.
 
-    `samples`: frames of `analyze.profiles.monitor.read`, by device.
+    `samples`: frames of `analyze.profiles.profiled_runs.monitor`, by device.
     """
     every = pd.concat(samples.values())
     shown = {column: one for column, one in MONITORED.items() if every[column].notna().any()}
