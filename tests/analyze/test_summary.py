@@ -6,7 +6,7 @@ import pytest
 
 from hpc_utils import paths, records
 from hpc_utils.analyze import cost, points
-from hpc_utils.analyze.summary import summary
+from hpc_utils.analyze.cost import summary
 from hpc_utils.publish import exports, formatting
 from hpc_utils.publish.documents import colophon
 from hpc_utils.publish.documents.sets import ResultSet
