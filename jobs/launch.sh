@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Sourced by the job scripts beside this file: the cluster's environment, the launcher, and what becomes of signals.
+# Sourced by the job scripts beside this file: the cluster's environment, the launcher, and the handling of signals.
 
 early=0
-trap 'early=1' USR1 # before there is a run to tell
+trap 'early=1' USR1 # a signal before the run has started
 
 # Modules, environment, container, network: written from the cluster file by `hpc submit`, or once for all jobs that
 # you submit by hand by `hpc cluster use NAME`. Without either it is the clone's own environment.
@@ -25,7 +25,7 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 if ! getent hosts "$head" >/dev/null; then # a name that only Slurm knows
     head=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
 fi
-port=$((10000 + SLURM_JOB_ID % 20000)) # below the ports that systems hand out by themselves
+port=$((10000 + SLURM_JOB_ID % 20000)) # below the range of ephemeral ports
 
 on_each_node=(srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1)
 
@@ -39,9 +39,9 @@ launcher=(
     --rdzv-backend=static --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID"
 )
 
-# Copies the data sets to a disk of each node, where the cluster file names one (node_local): small files read again
-# and again are not what a shared file system is for. Each job has its own copy, which ends with it: a half of another
-# job's is never taken for whole.
+# Copies the data sets to a disk of each node, where the cluster file names one (node_local), because shared file systems
+# are slow at reading small files repeatedly. Each job has its own copy, removed at its end: it never reads an incomplete
+# copy of another job.
 staged=
 stage() {
     local from=${HPC_DATA:-$PWD/data}
@@ -50,7 +50,7 @@ stage() {
     staged=$HPC_DATA
     trap unstage EXIT
     "${on_each_node[@]}" mkdir -p "$HPC_DATA"
-    # In turn where nodes share that disk, as rehearsed ones do.
+    # One after another where nodes share that disk, as on a rehearsal cluster.
     "${on_each_node[@]}" flock "$HPC_DATA" cp -r "$from/." "$HPC_DATA"
     echo "data sets are read from $HPC_DATA on each node"
 }
@@ -60,9 +60,9 @@ unstage() {
     staged=
 }
 
-# Hands a signal to the run; again for some seconds, since one that is just starting does not hear it yet.
-tell() {
-    echo "told $1, $(date -Is)"
+# Forwards a signal to the run; repeated for some seconds, because a run that is just starting does not handle it yet.
+forward() {
+    echo "forwarded $1, $(date -Is)"
     (
         for _ in 1 2 3 4 5; do
             kill -"$1" "$run" 2>/dev/null || exit 0
@@ -71,32 +71,32 @@ tell() {
     ) &
 }
 
-# Runs `hpc "$@"` with that launcher and hands signals on. Before the time limit Slurm sends USR1: the ranks write a
-# checkpoint, hpc ends with 75, and the job goes back into the queue. After TERM (scancel) they do too, but that is final.
+# Runs `hpc "$@"` with that launcher and forwards signals. Before the time limit Slurm sends USR1: the ranks write a
+# checkpoint, hpc exits with 75, and the job is requeued. After TERM (scancel) they write one too, but the job ends.
 launch() {
     echo "job $SLURM_JOB_ID on $SLURM_JOB_NODELIST: $nodes x $ranks ranks, attempt $((${SLURM_RESTART_COUNT:-0} + 1)), $(date -Is)"
     local code=0 run last
     (
-        trap '' USR1 # while Python is starting it would be fatal
+        trap '' USR1 # it would end a Python that is starting
         exec hpc "$@" -- "${launcher[@]}"
     ) &
     run=$!
-    trap 'tell USR1' USR1
-    trap 'tell TERM' TERM
-    [ "$early" -eq 0 ] || tell USR1
+    trap 'forward USR1' USR1
+    trap 'forward TERM' TERM
+    [ "$early" -eq 0 ] || forward USR1
     wait "$run" || code=$?
-    while kill -0 "$run" 2>/dev/null; do # a signal ends the waiting, not the run
+    while kill -0 "$run" 2>/dev/null; do # a signal interrupts `wait`, not the run
         code=0
         wait "$run" || code=$?
     done
     last=0
     wait "$run" 2>/dev/null || last=$?
-    [ "$last" -eq 127 ] || code=$last # it ended just while a signal was dealt with
+    [ "$last" -eq 127 ] || code=$last # it ended while a signal was handled
     trap - USR1 TERM
     if [ "$code" -eq 75 ]; then
-        echo "checkpointed before the time limit: back into the queue"
-        unstage # what is requeued is ended at once
-        # Of an array this task alone: one of the tasks has the array's own number as its id.
+        echo "checkpointed before the time limit: requeued"
+        unstage # scontrol requeue ends this script at once
+        # Only this task of an array: one of the tasks has the array's own number as its id.
         scontrol requeue "${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}"
     fi
     return "$code"

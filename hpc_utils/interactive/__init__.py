@@ -1,4 +1,4 @@
-"""Ranks that a notebook drives cell by cell: ipyparallel engines that cannot hang it and never outlive it.
+"""Ranks that a notebook drives cell by cell: ipyparallel engines with time limits, which end with the notebook.
 
     from hpc_utils.interactive.engines import start
 
@@ -7,6 +7,8 @@
     %%px                             # a cell on every rank; one that fails or hangs ends it on all
     crew.close()
 
-`engines`, `cells` and `settle`, which waits, are the notebook's side; `host` holds the processes, each of which is a
-`member`; `group` and `backward` run on the engines.
+`engines`, `cells` and `settle` (which waits for answers) run in the notebook's kernel; `host` is the process that starts and
+ends the others, each of which is a `member`; `group` and `backward` run on the engines.
+
+The room is larger than its budget of 3.5 k tokens, because no library frees a rank that hangs in a collective.
 """

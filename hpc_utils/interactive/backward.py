@@ -1,4 +1,4 @@
-"""One backward pass of DistributedDataParallel, watched: when gradients become ready, when buckets travel.
+"""Timing of one backward pass of DistributedDataParallel: when gradients are ready, when buckets are reduced.
 
 Runs on the engines, in a process group. Clocks of ranks are not compared: every rank counts from its own start.
 """
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-WARM_UP = 3  # passes that are not watched: DDP orders its buckets anew after the first
-PASSES = 12  # of which the quickest is kept: what other processes do to a pass is not DDP's
+WARM_UP = 3  # untimed passes: DDP rebuilds its buckets after the first
+PASSES = 12  # timed passes, of which the fastest is kept: it is the least disturbed by other processes
 
 
 def watch(model: nn.Module, loss: Callable[[nn.Module], Tensor], bucket_cap_mb: float) -> dict[str, Any]:
-    """Wrap `model` and watch backward passes of `loss(wrapped model)`; the quickest, in seconds since it began.
+    """Wrap `model` and time backward passes of `loss(wrapped model)`; the fastest, in seconds from its start.
 
     Returns:
         `ready`: (parameter's name, second) as its gradient is complete on this rank;

@@ -1,4 +1,4 @@
-"""`%%px`, as ipyparallel has it, but for a limited time."""
+"""ipyparallel's `%%px` with a time limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def activate(crew: Engines) -> None:
 
 
 class Magics(ParallelMagics):
-    """ipyparallel's wait for ever; here a cell that fails or hangs on one engine ends on all."""
+    """A cell that fails or hangs on one engine ends on all; ipyparallel's own magics wait without a limit."""
 
     crew: Engines
 

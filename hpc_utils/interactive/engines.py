@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from ipyparallel.error import RemoteError
 
 
-COLD_IMPORT = 60.0  # s that torch may take to come from a cluster's file system
+COLD_IMPORT = 60.0  # s to import torch from a cluster's file system
 
 
 class EnginesError(RuntimeError):
-    """Engines cannot be started or are gone; says which, why, and what to do."""
+    """Engines cannot be started or have ended; the message has which, the reason, and advice."""
 
     exit_code = 2
 
@@ -51,11 +51,11 @@ def start(
     Args:
         where: "local", each engine on a core of its own, or "slurm", each a task of one job.
         sbatch_options: for that job, such as `["--nodes=2", "--partition=debug"]`.
-        timeout: s until all engines must have come, waiting in Slurm's queue included.
+        timeout: s until all engines must have connected, waiting in Slurm's queue included.
         cell_timeout: s that a `%%px` cell, and a collective in it, may take.
 
     Raises:
-        EnginesError: they did not come; nothing is left running.
+        EnginesError: they did not connect; nothing is left running.
         SlurmError: there is no Slurm here.
     """
     if where not in ("local", "slurm") or n < 1:
@@ -96,7 +96,7 @@ class Engines:
         self.close()
 
     def close(self) -> None:
-        """End the engines, their job and their controller; once more is no error."""
+        """End the engines, their job and their controller; a second call does nothing."""
         self._close()
 
     @property
@@ -109,17 +109,17 @@ class Engines:
         return pd.DataFrame(rows, columns=columns, index=pd.RangeIndex(self._n, name="rank"))
 
     def join(self, timeout: float = 60) -> None:
-        """Make the engines ranks of a new process group over gloo; one that they had before, whole or broken, ends.
+        """Make the engines ranks of a new process group over gloo; a former group is destroyed.
 
         Raises:
-            EnginesError: an engine is gone. CompositeError: the ranks did not find each other within `timeout` s.
+            EnginesError: an engine has ended. CompositeError: the ranks did not find each other within `timeout` s.
         """
         meeting = self._ask(group.open_meeting_point, {0: (self._address, timeout)}, timeout + COLD_IMPORT)[0]
         tickets = {rank: (rank, self._n, *meeting, self._address, timeout) for rank in range(self._n)}
         self._ask(group.join, tickets, timeout + COLD_IMPORT)
 
     def _ask(self, function: Callable, arguments: Mapping[int, tuple], timeout: float) -> list:
-        """What `function`, of an importable module, returns with the arguments of each rank named; errors as in a cell."""
+        """The results of `function`, of an importable module, on each rank with its arguments; errors as in a cell."""
         gone = sorted(set(range(self._n)) - set(self.client.ids))
         if gone:
             raise EnginesError(f"engine {', '.join(map(str, gone))} has ended: close the set and start it again")
@@ -129,7 +129,7 @@ class Engines:
         return result.get()
 
     def outcomes(self) -> pd.DataFrame:
-        """How each engine ended the last `%%px --noblock` cell: its error, if any, and after how many seconds."""
+        """Each engine's outcome of the last `%%px --noblock` cell: its error, if any, and the seconds it took."""
         import pandas as pd
 
         if self.last is None:
@@ -150,19 +150,19 @@ def _in_short(error: RemoteError) -> str:
 
 
 def _connect(process: subprocess.Popen, folder: Path, n: int, timeout: float) -> Client:
-    """A client to which all `n` engines have come."""
+    """A client to which all `n` engines are connected."""
     import ipyparallel
 
     until, client = time.monotonic() + timeout, None
     try:
         while client is None or len(client.ids) < n:
             if process.poll() is not None:
-                raise EnginesError(f"the engines' host ended (exit code {process.returncode}); its words stand above")
+                raise EnginesError(f"the engines' host ended (exit code {process.returncode}); see its output above")
             if (failure := folder / "failure").exists():
                 raise EnginesError(f"the engines cannot be started: {failure.read_text()}")
             if time.monotonic() > until:
                 found = 0 if client is None else len(client.ids)
-                raise EnginesError(f"{found} of {n} engines came within {timeout:g} s{_queue(folder)}")
+                raise EnginesError(f"{found} of {n} engines connected within {timeout:g} s{_queue(folder)}")
             if client is None and host.is_written(connection_file(folder, "client")):
                 with contextlib.suppress(TimeoutError):  # the controller has ended, or is slow: look again
                     client = ipyparallel.Client(str(connection_file(folder, "client")), timeout=2)
@@ -177,12 +177,12 @@ def _connect(process: subprocess.Popen, folder: Path, n: int, timeout: float) ->
 
 
 def _queue(folder: Path) -> str:
-    """What became of the job, if there is one."""
+    """The state of the job, if there is one."""
     if not (folder / "job").exists():
         return ""
     job = slurm_commands.jobs([name := (folder / "job").read_text()]).get(name)
-    said = f"{job.state} {job.reason}".strip() if job else "no longer known"
-    return f": job {name} is {said}. Wait longer (timeout=), or ask for what is free (sbatch_options=)"
+    state = f"{job.state} {job.reason}".strip() if job else "no longer known"
+    return f": job {name} is {state}. Wait longer (timeout=), or request free nodes (sbatch_options=)"
 
 
 def _close(client: Client, end_host: Callable[[], None]) -> None:
@@ -191,7 +191,7 @@ def _close(client: Client, end_host: Callable[[], None]) -> None:
 
 
 def _end(process: subprocess.Popen, folder: Path) -> None:
-    """Let the host end the set; if it cannot any more, do it here."""
+    """Let the host end the set; if it does not, end it here."""
     process.stdin.close()
     try:
         process.wait(host.GRACE + host.LET_GO + 10)

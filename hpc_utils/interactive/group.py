@@ -1,4 +1,4 @@
-"""What engines do to become ranks of one torch.distributed group over gloo; all of it runs on the engines."""
+"""How engines become ranks of one torch.distributed group over gloo; these functions run on the engines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HANG_UP = signal.SIGUSR2
 
 _links: set[tuple[Any, Any]] = set()  # gloo's connections to the other ranks: (own address, peer's)
-_store: TCPStore | None = None  # of the rank that hosts the meeting point
+_store: TCPStore | None = None  # of the rank that serves it
 
 
 def whereabouts() -> tuple[str, int, str]:
@@ -38,17 +38,17 @@ def open_meeting_point(controller: str, timeout: float) -> tuple[str, int]:
 
 
 def join(rank: int, ranks: int, address: str, port: int, controller: str, timeout: float) -> None:
-    """Leave the group that there is, if any, and enter the one that meets at `address`:`port`.
+    """Leave the present group, if any, and join the one whose store is at `address`:`port`.
 
     Args:
         controller: reached over the interface that gloo is to use.
-        timeout: s for all ranks to arrive, and later for a collective, should nobody hang up before.
+        timeout: s for all ranks to arrive, and later for each collective.
     """
     import torch.distributed as dist
 
     if dist.is_initialized():
         dist.destroy_process_group()
-    # By default gloo asks for the address of the host's name, which laptops and login nodes often have wrong.
+    # By default gloo resolves the host's name, which is often wrong on laptops and login nodes.
     os.environ["GLOO_SOCKET_IFNAME"] = network.interface_of(network.address_towards(controller))
     store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=timeout))
     before = _connections().keys()
@@ -67,7 +67,7 @@ def _connections() -> dict[tuple[Any, Any], int]:
 
 
 def hang_up() -> None:
-    """Close gloo's connections: whatever waits in a collective, here or on the other ranks, raises at once.
+    """Close gloo's connections: every collective that waits, here or on the other ranks, raises at once.
 
     destroy_process_group does not: DistributedDataParallel keeps the group, and with it the connections, alive.
     """
@@ -78,7 +78,7 @@ def hang_up() -> None:
 
 
 def hang_up_on_signal() -> None:
-    """Have HANG_UP do so from now on, also while the main thread waits in a collective and runs no Python.
+    """Call `hang_up` on the signal HANG_UP, also while the main thread waits in a collective and runs no Python.
 
     Call it before any thread starts: they inherit the main thread's mask, and only ours takes the signal.
     """

@@ -1,10 +1,10 @@
-"""The process that holds a set of engines; its standard input is the life line to the notebook's kernel.
+"""The process that starts and ends a set of engines; its standard input is a pipe from the notebook's kernel.
 
     python -m hpc_utils.interactive.host FOLDER local|slurm ADDRESS N [option of sbatch ...]
 
 When the input ends, because the notebook closes the set, or its kernel ends or is killed, it ends the engines (in
-Slurm: the job) and the controller and deletes FOLDER. One byte on the input says that all engines have come; before
-that, one that ends is a failure, told in FOLDER/failure.
+Slurm: the job) and the controller and deletes FOLDER. One byte on the input reports that all engines are connected; before
+that, the end of one is a failure, whose reason is written to FOLDER/failure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .member import connection_file
 GRACE = 2.0  # s that processes here get to end by themselves
 LET_GO = 15.0  # s that Slurm gets to end the job
 MEMBER = [sys.executable, "-m", "hpc_utils.interactive.member"]
-# Modules and variables as training jobs have them (jobs/launch.sh), where the cluster file says some.
+# Modules and variables of the cluster file, as in training jobs (jobs/launch.sh).
 JOB = """#!/bin/bash
 environment=${{HPC_JOB_ENVIRONMENT:-{used}}}
 [ ! -f "$environment" ] || source "$environment"
@@ -41,7 +41,7 @@ exec srun --cpu-bind=cores {task}
 
 
 class Failed(Exception):
-    """The set cannot come up."""
+    """The set cannot be started."""
 
 
 class Host:
@@ -51,12 +51,12 @@ class Host:
         self.folder, self.where, self.address, self.n, self.options = folder, where, address, n, options
         self.processes: dict[str, subprocess.Popen] = {}
         self.job = ""
-        self.complete = False  # all engines have come
-        self.launch = Launch(owner=str(folder))  # of all that belongs to a set
+        self.complete = False  # all engines are connected
+        self.launch = Launch(owner=str(folder))  # of every process of the set
         self.environment = slurm_commands.clean_environment() | {
             **self.launch.variables,
             "OMP_NUM_THREADS": "1",
-            "IPYTHONDIR": str(folder / "ipython"),  # not the user's: their start-up files are for themselves
+            "IPYTHONDIR": str(folder / "ipython"),  # without the user's start-up files
         }
 
     def run(self) -> None:
@@ -73,15 +73,15 @@ class Host:
         except (Failed, slurm_commands.SlurmError, OSError) as error:
             self.end()
             write_text(self.folder / "failure", str(error))
-            while True:  # the kernel reads it, and closes the line
+            while True:  # the kernel reads it, and closes the pipe
                 self._listen(60)
 
     def end(self) -> None:
-        """End all of it; once more is no error."""
+        """End all processes; a second call does nothing."""
         if self.job:
             slurm_commands.scancel([self.job])
             until = time.monotonic() + LET_GO
-            with contextlib.suppress(slurm_commands.SlurmError):  # it does not answer any more
+            with contextlib.suppress(slurm_commands.SlurmError):
                 while not self._job_is_over() and time.monotonic() < until:
                     time.sleep(0.5)
         for process in self.processes.values():
@@ -90,7 +90,7 @@ class Host:
             end_tree(process, str(self.folder), GRACE)
 
     def _start_engines(self) -> None:
-        """Each on a core of its own, where there are enough."""
+        """Start each on a core of its own, where there are enough."""
         cores = provenance.core_groups() if hasattr(os, "sched_setaffinity") else []
         for rank in range(self.n):
             own = ",".join(map(str, cores[rank])) if self.n <= len(cores) else ""
@@ -107,7 +107,7 @@ class Host:
             )
 
     def _submit(self) -> None:
-        """One task an engine; the job's own limit ends it, should nobody be left to."""
+        """Submit one task an engine; at the latest the job's time limit ends it."""
         script = self.folder / "engines.sbatch"
         task = shlex.join([*MEMBER, "engine", str(self.folder)])
         script.write_text(JOB.format(used=shlex.quote(str(paths.jobs() / "environment.sh")), task=task))
@@ -117,7 +117,7 @@ class Host:
         write_text(self.folder / "job", self.job)
 
     def _watch(self, seconds: float) -> None:
-        """Wait, and look whether one has ended before its time."""
+        """Wait, and raise `Failed` if a process has ended before the set is complete."""
         self._listen(seconds)
         ended = [name for name, process in self.processes.items() if process.poll() is not None]
         if self.complete:
@@ -125,7 +125,7 @@ class Host:
         if ended:
             raise Failed(f"{ended[0]} ended at its start:\n{self._tail(ended[0])}")
         if self.job:
-            self._listen(1)  # be gentle with Slurm
+            self._listen(1)  # Slurm is not to be polled more often
             if self._job_is_over():
                 raise Failed(f"job {self.job} ended at its start:\n{self._tail('job')}")
 
@@ -134,7 +134,7 @@ class Host:
         return job is None or job.state.is_over
 
     def _listen(self, seconds: float) -> None:
-        """Wait; raises EOFError when the line to the kernel ends."""
+        """Wait; raises EOFError when the pipe from the kernel ends."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             if select.select([sys.stdin], [], [], left)[0]:

@@ -12,7 +12,7 @@ from hpc_utils.launch.process_tree import die_with_parent
 from . import group
 
 SECONDS_A_BEAT = 1  # s between heartbeats; also how long the controller takes to notice a new engine
-MISSED_BEATS = 30  # after which an engine without a controller ends: on a node that nobody else cleans up
+MISSED_BEATS = 30  # after which an engine without a controller ends
 
 
 def controller(folder: str, address: str) -> None:
@@ -50,7 +50,7 @@ def engine(folder: str, rank: str | None = None, cores: str = "") -> None:
 
 
 def connection_file(folder: Path, side: str) -> Path:
-    """Where the controller writes how a `client` or an `engine` reaches it, with the key that signs messages."""
+    """The file with the controller's address for a `client` or an `engine`, and the key that signs messages."""
     return folder / "security" / f"ipcontroller-{side}.json"
 
 

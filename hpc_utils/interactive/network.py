@@ -1,4 +1,4 @@
-"""Which of this machine's addresses others reach (IPv4)."""
+"""The addresses at which other machines reach this one (IPv4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def address_towards(host: str) -> str:
     """This machine's address on its way to `host`, a name or an address; nothing is sent.
 
     Raises:
-        OSError: `host` is not known, or there is no way to it.
+        OSError: `host` is unknown, or has no route.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))
@@ -38,7 +38,7 @@ def address_that_nodes_reach() -> str:
     """This machine's address on its way to the nodes of its Slurm cluster.
 
     Raises:
-        SlurmError: there is no Slurm, it has no nodes, or there is no way to them.
+        SlurmError: there is no Slurm, it has no nodes, or there is no route to them.
     """
     nodes = slurm_commands.ask(["sinfo", "--noheader", "--Node", "--format=%o"]).split()
     if not nodes:
@@ -46,6 +46,4 @@ def address_that_nodes_reach() -> str:
     try:
         return address_towards(nodes[0])
     except OSError as error:
-        raise slurm_commands.SlurmError(
-            f"no way from here to node {nodes[0]} ({error}): start on a login node"
-        ) from None
+        raise slurm_commands.SlurmError(f"no route to node {nodes[0]} ({error}): start on a login node") from None

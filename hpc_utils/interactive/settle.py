@@ -1,4 +1,4 @@
-"""Waiting for the engines' answers, for a limited time: who hangs is freed, and if need be ended."""
+"""Waits for the engines' answers for a limited time; an engine that hangs is freed, and ended if that fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ipyparallel import AsyncResult, Client
 
 GRACE = 0.5  # s that the others get after one engine has failed
-# What a hanging engine gets, and the s until the next: its collective raises, its Python is interrupted, it is ended.
+# Signals for an engine that hangs, and the s until the next: its collective raises, its Python is interrupted, it ends.
 MEASURES = ((group.HANG_UP.name, 4.0), ("SIGINT", 3.0), ("SIGKILL", 5.0))
 
 
@@ -23,7 +23,7 @@ def settle(client: Client, result: AsyncResult, timeout: float) -> list[int]:
     in a collective for that one. Ctrl-C frees all at once.
 
     Raises:
-        TimeoutError: an engine is neither heard of nor known to have ended.
+        TimeoutError: an engine does not answer and cannot be ended.
         KeyboardInterrupt: after the engines were freed.
     """
     interrupted = False
@@ -34,7 +34,7 @@ def settle(client: Client, result: AsyncResult, timeout: float) -> list[int]:
     freed = list(pending(result))
     for signal_name, seconds in MEASURES:
         for engine in pending(result):
-            with contextlib.suppress(Exception):  # it is gone already, which its answer will tell
+            with contextlib.suppress(Exception):  # it has ended already, which its answer reports
                 client.send_signal(signal_name, targets=[engine], block=False)
         result.wait(seconds)
     if interrupted:
@@ -51,7 +51,7 @@ def pending(result: AsyncResult) -> dict[int, AsyncResult]:
 
 def parts(result: AsyncResult) -> dict[int, AsyncResult]:
     """`result` engine by engine."""
-    return dict(zip(result._targets, result.split(), strict=True))  # which engine is whose, only _targets tells
+    return dict(zip(result._targets, result.split(), strict=True))  # only _targets has the engines' numbers
 
 
 def _wait(result: AsyncResult, timeout: float) -> None:

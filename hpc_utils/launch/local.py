@@ -47,9 +47,9 @@ class RunFailed(RuntimeError):
 
 
 class RunStopped(RunFailed):
-    """A signal stopped the run in order: the same request continues it from its checkpoint.
+    """A signal stopped the run at a checkpoint: the same request continues from it.
 
-    Its `exit_code` is 75 after SIGUSR1, "run me again" (1 if twice at the same step), and 143 after SIGTERM.
+    Its `exit_code` is 75 after SIGUSR1, a request to requeue (1 if twice at the same step), and 143 after SIGTERM.
     """
 
     label = "stopped"
@@ -64,26 +64,26 @@ def run(
     watch: Watch | None = None,
     is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive,
 ) -> Path:
-    """Run it and wait for its end; return the run's folder, complete.
+    """Run the request, wait for its end, and return the folder of the complete run.
 
-    A run that was stopped or died before continues from its last checkpoint. SIGUSR1 and SIGTERM are passed on to the
+    A run that was stopped or died before continues from its last checkpoint. SIGUSR1 and SIGTERM are forwarded to the
     launcher, and by it to the ranks.
 
     Args:
-        redo: measure again although it is complete, and from the beginning.
+        redo: measure again from the beginning although the run is complete.
         launcher: the command that starts every rank, to which the module that a rank runs is appended; by default
             torchrun on this machine, or one plain process.
-        warm_process: what the ranks are forked from, as `warm.started` names it; by default torchrun starts one on each
+        warm_process: the warm process that ranks are forked from (`warm.started`); by default torchrun starts one on each
             node, and `warm.OFF` starts every rank cold. A rank under nsys, ncu or py-spy always starts cold.
-        watch: called now and then with (progress.json's content, new lines of rank 0's log).
-        is_gone: whether the claimant of this run, on another machine, no longer works (see `records.claim`).
+        watch: called repeatedly with (progress.json's content, new lines of rank 0's log).
+        is_gone: whether the claimant of this run, on another machine, has ended (see `records.claim`).
 
     Raises:
         AlreadyComplete, ClaimedElsewhere: nothing was started.
-        ConfigError: nothing was started, because the run's folder cannot be written, or the profiler is not here.
-        DataError: nothing was started, because the data set has changed since it was fetched.
-        RunStopped: SIGUSR1 or SIGTERM came, and the ranks left a checkpoint; every process has ended.
-        RunFailed: a rank raised or died, or the records cannot be true; every process has ended.
+        ConfigError: nothing was started: the run's folder cannot be written, or the profiler is not installed.
+        DataError: nothing was started: the data set has changed since it was fetched.
+        RunStopped: SIGUSR1 or SIGTERM was received, and the ranks wrote a checkpoint; every process has ended.
+        RunFailed: a rank raised or died, or the records contradict each other; every process has ended.
         KeyboardInterrupt: Ctrl-C; every process has ended.
     """
     if ":" not in request.config.workload:
@@ -93,20 +93,13 @@ def run(
     before = failure.stopped(request.path)
     folder = _claim(request, redo, is_gone)
     path, state, reason = folder.path, "failed", "the launcher was ended"
-    with (
-        signals.listen() as received
-    ):  # to the very end: a second signal must not keep the outcome from being written
+    with signals.listen() as received:  # to the end: a second signal must not prevent the outcome from being written
         try:
             returncode = _start_and_watch(request, path, launcher, warm_process, watch, received)
             state, reason = _outcome(path, returncode, received)
             if state == "complete":
-                report = watch or (lambda progress, lines: None)
-                exports.finish(
-                    path,
-                    request.layout.ranks,
-                    is_hurried=lambda: bool(received),
-                    say=lambda line: report({}, f"{line}\n"),
-                )
+                say = (lambda line: watch({}, f"{line}\n")) if watch else (lambda line: None)
+                exports.finish(path, request.layout.ranks, is_hurried=lambda: bool(received), say=say)
         except KeyboardInterrupt:
             stopped = failure.stopped(path)
             state, reason = ("stopped", f"interrupted; {stopped}") if stopped else ("failed", "interrupted")
@@ -116,7 +109,7 @@ def run(
                 _keep_notebook(request, path, state, reason)
                 folder.close(state, reason)
             except OSError as error:
-                state, reason = "failed", f"{reason or 'complete'}; but that could not be written: {error}"
+                state, reason = "failed", f"{reason or 'complete'}; this could not be written: {error}"
     if state == "complete":
         return path
     if state == "stopped":
@@ -127,7 +120,7 @@ def run(
 
 @contextlib.contextmanager
 def follow(title: str, *, lines: bool = True) -> Iterator[Watch]:
-    """A `watch` for `run`: a bar with the progress on a terminal, and in logs what rank 0 prints."""
+    """A `watch` for `run`: a progress bar on a terminal, and in logs the output of rank 0."""
     from tqdm import tqdm
 
     bar = tqdm(total=1, desc=title, unit="step", leave=False, dynamic_ncols=True, disable=not sys.stderr.isatty())
@@ -147,18 +140,20 @@ def follow(title: str, *, lines: bool = True) -> Iterator[Watch]:
 
 
 def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], bool]) -> RunFolder:
-    """Claim the run's folder, and write for the ranks what was asked for."""
-    asked = {"notebook": request.notebook.name, "nodes": request.layout.nodes}
-    asked |= {"ranks_per_node": request.layout.ranks_per_node}
-    asked |= {"config": request.config.model_dump(), "parameters": dict(request.inject)}
+    """Claim the run's folder, and write the request for the ranks."""
+    asked = {
+        "notebook": request.notebook.name,
+        "nodes": request.layout.nodes,
+        "ranks_per_node": request.layout.ranks_per_node,
+        "config": request.config.model_dump(),
+        "parameters": dict(request.inject),
+    }
     try:
         folder = RunFolder.claimed(request.path, redo=redo, is_gone=is_gone)
         (folder.path / "logs").mkdir()
         folder.write_json("request.json", asked)
     except OSError as error:
-        raise ConfigError(
-            f"cannot write to {request.path}: {error.strerror} (HPC_RESULTS moves the results)"
-        ) from None
+        raise ConfigError(f"cannot write to {request.path}: {error.strerror} (see HPC_RESULTS)") from None
     return folder
 
 
@@ -170,11 +165,11 @@ def _start_and_watch(
     watch: Watch | None,
     received: Sequence[Signals],
 ) -> int:
-    """Start the ranks and wait for their end; the launcher's exit code."""
+    """Start the ranks, wait for their end, and return the launcher's exit code."""
     here, own = Workspace.current(), str(folder)
     if request.config.profile in profilers.PROGRAMS:
         warm_process = warm.OFF
-    elif not warm_process and (not launcher or here.launch.warm == warm.OFF):  # any other is this node's
+    elif not warm_process and (not launcher or here.launch.warm == warm.OFF):  # another one is of this node only
         warm_process = here.launch.warm
     record = Launch(owner=own, run=own, warm=warm_process)
     if not launcher:  # ranks elsewhere end with their own launcher
@@ -186,7 +181,7 @@ def _start_and_watch(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is ours to pass on, in order
+            start_new_session=True,  # Ctrl-C reaches this process alone, which forwards it
         )
     try:
         _watch(process, folder, watch, received)
@@ -206,7 +201,7 @@ def _command(request: Request, folder: Path, launcher: Sequence[str]) -> list[st
 
 
 def _watch(process: subprocess.Popen, folder: Path, watch: Watch | None, received: Sequence[Signals]) -> None:
-    """Until it ends: pass signals on, show the log, and kill it if it does not end in time after a signal or an error."""
+    """Until it ends: forward signals, show the log, and kill it if it does not end in time after a signal or an error."""
     log, seen = folder / "logs" / "rank0.log", 0
     passed_on: set[Signals] = set()
     failed, deadline = False, math.inf
@@ -216,7 +211,7 @@ def _watch(process: subprocess.Popen, folder: Path, watch: Watch | None, receive
             passed_on.add(number)
             if number == SIGTERM:
                 deadline = min(deadline, time.monotonic() + LAST)
-        if not failed and any(log.parent.glob("rank*.error")):  # then a rank may ignore torchrun's SIGTERM
+        if not failed and any(log.parent.glob("rank*.error")):  # another rank may ignore torchrun's SIGTERM
             failed, deadline = True, min(deadline, time.monotonic() + GRACE)
         if time.monotonic() > deadline:
             process.kill()
@@ -238,18 +233,18 @@ def _outcome(folder: Path, returncode: int, received: Sequence[Signals]) -> tupl
     if stopped := failure.stopped(folder):
         return "stopped", str(stopped)
     if returncode and SIGTERM in received:
-        return "failed", "SIGTERM came, and no checkpoint was made after it"
+        return "failed", "SIGTERM was received, and no checkpoint was written after it"
     if returncode:
         return "failed", failure.explain(folder, returncode)
     try:
         verify(folder)
     except Refused as error:
-        return "failed", f"every rank ended well, but the records cannot be true: {error}"
+        return "failed", f"every rank succeeded, but the records contradict each other: {error}"
     return "complete", ""
 
 
 def _keep_notebook(request: Request, folder: Path, state: str, reason: str) -> None:
-    """Give rank 0's notebook its name; one of a run that is not complete says so on top."""
+    """Give rank 0's notebook its final name, marked if the run is not complete."""
     partial, kept = folder / PARTIAL, folder / "notebook.ipynb"
     if state != "complete":
         text = failure.mark(partial if partial.exists() else request.notebook, state, reason)
@@ -263,8 +258,8 @@ def _stopped(request: Request, before: signals.Stopped | None, received: list[Si
     message = f"{request.run_id}: {reason}; the same command continues it"
     code = signals.exit_code(signals.strongest([*received, stopped.signal]))
     if code == signals.AGAIN and before and (before.epoch, before.step) == (stopped.epoch, stopped.step):
-        message += ", but not one step further than the last time: give it more time (a longer limit)"
-        code = 1  # or a job would go back into its queue for ever
+        message += ", but it did no step since the last stop: use a longer time limit"
+        code = 1  # 75 would requeue the job without end
     return RunStopped(request.path, message, code)
 
 

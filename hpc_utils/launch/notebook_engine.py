@@ -1,9 +1,9 @@
-"""A papermill engine that runs the cells in this very process: `papermill --engine hpc in.ipynb out.ipynb`.
+"""A papermill engine that runs the cells in the calling process: `papermill --engine hpc in.ipynb out.ipynb`.
 
-Under torchrun the process that runs the cells then *is* the rank: signals, profilers and exit codes meet the
-code that trains, no kernel is started, raced for a port or orphaned.
+Under torchrun that process is the rank: signals, profilers and exit codes apply directly to the code that trains, and no
+kernel has to be started, connected and ended.
 
-papermill imports this module itself, by its entry point: import papermill, never this first.
+papermill imports this module by its entry point: import papermill first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAIN_RANK_ONLY = "rank0"  # tag of cells that only rank 0 runs: tables, figures
 
 
 class InProcessEngine(Engine):
-    """Runs code cells in an IPython shell of this process and captures what they show."""
+    """Runs code cells in an IPython shell of this process and captures their outputs."""
 
     @classmethod
     def execute_managed_notebook(
@@ -46,7 +46,7 @@ class InProcessEngine(Engine):
                 if rank and MAIN_RANK_ONLY in cell.metadata.get("tags", ()):
                     continue
                 nb_man.cell_start(cell, index)
-                # Written through to the terminal or log as it comes; into the notebook when the cell ends.
+                # Written to the terminal or log at once; into the notebook when the cell ends.
                 with _Tee.streams(shown.add):
                     result = shell.run_cell(cell.source, store_history=True)
                 cell.outputs = shown.take()
@@ -55,19 +55,19 @@ class InProcessEngine(Engine):
                 if error is not None:
                     cell.outputs.append(_error_output(shell, error))
                     nb_man.cell_exception(cell, index, exception=error)
-                    if not isinstance(error, Exception):  # a request to end, not an error of the cell
+                    if not isinstance(error, Exception):  # such as SystemExit or Stopped
                         raise error
                     return
                 nb_man.cell_complete(cell, index)
 
 
 class _Shown:
-    """What the present cell has shown, kept as nbclient keeps it."""
+    """The outputs of the present cell, as nbclient keeps them."""
 
     def __init__(self) -> None:
         self._outputs: list[dict] = []
         self._by_id: dict[str, list[dict]] = {}  # displays that may be updated, of earlier cells too
-        self._outdated = False  # clear_output(wait=True): what comes next replaces what is there
+        self._outdated = False  # clear_output(wait=True): the next output replaces the present ones
 
     def add(self, output: dict, display_id: str | None = None) -> None:
         if self._outdated:
@@ -86,7 +86,7 @@ class _Shown:
             self._outputs.clear()
 
     def take(self) -> list[dict]:
-        """The cell's outputs, neighbouring pieces of one stream joined; the next cell starts afresh."""
+        """The cell's outputs, neighbouring pieces of one stream joined; then there are none."""
         merged: list[dict] = []
         for output in self._outputs:
             last = merged[-1] if merged else None
@@ -99,7 +99,7 @@ class _Shown:
 
 
 class _Shell(InteractiveShell):
-    """Prints no errors, which the outputs hold; has no terminal and no event loop of a window system."""
+    """A shell without printed errors (the outputs have them), terminal, and GUI event loop."""
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -136,7 +136,7 @@ def _shell(shown: _Shown) -> Iterator[InteractiveShell]:
                 return
             self.update_user_ns(result)
             data, metadata = self.compute_format_data(result)
-            if data:  # else it has displayed itself
+            if data:  # otherwise it has displayed itself
                 count = self.prompt_count
                 output = new_output("execute_result", data=_as_text(data), metadata=metadata, execution_count=count)
                 shown.add(output)
@@ -153,7 +153,7 @@ def _shell(shown: _Shown) -> Iterator[InteractiveShell]:
         shell.events.register("post_execute", flush_figures)
         shell.enable_matplotlib("inline")
         select_figure_formats(shell, {"png"})
-    sys.stdin = io.StringIO()  # `input()` fails instead of waiting for ever
+    sys.stdin = io.StringIO()  # `input()` fails instead of waiting
     try:
         yield shell
     finally:
@@ -166,7 +166,7 @@ def _shell(shown: _Shown) -> Iterator[InteractiveShell]:
 
 
 class _Tee:
-    """A text stream that shows what passes through and keeps it as outputs of the cell."""
+    """A text stream that writes to another one and keeps the text as outputs of the cell."""
 
     def __init__(self, name: str, beneath: TextIO, keep: Callable[[dict], None]) -> None:
         self._name, self._beneath, self._keep = name, beneath, keep
@@ -206,5 +206,5 @@ def _as_text(data: dict[str, Any]) -> dict[str, Any]:
 def _error_output(shell: InteractiveShell, error: BaseException) -> dict:
     trace = shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
     if isinstance(error, Stopped):
-        trace = [str(error)]  # in order: the traceback is of no interest
+        trace = [str(error)]  # not an error: no traceback
     return new_output("error", ename=type(error).__name__, evalue=str(error), traceback=list(trace))

@@ -1,4 +1,4 @@
-"""Processes that do not outlive the one that started them, and the end of all processes of a launch."""
+"""Ends processes with the one that started them, and all processes of a launch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hpc_utils.workspace import Launch
 if TYPE_CHECKING:
     import psutil
 
-GRACE = 10.0  # s that processes get to end by themselves after SIGTERM
+GRACE = 10.0  # s between SIGTERM and SIGKILL
 
 
 def die_with_parent(parent: int | None = None) -> None:
     """Linux: have the kernel end this process when its parent ends, even if the parent is killed.
 
     Args:
-        parent: who that is, if the launcher has named itself: it may have ended already.
+        parent: its process id, if the launcher has recorded it: it may have ended already.
     """
     parent = parent or os.getppid()
     if sys.platform != "linux":
@@ -49,8 +49,8 @@ def find(matches: Callable[[Launch], bool]) -> Iterator[psutil.Process]:
 def end_tree(process: subprocess.Popen, owner: str, grace: float = GRACE) -> None:
     """SIGTERM to `process`; after `grace` seconds SIGKILL to it and to all other processes of the launch `owner`.
 
-    torchrun puts each rank into a session of its own, so process groups do not reach them; and what a rank started has
-    no parent left once the rank has ended.
+    Process groups are not enough: torchrun puts each rank into its own session, and processes that a rank started are
+    reparented when the rank ends.
     """
     import psutil
 

@@ -1,4 +1,4 @@
-"""Complete runs from a cluster's results folder into this one: rsync moves them, the checks on load let them in."""
+"""Fetches complete runs from a cluster's results folder by rsync; the checks on load accept or refuse each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpc_utils import paths
 from hpc_utils.records.folder import PROFILE, profiled_files, read_json, state
 from hpc_utils.records.load import Refused, verify
 
-# What a laptop needs of a run: its records, notebook and logs. Checkpoints and former attempts stay.
+# Not fetched: checkpoints, former attempts, claims.
 LEFT_THERE = ("checkpoints/", "earlier/", "claims/", "progress.json")
 
 
@@ -40,11 +40,11 @@ def pull(
 ) -> Pulled:
     """Fetch the complete runs of `source` (host:folder, or a folder) that are not here, and its studies' indices.
 
-    A run is moved into place once all of it is here and its records can be true; an interrupted pull leaves nothing
-    that counts, and the next one continues.
+    A run is moved into place when it is fetched and its records are consistent; after an interrupted pull the next one
+    continues.
 
     Args:
-        profiles: fetch profiles too, which are larger than all else: some megabytes a rank.
+        profiles: fetch profiles too: some megabytes a rank.
 
     Raises:
         PullError: rsync is missing, or could not read the source.
@@ -88,7 +88,7 @@ def pull(
 
 
 def _settle(arrived: Path, place: Path) -> None:
-    """Move it into place; an incomplete run here is replaced."""
+    """Move a run into place; an incomplete one there is replaced."""
     if place.exists():
         if state(place) == "running":
             raise PullError(f"{place.name} is being run here: wait for it, or end it")

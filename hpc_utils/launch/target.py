@@ -1,4 +1,4 @@
-"""Where a study's runs go: this machine, or nodes of one type of a cluster."""
+"""The target of a study's runs: this machine, or nodes of one type of a cluster."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .request import Layout
 
 @dataclass(frozen=True)
 class Target:
-    """What a study must know of the machine that it runs on.
+    """The properties of a machine that a study depends on.
 
     Attributes:
         hardware: part of every run's id; measurements on different hardware are different runs.
         ranks_per_node: most ranks on a node; None: all on this one. most_nodes: of one job; None: any.
-        unfit: why a run in a precision is not worth making on its devices; "" if it is.
-        gpus: their vendor, "nvidia" or "amd"; "" where it has none, or it is not known.
+        unfit: why a run in a precision is not useful on its devices; "" if it is.
+        gpus: their vendor, "nvidia" or "amd"; "" without GPUs, or if unknown.
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
         is_here: whether this machine's own devices compute.
-        ranks, repeats, parameters, matrix: what to take here instead of what the study says.
+        ranks, repeats, parameters, matrix: replace the study's values.
     """
 
     hardware: str
@@ -66,12 +66,12 @@ class Target:
             return f"{precision} on {self.hardware}: {why}"
         on_gpu = device != "cpu" and not self._computes_on_cpu(device)
         why = capability.of_device(precision, given.get("compile"), gpu=on_gpu)
-        if not why and self.is_here:  # which compilers a cluster has, only its jobs know
+        if not why and self.is_here:  # a cluster's compilers are known to its jobs only
             why = capability.of_compiler(given.get("compile"))
         return f"{why} ({self.hardware})" if why else ""
 
     def _cannot_limit_links(self, layout: Layout, gbit: object) -> str:
-        if not isinstance(gbit, int | float):  # none; other types are refused as what they are
+        if not isinstance(gbit, int | float):  # no limit; other types are refused by `prepare`
             return ""
         if self.fixed_links:
             return self.fixed_links
@@ -80,9 +80,9 @@ class Target:
         return ""
 
     def _cannot_profile(self, profile: object) -> str:
-        """A reason that is known before the run; only a cluster's jobs know which modules they load."""
+        """A reason that is known before the run; a cluster's jobs may load the profiler's module."""
         if profile in profilers.STARTING and self.gpus == "amd":
-            return "it watches NVIDIA's GPUs, and these are AMD's"
+            return "it profiles NVIDIA's GPUs, and these are AMD's"
         if self.is_here and isinstance(profile, str):
             try:
                 profilers.require(profile)
@@ -92,7 +92,7 @@ class Target:
 
     def _cannot_share(self, device: object) -> str:
         if device == "cuda":
-            return "a share of a core is a CPU's device"
+            return "a share of a core is a device of the CPU"
         return device_share.unavailable() if self.is_here else ""
 
     def _computes_on_cpu(self, device: object) -> bool:

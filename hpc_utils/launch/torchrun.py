@@ -1,7 +1,7 @@
-"""torchrun, with four additions: its ranks start warm, it ends with the launcher that started it, SIGUSR1 (of which torchrun
-itself would die) reaches the ranks, and ranks that failed are listed in `logs/failed<node>.json`.
+"""torchrun, with four additions: its ranks start warm, it ends with the launcher that started it, SIGUSR1 (which would kill
+torchrun) is forwarded to the ranks, and ranks that failed are listed in `logs/failed<node>.json`.
 
-Started by srun, one on each node, it starts the node's warm process first, and is itself the first fork of it.
+Started by srun, one on each node, it first starts the node's warm process, and becomes its first fork.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def _run(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    # Blocked here and, inherited, in the ranks until they listen: none is lost and none ends them.
+    # Blocked here and, inherited, in the ranks until they listen: no signal is lost or ends them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     arguments, record = sys.argv[1:], workspace.launch()
     die_with_parent(record.parent)
@@ -86,9 +86,9 @@ if __name__ == "__main__":
             os.execve(command[0], command, os.environ | replace(record, warm=name).variables)
         number = arguments.index(RANK) - 1  # of its -m
         arguments[number:number] = ["--no-python", *warm.python()]
-    os.environ.update(workspace.starting(record))  # torchrun hands its own environment on to the ranks
+    os.environ.update(workspace.starting(record))  # torchrun passes its own environment to the ranks
     threading.Thread(target=_pass_on, daemon=True).start()
-    if "--rdzv-backend=static" in arguments:  # c10d, which finds out how many nodes there are, takes longer with each
+    if "--rdzv-backend=static" in arguments:  # c10d discovers the nodes, which takes longer with each
         arguments[:0] = [f"--node-rank={os.environ['SLURM_NODEID']}"]
     _rendezvous_on_one_node()
     _run(arguments)

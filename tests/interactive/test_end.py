@@ -108,7 +108,7 @@ def test_an_engine_that_cannot_start_is_told_with_its_last_words(
 
 
 def test_engines_that_do_not_come_in_time_leave_nothing(tmp_path: Path) -> None:
-    with pytest.raises(EnginesError, match=r"of 2 engines came within 0\.2 s"):
+    with pytest.raises(EnginesError, match=r"of 2 engines connected within 0\.2 s"):
         start(2, timeout=0.2)
     assert not list(tmp_path.glob("hpc-engines-*"))
 

@@ -30,7 +30,7 @@ SOON = 120  # s
     ("number", "nproc", "code", "reason"),
     [
         (signal.SIGINT, 2, 130, "interrupted"),
-        (signal.SIGTERM, 2, 143, "SIGTERM came, and no checkpoint was made after it"),
+        (signal.SIGTERM, 2, 143, "SIGTERM was received, and no checkpoint was written after it"),
         (signal.SIGINT, 1, 130, "interrupted"),
     ],
 )

@@ -133,7 +133,7 @@ def test_hang_in_one_rank_ends_by_the_collectives_timeout(bench):
 
 def test_notebook_that_trains_nothing_is_not_complete(bench):
     outcome = bench.hpc("run", bench.notebook("1 + 1"), "-p", "parallel=none")
-    require_failed(bench, outcome, "records cannot be true")
+    require_failed(bench, outcome, "records contradict each other")
 
 
 def test_notebook_that_changes_its_parameters_is_refused(bench):

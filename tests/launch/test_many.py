@@ -34,7 +34,7 @@ def test_concurrent_groups_find_ports_of_their_own(bench):
     notebook = bench.notebook(GROUP)
     running = [bench.start("run", notebook, "--nproc", 2, "-p", f"seed={seed}") for seed in range(4)]
     outcomes = [one.end() for one in running]
-    assert all("records cannot be true" in outcome.err for outcome in outcomes)  # it trains nothing
+    assert all("records contradict each other" in outcome.err for outcome in outcomes)  # it trains nothing
     found = [totals(run) for run in bench.runs]
     assert [[total for total, _ in run] for run in found] == [[3, 3]] * 4
     assert len({port for run in found for _, port in run}) == 4

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("rsync"), reason="needs rsync")
 
 @pytest.fixture
 def there(tmp_path: Path, results: Path) -> Path:
-    """A cluster's results: two complete runs, one that is unfinished, one whose records cannot be true."""
+    """A cluster's results: two complete runs, one that is unfinished, one whose records contradict each other."""
     folder = tmp_path / "the cluster's $(results)"
     copy_runs(paths.reference() / "epyc-2core", folder, limit=4)
     (folder / "runs" / REFERENCE[0].name / "checkpoints").mkdir()

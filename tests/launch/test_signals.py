@@ -256,5 +256,5 @@ def test_stopped_twice_at_the_same_step_is_not_asked_to_be_run_again(bench: Benc
     assert first.code == 75, first.err
     second = bench.hpc("run", notebook, "-p", "parallel=none")
     assert second.code == 1
-    assert "not one step further than the last time" in second.err
+    assert "it did no step since the last stop" in second.err
     assert bench.status()["state"] == "stopped", "nothing is lost"

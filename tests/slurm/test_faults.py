@@ -105,12 +105,12 @@ def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted
     # limit comes down only now, and goes up for the second attempt: how long a start takes is not asked here.
     with halted(desk):
         limit(desk, job, minutes=(elapsed(desk, job) + 95) // 60)
-        desk.wait(lambda: "told USR1" in desk.log(job))
+        desk.wait(lambda: "forwarded USR1" in desk.log(job))
         limit(desk, job, minutes=30)
     desk.wait_for(job, "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
     assert desk.state(job) == "COMPLETED", desk.log(job)
     log = desk.log(job)
-    assert "back into the queue" in log
+    assert "requeued" in log
     assert "attempt 2" in log
     assert job_state(desk.runs[0])["restart_count"] >= 1
     assert_same_end(desk, uninterrupted)

@@ -85,5 +85,5 @@ def test_signals_reach_the_rank_behind_the_profiler(desk: Desk, nsys: str) -> No
     job = desk.submit_training(parameters=long, notebook=bare(desk), PATH=path)
     desk.wait(lambda: desk.step() > 20)
     desk.run("scancel", "--signal=USR1", "--batch", job)
-    desk.wait(lambda: "back into the queue" in desk.log(job))
+    desk.wait(lambda: "requeued" in desk.log(job))
     assert desk.status()["state"] == "stopped" and desk.status()["reason"].startswith("SIGUSR1 at epoch 1")

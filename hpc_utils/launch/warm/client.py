@@ -1,9 +1,9 @@
-"""Stands for `python -m MODULE ...`: the warm process that the launch record (`$HPC_LAUNCH`) names runs it in a fork with
+"""Replaces `python -m MODULE ...`: the warm process that the launch record (`$HPC_LAUNCH`) names runs it in a fork with
 this process's environment, folder, streams, umask, signal mask and processors. If the name is a path, the fork also moves to
 this process's node, which may be one of several on this machine.
 
-A signal sent here reaches the fork; the fork's end is this process's end; if this process is killed, so is the fork. It uses
-little of the standard library and nothing else, so that it starts in some 10 ms.
+Signals are forwarded to the fork; this process ends as the fork does; if this process is killed, the fork is killed too. It
+imports little of the standard library and nothing else, so that it starts in some 10 ms.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from contextlib import suppress
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 MOST = 1 << 20  # bytes of a message: one packet
-SPACES = ("net", "uts")  # what of a node a rank must be in: its link and its name
+SPACES = ("net", "uts")  # the namespaces of a node that a rank must be in: its link and its name
 PR_SET_PDEATHSIG = 1
 
 fork: socket.socket | None = None  # signals for the fork are sent here
@@ -25,7 +25,7 @@ early: list[int] = []
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Whether the process at the other end is this user's: anybody may take a name that is free, and ask by it."""
+    """Whether the process at the other end is this user's: any user may bind or connect to the name."""
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return uid == os.getuid()
 
@@ -34,14 +34,14 @@ def pass_on(number: int, _: object) -> None:
     if fork:
         with suppress(OSError):  # its end is about to be read
             fork.send(b"%d" % number)
-    elif number == signal.SIGUSR1:  # kept until there is somebody to hear it
+    elif number == signal.SIGUSR1:  # kept until there is a fork
         early.append(number)
     else:
         end(-number)
 
 
 def end(status: int) -> None:
-    """End as a process with this status does; one below 0 is the signal that ended it."""
+    """End with this exit code, or by the signal -status if it is negative."""
     if status < 0:
         with suppress(OSError):  # SIGKILL's cannot be changed
             signal.signal(-status, signal.SIG_DFL)
@@ -51,7 +51,7 @@ def end(status: int) -> None:
 
 
 def ask(server: str) -> str:
-    """Return why the server refuses; otherwise end with the fork."""
+    """Return the server's reason to refuse; otherwise end with the fork."""
     global fork
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     umask = os.umask(0o077)
@@ -89,7 +89,7 @@ def ask(server: str) -> str:
 
 
 def cold(record: dict[str, object], reason: str) -> None:
-    """Become `python -m MODULE ...`; the record says why."""
+    """Become `python -m MODULE ...`, with the reason in the record."""
     if reason:
         print(f"cold start: {reason}", file=sys.stderr, flush=True)
         record = record | {"warm": "off", "cold": reason}

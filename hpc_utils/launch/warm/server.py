@@ -34,7 +34,7 @@ from hpc_utils.workspace import Launch
 
 from .client import MOST, PASSED_ON, SPACES, end, is_own
 
-# torch._dynamo: DDP imports it. What only rank 0's cells need is imported once here too, and by no rank.
+# torch._dynamo: DDP imports it. Packages that only rank 0's cells need are imported here too, instead of by a rank.
 MODULES = (
     "torch", "torch._dynamo", "torch.distributed.run", "torch.distributed.optim", "torch.distributed.fsdp",
     "hpc_utils.train", "hpc_utils.launch.rank_profiler", "papermill", "pandas", "seaborn", "hpc_utils.publish.plots.runs",
@@ -48,10 +48,10 @@ PATIENCE = 10.0  # s for a client to send its request
 
 
 class Server:
-    """Answers clients one after another, in one thread, so that a fork is a whole process."""
+    """Answers clients one after another, in one thread, so that forking is safe."""
 
     def __init__(self, listener: socket.socket) -> None:
-        self._forks: dict[int, socket.socket] = {}  # pid: the connection of the client that stands for it
+        self._forks: dict[int, socket.socket] = {}  # pid: the connection of its client
         self.broken = ""  # what could not be imported
         # Before anything is imported: importing torch._dynamo adds variables.
         self._state, self._environment = _state_of_code(), dict(os.environ)
@@ -63,7 +63,7 @@ class Server:
         self._listener = listener
 
     def serve(self) -> dict[str, Any]:
-        """Fork for every client; returns in the forks alone: what the fork is to run."""
+        """Fork for every client; returns only in a fork, with its request."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         while True:
@@ -80,13 +80,13 @@ class Server:
                         number = int(key.fileobj.recv(64) or signal.SIGKILL)
                     except OSError:
                         number = signal.SIGKILL
-                    if number == signal.SIGKILL:  # the client is gone
+                    if number == signal.SIGKILL:  # the client has ended
                         self._selector.unregister(key.fileobj)
                     with suppress(ProcessLookupError):
                         os.kill(pid, number)
 
     def _answer(self, connection: socket.socket) -> dict[str, Any] | None:
-        """Fork, if that is safe; the request in the fork, None in the server."""
+        """Fork, if that is safe; returns the request in the fork, None in the server."""
         server, pid, streams = os.getpid(), None, []
         try:
             connection.settimeout(PATIENCE)
@@ -136,7 +136,7 @@ class Server:
         return ""
 
     def _reap(self) -> None:
-        """Report the end of each fork to its client; end what the forks left behind."""
+        """Report the end of each fork to its client; kill orphans that the forks left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -158,7 +158,7 @@ class Server:
             connection.close()
 
     def _leave(self) -> None:
-        """In a fork: nothing of the server's stays."""
+        """In a fork: close the server's files."""
         signal.set_wakeup_fd(-1)
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()
@@ -170,7 +170,7 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """(request, its three streams and, of a client on another node of this machine, its namespaces).
 
     Raises:
-        ValueError, OSError: the client has gone, or is another user's.
+        ValueError, OSError: the client has ended, or is another user's.
     """
     if not is_own(connection):
         raise ValueError
@@ -179,7 +179,7 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def _become(request: dict[str, Any], streams: list[int], server: int) -> None:
-    """In a fork: set up everything as in a process that the client has started."""
+    """In a fork: restore the state of a process that the client has started."""
     os.setsid()
     for number, stream in enumerate(streams[:3]):
         os.dup2(stream, number)
@@ -191,7 +191,7 @@ def _become(request: dict[str, Any], streams: list[int], server: int) -> None:
             raise OSError(ctypes.get_errno(), "setns")
         os.close(space)
     os.sched_setaffinity(0, request["processors"])
-    for number, name in ((1, "stdout"), (2, "stderr")):  # unbuffered: what a killed process has printed is not lost
+    for number, name in ((1, "stdout"), (2, "stderr")):  # unbuffered: the output of a killed process is not lost
         former = getattr(sys, name)
         raw = io.FileIO(number, "w", closefd=False)
         setattr(sys, name, io.TextIOWrapper(raw, former.encoding, former.errors, write_through=True))
@@ -216,7 +216,7 @@ def _become(request: dict[str, Any], streams: list[int], server: int) -> None:
 
 
 def _run(module: str) -> NoReturn:
-    """Run it as `python -m` does, and end without freeing every module's objects, which takes longer than most runs."""
+    """Run it as `python -m` does, and end without freeing every module's objects, which would take longer than most runs."""
     spec = importlib.util.find_spec(module)
     if spec.submodule_search_locations:  # a package
         spec = importlib.util.find_spec(f"{module}.__main__")
