@@ -112,18 +112,14 @@ def training(epochs: pd.DataFrame) -> Figure:
 def step_times(steps: pd.DataFrame) -> Figure:
     """One run: the cumulative distribution of step times, a curve for each rank. `steps`: a run's `steps.csv.gz`."""
     figure, axes = plt.subplots(figsize=(style.PAGE, 2.1))
-    ranks = steps["rank"].nunique()
-    data = steps.assign(ms=1e3 * steps.seconds, label="rank " + steps["rank"].astype(str)).sort_values("rank")
-    named = 1 < ranks <= 8
-    seaborn.ecdfplot(
-        data, x="ms", hue="label", palette=seaborn.color_palette("cividis", ranks), legend=named, ax=axes
-    )
-    for line, dashes in zip(axes.lines, ("-", "--", ":", "-.") * ranks, strict=False):
-        line.set_linestyle(dashes)
-    if named:
-        seaborn.move_legend(axes, "upper left", title=None)
+    ranks, every = steps["rank"].nunique(), 1e3 * steps.seconds
+    for number, (rank, times) in enumerate(every.groupby(steps["rank"])):
+        look = {"color": plt.cm.cividis(number / ranks), "linestyle": ("-", "--", ":", "-.")[number % 4]}
+        seaborn.ecdfplot(x=times, label=f"rank {rank}" if ranks <= 8 else None, ax=axes, **look)
+    if 1 < ranks <= 8:
+        axes.legend(loc="upper left")
     for percent in (50, 95, 99):
-        at = data.ms.quantile(percent / 100)
+        at = every.quantile(percent / 100)
         axes.axvline(at, color="0.6", linewidth=0.7, linestyle=":")
         drawing.near(axes, f"p{percent}", (at, 0.02), (2, 0), color=style.ROLES["quiet"], va="bottom")
     axes.set(xlabel="step time (ms)", ylabel="share of steps", ylim=(0, 1.02))
