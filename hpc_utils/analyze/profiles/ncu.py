@@ -6,7 +6,11 @@ versions and chips: each column takes the first of its names that is there, and 
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import math
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,23 +76,15 @@ def read(path: str | Path) -> pd.DataFrame:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}") from None
     if not data.startswith(_MAGIC) or not _complete(data):
         raise ProfileError(f"{path}: not a complete report of Nsight Compute: copy it again, or profile again")
-    try:
-        import ncu_report
-    except ImportError:
-        raise ProfileError(
-            f"{path}: reading Nsight Compute's reports needs NVIDIA's package: pip install ncu-report"
-        ) from None
-    try:
-        report = ncu_report.load_report(str(path))
-    except Exception as error:  # the reader's own exceptions have no common class
-        raise ProfileError(
-            f"{path}: cannot be read: damaged, or newer than the installed ncu-report ({error})"
-        ) from None
-    rows = [
-        _row(one.action_by_idx(place))
-        for one in map(report.range_by_idx, range(report.num_ranges()))
-        for place in range(one.num_actions())
-    ]
+    if importlib.util.find_spec("ncu_report") is None:
+        raise ProfileError(f"{path}: reading Nsight Compute's reports needs NVIDIA's package: pip install ncu-report")
+    # Certain damaged reports end the process of NVIDIA's reader.
+    command = [sys.executable, "-m", __name__, str(Path(path).absolute())]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or [f"its reader ended with {done.returncode}"])[-1][:200]
+        raise ProfileError(f"{path}: cannot be read: damaged, or newer than the installed ncu-report ({why})")
+    rows = json.loads(done.stdout)
     if not rows:
         raise ProfileError(f"{path}: no kernel was profiled: check the filters of ncu")
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -195,3 +191,11 @@ def _flops_tensor(action: Any, share: float) -> float:
         return 0.0 if share == 0 else math.nan
     dense = [name for name in names if "_sparsity_" not in name]
     return math.fsum(value for name in dense or names if math.isfinite(value := _number(action, name)))
+
+
+if __name__ == "__main__":
+    import ncu_report
+
+    report = ncu_report.load_report(sys.argv[1])
+    ranges = map(report.range_by_idx, range(report.num_ranges()))
+    json.dump([_row(one.action_by_idx(place)) for one in ranges for place in range(one.num_actions())], sys.stdout)

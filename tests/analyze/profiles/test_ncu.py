@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,16 @@ def test_a_truncated_report_is_said(reports: Path, tmp_path: Path, name: str) ->
         path.write_bytes(whole[:size])
         with pytest.raises(ProfileError, match=r"part\.ncu-rep: not a complete report"):
             ncu.read(path)
+
+
+def test_a_damaged_report_that_ends_nvidias_reader_does_not_end_us(reports: Path, tmp_path: Path) -> None:
+    chance, content = random.Random(0), bytearray((reports / NAMES[0]).read_bytes())
+    for _ in range(chance.randint(1, 200)):
+        content[chance.randrange(4, len(content))] = chance.randrange(256)
+    path = tmp_path / "odd.ncu-rep"
+    path.write_bytes(content)
+    with pytest.raises(ProfileError, match=r"odd\.ncu-rep: (?:cannot be read: damaged|not a complete report)"):
+        ncu.read(path)
 
 
 def test_what_is_no_report_is_said(tmp_path: Path) -> None:
