@@ -1,9 +1,8 @@
-"""Whether a run, made again, gives the numbers that it gave: agree, differ, or cannot be told.
+"""Whether a run, made again, gives the same numbers: agree, differ, or inconclusive.
 
-What a machine computes must be equal; how fast it computes must be shown to be equal within a tolerance that is said
-beforehand. That no difference was found shows nothing, least of all with few repeats (see `equivalence`): times agree if
-the whole 95 % interval of their ratio lies within the tolerance, differ if it lies outside, and else the interval is too
-wide to tell.
+Computed numbers must be equal; times must be shown to be equal within a tolerance that was stated beforehand. Finding no
+difference shows nothing (see `ablation`): times agree if the whole 95 % interval of their ratio lies within the tolerance,
+differ if it lies outside, and else are inconclusive.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import pandas as pd
 from hpc_utils.records.study import Targets
 
 from . import stats
-from .points import POINT, SAME, STATE, memory_bytes, number
+from .points import POINT, SAME, STATE, memory_bytes, number, oversubscribed
 
-AGREE, DIFFER, UNKNOWN, NOT_JUDGED = "agree", "differ", "cannot be told", "not judged"
+AGREE, DIFFER, UNKNOWN, NOT_JUDGED = "agree", "differ", "inconclusive", "not judged"
 TOLERANCE = 0.1  # of times and memory: within a factor of 1.1, either way
 NAN = float("nan")
-# What a run is beside the state that measured it, its links included.
+# The configuration of a run, without the software and machine that measured it.
 KIND = [name for name in [*SAME, *POINT] if name not in STATE]
 
 
@@ -61,8 +60,7 @@ class Judgement(NamedTuple):
 
 
 def alike(runs: pd.DataFrame, run: pd.Series, *, one_state: bool) -> pd.DataFrame:
-    """The rows of `runs` that measure what `run` does: its configuration, whatever seed and repeat; with `one_state`
-    also with the same torch and machine."""
+    """The rows of `runs` with the configuration of `run`, any seed and repeat; with `one_state` also with its torch and machine."""
     both = pd.concat([run.to_frame().T, runs]).assign(link_gbit=lambda rows: pd.to_numeric(rows.link_gbit))
     numbers = number(both.astype(object), [*KIND, "profile", *(STATE if one_state else ())])
     return runs[numbers[1:] == numbers[0]]
@@ -74,20 +72,20 @@ def compare(
     """Each quantity of the run `chosen`, judged.
 
     Counts must be equal. Losses and accuracies (of runs with the run's own seed) must be bit-equal in every epoch, or
-    differ by no more than another seed does, or than `margins` allow. Times and memory as the module says, where they
-    can be expected to agree at all.
+    differ by no more than another seed does, or than `margins` allow. Times and memory are judged by their interval, if
+    hardware and software let them agree.
 
     Args:
-        then: `chosen` and its repeats. now: what was made again.
+        then: `chosen` and its repeats. now: the runs made again.
         tolerance: 0.1 is within a factor of 1.1, either way. margins: by default as of `Targets`.
 
     Raises:
-        ValueError: nothing was made again, or the tolerance is none.
+        ValueError: no run was made again, or the tolerance is not positive.
     """
     if now.runs.empty:
         raise ValueError("there is no run to compare with")
     if not is_tolerance(tolerance):
-        raise ValueError(f"tolerance={tolerance:g}: a tolerance is a positive number; no two times are equal")
+        raise ValueError(f"tolerance={tolerance:g}: a tolerance is a positive number")
     run = then.runs[then.runs.run_id == chosen].iloc[0]
     return [
         *_counts(run, then, now),
@@ -103,14 +101,14 @@ def is_tolerance(tolerance: object) -> bool:
 
 
 def overall(judgements: Sequence[Judgement]) -> str:
-    """DIFFER if anything does; UNKNOWN if anything cannot be told; else AGREE."""
+    """DIFFER if any quantity does; UNKNOWN if any is inconclusive; else AGREE."""
     verdicts = {one.verdict for one in judgements}
     return next((verdict for verdict in (DIFFER, UNKNOWN) if verdict in verdicts), AGREE)
 
 
 def within(estimate: stats.Estimate, tolerance: float) -> tuple[str, str]:
     """(verdict, why) of a ratio that should be 1 within a factor of 1 + `tolerance`, either way."""
-    asked = f"within {tolerance:.2g} is asked" if tolerance < 0.01 else f"within {tolerance:.0%} is asked"
+    asked = f"within {100 * tolerance:.2g}% is asked"
     if not np.isfinite(estimate.low):
         return UNKNOWN, f"single runs have no interval; {asked}"
     least, most = 1 / (1 + tolerance), 1 + tolerance
@@ -129,10 +127,10 @@ def _counts(run: pd.Series, then: Side, now: Side) -> Iterator[Judgement]:
         why = f"in each of {_count(len(old), 'epoch')}" if equal else "they must be equal in each epoch"
         yield _exact(name, unit, old.sum(), np.median([one.sum() for one in new]), len(new), equal, why)
     if pd.notna(run.parameters):
-        told = pd.to_numeric(now.runs.parameters)
-        equal = bool((told == run.parameters).all())
+        found = pd.to_numeric(now.runs.parameters)
+        equal = bool((found == run.parameters).all())
         why = "" if equal else "it is another model"
-        yield _exact("parameters", "", run.parameters, told.median(), len(told), equal, why)
+        yield _exact("parameters", "", run.parameters, found.median(), len(found), equal, why)
 
 
 def _exact(name: str, unit: str, old: float, new: float, runs: int, equal: bool, why: str) -> Judgement:
@@ -140,30 +138,23 @@ def _exact(name: str, unit: str, old: float, new: float, runs: int, equal: bool,
 
 
 def _learning(run: pd.Series, then: Side, now: Side, margins: Targets) -> Iterator[Judgement]:
-    """One a metric that the run recorded: those of training and test, a workload's own too."""
-    own = now.runs[now.runs.seed == run.seed].run_id
-    seeds = then.runs.drop_duplicates("seed").run_id
+    """One for each metric that the run recorded: those of training and test, a workload's own too."""
+    own, seeds = now.runs[now.runs.seed == run.seed].run_id, then.runs.drop_duplicates("seed").run_id
     for name in (column for column in then.epochs if column.startswith(("train_", "test_"))):
         old = _by_epoch(then.epochs, run.run_id, name)
         if old.empty:
             continue
         new = [_by_epoch(now.epochs, one, name) for one in own]
-        last = float(np.median([one.iloc[-1] for one in new if len(one)] or [NAN]))
         verdict, why = UNKNOWN, f"no run was made again with its seed, {run.seed}"
         if new:
             others = pd.DataFrame({one: _by_epoch(then.epochs, one, name) for one in seeds})
-            verdict, why = _learned(old, new, others, *_margin(name, margins))
+            margin = margins.accuracy_margin if name.endswith("accuracy") else margins.loss_margin * old.abs()
+            verdict, why = _learned(old, new, others, margin)
+        last = float(np.median([one.iloc[-1] for one in new if len(one)] or [NAN]))
         yield Judgement(name, "", float(old.iloc[-1]), last, NAN, NAN, NAN, 1, len(new), verdict, why)
 
 
-def _margin(name: str, margins: Targets) -> tuple[float, bool]:
-    """(what a metric may differ by, whether that is a share of itself)."""
-    return (margins.accuracy_margin, False) if name.endswith("accuracy") else (margins.loss_margin, True)
-
-
-def _learned(
-    old: pd.Series, new: list[pd.Series], seeds: pd.DataFrame, margin: float, relative: bool
-) -> tuple[str, str]:
+def _learned(old: pd.Series, new: list[pd.Series], seeds: pd.DataFrame, margin: float | pd.Series) -> tuple[str, str]:
     """(verdict, why); `seeds`: the metric by epoch (rows), a column a seed of the former runs."""
     if any(not one.index.equals(old.index) for one in new):
         return DIFFER, "it was recorded in other epochs"
@@ -171,7 +162,7 @@ def _learned(
         return AGREE, f"bit-equal in {_count(len(old), 'epoch')} of {_count(len(new), 'run')}"
     apart = pd.concat([(one - old).abs() for one in new], axis=1).max(axis=1)
     spread = (seeds.max(axis=1) - seeds.min(axis=1)).reindex(old.index).fillna(0)
-    allowed = np.maximum(spread, margin * old.abs() if relative else margin)
+    allowed = np.maximum(spread, margin)
     epoch = (apart - allowed).idxmax()
     bound = "another seed makes" if spread[epoch] >= allowed[epoch] else "the margin is"
     why = f"not bit-equal; by {apart[epoch]:.2g} in epoch {epoch}, {bound} {allowed[epoch]:.2g}"
@@ -179,13 +170,19 @@ def _learned(
 
 
 def _speed(run: pd.Series, then: Side, now: Side, tolerance: float) -> Iterator[Judgement]:
-    why = "; ".join(_untimed(run, now.runs))
+    reasons = [*_other(run, now.runs, "hardware_id", "hardware")]
+    if pd.notna(run.profile):
+        reasons.append(f"it ran with a profiler ({run.profile})")
+    if run.restarts or now.runs.restarts.fillna(0).any():
+        reasons.append("a run was continued from a checkpoint")
+    if (oversubscribed(now.runs) != bool(run.oversubscribed)).any():
+        reasons.append("there were more ranks than cores, but not both times")
     for name, unit in (("throughput", "sample/s"), ("step_p50", "s")):
-        yield _ratio(name, unit, then.runs[name], now.runs[name], tolerance, why)
+        yield _ratio(name, unit, then.runs[name], now.runs[name], tolerance, "; ".join(reasons))
 
 
 def _memory(run: pd.Series, then: Side, now: Side, tolerance: float) -> Judgement:
-    why = "; ".join((*_elsewhere(run, now.runs), *_other(run, now.runs, "torch")))
+    why = "; ".join([*_other(run, now.runs, "hardware_id", "hardware"), *_other(run, now.runs, "torch", "torch")])
     old, new = memory_bytes(then.runs), memory_bytes(now.runs)
     if set(old["of"]) != set(new["of"]):
         why = "resident memory of a process is not memory of an accelerator"
@@ -194,47 +191,27 @@ def _memory(run: pd.Series, then: Side, now: Side, tolerance: float) -> Judgemen
 
 def _ratio(name: str, unit: str, then: Sequence, now: Sequence, tolerance: float, why: str) -> Judgement:
     """`why`: why these are not expected to agree; then their ratio is shown and not judged."""
-    old, new = (np.asarray(pd.to_numeric(pd.Series(list(side))).dropna(), dtype=float) for side in (then, now))
+    old, new = (pd.to_numeric(pd.Series(list(side))).dropna().astype(float).to_numpy() for side in (then, now))
+    middle = [float(np.median(side)) if len(side) else NAN for side in (old, new)]
     if not len(old) or not len(new):
-        sides = float(np.median(old)) if len(old) else NAN, float(np.median(new)) if len(new) else NAN
-        why = "it was not recorded " + (
-            "either time" if not len(old) and not len(new) else "now" if len(old) else "then"
-        )
-        return Judgement(name, unit, *sides, NAN, NAN, NAN, len(old), len(new), NOT_JUDGED, why)
-    found = stats.ratio_or_one(new.tolist(), old.tolist())
+        why = f"it was not recorded {'now' if len(old) else 'then' if len(new) else 'either time'}"
+        return Judgement(name, unit, *middle, NAN, NAN, NAN, len(old), len(new), NOT_JUDGED, why)
+    found = stats.ratio_or_one(new, old)
     verdict, reason = (NOT_JUDGED, why) if why else within(found, tolerance)
     if not why and np.isfinite(found.low) and 1 in (len(old), len(new)):
-        reason += f"; one run {'then' if len(old) == 1 else 'now'}, whose spread is taken from the others"
-    sides = float(np.median(old)), float(np.median(new))
-    return Judgement(name, unit, *sides, *found[:3], len(old), len(new), verdict, reason)
+        reason += f"; one run {'then' if len(old) == 1 else 'now'}, with the spread of the others"
+    return Judgement(name, unit, *middle, *found[:3], len(old), len(new), verdict, reason)
 
 
-def _untimed(run: pd.Series, now: pd.DataFrame) -> Iterator[str]:
-    """Why times cannot be expected to agree, if they cannot."""
-    yield from _elsewhere(run, now)
-    if pd.notna(run.profile):
-        yield f"a profiler ({run.profile}) watched it"
-    if run.restarts or now.restarts.fillna(0).any():
-        yield "a run was continued from a checkpoint"
-    if (now.oversubscribed.fillna(False).astype(bool) != bool(run.oversubscribed)).any():
-        yield "there were more ranks than cores, but not both times"
-
-
-def _elsewhere(run: pd.Series, now: pd.DataFrame) -> Iterator[str]:
-    yield from _other(run, now, "hardware_id", "hardware")
-
-
-def _other(run: pd.Series, now: pd.DataFrame, name: str, called: str = "") -> Iterator[str]:
+def _other(run: pd.Series, now: pd.DataFrame, name: str, called: str) -> Iterator[str]:
     others = sorted({str(value) for value in now[name]} - {str(run[name])})
     if others:
-        yield f"other {called or name}: {run[name]} then, {', '.join(others)} now"
+        yield f"other {called}: {run[name]} then, {', '.join(others)} now"
 
 
 def _by_epoch(epochs: pd.DataFrame, run: str, name: str) -> pd.Series:
     """A run's `name` by epoch, where it was recorded."""
-    if name not in epochs:
-        return pd.Series(dtype=float)
-    own = epochs[epochs.run_id == run].set_index("epoch")[name]
+    own = epochs[epochs.run_id == run].set_index("epoch").get(name, pd.Series(dtype=float))
     return pd.to_numeric(own).dropna().astype(float).sort_index()
 
 

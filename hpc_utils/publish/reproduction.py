@@ -18,7 +18,7 @@ SCHEMA = 1
 MEANING = {
     "agree": "all that could be judged agrees",
     "differ": "at least one quantity differs",
-    "cannot be told": "nothing differs, but not everything is shown to agree: more repeats make intervals narrower",
+    "inconclusive": "nothing differs, but not everything is shown to agree: more repeats make intervals narrower",
 }
 PRINTED = {"B": ("MiB", 1 / MIB), "s": ("ms", 1e3)}  # {unit: unit and factor in print}
 

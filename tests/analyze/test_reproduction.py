@@ -1,4 +1,4 @@
-"""A run and its repeats by hand, made again: what agrees, what differs, what cannot be told."""
+"""A run and its repeats by hand, made again: what agrees, what differs, what is inconclusive."""
 
 from __future__ import annotations
 

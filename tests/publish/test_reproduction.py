@@ -24,13 +24,13 @@ def test_a_line_a_quantity_with_its_interval_and_verdict() -> None:
         name: next(line for line in said if line.startswith(name))
         for name in ("steps", "throughput", "step_p50", "peak")
     }
-    assert row["throughput"].split("  ")[-1] == "cannot be told (interval too wide)"
+    assert row["throughput"].split("  ")[-1] == "inconclusive (interval too wide)"
     assert "throughput (sample/s)" in row["throughput"] and "1.019 [0.918, 1.130]" in row["throughput"]
     assert row["step_p50"].split()[1:4] == ["(ms)", "50", "–"] and "nan" not in "".join(said)
     assert row["peak"].split("  ")[0] == "peak resident memory (MiB)" and "1,024" in row["peak"]
-    assert row["peak"].endswith("1.000                 cannot be told"), "no interval, no brackets"
+    assert row["peak"].endswith("1.000                 inconclusive"), "no interval, no brackets"
     assert "  torch: 2.6 then, 2.7 now" in said
-    assert said[-1].startswith("cannot be told: nothing differs, but not everything")
+    assert said[-1].startswith("inconclusive: nothing differs, but not everything")
     same = list(reproduction.lines("head", JUDGED, [], DIFFER))
     assert "Code, software and machine are the same as then, as far as they were recorded." in same
 
