@@ -87,7 +87,8 @@ def live(study: str | None = None, *, every: float = 5.0, timeout: float = 24 * 
     shown = display(table, display_id=True)
     while True:
         table = frame(study)
-        shown.update(table)
+        if shown:  # None outside a notebook
+            shown.update(table)
         if time.monotonic() > end or all(state.is_over for state in table.state):
             return table
         time.sleep(every)
