@@ -105,7 +105,7 @@ def test_bf16_is_not_measured_where_this_processor_emulates_it(write, monkeypatc
 @pytest.mark.parametrize(("knob", "value", "why"), [
     ("precision", "tf32", "a CPU would compute in fp32"),
     ("compile", "reduce-overhead", "uses CUDA graphs"),
-    ("compile", "default", "there is no g++ on PATH"),
+    ("compile", "default", "g++ is not on PATH"),
 ])  # fmt: skip
 def test_what_a_processor_cannot_do_is_not_applicable(
     write, monkeypatch, tmp_path, knob: str, value: str, why: str

@@ -67,7 +67,7 @@ def test_what_a_cpu_cannot_do_is_refused_before_anything_is_recorded(
 def test_a_machine_without_a_compiler_is_told(results: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert capability.of_compiler("default") == "" == capability.of_compiler("off")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, and there is no g\+\+ on PATH"):
+    with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, but g\+\+ is not on PATH"):
         train(RunConfig(**BRIEF | {"warmup_steps": 1}, compile="default"))
     monkeypatch.setattr(capability.shutil, "which", lambda name: "/usr/bin/g++")
     monkeypatch.setattr(capability.sysconfig, "get_path", lambda name: str(tmp_path))
