@@ -28,9 +28,7 @@ def test_a_program_that_is_not_here_is_named_and_where_it_comes_from(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(profilers.sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(
-        ConfigError, match=f"profile='{profile}': {profilers.PROGRAMS[profile]} is not on.*{source}"
-    ):
+    with pytest.raises(ConfigError, match=f"profile='{profile}': {profilers.PROGRAMS[profile]} is not on.*{source}"):
         profilers.require(profile)
     profilers.require("torch")
     profilers.require(None)

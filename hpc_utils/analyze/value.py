@@ -18,7 +18,7 @@ class Value:
         low, high: the 95 % interval (or `span`); NaN where there is none.
         repeats: the fewest independent repeats behind it; 0 for what no repeat could change (a count, a setting, a fit).
         runs: ids of the runs that it rests on.
-        files: other evidence, relative to the result set; `profile:NAME` is somebody else's profile, `project:PATH` a file
+        files: other evidence, relative to the result set; `profile:NAME` is a third-party profile, `project:PATH` a file
             of the clone.
         span: what low and high are where they are no 95 % interval, such as "allowance".
 

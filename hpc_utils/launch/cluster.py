@@ -59,7 +59,7 @@ OWNED = re.compile(
 
 
 class ClusterError(ValueError):
-    """A cluster file is missing or wrong, or it does not fit what is asked of it."""
+    """A cluster file is missing or wrong, or it does not support the request."""
 
     exit_code = 2
 
@@ -312,7 +312,7 @@ def prices(hardware_ids: Iterable[str]) -> dict[str, NodeType]:
     """{hardware_id: how such a node is billed}.
 
     A rehearsal's nodes cost the same on any machine and over any links. Those that no cluster file describes are left out;
-    a file that cannot be read is named on stderr.
+    an unreadable file is listed on stderr.
     """
     return {hardware: one.nodes[name] for hardware, (one, name) in _described(hardware_ids).items()}
 

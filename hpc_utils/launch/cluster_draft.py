@@ -64,7 +64,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Survey:
+class SlurmFacts:
     """What Slurm reports of the cluster. `accounts`: the user's own; empty where the site has none."""
 
     cluster: str
@@ -79,7 +79,7 @@ def init(name: str = "") -> Path:
     Raises:
         ClusterError: there is such a file already, or the name is not valid. SlurmError: there is no Slurm here.
     """
-    found = survey()
+    found = discover()
     name = name or _label(found.cluster)
     if not re.fullmatch(cluster.NAME, name):
         raise cluster.ClusterError(f"{name!r}: a cluster's name is {cluster.NAME_ALLOWED}")
@@ -91,7 +91,7 @@ def init(name: str = "") -> Path:
     return path
 
 
-def draft(found: Survey, variables: Mapping[str, str]) -> str:
+def draft(found: SlurmFacts, variables: Mapping[str, str]) -> str:
     """The file's text: GPUs first, of them the site's default partition first."""
     import jinja2
 
@@ -113,7 +113,7 @@ def draft(found: Survey, variables: Mapping[str, str]) -> str:
     )
 
 
-def _types(found: Survey, nodes: list[Nodes]) -> list[dict]:
+def _types(found: SlurmFacts, nodes: list[Nodes]) -> list[dict]:
     """What the template needs of each type. Its name is its partition's, with the GPU or cores where that has several."""
     several, types = [one.partition for one in nodes], {}
     for one in nodes:
@@ -148,7 +148,7 @@ def _label(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:28].strip("-") or "nodes"
 
 
-def survey() -> Survey:
+def discover() -> SlurmFacts:
     """Ask sinfo, scontrol and sacctmgr.
 
     Raises:
@@ -169,7 +169,7 @@ def survey() -> Survey:
         accounts = sorted(set(ask([*command, "format=account"]).split()))
     except slurm_commands.SlurmError:
         accounts = []  # a site without accounting
-    return Survey(name[1] if name else "cluster", partitions, nodes, accounts)
+    return SlurmFacts(name[1] if name else "cluster", partitions, nodes, accounts)
 
 
 def read_partitions(output: str) -> dict[str, Partition]:

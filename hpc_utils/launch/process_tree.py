@@ -30,7 +30,7 @@ def die_with_parent(parent: int | None = None) -> None:
         return
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the kernel was asked
+    if os.getppid() != parent:  # the parent ended before prctl was called
         os._exit(1)
 
 

@@ -91,7 +91,7 @@ def of_bytes(content: bytes) -> str:
 
 def _change(pdf: Path, entry: dict[str, Any]) -> None:
     documents: dict[str, Any] = {}
-    with contextlib.suppress(NoManifest):  # it is written anew
+    with contextlib.suppress(NoManifest):  # it is written again
         documents = read(pdf.parent)
     documents.pop(pdf.stem, None)
     atomic.write_json(pdf.parent / FILE, {"schema": SCHEMA, "documents": dict(sorted((documents | entry).items()))})

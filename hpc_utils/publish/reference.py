@@ -23,7 +23,7 @@ RECORDS = (
     "monitor/*.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
 BENCH = "bench"  # where `make bench` leaves its tables
-EXPORTED = (*exports.KINDS, exports.FOLDER)  # what a study's chapters export, named by the study
+EXPORTED = (*exports.KINDS, exports.FOLDER)  # what a study's chapters export, with the study's name
 TOGETHER = ("03_scaling", "04_profiling", "05_optimization")  # chapters that read whatever runs there are
 SMALL = 2**20  # bytes
 

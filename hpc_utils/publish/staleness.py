@@ -136,14 +136,14 @@ def called(results: Path) -> str:
 def remedy(results: Path, page: Mapping[str, Any]) -> str:
     """The command that executes the page's chapter again."""
     study = f" -p study={page['study']}" if page["study"] else ""
-    return f"`hpc chapter {page['notebook']} --results {called(results)}{study}` executes it anew"
+    return f"`hpc chapter {page['notebook']} --results {called(results)}{study}` executes it again"
 
 
 def _csv(results: Path, found: records.Records) -> Iterator[str]:
     """Whether the tables of `hpc collect` are what the runs' folders hold, in all columns that both have."""
     import pandas as pd
 
-    anew = f"`hpc collect --results {called(results)}` writes it anew"
+    anew = f"`hpc collect --results {called(results)}` writes it again"
     tables = {"runs": found.runs} | ({} if (results / packed.RUNS).is_file() else {"epochs": found.epochs})
     for name, frame in tables.items():
         path = results / "csv" / f"{name}.csv"

@@ -10,7 +10,7 @@ import pytest
 from hpc_utils import paths, rehearsal
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import cluster_draft, slurm_commands
-from hpc_utils.launch.cluster_draft import Nodes, Partition, Survey
+from hpc_utils.launch.cluster_draft import Nodes, Partition, SlurmFacts
 
 # As `scontrol show partition --oneliner` prints it: Slurm 23.11, shortened to one line a partition.
 PARTITIONS = """\
@@ -78,7 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-SITE = Survey(
+SITE = SlurmFacts(
     "Big Site",
     {
         "all": Partition("all", default=True, max_time="2-00:00:00"),
@@ -116,14 +116,14 @@ def test_a_draft_is_a_cluster_file_with_every_guess_explained(folder: Path) -> N
 
 
 def test_a_short_partition_shortens_the_jobs(folder: Path) -> None:
-    only = Survey("s", SITE.partitions, [SITE.nodes[-1]], [])
+    only = SlurmFacts("s", SITE.partitions, [SITE.nodes[-1]], [])
     (folder / "s.toml").write_text(cluster_draft.draft(only, {}))
     assert clusters.read("s").slurm.time == "00:20:00"
 
 
 def test_types_of_node_have_names_of_their_own(folder: Path) -> None:
     alike = [Nodes("gpu.1", 1, "a", 8, 1), Nodes("gpu_1", 1, "b", 8, 1)]
-    both = Survey("s", {name: Partition(name) for name in ("gpu.1", "gpu_1")}, alike, [])
+    both = SlurmFacts("s", {name: Partition(name) for name in ("gpu.1", "gpu_1")}, alike, [])
     (folder / "s.toml").write_text(cluster_draft.draft(both, {}))
     assert {n.name: n.partition for n in clusters.read("s").nodes.values()} == {"gpu-1": "gpu.1", "gpu-1-2": "gpu_1"}
 

@@ -1,4 +1,4 @@
-"""The model tested on runs that it was not fitted to, beside Amdahl's and Gustafson's laws, and asked about more ranks."""
+"""Validates the model on held-out runs, compares it with Amdahl's and Gustafson's laws, and predicts more ranks."""
 
 from __future__ import annotations
 

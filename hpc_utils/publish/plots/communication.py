@@ -50,15 +50,15 @@ def gradients(before: Sequence[Any], after: Sequence[Any], whole: Any) -> Figure
     return figure
 
 
-def backward(watched: Mapping[str, Mapping[str, Any]]) -> Figure:
+def backward(passes: Mapping[str, Mapping[str, Any]]) -> Figure:
     """A panel for each backward pass, as `interactive.backward.watch` returns it, with its key as title."""
-    size = (style.PAGE, 0.8 + 1.1 * len(watched))
-    figure, panels = plt.subplots(len(watched), 1, figsize=size, sharex=True, squeeze=False)
-    for axes, (title, one) in zip(panels.flat, watched.items(), strict=True):
+    size = (style.PAGE, 0.8 + 1.1 * len(passes))
+    figure, panels = plt.subplots(len(passes), 1, figsize=size, sharex=True, squeeze=False)
+    for axes, (title, one) in zip(panels.flat, passes.items(), strict=True):
         _one_pass(axes, one)
         axes.set_title(title, loc="left")
     panels.flat[-1].set_xlabel("time since the backward pass began (ms)")
-    panels.flat[-1].set_xlim(0, 1.05e3 * max(end for one in watched.values() for *_, end in one["buckets"]))
+    panels.flat[-1].set_xlim(0, 1.05e3 * max(end for one in passes.values() for *_, end in one["buckets"]))
     legend = [
         Line2D([], [], color="0.15", marker="|", markersize=9, linestyle="none", label="a gradient is complete"),
         Patch(color=BLUE, label="all-reduce, hidden"),

@@ -234,6 +234,6 @@ def _state(run_id: str, evidence: Evidence) -> str:
 
 
 def _request(folder: Path) -> dict[str, Any]:
-    """What was asked of a run, complete or not."""
+    """The request of a run, complete or not."""
     requests = (read_json(folder / name) for name in ("run.json", "request.json"))
     return next((request for request in requests if isinstance(request, dict)), {})
