@@ -228,6 +228,20 @@ def test_of_nodes_on_one_machine_the_fork_is_on_its_clients() -> None:
         _gone(one)
 
 
+def test_a_fork_and_its_client_may_die_at_once(there: Warm) -> None:
+    there.module("waits", "import time; print('ready', flush=True); time.sleep(600)")
+    process = there.start("waits")
+    assert process.stdout.readline() == "ready\n"
+    (fork,) = there.forks()
+    os.kill(there.pid, signal.SIGSTOP)
+    fork.kill()
+    process.kill()
+    process.wait(20)
+    os.kill(there.pid, signal.SIGCONT)
+    there.module("fine", "print('fine')")
+    assert there.run("fine") == (0, "fine\n", "")
+
+
 def test_what_a_run_leaves_behind_ends_with_it(there: Warm) -> None:
     there.module("leaves", "import os, time\nif not os.fork():\n    os.setsid()\n    time.sleep(600)")
     assert there.run("leaves")[0] == 0
