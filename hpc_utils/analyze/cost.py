@@ -30,7 +30,7 @@ COLUMNS = [*KEYS, *ENDS, "unit", "epoch_seconds", "efficiency", "repeats", "reac
 
 
 class Billing(Protocol):
-    """How a kind of node is billed; `launch.resources.NodeType` is one."""
+    """How a kind of node is billed; `launch.cluster.NodeType` is one."""
 
     unit: str
 

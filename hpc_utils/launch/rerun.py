@@ -68,7 +68,7 @@ def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
         )
     options = RunConfig.model_fields
     if unknown := [f"{n}={v}" for n, v in asked["config"].items() if n not in options and v is not None]:
-        commit = (read_json(run / "provenance.json") or {}).get("commit")
+        commit = (read_json(run / "provenance.json") or {}).get("commit") or "(not recorded)"
         raise CannotRerun(
             f"{run.name} was made with {', '.join(unknown)}, unknown here: check out its commit {commit}"
         )

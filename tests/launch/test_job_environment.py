@@ -98,8 +98,10 @@ def test_the_login_side_finds_the_same_folders(monkeypatch: pytest.MonkeyPatch) 
     script = job_environment.render(site, site.node(), root=paths.root())
     done = _source(script, 'printf "%s\\n" "$HPC_RESULTS" "$HPC_DATA"', **variables)
     assert list(found.values()) == done.stdout.splitlines() == ["/work/my s", f"{paths.root()}/shared"]
-    with workspace.using(HPC_RESULTS="/r", HPC_DATA="/d"):
-        assert job_environment.folders(site) == {}
+    given = {"HPC_RESULTS": "/r", "HPC_DATA": "/d"}
+    kept = _source(script, 'printf "%s\\n" "$HPC_RESULTS" "$HPC_DATA"', **variables, **given)
+    with workspace.using(**given):
+        assert job_environment.folders(site) == {} and kept.stdout.splitlines() == ["/r", "/d"]
     with pytest.raises(clusters.ClusterError, match=r"\$WORK is not set here, and storage\.results of site needs it"):
         job_environment.folders(site)
 
@@ -193,7 +195,7 @@ def test_no_text_is_code(values: list[str]) -> None:
     assert done.stdout.split("\0")[:-1] == [*values, *(f"{value}/home/me{value}" for value in values)]
 
 
-@pytest.mark.parametrize("text", [SIMPLE, FULL])
+@pytest.mark.parametrize("text", [SIMPLE, SIMPLE + '[software]\ncontainer = "image.sif"\n', FULL])
 def test_shellcheck_finds_nothing(tmp_path: Path, text: str) -> None:
     checker = shutil.which("shellcheck")
     if checker is None and not os.environ.get("CI"):
