@@ -57,11 +57,12 @@ def write(report: Report) -> Path:
     Raises:
         OSError: the results folder cannot be written.
     """
+    home = paths.results() / "doctor"
+    home.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):
-        name = f"{report['provenance']['hardware_id']}-{report['made'][:10]}-{number}"
-        folder = paths.results() / "doctor" / name
+        folder = home / f"{report['provenance']['hardware_id']}-{report['made'][:10]}-{number}"
         with suppress(FileExistsError):
-            folder.mkdir(parents=True)
+            folder.mkdir()
             break
     atomic.write_json(folder / "doctor.json", report)
     atomic.write_text(folder / "doctor.md", markdown(report))

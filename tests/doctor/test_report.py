@@ -55,6 +55,13 @@ def test_later_reports_have_the_next_numbers_and_nothing_else_is_left(results) -
     assert sorted(os.listdir(results / "doctor")) == sorted(names)
 
 
+def test_results_that_lead_nowhere_are_an_error(results) -> None:
+    results.parent.mkdir(parents=True, exist_ok=True)
+    results.symlink_to("gone")
+    with pytest.raises(OSError):
+        report.write(made())
+
+
 def test_markdown_is_a_table_and_a_list_of_fixes() -> None:
     lines = report.markdown(made()).splitlines()
     assert "| first | pass | all / well | well |" in lines, "a bar would end the cell"
