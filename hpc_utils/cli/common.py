@@ -144,7 +144,9 @@ def connect(to_rehearsal: bool, *, start: bool = True) -> bool:
 
     try:
         found, why = rehearsal.find(), "the rehearsal cluster is not up"
-    except rehearsal.KilledError as error:
+    except rehearsal.ClusterError as error:
+        if start and not isinstance(error, rehearsal.KilledError):
+            raise
         found, why = None, str(error)
     if found is None and start:
         click.echo(f"{why}; starting the rehearsal cluster (`hpc cluster down` ends it)", err=True)

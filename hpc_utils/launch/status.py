@@ -85,13 +85,12 @@ def live(study: str | None = None, *, every: float = 5.0, timeout: float = 24 * 
 
     end, table = time.monotonic() + timeout, frame(study)
     shown = display(table, display_id=True)
-    while True:
+    while time.monotonic() < end and not all(state.is_over for state in table.state):
+        time.sleep(every)
         table = frame(study)
         if shown:  # None outside a notebook
             shown.update(table)
-        if time.monotonic() > end or all(state.is_over for state in table.state):
-            return table
-        time.sleep(every)
+    return table
 
 
 def counts(found: Iterable[Entry]) -> dict[JobState, int]:

@@ -256,9 +256,10 @@ def _ask(
         OSError, ValueError: it does not answer.
     """
     connection = over or socket.socket(socket.AF_UNIX)
-    connection.settimeout(timeout)
-    connection.connect(str(folder / "control"))
-    with nullcontext() if over else connection, connection.makefile("rw") as stream:
-        stream.write(json.dumps({"what": what, **more}) + "\n")
-        stream.flush()
-        return json.loads(stream.readline())
+    with nullcontext() if over else connection:
+        connection.settimeout(timeout)
+        connection.connect(str(folder / "control"))
+        with connection.makefile("rw") as stream:
+            stream.write(json.dumps({"what": what, **more}) + "\n")
+            stream.flush()
+            return json.loads(stream.readline())

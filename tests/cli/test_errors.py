@@ -10,7 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from hpc_utils import cli
+from hpc_utils import cli, rehearsal
+from hpc_utils.cli import common
 
 
 def run(error: Exception) -> Result:
@@ -57,3 +58,14 @@ def test_an_output_below_a_file_is_refused(tmp_path: Path) -> None:
     words = ["export", "laptop-efficiency", "--results", "epyc-2core", "--output", str(tmp_path / "file/figures")]
     done = CliRunner().invoke(cli.main, words)
     assert done.exit_code == 1 and f"error: {tmp_path / 'file/figures'}" in done.stderr
+
+
+def test_the_records_are_shown_without_a_whole_rehearsal_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find() -> None:
+        raise rehearsal.ClusterError("it has lost slurmctld")
+
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.setattr(rehearsal, "find", find)
+    assert not common.connect(True, start=False)
+    with pytest.raises(rehearsal.ClusterError, match="lost"):
+        common.connect(True)
