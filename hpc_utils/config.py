@@ -32,7 +32,7 @@ PROFILE_STEPS = {
 
 
 class ConfigError(ValueError):
-    """A parameter is unknown, ill-typed, out of range or contradicts another; one line a fault."""
+    """A parameter is unknown, ill-typed, out of range or contradicts another; one line per fault."""
 
     exit_code = 2
 

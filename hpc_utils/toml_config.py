@@ -26,7 +26,7 @@ def read(path: Path, model: type[Table], refuse: type[ValueError]) -> Table:
 
     Raises:
         FileNotFoundError: there is no such file.
-        refuse: it cannot be read, is not TOML, or does not fit `model`; one line a fault.
+        refuse: it cannot be read, is not TOML, or does not fit `model`; one line per fault.
     """
     try:
         return model(**_content(path, refuse))

@@ -6,7 +6,7 @@ the interval holds the nodes' differences. It is `stats.median`'s (95 %) over th
 
 A test that finds no difference shows nothing: with few repeats it finds little. Two one-sided tests show equality within a
 margin that was stated beforehand (Schuirmann 1987, J. Pharmacokinet. Biopharm. 15:657): the 90 % interval of the
-difference lies inside the margin, which is wrong in at most 5 % of cases.
+difference is inside the margin, which is wrong in at most 5 % of cases.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Judged(NamedTuple):
 
 
 def configurations(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
-    """One row a configuration of the study's ablation and repeat; one run may stand for several configurations.
+    """One row per configuration of the study's ablation and repeat; one run may stand for several configurations.
 
     Columns: `series` (plain, alone-NAME, upto-NAME) in front of those of `runs`, and memory_bytes (of tensors on the
     accelerator where there is one, else resident). Without profiled runs, and those that `left_out` names.
@@ -88,7 +88,7 @@ def verdict(low: float, high: float) -> str:
 
 
 def gains(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
-    """One row a step, in their order.
+    """One row per step, in their order.
 
     Columns: step, about, parameters; why (it cannot run there, or ""); before (the nearest step below that was
     measured); its gain `alone` over the plain loop, `marginal` over the configuration before, and of all up to it
@@ -143,7 +143,7 @@ def best_table(found: Best, learnt: pd.DataFrame) -> pd.DataFrame:
 
 
 def speeds(runs: pd.DataFrame, study: StudyIndex, labels: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """One row a configuration of `labels` ({series: label}; default: the cumulative ones, by their step): label, series;
+    """One row per configuration of `labels` ({series: label}; default: the cumulative ones, by their step): label, series;
     throughput (sample/s), low, high (95 %), repeats; step_ms, warmup (s) and memory_bytes, medians; runs."""
     table, rows = configurations(runs, study), []
     for series, label in (labels or {series: step for step, series in path(study)}).items():
@@ -197,7 +197,7 @@ def equivalence(
     best: Best | None = None,
     targets: Targets | None = None,
 ) -> pd.DataFrame:
-    """One row a cumulative configuration (and `best`, under its name) and measure, against the plain loop, paired by repeat
+    """One row per cumulative configuration (and `best`, under its name) and measure, against the plain loop, paired by repeat
     (one seed each).
 
     Columns: step; measure ("accuracy": of the test samples, at the end, a share; "loss": of the test samples, or without

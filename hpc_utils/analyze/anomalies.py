@@ -27,7 +27,7 @@ Cause = tuple[str, str]  # cause and evidence, in words
 
 
 def find(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row an anomaly, the gravest kind first; an empty frame if there is none.
+    """One row per anomaly, the most serious kind first; an empty frame if there is none.
 
     `finding` is one of:
     "super-linear": an efficiency whose interval is wholly above 1;

@@ -1,7 +1,7 @@
 """Hours, node-hours and cost of a planned study, predicted before it runs, with intervals and the basis of each.
 
 A run's time is predicted on the best basis that there is (`BASES`); its parts are training, evaluation, set-up with
-warm-up, and the start of the job's processes, which no record holds. An unknown part is a stated allowance.
+warm-up, and the start of the job's processes, which is not recorded. An unknown part is a stated allowance.
 
 Runs whose time comes from the same measurement, model or statement (above all the repeats of a configuration) err together:
 their widths add up linearly. Those of different ones add up as the root of the sum of squares, each side for itself. Time
@@ -68,7 +68,7 @@ def estimate(
     seconds_per_epoch: float | None = None,
     roughly: Predict | None = None,
 ) -> pd.DataFrame:
-    """One row a configuration of the planned `points`.
+    """One row per configuration of the planned `points`.
 
     Args:
         points: {run_id, series, repeat, and all of `SAME`; world_size, batch_per_device; train_samples and test_samples
@@ -77,7 +77,7 @@ def estimate(
             that several series share counts with the first.
         runs, epochs: as of `records.load`.
         limit: of a job, s. predict: seconds a step of a point, or None where the model does not know it.
-        seconds_per_epoch: of one pass over the data set on one device, measured elsewhere. roughly: as `predict`, asked last
+        seconds_per_epoch: of one pass over the data set on one device, measured elsewhere. roughly: as `predict`, used last
             (`from_peak_rate`).
 
     Columns: those of `SAME`, series, world_size; runs, repeats; seconds, seconds_low, seconds_high: of one run with its
@@ -107,7 +107,7 @@ def estimate(
 
 
 def table(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFrame:
-    """One row a series and layout of `estimate`'s frame.
+    """One row per series and layout of `estimate`'s frame.
 
     Columns: series, nodes, ranks_per_node, world_size; configurations, runs, repeats (the most of any); hours (of one
     run, the mean), node_hours, device_hours, cost (in `unit`; NaN without a price), each with <name>_low and <name>_high;
@@ -123,7 +123,7 @@ def table(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFram
 
 
 def by_study(estimates: Mapping[str, pd.DataFrame], prices: Mapping[str, Billing]) -> pd.DataFrame:
-    """One row a study, and the last, "Total", of all together; `estimates` as of `estimate`, by study.
+    """One row per study, and the last, "Total", of all together; `estimates` as of `estimate`, by study.
 
     Columns: study; runs; nodes, devices: of the largest layout; node_hours, device_hours, hours (of one run, the mean), cost
     (in `unit`), each with <name>_low and <name>_high; unit, basis.

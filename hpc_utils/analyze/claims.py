@@ -40,7 +40,7 @@ Say = Callable[[Value], str]
 
 
 class ClaimError(ValueError):
-    """A claim cannot be read or judged: one line a fault, each with file and place."""
+    """A claim cannot be read or judged: one line per fault, each with file and place."""
 
     exit_code = 2
 
@@ -105,7 +105,7 @@ class Claim(Strict):
         return self
 
     def meant(self, place: str) -> Condition:
-        """The condition whose bound stands at `{place}` of the sentence.
+        """The condition whose bound replaces `{place}` in the sentence.
 
         Raises:
             ValueError: no condition has such a bound, or several have.
@@ -147,7 +147,7 @@ class Judged:
     Attributes:
         sentence: with its bounds filled in.
         verdict: of `VERDICTS`, the worst of the conditions'.
-        why: in words, each condition's value with its interval beside the bound.
+        why: the value of each condition with its interval, and the bound.
         values: the names of the measured values that it rests on, as the claim writes them.
         planned: as in `Claim`.
     """
@@ -202,7 +202,7 @@ def judge(
 
     Args:
         find: the cell that a condition cites; raises LookupError where there is none, with the nearest ones.
-        say: a value in words, with its interval if it has one; by default `plain`.
+        say: formats a value with its interval; by default `plain`.
         tables: names of all known tables, to detect a misspelt one in a planned claim.
 
     Raises:

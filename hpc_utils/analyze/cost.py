@@ -39,7 +39,7 @@ class Billing(Protocol):
 
 
 def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFrame:
-    """One row a run: what it took, as far as it was recorded.
+    """One row per run: the resources that it used, as far as recorded.
 
     Columns: run_id; epochs, samples; seconds (T, training alone); wall_seconds (with set-up, warm-up, evaluation and
     checkpoints, which a job is billed for too; without the start of its processes, which is not recorded); device_hours,
@@ -71,7 +71,7 @@ class Total(NamedTuple):
         runs: how many. hours: of all runs, one after another. device_hours: of CPU devices and
             GPUs. core_hours: of the CPU devices; gpu_hours: of the GPUs. node_hours: whole nodes.
         energy_kwh: of `counted` runs, those with a readable counter; NaN if that is none.
-        notes: what is left out or absent, and why, a sentence each.
+        notes: omitted or missing parts with the reason, one sentence each.
     """
 
     runs: int
@@ -140,7 +140,7 @@ def summary(found: Records, study: str = "") -> pd.DataFrame:
 def to_finish(
     runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billing], *, samples: float | None = None
 ) -> pd.DataFrame:
-    """One row a configuration: the cost of equal work, training on `samples` at the measured rate, without profiled runs.
+    """One row per configuration: the cost of equal work, training on `samples` at the measured rate, without profiled runs.
 
     Equal samples are not equal learning where the global batch differs: `to_accuracy` compares that.
 
@@ -165,7 +165,7 @@ def to_finish(
 def to_accuracy(
     runs: pd.DataFrame, epochs: pd.DataFrame, target: float, prices: Mapping[str, Billing]
 ) -> pd.DataFrame:
-    """One row a configuration: the cost until the test accuracy first is `target` or more; an epoch without evaluation
+    """One row per configuration: the cost until the test accuracy first is `target` or more; an epoch without evaluation
     does not count. Without profiled runs.
 
     Columns: as `to_finish`; `reached` of the `repeats` reach the target, and `note` describes the others. Those count as
@@ -192,7 +192,7 @@ def to_accuracy(
 
 def pareto(table: pd.DataFrame, time: str = "wall_seconds", cost: str | None = None) -> pd.DataFrame:
     """`table` (as of `to_finish` or `to_accuracy`) by rising time, with `pareto`: no other configuration takes less of
-    one of both and no more of the other (medians compared). Those without a value are left out.
+    one of both and no more of the other (medians compared). Those without a value are omitted.
 
     Args:
         cost: the column to compare; by default as of `currency`.
@@ -226,7 +226,7 @@ def _start(runs: pd.DataFrame) -> pd.Series:
 
 
 def _configurations(runs: pd.DataFrame, spent: pd.DataFrame) -> pd.DataFrame:
-    """`spent`, a row for each run that reached the end, as a row a configuration of all `runs`."""
+    """`spent`, a row for each run that reached the end, as one row per configuration of all `runs`."""
     every = runs[["run_id", *KEYS]].merge(spent[["run_id", *MEASURES, "unit"]], on="run_id", how="left")
     rows = []
     for key, numbers in every.groupby(KEYS, dropna=False).indices.items():

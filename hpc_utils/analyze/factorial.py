@@ -35,7 +35,7 @@ class Design:
 
     Attributes:
         levels: {factor: its values in the study file's order}.
-        values: one row a measured point and repeat: the factors, repeat, run_id, throughput.
+        values: one row per measured point and repeat: the factors, repeat, run_id, throughput.
         reference: the first value of each factor as planned, measured or not.
         left_out: the levels, repeats or runs that were left out, and why, a line each.
     """
@@ -99,7 +99,7 @@ def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
 def complete(found: Design) -> Design:
     """The part of a design that was measured completely.
 
-    The level or repeat with the largest share of missing runs is left out until none is missing: of equals a repeat, then the
+    The level or repeat with the largest share of missing runs is omitted until none is missing: of equals a repeat, then the
     level farthest from the reference. The last two repeats are kept, unless most of one is missing. `left_out` lists them.
 
     Raises:
@@ -134,7 +134,7 @@ def complete(found: Design) -> Design:
 
 
 def effects(found: Design) -> pd.DataFrame:
-    """One row a main effect, an interaction of two, `LEFT`, `BLOCKS` and `NOISE`: the split of the sum of squares.
+    """One row per main effect, an interaction of two, `LEFT`, `BLOCKS` and `NOISE`: the split of the sum of squares.
 
     Columns: effect ("bucket_mb", "bucket_mb x precision"), kind ("main", "interaction", "rest"), freedom, share (of the
     total sum of squares), p (of the F test against the noise; Holm's correction over the effects), beyond (p < 5 %).
@@ -176,7 +176,7 @@ def effects(found: Design) -> pd.DataFrame:
 
 
 def main_effects(found: Design) -> pd.DataFrame:
-    """One row a factor's level: `gain` over the factor's first level, geometric mean over all other values.
+    """One row per factor's level: `gain` over the factor's first level, geometric mean over all other values.
 
     Columns: factor, level, gain (a factor of throughput), low, high (95 %; NaN at the first level, and for one repeat).
     """
@@ -190,7 +190,7 @@ def main_effects(found: Design) -> pd.DataFrame:
 
 
 def interactions(found: Design) -> pd.DataFrame:
-    """One row a pair of factors' levels: geometric mean of throughput over the rest, and the gain beyond the product of both.
+    """One row per pair of factors' levels: geometric mean of throughput over the rest, and the gain beyond the product of both.
 
     Columns: first, first_level, second, second_level; throughput (sample/s); gain (over both factors' first levels);
     beyond: that gain over the product of each level's own gain, from the first levels, with low and high (95 %).
@@ -208,7 +208,7 @@ def interactions(found: Design) -> pd.DataFrame:
 
 
 def best_table(found: Design, target: float) -> pd.DataFrame:
-    """`best` in one row, point and reference in words; also repeats, target (the gain it asks for) and runs."""
+    """`best` in one row, point and reference in words; also repeats, target (the required gain) and runs."""
     row = best(found, target)._asdict()
     row |= {side: ", ".join(f"{k}={v}" for k, v in row[side].items()) for side in ("point", "reference")}
     more = {"repeats": found.values.repeat.nunique(), "target": 1 + target, "runs": tuple(found.values.run_id)}

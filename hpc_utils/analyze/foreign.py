@@ -22,7 +22,7 @@ COLUMNS = [
 
 
 def efficiency(runs: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Reported beside corrected efficiency, one row a point; `runs` as of `records.foreign.load`, by
+    """Reported and corrected efficiency, one row per point; `runs` as of `records.foreign.load`, by
     default all that were imported.
 
     Both are throughput(N) / (N throughput(1)). At a fixed global batch that is strong scaling's T(1) / (N T(N)) for

@@ -1,4 +1,4 @@
-"""One row a configuration: its repeats gathered, and the median of each measure with its 95 % interval."""
+"""One row per configuration: its repeats gathered, and the median of each measure with its 95 % interval."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def points(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a configuration, measured in `repeats` runs: of each measure the median and its interval.
+    """One row per configuration, measured in `repeats` runs: of each measure the median and its interval.
 
     Columns: those of `SAME` and `POINT`; `layout` ("nodes x ranks" on each, such as 2x4); `memory`: "allocated" (tensors
     on the accelerator) or "resident" (the rank's process, on a CPU);
@@ -92,7 +92,7 @@ def gather(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def accuracy(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a configuration whose runs were evaluated: columns of `SAME` and `POINT`, layout; epochs; accuracy (a share,
+    """One row per configuration whose runs were evaluated: columns of `SAME` and `POINT`, layout; epochs; accuracy (a share,
     the median of the runs' last evaluations), low, high (95 %; at most 1; NaN where an accuracy is 0), repeats, runs.
 
     Profiled runs are included.

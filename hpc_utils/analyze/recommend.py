@@ -14,10 +14,10 @@ EFFICIENT = 0.70  # at least: the studies' target for strong scaling
 
 
 def recommend(table: pd.DataFrame, *, minutes: float = MINUTES, efficient: float = EFFICIENT) -> pd.DataFrame:
-    """One row a purpose, chosen among the configurations of `table` (as of `cost.to_finish` or `cost.to_accuracy`).
+    """One row per purpose, chosen among the configurations of `table` (as of `cost.to_finish` or `cost.to_accuracy`).
 
     Of configurations whose 95 % intervals overlap with the best one's, the simplest is taken (fewest nodes, fewest
-    devices, no group), and `caveat` says so. Costs are compared as of `cost.currency`.
+    devices, no group), with a `caveat`. Costs are compared as of `cost.currency`.
 
     Args:
         minutes: development takes the smallest configuration whose epoch's training takes no longer.

@@ -1,8 +1,8 @@
-"""Whether a run, made again, gives the same numbers: agree, differ, or inconclusive.
+"""Whether a repeated run gives the same numbers: agree, differ, or inconclusive.
 
 Computed numbers must be equal; times must be shown to be equal within a tolerance that was stated beforehand. Finding no
-difference shows nothing (see `ablation`): times agree if the whole 95 % interval of their ratio lies within the tolerance,
-differ if it lies outside, and else are inconclusive.
+difference shows nothing (see `ablation`): times agree if the whole 95 % interval of their ratio is within the tolerance,
+differ if it is outside, and are inconclusive otherwise.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ def compare(
     hardware and software let them agree.
 
     Args:
-        then: `chosen` and its repeats. now: the runs made again.
+        then: `chosen` and its repeats. now: the repeated runs.
         tolerance: 0.1 is within a factor of 1.1, either way. margins: by default as of `Targets`.
 
     Raises:
-        ValueError: no run was made again, or the tolerance is not positive.
+        ValueError: no run was repeated, or the tolerance is not positive.
     """
     if now.runs.empty:
         raise ValueError("there is no run to compare with")
@@ -155,7 +155,7 @@ def _learning(run: pd.Series, then: Side, now: Side, margins: Targets) -> Iterat
 
 
 def _learned(old: pd.Series, new: list[pd.Series], seeds: pd.DataFrame, margin: float | pd.Series) -> tuple[str, str]:
-    """(verdict, why); `seeds`: the metric by epoch (rows), a column a seed of the former runs."""
+    """(verdict, why); `seeds`: the metric by epoch (rows), one column per seed of the former runs."""
     if any(not one.index.equals(old.index) for one in new):
         return DIFFER, "it was recorded in other epochs"
     if all(one.equals(old) for one in new):

@@ -27,7 +27,7 @@ WORKSHOP = [*SAME, *CURVE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *BEHI
 
 
 def usable(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that may stand in a scaling figure: without a profiler, with no more ranks than cores, and with steps that
+    """The runs allowed in a scaling figure: without a profiler, with no more ranks than cores, and with steps that
     compute for enough periods of their share of a core."""
     cores, period, cpu = (pd.to_numeric(runs[name]) for name in ("threads_per_rank", "share_period", "cpu_seconds"))
     short = cpu / cores / (runs.samples / runs.global_batch) < PERIODS_OF_A_STEP * period
@@ -35,10 +35,10 @@ def usable(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def curves(runs: pd.DataFrame) -> pd.DataFrame:
-    """Strong and weak curves: `points.gather` of the usable runs, one row a point of a curve.
+    """Strong and weak curves: `points.gather` of the usable runs, one row per point of a curve.
 
     Strong: fixed global batch and equal work. Weak: fixed batch per device, compared by the time of a step; equal steps an
-    epoch, or (steps_per_epoch NaN) whole epochs. A curve has at least two rank counts; a point may lie on one of each kind.
+    epoch, or (steps_per_epoch NaN) whole epochs. A curve has at least two rank counts; a point may be on one of each kind.
 
     Further columns: kind ("strong", "weak"), batch (the fixed one), scheme (the `parallel` of the curve's points on
     several ranks), curve (its number).
@@ -61,7 +61,7 @@ def against_one(found: pd.DataFrame) -> pd.DataFrame:
     """The points of `curves` once for each `baseline`, with the baseline's own `at_one`, `runs_one` and `<measure>_one`.
 
     The baseline "none" is one process without a group, the headline; a scheme's name is that scheme on one rank. The
-    first point of each curve is the baseline itself. Curves without that baseline are left out.
+    first point of each curve is the baseline itself. Curves without that baseline are omitted.
     """
     parts = []
     for own in (False, True):
@@ -77,7 +77,7 @@ def against_one(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def throughput(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a configuration: median throughput (sample/s) with its 95 % interval over repeats, without profiled runs.
+    """One row per configuration: median throughput (sample/s) with its 95 % interval over repeats, without profiled runs.
 
     Columns: those of `SAME` and `POINT`, layout; throughput, low, high, repeats, runs.
     """
@@ -86,7 +86,7 @@ def throughput(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
-    """Strong and weak scaling efficiency of every curve of `runs`, one row a point.
+    """Strong and weak scaling efficiency of every curve of `runs`, one row per point.
 
     Strong (`kind` = "strong"): fixed global batch and equal work; T(1) / (N T(N)). Weak: fixed batch per
     device; T_step(1) / T_step(N). The headline T(1) (`baseline` = "none") is without a process group; the curve's scheme
@@ -115,7 +115,7 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def workshop(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
-    """The table that scaling workshops ask for: every curve's points, and a row for each of `ranks` that was not measured.
+    """The table of scaling workshops: every curve's points, and a row for each of `ranks` that was not measured.
 
     Speed-up and efficiency are against one process without a group, else the scheme on one rank, else NaN.
 
@@ -156,11 +156,11 @@ def _missing(found: pd.DataFrame, ranks: Sequence[int]) -> Iterator[dict]:
 
 
 def memory(runs: pd.DataFrame) -> pd.DataFrame:
-    """Memory per device against ranks: M(N) and M(N) / M(1) of every curve, one row a point and statistic.
+    """Memory per device against ranks: M(N) and M(N) / M(1) of every curve, one row per point and statistic.
 
     Columns: as of `efficiency` up to batch_per_device; memory ("allocated" or "resident"); statistic ("peak", "mean",
     "mode"), bytes, bytes_low, bytes_high (B); ratio, low, high (M(N) / M(1) with its 95 % interval), repeats; runs, runs_one.
-    Points without a record of it are left out.
+    Points without a record of it are omitted.
     """
     found, parts = against_one(curves(runs)), []
     for statistic in ("peak", "mean", "mode"):

@@ -9,7 +9,7 @@ from hpc_utils.records import identity
 from . import stats
 from .points import oversubscribed, unprofiled
 
-# Equal on a share and on the whole core that it is compared with; what follows from the others is left out.
+# Equal on a share and on the whole core that it is compared with; what follows from the others is omitted.
 OTHER = ("threads_per_rank", "share_period", "device", "parameters", "ranks_per_node", "global_batch")
 SAME = [name for name in [*identity.SAME, *identity.POINT] if name not in OTHER]
 COLUMNS = [
@@ -19,7 +19,7 @@ COLUMNS = [
 
 
 def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """One row a configuration that ran on shares of a core and on whole ones, by each run's last epoch.
+    """One row per configuration that ran on shares of a core and on whole ones, by each run's last epoch.
 
     Columns: those of `SAME`; cores (of a device, 1 for whole ones), period (s, of the share; NaN: whole); step_seconds (mean
     step of a run, median over repeats) with its 95 % interval in low, high; spread (95th percentile of steps over their

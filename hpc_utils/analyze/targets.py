@@ -18,7 +18,7 @@ COLUMNS = [*LINE, "target", "required", "at_ranks", *SHOWN, "verdict", "why", "r
 
 
 def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
-    """One row a target, curve and layout; `table` as of `scaling.efficiency`.
+    """One row per target, curve and layout; `table` as of `scaling.efficiency`.
 
     A curve is judged against one process without a group, or where that was not measured, its scheme on one rank. A target
     at a rank count that a curve does not reach is "not measured"; the row then shows the curve's largest rank count. A

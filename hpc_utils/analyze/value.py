@@ -1,4 +1,4 @@
-"""A number that a text quotes, with all that a reader of the text may ask about it."""
+"""A number that a text cites, with its interval, unit and source."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class Value:
     """One quantity that was measured, computed from measurements, or counted.
 
     Attributes:
-        name: the cell that it stands in, as a text cites it.
+        name: its cell, as a text cites it.
         value: in base units (a share of 1, seconds, bytes, samples per second), or a word.
         unit: as `publish.formatting` prints it: share, ratio, count, text, s, B, ...
-        says: one sentence, without the number: what this is, of what.
+        says: one sentence about the meaning of the number, without the number.
         low, high: the 95 % interval (or `span`); NaN where there is none.
         repeats: the fewest independent repeats behind it; 0 for what no repeat could change (a count, a setting, a fit).
         runs: ids of the runs that it rests on.

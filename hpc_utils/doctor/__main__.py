@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hpc_utils.doctor.runner import Runner
 
 LATE = 45.0  # s over its time after which a rank ends itself: it may have started before rank 0
-WRITING = 8.0  # s: the results may lie on a file system that hangs
+WRITING = 8.0  # s: the results may be on a file system that hangs
 
 
 class Terminated(BaseException):

@@ -1,6 +1,6 @@
 """From a notebook and its parameters to processes and jobs. No torch at import.
 
-A request travels once: it is resolved (`request`, `parameters`), claimed, started, watched and closed (`local`); each rank
+A request travels once: it is resolved (`request`, `parameters`), claimed, started, monitored and closed (`local`); each rank
 executes the notebook in its own process (`rank`, `notebook_engine`), forked from a warm one (`warm`). A study (`study`,
 `ablation`) plans many requests for a target (`target`); on a cluster (`cluster`) `submit` hands them to Slurm
 (`slurm_commands`, `job_environment`), and `status` and `failure` report on them.

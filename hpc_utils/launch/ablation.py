@@ -1,4 +1,4 @@
-"""An ablation (`[ladder]` of a study file): the plain loop, and changes that make it fast, each alone and all up to it.
+"""An ablation (`[ladder]` of a study file): the plain loop, and changes that make it fast, each alone and cumulatively.
 
 `[[ladder.steps]]` are one change each, in their order. What helps alone may not help after another change, or only after
 it: both are measured.

@@ -1,4 +1,4 @@
-"""Clusters as data: what a job must ask for there, and what the machine is.
+"""Cluster files: the resources that jobs request, and the machine.
 
     cluster = read("lumi-g")            # jobs/clusters/lumi-g.toml, or a path to a file
     node = cluster.node("gpu")          # one of its node types; the default one without a name
@@ -65,7 +65,7 @@ class ClusterError(ValueError):
 
 
 class Slurm(Strict):
-    """What every job asks of Slurm there.
+    """Slurm options of every job.
 
     `account`, `qos`: "" is the site's default. `time`: limit of one training job. `signal_seconds`: how long before that
     limit a job receives the signal to write its checkpoint. `options`: more of sbatch's, each one argument.
@@ -311,7 +311,7 @@ def _refuse_typos(what: str, names: Iterable[str], known: Iterable[str]) -> None
 def prices(hardware_ids: Iterable[str]) -> dict[str, NodeType]:
     """{hardware_id: how such a node is billed}.
 
-    A rehearsal's nodes cost the same on any machine and over any links. Those that no cluster file describes are left out;
+    A rehearsal's nodes cost the same on any machine and over any links. Those that no cluster file describes are omitted;
     an unreadable file is listed on stderr.
     """
     return {hardware: one.nodes[name] for hardware, (one, name) in _described(hardware_ids).items()}

@@ -74,7 +74,7 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str]) -> d
     """Run it on `nproc` ranks, which print what they find; the record that rank 0 left.
 
     Raises:
-        NoReport: the ranks ended without a record; what they printed says why.
+        NoReport: the ranks ended without a record; the error includes their output.
         KeyboardInterrupt: Ctrl-C; every process has ended.
     """
     with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
@@ -107,7 +107,7 @@ def on_cluster(
     """Run it in a job, and wait: (what the job printed, the record that rank 0 left).
 
     Args:
-        layout: nodes, and ranks on each; 0 of those stands for one a device.
+        layout: nodes, and ranks on each; 0 of those stands for one per device.
         tell: called with a line when the job is submitted.
         measuring: entered when the job starts, not while it waits in the queue, and left when it is over; if it cannot
             be entered, the job is cancelled.
@@ -153,7 +153,7 @@ def compute_profile(config: RunConfig, batches: Sequence[int], repeats: int) -> 
     Raises:
         ConfigError: there is nothing to compute, or no batch to compute it on.
         DataError: the data set is not here.
-        NoReport: the process ended without a profile; what it printed says why.
+        NoReport: the process ended without a profile; the error includes its output.
     """
     if turned := not_plain(config):
         raise ConfigError(f"{', '.join(turned)}: a compute profile is of the plain step")

@@ -25,7 +25,7 @@ _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
 
 def ranks_per_node(cluster: Cluster, node: NodeType) -> int:
-    """The most ranks that a node holds, one a device."""
+    """The most ranks that a node holds, one per device."""
     if cluster.share:
         return 1
     if cluster.rehearsal:  # its nodes share this machine: Slurm does not know their real cores
@@ -98,7 +98,7 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
         return f'"{"".join(parts)}"'
 
     def path(value: str, key: str) -> str:
-        """Bash for a path: one that begins with neither / nor a variable lies in the clone."""
+        """Bash for a path: one that begins with neither / nor a variable is in the clone."""
         value = _at_home(value)
         return ("" if value.startswith(("/", "$")) else f"{quote(str(root))}/") + text(value, key)
 

@@ -1,6 +1,6 @@
 """Run a notebook on this machine: on every rank under torchrun, or in one plain process without a process group.
 
-`run` takes a request (`launch.request`) through its life: claim its folder, start the ranks, watch them, close the folder.
+`run` takes a request (`launch.request`) through its life: claim its folder, start the ranks, monitor them, close the folder.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Watch = Callable[[dict, str], None]
 
 
 class RunFailed(RuntimeError):
-    """The run ended without being complete; `path` is its folder, the message says why."""
+    """The run ended without being complete; `path` is its folder, the message states the reason."""
 
     label = "error"
 

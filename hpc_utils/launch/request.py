@@ -19,7 +19,7 @@ from . import parameters
 
 @dataclass(frozen=True)
 class Layout:
-    """How ranks lie on nodes: the same number on each."""
+    """The layout of ranks on nodes: the same number on each."""
 
     nodes: int = 1
     ranks_per_node: int = 1

@@ -1,4 +1,4 @@
-"""The state of submitted runs: our records joined with what Slurm says."""
+"""The state of submitted runs: our records joined with the state in Slurm."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
     """The newest submission's entry of every run of `study` (of all studies), in the order of submission.
 
     Args:
-        gone: clusters that have ended, and their jobs with them; Slurm is not asked about those.
+        gone: clusters that have ended, and their jobs with them; Slurm is not queried for those.
 
     Raises:
         SlurmError: Slurm does not answer.
@@ -72,7 +72,7 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
 
 
 def frame(study: str | None = None) -> pd.DataFrame:
-    """`entries` as a table for a notebook: one row a run."""
+    """`entries` as a table for a notebook: one row per run."""
     import pandas as pd
 
     columns = ["job", "run_id", "study", "state", "detail", "left", "time_left", "nodes", "advice"]

@@ -2,7 +2,7 @@
 
 A study file (`jobs/studies/<name>.toml`) has `[parameters]` shared by all runs and `[[series]]`, each with a
 notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to combine; `[ladder]` is an ablation
-(`launch.ablation`), `ladder_of` the study whose ablation it takes; `[targets]` says what it wants to reach.
+(`launch.ablation`), `ladder_of` the study whose ablation it uses; `[targets]` are its targets.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def plan(name: str, target: Target | None = None, *, needs_data: bool = True) ->
 
 @dataclass(frozen=True)
 class _Asked:
-    """One configuration that a study asks for: `values` distinguish it in its series, `parameters` are all of its."""
+    """One configuration of a study: `values` distinguish it in its series, `parameters` are all of its."""
 
     series: str
     notebook: str

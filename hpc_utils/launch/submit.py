@@ -258,7 +258,7 @@ def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = Fals
 
     Raises:
         StudyError, ClusterError, DataError: a wrong file, or the data set is not here.
-        SlurmError: earlier submissions cannot be asked about.
+        SlurmError: the state of earlier submissions cannot be queried.
     """
     node = cluster.node(node_type)
     plan = study.plan(name, target_on(cluster, node, Path(name).stem))

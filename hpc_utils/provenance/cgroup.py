@@ -13,7 +13,7 @@ def groups(machine: Path = MACHINE) -> Iterator[Path]:
     """The groups' folders that limit this process's CPU time: its own group first, then those above it.
 
     In a container /proc may hold the host's path, of which the container sees the end or nothing: folders that do not
-    exist are left out.
+    exist are omitted.
     """
     for line in (read(machine / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)

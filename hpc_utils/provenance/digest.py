@@ -96,7 +96,7 @@ def _code(path: Path) -> str:
 
 
 def cells(notebook: str) -> str:
-    """A notebook's code: prose, outputs and metadata are left out. A broken notebook is hashed as text."""
+    """A notebook's code: prose, outputs and metadata are omitted. A broken notebook is hashed as text."""
     try:
         code = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError):

@@ -72,7 +72,7 @@ def versions() -> dict[str, str | None]:
 
 
 def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that change measurements; secrets are left out, addresses and logins withheld."""
+    """The variables that change measurements; secrets are omitted, addresses and logins withheld."""
     variables = os.environ if variables is None else variables
     return {
         name: "(withheld)" if PRIVATE.search(value) else value

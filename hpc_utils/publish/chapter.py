@@ -68,7 +68,7 @@ class Chapter:
         return "-".join(filter(None, (self.prefix, name)))
 
     def overview(self) -> Markdown:
-        """How many runs are complete, and which are refused, unfinished or not applicable, with the reason."""
+        """The number of complete runs; the refused, unfinished and not applicable ones with the reason."""
         found = self.records
         beyond = sorted({(point.series, point.why) for point in self.index.not_applicable}) if self.index else ()
         return Markdown(
@@ -90,7 +90,7 @@ class Chapter:
             units: of columns that `units.COLUMNS` does not know.
             runs: ids of what all rows rest on; by default those in the columns `BEHIND`, or all runs of the chapter.
             span: what the intervals are, where they are no 95 % intervals.
-            files: evidence beside runs.
+            files: evidence besides runs.
 
         Raises:
             ExportError: the name is used, a unit is unknown, or the chapter did not read the runs.
@@ -131,7 +131,7 @@ class Chapter:
             show(chart.figure, name, chart.caption)
 
     def rests_on(self, *files: str | Path) -> None:
-        """Files of the project that the whole chapter rests on beside runs."""
+        """Add evidence of the whole chapter, besides runs: files of the project."""
         self.files += tuple(map(exports.of_project, files))
 
     def close(self) -> str:
@@ -195,7 +195,7 @@ class Chapter:
 
 
 def stacked(frames: Mapping[str, pd.DataFrame], column: str = "study") -> pd.DataFrame:
-    """The frames above each other, with their keys in `column`."""
+    """The concatenated frames, with their keys in `column`."""
     own = [frame.assign(**{column: name}) for name, frame in frames.items() if len(frame)]
     return pd.concat(own, ignore_index=True) if own else pd.DataFrame()
 

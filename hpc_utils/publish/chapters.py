@@ -33,13 +33,13 @@ def execute(notebook: Path, output: Path, **parameters: object) -> Path:
 
 
 class NamesLost(ValueError):
-    """A chapter, executed again, no longer exports everything; the message lists what is missing."""
+    """A repeated chapter no longer exports everything; the message lists the missing exports."""
 
     exit_code = 2
 
 
 def renew(notebook: Path, results: Path, *, study: str = "", drop: bool = False, **parameters: object) -> Path:
-    """Execute a chapter on the result set `results` in place: its figures and tables are written anew.
+    """Execute a chapter on the result set `results` in place: its figures and tables are replaced.
 
     Args:
         study: "" for a chapter about the whole set. drop: earlier exports may disappear.
@@ -104,7 +104,7 @@ def _restored_on_failure(results: Path) -> Iterator[None]:
 def conclude(study_name: str, output: Path | None = None) -> Path:
     """Collect the records, write SYSTEM.md, execute the reading chapters and write `report/index.html` (or `output`).
 
-    Returns the report's path. Runs with invalid records are left out and listed on stderr.
+    Returns the report's path. Runs with invalid records are omitted and listed on stderr.
     """
     study = records.read_study(study_name)
     everything = records.collect()
@@ -136,7 +136,7 @@ def bind(results: str | Path, study_name: str | None = None, output: Path | None
     else:
         studies = [records.read_study(study_name, results)]
         names = [f"{chapter.notebook}.ipynb" for chapter in studies[0].chapters]
-        # A chapter that was executed on all runs of the set lies above the studies' own.
+        # A chapter that was executed on all runs of the set is above the studies' own.
         places = [(notebooks / study_name / name, notebooks / name) for name in names]
         chapters = [path for pair in places if (path := next(filter(Path.is_file, pair), None))]
     return _report(chapters, results, studies, study_name, output)

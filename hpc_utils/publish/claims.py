@@ -1,4 +1,4 @@
-"""A judged claim in words: as a text prints it, and as a build lists it."""
+"""The text of a tested claim, for documents and for the messages of a build."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = {
 
 def statement(judged: Judged) -> str:
     """Sentence and verdict in Markdown: `bf16 is at least 1.2 times as fast (**the data support it**: 1.36 [1.25, 1.48] ...)`.
-    Without an end mark, so that it may stand within a sentence."""
+    Without a full stop, for use within a sentence."""
     verdict = f"**{WORDS[judged.verdict]}**"
     why = "" if judged.verdict == NOT_MEASURED and judged.planned else f": {judged.why}"
     return f"{judged.sentence} ({verdict}{why})"

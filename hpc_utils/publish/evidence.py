@@ -1,4 +1,4 @@
-"""What a report rests on: the records of a result set, the exports of its chapters, and what of them is stale."""
+"""The evidence of a report: records of a result set, exports of its chapters, and the stale ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gather(
 ) -> Evidence:
     """The evidence in the set; of a study its runs, the exports of `chapters` (executed notebooks), and the runs behind them.
 
-    Exports that cannot be read are left out, with the reason in `faults`. `found`: `records.load` of the whole set, if it is already
+    Exports that cannot be read are omitted, with the reason in `faults`. `found`: `records.load` of the whole set, if it is already
     read.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The exports of a result set's chapters: tables and figures, with the runs and files that they rest on.
+"""The exports of a result set's chapters: tables and figures, with the runs and files behind them.
 
 `tables/<name>.csv` has a row for each configuration, with intervals, repeats and run ids; texts cite its cells (`cells.py`).
 `exports/<chapter>.json` lists a chapter's tables and figures with fingerprints of all that they rest on, so that `staleness` can
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 FOLDER = "exports"
-# Evidence that lies outside the set: another group's profile, which may be absent later; a file of this project.
+# Evidence that is outside the set: another group's profile, which may be absent later; a file of this project.
 PROFILE, PROJECT = "profile:", "project:"
 EXECUTED = "executed_sha256"  # of the notebook, which quotes the seal and so is not covered by it
 LISTS = ("runs", "files", "tables", "figures")
@@ -47,7 +47,7 @@ class Item:
         files: {path in the set: SHA-256}. page: the file in `exports/` that lists it.
         measure: of a table, the column that is cited where no column is named, and that `low` and `high` belong to.
         units: of a table, {column: unit}. span: what its intervals are, where they are no 95 % intervals.
-        evidence: of a table, files that it rests on beside runs.
+        evidence: of a table, files behind it, besides runs.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Exports:
 
 
 def read(results: Path) -> Exports:
-    """The exports of the set. A name that two chapters use stands for the first; `staleness` reports it.
+    """The exports of the set. If two chapters use one name, it refers to the first; `staleness` reports it.
 
     Raises:
         ExportError: a file in `exports/` is not whole, or of another version.
@@ -105,7 +105,7 @@ def read(results: Path) -> Exports:
 
 
 def beside_runs(results: Path, study: str) -> list[str]:
-    """What a chapter reads beside runs: the index of its study; or, of the whole set, all indices, probes and benches."""
+    """What a chapter reads besides runs: the index of its study; or, of the whole set, all indices, probes and benches."""
     if study:
         return [f"studies/{study}.json"] if (Path(results) / f"studies/{study}.json").is_file() else []
     places = ("studies/*.json", "probes/*/*.json", "bench/*.csv")
@@ -127,7 +127,7 @@ def of_project(path: str | Path) -> str:
 
 
 def place(name: str, results: Path) -> Path:
-    """Where a piece of evidence lies: in the set, or (`project:`) in the clone."""
+    """The path of a piece of evidence: in the set, or (`project:`) in the clone."""
     return paths.root() / name.removeprefix(PROJECT) if name.startswith(PROJECT) else Path(results) / name
 
 
@@ -138,7 +138,7 @@ def seal(page: Mapping[str, Any]) -> str:
 
 
 def text(page: Mapping[str, Any]) -> str:
-    """The page as JSON with a line an entry, so that a diff shows what changed."""
+    """The page as JSON with one line per entry, so that a diff shows what changed."""
     lines = []
     for name, part in page.items():
         if name in LISTS and part:

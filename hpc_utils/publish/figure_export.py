@@ -23,14 +23,14 @@ START = re.compile(r"(<svg\b[^>]*>)")
 
 
 class CannotExport(ValueError):
-    """A figure cannot be exported; the message says why."""
+    """A figure cannot be exported; the message states the reason."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure, and the set that holds it."""
+    """A figure and its result set."""
 
     folder: Path
     drawn: Item

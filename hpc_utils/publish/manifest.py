@@ -1,4 +1,4 @@
-"""`manifest.json` beside the PDFs: what each document was built from. A release checks its PDFs against it.
+"""`manifest.json`, next to the PDFs: the sources of each document. A release checks its PDFs against it.
 
 {"schema": 1, "documents": {name: {"file": "paper.pdf", "sha256": of the file, "commit": SHA,
  "sources": {path in the clone: SHA-256}, "sets": {path in the clone: fingerprint of what the set exports}}}}
@@ -31,7 +31,7 @@ class NoManifest(ValueError):
 
 
 def note(pdf: Path, root: Path, sources: Iterable[Path], sets: Iterable[Path]) -> None:
-    """Add `pdf` to the manifest beside it: built now from `sources` and the result sets `sets` of the clone `root`."""
+    """Add `pdf` to the manifest next to it: built now from `sources` and the result sets `sets` of the clone `root`."""
     entry = {
         "file": pdf.name,
         "sha256": of_file(pdf),
@@ -43,7 +43,7 @@ def note(pdf: Path, root: Path, sources: Iterable[Path], sets: Iterable[Path]) -
 
 
 def forget(pdf: Path) -> None:
-    """Remove `pdf` from the manifest beside it."""
+    """Remove `pdf` from the manifest next to it."""
     if (pdf.parent / FILE).is_file():
         _change(pdf, {})
 

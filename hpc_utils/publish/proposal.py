@@ -47,7 +47,7 @@ def cells(table: pd.DataFrame, total: Mapping[str, Any]) -> list[list[str]]:
 
 
 def notes(table: pd.DataFrame, impossible: Iterable[str]) -> list[str]:
-    """Notes on the table: bases, how intervals add up, allowances, and what is left out."""
+    """Notes on the table: bases, how intervals add up, allowances, and what is omitted."""
     used = [name for name in budget.BASES if any(name in bases.split(", ") for bases in table.basis)]
     lines = [f"{name}: {budget.BASES[name]}." for name in used]
     for row in table[table.note != ""].itertuples():

@@ -38,10 +38,10 @@ def keep(studies: Sequence[str], name: str) -> Path:
     """Copy the complete runs of `studies` to `results/reference/<name>/`, with the probes and benches of the same hardware.
 
     A single study also brings its executed chapters with their exports. The chapters `TOGETHER` of any of the studies are executed
-    anew on the whole set. The set holds no path of this machine, and its runs are packed (`records.packed`). Returns the folder.
+    anew on the whole set. The set contains no path of this machine, and its runs are packed (`records.packed`). Returns the folder.
 
     Raises:
-        CannotKeep: a study is not complete, or holds runs whose records cannot be true.
+        CannotKeep: a study is not complete, or has runs with contradictory records.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise CannotKeep(f"{name!r} is no folder's name: use letters, digits, dots and dashes")

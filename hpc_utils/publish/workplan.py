@@ -57,7 +57,7 @@ class Milestone(Strict):
 
 
 class Plan(Strict):
-    """`months`: of the whole; `contingency`: of the computing time, asked for above the upper end of what is predicted."""
+    """`months`: of the whole; `contingency`: of the computing time, requested above the upper end of the prediction."""
 
     months: int = Field(ge=1)
     contingency: float = Field(0.0, ge=0, le=1, allow_inf_nan=False)
@@ -88,7 +88,7 @@ def read(path: Path) -> Plan:
 
     Raises:
         FileNotFoundError: there is no such file.
-        PlanError: it is wrong; a line a fault, with file and place.
+        PlanError: it is wrong; one line per fault, with file and place.
     """
     return toml_config.read(path, Plan, PlanError)
 

@@ -37,7 +37,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON; ValueError if it holds a NaN."""
+    """Write `value` as indented JSON; ValueError if it contains a NaN."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 

@@ -3,9 +3,9 @@
 request.json     the request to the launcher
 run.json         the measurement: id, parameters, layout, device
 provenance.json  code digest, commit, versions, hardware, job
-epochs.csv       one row an epoch
-steps.csv.gz     one row a step and rank
-ranks.csv        one row a rank
+epochs.csv       one row per epoch
+steps.csv.gz     one row per step and rank
+ranks.csv        one row per rank
 status.json      running | complete | stopped | failed, and the reason
 progress.json    the progress (updated while it runs)
 notebook.ipynb   the executed notebook of rank 0

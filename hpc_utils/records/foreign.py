@@ -97,7 +97,7 @@ class RowFault(ValueError):
 
 
 class Verdict(StrEnum):
-    """What a row's own numbers tell about its throughput, the most serious first."""
+    """The verdict on a row's throughput from its own numbers, the most serious first."""
 
     PER_RANK = "counted once per rank"
     ONE_RANK = "one rank's samples"
@@ -170,7 +170,7 @@ class Meaning(Strict):
 
 
 def draft(path: Path) -> Path:
-    """Write a mapping file to be filled in beside the CSV at `path`, and return its path.
+    """Write a mapping file to be filled in next to the CSV at `path`, and return its path.
 
     Raises:
         ForeignError: the CSV cannot be read, or the mapping file exists.
@@ -399,7 +399,7 @@ class Foreign:
     """A foreign result set.
 
     Attributes:
-        runs: one row a run; columns as in `schema.RUNS` and `schema.FOREIGN`.
+        runs: one row per run; columns as in `schema.RUNS` and `schema.FOREIGN`.
         refused: {line of the CSV: why it cannot be used}.
         files: {"source.csv", "mapping.toml"}: their bytes.
     """
@@ -456,7 +456,7 @@ def _columns() -> list[str]:
 
 
 def _runs(rows: Iterable[Row], name: str, refused: dict[int, str]) -> list[dict[str, Any]]:
-    """One row a run: of its epochs, or of each row alone; a row that occurs twice is refused."""
+    """One row per run: of its epochs, or of each row alone; a row that occurs twice is refused."""
     runs: dict[tuple, dict[Any, Row]] = {}
     repeats: dict[tuple, int] = {}
     for row in rows:
@@ -524,7 +524,7 @@ def keep(found: Foreign, provenance: Mapping[str, Any]) -> Path:
     `provenance` is that of the importing code (digest, commit, dirty).
 
     Raises:
-        ForeignError: the folder holds another file's results.
+        ForeignError: the folder contains another file's results.
     """
     folder = paths.results() / "foreign" / found.name
     before = (read_json(folder / "provenance.json") or {}).get("sha256", {}).get("source.csv")

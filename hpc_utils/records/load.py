@@ -32,8 +32,8 @@ class Records:
     """All runs of a result set.
 
     Attributes:
-        runs: one row a complete run; columns as in `schema.RUNS`.
-        epochs: one row an epoch, `run_id` in front; columns as in `schema.EPOCHS` and any metric of a
+        runs: one row per complete run; columns as in `schema.RUNS`.
+        epochs: one row per epoch, `run_id` in front; columns as in `schema.EPOCHS` and any metric of a
             workload's own.
         refused: {run id: why its records cannot be true}.
         unfinished: {run id: state} of the runs that are not complete.
@@ -46,7 +46,7 @@ class Records:
 
 
 def load(results: Path | None = None, *, study: str | None = None) -> Records:
-    """Load the runs of `results`, in folders or packed, or only those of a study; a refused run is left out and listed.
+    """Load the runs of `results`, in folders or packed, or only those of a study; a refused run is omitted and listed.
 
     Raises:
         UnknownStudy: the study was never run with these results.
@@ -100,7 +100,7 @@ def load_run(folder: Path) -> dict[str, Any]:
 
 
 def collect(results: Path | None = None) -> Records:
-    """Load everything and write `csv/runs.csv` and `csv/epochs.csv` beside the runs; a packed set has the latter."""
+    """Load everything and write `csv/runs.csv` and `csv/epochs.csv` next to the runs; a packed set has the latter."""
     results = Path(results or paths.results())
     records = load(results)
     tables = {"runs": records.runs} | ({} if (results / packed.RUNS).is_file() else {"epochs": records.epochs})

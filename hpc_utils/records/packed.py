@@ -1,6 +1,6 @@
 """A packed result set: the folders `runs/<run>/` of a set in five files.
 
-runs.jsonl        first line: values that several runs share; then one line a run: its request, run, provenance, status,
+runs.jsonl        first line: values that several runs share; then one line per run: its request, run, provenance, status,
                   and the columns of its tables
 csv/epochs.csv    the tables of all runs, `run_id` in front
 csv/ranks.csv
@@ -89,7 +89,7 @@ def unpacked(path: Path) -> Path:
 
 
 def holder(path: Path) -> Path | None:
-    """The file or folder on disk that holds `path`: itself, or the file of the packed set; None if there is none."""
+    """The file or folder on disk that contains `path`: itself, or the file of the packed set; None if there is none."""
     if path.exists():
         return path
     if (found := _find(path)) is None:
@@ -290,7 +290,7 @@ def _write_zip(file: Any, members: Mapping[str, bytes]) -> None:
 
 
 def _shared(lines: Mapping[str, dict[str, dict[str, Any]]]) -> str:
-    """The text of `runs.jsonl`: its first line holds the long values that occur several times."""
+    """The text of `runs.jsonl`: its first line contains the long values that occur several times."""
     texts = Counter(json.dumps(v) for line in lines.values() for part in line.values() for v in part.values())
     shared = {
         text: hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -59,7 +59,7 @@ class Keeper:
         done("nodes")
 
     def serve(self) -> None:
-        """Answer requests on the cluster's socket, one a connection, until one asks for the end.
+        """Answer requests on the cluster's socket, one per connection, until one asks for the end.
 
         A connection that holds the links stays open and sends nothing more: it becomes readable at its end.
         """

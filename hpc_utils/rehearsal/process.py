@@ -81,7 +81,7 @@ def writers(folder: Path) -> list[int]:
 
 
 def scripts(folder: Path) -> list[int]:
-    """Every batch script that a node whose spool lies in `folder` started."""
+    """Every batch script that a node whose spool is in `folder` started."""
 
     def is_script(process: Path) -> bool:
         words = (process / "cmdline").read_bytes().split(b"\0")[:2]  # the shell, and its script

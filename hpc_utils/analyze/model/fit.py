@@ -35,7 +35,7 @@ UNITS = ["ratio", "s", "s/B", "ratio", "s", "ratio"]  # of the costs, in their o
 
 
 def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
-    """One row a run, as `fit` takes them: `POINT`, seconds (of a step), run_id.
+    """One row per run, as `fit` takes them: `POINT`, seconds (of a step), run_id.
 
     `gbit`: rate of the nodes' links where a run did not limit them; infinite if links do not matter.
     """
@@ -76,7 +76,7 @@ class Fitted:
         """Steps at the points of `grid` (columns `POINT`), one row each.
 
         Adds: seconds, low, high (of a step; 95 % interval for the median of runs measured there), the parts of `Step` in
-        seconds, algorithm, bottleneck, extrapolation (the quantities in which the point lies outside the measured range).
+        seconds, algorithm, bottleneck, extrapolation (the quantities in which the point is outside the measured range).
         """
         return self._predicted(grid, self._draws(grid))
 
@@ -116,7 +116,7 @@ class Fitted:
         return found.assign(error=found.seconds / found.measured - 1)
 
     def table(self) -> pd.DataFrame:
-        """One row a cost: cost, value, low, high (95 %), unit, told (whether the data narrowed the first guess)."""
+        """One row per cost: cost, value, low, high (95 %), unit, told (whether the data narrowed the initial interval)."""
         spread, value = np.sqrt(np.diag(self.covariance)), np.array(_values(self.costs))
         columns = {"cost": list(asdict(self.costs)), "value": value, "low": value * np.exp(-1.96 * spread)}
         columns |= {"high": value * np.exp(1.96 * spread), "unit": UNITS}
@@ -143,7 +143,7 @@ class Fitted:
         return np.log(seconds) + generator.normal(0, self.residual, seconds.shape)
 
     def _beyond(self, row: tuple) -> str:
-        """The quantities of `row` that lie outside the measured range, in words."""
+        """The quantities of `row` that are outside the measured range, in words."""
         units = {"world_size": "ranks", "nodes": "nodes", "ranks_per_node": "ranks a node"}
         units |= {"batch_per_device": "samples a rank"} | ({"gbit": "Gbit/s"} if row.nodes > 1 else {})
         many, found = self.measured[self.measured.world_size > 1], []

@@ -75,7 +75,7 @@ class LinkFit:
 
 
 def bandwidths(record: Record) -> pd.DataFrame:
-    """One row a group and message size: median time of the slowest rank over repeats.
+    """One row per group and message size: median time of the slowest rank over repeats.
 
     Columns: group, ranks, nodes, bytes (of the message); seconds, low, high (95 %), repeats; algorithm_bandwidth and
     bus_bandwidth (byte/s, of the median).
@@ -154,7 +154,7 @@ def fit(record: Record, group: str) -> LinkFit:
 
     Least squares of log(modelled / measured) of each size's median, weighted by the spread of its repeats, with a soft-L1
     loss, because libraries change their protocol at some sizes. The 95 % intervals are t intervals of the logs from the
-    residuals over sizes. Messages of fewer than two numbers a rank are left out.
+    residuals over sizes. Messages of fewer than two numbers a rank are omitted.
 
     Raises:
         ValueError: fewer than three sizes.

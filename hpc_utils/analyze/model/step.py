@@ -155,7 +155,7 @@ def _jitter(epochs: pd.DataFrame) -> float:
     return float(np.log(ratio.median()) / 1.645) if len(ratio) else 0.0
 
 
-@functools.cache  # a fit asks for the same buckets at every step
+@functools.cache  # a fit needs the same buckets at every step
 def _packed(gradients: tuple[Bucket, ...], limit: float) -> tuple[Bucket, ...]:
     packed, size, ready = [], 0.0, 0.0
     for gradient in gradients:
@@ -210,7 +210,7 @@ class Step(NamedTuple):
 
     @property
     def bottleneck(self) -> str:
-        """The largest part beside computing (of `BOTTLENECKS`), if it is more than a tenth of the step; else computing."""
+        """The largest part other than computing (of `BOTTLENECKS`), if it is more than a tenth of the step; else computing."""
         worst = max(BOTTLENECKS, key=lambda name: getattr(self, name))
         return BOTTLENECKS[worst] if getattr(self, worst) > NEGLIGIBLE * self.seconds else "computing"
 

@@ -20,12 +20,12 @@ Record = Mapping[str, Any]
 
 
 def reads(record: Record) -> pd.DataFrame:
-    """One row a place, pattern and state: how fast the data set is read.
+    """One row per place, pattern and state: how fast the data set is read.
 
     Columns: place; filesystem; pattern (batches: shuffled, from the mapped file, as the loader reads; sequential);
     state (warm: from the node's memory; cold: not from memory; cached: a cold read was attempted, but memory served it);
     bytes (of a pass, over all ranks); seconds, low, high (median with its 95 % interval, of the slowest rank), repeats;
-    rate (byte/s, of the median). Places that could not be used are left out.
+    rate (byte/s, of the median). Places that could not be used are omitted.
     """
     rows = []
     for place in _used(record):
@@ -40,7 +40,7 @@ def reads(record: Record) -> pd.DataFrame:
 
 
 def loader(record: Record | None) -> pd.DataFrame:
-    """One row a place and batch: the loader time per step to expect there; empty without a record.
+    """One row per place and batch: the loader time per step to expect there; empty without a record.
 
     Columns: place; filesystem; batch (images, of a rank); seconds, low, high (per batch while the data are in the
     node's memory, median with its 95 % interval, of the slowest rank), repeats; rate (image/s of a rank);

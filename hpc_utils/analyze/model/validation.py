@@ -164,7 +164,7 @@ def validate(
 
 
 def accuracy(errors: pd.DataFrame, measured: pd.DataFrame, by: str) -> pd.DataFrame:
-    """One row a value of the column `by` of `errors` (as of `Fitted.errors`, of the runs `measured`).
+    """One row per value of the column `by` of `errors` (as of `Fitted.errors`, of the runs `measured`).
 
     Columns: `by`; count (points), inside (of them in the prediction's 95 % interval), inside_share; median_error and
     worst_error (absolute, see `error`), each with `_low` and `_high`; repeats (the fewest); runs.
@@ -201,7 +201,7 @@ def error(predicted: Sequence[float], repeats: Sequence[Sequence[float]], statis
 
 
 def curves(errors: pd.DataFrame) -> pd.DataFrame:
-    """The configurations of `errors` (as of `fit.held_out`) in curves of at least two rank counts: a row a point.
+    """The configurations of `errors` (as of `fit.held_out`) in curves of at least two rank counts: one row per point.
 
     Adds kind ("strong", "weak") and size (its fixed batch: of all ranks, or of each). One rank without a group belongs to
     the curves of every `gbit`. Of several layouts of a rank count the one on fewest nodes is taken.
@@ -255,7 +255,7 @@ def compare(errors: pd.DataFrame, most_ranks: float, fits: Mapping[str, Sequence
 
 
 def below(ahead: pd.DataFrame, efficient: float) -> pd.DataFrame:
-    """One row a curve of `Validation.ahead`: the rank count from which it is less efficient than `efficient`.
+    """One row per curve of `Validation.ahead`: the rank count from which it is less efficient than `efficient`.
 
     Columns: kind, gbit, batch (of one rank); below_at, and below_from and below_to by the interval's ends (NaN: at none);
     efficient_to (the most ranks before below_at); limited_by, efficiency, low, high, extrapolation and world_size (at
@@ -276,7 +276,7 @@ def below(ahead: pd.DataFrame, efficient: float) -> pd.DataFrame:
 
 
 def bottlenecks(ahead: pd.DataFrame) -> pd.DataFrame:
-    """One row a stretch of a curve of `Validation.ahead` with one bottleneck.
+    """One row per stretch of a curve of `Validation.ahead` with one bottleneck.
 
     Columns: kind, gbit, bottleneck, from_ranks, to_ranks; efficiency, low, high and extrapolation (at from_ranks).
     """

@@ -4,7 +4,7 @@ A rank that starts a collective early waits inside its kernel for the last rank,
 a collective over its ranks therefore approximates its time on the wire, and the rest of a longer kernel is waiting. Durations
 need no common clock. On each rank waiting comes first: the last `wire` ns of its kernel are the wire's.
 
-Collectives are matched by process group and name, in the order of their occurrence. Sends and receives are left out:
+Collectives are matched by process group and name, in the order of their occurrence. Sends and receives are omitted:
 they are between two ranks, whose waiting belongs to the schedule (pipelines), not to stragglers.
 """
 

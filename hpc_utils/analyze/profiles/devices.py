@@ -25,7 +25,7 @@ _PARTS = {
     "outside": "between_steps_ns", "remaining": "otherwise_idle_ns", "late": "launched_late_ns",
     "short": "short_gaps_ns", "unknown": "unknown_ns",
 }  # fmt: skip
-# Evidence: its words, the attribute, whether it stands there although it is not known.
+# Evidence: its text, the attribute, whether it is listed even if unknown.
 _EVIDENCE = [
     ("exposed on the wire", "wire", False),
     ("exposed waiting for other ranks", "waiting", False),

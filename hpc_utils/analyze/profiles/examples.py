@@ -1,6 +1,7 @@
 """Other people's profiles that chapter 04 reads: their owners, sources and subjects, from `examples.toml`.
 
-The files stay out of the project, which may read a copy in a folder beside it. Exports record the SHA-256 of each file.
+The files are not part of the project, which reads a copy in a neighbouring folder if there is one. Exports record the
+SHA-256 of each file.
 """
 
 from __future__ import annotations

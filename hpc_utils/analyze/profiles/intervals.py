@@ -12,7 +12,7 @@ Set = tuple[np.ndarray, np.ndarray]
 
 
 def union(starts: np.ndarray, ends: np.ndarray) -> Set:
-    """The moments that lie in at least one of the intervals; empty and reversed intervals hold none."""
+    """The moments that are in at least one of the intervals; empty and reversed intervals hold none."""
     some = ends > starts
     starts, ends = starts[some], ends[some]
     if not len(starts):
@@ -32,7 +32,7 @@ def length(one: Set) -> int:
 
 
 def overlap(starts: np.ndarray, ends: np.ndarray, one: Set) -> np.ndarray:
-    """ns of each interval that lie in the union `one`."""
+    """ns of each interval that are in the union `one`."""
     return _covered(ends, one) - _covered(starts, one)
 
 
@@ -42,7 +42,7 @@ def outside(one: Set, other: Set) -> int:
 
 
 def holds(moments: np.ndarray, one: Set) -> np.ndarray:
-    """Whether each moment lies in the union `one`."""
+    """Whether each moment is in the union `one`."""
     return overlap(moments, moments + 1, one) > 0
 
 

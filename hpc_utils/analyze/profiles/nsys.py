@@ -52,7 +52,7 @@ _CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 # NvtxPushPopRange and NvtxStartEndRange of ENUM_NSYS_EVENT_TYPE, if they have ended
 _RANGES = """SELECT start, [end], globalTid >> 24, coalesce(text, value, '')
     FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE eventType IN (59, 60) AND [end] >= start ORDER BY start"""
-# What PyTorch's emit_nvtx adds to an operator's name: with it every call has a name of its own.
+# What PyTorch's emit_nvtx adds to an operator's name: with it each call would have a different name.
 _CALL = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*", re.S)
 
 # Errors of nsys, and its warnings about events that it did not record
@@ -142,7 +142,7 @@ def _check(path: Path) -> None:
 
 
 def _exported(report: Path, folder: Path) -> Path:
-    """The export beside a report if it is newer, else one in `folder` by this machine's nsys."""
+    """The export next to a report if it is newer, else an export to `folder` by this machine's nsys."""
     if not report.is_file():
         raise ProfileError(f"{report} cannot be read: no such file")
     beside = report.with_suffix(".sqlite")
@@ -224,7 +224,7 @@ def _model(database: Database, pid: int, device: int) -> str:
 
 
 def _ranges(database: Database, epoch: int) -> dict[int, Ranges]:
-    """{process: its NVTX ranges}. Ranges that were open when the session ended are left out."""
+    """{process: its NVTX ranges}. Ranges that were open when the session ended are omitted."""
     found: dict[int, list[tuple[int, int, str]]] = {}
     for start, end, process, text in database.rows("NVTX_EVENTS", _RANGES):
         found.setdefault(process, []).append((start + epoch, end + epoch, _CALL.sub("", text)))

@@ -56,7 +56,7 @@ class Spent:
     Attributes:
         count: its ranges. host_ns: time in which at least one thread was in it.
         device_ns: time in which the device ran what any thread launched meanwhile (autograd launches the backward pass
-            from a thread of its own). ops: how many operations these are. None: no device, or no launch times.
+            from a separate thread). ops: how many operations these are. None: no device, or no launch times.
     """
 
     phase: Phase

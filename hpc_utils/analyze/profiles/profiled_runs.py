@@ -1,4 +1,4 @@
-"""Our own profiled runs, by configuration, beside the runs of the same configuration without a profiler; and their monitors."""
+"""Our own profiled runs by configuration, the runs of the same configuration without a profiler, and their monitors."""
 
 from __future__ import annotations
 

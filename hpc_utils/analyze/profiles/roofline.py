@@ -42,9 +42,9 @@ def share(achieved: float, peak: Peak, precision: str, intensity: float | None =
 
 
 def attained(runs: pd.DataFrame) -> pd.DataFrame:
-    """The model's operations per second of one device, and their share of its peak: a row a configuration (`points`).
+    """The model's operations per second of one device, and their share of its peak: one row per configuration (`points`).
 
-    Runs with a profiler and runs without counted operations are left out. Columns: those of
+    Runs with a profiler and runs without counted operations are omitted. Columns: those of
     `ATTAINED`; flops_per_sample; flops_per_second of one device, with its interval `_low` and `_high`; peak
     (operations/s) and mfu with its interval, NaN where `peaks` does not know the device; repeats, runs.
     """
@@ -104,7 +104,7 @@ def roofs(points: pd.DataFrame) -> dict[str, float]:
 def bandwidths(kernels: pd.DataFrame) -> dict[str, float]:
     """Byte/s of each GPU's DRAM, from its own counters (`ncu.read`): the bytes per second, over their share of the peak.
 
-    Without moved bytes it is that of `peaks`; a GPU with neither is left out.
+    Without moved bytes it is that of `peaks`; a GPU with neither is omitted.
     """
     found = {}
     for device, own in kernels.groupby("device"):

@@ -45,7 +45,7 @@ def communication(found: Devices) -> Loss | None:
 
 
 def communicating(share: float, *doubts: Doubt) -> Loss | None:
-    """`share`: of the time on the wire that nothing is computed beside."""
+    """`share`: of the time on the wire without concurrent compute."""
     if share < EXPOSED:
         return None
     advice = saving(share, "hide more of it behind the backward pass: smaller or larger buckets (bucket_mb)")

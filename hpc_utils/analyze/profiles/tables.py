@@ -1,4 +1,4 @@
-"""Tables of what profiles and their verdicts give: a row a profile, a column a quantity, with its interval where repeats give one."""
+"""Tables of profiles and their verdicts: one row per profile, with an interval where there are repeats."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def thresholds() -> pd.DataFrame:
 
 
 def profiles(found: Iterable[Profile]) -> pd.DataFrame:
-    """A row a profile: by the devices of its first run where their work was recorded, else by the phases of all its runs;
-    profiles with neither are left out. Columns as of `of_devices` and `of_phases`."""
+    """One row per profile: by the devices of its first run where their work was recorded, else by the phases of all its runs;
+    profiles with neither are omitted. Columns as of `of_devices` and `of_phases`."""
     rows = []
     for one in found:
         first = next(iter(one.reports), "")
@@ -131,11 +131,11 @@ def verdicts(found: Iterable[Profile]) -> pd.DataFrame:
 
 
 def gains(profiles: pd.DataFrame, found: Mapping[str, Profile], tried: Iterable[Sequence[str]]) -> pd.DataFrame:
-    """What changes gave, beside what the verdict before each promises.
+    """Measured gains of changes, and the upper bounds of the verdicts before them.
 
     Args:
         profiles: as of `profiles`. found: the profiles by name. tried: (name, name of the same with a change, the advice that
-            was followed, of `PLACES` or "", the change in words). Pairs that were not both measured are left out.
+            was followed, of `PLACES` or "", the change in words). Pairs that were not both measured are omitted.
 
     Columns: name, other, which, change; as of `measured_gain`, or of `profiled_gain` for other people's profiles; before
     (the verdict), at_most (NaN: no advice was followed).

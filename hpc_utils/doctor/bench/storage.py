@@ -39,7 +39,7 @@ MOMENT, MOST = 0.15, 50  # s that the loader is measured for each batch size, an
 
 
 def require(dataset: str) -> datasets.Images:
-    """The train images of a data set that lies in a storage.
+    """The train images of a data set that is in a storage.
 
     Raises:
         DataError: it is not here. ConfigError: it is embedded, and so in memory anyway.

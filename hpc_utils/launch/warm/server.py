@@ -1,4 +1,4 @@
-"""The warm process: imports what ranks and torchrun need, then forks one of them for each client that asks.
+"""The warm process: imports what ranks and torchrun need, then forks one of them for each client.
 
     python -m hpc_utils.launch.warm.server LISTENER          (a listening socket, inherited)
 
@@ -259,7 +259,7 @@ if __name__ == "__main__":
         sys.modules["hpc_utils.train.vision"].torchvision_models()
     except Exception as error:
         server.broken = f"the warm process could not import {name}: {error}"
-    inspect.stack()  # torchrun asks for it, and the first time it looks up every module's file
+    inspect.stack()  # torchrun calls it; the first call looks up every module's file
     gc.freeze()  # or a collection in a fork would touch, and so copy, every page of it
     gc.enable()
     _run(server.serve()["arguments"][1])

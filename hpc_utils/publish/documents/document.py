@@ -26,7 +26,7 @@ AUTHOR = ("name", "affiliation", "email", "orcid")
 
 @dataclass
 class Document:
-    """`values`: the cells behind it, by full name; `allowed`: (passage, class, line) of the numbers that say what they are."""
+    """`values`: the cells behind it, by full name; `allowed`: (passage, class, line) of the numbers with a class."""
 
     name: str
     entry: DocumentEntry

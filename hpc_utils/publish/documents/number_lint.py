@@ -1,7 +1,7 @@
 """Quantities typed by hand where a cited cell belongs: digits with a unit, or words such as "twice as fast".
 
-A number that is no result says what it is by the class of its span: `[10 Gbit/s]{.setting}`. Names, dates and versions have no
-unit and may stand.
+A number that is no result has a span with a class: `[10 Gbit/s]{.setting}`. Names, dates and versions have no
+unit and are allowed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLASSES = {
     "name": "part of a name or a standard",
 }
 LISTED = ", ".join(f".{name}" for name in CLASSES)
-# Characters that stand for what is not scanned: code or a formula; a span with the class cited; a citation; the first cell.
+# Placeholders for passages that are not scanned: code or a formula; a span with the class cited; a citation; the first cell.
 NEUTRAL, QUOTED, CITED, CELL = "\ue100", "\ue101", "\ue102", 0xF0000
 
 _NUMBER = r"\d+(?:[.,\u202f]\d+)*"
@@ -66,7 +66,7 @@ class Typed:
 
 
 def lint(tree: pf.Doc, cells: Sequence[Cited]) -> tuple[list[Typed], list[tuple[str, str]]]:
-    """The refused passages of a document with placeholders for `cells`, and (passage, class) of those that say what they are."""
+    """The refused passages of a document with placeholders for `cells`, and (passage, class) of the allowed ones."""
     refused: list[Typed] = []
     allowed: list[tuple[str, str]] = []
     for inlines in _texts(tree):

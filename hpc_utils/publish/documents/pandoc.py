@@ -41,7 +41,7 @@ def parse(text: str) -> pf.Doc:
 
 
 def write(tree: pf.Doc, target: str, template: str, **metadata: Any) -> str:
-    """A tree as Typst or LaTeX, in a template; `metadata`: text, and lists and dictionaries of it, beside the front matter."""
+    """A tree as Typst or LaTeX, in a template; `metadata`: text, and lists and dictionaries of it, in addition to the front matter."""
     for key, value in metadata.items():
         tree.metadata[key] = value
     with resources.as_file(TEMPLATES / template) as file:
@@ -52,7 +52,7 @@ def write(tree: pf.Doc, target: str, template: str, **metadata: Any) -> str:
 
 
 def compile_typst(source: str, folder: Path) -> bytes:
-    """The PDF of Typst's `source`, whose files lie in `folder`.
+    """The PDF of Typst's `source`, whose files are in `folder`.
 
     Raises:
         PandocError: Typst refuses it.
@@ -72,7 +72,7 @@ def compile_typst(source: str, folder: Path) -> bytes:
 
 
 def missing_letters(letters: Iterable[str]) -> str:
-    """The first of `letters` that no font at hand has; empty if all can be printed.
+    """The first of `letters` that no available font has; empty if all can be printed.
 
     Typst draws boxes for them, except in PDF/A, which refuses them.
     """
@@ -110,9 +110,9 @@ def _pandoc() -> str:
 
 
 def _fonts(folder: Path) -> list[str]:
-    """Matplotlib's sans serif beside Typst's own fonts, so that slides look like figures.
+    """Matplotlib's sans serif in addition to Typst's own fonts, so that slides look like figures.
 
-    Its folder also holds a font that draws a box for every character, so the files are copied one by one.
+    Its folder also contains a font that draws a box for every character, so the files are copied one by one.
     """
     import matplotlib
 

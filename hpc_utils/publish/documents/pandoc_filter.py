@@ -284,7 +284,7 @@ def _typst_figure(element: pf.Figure | pf.Table, wide: bool, source: str, templa
 
 
 def _latex_float(element: pf.Figure | pf.Table, wide: bool, source: str, template: str) -> list[pf.Element]:
-    """A float of a conference's class: the source stands below, a table's caption above."""
+    """A float of a conference's class: the source is below, a table's caption above."""
     kind = ("figure" if isinstance(element, pf.Figure) else "table") + "*" * wide
     label = rf"\label{{{element.identifier}}}" if element.identifier else ""
     inlines = [inline for block in element.caption.content for inline in block.content]

@@ -15,7 +15,7 @@ TEX = ("ieee", "acm")
 
 
 class ProjectError(ValueError):
-    """paper.toml cannot be read, or contradicts itself; one line a fault."""
+    """paper.toml cannot be read, or contradicts itself; one line per fault."""
 
     exit_code = 2
 
@@ -24,7 +24,7 @@ class DocumentEntry(Strict):
     """One document.
 
     `sets`: aliases, all by default. `tex`: the conference classes that it is exported for. `numbers`: "within" ends the document
-    with the list of its numbers, which otherwise stands in numbers.pdf alone.
+    with the list of its numbers, which otherwise is in numbers.pdf only.
     """
 
     source: str

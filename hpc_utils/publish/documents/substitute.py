@@ -33,7 +33,7 @@ class Cited:
 
 
 def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Faults) -> tuple[str, list[Cited]]:
-    """The text with a placeholder for each cited cell and with the claims' sentences; code is left alone.
+    """The text with a placeholder for each cited cell and with the claims' sentences; code is unchanged.
 
     A cell or claim that does not exist is a fault.
     """

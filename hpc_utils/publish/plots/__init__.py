@@ -1,1 +1,1 @@
-"""Figures, one module per subject; none of them computes what it draws."""
+"""Figures, one module per subject. They plot tables of `analyze` and compute nothing."""

@@ -40,7 +40,7 @@ def points(
 def reaches(rows: pd.DataFrame, column: str) -> list[pd.Series]:
     """How far the interval of `column` reaches below and above it; 0 without an interval."""
     low, high = (rows[f"{column}_{end}" if f"{column}_{end}" in rows else end] for end in ("low", "high"))
-    # The ends of equal repeats can lie on the wrong side by rounding.
+    # The ends of equal repeats can be on the wrong side by rounding.
     return [(rows[column] - low).fillna(0).clip(lower=0), (high - rows[column]).fillna(0).clip(lower=0)]
 
 
@@ -73,7 +73,7 @@ def stacked(
 
 
 def near(axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float] = (4, 0), **look: Any):
-    """`text` beside the point `at`, by `shift` points."""
+    """`text` next to the point `at`, shifted by `shift` points."""
     return axes.annotate(text, at, shift, textcoords="offset points", **{"va": "center", "fontsize": 7} | look)
 
 
@@ -159,7 +159,7 @@ def interval(table: pd.DataFrame, form: str = "median and 95 % interval of {} re
 
 
 def apart(table: pd.DataFrame) -> list[str]:
-    """The columns beside the precision in which the table's configurations differ: their points form no common curve."""
+    """The columns other than the precision in which the table's configurations differ: their points form no common curve."""
     names = (name for name in ("scheme", *SAME) if name in table and name != "precision")
     return [name for name in names if table[name].nunique(dropna=False) > 1]
 

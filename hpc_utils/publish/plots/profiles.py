@@ -15,7 +15,7 @@ from .style import BLUE, GREEN, ORANGE, PINK
 
 MS = 1e-6  # of a ns
 
-# What a device's time goes to.
+# The parts of a device's time.
 PARTS: dict[str, Look] = {
     "compute": (BLUE, ""),
     "communication, exposed": (ORANGE, "////"),
@@ -144,7 +144,7 @@ def steps(frame: pd.DataFrame) -> Figure:
 
 
 def promises(frame: pd.DataFrame) -> Figure:
-    """The gain of each change with its interval, beside the most that the verdict promises.
+    """The gain of each change with its interval, and the upper bound of the verdict.
 
     `frame`: columns change, gain, low, high (NaN without interval), at_most (NaN: nothing was promised).
     """

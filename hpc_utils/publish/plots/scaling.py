@@ -1,6 +1,6 @@
 """Strong and weak scaling against the number of ranks: a panel for each kind and batch.
 
-A line joins the points of one configuration: of each rank count the layout with the fewest nodes. Other layouts stand beside it;
+A line joins the points of one configuration: of each rank count the layout with the fewest nodes. Other layouts are next to it;
 layouts of several nodes are labelled (2x4: two nodes of four ranks).
 """
 
@@ -235,6 +235,6 @@ def _name_layouts(axes: Axes, rows: pd.DataFrame, column: str, above: bool) -> N
             below, beyond = drawing.reaches(same, column)
             low, high = (same[column] - below).min(), (same[column] + beyond).max()
             bottom, top = axes.get_ylim()
-            up = above or (bottom == 0 and low < 0.15 * top)  # below, it would stand on the axis
+            up = above or (bottom == 0 and low < 0.15 * top)  # below, it would overlap the axis
             at, look = (place.world_size * beside, high if up else low), {"va": "bottom" if up else "top"}
             drawing.near(axes, place.layout, at, (0, 3 if up else -3), color="0.35", ha="center", fontsize=6, **look)

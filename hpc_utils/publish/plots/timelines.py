@@ -123,7 +123,7 @@ def _binned(shown: Sequence[Timeline], begin: float, milliseconds: float | None)
 
 
 def _share(moments: np.ndarray, busy: intervals.Set) -> np.ndarray:
-    """The share of each bin that lies in the union `busy`."""
+    """The share of each bin that is in the union `busy`."""
     return intervals.overlap(moments[:-1], moments[1:], busy) / np.diff(moments)
 
 

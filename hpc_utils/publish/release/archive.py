@@ -19,7 +19,7 @@ SUMS = "SHA256SUMS"
 def release(root: Path, output: Path) -> Path:
     """Write `output/<name>-<version>.zip` from the commit of `root`; returns its path. The same commit gives the same bytes.
 
-    The archive holds the committed files, the documents of `make paper`, a report of each result set, `.zenodo.json`,
+    The archive contains the committed files, the documents of `make paper`, a report of each result set, `.zenodo.json`,
     `ro-crate-metadata.json` and `SHA256SUMS`.
 
     Raises:

@@ -1,6 +1,6 @@
 """A bundle for a machine without network: this commit, missing packages and data sets, in pieces, with a start script.
 
-It holds HEAD without the committed results. torch and torchvision are expected on the machine.
+It contains HEAD without the committed results. torch and torchvision are expected on the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TESTS = ("pytest", "pytest-timeout", "hypothesis")
 
 
 class BundleError(RuntimeError):
-    """A bundle cannot be made; the message says why."""
+    """A bundle cannot be made; the message states the reason."""
 
     exit_code = 2
 
@@ -72,7 +72,7 @@ def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Calla
         names: data sets, decoded here. piece: size of a file at most, bytes.
 
     Raises:
-        BundleError: `out` holds something, or pip finds no wheel.
+        BundleError: `out` is not empty, or pip finds no wheel.
         ReleaseRefused: this is no clone.
         DataError: a data set is not here.
     """

@@ -33,7 +33,7 @@ class Chapter:
     """One notebook, as the page shows it."""
 
     anchor: str
-    folder: str  # of the notebook: tells two of one title apart
+    folder: str  # of the notebook: distinguishes chapters with the same title
     source: str  # the notebook's name, when it was executed, how long it took
     parameters: Mapping[str, Any]
     failed: bool
@@ -195,7 +195,7 @@ def _markdown(context: Any, source: str) -> str:
 
 
 def _target(url: str, own: str, resources: Mapping[str, Any]) -> str:
-    """Where a link leads in the page; "" for what is not in it: files beside the notebook, tables that are gone."""
+    """The target of a link in the page; "" if it is not in the page (other files, removed tables)."""
     file, _, place = url.partition("#")
     if re.match(r"(https?|mailto|data):", file):
         return url

@@ -20,7 +20,7 @@ from hpc_utils.records.folder import read_json
 if TYPE_CHECKING:
     from hpc_utils.publish.exports import Item
 
-ABSENT = "absent"  # the state of a run that a study asks for and that was never measured
+ABSENT = "absent"  # the state of a run of a study that was never measured
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ COLUMNS: dict[str, Callable[[Mapping], str]] = {
 
 
 def _runs(evidence: Evidence, links: Links) -> Table:
-    """Every run, whatever its state; columns that are empty for all runs are left out."""
+    """Every run, whatever its state; columns that are empty for all runs are omitted."""
     complete = {run["run_id"]: run for run in evidence.found.runs.to_dict("records")}
     known, given = {}, {}
     for run_id in links.runs:
