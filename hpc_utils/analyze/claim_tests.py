@@ -7,8 +7,8 @@ from typing import NamedTuple
 from hpc_utils import toml_config
 
 from . import ablation, targets
-from .profiles.thresholds import Bound as ProfileBound
-from .profiles.thresholds import Certainty
+from .profiles.verdict import Bound as ProfileBound
+from .profiles.verdict import Certainty
 from .value import Value
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"

@@ -18,7 +18,7 @@ import pandas as pd
 from hpc_utils.records.study import StudyIndex
 
 from .points import of_one_state, unprofiled
-from .stats import CONFIDENCE, TAILS, t_quantile
+from .stats import CONFIDENCE, TAILS, holm, t_quantile
 from .targets import MET, MISSED, UNDECIDED
 
 LEFT, BLOCKS, NOISE = "three and more", "repeats", "noise"
@@ -170,7 +170,7 @@ def effects(found: Design) -> pd.DataFrame:
     if freedom and noise > 0:
         tested = table[table.kind != "rest"]
         p = f.sf(tested.squares / tested.freedom / (noise / freedom), tested.freedom, freedom)
-        table.loc[tested.index, "p"] = _holm(p)
+        table.loc[tested.index, "p"] = holm(p)
     table["beyond"] = table.p < 1 - CONFIDENCE
     return table[["effect", "kind", "freedom", "share", "p", "beyond"]]
 
@@ -285,14 +285,6 @@ def _half(cube: np.ndarray, parts: float, tests: int = 1) -> float:
     if not freedom:
         return np.nan
     return float(t_quantile(freedom, 1 - TAILS[0] / max(tests, 1)) * np.sqrt(noise / freedom * parts))
-
-
-def _holm(p: np.ndarray) -> np.ndarray:
-    """Holm's step-down correction (1979, Scand. J. Stat. 6:65)."""
-    order = np.argsort(p)
-    found = np.empty_like(p)
-    found[order] = np.minimum(np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]), 1)
-    return found
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

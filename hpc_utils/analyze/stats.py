@@ -117,6 +117,14 @@ def t_quantile(freedom: float | np.ndarray, p: float = TAILS[1]) -> np.ndarray:
     return stdtrit(freedom, p)
 
 
+def holm(p: np.ndarray) -> np.ndarray:
+    """p values after Holm's step-down correction (1979, Scand. J. Stat. 6:65)."""
+    order = np.argsort(p)
+    found = np.empty_like(p)
+    found[order] = np.minimum(np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]), 1)
+    return found
+
+
 def _estimate(row: np.ndarray) -> Estimate:
     value, low, high, repeats = row.tolist()
     return Estimate(value, low, high, int(repeats))

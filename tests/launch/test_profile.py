@@ -26,7 +26,7 @@ BRIEF = {"workload": "cnn", "device": "auto"}
 
 def test_ncu_is_for_one_rank(results: Path) -> None:
     assert prepare(NOTEBOOK, BRIEF | {"profile": "ncu"})
-    with pytest.raises(ConfigError, match=r"'ncu' on 2 ranks: .*for ever; profile one rank"):
+    with pytest.raises(ConfigError, match=r"'ncu' on 2 ranks: .*forever; profile one rank"):
         prepare(NOTEBOOK, BRIEF | {"profile": "ncu"}, Layout(1, 2))
 
 

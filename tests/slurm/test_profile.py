@@ -15,7 +15,7 @@ import pytest
 from hpc_utils import paths, records
 from hpc_utils.analyze.profiles import phases, readers
 from hpc_utils.analyze.profiles.judge import judge
-from hpc_utils.analyze.profiles.thresholds import Bound
+from hpc_utils.analyze.profiles.verdict import Bound
 from tests.launch.conftest import TRAIN, notebook
 
 from .conftest import Desk

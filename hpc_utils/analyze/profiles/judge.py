@@ -1,7 +1,7 @@
 """What limits a training run, from the profiles of its ranks: a verdict with its evidence.
 
 Shares are of the time from the first to the last work of the devices, summed over them. Of the losses beyond their
-thresholds the largest is the verdict (`thresholds.WHEN`); without any, the devices compute or move bytes. Without GPU
+thresholds the largest is the verdict (`verdict.WHEN`); without any, the devices compute or move bytes. Without GPU
 events the phases of the host decide, else the counters of single kernels. Both have medium confidence at most.
 """
 
@@ -25,9 +25,9 @@ from .rules import (
     waiting_for_data,
     working,
 )  # fmt: skip
-from .thresholds import BACKWARD, EFFICIENCY, EXPOSED, LOADER, UTILISATION, Bound
+from .thresholds import BACKWARD, EFFICIENCY, EXPOSED, LOADER, UTILISATION
 from .timeline import Timeline
-from .verdict import Advice, Doubt, Loss, Verdict, beyond, percent, saving, undecided, within
+from .verdict import Advice, Bound, Doubt, Loss, Verdict, beyond, percent, saving, undecided, within
 
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 

@@ -21,9 +21,8 @@ from .thresholds import (
     MANY,
     SHORT_KERNEL,
     UTILISATION,
-    Bound,
 )
-from .verdict import Advice, Doubt, Loss, beyond, saving, within
+from .verdict import Advice, Bound, Doubt, Loss, beyond, saving, within
 
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
 MARK_PHASES = "mark data, forward, backward and optimizer with ranges"

@@ -1,12 +1,6 @@
-"""The verdicts on a run, and the thresholds that decide between them.
-
-Thresholds are shares of the time unless noted. A run that keeps all of them has no such bottleneck. A new verdict is a
-member of `Bound` here and a rule in `rules`.
-"""
+"""The thresholds that decide between verdicts: shares of the time unless noted. A run within all of them has no bottleneck."""
 
 from __future__ import annotations
-
-from enum import StrEnum
 
 UTILISATION = 0.80  # the GPU is busy, at least
 EXPOSED = 0.20  # on the wire and nothing computed, or copying inside and between devices and nothing else
@@ -29,36 +23,3 @@ LIMITS = {
 }  # fmt: skip
 
 HIGH, MEDIUM = 0.75, 0.4  # least confidence of these words
-
-
-class Bound(StrEnum):
-    """What limits a run."""
-
-    COMPUTE = "compute-bound"
-    COMMUNICATION = "communication-bound"
-    STRAGGLER = "straggler-bound"
-    INPUT = "input-bound"
-    LAUNCH = "launch-bound"
-    MEMORY = "memory-bound"
-    NOT_ENOUGH = "not enough evidence"
-
-
-class Certainty(StrEnum):
-    """The confidence in a verdict as a word."""
-
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
-
-
-# When each verdict is reached, for readers.
-WHEN = {
-    Bound.INPUT: f"the device waits for data more than {LOADER:.0%} of the time",
-    Bound.COMMUNICATION: f"more than {EXPOSED:.0%} of the time bytes are on the wire and nothing is computed beside",
-    Bound.STRAGGLER: f"more than {WAITING:.0%} of the time, and longer than bytes are on the wire, ranks wait for each other; "
-    "if one rank causes it, it is named",
-    Bound.LAUNCH: "the device idles between short kernels, or for kernels that the host launches late",
-    Bound.MEMORY: "the device is busy with kernels that move bytes rather than compute, or with copies",
-    Bound.COMPUTE: f"the device is busy more than {UTILISATION:.0%} of the time with kernels that compute",
-    Bound.NOT_ENOUGH: "the device is idle and nothing in the profile shows why",
-}

@@ -1,12 +1,49 @@
-"""A verdict: what limits a run, its confidence and evidence, and what to try with the largest gain to expect."""
+"""A verdict: what limits a run, its confidence and evidence, and what to try with the largest gain to expect.
+
+A new verdict is a member of `Bound` here and a rule in `rules`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 
-from .thresholds import HIGH, MEDIUM, Bound, Certainty
+from .thresholds import EXPOSED, HIGH, LOADER, MEDIUM, UTILISATION, WAITING
+
+
+class Bound(StrEnum):
+    """What limits a run."""
+
+    COMPUTE = "compute-bound"
+    COMMUNICATION = "communication-bound"
+    STRAGGLER = "straggler-bound"
+    INPUT = "input-bound"
+    LAUNCH = "launch-bound"
+    MEMORY = "memory-bound"
+    NOT_ENOUGH = "not enough evidence"
+
+
+class Certainty(StrEnum):
+    """The confidence in a verdict as a word."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+# When each verdict is reached, for readers.
+WHEN = {
+    Bound.INPUT: f"the device waits for data more than {LOADER:.0%} of the time",
+    Bound.COMMUNICATION: f"more than {EXPOSED:.0%} of the time bytes are on the wire and nothing is computed beside",
+    Bound.STRAGGLER: f"more than {WAITING:.0%} of the time, and longer than bytes are on the wire, ranks wait for each other; "
+    "if one rank causes it, it is named",
+    Bound.LAUNCH: "the device idles between short kernels, or for kernels that the host launches late",
+    Bound.MEMORY: "the device is busy with kernels that move bytes rather than compute, or with copies",
+    Bound.COMPUTE: f"the device is busy more than {UTILISATION:.0%} of the time with kernels that compute",
+    Bound.NOT_ENOUGH: "the device is idle and nothing in the profile shows why",
+}
 
 
 @dataclass(frozen=True)

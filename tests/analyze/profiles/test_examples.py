@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpc_utils.analyze.profiles import examples
-from hpc_utils.analyze.profiles.thresholds import Bound
+from hpc_utils.analyze.profiles.verdict import Bound
 
 from . import torch_traces
 

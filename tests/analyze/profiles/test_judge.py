@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from hpc_utils.analyze.profiles.breakdown import NO_COMMUNICATION
 from hpc_utils.analyze.profiles.devices import Devices
 from hpc_utils.analyze.profiles.judge import judge
-from hpc_utils.analyze.profiles.thresholds import Bound, Certainty
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, TO_HOST, UNKNOWN, Timeline
-from hpc_utils.analyze.profiles.verdict import Verdict
+from hpc_utils.analyze.profiles.verdict import Bound, Certainty, Verdict
 
 from .timelines import MS, US, anything, timeline
 

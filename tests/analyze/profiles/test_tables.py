@@ -12,8 +12,8 @@ from hpc_utils.analyze.profiles import tables, thresholds
 from hpc_utils.analyze.profiles.judge import judge, judge_reports
 from hpc_utils.analyze.profiles.profiled_runs import Profile
 from hpc_utils.analyze.profiles.readers import Reports
-from hpc_utils.analyze.profiles.thresholds import Bound
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, Timeline
+from hpc_utils.analyze.profiles.verdict import Bound
 
 from .timelines import MS, timeline
 
