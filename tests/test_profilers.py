@@ -60,5 +60,5 @@ def test_a_folder_s_name_is_no_pattern() -> None:
         ("2026.2", "0.10.0", True),
     ],
 )
-def test_an_nsys_that_hears_no_ranges_is_told_before(nsys: str, nvtx: str, heard: bool) -> None:
+def test_an_nsys_without_ranges_is_reported_before(nsys: str, nvtx: str, heard: bool) -> None:
     assert (profilers.nvtx_fault(nsys, nvtx) == "") is heard

@@ -81,7 +81,7 @@ def test_a_signal_waits_for_a_process_that_is_still_starting() -> None:
     assert SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "here it arrives as before"
 
 
-def test_a_stop_says_where_and_whether_to_run_again() -> None:
+def test_a_stop_states_where_and_whether_to_run_again() -> None:
     again, final = (signals.Stopped(number, 3, 12) for number in signals.HANDLED)
     assert str(again) == "SIGUSR1 at epoch 3, step 12: checkpointed"
     assert (again.exit_code, final.exit_code) == (75, 143)

@@ -46,7 +46,7 @@ def test_intervals_are_of_ratios_within_a_repeat() -> None:
     assert (speeds.high / speeds.low).min() > 1.2, "while each speed alone is as unsure as the machine"
 
 
-def test_a_step_that_cannot_be_run_stands_in_no_later_rung() -> None:
+def test_a_step_that_cannot_run_is_in_no_later_configuration() -> None:
     study, runs, _ = ladders.ladder(STEPS, barred={"layout": "no such kernels"})
     table = ablation.gains(runs, study).set_index("step")
     assert table.why["layout"] == "no such kernels"
@@ -55,7 +55,7 @@ def test_a_step_that_cannot_be_run_stands_in_no_later_rung() -> None:
     assert table.together["bf16"] == pytest.approx(3.0)
 
 
-def test_the_best_rung_may_leave_steps_out() -> None:
+def test_the_best_configuration_may_leave_steps_out() -> None:
     study, runs, _ = ladders.ladder({"loader": 1.5, "slow": 0.5})
     best = ablation.best(runs, study)
     assert (best.steps, best.gain.value) == (("loader",), pytest.approx(1.5))
@@ -66,7 +66,7 @@ def test_the_best_rung_may_leave_steps_out() -> None:
     assert ablation.best(runs, study)[:3] == ("alone-fast", "fast alone", ("fast",))
 
 
-def test_the_best_rung_is_a_row_with_what_it_learnt() -> None:
+def test_the_best_configuration_is_a_row_with_what_it_learnt() -> None:
     study, runs, epochs = ladders.ladder({"loader": 1.5, "bf16": 2.0}, noise=jitter)
     best = ablation.best(runs, study)
     learnt = ablation.equivalence(runs, epochs, study, best)
@@ -92,7 +92,7 @@ def test_a_missing_run_takes_its_pair_only() -> None:
     assert none.alone.isna().all() and none.marginal["bf16"] == pytest.approx(2.0, rel=0.03)
 
 
-def test_a_rung_that_was_not_measured_does_not_break_the_next() -> None:
+def test_a_configuration_that_was_not_measured_does_not_break_the_next() -> None:
     study, runs, _ = ladders.ladder(STEPS)
     table = ablation.gains(runs[~runs.run_id.str.startswith("upto-layout")], study).set_index("step")
     assert np.isnan(table.together["layout"])
@@ -120,12 +120,12 @@ def test_runs_of_another_torch_or_machine_are_no_pair_and_other_code_is_listed()
     )
 
 
-def test_an_interval_is_told_in_words() -> None:
+def test_an_interval_is_reported_in_words() -> None:
     told = [ablation.verdict(*ends) for ends in ((1.1, 1.2), (0.8, 0.9), (0.9, 1.1), (np.nan, np.nan))]
     assert told == [ablation.FASTER, ablation.SLOWER, ablation.NOISE, ablation.SINGLE]
 
 
-def test_profiled_runs_are_no_rungs() -> None:
+def test_profiled_runs_are_no_configurations() -> None:
     study, runs, _ = ladders.ladder(STEPS)
     assert ablation.configurations(runs.assign(profile="torch"), study).empty
 
@@ -183,7 +183,7 @@ def test_a_small_sure_difference_within_the_margin_is_equal() -> None:
     assert ablation.judge([0.0021, 0.002, 0.0019], 0.01).verdict == ablation.EQUAL
 
 
-def test_rungs_are_compared_with_the_plain_loop_seed_by_seed() -> None:
+def test_configurations_are_compared_with_the_plain_loop_seed_by_seed() -> None:
     """Accuracy differs by 2 points between seeds, and by none between rungs."""
     study, runs, epochs = ladders.ladder({"a": 1.2, "b": 1.1})
     worse = epochs.run_id.str.startswith("upto-b")

@@ -118,7 +118,7 @@ def test_what_was_measured_elsewhere_is_for_one_device() -> None:
     assert evaluated.seconds - one.seconds == pytest.approx(2 * 10 / 3), "a tenth of the samples, forward alone"
 
 
-def test_without_anything_the_limit_is_the_bound_and_why_is_said() -> None:
+def test_without_anything_the_limit_is_the_bound_and_why_is_reported() -> None:
     row = predicted(point(1, steps=None, train_samples=None), seconds_per_epoch=100).iloc[0]
     assert (row.seconds, row.seconds_low, row.seconds_high, row.basis) == (LIMIT, 0, LIMIT, "time limit")
     assert "how many samples" in row.note
@@ -236,7 +236,7 @@ def test_what_is_asked_for_is_rounded_up_to_two_digits(amount: float, asked: flo
 PEAK = Peak("X1", {"fp32": 1e12, "bf16": 1e13}, 1e12, 1e10, "a document")
 
 
-def test_operations_over_the_peak_rate_predict_what_nobody_measured() -> None:
+def test_operations_over_the_peak_rate_predict_unmeasured_runs() -> None:
     runs, epochs = records({"world": 2, "seconds": 1000.0})
     known = runs.assign(flops_per_sample=1e9, hardware_id="elsewhere")
     roughly = budget.from_peak_rate(known, PEAK)

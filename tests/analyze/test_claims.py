@@ -74,7 +74,7 @@ def test_the_whole_interval_decides(judge, condition: str, found: Value, verdict
     assert judged.holds == (verdict == "supported") != judged.fails
 
 
-def test_too_few_repeats_says_how_many_of_how_many(judge) -> None:
+def test_too_few_repeats_states_how_many_of_how_many(judge) -> None:
     found = value(1.36, 1.3, 1.4, repeats=5)
     assert "5 of at least 6 repeats" in judge("at_least = 1.2", found, "min_repeats = 6").why
     assert judge("at_least = 1.2", found, "min_repeats = 5").holds
@@ -148,7 +148,7 @@ def test_half_of_a_planned_claim_may_be_refuted_already(tmp_path: Path) -> None:
     assert waits.sentence.startswith("bf16 is at least 1.2 times")
 
 
-def test_values_are_said_as_the_caller_says_them(tmp_path: Path) -> None:
+def test_values_are_formatted_by_the_caller(tmp_path: Path) -> None:
     values = {GAIN: value(1.36, 1.25, 1.48), EQUAL: value("equal")}
     (judged,) = claims.judge(read(tmp_path, BOTH), values.__getitem__, lambda one: f"<{one.value}>")
     assert judged.why.startswith("gain: <1.36>")
@@ -205,7 +205,7 @@ def test_a_wrong_claim_is_refused_with_file_and_place(tmp_path: Path, claim: str
     assert said in str(refused.value)
 
 
-def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ClaimError) as refused:
         read(tmp_path, 'loose = 1\n[one]\nsentence = "S"\n[two]\nsentence = "S"\ntests = [{ value = "x.y" }]\n')
     assert [line.split(": ")[1] for line in str(refused.value).splitlines()] == ["loose", "one.tests", "two.tests.0"]
@@ -237,7 +237,7 @@ def test_a_bound_that_cannot_be_one_of_the_value_is_refused(judge, condition: st
     assert "claims.toml: one.tests.1: " in str(refused.value) and said in str(refused.value)
 
 
-def test_a_cell_that_is_not_there_is_a_fault_with_what_was_said_of_it(tmp_path: Path) -> None:
+def test_a_missing_cell_is_a_fault_with_its_error(tmp_path: Path) -> None:
     def find(name: str) -> Value:
         raise LookupError(f"near {name} is another")
 

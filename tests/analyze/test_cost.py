@@ -93,7 +93,7 @@ def test_what_is_not_known_is_absent_and_not_zero() -> None:
     assert cost.per_run(runs, nothing, PRICES).energy_kwh.isna().all()
 
 
-def test_what_a_profiler_watched_is_no_configuration_to_use() -> None:
+def test_a_profiled_run_is_no_configuration_to_use() -> None:
     runs, epochs = records({"world": 1, "seconds": 1000.0}, {"world": 1, "seconds": 900.0, "profile": "torch"})
     assert cost.to_finish(runs, epochs, PRICES).seconds.tolist() == [1000]
     assert len(cost.to_accuracy(runs, epochs, 0.1, PRICES)) == 1
@@ -190,7 +190,7 @@ def test_each_machine_and_workload_has_its_own_advice() -> None:
     assert first.configuration == describe(first) and len(first.runs) == len(set(first.runs)) == 15
 
 
-def test_without_a_price_device_hours_decide_and_single_runs_are_said() -> None:
+def test_without_a_price_device_hours_decide_and_single_runs_are_reported() -> None:
     runs, epochs = records({"world": 1, "seconds": 1000.0}, {"world": 2, "seconds": 700.0})
     found = recommend(cost.to_finish(runs, epochs, {})).set_index("purpose")
     assert found.world_size["cheapest"] == 1
@@ -198,7 +198,7 @@ def test_without_a_price_device_hours_decide_and_single_runs_are_said() -> None:
     assert all("a single run" in caveat for caveat in found.caveat)
 
 
-def test_configurations_without_a_time_are_left_out_and_said() -> None:
+def test_configurations_without_a_time_are_left_out_and_reported() -> None:
     runs, epochs = records({"world": 1, "seconds": 1000.0}, {"world": 2, "seconds": 700.0})
     epochs["test_accuracy"] = [0.5, 0.9, 0.5, 0.6]
     found = recommend(cost.to_accuracy(runs, epochs, 0.9, PRICES))

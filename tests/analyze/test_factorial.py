@@ -45,7 +45,7 @@ def test_the_factors_are_what_the_runs_differ_in() -> None:
     assert designed().levels == LEVELS
 
 
-def test_of_a_study_the_series_that_combine_knobs_are_factorials() -> None:
+def test_of_a_study_the_series_that_combine_options_are_factorials() -> None:
     study, runs = ladders.factorial(LEVELS, exact)
     changes = [{"series": "scaling", "ranks": number % 3 + 1} for number in range(len(study.runs))]
     other = [run.model_copy(update=change) for run, change in zip(study.runs, changes, strict=True)]
@@ -203,7 +203,7 @@ def test_a_missing_point_is_refused_by_name_and_its_level_left_out() -> None:
     assert factorial.effects(rest).share.sum() == pytest.approx(1)
 
 
-def test_a_level_that_nobody_measured_costs_no_other() -> None:
+def test_an_unmeasured_level_costs_no_other() -> None:
     rest = factorial.complete(designed(without=lambda point, repeat: point["precision"] == "bf16"))
     assert rest.levels == LEVELS | {"precision": ["fp32", "fp16"]}
 

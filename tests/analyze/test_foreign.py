@@ -62,7 +62,7 @@ def test_weak_scaling_where_the_batch_per_device_is_fixed() -> None:
     assert found.efficiency.tolist() == pytest.approx([1, 0.9])
 
 
-def test_without_a_batch_nobody_says_strong_or_weak() -> None:
+def test_without_a_batch_scaling_is_neither_strong_nor_weak() -> None:
     none = {"global_batch": None, "batch_per_device": None, "parallel": None}
     found = table(run(1, 1000, **none), run(2, 1800, **none))
     assert found.kind.tolist() == ["unstated", "unstated"]
@@ -88,7 +88,7 @@ def test_what_is_in_no_curve_is_there_with_the_reason() -> None:
     assert found.loc["not comparable", ["efficiency", "reported"]].isna().all()
 
 
-def test_what_nobody_reported_has_no_reported_efficiency() -> None:
+def test_without_a_reported_throughput_there_is_no_reported_efficiency() -> None:
     found = table(run(1, 1000), run(2, 1800, reported_throughput=None, verdict="computed"))
     assert math.isnan(found.reported.iloc[1])
     assert found.efficiency.iloc[1] == pytest.approx(0.9)

@@ -50,7 +50,7 @@ def test_the_same_numbers_agree_and_say_how_exactly() -> None:
     assert reproduction.overall(list(found.values())) == AGREE
 
 
-def test_a_time_agrees_only_if_its_whole_interval_lies_within_the_tolerance() -> None:
+def test_a_time_agrees_only_if_its_whole_interval_is_within_the_tolerance() -> None:
     assert within(stats.Estimate(1.0, 0.95, 1.05, 3), 0.1)[0] == AGREE
     assert within(stats.Estimate(1.05, 1.02, 1.08, 3), 0.1)[0] == AGREE, "told from 1, but within what was asked"
     assert within(stats.Estimate(1.019, 0.918, 1.13, 3), 0.1) == (UNKNOWN, "interval too wide; within 10% is asked")
@@ -77,7 +77,7 @@ def test_noise_is_not_agreement_and_a_slower_machine_differs() -> None:
         judged(THEN, THEN, tolerance=0)
 
 
-def test_a_single_run_then_borrows_the_others_spread_and_says_so() -> None:
+def test_a_single_run_then_borrows_the_others_spread_and_reports_it() -> None:
     alone = side([10.0])
     found = judged(alone, side([10.05, 9.95, 10.0]))["throughput"]
     assert found.verdict == AGREE and "one run then" in found.why and found.then_runs == 1

@@ -30,7 +30,7 @@ def test_counts_and_hours_are_the_records(found) -> None:
     assert row.energy_counted == 0 and row.energy_kwh != row.energy_kwh
 
 
-def test_energy_is_summed_where_a_counter_told(found) -> None:
+def test_energy_is_summed_where_a_counter_was_read(found) -> None:
     row = summary(records.Records(found.runs, found.epochs.assign(energy_joules=3.6e6))).iloc[0]
     assert (row.energy_kwh, row.energy_counted) == (pytest.approx(len(found.epochs)), len(found.runs))
 

@@ -39,7 +39,7 @@ def test_each_layout_of_the_rank_count_is_judged() -> None:
     assert dict(zip(found.layout, found.verdict, strict=True)) == {"1x8": "met", "2x4": "missed"}
 
 
-def test_without_eight_ranks_the_largest_count_is_shown_and_said_to_be_another_thing() -> None:
+def test_without_eight_ranks_the_largest_count_is_shown_and_reported_to_be_another_thing() -> None:
     (found,) = verdicts(study(strong={"1x2": 0.9, "1x4": 0.8})).to_dict("records")
     assert (found["verdict"], found["at_ranks"], found["ranks"]) == ("not measured", 8, 4)
     assert found["value"] == pytest.approx(0.8)
@@ -70,7 +70,7 @@ def test_a_study_s_own_targets_are_the_ones_judged() -> None:
     assert (found["verdict"], found["ranks"], found["required"]) == ("missed", 4, 0.95)
 
 
-def test_ddp_on_one_rank_stands_in_for_a_baseline_that_was_not_measured() -> None:
+def test_ddp_on_one_rank_replaces_a_baseline_that_was_not_measured() -> None:
     runs = study(strong={"1x8": 0.9})
     (found,) = verdicts(runs[runs.parallel == "ddp"]).to_dict("records")
     assert found["baseline"] == "ddp" and found["value"] == pytest.approx(0.9 * 1.02)

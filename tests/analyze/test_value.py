@@ -30,7 +30,7 @@ def test_what_is_no_number_or_no_interval_is_refused(told: dict) -> None:
         Value(**({"name": "a.b", "value": 1.0, "unit": "s", "says": ""} | told))
 
 
-def test_a_value_lies_in_its_own_interval() -> None:
+def test_a_value_is_in_its_own_interval() -> None:
     with pytest.raises(ValueError, match=r"0\.99 lies outside its own interval, \[0\.72, 0\.93\]"):
         Value("a.b", 0.99, "share", "", 0.72, 0.93)
     assert Value("a.b", 0.93 + 1e-12, "share", "", 0.72, 0.93).has_interval, "rounding is no fault"

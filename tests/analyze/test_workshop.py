@@ -31,7 +31,7 @@ def test_weak_curves_keep_the_batch_of_a_device() -> None:
     assert table.global_batch.tolist() == [100, 100, 200, 400, 800, 1200]
 
 
-def test_what_cannot_or_may_not_be_measured_says_why() -> None:
+def test_what_cannot_or_may_not_be_measured_gives_the_reason() -> None:
     crowd = pd.DataFrame([run(4, 3.0, batch=768, oversubscribed=True)])
     runs = pd.concat([study(strong={"1x2": 0.9}), crowd], ignore_index=True)
     table = scaling.workshop(runs, ranks=(1, 2, 5)).set_index("world_size")

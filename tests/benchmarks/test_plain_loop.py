@@ -55,7 +55,7 @@ def python(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("gpu", [False, True])
-def test_what_the_plain_loop_is_given_ours_has_a_knob_for(gpu: bool) -> None:
+def test_the_options_of_the_plain_loop_are_options_of_ours(gpu: bool) -> None:
     others = optimizations._combined(one.ours for one in optimizations.computing(gpu, compile=True))
     loading = list(optimizations.loaders(gpu, threads=3))
     assert [one.ours["loader"] for one in loading] == ["workers"] * (len(loading) - 1) + ["device"]

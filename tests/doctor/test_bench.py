@@ -115,7 +115,7 @@ def test_a_place_that_cannot_be_used_is_skipped(cifar10: Path, monkeypatch) -> N
     assert local["skipped"] in "\n".join(storage.table(record))
 
 
-def test_dropped_pages_are_told_from_those_in_memory(tmp_path: Path) -> None:
+def test_dropped_pages_are_distinguished_from_those_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(2**20))
     assert storage.resident(path) in (None, 1.0)

@@ -68,7 +68,7 @@ def test_a_rank_that_leaves_one_barrier_late_has_the_same_time() -> None:
     assert (found.verdict, found.measured) == (Verdict.PASS, "100.0 ms")
 
 
-def test_a_refused_group_is_told_from_one_that_does_not_form() -> None:
+def test_a_refused_group_is_distinguished_from_one_that_does_not_form() -> None:
     refused = collectives.judge_join({"error": "too few GPUs", "refused": True})
     lost = collectives.judge_join({"error": "timeout", "refused": False})
     assert refused.verdict is lost.verdict is Verdict.FAIL

@@ -72,7 +72,7 @@ def test_unloading_takes_it_back(clone: Path) -> None:
     assert after["PATH"] == before["PATH"]
 
 
-def test_without_an_environment_it_says_what_to_do(clone: Path) -> None:
+def test_without_an_environment_it_states_what_to_do(clone: Path) -> None:
     shutil.rmtree(clone / ".venv")
     done = shell(clone, "module load scaling-compendium || exit 7")
     assert done.returncode == 7
@@ -81,7 +81,7 @@ def test_without_an_environment_it_says_what_to_do(clone: Path) -> None:
     assert "make study" in said
 
 
-def test_a_copy_elsewhere_is_told_the_clone(clone: Path, tmp_path: Path) -> None:
+def test_a_copy_elsewhere_gets_the_clone_from_a_variable(clone: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     shutil.copy(MODULE, site)

@@ -40,7 +40,7 @@ def test_a_folder_with_other_files_is_not_changed(tmp_path: Path) -> None:
     assert theirs.read_text() == "theirs"
 
 
-def test_without_apt_it_says_what_else_would_do(tmp_path: Path) -> None:
+def test_without_apt_it_states_what_else_would_do(tmp_path: Path) -> None:
     for tool in ("bash", "dirname", "id", "mktemp", "mkdir"):
         (tmp_path / tool).symlink_to(shutil.which(tool))
     done = unpack(tmp_path / "prefix", PATH=str(tmp_path))

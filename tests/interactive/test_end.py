@@ -94,7 +94,7 @@ def test_they_end_with_their_host(kernel: subprocess.Popen, tmp_path: Path) -> N
         time.sleep(0.1)
 
 
-def test_an_engine_that_cannot_start_is_told_with_its_last_words(
+def test_an_engine_that_cannot_start_is_reported_with_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, not after the time-out."""

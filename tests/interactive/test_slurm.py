@@ -84,13 +84,13 @@ def test_a_job_that_waits_too_long_is_named_and_cancelled(place: Path) -> None:
     assert not list(place.glob(".engines-*"))
 
 
-def test_what_slurm_refuses_is_told_in_its_words(place: Path) -> None:
+def test_what_slurm_refuses_is_reported_in_its_words(place: Path) -> None:
     with pytest.raises(EnginesError, match=r"(?i)invalid partition"):
         start(2, "slurm", ["--partition=none-such"])
     assert not list(place.glob(".engines-*"))
 
 
-def test_a_job_that_ends_at_once_is_told_with_its_last_words(place: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_job_that_ends_at_once_is_reported_with_its_output(place: Path, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "site").mkdir()
     ill = "import os, sys\nif 'engine' in sys.orig_argv:\n    print('no such luck', flush=True)\n    os._exit(3)\n"
     (tmp_path / "site" / "sitecustomize.py").write_text(ill)
@@ -117,7 +117,7 @@ def test_the_job_ends_with_the_kernel(place: Path, tmp_path: Path) -> None:
         process.wait()
 
 
-def test_without_slurm_it_says_so(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_slurm_there_is_a_clear_error(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
     with pytest.raises(SlurmError, match="no sinfo here"):
         start(2, "slurm")

@@ -116,19 +116,19 @@ def test_a_place_changes_the_plain_loop_and_no_step(write) -> None:
         ('ladder_of = "optimization"\n' + LADDER, r"not both"),
     ],
 )  # fmt: skip
-def test_a_wrong_ladder_is_refused(write, wrong: str, message: str) -> None:
+def test_a_wrong_ablation_is_refused(write, wrong: str, message: str) -> None:
     with pytest.raises(studies.StudyError, match=message):
         studies.plan(write(wrong))
 
 
-def test_the_documented_ladder_is_one(write) -> None:
+def test_the_documented_ablation_is_valid(write) -> None:
     page = (paths.jobs() / "README.md").read_text()
     (example,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.S) if "[ladder]" in block]
     assert len(studies.plan(write(f'title = "T"\n{example}')).requests) == 4
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_ladders_start_from_the_textbook_and_change_one_thing_at_a_time(write, name: str) -> None:
+def test_shipped_ablations_start_from_the_textbook_and_change_one_thing_at_a_time(write, name: str) -> None:
     plan = studies.plan(name)
     (plain,) = [p.request.config for p in plan.points if p.series == "plain" and p.repeat == 1]
     assert {knob: getattr(plain, knob) for knob in TEXTBOOK} == TEXTBOOK
@@ -136,7 +136,7 @@ def test_shipped_ladders_start_from_the_textbook_and_change_one_thing_at_a_time(
     assert any(chapter.notebook == "05_optimization" for chapter in plan.study.chapters)
 
 
-def test_a_study_takes_the_ladder_of_another() -> None:
+def test_a_study_uses_the_ablation_of_another() -> None:
     short, whole = studies.read("gpu-speed"), studies.read("optimization")
     assert short.ablation == whole.ablation and short.parameters != whole.parameters
 

@@ -43,7 +43,7 @@ def test_a_runs_links_are_not_named_twice(results: Path, monkeypatch: pytest.Mon
         pass
 
 
-def test_a_study_says_where_links_cannot_be_limited(results: Path, tmp_path: Path) -> None:
+def test_a_study_states_where_links_cannot_be_limited(results: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(STUDY)
     here = studies.plan(str(tmp_path / "mine.toml"))
     assert [request.config.link_gbit for request in here.requests] == [None]

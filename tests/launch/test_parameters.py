@@ -86,7 +86,7 @@ def test_unknown_parameter_is_refused_with_the_nearest_name(bench, given, neares
         ("anything", "text", "text"),
     ],
 )
-def test_values_take_the_type_of_their_knob_or_default(bench, name, value, typed):
+def test_values_take_the_type_of_their_option_or_default(bench, name, value, typed):
     _, inject = resolve(bench.notebook("1", parameters=OWN), {name: value})
     assert inject == {name: typed}
     assert type(inject[name]) is type(typed)

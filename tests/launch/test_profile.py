@@ -48,7 +48,7 @@ def test_without_its_program_nothing_is_started(bench: Bench, tmp_path: Path) ->
     assert bench.runs == []
 
 
-def test_a_rank_whose_profiler_does_not_start_says_why(bench: Bench, tmp_path: Path) -> None:
+def test_a_rank_whose_profiler_does_not_start_gives_the_reason(bench: Bench, tmp_path: Path) -> None:
     """As on nodes where it is missing or of another system: the launcher there looks for nothing."""
     (tmp_path / "nsys").write_text("#!/bin/sh\necho no such luck; exit 9\n")
     (tmp_path / "nsys").chmod(0o755)
@@ -88,7 +88,7 @@ def test_the_rank_is_found_although_it_was_another_program_when_it_was_first_see
         rank.communicate()
 
 
-def test_a_profiler_does_not_hear_what_its_rank_s_group_is_told(tmp_path: Path, monkeypatch) -> None:
+def test_a_profiler_does_not_receive_the_signals_of_its_rank_s_group(tmp_path: Path, monkeypatch) -> None:
     """torchrun tells the whole group of a rank to end: nsys would, and take the rank with it before its checkpoint."""
     script = 'while [ "${1#/}" = "$1" ]; do shift; done; exec "$@"'  # what follows its options
     (tmp_path / "nsys").write_text(f"#!/bin/sh\n{script}\n")
@@ -101,7 +101,7 @@ def test_a_profiler_does_not_hear_what_its_rank_s_group_is_told(tmp_path: Path, 
     assert int((tmp_path / "logs/rank0.log").read_text()) != os.getpgid(0)
 
 
-def test_a_rank_that_nsys_says_left_may_have_been_killed(tmp_path: Path) -> None:
+def test_a_rank_that_ended_according_to_nsys_may_have_been_killed(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "request.json").write_text(json.dumps({"config": {"profile": "nsys", "parallel": "ddp"}}))
     (tmp_path / "logs/failed0.json").write_text(json.dumps([{"rank": 1, "exit_code": 1}]))

@@ -123,7 +123,7 @@ def test_no_value_leads_out_of_the_runs_folder(bench):
 
 
 @pytest.mark.soak
-def test_notebook_without_a_parameters_cell_takes_every_knob_and_redo_measures_again(bench):
+def test_notebook_without_a_parameters_cell_takes_every_option_and_redo_measures_again(bench):
     notebook = bench.notebook(TRAIN, parameters=None)
     knobs = ["workload=faulty:workload", "parallel=none", "epochs=2", "steps_per_epoch=3", "batch_per_device=8"]
     arguments = ["run", notebook, *(word for knob in knobs for word in ("-p", knob))]

@@ -109,7 +109,7 @@ def test_usr1_before_the_time_is_up_then_the_same_command_again(bench, run, undi
     ],
     ids=["claimed", "torchrun", "rank", "imports", "joined"],
 )
-def test_usr1_at_any_moment_of_the_start_is_not_lost_and_kills_nobody(bench, run, there):
+def test_usr1_at_any_moment_of_the_start_is_not_lost_and_kills_no_process(bench, run, there):
     running = run()
     bench.wait_for(lambda: there(bench))
     running.process.send_signal(SIGUSR1)
@@ -120,7 +120,7 @@ def test_usr1_at_any_moment_of_the_start_is_not_lost_and_kills_nobody(bench, run
 
 @pytest.mark.soak
 @pytest.mark.parametrize("whom", ["torchrun", "one rank"])
-def test_whoever_is_told_all_stop_in_order(bench, run, whom):
+def test_whichever_process_receives_the_signal_all_stop_in_order(bench, run, whom):
     """A scheduler may tell the launcher's child, or a single rank on another node."""
     running = run()
     bench.wait_for(lambda: step(bench))

@@ -75,7 +75,7 @@ def test_each_repeat_has_a_seed_of_its_own(write) -> None:
     assert {(p.repeat, p.request.config.seed) for p in points} == {(1, 7), (2, 8)}
 
 
-def test_a_place_with_nodes_lays_ranks_out_and_says_what_it_cannot_run(write) -> None:
+def test_a_target_with_nodes_lays_ranks_out_and_lists_what_it_cannot_run(write) -> None:
     place = Target("tiny-gpu", ranks_per_node=2, most_nodes=2, ranks=(1, 2, 3, 4, 8), repeats=1,
                   unfit=lambda precision: "too new" if precision == "bf16" else "")  # fmt: skip
     text = GOOD.replace("global_batch = 64", "global_batch = 48")
@@ -221,7 +221,7 @@ def entry(layout: Layout, **parameters: Any) -> dict[str, Any]:
     return found
 
 
-def test_each_rate_of_the_links_is_said_where_there_are_links() -> None:
+def test_each_rate_of_the_links_is_reported_where_there_are_links() -> None:
     assert [entry(Layout(2, 1), link_gbit=rate)["link_gbit"] for rate in (1, 0.3, None)] == [1, 0.3, None]
     assert entry(Layout(1, 1), link_gbit=1)["link_gbit"] is None, "one rank needs none: the same run at every rate"
 

@@ -172,7 +172,7 @@ def test_a_fork_ends_as_its_process_would(there: Warm) -> None:
     assert code == 1 and "fails.py" in err and "ZeroDivisionError" in err
 
 
-def test_signals_reach_the_fork_and_it_ends_with_whoever_stands_in_for_it(there: Warm) -> None:
+def test_signals_reach_the_fork_and_it_ends_with_its_client(there: Warm) -> None:
     there.module(
         "hears",
         "import signal, subprocess, sys, time\n"
@@ -264,7 +264,7 @@ def _gone(there: Warm) -> None:
     ],
     ids=["threads", "mpi"],
 )
-def test_where_a_fork_is_not_safe_the_process_starts_cold_and_says_why(
+def test_where_a_fork_is_not_safe_the_process_starts_cold_and_gives_the_reason(
     tmp_path: Path, at_start: str, why: str
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(at_start)
@@ -311,7 +311,7 @@ def test_a_refused_run_is_measured_cold_and_keeps_the_reason(bench: Bench) -> No
     assert any("threads" in remark for remark in read_json(bench.run / "run.json")["remarks"])
 
 
-def test_what_a_profiler_watches_starts_cold(bench: Bench) -> None:
+def test_a_profiled_run_starts_cold(bench: Bench) -> None:
     arguments = ["-p", "parallel=none", "-p", "profile=cpu", "-p", "steps_per_epoch=40"]
     outcome = bench.hpc("run", bench.notebook(TRAIN), *arguments)
     assert outcome.code == 0, outcome.err

@@ -86,7 +86,7 @@ def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
 
 
 @pytest.mark.soak
-def test_a_study_of_one_machine_says_what_is_not_there(executed, tmp_path):
+def test_a_study_of_one_machine_states_what_is_not_there(executed, tmp_path):
     text, figures = executed(LAPTOP, study="laptop")
     assert "hpc bench allreduce" in text and "hpc bench storage" in text
     found = exports.read(tmp_path / "results")

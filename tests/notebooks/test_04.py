@@ -19,7 +19,7 @@ OWN = paths.root() / "results/reference/epyc-avx512-profiles"
 PROFILES = Path(os.environ.get("HPC_DATA_MIRROR") or paths.root().parent / "shared") / "profiles"
 
 
-def test_without_profiles_it_says_what_is_missing(executed, tmp_path):  # noqa: F811
+def test_without_profiles_it_states_what_is_missing(executed, tmp_path):  # noqa: F811
     text, figures = executed(LAPTOP, CHAPTER, study="laptop", examples=str(tmp_path / "none"))
     assert "0 of 5 examples" in text and "0 configurations" in text
     assert "0 kernels were counted" in text and "Not measured" in text and not figures

@@ -41,14 +41,14 @@ def as_ladder(tmp_path: Path) -> Path:
     return results
 
 
-def test_without_a_ladder_it_says_what_is_missing(executed):  # noqa: F811
+def test_without_an_ablation_the_missing_parts_are_listed(executed):  # noqa: F811
     text, figures = executed(LAPTOP, CHAPTER, study="laptop", gpu_set="no-such-gpu")
     for missing in ("hpc study run optimization-cpu", "hpc study run sensitivity-cpu", "make bench", "cifar10-gpu"):
         assert missing in text
     assert not figures
 
 
-def test_a_ladder_and_a_factorial_are_told(executed, as_ladder, tmp_path):  # noqa: F811
+def test_an_ablation_and_a_factorial_are_described(executed, as_ladder, tmp_path):  # noqa: F811
     text, figures = executed(as_ladder, CHAPTER, gpu_set="no-such-gpu")
     kinds = {
         "before-after",

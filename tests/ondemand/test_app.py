@@ -35,7 +35,7 @@ def test_the_manifest_makes_it_an_interactive_app() -> None:
     assert re.fullmatch(r"fa[bsrl]?://[\w-]+", manifest["icon"])
 
 
-def test_every_field_says_what_it_wants(form: dict) -> None:
+def test_every_field_states_what_it_wants(form: dict) -> None:
     assert set(form["form"]) == set(form["attributes"]) == {"working_dir", *NAMES, *NUMBERS}
     for name, field in form["attributes"].items():
         assert field["label"] and field["help"], name

@@ -161,7 +161,7 @@ def test_a_cell_runs_in_jupyterlab_opened_from_the_card(session: Session, tmp_pa
     assert said.split("\n")[0] == f"42 {sys.prefix} {session.job} {session.clone / 'notebooks'}"
 
 
-def test_without_the_password_nobody_gets_in(session: Session) -> None:
+def test_without_the_password_access_is_denied(session: Session) -> None:
     status, headers, _ = session.ask("GET", "/lab")
     assert (status, headers["Location"].partition("?")[0]) == (302, f"/node/{session.host}/{session.port}/login")
     for path in ("/api/contents", "/api/kernels", "/api/contents?token=known", "/api/contents?token=", "/files/jobs"):

@@ -19,7 +19,7 @@ def same(pinned: dict, computed: dict) -> None:
 
 
 @pytest.mark.parametrize("name", numbers.SETS)
-def test_a_result_set_says_what_it_said(name):
+def test_the_numbers_of_a_result_set_are_unchanged(name):
     same(read(name), numbers.of_set(name))
 
 

@@ -148,5 +148,5 @@ def test_a_table_without_a_measure_asks_for_a_column(tmp_path: Path) -> None:
         ("told", [True], "text"),
     ],
 )
-def test_a_column_s_name_says_its_unit(column: str, values: list, unit: str) -> None:
+def test_a_column_s_name_states_its_unit(column: str, values: list, unit: str) -> None:
     assert formatting.unit_of(column, pd.Series(values), {"own": "W"}) == unit

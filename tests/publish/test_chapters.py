@@ -52,7 +52,7 @@ def test_a_study_s_own_chapters_stand_before_those_of_all(exported: Path, tmp_pa
     assert (page.parent / soup.select_one("#runs tbody a")["href"]).is_dir()  # from wherever the page lies
 
 
-def test_a_stale_set_says_so_on_top(exported: Path) -> None:
+def test_a_stale_set_has_a_notice_on_top(exported: Path) -> None:
     assert not BeautifulSoup(chapters.bind(exported).read_text(), "html.parser").select("#stale")
     (exported / "figures/laptop-efficiency.png").write_bytes(b"painted")
     soup = BeautifulSoup(chapters.bind(exported).read_text(), "html.parser")

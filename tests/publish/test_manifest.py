@@ -51,7 +51,7 @@ def test_a_set_s_fingerprint_follows_its_exports(exported: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"schema": 9, "documents": {}}', '{"schema": 1, "documents": {"a": {"file": "../a.pdf"}}}']
 )
-def test_what_is_no_manifest_is_said_and_written_over(built: Path, tmp_path: Path, text: str) -> None:
+def test_what_is_no_manifest_is_reported_and_written_over(built: Path, tmp_path: Path, text: str) -> None:
     (built / manifest.FILE).write_text(text)
     with pytest.raises(manifest.NoManifest, match="cannot be read"):
         manifest.read(built)

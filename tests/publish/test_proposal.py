@@ -65,7 +65,7 @@ def test_a_plan_needs_neither_slurm_nor_data_nor_the_cluster(study: str, tmp_pat
     assert table.runs.tolist() == [2, 2, 2] and (table.cost / table.node_hours).round(6).tolist() == [4, 4, 4]
 
 
-def test_without_any_basis_the_limit_bounds_and_what_to_do_is_said(study: str) -> None:
+def test_without_any_basis_the_limit_bounds_and_what_to_do_is_reported(study: str) -> None:
     said, hint = hpc_plan(study, "--cluster", "lumi-g", "--nodes-of", "small")
     assert "1 [0, 1]" in said and "time limit: nothing is known" in said and "--seconds-per-epoch" in hint
     assert "0.5 [" not in said and "1 [0, 1]  " in said, (
@@ -96,7 +96,7 @@ def test_a_proposals_table_has_a_row_a_study_and_the_total() -> None:
     assert said[0].startswith("operations: ") and said[-1].startswith("The like device is A100 40GB")
 
 
-def test_a_study_of_which_nothing_can_run_says_why(study: str) -> None:
+def test_a_study_of_which_nothing_can_run_gives_the_reason(study: str) -> None:
     Path(study).write_text(STUDY.replace('"fp32", ', ""))
     done = CliRunner().invoke(main, ["plan", study, "--cluster", "lumi-g"])
     assert done.exit_code == 2

@@ -135,7 +135,7 @@ def test_the_same_commit_gives_the_same_bytes(project: Path, tmp_path: Path, mon
     assert release(again, tmp_path / "b").read_bytes() == first
 
 
-def test_zenodo_gets_what_the_citation_says(tmp_path: Path) -> None:
+def test_zenodo_gets_the_metadata_of_the_citation(tmp_path: Path) -> None:
     (tmp_path / "CITATION.cff").write_text("""title: A study
 version: 0.10
 license: MIT

@@ -85,7 +85,7 @@ def test_what_a_longer_named_study_exports_is_not_kept_with_this_one(
         (["99_none"], "no chapter 99_none"),
     ],
 )
-def test_what_cannot_be_executed_is_said(arguments: list[str], said: str, result_set: Path) -> None:
+def test_what_cannot_be_executed_is_reported(arguments: list[str], said: str, result_set: Path) -> None:
     done = CliRunner().invoke(main, ["chapter", *arguments])
     assert done.exit_code == 2 and said in done.output
     assert not (result_set / "exports").exists()

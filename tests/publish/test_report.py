@@ -291,7 +291,7 @@ def test_a_formula_that_is_not_understood_stays_readable(tmp_path):
     assert "<math" in page
 
 
-def test_chapters_of_one_title_are_told_apart(tmp_path):
+def test_chapters_of_one_title_are_distinguished(tmp_path):
     notebooks = [executed(new_markdown_cell("# Training"), name="02_ddp") for _ in range(2)]
     page = BeautifulSoup(bind(tmp_path, *notebooks).read_text(), "html.parser")
     assert texts(page.select("#contents a")) == ["Training (run0)", "Training (run1)"]

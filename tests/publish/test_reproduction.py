@@ -35,7 +35,7 @@ def test_a_line_a_quantity_with_its_interval_and_verdict() -> None:
     assert "Code, software and machine are the same as then, as far as they were recorded." in same
 
 
-def test_the_record_says_what_is_not_known_as_null() -> None:
+def test_the_record_states_what_is_not_known_as_null() -> None:
     told = reproduction.record("r", JUDGED, [Difference("torch", "2.6", "2.7")], UNKNOWN, tolerance=0.1)
     again = json.loads(json.dumps(told, allow_nan=False))
     assert again["judgements"][2]["now"] is None and again["judgements"][1]["low"] == 0.918

@@ -64,7 +64,7 @@ def test_a_column_a_set_and_every_difference_within_it(some: Path) -> None:
     assert row(text, "energy") == ["not counted"] * 2 and "Energy was counted in no run" in text
 
 
-def test_a_gpu_cluster_is_told_as_such(some: Path) -> None:
+def test_a_gpu_cluster_is_reported_as_such(some: Path) -> None:
     for run in (some / "runs").iterdir():
         gpu = {"name": "NVIDIA H100", "memory_bytes": 2**36}
         port = {"device": "mlx5_0", "port": 1, "rate": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand"}
@@ -83,7 +83,7 @@ def test_a_gpu_cluster_is_told_as_such(some: Path) -> None:
     assert row(text, "compute")[0].startswith("0 core-hours, 0.0")
 
 
-def test_links_and_shared_nodes_are_said_of_the_rehearsal() -> None:
+def test_links_and_shared_nodes_are_reported_of_the_rehearsal() -> None:
     text = overview(paths.reference() / "rehearsal")
     assert row(text, "links between nodes") == ["0.3 Gbit/s, 1 Gbit/s, 3 Gbit/s, 10 Gbit/s, not limited"]
     assert row(text, "devices of a run") == ["CPU of 0.14 core"]

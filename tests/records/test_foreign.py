@@ -70,7 +70,7 @@ def read(tmp_path: Path, results: Path) -> Callable[..., foreign.Foreign]:
 @given(
     true=st.floats(1e-3, 1e9), form=st.sampled_from(["{:.3g}", "{:.4g}", "{:.3e}", "{:.8g}"]), rounded=st.booleans()
 )
-def test_the_true_value_lies_within_the_slack(true: float, form: str, rounded: bool) -> None:
+def test_the_true_value_is_within_the_slack(true: float, form: str, rounded: bool) -> None:
     text = form.format(true)
     text = f"{float(text):f}".rstrip("0").rstrip(".") if rounded else text  # 12300 instead of 1.23e+04
     value, slack = number(text)

@@ -109,7 +109,7 @@ def test_a_killed_cluster_leaves_status_logs_and_cancel_to_tell_what_is_recorded
     assert "PENDING" in (said := desk.hpc("status", "--all", **unaware).stdout) or "RUNNING" in said
 
 
-def test_another_cluster_that_was_killed_disturbs_nobody(desk: Desk, cluster: Cluster) -> None:
+def test_another_cluster_that_was_killed_disturbs_no_other(desk: Desk, cluster: Cluster) -> None:
     """Whose Slurm's commands are told of a cluster has that one."""
     elsewhere = Desk(desk.folder, cluster)
     elsewhere.hpc("submit", elsewhere.study(ranks="[1]"), "--cluster", "rehearsal")

@@ -58,7 +58,7 @@ def test_nodes_that_share_a_core_say_so_and_lose_power_alone() -> None:
 
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.2"), (socket.AF_INET6, "::1")])
-def test_a_port_that_somebody_has_on_any_address_is_not_free(family: socket.AddressFamily, address: str) -> None:
+def test_a_port_in_use_on_any_address_is_not_free(family: socket.AddressFamily, address: str) -> None:
     try:
         server = socket.create_server((address, 0), family=family)
     except OSError as error:

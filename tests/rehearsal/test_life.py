@@ -98,7 +98,7 @@ def test_a_cluster_can_be_tied_to_who_started_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("flat", FLAT)
-def test_a_half_dead_cluster_is_told_apart_and_cleared(name: str, flat: bool) -> None:
+def test_a_half_dead_cluster_is_distinguished_and_cleared(name: str, flat: bool) -> None:
     cluster = rehearsal.up(name, nodes=1, flat=kinds(flat))
     os.kill(pids(cluster, "slurmdbd")[0], signal.SIGKILL)
     with pytest.raises(ClusterError, match=f"has lost slurmdbd.*hpc cluster down --name {name}"):
@@ -145,7 +145,9 @@ def of_a_job(pid: int, stepd: str) -> bool:
     return any(word in told for word in ("slurm_script", "sleep", *["slurmstepd"] * (stepd == "spared")))
 
 
-def test_a_daemon_that_cannot_start_says_why(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_cannot_start_gives_the_reason(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The end of its output is in the message, and its logs stay; nothing else does."""
     place = path_without("slurmdbd", tmp_path / "bin")
     broken = Path(place) / "slurmdbd"

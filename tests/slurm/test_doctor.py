@@ -33,7 +33,7 @@ def test_the_answer_is_shown_and_is_the_exit_code(asked, report: dict) -> None:
         assert check["name"] in said.stdout
 
 
-def test_the_nodes_are_told_apart_and_slurm_answers_on_them(asked, report: dict) -> None:
+def test_the_nodes_are_distinguished_and_slurm_answers_on_them(asked, report: dict) -> None:
     assert (report["nodes"], report["hosts"]) == (2, ["node1", "node2"])
     assert report["provenance"]["job"]["nodelist"] == "node[1-2]"
     verdicts = {check["name"]: check["verdict"] for check in report["checks"]}

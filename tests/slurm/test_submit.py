@@ -74,7 +74,7 @@ def test_a_hostile_folder_reached_no_shell(done: Desk) -> None:
     assert len(logs) == len(asked(done)) + 1, "each task's log lies where it should, % and all"
 
 
-def test_the_wait_tells_each_change_of_state(done: Desk) -> None:
+def test_the_wait_prints_each_change_of_state(done: Desk) -> None:
     said = (done.folder / "said.txt").read_text()
     assert said.count("COMPLETED") >= len(asked(done)) + 1
     assert "RUNNING" in said

@@ -64,7 +64,9 @@ def test_what_a_cpu_cannot_do_is_refused_before_anything_is_recorded(
     assert not (results / "runs").exists()
 
 
-def test_a_machine_without_a_compiler_is_told(results: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_machine_without_a_compiler_is_reported(
+    results: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert capability.of_compiler("default") == "" == capability.of_compiler("off")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, but g\+\+ is not on PATH"):

@@ -176,7 +176,7 @@ def test_a_half_finished_run_has_its_epochs_on_disk() -> None:
             assert state(run.path) == "running"
 
 
-def test_the_heartbeat_says_how_far_a_run_is(tmp_path: Path, monkeypatch) -> None:
+def test_the_heartbeat_states_how_far_a_run_is(tmp_path: Path, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
     progress = Progress(show=True)

@@ -146,7 +146,7 @@ def test_stopped_anywhere_it_ends_bit_by_bit_the_same(
     assert len(list((resumed.path / "earlier").iterdir())) == 5
 
 
-def test_a_stop_is_a_state_that_says_where(results: Path) -> None:
+def test_a_stop_is_a_state_with_its_position(results: Path) -> None:
     first = stop(DIGITS, 4, SIGTERM)
     assert (first.signal, first.epoch, first.step) == (SIGTERM, 1, 4)
     run = the_run(results)

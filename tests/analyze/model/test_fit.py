@@ -173,7 +173,7 @@ def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
     assert fit.points(runs).seconds.tolist() == pytest.approx([0.1] * 6)
 
 
-def test_costs_are_found_again_and_the_table_says_which_the_data_told():
+def test_costs_are_recovered_and_the_table_states_which_the_data_narrowed():
     table = fit.fit(measured([math.inf, 10.0, 1.0, 0.1]), work()).table().set_index("cost")
     for name in ("scale", "host", "reach"):
         assert table.low[name] <= getattr(TRUE, name) <= table.high[name] and table.told[name]
@@ -210,7 +210,7 @@ def test_more_noise_widens_the_interval_and_a_step_measured_there_falls_into_it(
     assert ((loud.high / loud.low) > 1.3 * (quiet.high / quiet.low)).all()
 
 
-def test_beyond_what_was_measured_it_says_so():
+def test_beyond_what_was_measured_it_is_marked_as_extrapolation():
     fitted = fit.fit(measured([10.0, 1.0], worlds=(2, 4)), work())
     found = fitted.scaling("strong", 32, [2, 4, 32], gbit=1.0)
     assert list(found.world_size) == [1, 2, 4, 32]

@@ -46,7 +46,7 @@ def test_a_rank_more_or_less_does_not_change_the_link() -> None:
     assert fits[2].seconds(2**20) == pytest.approx(ring(2**20, Topology(64, 1, true, true)))
 
 
-def test_a_link_with_a_kink_is_said_not_to_be_described() -> None:
+def test_a_link_with_a_kink_is_reported_as_not_described() -> None:
     straight = links.fit(record(Link(50e-6, 1e9), 2, 0.02), "all")
     assert straight.describes and straight.caveat == ""
     kinked = record(Link(50e-6, 1e9), 2, 0.02, bend=lambda size, time: 3 * time if size >= 2**16 else time)

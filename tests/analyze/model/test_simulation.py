@@ -42,7 +42,7 @@ def grid(*worlds: int) -> pd.DataFrame:
     )
 
 
-def test_equal_ranks_wait_for_nobody_and_take_the_models_time(fitted):
+def test_equal_ranks_do_not_wait_and_take_the_models_time(fitted):
     found = simulation.replay(fitted, grid(1, 8, 1024), STEADY)
     assert (found.waiting == 0).all() and found.seconds.tolist() == pytest.approx(found.ideal.tolist())
     assert (found.p05 == found.p95).all()

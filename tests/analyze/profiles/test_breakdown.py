@@ -80,7 +80,7 @@ def test_several_devices_without_communication_kernels_do_not_communicate_for_ze
     assert found.compute_ns == 10
 
 
-def test_graphs_traced_whole_are_busy_and_said() -> None:
+def test_graphs_traced_whole_are_busy_and_reported() -> None:
     found = breakdown.breakdown(timeline([(0, 4, UNKNOWN), (6, 8, COMPUTE)]))
     assert (found.busy_ns, found.unknown_ns, found.idle_ns) == (6, 4, 2)
     assert PARTLY_UNKNOWN in found.remarks
@@ -103,7 +103,7 @@ def test_the_table_knows_what_is_not_known() -> None:
 
 
 @given(anything())
-def test_idle_time_is_told_apart(drawn: tuple) -> None:
+def test_idle_time_is_distinguished(drawn: tuple) -> None:
     work, ranges = drawn
     found = breakdown.breakdown(timeline(work, ranges))
     busy = _of(work)
@@ -122,7 +122,7 @@ def test_idle_time_is_told_apart(drawn: tuple) -> None:
         assert found.launched_late_ns == (late & ~data).sum()
 
 
-def test_a_long_gap_outside_of_all_phases_is_told_apart() -> None:
+def test_a_long_gap_outside_of_all_phases_is_distinguished() -> None:
     work = [(0, MS, COMPUTE), (4 * MS, 5 * MS, COMPUTE), (5 * MS + 10, 6 * MS, COMPUTE)]
     steps = [(0, MS, "step 0"), (4 * MS, 6 * MS, "step 1")]
     found = breakdown.breakdown(timeline(work, steps))

@@ -117,7 +117,7 @@ def test_who_is_last_together_with_another_is_not_the_last() -> None:
     assert collectives.straggler(collectives.match(ranks_of(arrivals, 100))) is None
 
 
-def test_nobody_waits_nobody_is_named() -> None:
+def test_without_waiting_no_straggler_is_named() -> None:
     assert collectives.straggler(collectives.match(ranks_of(np.zeros((5, 3), int), 100))) is None
 
 
@@ -157,7 +157,7 @@ def test_kinds_and_groups_are_matched_apart() -> None:
     assert found.waiting_ns[rows.index(("b", BROADCAST, 2))].tolist() == [0, 0, 0, 7]
 
 
-def test_different_numbers_are_said_and_matched_by_their_ends_on_one_clock() -> None:
+def test_different_numbers_are_reported_and_matched_by_their_ends_on_one_clock() -> None:
     arrivals = _late(0, of=6, ranks=2)
     whole, part = ranks_of(arrivals, 100)
     part = replace(part, ops=part.ops.where(np.arange(6) >= 2))  # its profile began later
@@ -170,7 +170,7 @@ def test_different_numbers_are_said_and_matched_by_their_ends_on_one_clock() -> 
     assert apart.start[:, 0].tolist() == whole.ops.start[:4].tolist()
 
 
-def test_a_clock_that_is_off_is_said() -> None:
+def test_a_clock_that_is_off_is_reported() -> None:
     timelines = ranks_of(_late(0, of=6, ranks=2), 100)
     ops = timelines[1].ops
     moved = replace(timelines[1], ops=type(ops)(**{**vars(ops), "start": ops.start + MS, "end": ops.end + MS}))
@@ -189,7 +189,7 @@ def test_bus_bandwidth_is_that_of_the_wire_time() -> None:
     assert unknown.bus_bandwidth is None
 
 
-def test_missing_ranks_are_said_and_give_no_bandwidth() -> None:
+def test_missing_ranks_are_reported_and_give_no_bandwidth() -> None:
     found = collectives.match(ranks_of(_late(1), MS, moved=1 << 20)[:3])
     assert "3 of 4 ranks" in found.remarks[0]
     assert found.bus_bandwidth is None

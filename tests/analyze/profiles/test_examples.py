@@ -10,7 +10,7 @@ from hpc_utils.analyze.profiles.verdict import Bound
 from . import torch_traces
 
 
-def test_each_example_says_whose_it_is() -> None:
+def test_each_example_states_its_source() -> None:
     names = [one.name for one in examples.EXAMPLES]
     assert len(set(names)) == len(names)
     for one in examples.EXAMPLES:

@@ -178,7 +178,7 @@ def test_waiting_for_the_loader() -> None:
     assert found.advice[0].at_most == pytest.approx(1 / (1 - value(found, "loader idle") / 100), rel=1e-3)
 
 
-def test_a_loader_that_nobody_marked_is_guessed_from_the_gaps_between_steps() -> None:
+def test_an_unmarked_loader_is_guessed_from_the_gaps_between_steps() -> None:
     work, ranges = [], []
     for number in range(10):
         off = number * STEP
@@ -274,7 +274,7 @@ def test_counters_alone_say_little() -> None:
 # Without a GPU
 
 
-def test_counters_beside_the_phases_of_their_run_are_told() -> None:
+def test_counters_beside_the_phases_of_their_run_are_reported() -> None:
     """The run's own clocks decide; what was counted is not silently dropped."""
     seconds = {"data": 0.0, "forward": 0.3, "backward": 0.6, "optimizer": 0.1}
     found = judged(phase_seconds=seconds, kernels=_counters(0.3, 0.9))

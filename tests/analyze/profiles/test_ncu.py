@@ -71,7 +71,7 @@ def test_operations_are_those_of_the_source_code(reports: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_truncated_report_is_said(reports: Path, tmp_path: Path, name: str) -> None:
+def test_a_truncated_report_is_reported(reports: Path, tmp_path: Path, name: str) -> None:
     whole = (reports / name).read_bytes()
     path = tmp_path / "part.ncu-rep"
     for size in (*range(4, len(whole), len(whole) // 40), len(whole) - 1):
@@ -90,7 +90,7 @@ def test_a_damaged_report_that_ends_nvidias_reader_does_not_end_us(reports: Path
         ncu.read(path)
 
 
-def test_what_is_no_report_is_said(tmp_path: Path) -> None:
+def test_what_is_no_report_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "other.ncu-rep"
     path.write_bytes(b"SQLite format 3\0")
     with pytest.raises(ProfileError, match="not a complete report"):

@@ -141,7 +141,7 @@ def test_ranks_are_known_by_device_where_one_torchrun_started_one_each(tmp_path:
 # -- what an export lacks -------------------------------------------------------------------------------------
 
 
-def test_a_missing_table_is_no_such_events_and_is_said(small: Path) -> None:
+def test_a_missing_table_is_no_such_events_and_is_reported(small: Path) -> None:
     sql(small, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", "DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY")
     found = nsys.read(small)
     assert all(np.all(one.ops.launched == -1) for one in found)
@@ -181,7 +181,7 @@ def test_graphs_that_were_traced_whole_are_unknown_work(small: Path) -> None:
     assert len(found[0].ops) == len(before.ops) + 1
 
 
-def test_graphs_that_left_no_work_are_said(small: Path) -> None:
+def test_graphs_that_left_no_work_are_reported(small: Path) -> None:
     """As nsys 2022.4 traces them; a graph whose kernels are there is none of them."""
     launch = "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, end, eventClass, globalTid, correlationId, nameId, returnValue) "
     sql(
@@ -194,7 +194,7 @@ def test_graphs_that_left_no_work_are_said(small: Path) -> None:
     assert "CUDA graphs" not in said(nsys.read(small))
 
 
-def test_a_newer_schema_is_read_and_said(small: Path) -> None:
+def test_a_newer_schema_is_read_and_reported(small: Path) -> None:
     assert "newer" not in said(nsys.read(small))
     sql(small, "UPDATE META_DATA_EXPORT SET value = '3.26.1' WHERE name = 'EXPORT_SCHEMA_VERSION'")
     assert "schema 3.26.1 of nsys 2026.2.1 is newer than 3.25" in said(nsys.read(small))
@@ -322,7 +322,7 @@ def test_a_file_name_is_no_uri(small: Path, name: str) -> None:
 # -- reports --------------------------------------------------------------------------------------------------
 
 
-def test_a_report_without_an_nsys_says_how_to_export_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_without_an_nsys_states_how_to_export_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     report = tmp_path / "run rank0.nsys-rep"
     report.write_bytes(b"NVIDIA Tegra Profiler Report 1.\n")

@@ -93,7 +93,7 @@ def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
         profiled_runs.monitor(tmp_path)
 
 
-def test_nobody_looked_is_no_error_and_another_file_is(tmp_path: Path) -> None:
+def test_a_missing_monitor_is_no_error_and_another_file_is(tmp_path: Path) -> None:
     assert profiled_runs.monitor(tmp_path) == {}
     (tmp_path / "monitor").mkdir()
     (tmp_path / "monitor/a.csv").write_text("what,ever\n1,2\n")

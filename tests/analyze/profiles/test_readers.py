@@ -109,7 +109,7 @@ def test_an_export_stands_for_its_report(tmp_path: Path) -> None:
         assert {one.source for one in readers.gather(given).timelines} == {str(tmp_path / "a.sqlite")}
 
 
-def test_two_files_of_one_rank_are_said(tmp_path: Path) -> None:
+def test_two_files_of_one_rank_are_reported(tmp_path: Path) -> None:
     for name in ("rank0-a.json", "rank0-b.json"):
         write(tmp_path / name, made.trace([kernel("k", 1, 1)]))
     (remark,) = readers.gather([tmp_path]).remarks
@@ -117,7 +117,7 @@ def test_two_files_of_one_rank_are_said(tmp_path: Path) -> None:
     assert readers.gather([tmp_path / "rank0-a.json"]).remarks == ()
 
 
-def test_files_that_tell_no_rank_are_each_another_rank_and_that_is_said(tmp_path: Path) -> None:
+def test_files_without_a_rank_are_each_another_rank_with_a_remark(tmp_path: Path) -> None:
     """So what they lack is not known, instead of zero; and none is taken for a repeat of the other."""
     for name in "ab":
         write(tmp_path / f"{name}.json", made.trace([kernel("k", 1, 1)]))

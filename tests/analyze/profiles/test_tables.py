@@ -35,7 +35,7 @@ def row(timelines: list[Timeline]) -> dict[str, Any]:
     return tables.of_devices(timelines, judge(timelines))
 
 
-def test_devices_have_shares_whom_they_wait_for_and_the_verdict() -> None:
+def test_devices_have_shares_the_straggler_and_the_verdict() -> None:
     found = row([rank(0, late=0), rank(1, late=1)])
     # Rank 0 spans 59 ms and communicates 18, rank 1 58 and 12: the late rank's 2 ms a step are the wire's.
     assert found["exposed"] == pytest.approx(30 / 117)
@@ -124,7 +124,7 @@ def test_a_profiled_gain_is_of_the_mean_and_the_median_step() -> None:
     assert tables.profiled_gain([timeline([(0, MS, COMPUTE)])], [steps(4)]) == {}
 
 
-def test_gains_stand_beside_the_promise_of_the_advice() -> None:
+def test_gains_are_next_to_the_promise_of_the_advice() -> None:
     found = {
         "items": profile(DATA, plain=side("a", 100, 100, 100)),
         "batches": profile(DATA, plain=side("b", 210, 205, 207)),

@@ -79,7 +79,7 @@ print(json.dumps(row))
     assert ours.busy_ns - ours.compute_ns == 1000 * theirs["non_compute_time(us)"]
 
 
-def test_what_a_compiled_run_says_of_its_ranks() -> None:
+def test_the_ranks_of_a_compiled_run() -> None:
     folder = made.real("8xH100-compiled")
     found = [line for path in sorted(folder.iterdir()) for line in trace.read(path)]
     assert [(line.rank, line.world_size, line.device) for line in found] == [(rank, 8, rank) for rank in range(8)]
@@ -101,7 +101,7 @@ def test_what_a_compiled_run_says_of_its_ranks() -> None:
     assert 50304 * 768 * 2 in sizes[0]  # an embedding's gradient in bfloat16
 
 
-def test_what_an_old_trace_in_whole_microseconds_says() -> None:
+def test_an_old_trace_in_whole_microseconds() -> None:
     (line,) = trace.read(made.real("v100-resnet50-workers0.pt.trace.json.gz"))
     assert (line.rank, line.world_size, line.device, line.device_name) == (None, None, 0, "Tesla V100-DGXS-32GB")
     assert (line.aligned, line.remarks) == (True, ())
@@ -156,7 +156,7 @@ def test_times_are_exact(tmp_path: Path, packed, base, ts, dur, start) -> None:
     assert found.aligned == (start > 10**18)
 
 
-def test_kinds_streams_and_copies_are_told_apart(tmp_path: Path) -> None:
+def test_kinds_streams_and_copies_are_distinguished(tmp_path: Path) -> None:
     found = one(
         tmp_path,
         [

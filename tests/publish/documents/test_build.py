@@ -37,7 +37,7 @@ def test_text_has_values_in_every_form_and_place(paper: Paper) -> None:
         assert part in said
 
 
-def test_each_figure_and_table_says_its_source(paper: Paper) -> None:
+def test_each_figure_and_table_states_its_source(paper: Paper) -> None:
     paper.build()
     said = text(paper.folder / "build/paper.pdf")
     assert (
@@ -46,7 +46,7 @@ def test_each_figure_and_table_says_its_source(paper: Paper) -> None:
     assert "Source: chapter 03_scaling" in text(paper.folder / "build/slides.pdf")
 
 
-def test_what_no_run_is_behind_says_what_is() -> None:
+def test_a_value_without_runs_states_its_evidence() -> None:
     page = {
         "notebook": "04_profiling",
         "commit": "9ab2b2471514",
@@ -60,7 +60,7 @@ def test_what_no_run_is_behind_says_what_is() -> None:
     assert sets.Found("p", value, {**page, "files": {}, "commit": None}).source() == "chapter 04_profiling, no run"
 
 
-def test_the_colophon_says_what_it_took(paper: Paper) -> None:
+def test_the_colophon_lists_the_resources(paper: Paper) -> None:
     paper.say("Elsewhere: {{rehearsal:efficiency[world_size=2]}}.")
     paper.build("paper")
     said = text(paper.folder / "build/paper.pdf")
@@ -188,7 +188,7 @@ def test_claims_print_their_verdicts(paper: Paper) -> None:
     assert [line for line in logged if line.startswith("  does not hold: perfect: ")]
 
 
-def test_what_other_analysis_computed_is_said_and_built(paper: Paper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_other_analysis_computed_is_reported_and_built(paper: Paper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "analysis_digest", lambda notebook: "edited since")
     logged: list[str] = []
     assert paper.build("paper", log=logged.append)
@@ -205,7 +205,7 @@ def test_claims_that_name_nothing_are_faults(paper: Paper) -> None:
     assert fault.startswith("paper/claims.toml:1: efficient.tests.1: no table eficiency")
 
 
-def test_the_command_says_faults_and_exits_with_two(paper: Paper) -> None:
+def test_the_command_lists_faults_and_exits_with_two(paper: Paper) -> None:
     """In a checkout that is not this one: `hpc paper` asks the working tree of the package."""
     code = (
         "import pathlib, sys; from hpc_utils import paths; from hpc_utils.cli import main; "

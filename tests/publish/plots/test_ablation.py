@@ -65,7 +65,7 @@ def test_the_waterfall_shows_what_each_step_adds(climbed) -> None:
     assert len(colours) == (1 if runs.repeat.max() == 1 else 2), "one is slower; of single runs nothing is told"
 
 
-def test_a_rung_that_is_missing_and_a_fastest_that_is_none_of_the_path_are_shown() -> None:
+def test_a_configuration_that_is_missing_and_a_fastest_that_is_none_of_the_path_are_shown() -> None:
     study, runs, epochs = ladders.ladder({"slow": 0.5, "gone": 0.9, "fast": 2.0})
     runs = runs[~runs.run_id.str.contains("-gone-")]
     gains, best = ablation.gains(runs, study), ablation.best(runs, study)
@@ -77,7 +77,7 @@ def test_a_rung_that_is_missing_and_a_fastest_that_is_none_of_the_path_are_shown
     assert "1.80" in told and "nan" not in told
 
 
-def test_every_figure_of_a_ladder_is_drawn_uncovered(climbed) -> None:
+def test_every_figure_of_an_ablation_is_drawn_uncovered(climbed) -> None:
     study, runs, epochs = climbed
     gains, parts = ablation.gains(runs, study), ablation.profile(runs, epochs, study)
     best = ablation.best(runs, study)
@@ -92,7 +92,7 @@ def test_every_figure_of_a_ladder_is_drawn_uncovered(climbed) -> None:
     assert len(loss.figure.axes) == 1, "without accuracy the loss alone"
 
 
-def test_a_factorial_s_figures_have_a_panel_a_knob_and_a_pair() -> None:
+def test_a_factorial_s_figures_have_a_panel_per_option_and_pair() -> None:
     study, runs = ladders.factorial(LEVELS, lambda point, repeat: 1000 + point["batch_per_device"] + repeat)
     design = factorial.design(runs, study)
     main = ablation_plots.main_effects(factorial.main_effects(design)).figure
@@ -101,7 +101,7 @@ def test_a_factorial_s_figures_have_a_panel_a_knob_and_a_pair() -> None:
     assert [len(axes.lines) for axes in pairs.axes] == [3, 2, 2] and uncovered(pairs)
 
 
-def test_a_step_is_told_with_profile_gain_cost_and_verdict() -> None:
+def test_a_step_is_described_with_profile_gain_cost_and_verdict() -> None:
     study, runs, epochs = ladders.ladder(STEPS, barred={"cuda-graphs": "no GPU"})
     gains, judged = ablation.gains(runs, study), ablation.equivalence(runs, epochs, study)
     parts = ablation.profile(runs, epochs, study)

@@ -28,7 +28,7 @@ def table(**columns) -> pd.DataFrame:
     return frame.assign(**columns)
 
 
-def test_points_are_named_by_devices_and_units_are_said() -> None:
+def test_points_are_named_by_devices_and_units_are_reported() -> None:
     shown = texts(cost.pareto(table(), "GPU-hours", title="15 epochs").figure)
     for part in (
         "1*",
@@ -68,5 +68,5 @@ def test_names_of_points_that_lie_together_can_be_read() -> None:
     assert not any(box.contains(*point) for box in boxes for point in points)
 
 
-def test_nothing_to_draw_is_said() -> None:
+def test_nothing_to_draw_is_reported() -> None:
     assert cost.pareto(table().iloc[:0], "GPU-hours").figure is None

@@ -86,7 +86,7 @@ def test_reach_draws_strong_and_weak_apart(held_out):
     assert figure.axes[0].get_ylim()[1] > highest, "no band is cut"
 
 
-def test_laws_are_told_apart_by_colour_and_ranks_by_marker():
+def test_laws_are_distinguished_by_colour_and_ranks_by_marker():
     _, errors = fit.held_out(measured([10.0, 1.0], worlds=(2, 4, 8)), work(), most_ranks=4)
     compared = validation.compare(errors, 4)
     figure = model_plots.laws(compared).figure

@@ -30,13 +30,13 @@ def test_a_bar_s_parts_are_the_span() -> None:
     assert widths == pytest.approx({"#0072b2": 50, "#d55e00": 20, "#009e73": 10, "#cc79a7": 15, to_hex("0.9"): 5})
 
 
-def test_communication_that_is_not_known_is_said_and_not_drawn_as_none() -> None:
+def test_communication_that_is_not_known_is_reported_and_not_drawn_as_none() -> None:
     several = [timeline([WORK[0]], [], rank=rank, world_size=2) for rank in (0, 1)]
     figure = profiles.breakdown({"run": breakdown.table(several)})
     assert sum("not known" in text.get_text() for text in figure.axes[0].texts) == 2
 
 
-def test_lanes_are_what_there_is_and_steps_that_touch_are_told_apart() -> None:
+def test_lanes_are_what_there_is_and_steps_that_touch_are_distinguished() -> None:
     figure = timelines([timeline(WORK, RANGES), timeline([WORK[0]], [])])
     first, second = figure.axes
     assert [text.get_text() for text in first.get_yticklabels()] == ["host", "compute", "communication", "memory"]
@@ -59,7 +59,7 @@ def test_the_data_of_a_timeline_hold_from_row_to_row() -> None:
     assert late.ms.iloc[0] == pytest.approx(60) and late["rank 0, GPU 0: memory"].iloc[0] == 1
 
 
-def test_a_step_s_bar_is_whole_and_says_the_medians() -> None:
+def test_a_step_s_bar_is_whole_and_states_the_medians() -> None:
     shares = {"data": [0.5, 0.0], "forward": [0.2, 0.4], "backward": [0.2, 0.6], "communication": [0.3, np.nan]}
     frame = pd.DataFrame(
         shares | {"optimizer": [0.05, 0.0], "configuration": ["a", "b"], "verdict": ["input-bound", "x"]}
@@ -76,7 +76,7 @@ def test_a_step_s_bar_is_whole_and_says_the_medians() -> None:
     )
 
 
-def test_promises_stand_beside_what_came_of_them() -> None:
+def test_promises_are_next_to_what_came_of_them() -> None:
     frame = pd.DataFrame(
         {
             "change": ["a", "b"],
@@ -108,7 +108,7 @@ def test_kernels_are_ordered_by_time_and_say_theirs() -> None:
     assert [text.get_text() for text in axes.texts] == ["2.0 ms in 3", "6.0 ms in 1"]
 
 
-def test_power_has_a_panel_only_where_somebody_measured_it() -> None:
+def test_power_has_a_panel_only_where_it_was_measured() -> None:
     frame = pd.DataFrame(
         {
             "seconds": [0, 1],

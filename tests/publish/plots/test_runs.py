@@ -78,7 +78,7 @@ def test_numbers_in_tables_are_read_at_a_glance() -> None:
     assert shown == ["131,072", "1,000", "1000", "0.001235", "0", "-12,346"]
 
 
-def test_precisions_are_told_apart_without_colour() -> None:
+def test_precisions_are_distinguished_without_colour() -> None:
     for look in (style.MARKERS, style.LINES):
         assert len(set(look.values())) == len(look)
     assert set(style.COLOURS) == set(style.MARKERS) == set(style.LINES)

@@ -140,7 +140,7 @@ def test_memory_shows_its_three_statistics_in_mebibytes(runs: pd.DataFrame) -> N
     assert "resident memory of a rank (MiB)" in shown and shown.count("2x4") == 2, "a layout is named once a panel"
 
 
-def test_single_runs_are_drawn_as_single_runs_and_no_curve_is_said(runs: pd.DataFrame) -> None:
+def test_single_runs_are_drawn_as_single_runs_and_no_curve_is_reported(runs: pd.DataFrame) -> None:
     single = scaling.efficiency(runs[runs.repeat == 1])
     assert "single runs" in texts(scaling_plots.efficiency(single).figure)
     for draw in ("throughput", "efficiency", "times"):
