@@ -37,7 +37,7 @@ SYMPTOMS: tuple[tuple[str, str, str], ...] = (
     (r"hpc data fetch", "", "fetch the data set where there is internet (a login node), then `hpc retry`"),
     (r"module: command not found|Lmod has detected|ModuleNotFoundError|No module named|command not found", "", "the job's environment lacks it: see [software] in the cluster file"),
     (r"ConfigError|unknown parameter|does not divide", "", "correct the study or the cluster file, then submit again"),
-    (r"is being run by process|locked by another process", "", "another job works on this run: wait for it, or `hpc cancel` one of the two"),
+    (r"is being run by process", "", "another job works on this run: wait for it, or `hpc cancel` one of the two"),
 )  # fmt: skip
 
 # Advice for Slurm's final states, whatever the log contains.
