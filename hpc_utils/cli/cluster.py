@@ -19,9 +19,12 @@ def _find(context, option, name):
     from hpc_utils import rehearsal
 
     if (found := rehearsal.find(name)) is None:
-        which = "" if name == "rehearsal" else f" --name {name}"
-        raise rehearsal.ClusterError(f"cluster {name} is not up: `hpc cluster up{which}` starts it")
+        raise rehearsal.ClusterError(f"cluster {name} is not up: `hpc cluster up{_option(name)}` starts it")
     return found
+
+
+def _option(name: str) -> str:
+    return "" if name == "rehearsal" else f" --name {name}"
 
 
 named = click.option("--name", default="rehearsal", help="Name of the cluster: several can be up at once.")
@@ -73,7 +76,7 @@ def cluster_up(name, nodes, cores_per_node, cpus, gpus, flat):
             "The nodes have more cores than this machine: timings are invalid. --cores-per-node gives each a share."
         )
         click.secho(warning, fg="yellow")
-    which = "" if name == "rehearsal" else f" --name {name}"
+    which = _option(name)
     click.echo(f'\n  eval "$(hpc cluster env{which})"    # then sbatch, squeue, sacct as usual')
     click.echo(f"  hpc submit strong --cluster rehearsal\n  hpc cluster down{which}")
 
@@ -114,7 +117,7 @@ def cluster_env(found):
 def cluster_kill_node(node, found):
     """Kill all processes of NODE at once, as a power failure does. Slurm notices within 15 s and requeues its jobs."""
     found.kill_node(node)
-    click.echo(f"{node} has no power; `hpc cluster revive-node {node}` restores it")
+    click.echo(f"{node} has no power; `hpc cluster revive-node {node}{_option(found.name)}` restores it")
 
 
 @cluster.command("revive-node")

@@ -74,6 +74,7 @@ def paper(documents, check, pattern):
 
 def _print_citable(sets: Any, pattern: str) -> None:
     """The tables and figures of each set whose names match, with captions, columns and units."""
+    shown = False
     for alias, one in sets.by_alias.items():
         for fault in one.faults:
             click.secho(f"{alias}: {fault}", fg="yellow", err=True)
@@ -81,6 +82,7 @@ def _print_citable(sets: Any, pattern: str) -> None:
             for item in items.values():
                 if not fnmatch.fnmatch(f"{alias}:{item.name}", f"*{pattern}"):
                     continue
+                shown = True
                 measure = f"  (without a column: {item.measure})" if item.measure else ""
                 click.echo(f"{kind}{alias}:{item.name}{measure}\n    {item.caption}")
                 columns = [
@@ -88,6 +90,8 @@ def _print_citable(sets: Any, pattern: str) -> None:
                 ]
                 if columns:
                     click.echo(f"    {', '.join(columns)}")
+    if not shown:
+        click.echo(f"nothing matches {pattern}: `hpc paper --values` lists all", err=True)
 
 
 @click.command()
@@ -231,12 +235,13 @@ def release(check, output):
     """
     try:
         from hpc_utils.publish.release import archive
+
+        if check:
+            _print_checklist(paths.root())
+            return
+        path = archive.release(paths.root(), output or paths.results() / "release")
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is not installed: `pip install -e '.[paper]'`") from None
-    if check:
-        _print_checklist(paths.root())
-        return
-    path = archive.release(paths.root(), output or paths.results() / "release")
     click.echo(f"{path} ({path.stat().st_size / MIB:.1f} MiB)")
     click.echo("Upload it to Zenodo; .zenodo.json in it holds the entries of the form.", err=True)
 
