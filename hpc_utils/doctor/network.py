@@ -44,7 +44,7 @@ def active_ports(machine: Path = MACHINE) -> dict[str, tuple[float | None, str]]
 
 def speed(name: str) -> float | None:
     """An interface's nominal Gbit/s; None if it has none (loopback, many virtual ones)."""
-    import psutil  # asks the kernel: /sys may show another network namespace's interfaces
+    import psutil  # queries the kernel: /sys may show another network namespace's interfaces
 
     known = psutil.net_if_stats().get(name)
     return known.speed / 1000 if known and known.speed else None

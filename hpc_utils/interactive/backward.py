@@ -42,7 +42,7 @@ def watch(model: nn.Module, loss: Callable[[nn.Module], Tensor], bucket_cap_mb: 
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: ready.append((name, time.perf_counter())))
         for name, parameter in model.named_parameters()
     ]
-    watched = []
+    recorded = []
     for _ in range(WARM_UP + PASSES):
         value = loss(ddp)
         dist.barrier()
@@ -54,7 +54,7 @@ def watch(model: nn.Module, loss: Callable[[nn.Module], Tensor], bucket_cap_mb: 
         ddp.zero_grad()
         complete = [(name, second - begun) for name, second in ready]
         travelled = [(size, started - begun, ended - begun) for size, started, ended in buckets]
-        watched.append({"ready": complete, "buckets": travelled, "end": end})
+        recorded.append({"ready": complete, "buckets": travelled, "end": end})
     for handle in handles:
         handle.remove()
-    return min(watched[WARM_UP:], key=lambda one: one["end"])
+    return min(recorded[WARM_UP:], key=lambda one: one["end"])

@@ -18,7 +18,7 @@ PLAIN = "plain"
 
 
 class Configuration(NamedTuple):
-    """One configuration of an ablation: its series, and what it changes of the plain loop."""
+    """One configuration of an ablation: its series, and its changes of the plain loop."""
 
     series: str
     changes: dict[str, Any]

@@ -318,7 +318,7 @@ def prices(hardware_ids: Iterable[str]) -> dict[str, NodeType]:
 
 
 def link_gbits(hardware_ids: Iterable[str]) -> dict[str, float]:
-    """{hardware_id: a node's link in Gbit/s}: what it is limited to by hand, else the nominal one; see `prices`."""
+    """{hardware_id: a node's link in Gbit/s}: its manual limit, else the nominal value; see `prices`."""
     nominal = {hardware: one.network.link_gbit for hardware, (one, _) in _described(hardware_ids).items()}
     limited = {hardware: HardwareId.parse(hardware).link_gbit for hardware in hardware_ids}
     return {hardware: gbit for hardware, gbit in [*nominal.items(), *limited.items()] if gbit}

@@ -149,7 +149,7 @@ def _label(text: str) -> str:
 
 
 def discover() -> SlurmFacts:
-    """Ask sinfo, scontrol and sacctmgr.
+    """Query sinfo, scontrol and sacctmgr.
 
     Raises:
         SlurmError: there is no Slurm here, or it does not answer.
@@ -158,7 +158,7 @@ def discover() -> SlurmFacts:
     name = re.search(r"^ClusterName\s*=\s*(\S+)", ask(["scontrol", "show", "config"]), re.M)
     partitions = read_partitions(ask(["scontrol", "show", "partition", "--oneliner"]))
     nodes = []
-    # --exact: one line for each kind of node, and none that says "at least".
+    # --exact: one line for each kind of node, and none with "at least".
     for group in ask(["sinfo", "--noheader", "--exact", "--format=%R|%D|%N|%c|%Z|%G"]).splitlines():
         partition, _, names, *_ = group.split("|")
         if partition in partitions:

@@ -1,4 +1,4 @@
-"""After a profiled run: exports each nsys report to SQLite tables beside it, which can be read without nsys.
+"""After a profiled run: exports each nsys report to SQLite tables next to it, which can be read without nsys.
 
 Only an nsys at least as new as the one that wrote a report can open it, so it is exported on the machine that measured.
 """

@@ -60,7 +60,7 @@ def variables(folder: Path, layout: Layout) -> dict[str, str]:
     """What the job scripts read: variables, never parts of a command, since paths may hold any character."""
     here = Workspace.current()
     ours = {"HPC_JOB_ENVIRONMENT": str(folder / "environment.sh"), "RANKS_PER_NODE": str(layout.ranks_per_node)}
-    if Path.cwd() != here.project:  # jobs run in the clone; a user's own workload lies where they submit from
+    if Path.cwd() != here.project:  # jobs run in the clone; a user's own workload is in the folder of the submission
         inherited = environment().get("PYTHONPATH")
         ours["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *([inherited] if inherited else [])])
     return here.variables | ours

@@ -107,7 +107,7 @@ class _Shell(InteractiveShell):
     def showsyntaxerror(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    def enable_gui(self, gui: str | None = None) -> None:  # `%matplotlib inline` asks for none
+    def enable_gui(self, gui: str | None = None) -> None:  # `%matplotlib inline` requests none
         pass
 
     def ask_exit(self) -> None:  # `exit()`, `quit()`

@@ -97,7 +97,7 @@ def _settle(arrived: Path, place: Path) -> None:
 
 
 def _rsync(arguments: list[str]) -> None:
-    # Three connections in all: many centres ask for a second factor at each.
+    # Three connections in all: many centres require a second factor for each.
     # --protect-args: the remote shell does not interpret a folder's name. Links are not followed or made.
     command = ["rsync", "--recursive", "--times", "--protect-args", "--no-motd", *arguments]
     try:

@@ -96,7 +96,7 @@ def _end(status: int) -> NoReturn:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    if status < 0:  # a signal has ended the process that this one stands for
+    if status < 0:  # a signal has ended the process that this one represents
         signal.signal(-status, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {-status})
         os.kill(os.getpid(), -status)

@@ -42,7 +42,7 @@ class Request:
     """A run's notebook, configuration and layout, and the folder that is named by its id.
 
     Attributes:
-        notebook: what every rank executes. config: what it trains. inject: values to inject into it.
+        notebook: executed by every rank. config: the parameters of the training. inject: values to inject into the notebook.
         layout: nodes and ranks on each. path: the run's folder.
     """
 
@@ -72,7 +72,7 @@ def prepare(
     """Check a request and name its run; nothing is started or written.
 
     Args:
-        hardware: what it will run on, if that is not this machine (`provenance.hardware_id`).
+        hardware: the target hardware, if it is not this machine (`provenance.hardware_id`).
         needs_data: the data set must be here, because the run is to be started.
 
     Raises:

@@ -19,7 +19,7 @@ from typing import Any
 from hpc_utils import workspace
 
 OF_A_JOB = re.compile(
-    rf"(?!SLURM_CONF$|SLURM_CLUSTERS$|SLURM_TIME_FORMAT$|SBATCH_(ACCOUNT|PARTITION|QOS)$)"  # where Slurm is, and for whom
+    rf"(?!SLURM_CONF$|SLURM_CLUSTERS$|SLURM_TIME_FORMAT$|SBATCH_(ACCOUNT|PARTITION|QOS)$)"  # location of Slurm, and account
     rf"((SLURM|SLURMD|SRUN|SBATCH)_|PMI|OMP_NUM_THREADS$|(CUDA|ROCR)_VISIBLE_DEVICES$|({workspace.RANK_VARIABLES.pattern})$)"
 )
 _TIMEOUT = 60  # s that one of Slurm's commands may take
@@ -163,7 +163,7 @@ def jobs(ids: Iterable[str]) -> dict[str, Job]:
 
 def _queued(ids: Sequence[str]) -> list[Job]:
     """Jobs that wait or run; those that ended minutes ago too, but the accounting knows them better."""
-    # Asked for all of the user's jobs: squeue fails for an id that it has forgotten.
+    # Queried for all of the user's jobs: squeue fails for an id that it has forgotten.
     output = ask(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%L|%N"])
     rows = [line.split("|") for line in output.splitlines()]
     found = [
@@ -211,7 +211,7 @@ _ADVICE = {
     r"invalid partition": "set the node type's partition in the cluster file (`sinfo -s` lists them)",
     r"time limit": "lower [slurm] time in the cluster file",
     r"Requested node configuration is not available|Invalid generic resource": "the node type in the cluster file "
-    "asks for more GPUs, cores or memory than the partition's nodes have (`scontrol show node`)",
+    "requests more GPUs, cores or memory than the partition's nodes have (`scontrol show node`)",
     r"Unable to contact slurm controller|Connection refused": "is the controller up? (`scontrol ping`; for the "
     "rehearsal cluster `hpc cluster status`)",
     r"MaxSubmitJob|QOSMaxSubmit|AssocMaxSubmit|job submit limit": "you have as many jobs queued as you may: wait, then "

@@ -276,7 +276,7 @@ def submit(
     Returns what was planned, and the submission (None if nothing was missing).
 
     Raises:
-        as `draft`; SlurmError: Slurm refused a job. What was submitted before it stands, and is noted.
+        as `draft`; SlurmError: Slurm refused a job. Earlier jobs of the submission remain and are recorded.
     """
     with _one_at_a_time():
         planned = draft(name, cluster, node_type, redo=redo)

@@ -1,4 +1,4 @@
-"""The processor: what it is, and which logical CPUs make up its cores."""
+"""The processor: its model, and the logical CPUs of its cores."""
 
 from __future__ import annotations
 

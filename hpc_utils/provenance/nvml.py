@@ -52,7 +52,7 @@ def installed() -> bool:
 
 
 def listed(nvml: Any) -> list[dict[str, Any]]:
-    """The fields of a `gpu.Gpu` for each GPU of this machine; None for what it does not report."""
+    """The fields of a `gpu.Gpu` for each GPU of this machine; None for values that it does not report."""
     query = functools.partial(_query, nvml)
     found = []
     for index in range(nvml.nvmlDeviceGetCount()):

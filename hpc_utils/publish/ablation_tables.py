@@ -59,7 +59,7 @@ def steps(gains: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
     return table(gains, columns).set_index("step")
 
 
-def rungs(speeds: pd.DataFrame) -> pd.DataFrame:
+def cumulative(speeds: pd.DataFrame) -> pd.DataFrame:
     """A row for each cumulative configuration, in absolute numbers. `speeds`: `ablation.speeds`."""
     columns: dict[str, Writer] = {
         "up to": lambda row: row["label"],
@@ -87,7 +87,7 @@ def headline(best: ablation.Best, judged: pd.DataFrame) -> str:
 
 
 def story(row: Row, parts: pd.DataFrame, judged: pd.DataFrame) -> str:
-    """A step in Markdown: what it changes and why, its profile before and after, its gain and cost, and whether the model learns
+    """A step in Markdown: the change and its reason, the phases before and after, its gain and cost, and whether the model learns
     as well. `row`: of `ablation.gains`; `parts`: `ablation.profile`."""
     head = f"### {row['step']}\n\n{row['about']} (`{options(row['parameters'])}`)\n\n"
     if row["why"]:

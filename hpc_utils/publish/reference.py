@@ -90,7 +90,7 @@ def _keep_bench(hardware: set[str], target: Path) -> None:
 
 
 def _is_of(own: str | None, hardware: set[str]) -> bool:
-    # A cluster's name may stand before the machine's; what its links were limited to by hand behind it.
+    # A cluster's name may precede the machine's, and a manual limit of its links may follow it.
     return bool(own) and any(one.endswith(own) or own.startswith(f"{one}-") for one in hardware)
 
 

@@ -103,7 +103,7 @@ measuring code of that day did not record it. *{UNKNOWN.capitalize()}*: the mach
 
 {notes}
 Measured by the authors in [`CITATION.cff`](CITATION.cff). Serial numbers and addresses are never recorded.
-[`REPRODUCE.md`](REPRODUCE.md) says how each set is made again.
+[`REPRODUCE.md`](REPRODUCE.md) describes how to repeat each set.
 """
 
 

@@ -10,12 +10,12 @@ VERSION = 1
 BEGIN, END = "<!-- written by `make docs` from hpc_utils/records/schema.toml -->", "<!-- end -->"
 # The headings of the tables in `results/README.md`.
 HEADINGS = {
-    "runs": "`csv/runs.csv`: one row a run (joined by `hpc collect`)",
-    "epochs": "`runs/<run>/epochs.csv` and `csv/epochs.csv` (with `run_id` in front): one row an epoch",
-    "steps": "`runs/<run>/steps.csv.gz`: one row a step and rank",
-    "ranks": "`runs/<run>/ranks.csv`: one row a rank",
-    "monitor": "`runs/<run>/monitor/<host>.csv`, if asked for: one row a device and moment",
-    "foreign": "`foreign/<name>/runs.csv`: all columns of `csv/runs.csv`, and behind them these",
+    "runs": "`csv/runs.csv`: one row per run (joined by `hpc collect`)",
+    "epochs": "`runs/<run>/epochs.csv` and `csv/epochs.csv` (with `run_id` as first column): one row per epoch",
+    "steps": "`runs/<run>/steps.csv.gz`: one row per step and rank",
+    "ranks": "`runs/<run>/ranks.csv`: one row per rank",
+    "monitor": "`runs/<run>/monitor/<host>.csv`, if requested: one row per device and sample",
+    "foreign": "`foreign/<name>/runs.csv`: all columns of `csv/runs.csv`, followed by these",
 }
 
 

@@ -170,7 +170,7 @@ def up(
         flat = not host.has_namespaces()
     host.require(flat=flat)
     running = None
-    with suppress(KilledError):  # then what it left is removed
+    with suppress(KilledError):  # then its remaining files are removed
         running = find(name)
     if running is not None:
         raise ClusterError(f"cluster {name} is up already, with {len(running.nodes)} nodes; {_end_it(name)} ends it")

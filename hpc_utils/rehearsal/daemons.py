@@ -40,7 +40,7 @@ def start(plan: Plan, name: str, command: list[str], extra: dict[str, str] | Non
 
 
 def spawn(plan: Plan, name: str, command: list[str], env: dict[str, str], **streams: int) -> Daemon:
-    """Start `command` with its output in a file, unless `streams` says otherwise."""
+    """Start `command` with its output in a file, unless `streams` is given."""
     with plan.output(name).open("ab") as output:
         streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output} | streams
         child = subprocess.Popen(command, env=env, start_new_session=True, **streams)

@@ -80,7 +80,7 @@ class Plan:
         return pwd.getpwuid(os.getuid()).pw_name
 
     def output(self, program: str) -> Path:
-        """The file of its standard output and error; Slurm's daemons also write PROGRAM.log beside it."""
+        """The file of its standard output and error; Slurm's daemons also write PROGRAM.log next to it."""
         return self.folder / "log" / f"{program}.out"
 
     def node(self, name: str) -> Node:

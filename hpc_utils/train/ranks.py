@@ -273,7 +273,7 @@ def _cores(
     else:
         oversubscribed = per_node * threads > len(cores)
     pinned: tuple[int, ...] = ()
-    # Host threads of a GPU are pinned only on request, because the local rank does not tell which cores are near the GPU.
+    # Host threads of a GPU are pinned only on request, because the local rank does not determine which cores are near the GPU.
     if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):
         pinned = tuple(cpu for core in cores[local_rank * threads : (local_rank + 1) * threads] for cpu in core)
         if share:  # one logical CPU only: another share on the sibling would slow this one

@@ -45,7 +45,7 @@ def require(dataset: str) -> datasets.Images:
         DataError: it is not here. ConfigError: it is embedded, and so in memory anyway.
     """
     if dataset == "digits":
-        raise ConfigError("digits is embedded and lies in memory: it needs no storage; choose another with --dataset")
+        raise ConfigError("digits is embedded in the package and needs no storage; choose another with --dataset")
     return datasets.load(dataset, "train")
 
 
@@ -245,7 +245,7 @@ def drop(path: Path) -> None:
 
 
 def resident(path: Path) -> float | None:
-    """The share of a file's pages that are in memory (mincore); None if the system does not tell.
+    """The share of a file's pages that are in memory (mincore); None if the system does not report it.
 
     What a server, a controller or a hypervisor keeps is not seen.
     """

@@ -158,8 +158,8 @@ def _write_numbers(context: BuildContext, done: Sequence[Document]) -> list[Path
             parts.append({"title": document.name, "numbers": _rows(context, new), "allowed": allowed})
     tree = pandoc.parse(
         "---\ntitle: Every number, and where it comes from\nshort: Every number\nnote: >-\n"
-        "  Each number of the documents: its name, value with 95 % interval, what it is, and what it rests on. A number stands\n"
-        "  with the first document that uses it.\n---\n"
+        "  Each number of the documents: its name, value with 95 % interval, its meaning, and its evidence. A number is\n"
+        "  listed with the first document that uses it.\n---\n"
     )
     return [_place(context, NUMBERS, _pdf(tree, NUMBERS, parts, [], {}), done)]
 

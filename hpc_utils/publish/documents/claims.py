@@ -35,7 +35,7 @@ class ClaimTexts:
 
 
 def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
-    """All claims of the project; what is wrong with them is a fault of claims.toml."""
+    """All claims of the project; errors are faults of claims.toml."""
     path, file = context.folder / context.project.claims, context.shown(context.project.claims)
     if not path.is_file():
         return ClaimTexts()

@@ -83,7 +83,7 @@ def _took(one: ResultSet, runs: pd.DataFrame) -> str:
 
 
 def numbers(values: Iterable[Found], folders: Mapping[str, Path], target: Path) -> list[dict[str, str]]:
-    """A row for each value: its name and meaning, its interval, what it rests on, and the executed chapter.
+    """A row for each value: its name and meaning, its interval, its evidence, and the executed chapter.
 
     `folders`: {alias: folder of the result set}; addresses are relative to `target`, the folder of the PDF.
     """

@@ -68,7 +68,7 @@ def read(context: BuildContext, name: str, faults: Faults) -> Document | None:
     values = {**resolver.values, **{one.full: one for one in texts.values(sets)}}
     meanings = [found.what.says for found in values.values()]
     if missing := pandoc.missing_letters("".join([pf.stringify(tree), *meanings])):
-        source.fault(missing, f"no font at hand has {pandoc.named(missing)}: use another character")
+        source.fault(missing, f"no available font has {pandoc.named(missing)}: use another character")
     lines = [(passage, kind, source.next_line(f"[{passage}]{{.{kind}")) for passage, kind in allowed]
     return Document(name, entry, sets, resolver, tree, values, lines)
 

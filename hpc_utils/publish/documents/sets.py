@@ -50,7 +50,7 @@ class Found:
 
 
 def source_line(found: list[Found]) -> str:
-    """Where several come from: `chapters 03_scaling, 05_optimization, 117 runs, commits 34526e8, 45ae163`."""
+    """The sources of several values: `chapters 03_scaling, 05_optimization, 117 runs, commits 34526e8, 45ae163`."""
     chapters = sorted({one.chapter for one in found})
     runs = len({(one.alias, run) for one in found for run in one.what.runs})
     commits = sorted({commit[:SHORT] for one in found for commit in one.recorded("commit")})
@@ -61,7 +61,7 @@ def source_line(found: list[Found]) -> str:
         parts.append(f"commit{_s(commits)} {shown}")
     elif not runs and chapters:
         files = {name.partition(":")[0] for one in found for name in one.page["files"]}
-        parts += [said for kind, said in EVIDENCE.items() if kind in files]
+        parts += [text for kind, text in EVIDENCE.items() if kind in files]
         drawn = sorted({one.page["commit"][:SHORT] for one in found if one.page.get("commit")})
         parts += [f"no run, drawn at {', '.join(drawn)}"] if drawn else ["no run"]
     elif digests := sorted({digest for one in found for digest in one.recorded("digest")}):

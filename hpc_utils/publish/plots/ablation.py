@@ -23,7 +23,7 @@ from ..formatting import number
 from . import drawing, style
 from .chart import charted
 
-TOLD = {
+COLOURS = {
     ablation.FASTER: (style.ROLES["faster"], ""),
     ablation.SLOWER: (style.ROLES["slower"], "////"),
     ablation.NOISE: (style.ROLES["neutral"], "...."),
@@ -101,7 +101,7 @@ def waterfall(gains: pd.DataFrame, best: ablation.Best) -> Figure:
             _beside(axes, "not applicable here" if row.why else "not measured", (reached, place), color="0.45")
             continue
         verdict = ablation.verdict(row.marginal_low, row.marginal_high)
-        colour, hatch = seen[verdict] = TOLD[verdict]
+        colour, hatch = seen[verdict] = COLOURS[verdict]
         bar(place, reached, shown.loc[place - 1], color=colour, hatch=hatch, edgecolor="white", linewidth=0.5)
         axes.plot([reached, reached], [at, place], color="0.45", linewidth=0.7)
         reached, at = row.together, place
@@ -110,7 +110,9 @@ def waterfall(gains: pd.DataFrame, best: ablation.Best) -> Figure:
     _factors(axes, shown, ["together"], beyond=1.75)
     axes.set_xlabel(f"throughput over the plain loop's\n({_interval(gains)})")
     handles = [
-        Patch(facecolor=TOLD[one][0], hatch=TOLD[one][1], edgecolor="white", label=one) for one in TOLD if one in seen
+        Patch(facecolor=COLOURS[one][0], hatch=COLOURS[one][1], edgecolor="white", label=one)
+        for one in COLOURS
+        if one in seen
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=3, **LEGEND)
     return figure

@@ -45,7 +45,7 @@ MONITORED = {
 
 
 def breakdown(groups: Mapping[str, pd.DataFrame]) -> Figure:
-    """The shares of `PARTS` in each rank's span, a block of bars for each group (before, after). Bars say where communication
+    """The shares of `PARTS` in each rank's span, a block of bars for each group (before, after). Bars show where communication
     is not known. `groups`: frames of `analyze.profiles.breakdown.table`, by name."""
     shares = parts(groups)
     figure, axes = plt.subplots(figsize=(style.PAGE, 0.9 + 0.27 * (len(shares) + len(groups) - 1)))

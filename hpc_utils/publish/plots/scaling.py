@@ -150,7 +150,7 @@ def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
         if kind == "weak" and rows.steps_per_epoch.isna().all():
             title += ", whole epochs"
         own = rows[["workload", "dataset"]].drop_duplicates()
-        if works > 1 and len(own) == 1:  # the legend tells several in one panel apart
+        if works > 1 and len(own) == 1:  # the legend distinguishes several in one panel
             title += ", " + " on ".join(own.iloc[0].dropna())
         panels.append((kind, title, rows))
     return panels

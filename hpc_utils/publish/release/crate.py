@@ -22,7 +22,7 @@ CITATION = "CITATION.cff"
 REFERENCE = "results/reference"
 NEEDED = ("title", "authors", "version", "license", "abstract", "keywords")
 PROCESS = "https://w3id.org/ro/wfrun/process/0.5"
-# Beside the types that Python itself knows; `mimetypes.guess_type` would also read what the machine has.
+# In addition to Python's own types; `mimetypes.guess_type` would also read the machine's files.
 TYPES = {
     ".ipynb": "application/x-ipynb+json", ".md": "text/markdown", ".toml": "application/toml", ".cff": "application/yaml",
     ".bib": "application/x-bibtex", ".gz": "application/gzip",
