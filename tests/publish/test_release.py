@@ -143,7 +143,7 @@ abstract: What it is.
 keywords: [scaling]
 date-released: 2026-03-01
 authors:
-  - {given-names: Ada, family-names: Byron, affiliation: A place, orcid: "https://orcid.org/0000-0001-2345-6789"}
+  - {given-names: Ada, family-names: Byron, affiliation: A/B place, orcid: "https://orcid.org/0000-0001-2345-6789"}
   - name: A group
 identifiers:
   - {type: url, value: "https://example.org"}
@@ -151,7 +151,7 @@ identifiers:
 """)
     form = crate.zenodo(tmp_path, datetime(2030, 1, 1, tzinfo=UTC))
     assert form["creators"] == [
-        {"name": "Byron, Ada", "affiliation": "A place", "orcid": "0000-0001-2345-6789"},
+        {"name": "Byron, Ada", "affiliation": "A/B place", "orcid": "0000-0001-2345-6789"},
         {"name": "A group"},
     ]
     assert (form["version"], form["license"], form["doi"]) == ("0.10", "mit", "10.5281/zenodo.1")

@@ -102,7 +102,7 @@ def _pdf(tree: pf.Doc, template: str, parts: list[Any], bibliography: list[Path]
             "keywords": [pf.stringify(word) for word in front["keywords"].content] if "keywords" in front else [],
         }  # fmt: skip
         atomic.write_json(folder / "properties.json", strings)
-        files = [pf.MetaString(file.name) for file in bibliography]
+        files = [pandoc.verbatim(file.name, "typst") for file in bibliography]
         source = pandoc.write(
             typeset(copy.deepcopy(tree), "typst", folder, template), "typst", "document.typst",
             kind=template, bibfiles=files, **shared,
@@ -124,7 +124,7 @@ def _write_tex(
     folder.mkdir(parents=True)
     for file in bibliography:
         shutil.copy(file, folder)
-    stems = [pf.MetaString(file.stem) for file in bibliography]
+    stems = [pandoc.verbatim(file.stem, "latex") for file in bibliography]
     tree = typeset(copy.deepcopy(document.tree), "latex", folder, "paper")
     text = pandoc.write(tree, "latex", f"{style}.latex", bibfiles=stems, **shared)
     declared = {chr(int(code, 16)) for code in re.findall(r"\\DeclareUnicodeCharacter\{(\w+)\}", text)}

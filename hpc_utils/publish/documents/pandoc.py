@@ -93,6 +93,11 @@ def missing_letters(letters: Iterable[str]) -> str:
     return ""
 
 
+def verbatim(text: str, target: str) -> pf.MetaInlines:
+    """A value of `write`'s metadata that the writer of `target` does not escape."""
+    return pf.MetaInlines(pf.RawInline(text, format=target))
+
+
 def named(letter: str) -> str:
     """`U+1F600 GRINNING FACE`."""
     return f"U+{ord(letter):04X} {unicodedata.name(letter, 'without a name')}"

@@ -87,7 +87,8 @@ def zenodo(root: Path, when: datetime) -> dict[str, Any]:
     for author in cited["authors"]:
         given, family = author.get("given-names"), author.get("family-names")
         person = {"name": f"{family}, {given}" if family and given else name(author)}
-        person |= {key: author[key].rsplit("/", 1)[-1] for key in ("affiliation", "orcid") if key in author}
+        person |= {"affiliation": author["affiliation"]} if "affiliation" in author else {}
+        person |= {"orcid": author["orcid"].rsplit("/", 1)[-1]} if "orcid" in author else {}
         people.append(person)
     return {
         "title": cited["title"],
