@@ -18,7 +18,7 @@ from hpc_utils.records import atomic
 
 from . import colophon, number_lint, pandoc, project
 from .context import BuildContext
-from .document import Document, read
+from .document import Document, entries, read
 from .faults import DocumentError, Faults
 from .pandoc_filter import typeset
 from .sets import Found
@@ -95,12 +95,12 @@ def _pdf(tree: pf.Doc, template: str, parts: list[Any], bibliography: list[Path]
         for file in bibliography:
             shutil.copy(file, folder)
         atomic.write_json(folder / "numbers.json", parts)
-        front = tree.metadata
-        authors = front["author"].content if "author" in front else []
+        front = tree.metadata.content
         strings = {
-            "title": pf.stringify(front["title"]), "authors": [pf.stringify(author["name"]) for author in authors],
-            "keywords": [pf.stringify(word) for word in front["keywords"].content] if "keywords" in front else [],
-        }  # fmt: skip
+            "title": pf.stringify(front["title"]),
+            "authors": [pf.stringify(author["name"]) for author in entries(front, "author")],
+            "keywords": [pf.stringify(word) for word in entries(front, "keywords")],
+        }
         atomic.write_json(folder / "properties.json", strings)
         files = [pandoc.verbatim(file.name, "typst") for file in bibliography]
         source = pandoc.write(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import panflute as pf
 
@@ -86,13 +88,23 @@ def _check_front_matter(tree: pf.Doc, source: Source) -> None:
     for key, value in front.items():
         if key not in FRONT:
             source.fault(f"{key}:", f"unknown key {key!r} in the front matter: {toml_config.hint(key, FRONT)}")
-        elif key in TEXT and (
-            not isinstance(value, pf.MetaInlines | pf.MetaBlocks) or not pf.stringify(value).strip()
-        ):
+        elif key in TEXT and not _is_text(value):
             source.fault(f"{key}:", f"`{key}` is no text")
-    authors = front.get("author", pf.MetaList())
-    for author in authors.content if isinstance(authors, pf.MetaList) else [authors]:
-        if not (isinstance(author, pf.MetaMap) and "name" in author and set(author.content) <= set(AUTHOR)):
+    for author in entries(front, "author"):
+        known = isinstance(author, pf.MetaMap) and "name" in author and set(author.content) <= set(AUTHOR)
+        if not (known and all(map(_is_text, author.content.values()))):
             source.fault("author:", f"an author is `- name: ...`, with the further keys {', '.join(AUTHOR[1:])}")
+    if not all(map(_is_text, entries(front, "keywords"))):
+        source.fault("keywords:", "`keywords` is no list of words: write [one, another]")
     if "title" not in front:
         source.fault(1, "the front matter has no title: write `title: ...` between two lines of ---")
+
+
+def entries(front: Mapping[str, Any], key: str) -> list[Any]:
+    """The entries of a list in the front matter; of anything else, itself."""
+    value = front.get(key, pf.MetaList())
+    return list(value.content) if isinstance(value, pf.MetaList) else [value]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, pf.MetaInlines | pf.MetaBlocks) and bool(pf.stringify(value).strip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -31,12 +32,15 @@ class PandocError(ValueError):
 
 
 def parse(text: str) -> pf.Doc:
-    """A source as pandoc's tree, its front matter as the metadata."""
+    """A source as pandoc's tree, its front matter as the metadata.
+
+    Raises:
+        PandocError: pandoc cannot read it.
+    """
+    tree = _convert(text, READER, "json", "--columns=10000")
     try:
-        return pf.convert_text(
-            text, READER, "panflute", standalone=True, extra_args=["--columns=10000"], pandoc_path=_pandoc()
-        )
-    except (OSError, TypeError) as error:  # TypeError: panflute, of a raw passage in a format that it does not know
+        return pf.load(io.StringIO(tree))
+    except TypeError as error:  # of a raw passage in a format that panflute does not know
         raise PandocError(" ".join(str(error).split())) from None
 
 
@@ -44,11 +48,11 @@ def write(tree: pf.Doc, target: str, template: str, **metadata: Any) -> str:
     """A tree as Typst or LaTeX, in a template; `metadata`: text, and lists and dictionaries of it, in addition to the front matter."""
     for key, value in metadata.items():
         tree.metadata[key] = value
+    content = io.StringIO()
+    pf.dump(tree, content)
     with resources.as_file(TEMPLATES / template) as file:
         options = [f"--template={file}", "--wrap=none", "--natbib", "--syntax-highlighting=none"]
-        return pf.convert_text(
-            tree, "panflute", WRITERS[target], standalone=True, extra_args=options, pandoc_path=_pandoc()
-        )
+        return _convert(content.getvalue(), "json", WRITERS[target], *options)
 
 
 def compile_typst(source: str, folder: Path) -> bytes:
@@ -108,10 +112,13 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _pandoc() -> str:
+def _convert(text: str, source: str, target: str, *options: str) -> str:
     import pypandoc
 
-    return pypandoc.get_pandoc_path()
+    try:
+        return pypandoc.convert_text(text, target, source, extra_args=options, verify_format=False)
+    except (OSError, RuntimeError) as error:
+        raise PandocError(" ".join(str(error).split())) from None
 
 
 def _fonts(folder: Path) -> list[str]:
