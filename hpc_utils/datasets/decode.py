@@ -48,7 +48,7 @@ class Layout:
 def decode(name: str, path: Path, progress: bool = False) -> Decoded:
     """Data set `name` from a folder, tar or zip in its official layout; DataError if it is damaged."""
     layout = LAYOUTS[name]
-    with opened(path, *layout.markers) as folder:
+    with opened(path, *layout.markers) as folder, readable(path):
         return layout.decode(folder, info(name), progress)
 
 
@@ -66,27 +66,42 @@ def _cifar10(folder: Folder, known: DatasetInfo, progress: bool) -> Decoded:
         with readable(file):
             if python:
                 batch = _ArrayUnpickler(io.BytesIO(raw), encoding="latin1").load()
-                pixels, labels = batch["data"], np.array(batch["labels"], np.int64)
+                pixels, labels = batch["data"].array, np.array(batch["labels"], np.int64)
             else:
                 records = np.frombuffer(raw, np.uint8).reshape(-1, 3073)
                 pixels, labels = records[:, 1:], records[:, 0].astype(np.int64)
-            if pixels.dtype != np.uint8 or pixels.shape != (len(labels), 3072):
-                raise ValueError(f"pixels are {pixels.dtype} {pixels.shape}, labels {labels.shape}")
+            if pixels.shape != (len(labels), 3072):
+                raise ValueError(f"pixels are {pixels.shape}, labels {labels.shape}")
         batches.append((np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels))
     images, labels = (np.concatenate(part) for part in zip(*batches[:5], strict=True))
     return Decoded(known.classes, {"train": (images, labels), "test": batches[5]})
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Reads dicts, lists, numbers, strings and arrays; anything else in the file is refused, not called."""
+    """Reads dicts, lists, numbers, strings and arrays of bytes; anything else in the file is refused, not called.
+
+    NumPy's own classes are not used: a hostile file can make them take its bytes for addresses of objects.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return np._core.multiarray._reconstruct
-        known = {("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype, ("_codecs", "encode"): codecs.encode}
-        if (module, name) not in known:
+        if module in ("numpy", "numpy.core.multiarray", "numpy._core.multiarray"):
+            return _Stored
+        if (module, name) != ("_codecs", "encode"):
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return known[module, name]
+        return codecs.encode
+
+
+class _Stored:
+    """An array or its type in a pickle; `array` has the bytes."""
+
+    def __init__(self, *_: object) -> None:
+        self.array = np.empty(0, np.uint8)
+
+    def __setstate__(self, state: tuple) -> None:
+        if len(state) == 5:  # of an array: version, shape, type, order, content
+            _, shape, _, fortran, raw = state
+            raw = raw.encode("latin1") if isinstance(raw, str) else raw  # Python 2 pickles bytes as text
+            self.array = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
 # MNIST ----------------------------------------------------------------------------------------------------

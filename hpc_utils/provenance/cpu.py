@@ -108,7 +108,7 @@ def _caches(machine: Path) -> str | None:
     found = {}
     for folder in (machine / "sys/devices/system/cpu/cpu0/cache").glob("index*"):
         level, kind, size = (read(folder / name) for name in ("level", "type", "size"))
-        if kind != "Instruction":
+        if size and kind != "Instruction":
             found[f"L{level}{'d' if kind == 'Data' else ''}"] = size
     return ", ".join(f"{name} {size}" for name, size in sorted(found.items())) or None
 

@@ -162,6 +162,8 @@ class Meaning(Strict):
         for fault, names in faults.items():
             if names:
                 raise ValueError(f"{', '.join(sorted(names))}: {fault}")
+        if self.format.decimal == self.format.thousands:
+            raise ValueError("format: decimal and thousands must differ")
         if "world_size" not in given and not {"nodes", "ranks_per_node"} <= given:
             raise ValueError("columns: world_size is needed, or nodes and ranks_per_node")
         if not {"throughput", "seconds"} & given:
@@ -268,7 +270,7 @@ def _rows(text: str, mapping: Meaning, path: Path) -> tuple[list[Row], dict[int,
 
 
 def _row(line: int, cells: Mapping[str, str], mapping: Meaning) -> Row:
-    row = Row(line, {})
+    row = Row(line, {}, comparable=mapping.constants.parallel != NOT_COMPARABLE)
     for name, source in mapping.columns.items():
         cell = cells[source.column].strip()
         words = mapping.values.get(name, {})
@@ -316,7 +318,7 @@ def judge(row: Row, mapping: Meaning) -> None:
     if values.get("parallel") == "none" and ranks > 1:
         raise RowFault(f"parallel is none (no process group), but world_size is {ranks}")
     for name in ("samples", "throughput"):
-        if name in mapping.columns and name in values and getattr(mapping, f"{name}_is") == "per_rank":
+        if name in values and getattr(mapping, f"{name}_is") == "per_rank":
             values[name] *= ranks
             row.derived.append(f"{name} = {name} of a rank x world_size")
     _correct_samples(row, mapping.constants.samples is not None)
@@ -571,7 +573,7 @@ def _kept(folder: Path) -> pd.DataFrame:
     for path in (folder / name for name in KEPT):
         if not path.is_file() or recorded.get(path.name) != _digest(path.read_bytes()):
             raise ForeignError(f"{path} has changed since the import: import it again, or remove the folder")
-    text = {column: "str" for column in (*WORDS, "lines", "job_id", "digest", "commit")}
+    text = {column: "str" for column in (*WORDS, "foreign", "lines", "job_id", "digest", "commit")}
     return pd.read_csv(folder / "runs.csv", dtype=text, keep_default_na=False, na_values=[""])
 
 

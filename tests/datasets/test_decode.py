@@ -52,7 +52,16 @@ def test_cifar10_python_layout_as_python_3_pickles_it(tmp_path, protocol, order)
     np.testing.assert_array_equal(decode("cifar10", folder).splits["test"][0], images)
 
 
-@pytest.mark.parametrize("content", ["bomb", b"", b"not a pickle", pickle.dumps([1, 2]), "objects", "cut"])
+class Forged:
+    """Pickled as an array of objects whose content is an address."""
+
+    def __reduce__(self):
+        return np.ndarray, ((1,), np.dtype("O"), bytes(8))
+
+
+@pytest.mark.parametrize(
+    "content", ["bomb", b"", b"not a pickle", pickle.dumps([1, 2]), "objects", "addresses", "cut"]
+)
 def test_a_hostile_or_damaged_pickle_is_refused_and_nothing_of_it_is_called(tmp_path, content):
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
@@ -61,6 +70,7 @@ def test_a_hostile_or_damaged_pickle_is_refused_and_nothing_of_it_is_called(tmp_
     made = {
         "bomb": layouts.Bomb.batch(witness),
         "objects": pickle.dumps({"data": np.array([None, {}]), "labels": [0, 0]}, 2),
+        "addresses": pickle.dumps({"data": Forged(), "labels": [0]}, 2),
         "cut": good[: len(good) // 2],
     }
     for name in layouts.CIFAR_BATCHES:

@@ -126,6 +126,7 @@ def test_decimal_and_thousands_marks(text: str, decimal: str, thousands: str, va
         ('"A. Author, a report, 2024"', '""', "source"),
         ("A. Author, a report, 2024", "\\u001b[31m", "source"),
         ("[constants]", "[format]\ndecimal = ';'\n[constants]", "format.decimal"),
+        ("[constants]", "[format]\nthousands = '.'\n[constants]", "format"),
         ('parallel = "mode"', "", "parallel"),
         ("[columns]", "tolerance = 0.5\n[columns]", "tolerance"),
         ('samples = 50000\n', 'x = 1\n', "constants"),
@@ -266,6 +267,13 @@ def test_a_throughput_alone_is_kept_unchecked(seconds: str | None, samples: floa
     assert (found.verdict, found.values["throughput"], found.reported) == (Verdict.UNCHECKED, 4992, 4992)
     with pytest.raises(RowFault):
         judged(row(4, None, seconds, samples))
+
+
+def test_a_constant_throughput_of_one_rank_is_multiplied_too(read: Callable) -> None:
+    constant = MAPPING.replace('"global"', '"per_rank"').replace('throughput = "images_per_sec"\n', "")
+    constant = constant.replace("samples = 50000", "throughput = 1000").replace('seconds = "epoch_time_s"\n', "")
+    runs = read(CLASSIC, constant).runs
+    assert runs.throughput.tolist() == [1000 * ranks for ranks in runs.world_size]
 
 
 def test_numbers_of_one_rank_are_multiplied_by_the_world_size() -> None:
