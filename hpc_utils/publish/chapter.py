@@ -110,25 +110,33 @@ class Chapter:
 
     def table(
         self, data: pd.DataFrame, name: str, caption: str, columns: Sequence[str] = (), *, missing: str = "", **options: Any
-    ) -> pd.DataFrame:  # fmt: skip
-        """`export`, and show the table, or some of its `columns`; an empty one shows what to run (`missing`)."""
-        self.export(data, name, caption, **options)
+    ) -> None:  # fmt: skip
+        """`export` and `show`."""
+        self.show(self.export(data, name, caption, **options), columns, missing=missing)
+
+    def show(self, data: pd.DataFrame, columns: Sequence[str] = (), *, missing: str = "") -> None:
+        """Show a table, or some of its `columns`; of an empty one what to run (`missing`)."""
         if data.empty:
-            display(Markdown(f"*Not measured{f': {missing}' if missing else ''}.*"))
+            self.not_measured(missing)
         else:
             display(data[list(columns)] if columns else data.drop(columns=[one for one in BEHIND if one in data]))
-        return data
 
-    def figure(self, *charts: Chart) -> None:
-        """Save each chart as `figures/<name>.pdf` and `.png` and its data as `.csv`, and show it; a chart without data is skipped."""
-        for chart in charts:
-            if chart.figure is None:
-                continue
+    def not_measured(self, missing: str) -> None:
+        """Show that there is no measurement, and what makes one (`missing`)."""
+        display(Markdown(f"*Not measured{f': {missing}' if missing else ''}.*"))
+
+    def figure(self, *charts: Chart, missing: str = "") -> None:
+        """Save each chart as `figures/<name>.pdf` and `.png` and its data as `.csv`, and show it. A chart without data is skipped;
+        if all are, what to run (`missing`) is shown."""
+        drawn = [chart for chart in charts if chart.figure is not None]
+        for chart in drawn:
             name, runs = self.name(chart.name), _behind(chart.data) if chart.runs is None else chart.runs
             files = style.save(chart.figure, name, self.results / "figures")
             files.append(self._csv("figures", chart.name, chart.data))
             self._add("figures", chart.name, chart.caption, runs, files)
             show(chart.figure, name, chart.caption)
+        if missing and not drawn:
+            self.not_measured(missing)
 
     def rests_on(self, *files: str | Path) -> None:
         """Add evidence of the whole chapter, besides runs: files of the project."""
