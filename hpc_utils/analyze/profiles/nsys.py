@@ -57,7 +57,8 @@ _CALL = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*", re.S)
 
 # Errors of nsys, and its warnings about events that it did not record
 _LOST = """SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity = 3 OR severity = 2 AND (text LIKE '%not all%'
-    OR text LIKE '%lost%' OR text LIKE '%dropped%' OR text LIKE '%missing%' OR text LIKE '%incomplete%') LIMIT 3"""
+    OR text LIKE '%lost%' OR text LIKE '%dropped%' OR text LIKE '%missing%' OR text LIKE '%incomplete%'
+    OR text LIKE '%discarded%' OR text LIKE '%overflow%') LIMIT 3"""
 _GRAPH_LAUNCHES = f"""SELECT correlationId FROM {_CALLS} WHERE nameId IN
     (SELECT id FROM StringIds WHERE value GLOB 'cudaGraphLaunch*' OR value GLOB 'cuGraphLaunch*')"""
 _ENVIRONMENT = (
@@ -88,6 +89,9 @@ class Database:
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         self._connection.text_factory = lambda text: text.decode(errors="replace")
+        self._connection.execute(
+            "PRAGMA trusted_schema = OFF"
+        )  # a view in the file calls no function with side effects
         self.tables = {str(name) for (name,) in self._connection.execute("SELECT name FROM sqlite_master")}
 
     def close(self) -> None:
@@ -155,9 +159,11 @@ def _exported(report: Path, folder: Path) -> Path:
             f"{report.name}) and copy the .sqlite file"
         )
     command = [nsys, "export", "--type", "sqlite", "--output", str(file), str(report.absolute())]
-    done = subprocess.run(
-        command, timeout=TIMEOUT, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL
-    )
+    quiet = {"capture_output": True, "text": True, "errors": "replace", "stdin": subprocess.DEVNULL}
+    try:
+        done = subprocess.run(command, timeout=TIMEOUT, **quiet)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ProfileError(f"{report} could not be exported: {error}. Export it where it was made") from error
     if done.returncode or not file.is_file():
         words = " ".join((done.stderr.strip() or done.stdout.strip().split("\r")[-1]).split())[-500:]
         raise ProfileError(

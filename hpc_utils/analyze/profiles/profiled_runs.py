@@ -161,7 +161,7 @@ def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, di
 
 
 def monitor(run: Path) -> dict[str, pd.DataFrame]:
-    """The samples of the monitor beside a run (`records.schema.MONITOR`), of each host's processors and each device
+    """The samples of the monitor beside a run (`records.folder.MONITOR`), of each host's processors and each device
     (`node1, cuda:0`): seconds since the run's first sample, and utilisation (%), memory_bytes, power_watts, temperature
     (°C; NaN: not known). Empty without a monitor.
 

@@ -144,11 +144,11 @@ def _phases(folder: Path) -> dict[str, float] | None:
         with (folder / "epochs.csv").open(newline="") as file:
             epochs = list(csv.DictReader(file))
         means = {str(phase): _mean(epochs, phase) for phase in PARTS}
-    except (OSError, KeyError, ValueError, ZeroDivisionError):
+    except (OSError, KeyError, TypeError, ValueError, ZeroDivisionError):  # TypeError: a truncated last line
         return None
     try:
         exposed = _mean(epochs, "comm") - _mean(epochs, "overlap")
-    except (KeyError, ValueError):  # empty on one rank, and where DDP measures nothing
+    except (KeyError, TypeError, ValueError):  # empty on one rank, and where DDP measures nothing
         return means
     if 0 <= exposed <= means["backward"]:
         means |= {"backward": means["backward"] - exposed, "communication": exposed}

@@ -330,6 +330,11 @@ def test_a_report_without_an_nsys_states_how_to_export_it(tmp_path: Path, monkey
         nsys.read(report)
     with pytest.raises(ProfileError, match="no such file"):
         nsys.read(tmp_path / "none.nsys-rep")
+    broken = tmp_path / "nsys"
+    broken.write_bytes(b"no program")
+    broken.chmod(0o755)
+    with pytest.raises(ProfileError, match="could not be exported"):
+        nsys.read(report)
 
 
 def test_the_export_beside_a_report_is_taken_unless_it_is_older(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

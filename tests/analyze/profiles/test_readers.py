@@ -87,6 +87,8 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     )
     write(run / "profile/rank0/trace.json", made.trace([kernel("k", 1, 1)]))
     write(run / "profile/rank0/window.json", {"steps": 3})
+    (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4,0.25,0.05\n2,0.1")
+    assert readers.gather([run]).phases is None, "a truncated last line"
     write(run / "profile/rank0/notes.txt", "anything")
     assert [one.source for one in readers.gather([run]).timelines] == [str(run / "profile/rank0/trace.json")]
 
