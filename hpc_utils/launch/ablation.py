@@ -50,7 +50,7 @@ class Ablation(Strict):
         return self
 
     def configurations(self, refusal: Callable[[Mapping[str, Any]], str]) -> list[Configuration]:
-        """The plain loop; each step alone; all up to each step, without those that `refusal` rules out alone."""
+        """The plain loop; each step alone; all steps up to each one, without those that `refusal` rejects."""
         alone = [Configuration(f"alone-{step.name}", step.parameters) for step in self.steps]
         upto, so_far = [], {}
         for step in self.steps:

@@ -261,7 +261,7 @@ class Cluster(Strict):
 
     @property
     def links(self) -> str | None:
-        """What a rehearsal's links are limited to by hand, such as `1gbit`; "" without a limit; None where they cannot be
+        """The manual limit of a rehearsal's links, such as `1gbit`; "" without a limit; None where they cannot be
         limited."""
         return self._links
 

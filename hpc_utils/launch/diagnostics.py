@@ -71,7 +71,7 @@ def doctor_arguments(found: Cluster | None = None) -> list[str]:
 
 
 def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run it on `nproc` ranks, which print what they find; the record that rank 0 left.
+    """Run it on `nproc` ranks, which print their findings; returns the record of rank 0.
 
     Raises:
         NoReport: the ranks ended without a record; the error includes their output.
@@ -104,7 +104,7 @@ def on_cluster(
     *,
     measuring: AbstractContextManager[None] | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Run it in a job, and wait: (what the job printed, the record that rank 0 left).
+    """Run it in a job, and wait; returns (output of the job, record of rank 0).
 
     Args:
         layout: nodes, and ranks on each; 0 of those stands for one per device.
@@ -181,7 +181,7 @@ def _build(here: str) -> str:
 
 
 def _start(python: Sequence[str], folder: str) -> subprocess.Popen:
-    """Start a Python process whose end, and that of all it starts, is this one's."""
+    """Start a Python process that ends with this one, as do its descendants."""
     return subprocess.Popen(
         [sys.executable, *python],
         env=workspace.child_environment() | workspace.starting(Launch(owner=folder)),

@@ -24,7 +24,7 @@ REPORTS = {"nsys": "nsys-rep", "ncu": "ncu-rep"}
 
 
 def finish(folder: Path, ranks: int, *, is_hurried: Callable[[], bool], say: Callable[[str], None]) -> None:
-    """Export the reports of a complete run under nsys or ncu, and note in `run.json` what there is and what failed.
+    """Export the reports of a complete run under nsys or ncu, and record files and errors in `run.json`.
 
     A failure is a remark of the run, no error: the measurement itself is complete.
 
@@ -62,7 +62,7 @@ def _export_all(folder: Path, is_hurried: Callable[[], bool], say: Callable[[str
 
 
 def _export(nsys: str, report: Path, is_hurried: Callable[[], bool]) -> str:
-    """Write `report` as <rank>.sqlite; what failed."""
+    """Write `report` as <rank>.sqlite; returns the errors."""
     if is_hurried():
         return "not exported: the job received a signal to end"
     unfinished = report.with_name(f".{report.stem}.sqlite")

@@ -1,4 +1,4 @@
-"""Why a run or a job failed, and what to do about it: read from what the ranks, the launcher and Slurm left."""
+"""The reason for a failed run or job, and its remedy, from the records of ranks, launcher and Slurm."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
 
 def ranks_per_node(cluster: Cluster, node: NodeType) -> int:
-    """The most ranks that a node holds, one per device."""
+    """The largest number of ranks on a node, one per device."""
     if cluster.share:
         return 1
     if cluster.rehearsal:  # its nodes share this machine: Slurm does not know their real cores
@@ -57,7 +57,7 @@ def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool =
 
 
 def variables(folder: Path, layout: Layout) -> dict[str, str]:
-    """What the job scripts read: variables, never parts of a command, since paths may hold any character."""
+    """The values that job scripts read: variables, never parts of a command, since paths may contain any character."""
     here = Workspace.current()
     ours = {"HPC_JOB_ENVIRONMENT": str(folder / "environment.sh"), "RANKS_PER_NODE": str(layout.ranks_per_node)}
     if Path.cwd() != here.project:  # jobs run in the clone; a user's own workload is in the folder of the submission

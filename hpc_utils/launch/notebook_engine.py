@@ -197,7 +197,7 @@ class _Tee:
 
 
 def _as_text(data: dict[str, Any]) -> dict[str, Any]:
-    """Pictures as notebooks hold them: in base64."""
+    """Pictures in base64, as in notebook files."""
     return {
         mime: base64.b64encode(value).decode() if isinstance(value, bytes) else value for mime, value in data.items()
     }

@@ -33,7 +33,7 @@ def defaults(notebook: Path) -> dict[str, Any]:
 
 
 def of_chapter(notebook: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """(the study it reads, "" for a whole result set; what to inject) of a chapter that reads results.
+    """(study, "" for a whole result set; parameters to inject) of a chapter that reads results.
 
     Raises:
         ConfigError: the notebook trains instead, does not know a parameter, or the parameter has another type.

@@ -130,7 +130,7 @@ def scancel(jobs: Iterable[str]) -> None:
 
 
 def wait(job: str, *, until_it_runs: bool = False, every: float = 1.0) -> JobState:
-    """Wait until the job is over, or at least runs; its state. Not `sbatch --wait`, which looks ever more rarely."""
+    """Wait until the job ends, or at least runs; returns its state. `sbatch --wait` polls too rarely."""
     while True:
         state = JobState(
             ask(["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}"]).strip() or "UNKNOWN"

@@ -34,7 +34,7 @@ from .target import Target
 
 
 class StudyError(ValueError):
-    """A study file is missing or wrong; the message has the file, the key and what is allowed."""
+    """A study file is missing or wrong; the message has the file, the key and the allowed values."""
 
     exit_code = 2
 
@@ -90,7 +90,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a study on a target, and what cannot be run there."""
+    """All runs of a study on a target, and the configurations that cannot run there."""
 
     name: str
     study: Study
@@ -268,7 +268,7 @@ def _forecast(point: Point, hardware: str) -> dict[str, Any]:
 
 
 def execute(name: str, target: Target | None = None, *, redo: bool = False, cold: bool = False) -> str:
-    """Run what is missing on this machine, one run after another, and return the study's name.
+    """Run the missing runs on this machine, one after another, and return the study's name.
 
     A run that fails does not end the study. All ranks are forked from one warm process, unless `cold`.
 

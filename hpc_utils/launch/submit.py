@@ -145,7 +145,7 @@ _POINTS = TypeAdapter(list[_Point])
 
 
 def write_points(path: Path, requests: list[Request], *, redo: bool = False) -> None:
-    """Write what each task runs; the place in the list is the task's number."""
+    """Write the run of each task; the position in the list is the task's number."""
     points = [
         _Point(
             run_id=request.run_id,
@@ -254,7 +254,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str) -> Target:
 
 
 def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False) -> Draft:
-    """Find what is missing; nothing is written or submitted.
+    """Find the missing runs; nothing is written or submitted.
 
     Raises:
         StudyError, ClusterError, DataError: a wrong file, or the data set is not here.
@@ -271,7 +271,7 @@ def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = Fals
 def submit(
     name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False
 ) -> tuple[Draft, Submission | None]:
-    """Submit what is missing: an array for each group, then the report behind them all.
+    """Submit the missing runs: an array for each group, then the report after all of them.
 
     Returns what was planned, and the submission (None if nothing was missing).
 

@@ -28,5 +28,5 @@ def statement(judged: Judged) -> str:
 
 
 def failing(claims: Iterable[Judged]) -> list[str]:
-    """A line for each claim that does not hold, though it is no planned one: `bf16-speed: refuted: ...`."""
+    """A line for each claim that does not hold and is not planned: `bf16-speed: refuted: ...`."""
     return [f"{one.name}: {one.verdict}: {one.why}" for one in claims if one.fails]

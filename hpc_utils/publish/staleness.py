@@ -16,7 +16,7 @@ from . import exports
 def faults(
     results: Path, *, exported: exports.Exports | None = None, found: records.Records | None = None
 ) -> list[str]:
-    """What is stale, changed by hand, missing or ambiguous in the set: a sentence each, with the remedy.
+    """What is stale, changed by hand, missing or ambiguous in the set: one sentence each, with the remedy.
 
     Compared are `exports/`, the runs, probes and benches that they rest on, figures, tables, and `csv/`.
     `exported`, `found`: `exports.read` and `records.load` of the whole set, if they are already read.
@@ -140,7 +140,7 @@ def remedy(results: Path, page: Mapping[str, Any]) -> str:
 
 
 def _csv(results: Path, found: records.Records) -> Iterator[str]:
-    """Whether the tables of `hpc collect` are what the runs' folders hold, in all columns that both have."""
+    """Compares the tables of `hpc collect` with the runs' folders, in all common columns."""
     import pandas as pd
 
     anew = f"`hpc collect --results {called(results)}` writes it again"

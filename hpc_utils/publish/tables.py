@@ -1,4 +1,4 @@
-"""Tables as text, each declared as {heading: what writes its cell}: the workshop's questions, and helpers for all others."""
+"""Tables as text, each declared as {heading: writer of its cells}: the workshop's table, and helpers for all others."""
 
 from __future__ import annotations
 

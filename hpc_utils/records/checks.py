@@ -37,7 +37,7 @@ def factor(row: Row) -> float:
 
 
 def disagreement(row: Row) -> str:
-    """The throughput, and what samples and seconds give, in words."""
+    """The recorded throughput and that of samples and seconds, as text."""
     return (
         f"throughput {row['throughput']:.6g}/s is {factor(row):.4g} times what "
         f"{row['samples']:g} samples in {row['seconds']:.6g} s give ({row['samples'] / row['seconds']:.6g}/s)"
@@ -45,7 +45,7 @@ def disagreement(row: Row) -> str:
 
 
 def overcount(samples: float, steps: float, global_batch: float) -> str:
-    """Why `steps` cannot hold that many samples; empty if they can."""
+    """The reason why `steps` cannot contain that many samples; empty if they can."""
     full = steps * global_batch
     if samples <= full:
         return ""

@@ -161,7 +161,7 @@ def _csv(columns: Sequence[str], rows: Iterable[Row], *, header: bool) -> str:
 
 
 def require_same_request(folder: RunFolder | None, config: Mapping[str, Any]) -> None:
-    """Check that a notebook trains what the launcher claimed the run for.
+    """Check that a notebook trains with the parameters that the launcher claimed the run for.
 
     Raises:
         ConfigError: a notebook changed parameters after they were injected, so the run id would be false.

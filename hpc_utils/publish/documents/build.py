@@ -170,7 +170,7 @@ def _rows(context: BuildContext, values: Iterable[Found]) -> list[dict[str, Any]
 
 
 def _place(context: BuildContext, name: str, pdf: bytes, documents: Sequence[Document]) -> Path:
-    """Write the PDF, and into the manifest what it was built from."""
+    """Write the PDF, and its sources into the manifest."""
     path = context.target / f"{name}.pdf"
     atomic.write(path, lambda file: file.write(pdf))
     sources, folders = set(), set()
@@ -182,7 +182,7 @@ def _place(context: BuildContext, name: str, pdf: bytes, documents: Sequence[Doc
 
 
 def _discard(context: BuildContext, name: str) -> None:
-    """Remove what a former build wrote."""
+    """Remove the output of a former build."""
     path = context.target / f"{name}.pdf"
     path.unlink(missing_ok=True)
     manifest.forget(path)

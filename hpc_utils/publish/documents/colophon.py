@@ -20,7 +20,7 @@ SOFTWARE = {"python": "Python", "torch": "PyTorch", "cuda": "CUDA", "nccl": "NCC
 
 
 def rows(used: list[Found], sets: Sets, root: Path) -> list[tuple[str, str]]:
-    """(label, text) of all that a document of the checkout `root` rests on; labels below a result set's are indented."""
+    """(label, text) of the evidence of a document of the checkout `root`; labels below a result set's are indented."""
     commit, changed = provenance.commit(root), ", with changes that are not committed" * bool(provenance.dirty(root))
     tree = f"commit {commit[: provenance.SHORT]}{changed}" if commit else "a copy of the sources without a commit"
     found = [("Built from", tree), ("Build again", "make paper")]

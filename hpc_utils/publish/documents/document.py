@@ -40,7 +40,7 @@ class Document:
 
 
 def read(context: BuildContext, name: str, faults: Faults) -> Document | None:
-    """The document `name` of paper.toml; what is wrong with it is added to `faults`."""
+    """The document `name` of paper.toml; its errors are added to `faults`."""
     entry = context.project.document[name]
     sets = context.sets(context.project.aliases(name))
     for alias, one in sets.by_alias.items():

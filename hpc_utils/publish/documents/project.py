@@ -36,7 +36,7 @@ class DocumentEntry(Strict):
 
 
 class Project(Strict):
-    """`sets`: {alias: folder from the project's root}; `claims`: the file of claims beside paper.toml."""
+    """`sets`: {alias: folder from the project's root}; `claims`: the file of claims next to paper.toml."""
 
     sets: dict[str, str] = Field(min_length=1)
     claims: str = "claims.toml"

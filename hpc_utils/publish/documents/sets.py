@@ -95,7 +95,7 @@ class ResultSet:
 
 
 def read(alias: str, folder: Path) -> ResultSet:
-    """The set in `folder`; what is stale or damaged in it is in its `faults`, what may be in its `warnings`."""
+    """The set in `folder`; `faults` lists stale or damaged parts, `warnings` possible ones."""
     from hpc_utils.publish import staleness
 
     if not folder.is_dir():

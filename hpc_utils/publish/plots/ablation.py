@@ -1,4 +1,4 @@
-"""An ablation's charts: from the plain loop to the fastest configuration, what each change gives and costs, and what is learnt.
+"""An ablation's charts: from the plain loop to the fastest configuration; gain and cost of each change; learning curves.
 
 Factors are on logarithmic axes, on which a factor has the same length everywhere. An interval that is much wider than all values
 (two repeats can give one) leaves the panel without an end.

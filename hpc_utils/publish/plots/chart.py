@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chart:
-    """`data`: what the figure shows, as its CSV has it. `runs`: ids of the runs behind it; None: those in the columns of `data` that
+    """`data`: the plotted data, written as CSV. `runs`: ids of the runs behind it; None: those in the columns of `data` that
     hold run ids, or all runs of its chapter."""
 
     figure: Figure | None
@@ -27,7 +27,7 @@ class Chart:
     def drawn(
         cls, draw: Callable[..., Figure], what: Any, name: str, caption: str, *, data: pd.DataFrame | None = None, runs: Iterable[str] | None = None
     ) -> Chart:  # fmt: skip
-        """`draw(what)`, unless `data` is empty. `data`: what the figure shows, if that is not `what` itself."""
+        """`draw(what)`, unless `data` is empty. `data`: the plotted data, if not `what` itself."""
         data = what if data is None else data
         return cls(None if data.empty else draw(what), data, name, caption, None if runs is None else tuple(runs))
 

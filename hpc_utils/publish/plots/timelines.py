@@ -1,4 +1,4 @@
-"""The chart of timelines: what each rank's host and device did, and when."""
+"""The chart of timelines: the activity of each rank's host and device over time."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def drawn(
 
 
 def _binned(shown: Sequence[Timeline], begin: float, milliseconds: float | None) -> tuple[np.ndarray, list[_Rank]]:
-    """The edges of what print resolves, in ns since each timeline's zero, and the ranks; aligned clocks share one zero."""
+    """The edges of the bins that print resolves, in ns since each timeline's zero, and the ranks; aligned clocks share one zero."""
     bounds = [_bounds(one) for one in shown]
     zeros = [first for first, _ in bounds]
     if all(one.aligned for one in shown):

@@ -103,7 +103,7 @@ def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Calla
 
 
 def missing(there: Machine) -> list[str]:
-    """NAME==VERSION, as installed here, of what runs and their tests need on that machine and it lacks."""
+    """NAME==VERSION, as installed here, of packages that runs and their tests need and that machine lacks."""
     packages = {canonicalize_name(name): version for name, version in there.packages.items()} | dict.fromkeys(
         THERE, ""
     )

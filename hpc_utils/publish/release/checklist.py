@@ -1,4 +1,4 @@
-"""The checklist of a release: what any version needs, and what version 1.0 needs beyond (RELEASING.md)."""
+"""The checklist of a release: requirements of any version, and further ones of version 1.0 (RELEASING.md)."""
 
 from __future__ import annotations
 
