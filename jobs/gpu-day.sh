@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The GPU day: what one GPU can show, in an order of worth. Called again, it goes on where it was. docs/gpu-day.md explains.
+# All measurements on one GPU, the most important first. Called again, it continues where it stopped. See docs/gpu-day.md.
 set -uo pipefail
 
 usage="usage: gpu-day.sh [--minutes N] [--rehearse]
