@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import platform
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -62,7 +64,8 @@ def paper(documents, check, pattern):
     All faults are listed with their places: a cell that does not exist, a table older than its records, a number typed by
     hand. A document with a fault is not built.
     """
-    from hpc_utils.publish.documents import build, context
+    with _paper_packages():
+        from hpc_utils.publish.documents import build, context
 
     shared = context.read(paths.root(), log=click.echo if pattern is None else lambda line: None)
     if pattern is not None:
@@ -70,6 +73,14 @@ def paper(documents, check, pattern):
         return
     written = build.build(shared, documents, check=check)
     click.secho("no faults" if check else f"{len(written)} files written", fg="green")
+
+
+@contextlib.contextmanager
+def _paper_packages() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} is not installed: `pip install -e '.[paper]'`") from None
 
 
 def _print_citable(sets: Any, pattern: str) -> None:
@@ -233,15 +244,13 @@ def release(check, output):
     The first items of the list must hold for any release, all of them from version 1.0 on (RELEASING.md). The PDFs are
     those of `make paper`; the same commit and PDFs give the same bytes. Exit code 2: refused.
     """
-    try:
+    with _paper_packages():
         from hpc_utils.publish.release import archive
 
         if check:
             _print_checklist(paths.root())
             return
         path = archive.release(paths.root(), output or paths.results() / "release")
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is not installed: `pip install -e '.[paper]'`") from None
     click.echo(f"{path} ({path.stat().st_size / MIB:.1f} MiB)")
     click.echo("Upload it to Zenodo; .zenodo.json in it holds the entries of the form.", err=True)
 

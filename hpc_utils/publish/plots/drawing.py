@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..formatting import number
 from . import style
 
 Look = tuple[str, str]  # colour and hatch: distinguishable in grey
+LEGEND_ROW = 0.17  # inches
 BARS = {"fmt": "none", "ecolor": style.ROLES["ink"], "elinewidth": 0.9}  # an interval on a bar
 
 
@@ -134,12 +136,16 @@ def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:
 def legend(
     figure: Figure, ncols: int, *, last: Sequence[str] = (), place: str = "outside upper center", **look: Any
 ) -> None:
-    """One legend above all panels, with each label once, `last` behind the others."""
+    """One legend above all panels, with each label once, `last` behind the others; a long one makes the figure higher."""
     known: dict[str, Any] = {}
     for axes in figure.axes:
         known |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     names = sorted(known, key=lambda label: label in last)
-    figure.legend([known[name] for name in names], names, loc=place, ncols=min(ncols, len(names)), **look)
+    columns = min(ncols, len(names))
+    if rows := max(0, ceil(len(names) / max(columns, 1)) - 4):
+        figure.set_figheight(figure.get_figheight() + LEGEND_ROW * rows)
+        look["fontsize"] = "x-small"
+    figure.legend([known[name] for name in names], names, loc=place, ncols=columns, **look)
 
 
 def note(figure: Figure, text: str) -> None:
