@@ -17,7 +17,6 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from hpc_utils import datasets
 
-TEXTBOOK = ("pil", "v2", "v2-batch", "device")
 OURS = ("ours-host", "ours-device", "ours-workers")
 
 Epoch = Callable[[int], Iterator[tuple[Tensor, Tensor]]]

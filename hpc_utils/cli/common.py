@@ -88,12 +88,10 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_colum
 
     Characters that are not printable are shown as `?`: cells may hold names from a file.
     """
-    lines = [header, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    numbers = len(header) - text_columns
-    for line in lines:
-        cells = [f"{cell:{'>' if i < numbers else '<'}{widths[i]}}" for i, cell in enumerate(line)]
-        click.echo(printable("  ".join(cells).rstrip()))
+    from hpc_utils.publish.formatting import aligned
+
+    for line in aligned([header, *rows], right=range(len(header) - text_columns)):
+        click.echo(printable(line))
 
 
 def printable(line: str) -> str:

@@ -87,7 +87,7 @@ class Chapter:
 
         Args:
             measure: the column that `low` and `high` belong to, and that a citation without a column means.
-            units: of columns that `units.COLUMNS` does not know.
+            units: of columns that `formatting.COLUMNS` does not know.
             runs: ids of what all rows rest on; by default those in the columns `BEHIND`, or all runs of the chapter.
             span: what the intervals are, where they are no 95 % intervals.
             files: evidence besides runs.

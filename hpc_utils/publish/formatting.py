@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hpc_utils.analyze.value import Value
@@ -41,9 +41,8 @@ UNITS = {
     },
     **{unit: [(0, 1, unit)] for unit in _PLAIN.split()},
 }
-BILLED = re.compile(
-    r"[A-Za-z]+-hours|[A-Z]{2,4}"
-)  # units that sites bill in: hours of something, a currency, credits
+# Units that sites bill in: hours of something, a currency, credits.
+BILLED = re.compile(r"[A-Za-z]+-hours|[A-Z]{2,4}")
 
 _COLUMNS = {
     "share": "efficiency error median_error worst_error inside_share share deviation scatter accuracy utilisation utilisation_before "
@@ -94,6 +93,14 @@ def unit_of(column: str, values: pd.Series, own: Mapping[str, str]) -> str:
 def number(value: float) -> str:
     """A number in a table: four significant digits, all digits from 1000 on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def aligned(lines: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
+    """Lines of cells in columns for a terminal, those of `right` aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sides = [">" if place in right else "<" for place in range(len(widths))]
+    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    return [form.format(*line).rstrip() for line in lines]
 
 
 def text(value: Value, form: str = "value") -> str:

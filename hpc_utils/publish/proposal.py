@@ -9,7 +9,7 @@ import pandas as pd
 
 from hpc_utils.analyze import budget
 
-from . import tables
+from . import formatting, tables
 
 if TYPE_CHECKING:
     from hpc_utils.analyze.profiles.peaks import Peak
@@ -93,7 +93,7 @@ def markdown(rows: list[list[str]], notes: Iterable[str], caption: str) -> str:
 
 def plain(rows: list[list[str]], notes: Iterable[str], caption: str) -> str:
     """The same in columns, for a terminal."""
-    return "\n".join([caption, "", *tables.aligned(rows), "", *notes])
+    return "\n".join([caption, "", *formatting.aligned(rows), "", *notes])
 
 
 def _span(name: str) -> tables.Writer:

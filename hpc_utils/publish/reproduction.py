@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .formatting import ABSENT, number
-from .tables import MIB, aligned
+from .formatting import ABSENT, aligned, number
+from .tables import MIB
 
 if TYPE_CHECKING:
     from hpc_utils.analyze.reproduction import Judgement

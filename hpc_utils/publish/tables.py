@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -44,14 +44,6 @@ def markdown(rows: pd.DataFrame) -> str:
     """A table of text as Markdown."""
     lines = [rows.columns.tolist(), ["---"] * len(rows.columns), *rows.astype(str).to_numpy().tolist()]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def aligned(lines: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
-    """Lines of cells in columns for a terminal, those of `right` aligned to the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    sides = [">" if place in right else "<" for place in range(len(widths))]
-    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
-    return [form.format(*line).rstrip() for line in lines]
 
 
 def curve(row: Row) -> str:

@@ -89,9 +89,8 @@ class Database:
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         self._connection.text_factory = lambda text: text.decode(errors="replace")
-        self._connection.execute(
-            "PRAGMA trusted_schema = OFF"
-        )  # a view in the file calls no function with side effects
+        # A view in the file then calls no function with side effects.
+        self._connection.execute("PRAGMA trusted_schema = OFF")
         self.tables = {str(name) for (name,) in self._connection.execute("SELECT name FROM sqlite_master")}
 
     def close(self) -> None:
@@ -264,9 +263,8 @@ def _work(database: Database, epoch: int, remarks: list[str]) -> Iterator[tuple[
         )
         for one in dict.fromkeys(name for _, part in parts for name in part)
     }
-    graphs = [
-        call for (call,) in database.rows(_CALLS, _GRAPH_LAUNCHES)
-    ]  # nsys before 2023 records no work of whole graphs
+    # nsys before 2023 records no work of whole graphs.
+    graphs = [call for (call,) in database.rows(_CALLS, _GRAPH_LAUNCHES)]
     if graphs and not np.isin(graphs, columns.get("call", [])).any():
         remarks.append(f"{len(graphs)} launches of CUDA graphs, whose work was not recorded: {NODES}")
     if not columns:

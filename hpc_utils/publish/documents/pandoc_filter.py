@@ -352,7 +352,7 @@ def _shown(cell: Any) -> str:
     if isinstance(cell, str):
         return cell
     if pd.isna(cell):
-        return "–"
+        return formatting.ABSENT
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return formatting.number(cell).replace("-", "\u2212") if isinstance(cell, float) else str(cell)
+    return formatting.number(cell).replace("-", formatting.MINUS) if isinstance(cell, float) else str(cell)
