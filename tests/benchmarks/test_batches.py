@@ -15,7 +15,7 @@ from hpc_utils import datasets
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("kind", (*batches.TEXTBOOK, *batches.OURS))
+@pytest.mark.parametrize("kind", ("pil", "v2", "v2-batch", "device", *batches.OURS))
 def test_a_pass_over_the_data_has_each_sample_once_normalised(kind: str) -> None:
     digits = datasets.load("digits", "train")
     size = 16
