@@ -10,7 +10,6 @@ Every text that reaches Slurm or a shell is checked here. A wrong file is refuse
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -205,11 +204,6 @@ class Overrides(Strict):
     parameters: dict[str, Any] = Field({})
     matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field({})
 
-    @model_validator(mode="after")
-    def _known(self) -> Overrides:
-        _refuse_typos("parameter", [*self.parameters, *self.matrix], RunConfig.model_fields)
-        return self
-
 
 class Cluster(Strict):
     """A cluster file's content. `about`: where its facts come from. `rehearsal`: it lives on this machine."""
@@ -233,7 +227,6 @@ class Cluster(Strict):
     def _consistent(self) -> Cluster:
         if self.default and self.default not in self.nodes:
             raise ValueError(f"default: no [nodes.{self.default}]; {toml_config.hint(self.default, self.nodes)}")
-        _refuse_typos("study", self.studies, {path.stem for path in paths.studies().glob("*.toml")} | {"all"})
         for name, node in self.nodes.items():
             node._name = name
         return self
@@ -301,19 +294,9 @@ class Cluster(Strict):
         return Overrides(**kept, parameters=parameters, matrix=matrix)
 
 
-def _refuse_typos(what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """ValueError if one of `names` is almost a known one; others are the user's own."""
-    for name in names:
-        if name not in known and (meant := toml_config.nearest(name, known, cutoff=0.8)):
-            raise ValueError(f"unknown {what} {name!r}: did you mean {meant}?")
-
-
 def prices(hardware_ids: Iterable[str]) -> dict[str, NodeType]:
-    """{hardware_id: how such a node is billed}.
-
-    A rehearsal's nodes cost the same on any machine and over any links. Those that no cluster file describes are omitted;
-    an unreadable file is listed on stderr.
-    """
+    """{hardware_id: how such a node is billed}; without those that no cluster file describes. A rehearsal's nodes cost the
+    same on any machine and over any links."""
     return {hardware: one.nodes[name] for hardware, (one, name) in _described(hardware_ids).items()}
 
 
@@ -331,20 +314,9 @@ def files(hardware_ids: Iterable[str]) -> list[Path]:
 
 def _described(hardware_ids: Iterable[str]) -> dict[str, tuple[Cluster, str]]:
     """{hardware_id: the cluster whose file describes it, and the node type there}."""
-    described = {}
-    for name in known():
-        try:
-            described |= {f"{name}-{node}": (one, node) for one in (read(name),) for node in one.nodes}
-        except ClusterError as error:
-            print(f"skipped: {error}", file=sys.stderr)
-    found = {}
-    for hardware in hardware_ids:
-        anywhere = described.get(HardwareId.parse(hardware).name)
-        if anywhere and anywhere[0].rehearsal:
-            found[hardware] = anywhere
-        elif hardware in described:
-            found[hardware] = described[hardware]
-    return found
+    types = {f"{name}-{node}": (one, node) for name in known() for one in (read(name),) for node in one.nodes}
+    names = {hardware: HardwareId.parse(hardware).name for hardware in hardware_ids}
+    return {hardware: types[name] for hardware, name in names.items() if name in types}
 
 
 def known() -> list[str]:

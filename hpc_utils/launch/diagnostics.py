@@ -26,8 +26,8 @@ from hpc_utils.workspace import Launch
 from . import cluster, job_environment, slurm_commands
 from .cluster import Cluster, ClusterError
 from .failure import tail
-from .process_tree import die_with_parent, end_tree
-from .request import Layout, require_data
+from .process_tree import end_tree
+from .request import Layout
 from .submit import Submission
 
 POLL = 0.05  # s between looks whether it is over
@@ -64,9 +64,7 @@ def doctor_arguments(found: Cluster | None = None) -> list[str]:
     if found:
         return [f"--link-gbit={found.network.link_gbit}", f"--torch={found.software.torch}"]
     here = workspace.environment()
-    inherited = (
-        name for name in sorted(here) if workspace.RANK_VARIABLES.fullmatch(name) and name != workspace.VARIABLE
-    )
+    inherited = sorted(filter(workspace.RANK_VARIABLES.fullmatch, here.keys() - {workspace.VARIABLE}))
     return [f"--inherited={','.join(inherited)}", f"--torch={_build(here.get('HPC_CLUSTER', ''))}"]
 
 
@@ -80,7 +78,12 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str]) -> d
     with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
         copy = Path(folder) / "record.json"
         ranks = [f"--nproc-per-node={nproc}", "-m", what.module, *arguments, f"--copy={copy}"]
-        process = _start([*TORCHRUN, *ranks], folder)
+        process = subprocess.Popen(
+            [sys.executable, *TORCHRUN, *ranks],
+            env=workspace.child_environment() | workspace.starting(Launch(owner=folder)),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is ours to deal with
+        )
         try:
             end = time.monotonic() + what.seconds
             while process.poll() is None and not copy.exists() and time.monotonic() < end:
@@ -146,65 +149,22 @@ def on_cluster(
 
 
 def compute_profile(config: RunConfig, batches: Sequence[int], repeats: int) -> Path:
-    """Measure the compute profile of a model here, on one device, as a rank would; the record's path.
-
-    The process prints on stderr how far it is.
+    """Measure the compute profile of a model in this process, on one device, as a rank would; the record's path.
 
     Raises:
         ConfigError: there is nothing to compute, or no batch to compute it on.
         DataError: the data set is not here.
-        NoReport: the process ended without a profile; the error includes its output.
     """
     if turned := not_plain(config):
         raise ConfigError(f"{', '.join(turned)}: a compute profile is of the plain step")
-    if not batches or min(batches) < 1 or repeats < 1:
-        raise ConfigError(f"batches {list(batches)}, {repeats} repeats: give at least one of each, all from 1 on")
-    if ":" not in config.workload:
-        require_data(config.dataset, paths.data())
-    request = {"config": config.model_dump(), "batches": sorted(set(batches)), "repeats": repeats}
-    with tempfile.TemporaryDirectory(prefix="hpc-compute-") as folder:
-        record = Path(folder) / "record.json"
-        process = _start(["-m", "hpc_utils.launch.diagnostics", json.dumps(request), str(record)], folder)
-        try:
-            process.wait()
-        finally:
-            end_tree(process, folder)
-        if not (found := read_json(record)):
-            raise NoReport("the process ended without a profile: its output has the reason")
-        return Path(found)
+    if min(batches) < 1:
+        raise ConfigError(f"batches {list(batches)}: a step has at least one sample")
+    from hpc_utils.doctor.bench import compute
+
+    return compute.profile(config, sorted(set(batches)), repeats, lambda line: print(line, file=sys.stderr))
 
 
 def _build(here: str) -> str:
     """The torch build that the cluster file names, if `here` (`<cluster>-<node type>`) is on a known cluster."""
     names = [name for name in cluster.known() if here == name or here.startswith(f"{name}-")]
     return cluster.read(max(names, key=len)).software.torch if names else ""
-
-
-def _start(python: Sequence[str], folder: str) -> subprocess.Popen:
-    """Start a Python process that ends with this one, as do its descendants."""
-    return subprocess.Popen(
-        [sys.executable, *python],
-        env=workspace.child_environment() | workspace.starting(Launch(owner=folder)),
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is ours to deal with
-    )
-
-
-def main(request: str, record: str) -> None:
-    """In the process that measures a compute profile."""
-    die_with_parent(workspace.launch().parent)
-    from hpc_utils.doctor.bench import compute
-
-    given = json.loads(request)
-    config = RunConfig(**given["config"])
-    try:
-        path = compute.profile(config, given["batches"], given["repeats"], lambda line: print(line, file=sys.stderr))
-    except ValueError as error:
-        if not hasattr(error, "exit_code"):
-            raise
-        sys.exit(f"error: {error}")
-    Path(record).write_text(json.dumps(str(path)))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

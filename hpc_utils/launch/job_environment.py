@@ -13,6 +13,7 @@ import re
 import sys
 from pathlib import Path
 from shlex import quote
+from string import Template
 
 from hpc_utils import paths, provenance
 from hpc_utils.workspace import Launch, Workspace, environment
@@ -21,7 +22,8 @@ from . import slurm_commands, warm
 from .cluster import Cluster, ClusterError, NodeType
 from .request import Layout
 
-_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+# $NAME or ${NAME}; or else a character that bash would interpret between double quotes.
+_SPECIAL = re.compile(r"""\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})|["$`\\]""", re.ASCII)
 
 
 def ranks_per_node(cluster: Cluster, node: NodeType) -> int:
@@ -73,7 +75,7 @@ def output(folder: Path, name: str) -> str:
 
 def write(folder: Path, cluster: Cluster, node: NodeType) -> None:
     """Write `folder`/environment.sh."""
-    python = Path(sys.executable) if cluster.rehearsal else None  # on this machine, with what runs here
+    python = Path(sys.executable) if cluster.rehearsal else None  # its jobs run on this machine
     (folder / "environment.sh").write_text(render(cluster, node, root=paths.root(), python=python))
 
 
@@ -87,15 +89,12 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
 
     def text(value: str, key: str) -> str:
         """Bash for `value`: its variables are expanded where the job runs, which stops if one is not set."""
-        if not _VARIABLE.search(value):
-            return quote(value)
         missing = f"not set here, and {key} of {cluster.name} needs it"
-        parts = _VARIABLE.split(value)  # text, then for each variable its name (plain or in braces) and text
-        for number in range(0, len(parts), 3):
-            parts[number] = re.sub(r'(["$`\\])', r"\\\1", parts[number])
-        for number in range(1, len(parts), 3):
-            parts[number : number + 2] = [f"${{{parts[number] or parts[number + 1]}:?{missing}}}", ""]
-        return f'"{"".join(parts)}"'
+
+        def expand(match: re.Match[str]) -> str:
+            return f"${{{match[1] or match[2]}:?{missing}}}" if match.lastindex else f"\\{match[0]}"
+
+        return f'"{_SPECIAL.sub(expand, value)}"'
 
     def path(value: str, key: str) -> str:
         """Bash for a path: one that begins with neither / nor a variable is in the clone."""
@@ -125,19 +124,17 @@ def folders(cluster: Cluster) -> dict[str, str]:
     Raises:
         ClusterError: a variable that the cluster file uses is not set.
     """
-    here = environment()
-
-    def expanded(key: str) -> str:
-        def value(match: re.Match[str]) -> str:
-            name = match[1] or match[2]
-            if not here.get(name):
-                raise ClusterError(f"${name} is not set here, and storage.{key} of {cluster.name} needs it")
-            return here[name]
-
-        return str(paths.root() / _VARIABLE.sub(value, _at_home(getattr(cluster.storage, key))))
-
-    keys = {"HPC_RESULTS": "results", "HPC_DATA": "data"}
-    return {n: expanded(key) for n, key in keys.items() if getattr(cluster.storage, key) and not here.get(n)}
+    here, found = environment(), {}
+    for name, key in {"HPC_RESULTS": "results", "HPC_DATA": "data"}.items():
+        if (path := getattr(cluster.storage, key)) and not here.get(name):
+            try:
+                found[name] = str(paths.root() / Template(_at_home(path)).substitute(here))
+            except KeyError as error:
+                variable = error.args[0]
+                raise ClusterError(
+                    f"${variable} is not set here, and storage.{key} of {cluster.name} needs it"
+                ) from None
+    return found
 
 
 def _at_home(path: str) -> str:

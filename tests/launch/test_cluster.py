@@ -105,8 +105,6 @@ def test_a_precision_that_a_device_lacks_is_refused_with_the_reason(write) -> No
         ("--hint=nomultithread", "-A x", r"slurm\.options\.0: .*, not '-A x'"),
         ("--hint=nomultithread", "--account=x", r"slurm: options: --account is set by another key"),
         ("NCCL_DEBUG", "HPC_CLUSTER", r"variables\.HPC_CLUSTER: it is set by Slurm or by the jobs"),
-        ("studies.strong", "studies.stong", r"unknown study 'stong': did you mean strong\?"),
-        ("epochs = 3", "epoch = 3", r"studies\.strong: unknown parameter 'epoch': did you mean epochs\?"),
         ('title = "Mine"', 'title = "Mine"\ndefault = "a10"', r"default: no \[nodes\.a10\]; did you mean a100\?"),
     ],
 )  # fmt: skip
