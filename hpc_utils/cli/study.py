@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 KERNELS = 10  # kernels that `hpc explain` lists
 REFUSED = 20  # refused rows that `hpc import` prints; provenance.json has all
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def overrides(command: Callable) -> Callable:
@@ -195,10 +196,8 @@ def _print_kernels(timelines: Sequence[Timeline]) -> None:
 
 
 @click.command("import")
-@click.argument("file", metavar="FILE.csv", type=click.Path(path_type=Path))
-@click.option(
-    "--map", "mapping", metavar="MAPPING.toml", type=click.Path(path_type=Path), help="The meaning of the columns."
-)
+@click.argument("file", metavar="FILE.csv", type=FILE)
+@click.option("--map", "mapping", metavar="MAPPING.toml", type=FILE, help="The meaning of the columns.")
 @click.option(
     "--as", "name", default="", metavar="NAME", show_default="name of FILE", help="Folder under results/foreign."
 )

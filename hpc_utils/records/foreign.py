@@ -4,29 +4,9 @@
     foreign.keep(found, provenance)        # writes results/foreign/thesis-2024/
     runs = foreign.load()                  # one frame; its column `foreign` names the set
 
-A mapping file:
-
-    title = "ResNet-50 on 64 GPUs"
-    source = "A. Author, thesis, 2024, table 3, https://..."
-    throughput_is = "global"                        # or "per_rank"; likewise samples_is, if it is a column
-    tolerance = 0.01                                # relative; only if throughput and time were measured separately
-    [columns]                                       # our name = their name
-    world_size = "gpus"
-    seconds = { column = "epoch_time_ms", scale = 0.001 }
-    throughput = "images_per_sec"
-    parallel = "mode"
-    [constants]                                     # the same in every row, in our units
-    samples = 50000                                 # over all ranks, in the time of one row
-    [values.parallel]                               # their word = our word
-    DDP = "ddp"
-    DataParallel = "not comparable"                 # kept, but part of no curve
-    [format]                                        # if the file is not plain CSV
-    delimiter = ";"
-    decimal = ","
-
-The throughput of a row must equal its samples / seconds within the precision of the printed digits. Two common errors are
-corrected: global samples counted once per rank, and the samples of one rank taken for all. Any other row is refused. A
-missing number is derived where it follows from others; the column `derived` lists these.
+`results/README.md` explains the mapping file. The throughput of a row must equal its samples / seconds within the precision
+of the printed digits. Two common errors are corrected: global samples counted once per rank, and the samples of one rank
+taken for all. Any other row is refused. A missing number is derived where it follows from others.
 """
 
 from __future__ import annotations
@@ -37,7 +17,7 @@ import io
 import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -60,15 +40,16 @@ if TYPE_CHECKING:
 WORDS = ("workload", "dataset", "parallel", "precision", "device_name")
 LAYOUT = ("world_size", "nodes", "ranks_per_node", "global_batch", "batch_per_device")
 
-Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")]
-Count, FromZero = Annotated[int, Field(gt=0)], Annotated[int, Field(ge=0)]
-Measure = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
 # Our names, and what their cells hold.
 TYPES = {
     **dict.fromkeys(WORDS, Line),
-    **dict.fromkeys((*LAYOUT, "steps"), Count),
-    **dict.fromkeys(("repeat", "epoch"), FromZero),
-    **dict.fromkeys(("samples", "seconds", "throughput", "peak_allocated_bytes"), Measure),
+    **dict.fromkeys((*LAYOUT, "steps"), Annotated[int, Field(gt=0)]),
+    **dict.fromkeys(("repeat", "epoch"), Annotated[int, Field(ge=0)]),
+    **dict.fromkeys(
+        ("samples", "seconds", "throughput", "peak_allocated_bytes"),
+        Annotated[float, Field(gt=0, allow_inf_nan=False)],
+    ),
     "test_accuracy": Annotated[float, Field(ge=0, le=1)],
 }
 Values = create_model("Values", __base__=Strict, **{name: (kind | None, None) for name, kind in TYPES.items()})
@@ -80,10 +61,8 @@ NOT_COMPARABLE = "not comparable"
 MISSING = {"", "-", "--", "na", "n/a", "nan", "none", "null"}  # cells without a number, in lower case
 # Beyond half the distance from 1 to 2, rounding errors cannot distinguish one rank's samples from those of two.
 COARSE = math.log(2) / 2
-# Trailing zeros of an integer may be due to rounding (12300 for 12345.6), but rarely before the third digit. Programs
-# that print an exponent leave zeros out (1e+03 for 1000.2).
+# Trailing zeros of an integer may be due to rounding (12300 for 12345.6), but rarely before the third digit.
 LEAST_DIGITS = 3
-KEPT = ("source.csv", "mapping.toml", "runs.csv")
 
 
 class ForeignError(ValueError):
@@ -110,8 +89,6 @@ CORRECTIONS = {
     Verdict.PER_RANK: "the global samples were counted once per rank: throughput = samples / seconds instead",
     Verdict.ONE_RANK: "one rank's samples were taken for all: throughput = samples / seconds instead",
 }
-
-# The mapping file
 
 
 class Source(Strict):
@@ -150,18 +127,13 @@ class Meaning(Strict):
     def _complete(self) -> Meaning:
         columns, constants = self.columns.keys(), self.constants.model_fields_set
         given = columns | constants
-        faults = {
-            "in [columns] and in [constants]": columns & constants,
-            "in [values], but not in [columns]": self.values.keys() - columns,
-            'read, so throughput_is or samples_is must be "global" (over all ranks) or "per_rank"': {
-                name
-                for name, is_read in (("throughput", given), ("samples", columns))
-                if name in is_read and getattr(self, f"{name}_is") is None
-            },
-        }
-        for fault, names in faults.items():
-            if names:
-                raise ValueError(f"{', '.join(sorted(names))}: {fault}")
+        if both := columns & constants:
+            raise ValueError(f"{', '.join(sorted(both))}: in [columns] and in [constants]")
+        if unread := self.values.keys() - columns:
+            raise ValueError(f"{', '.join(sorted(unread))}: in [values], but not in [columns]")
+        for name, among in (("throughput", given), ("samples", columns)):
+            if name in among and getattr(self, f"{name}_is") is None:
+                raise ValueError(f'{name}_is must be "global" (over all ranks) or "per_rank"')
         if self.format.decimal == self.format.thousands:
             raise ValueError("format: decimal and thousands must differ")
         if "world_size" not in given and not {"nodes", "ranks_per_node"} <= given:
@@ -175,9 +147,9 @@ def draft(path: Path) -> Path:
     """Write a mapping file to be filled in next to the CSV at `path`, and return its path.
 
     Raises:
-        ForeignError: the CSV cannot be read, or the mapping file exists.
+        ForeignError: the mapping file exists.
     """
-    target, header = path.with_suffix(".toml"), _bytes(path).split(b"\n", 1)[0].decode(errors="replace").strip()
+    target, header = path.with_suffix(".toml"), path.read_bytes().split(b"\n", 1)[0].decode(errors="replace").strip()
     if target.exists():
         raise ForeignError(f"{target} exists: edit or remove it")
     columns = "\n".join(f'# {name} = ""' for name in TYPES)
@@ -197,24 +169,24 @@ throughput_is = "global"  # or "per_rank"
     return target
 
 
-# Rows
-
-
 @dataclass
 class Row:
     """One row: `values` by our names, without those that are missing.
 
-    `slack` bounds the rounding error of a printed measure: |log(true / printed)| is at most that.
+    `slack`: bound of the rounding errors in the printed throughput x seconds, as a difference of logarithms.
     """
 
     line: int
     values: dict[str, Any]
-    slack: dict[str, float] = field(default_factory=dict)
+    slack: float = 0.0
     comparable: bool = True
     derived: list[str] = field(default_factory=list)
-    corrections: list[str] = field(default_factory=list)
     reported: float | None = None  # throughput over all ranks, uncorrected
     verdict: Verdict = Verdict.COMPUTED
+
+    def derive(self, name: str, value: float, how: str) -> None:
+        self.values[name] = value
+        self.derived.append(f"{name} = {how}")
 
 
 def number(text: str, form: Format = Format()) -> tuple[float, float]:  # noqa: B008
@@ -225,11 +197,10 @@ def number(text: str, form: Format = Format()) -> tuple[float, float]:  # noqa: 
     """
     mark, point = re.escape(form.thousands), re.escape(form.decimal)
     whole = rf"(\d{{1,3}}({mark}\d{{3}})+|\d*)" if mark else r"\d*"
-    text = re.sub(r"\s", " ", text.strip())
+    text = re.sub(r"\s", " ", text)
     if not re.fullmatch(rf"[+-]?{whole}({point}\d*)?([eE][+-]?\d{{1,4}})?", text, re.ASCII):
         raise ValueError(f"{text!r} is not a number")
-    plain = text.replace(form.thousands, "") if form.thousands else text
-    plain = plain.replace(form.decimal, ".")
+    plain = text.replace(form.thousands, "").replace(form.decimal, ".")
     value = float(plain)
     if not value or not math.isfinite(value):
         return value, 0.0
@@ -237,44 +208,38 @@ def number(text: str, form: Format = Format()) -> tuple[float, float]:  # noqa: 
     if exponent in (0, -1) and value.is_integer():  # programs write .0 behind any whole number
         while len(digits) > LEAST_DIGITS and digits[-1] == 0:
             digits, exponent = digits[:-1], exponent + 1
-    elif "e" in plain.lower():
-        exponent -= max(0, LEAST_DIGITS - len(digits))
     share = 0.5 * 10.0**exponent / abs(value)
     return value, -math.log1p(-share) if share < 1 else math.inf
 
 
-def _rows(text: str, mapping: Meaning, path: Path) -> tuple[list[Row], dict[int, str]]:
-    """The rows of a CSV, and {line: fault} of those that cannot be read."""
+def _rows(text: str, mapping: Meaning, path: Path, refused: dict[int, str]) -> Iterator[Row]:
+    """The rows of a CSV that can be used; the others are added to `refused`."""
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=mapping.format.delimiter, strict=True)
-    found, refused = [], {}
-    try:
-        header = reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
-        for name, source in mapping.columns.items():
-            if header.count(source.column) != 1:
-                state = "two columns are called" if source.column in header else "there is no column"
-                raise ForeignError(
-                    f"{path}: columns.{name}: {state} {source.column!r}: {toml_config.hint(source.column, header)}"
-                )
-        for cells in reader:
-            line, surplus = reader.line_num, cells.pop(None, ())
-            try:
-                if None in cells.values() or any(surplus):
-                    raise RowFault(f"more or fewer fields than the header's {len(header)}: is the file cut off?")
-                if any(map(str.strip, cells.values())):
-                    found.append(_row(line, cells, mapping))
-            except RowFault as fault:
-                refused[line] = str(fault)
-    except csv.Error as error:
-        refused[reader.reader.line_num] = f"not CSV from here on ({error}): is the file cut off?"
-    return found, refused
+    header = reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+    for name, source in mapping.columns.items():
+        if header.count(source.column) != 1:
+            raise ForeignError(
+                f"{path}: columns.{name}: {header.count(source.column)} columns are called {source.column!r}: "
+                f"{', '.join(header)}"
+            )
+    for cells in reader:
+        line, surplus = reader.line_num, cells.pop(None, ())
+        try:
+            if None in cells.values() or any(surplus):
+                raise RowFault(f"more or fewer fields than the header's {len(header)}: is the file cut off?")
+            if any(map(str.strip, cells.values())):
+                row = _row(line, cells, mapping)
+                judge(row, mapping)
+                yield row
+        except RowFault as fault:
+            refused[line] = str(fault)
 
 
 def _row(line: int, cells: Mapping[str, str], mapping: Meaning) -> Row:
     row = Row(line, {}, comparable=mapping.constants.parallel != NOT_COMPARABLE)
     for name, source in mapping.columns.items():
         cell = cells[source.column].strip()
-        words = mapping.values.get(name, {})
-        text = str(words.get(cell, cell))
+        text = str(mapping.values.get(name, {}).get(cell, cell))
         if text == NOT_COMPARABLE:
             row.comparable, text = False, cell if name in WORDS else ""
         elif name in OURS and text not in ("", *OURS[name]):
@@ -282,16 +247,15 @@ def _row(line: int, cells: Mapping[str, str], mapping: Meaning) -> Row:
                 f"{name} is {text!r}, not one of {', '.join(OURS[name])}: translate it in [values.{name}], "
                 f'to "{NOT_COMPARABLE}" if it is another method'
             )
-        if name not in WORDS and text.lower() not in MISSING:
+        if name in WORDS:
+            row.values |= {name: text} if text else {}
+        elif text.lower() not in MISSING:
             try:
                 value, slack = number(text, mapping.format)
             except ValueError as error:
                 raise RowFault(f"column {source.column!r} ({name}): {error}") from None
             row.values[name] = value * source.scale
-            exact = name == "samples" and row.values[name].is_integer() and "e" not in text.lower()
-            row.slack[name] = 0.0 if exact else slack
-        elif name in WORDS and text:
-            row.values[name] = text
+            row.slack += slack if name in ("seconds", "throughput") else 0.0
     try:
         checked = Values(**mapping.constants.model_dump(exclude_unset=True) | row.values)
     except ValidationError as error:
@@ -301,87 +265,67 @@ def _row(line: int, cells: Mapping[str, str], mapping: Meaning) -> Row:
     return row
 
 
-# Checks
-
-
 def judge(row: Row, mapping: Meaning) -> None:
     """Complete and check `row`, and correct its throughput where an explanation fits.
 
     Raises:
         RowFault: its numbers contradict each other, or are too few.
     """
+    values = row.values
     _multiply(row, "world_size", "nodes", "ranks_per_node")
-    if "world_size" not in row.values:
+    if "world_size" not in values:
         raise RowFault("world_size is missing")
     _multiply(row, "global_batch", "batch_per_device", "world_size")
-    values, ranks = row.values, row.values["world_size"]
+    ranks = values["world_size"]
     if values.get("parallel") == "none" and ranks > 1:
         raise RowFault(f"parallel is none (no process group), but world_size is {ranks}")
     for name in ("samples", "throughput"):
         if name in values and getattr(mapping, f"{name}_is") == "per_rank":
-            values[name] *= ranks
-            row.derived.append(f"{name} = {name} of a rank x world_size")
-    _correct_samples(row, mapping.constants.samples is not None)
-    samples, seconds, row.reported = (values.get(name) for name in ("samples", "seconds", "throughput"))
-    if None not in (samples, seconds):
+            row.derive(name, values[name] * ranks, f"{name} of a rank x world_size")
+    if {"steps", "global_batch"} <= values.keys():
+        _check_samples(row)
+    elif mapping.constants.samples and values.get("global_batch", math.inf) < values["samples"]:
+        # The size of a data set, whose last batch may have been dropped.
+        row.slack -= math.log1p(-values["global_batch"] / values["samples"])
+    row.reported = values.get("throughput")
+    if {"samples", "seconds"} <= values.keys():
         if row.reported is not None:
             row.verdict = _explain(row, mapping.tolerance)
-            row.corrections += filter(None, [CORRECTIONS.get(row.verdict)])
         if row.verdict != Verdict.UNCHECKED:
-            values["throughput"] = samples / seconds
+            values["throughput"] = values["samples"] / values["seconds"]
     elif row.reported is None:
         raise RowFault("neither a throughput, nor samples and seconds to compute it from")
     else:
         row.verdict = Verdict.UNCHECKED
-        row.derived.append(f"no {'samples' if samples is None else 'seconds'}: the throughput cannot be checked")
+        row.derived.append("no samples or no seconds: the throughput cannot be checked")
 
 
 def _multiply(row: Row, whole: str, one: str, other: str) -> None:
     """Derive the third of `whole` = `one` x `other` from two; refuse a contradiction."""
     values = row.values
     if whole not in values and {one, other} <= values.keys():
-        values[whole] = values[one] * values[other]
-        row.derived.append(f"{whole} = {one} x {other}")
+        row.derive(whole, values[one] * values[other], f"{one} x {other}")
     for third, by in ((one, other), (other, one)):
         if third not in values and {whole, by} <= values.keys() and values[whole] % values[by] == 0:
-            values[third] = values[whole] // values[by]
-            row.derived.append(f"{third} = {whole} / {by}")
+            row.derive(third, values[whole] // values[by], f"{whole} / {by}")
     if {whole, one, other} <= values.keys() and values[whole] != values[one] * values[other]:
         raise RowFault(f"{whole} is {values[whole]}, but {one} x {other} is {values[one]} x {values[other]}")
 
 
-def _correct_samples(row: Row, constant: bool) -> None:
-    """Compare the row's samples with steps x global batch, which is the better count."""
-    values, given = row.values, row.values.get("samples")
-    ranks, steps, batch = (values.get(name) for name in ("world_size", "steps", "global_batch"))
-    if steps is None or batch is None:
-        if constant and batch and batch < given:  # the size of a data set, whose last batch may have been dropped
-            row.slack["samples"] = -math.log1p(-batch / given)
-        return
-    full = steps * batch
-    if given is not None and full - batch < given <= full:
-        return
-    if given is not None:
-        origins = {
-            "include the dropped last batch": 1,
-            "were counted once per rank": ranks,
-            "were one rank's": 1 / ranks,
-        }
-        origin = next((text for text, times in origins.items() if abs(given / times - full) < batch), None)
-        if origin is None and (fault := checks.overcount(given, steps, batch)):
-            raise RowFault(fault)
-        if origin is None:
-            return
-        row.corrections.append(f"samples {origin}: {full}, not {given:g}")
-    else:
-        row.derived.append("samples = steps x global_batch")
-    values["samples"], row.slack["samples"] = float(full), 0.0
+def _check_samples(row: Row) -> None:
+    """Compare the row's samples with steps x global batch, which is the better count of a data set's last, dropped batch."""
+    values, batch = row.values, row.values["global_batch"]
+    full = values["steps"] * batch
+    given = values.get("samples", full + 1)
+    if full < given < full + batch:
+        row.derive("samples", float(full), "steps x global_batch")
+    elif not full - batch < given <= full:
+        raise RowFault(f"{given:g} samples, but {values['steps']} steps of {batch} hold {full}")
 
 
 def _explain(row: Row, tolerance: float) -> Verdict:
     """The explanation that fits throughput x seconds / samples within rounding and `tolerance`."""
-    slack = sum(row.slack.get(name, 0) for name in ("samples", "seconds", "throughput"))
-    slack += math.log1p(tolerance) + checks.RELATIVE_TOLERANCE
+    slack = row.slack + math.log1p(tolerance) + checks.RELATIVE_TOLERANCE
     if slack >= COARSE:
         row.derived.append("too few digits are printed to check the throughput")
         return Verdict.UNCHECKED
@@ -391,9 +335,6 @@ def _explain(row: Row, tolerance: float) -> Verdict:
         if abs(math.log(factor / expected)) <= slack:
             return verdict
     raise RowFault(f"{checks.disagreement(row.values)}, which world_size={ranks} does not explain")
-
-
-# Runs
 
 
 @dataclass(frozen=True)
@@ -417,40 +358,25 @@ def read(path: Path, mapping_path: Path, name: str = "") -> Foreign:
     """Read, check and correct the results in the CSV at `path`; `name` defaults to the file's.
 
     Raises:
+        OSError: a file cannot be read.
         ForeignError: the file, its mapping or the name cannot be used; or no row can.
     """
     import pandas as pd
 
-    name, files = _checked(name or path.stem), {"source.csv": _bytes(path), "mapping.toml": _bytes(mapping_path)}
+    name, refused = name or path.stem, {}
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name, re.ASCII):
+        raise ForeignError(f"{name!r} cannot name a result set: use at most 61 letters, digits and . _ -")
+    files = {"source.csv": path.read_bytes(), "mapping.toml": mapping_path.read_bytes()}
     mapping = toml_config.read(mapping_path, Meaning, ForeignError)
     try:
         text = files["source.csv"].decode(mapping.format.encoding)
-    except (UnicodeDecodeError, LookupError) as error:
-        raise ForeignError(f"{path}: [format] encoding: {error}") from None
-    rows, refused = _rows(text, mapping, path)
-    for row in rows:
-        try:
-            judge(row, mapping)
-        except RowFault as fault:
-            refused[row.line] = str(fault)
-    runs = _runs([row for row in rows if row.line not in refused], name, refused)
+        runs = _runs(_rows(text, mapping, path, refused), name, refused)
+    except (UnicodeDecodeError, LookupError, csv.Error) as error:
+        raise ForeignError(f"{path}: not CSV in this [format], or cut off: {error}") from None
     if not runs:
         first = "".join(f"; line {line}: {why}" for line, why in sorted(refused.items())[:3])
         raise ForeignError(f"{path}: none of its {len(refused)} rows can be used{first}")
     return Foreign(name, mapping, pd.DataFrame(runs, columns=_columns()), dict(sorted(refused.items())), files)
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ForeignError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _checked(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name, re.ASCII):
-        raise ForeignError(f"{name!r} cannot name a result set: use at most 61 letters, digits and . _ -")
-    return name
 
 
 def _columns() -> list[str]:
@@ -467,13 +393,14 @@ def _runs(rows: Iterable[Row], name: str, refused: dict[int, str]) -> list[dict[
         if not {"epoch", "repeat"} & values.keys():
             values["repeat"] = repeats[key] = repeats.get(key, 0) + 1  # the same configuration measured again
         epochs = runs.setdefault((*key, values.get("repeat")), {})
-        if first := epochs.setdefault(values.get("epoch"), row) is not row and epochs[values.get("epoch")]:
+        first = epochs.setdefault(values.get("epoch"), row)
+        if first is not row:
             refused[row.line] = f"the same run and epoch as line {first.line}; add a repeat column if it is another"
     return [_run(name, list(epochs.values())) for epochs in runs.values()]
 
 
 def _run(name: str, epochs: list[Row]) -> dict[str, Any]:
-    """One run's row. Samples and seconds are sums over epochs; throughput is their mean over time."""
+    """One run's row. Samples and seconds are sums over epochs; throughputs are harmonic means: epochs are equal work."""
     first, verdicts = epochs[0], {row.verdict for row in epochs}
 
     def known(column: str) -> list[Any]:
@@ -482,21 +409,13 @@ def _run(name: str, epochs: list[Row]) -> dict[str, Any]:
     def total(column: str) -> float | None:
         return sum(known(column)) if len(known(column)) == len(epochs) else None
 
-    def mean(rates: list[float]) -> float:
-        return statistics.fmean(rates, known("seconds")) if total("seconds") else statistics.harmonic_mean(rates)
-
-    reported = [row.reported for row in epochs]
-    reported = None if None in reported else mean(reported)
-    throughput, steps = mean(known("throughput")), set(known("steps"))
-    lines = dict.fromkeys([first.line, epochs[-1].line])
+    rates = [row.reported for row in epochs]
+    reported = None if None in rates else statistics.harmonic_mean(rates)
+    throughput, steps = statistics.harmonic_mean(known("throughput")), set(known("steps"))
     return {
         **{column: first.values.get(column) for column in (*WORDS, *LAYOUT)},
         "run_id": f"{name}:{first.line}",
-        "state": "complete",
         "steps_per_epoch": steps.pop() if len(steps) == 1 else None,
-        # Runs that differ in settings are never pooled.
-        "settings": None if first.comparable else NOT_COMPARABLE,
-        "oversubscribed": False,
         "repeat": first.values.get("repeat", 1),
         "epochs": len(epochs) if "epoch" in first.values else None,
         "samples": total("samples"),
@@ -505,19 +424,15 @@ def _run(name: str, epochs: list[Row]) -> dict[str, Any]:
         "test_accuracy": next(reversed(known("test_accuracy")), None),
         "peak_allocated_bytes": max(known("peak_allocated_bytes"), default=None),
         "hardware_id": f"foreign:{name}",
-        "path": f"foreign/{name}",
         "foreign": name,
-        "lines": "-".join(map(str, lines)),
+        "lines": "-".join(dict.fromkeys([str(first.line), str(epochs[-1].line)])),
         "comparable": first.comparable,
         "reported_throughput": reported,
         "factor": None if reported is None else reported / throughput,
         "verdict": next(str(verdict) for verdict in Verdict if verdict in verdicts),
-        "correction": "; ".join(dict.fromkeys(text for row in epochs for text in row.corrections)) or None,
+        "correction": "; ".join(text for verdict, text in CORRECTIONS.items() if verdict in verdicts) or None,
         "derived": "; ".join(dict.fromkeys(text for row in epochs for text in row.derived)) or None,
     }
-
-
-# The kept set, results/foreign/<name>/
 
 
 def keep(found: Foreign, provenance: Mapping[str, Any]) -> Path:
@@ -529,20 +444,19 @@ def keep(found: Foreign, provenance: Mapping[str, Any]) -> Path:
         ForeignError: the folder contains another file's results.
     """
     folder = paths.results() / "foreign" / found.name
-    before = (read_json(folder / "provenance.json") or {}).get("sha256", {}).get("source.csv")
-    if before not in (None, _digest(found.files["source.csv"])):
-        raise ForeignError(f"{folder} holds another file's results: give another name (--as), or remove that folder")
     files = found.files | {"runs.csv": found.runs.to_csv(index=False, lineterminator="\n").encode()}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    before = (read_json(folder / "provenance.json") or {}).get("sha256")
+    if before and before["source.csv"] != digests["source.csv"]:
+        raise ForeignError(f"{folder} holds another file's results: give another name (--as), or remove that folder")
     for name, content in files.items():
         atomic.write(folder / name, lambda file, content=content: file.write(content))
     record = {
         "foreign": found.name,
-        "title": found.mapping.title,
-        "source": found.mapping.source,
-        "licence": found.mapping.licence,
+        **found.mapping.model_dump(include={"title", "source", "licence"}),
         "imported_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "imported_by": dict(provenance),
-        "sha256": {name: _digest(content) for name, content in files.items()},
+        "sha256": digests,
         "runs": len(found.runs),
         "refused": {f"line {line}": why for line, why in found.refused.items()},
     }
@@ -550,32 +464,21 @@ def keep(found: Foreign, provenance: Mapping[str, Any]) -> Path:
     return folder
 
 
-def load(name: str | None = None, results: Path | None = None) -> pd.DataFrame:
-    """The runs of the foreign set `name`, by default of all; columns as in `schema.RUNS` and `schema.FOREIGN`.
+def load(results: Path | None = None) -> pd.DataFrame:
+    """The runs of all foreign sets; columns as in `schema.RUNS` and `schema.FOREIGN`.
 
     Raises:
-        ForeignError: there is no such set, or its files have changed since the import.
+        ForeignError: a set's files have changed since the import.
     """
     import pandas as pd
 
-    home = (results or paths.results()) / "foreign"
-    if name is not None and not (home / _checked(name)).is_dir():
-        raise ForeignError(f"no foreign results {name!r} in {home}: `hpc import` makes them")
-    found = [home / name] if name else sorted(path for path in home.glob("*") if path.is_dir())
-    frames = [_kept(folder).reindex(columns=_columns()) for folder in found]  # an older set may lack columns
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_columns())
-
-
-def _kept(folder: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    recorded = (read_json(folder / "provenance.json") or {}).get("sha256", {})
-    for path in (folder / name for name in KEPT):
-        if not path.is_file() or recorded.get(path.name) != _digest(path.read_bytes()):
-            raise ForeignError(f"{path} has changed since the import: import it again, or remove the folder")
-    text = {column: "str" for column in (*WORDS, "foreign", "lines", "job_id", "digest", "commit")}
-    return pd.read_csv(folder / "runs.csv", dtype=text, keep_default_na=False, na_values=[""])
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    frames = [pd.DataFrame(columns=_columns())]
+    for folder in sorted(((results or paths.results()) / "foreign").glob("*/")):
+        for name, digest in ((read_json(folder / "provenance.json") or {}).get("sha256") or {"runs.csv": ""}).items():
+            path = folder / name
+            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+                raise ForeignError(f"{path} has changed since the import: import it again, or remove the folder")
+        text = {column: "str" for column in (*WORDS, "foreign", "lines", "job_id", "digest", "commit")}
+        frames.append(pd.read_csv(folder / "runs.csv", dtype=text, keep_default_na=False, na_values=[""]))
+    # An older set may lack columns.
+    return pd.concat(frames[1:] or frames, ignore_index=True).reindex(columns=_columns())
