@@ -13,7 +13,6 @@ Packing is lossless. A file of a packed run keeps its name, `runs/<run>/<file>`:
 
 from __future__ import annotations
 
-import atexit
 import csv
 import functools
 import gzip
@@ -24,8 +23,8 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ def unpacked(path: Path) -> Path:
     if path.exists() or (found := _find(path)) is None:
         return path
     pack, run, name = found
-    return _copy(pack, run) / name
+    return Path(_copy(pack, run).name, run, name)
 
 
 def holder(path: Path) -> Path | None:
@@ -114,21 +113,19 @@ def pack(results: Path) -> None:
         OSError: a file cannot be read, or the packed set differs from the folders (nothing is deleted).
     """
     before = {run.name: {name: content(run / name) for name in names(run)} for run in folders(results)}
-    lines, tables, others = {}, {table: {} for table in TABLES}, {}
+    lines, tables, others = {}, defaultdict(list), {}
     for run, files in before.items():
         lines[run] = line = {}
         for name, raw in files.items():
-            if name in DOCUMENTS and (document := _document(raw)) is not None:
+            if name in DOCUMENTS and _json(document := json.loads(raw)) == raw:
                 line[DOCUMENTS[name]] = document
-            elif name in TABLES and (rows := _rows(_plain(name, raw))):
+            elif name in TABLES and (rows := _table(results / "runs" / run / name, raw)):
                 line.setdefault("columns", {})[name] = list(rows[0])
-                tables[name][run] = rows
+                tables[name] += [{"run_id": run} | row for row in rows]
             else:
                 others[f"{run}/{name}"] = raw
-    for name, runs in tables.items():
-        columns = list(dict.fromkeys(["run_id", *(column for rows in runs.values() for column in rows[0])]))
-        rows = [dict.fromkeys(columns, "") | {"run_id": run} | row for run, own in runs.items() for row in own]
-        raw = _text(columns, rows).encode()
+    for name, rows in tables.items():
+        raw = _csv(dict.fromkeys(column for row in rows for column in row), rows)
         raw = gzip.compress(raw, mtime=0) if name.endswith(".gz") else raw
         atomic.write(results / TABLES[name], lambda file, raw=raw: file.write(raw))
     if others:
@@ -149,6 +146,7 @@ class Packed:
 
     def __init__(self, results: Path) -> None:
         self.results = results
+        self._tables: dict[str, dict[str, Rows]] = {}
         first, *lines = map(json.loads, (results / RUNS).read_text().splitlines())
 
         def restored(value: Any) -> Any:
@@ -160,48 +158,41 @@ class Packed:
             }
             for line in lines
         }
-        self._tables: dict[str, dict[str, Rows]] = {}
 
     def names(self, run: str) -> list[str]:
         line = self.runs[run]
         documents = [name for name, key in DOCUMENTS.items() if key in line]
-        return sorted([*documents, *line.get("columns", ()), *self._others.get(run, ())])
+        return sorted([*documents, *line.get("columns", ()), *self._others[run]])
 
     def content(self, run: str, name: str) -> bytes:
         line = self.runs[run]
         if DOCUMENTS.get(name) in line:
             return _json(line[DOCUMENTS[name]])
         if name in line.get("columns", ()):
-            try:
-                raw = _text(line["columns"][name], self._table(name).get(run, [])).encode()
-            except KeyError as error:
-                raise OSError(f"{self.results / TABLES[name]} has no column {error}") from None
+            raw = _csv(line["columns"][name], self._rows(name)[run])
             return gzip.compress(raw, compresslevel=1, mtime=0) if name.endswith(".gz") else raw
-        if name in self._others.get(run, ()):
+        if name in self._others[run]:
             with zipfile.ZipFile(self.results / FILES) as archive:
                 return archive.read(f"{run}/{name}")
         raise FileNotFoundError(2, "no such file in the packed set", str(self.results / "runs" / run / name))
 
-    def _table(self, name: str) -> dict[str, Rows]:
+    def _rows(self, name: str) -> dict[str, Rows]:
         """{run: its rows} of a table, which is read once."""
         if name not in self._tables:
-            path, runs = self.results / TABLES[name], {}
-            rows = _rows(_plain(name, path.read_bytes()))
-            if not rows:
-                raise OSError(f"{path} is damaged")
-            for row in rows:
-                runs.setdefault(row["run_id"], []).append(row)
-            self._tables[name] = runs
+            path, found = self.results / TABLES[name], defaultdict(list)
+            for row in _table(path, path.read_bytes()):
+                found[row["run_id"]].append(row)
+            self._tables[name] = found
         return self._tables[name]
 
     @functools.cached_property
     def _others(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        found = defaultdict(list)
         if (self.results / FILES).is_file():
             with zipfile.ZipFile(self.results / FILES) as archive:
                 for member in archive.namelist():
                     run, _, name = member.partition("/")
-                    found.setdefault(run, []).append(name)
+                    found[run].append(name)
         return found
 
 
@@ -216,13 +207,10 @@ def _find(path: Path) -> tuple[Packed, str, str] | None:
 
 
 def _open(results: Path) -> Packed | None:
-    try:
-        stamps = [(results / name).stat() for name in (RUNS, FILES, *TABLES.values()) if (results / name).is_file()]
-    except OSError:
+    if not (results / RUNS).is_file():
         return None
-    return (
-        _opened(results, *((one.st_mtime_ns, one.st_size) for one in stamps)) if (results / RUNS).is_file() else None
-    )
+    stamps = [path.stat() for name in (RUNS, FILES, *TABLES.values()) if (path := results / name).is_file()]
+    return _opened(results, *((one.st_mtime_ns, one.st_size) for one in stamps))
 
 
 @functools.lru_cache(8)
@@ -233,53 +221,40 @@ def _opened(results: Path, *stamps: tuple[int, int]) -> Packed:
         raise OSError(f"{results / RUNS} is damaged ({type(error).__name__}: {error})") from None
 
 
-@functools.lru_cache(64)
-def _copy(pack: Packed, run: str) -> Path:
+@functools.cache
+def _copy(pack: Packed, run: str) -> tempfile.TemporaryDirectory:
+    """A folder with a copy of the run; it is removed as the process ends."""
     home = tempfile.TemporaryDirectory(prefix="hpc-run-")
-    atexit.register(home.cleanup)
-    target = Path(home.name, run)
-    unpack(pack.results / "runs" / run, target)
-    return target
+    unpack(pack.results / "runs" / run, Path(home.name, run))
+    return home
 
 
-def _document(raw: bytes) -> dict[str, Any] | None:
-    """The JSON object in `raw`; None if writing it again would give other bytes."""
+def _json(document: Any) -> bytes:
+    return (json.dumps(document, indent=2) + "\n").encode()
+
+
+def _table(path: Path, raw: bytes) -> Rows:
+    """The rows of a CSV. Raises OSError: it is damaged."""
     try:
-        found = json.loads(raw)
-        return found if isinstance(found, dict) and _json(found) == raw else None
-    except ValueError:
-        return None
+        text = _plain(path.name, raw).decode()
+        if not text.endswith("\n"):
+            raise ValueError("it is truncated")
+        return list(csv.DictReader(io.StringIO(text, newline="")))
+    except (ValueError, csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise OSError(f"{path} is damaged: {error}") from None
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
-    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
-
-
-def _rows(raw: bytes) -> Rows:
-    """The rows of a CSV; none if writing them again would give other bytes."""
-    try:
-        text = raw.decode()
-        reader = csv.DictReader(io.StringIO(text, newline=""))
-        rows = list(reader)
-        return rows if rows and _text(reader.fieldnames, rows) == text else []
-    except (ValueError, csv.Error, KeyError):
-        return []
-
-
-def _text(columns: Sequence[str], rows: Rows) -> str:
+def _csv(columns: Iterable[str], rows: Rows) -> bytes:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([row[column] for column in columns] for row in rows)
-    return text.getvalue()
+    writer = csv.DictWriter(text, list(columns), restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
 def _plain(name: str, raw: bytes) -> bytes:
-    """`raw` decompressed, as the same content may be compressed in several ways; damaged data stay as they are."""
-    try:
-        return gzip.decompress(raw) if name.endswith(".gz") else raw
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return raw
+    """`raw` decompressed: the same content may be compressed in several ways."""
+    return gzip.decompress(raw) if name.endswith(".gz") else raw
 
 
 def _write_zip(file: Any, members: Mapping[str, bytes]) -> None:
