@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 
 from hpc_utils.publish import manifest
@@ -28,14 +27,11 @@ def release(root: Path, output: Path) -> Path:
     project = crate.project(root)
     if faults := checklist.refused(checklist.items(root), project["version"]):
         raise crate.ReleaseRefused("\n".join(faults))
-    commit, seconds = checklist.git(root, "log", "-1", "--format=%H %ct").decode().split()
-    when = datetime.fromtimestamp(int(seconds), UTC)
-    files = {name: root / name for name in checklist.tracked(root)}
+    commit, day = checklist.git(root, "log", "-1", "--format=%H %cs").decode().split()
     added = {name: root / name for name in checklist.built(root)}
-    for folder in crate.result_sets(files):
-        if (root / folder / "notebooks").is_dir():
-            added[f"{folder}/report/index.html"] = bind(root / folder)
-    files |= added
+    for folder in crate.result_sets(root):
+        added[f"{crate.REFERENCE}/{folder.name}/report/index.html"] = bind(folder)
+    files = {name: root / name for name in checklist.tracked(root)} | added
     top = f"{project['name']}-{project['version']}"
     with tempfile.TemporaryDirectory() as scratch:
 
@@ -43,20 +39,14 @@ def release(root: Path, output: Path) -> Path:
             files[name] = added[name] = Path(scratch, name)
             added[name].write_text(text)
 
-        add(".zenodo.json", _json(crate.zenodo(root, when)))
-        add("ro-crate-metadata.json", _json(crate.metadata(root, files, commit, when)))
+        add(".zenodo.json", json.dumps(crate.zenodo(root, day), indent=1))
+        add("ro-crate-metadata.json", json.dumps(crate.metadata(root, files, commit, day), indent=1))
         add(SUMS, "".join(f"{manifest.of_file(file)}  {name}\n" for name, file in sorted(files.items())))
-        options = [  # each file gets the prefix before it
-            option
-            for name, file in sorted(added.items())
-            for option in (f"--prefix={(Path(top) / name).parent.as_posix()}/", f"--add-file={file.absolute()}")
-        ]
-        packed = checklist.git(root, "archive", "--format=zip", *options, f"--prefix={top}/", "HEAD", TZ="UTC")
+        options = []
+        for name, file in sorted(added.items()):  # each file gets the prefix before it
+            options += [f"--prefix={Path(top, name).parent}/", f"--add-file={file.absolute()}"]
+        packed = checklist.git(root, "archive", "--format=zip", *options, f"--prefix={top}/", "HEAD")
     path = output / f"{top}.zip"
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write(path, lambda file: file.write(packed))
     return path
-
-
-def _json(content: dict) -> str:
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from io import BytesIO
 from pathlib import Path
 
 from packaging.markers import default_environment
@@ -56,13 +55,17 @@ class Machine:
         names = [f"manylinux_{major}_{number}" for number in range(int(minor), 4, -1)]
         return [f"{name}_{self.processor}" for name in (*names, "manylinux2014", "manylinux2010", "manylinux1")]
 
-    @property
-    def markers(self) -> dict[str, str]:
-        """What requirements' markers are compared with there."""
-        return default_environment() | {
+    def needs(self, requirement: Requirement, extra: str = "") -> bool:
+        """Whether the requirement, of the optional part `extra` of a package, applies there, and is not met."""
+        environment = default_environment() | {
             "python_version": self.python, "python_full_version": f"{self.python}.0", "sys_platform": "linux",
-            "platform_system": "Linux", "os_name": "posix", "platform_machine": self.processor,
+            "platform_system": "Linux", "platform_machine": self.processor, "extra": extra,
         }  # fmt: skip
+        if requirement.marker and not requirement.marker.evaluate(environment):
+            return False
+        packages = {canonicalize_name(name): version for name, version in self.packages.items()}
+        version = (packages | dict.fromkeys(THERE, "")).get(canonicalize_name(requirement.name))
+        return version is None or (version != "" and not requirement.specifier.contains(version, prereleases=True))
 
 
 def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Callable[[str], None]) -> None:
@@ -84,38 +87,33 @@ def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Calla
         say(f"packing {commit[:12]}, without what is not committed: {changed}")
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        wheels = Path(scratch)
+        code, wheels = Path(scratch, "code"), Path(scratch, "wheels")
+        wheels.mkdir()
         lacking = missing(there)
         say(f"wheels: {', '.join(lacking) or 'none is missing'}")
         download(lacking, wheels, there)
+        _write_code(code, root, commit)
         archive = out / "bundle.tar.gz"
         with tarfile.open(archive, "w:gz", compresslevel=3) as packed:
-            _add_code(packed, root, commit)
+            packed.add(code, "code")
             packed.add(wheels, "wheels")
             for name in names:
                 datasets.verify(name)
                 if (folder := paths.data() / name).is_dir():  # digits come with the code
                     packed.add(folder, f"data/{name}")
     pieces = _cut(archive, piece)
-    sums = [f"{manifest.of_file(path)}  {path.name}\n" for path in pieces]
-    (out / "SHA256SUMS").write_text("".join(sums))
+    (out / "SHA256SUMS").write_text("".join(f"{manifest.of_file(path)}  {path.name}\n" for path in pieces))
     (out / "start.sh").write_bytes(git(root, "show", "HEAD:jobs/bundle-start.sh"))
 
 
 def missing(there: Machine) -> list[str]:
     """NAME==VERSION, as installed here, of packages that runs and their tests need and that machine lacks."""
-    packages = {canonicalize_name(name): version for name, version in there.packages.items()} | dict.fromkeys(
-        THERE, ""
-    )
     found: dict[str, str] = {}
     todo = [(Requirement(name), "") for name in (*TESTS, *(metadata.requires(PROJECT) or ()))]
     while todo:
         requirement, extra = todo.pop()
         name = canonicalize_name(requirement.name)
-        if requirement.marker and not requirement.marker.evaluate(there.markers | {"extra": extra}):
-            continue
-        version = packages.get(name)
-        if name in found or version == "" or (version and requirement.specifier.contains(version, prereleases=True)):
+        if name in found or not there.needs(requirement, extra):
             continue
         try:
             found[name] = f"=={metadata.version(name).partition('+')[0]}"
@@ -131,36 +129,34 @@ def download(requirements: list[str], folder: Path, there: Machine) -> None:
     """Fetch a wheel of each into `folder`."""
     if not requirements:
         return
-    tags = [part for tag in there.tags for part in ("--platform", tag)]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps",
-         "--only-binary=:all:", "--implementation", "cp", "--python-version", there.python, *tags, "--dest", folder,
-         *requirements],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--implementation=cp",
+    ]
+    command += [f"--python-version={there.python}", *(f"--platform={tag}" for tag in there.tags)]
+    done = subprocess.run([*command, f"--dest={folder}", *requirements], capture_output=True, text=True)
     if done.returncode:
-        raise BundleError(
-            f"pip finds no wheels for Python {there.python} and {there.tags[0]}:\n{done.stderr.strip()}"
-        )
+        raise BundleError(f"pip finds no wheels for Python {there.python} and {there.tags[0]}:\n{done.stderr}")
 
 
-def _add_code(packed: tarfile.TarFile, root: Path, commit: str) -> None:
+def _write_code(code: Path, root: Path, commit: str) -> None:
     """HEAD's files without the committed results, the name of the commit, and papermill's entry point of our engine."""
-    archive = git(root, "archive", "--format=tar", "--prefix=code/", "HEAD", ".", ":(exclude)results/reference")
-    with tarfile.open(fileobj=BytesIO(archive)) as code:
-        for member in code:
-            packed.addfile(member, code.extractfile(member) if member.isfile() else None)
+    archive = code.with_suffix(".tar")
+    git(root, "archive", f"--output={archive}", "HEAD", ".", ":(exclude)results/reference")
+    with tarfile.open(archive) as packed:
+        packed.extractall(code, filter="data")
+    (code / EXPORTED).write_text(commit)
     installed = metadata.distribution(PROJECT)
-    folder = f"{PROJECT.replace('-', '_')}-{installed.version}.dist-info"
-    files = {
-        EXPORTED: commit,
-        f"{folder}/METADATA": installed.read_text("METADATA") or installed.read_text("PKG-INFO"),  # an egg-info's
-        f"{folder}/entry_points.txt": installed.read_text("entry_points.txt"),
-    }
-    for name, text in files.items():
-        member = tarfile.TarInfo(f"code/{name}")
-        member.size = len(text.encode())
-        packed.addfile(member, BytesIO(text.encode()))
+    described = code / f"{PROJECT.replace('-', '_')}-{installed.version}.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PROJECT}\nVersion: {installed.version}\n")
+    (described / "entry_points.txt").write_text(installed.read_text("entry_points.txt"))
 
 
 def _cut(archive: Path, size: int) -> list[Path]:
