@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 
 from hpc_utils.config import ConfigError
@@ -27,9 +26,6 @@ SOURCES = {
     "ncu": "Nsight Compute comes with the CUDA toolkit: load its module (`modules` in the cluster file)",
     "cpu": "pip install 'scaling-compendium[profile]'",
 }
-
-# nsys up to this version records no ranges of the package nvtx from that version on, without an error.
-OLD_NSYS, NEW_NVTX = (2024, 2), (0, 2, 12)
 
 ONE_RANK = (
     "profile='ncu' on {ranks} ranks: ncu repeats each kernel many times, so a collective would wait for the other ranks "
@@ -67,16 +63,17 @@ def version(profile: str) -> str:
     return found[0] if found else ""
 
 
-def command(profile: str, report: Path | str, *, gpu: bool) -> list[str]:
+def command(profile: str, report: Path, *, gpu: bool) -> list[str]:
     """The command line in front of a rank's Python. Profiling starts when the rank opens its window.
 
     Args:
         report: path of the report without its suffix. gpu: the rank trains on a CUDA device.
     """
+    report = os.fspath(report).replace("%", "%%")  # both expand %
     if profile == "ncu":
         return [
             program("ncu"), "--profile-from-start", "off", "--target-processes", "application-only", "--set", "full",
-            "--nvtx", "--force-overwrite", "--export", str(report),
+            "--nvtx", "--force-overwrite", "--export", report,
         ]  # fmt: skip
     traced = "cuda,nvtx,cudnn,cublas" if gpu else "nvtx,osrt"
     window = ["--capture-range=cudaProfilerApi"] if gpu else ["--capture-range=nvtx", f"--nvtx-capture={WINDOW}"]
@@ -92,26 +89,6 @@ def variables(profile: str) -> dict[str, str]:
     """Environment variables for that command."""
     # By default nsys waits for a range with a registered name; torch and the package nvtx do not register names.
     return {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"} if profile == "nsys" else {}
-
-
-def literal(path: Path) -> str:
-    """`path` escaped for nsys and ncu, which expand %."""
-    return os.fspath(path).replace("%", "%%")
-
-
-def nvtx_fault(nsys: str, nvtx: str | None = None) -> str:
-    """Why nsys of that version cannot record ranges of the package nvtx; "" if it can."""
-    try:
-        nvtx = nvtx or metadata.version("nvtx")
-    except metadata.PackageNotFoundError:
-        return f"this torch has no NVTX, and the package nvtx is not installed: {SOURCES['cpu']}"
-    if _numbers(nsys)[:2] <= OLD_NSYS and _numbers(nvtx) >= NEW_NVTX:
-        return f"nsys {nsys} cannot record ranges of the package nvtx {nvtx}: pip install nvtx==0.2.11, or use a newer nsys"
-    return ""
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
 def spying(pid: int, output: Path) -> Sequence[str]:

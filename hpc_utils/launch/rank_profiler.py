@@ -49,7 +49,7 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
     """
     profile, gpu = config["profile"], _on_gpu(config)
     (folder / PROFILE).mkdir(exist_ok=True)
-    report = profilers.literal(folder / PROFILE / f"rank{rank}")
+    report = folder / PROFILE / f"rank{rank}"
     command = [*profilers.command(profile, report, gpu=gpu), sys.executable, *python]
     mask = os.umask(0o077)
     os.umask(mask)

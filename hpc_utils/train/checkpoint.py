@@ -15,7 +15,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -98,16 +98,14 @@ class Checkpoints:
             # Checked in advance, so that a checkpoint does not fill the disk that records are written to.
             if shutil.disk_usage(self.folder).free < sum(tensor.nbytes for tensor in tensors(state)):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            digests: list[str] = []
-            atomic.write(unnamed, lambda file: digests.append(_save({"version": VERSION, **state}, file)))
+            atomic.write(unnamed, lambda file: torch.save({"version": VERSION, **state}, file))
             same_step = list(self.folder.glob(f"{name}-*.pt"))
-            path = unnamed.replace(self.folder / f"{name}-{digests[0]}.pt")
+            path = unnamed.replace(self.folder / f"{name}-{_digest(unnamed)}.pt")
             _sync(self.folder)
         except Exception as error:  # training continues in any case
-            self._problem = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-            kept = self._all()
-            newest = f"the newest is {kept[-1].name}" if kept else "there is no checkpoint yet"
-            self._remark(f"WARNING: the checkpoint of step {step} could not be written ({self._problem}): {newest}")
+            cause = error.__context__ or error  # torch replaces an OSError by one of its own
+            self._problem = getattr(cause, "strerror", None) or f"{type(cause).__name__}: {cause}"
+            self._remark(f"WARNING: the checkpoint of step {step} could not be written: {self._problem}")
             return
         kept = [one for one in self._all() if one == path or one not in same_step][-KEPT:]
         for old in {*self._all()} - {*kept}:
@@ -122,54 +120,21 @@ def read(path: Path) -> State:
         Damaged: the file is unreadable, does not match its digest, or is of another version.
     """
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, _hash).hexdigest()
-            if not path.stem.endswith(f"-{digest}"):
-                raise Damaged(f"{file.tell()} bytes do not match the digest")
-            file.seek(0)
-            state = torch.load(file, map_location="cpu", weights_only=True)
+        if not path.stem.endswith(f"-{_digest(path)}"):
+            raise Damaged("its content does not match the digest in its name")
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise Damaged(f"cannot be read: {error.strerror}") from None
-    except (LookupError, RuntimeError, TypeError, pickle.UnpicklingError) as error:  # complete, but not a checkpoint
-        raise Damaged(f"torch cannot load it: {str(error).partition('.')[0]}") from None
+    except pickle.UnpicklingError as error:  # it holds more than tensors and plain values
+        raise Damaged(f"torch does not load it: {str(error).partition('.')[0]}") from None
     if state["version"] != VERSION:
         raise Damaged(f"version {state['version']}, expected {VERSION}")
     return state
 
 
-def _hash() -> Any:
-    return hashlib.blake2b(digest_size=8)
-
-
-def _save(state: State, file: IO[bytes]) -> str:
-    """Call `torch.save` and return the digest of the bytes written.
-
-    Raises OSError if writing fails: torch itself would report a position in its zip file.
-    """
-    sink = _Sink(file)
-    torch.save(state, sink)
-    if sink.error:
-        raise sink.error
-    return sink.digest.hexdigest()
-
-
-class _Sink:
-    """Writes through to a file until that fails, and keeps the error for `_save`."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self.digest, self.error = file, _hash(), None
-
-    def write(self, data: Any) -> int:
-        if self.error is None:
-            try:
-                self._file.write(data)
-            except OSError as error:
-                self.error = error
-        self.digest.update(data)
-        return len(data)
-
-    def flush(self) -> None:
-        pass
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
 
 
 def _sync(folder: Path) -> None:

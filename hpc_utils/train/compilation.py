@@ -29,7 +29,7 @@ def eager() -> contextlib.AbstractContextManager:
 
 
 class Compiled:
-    """Compiles a model's forward pass in place, and counts graph breaks and recompilations. Parameter names do not change.
+    """Compiles a model's forward pass in place, and counts compilations. Parameter names do not change.
 
     It replaces `forward` rather than calling `nn.Module.compile`, which ignores an `nn.Sequential` (torch 2.13). Under DDP,
     Dynamo splits the graph at bucket boundaries, so that communication still overlaps with the backward pass (PyTorch
@@ -47,32 +47,23 @@ class Compiled:
         model.forward = torch.compile(
             lambda *args, **named: plain(*args, **named), mode=config.compile, dynamic=False
         )
-        self._breaks, self._frames = self._counts()
 
     def warmed_up(self) -> None:
-        """Mark the end of the warm-up: later compilations are reported."""
-        if self._on:
-            self._frames = self._counts()[1]
+        """Mark the end of the warm-up."""
+        self._frames = self._compiled_frames()
 
-    def remarks(self) -> list[str]:
-        """Return remarks on graph breaks, and on compilation after the warm-up."""
+    def remark(self) -> str:
+        """A remark if torch compiled after the warm-up, that is, in the measured time; else empty."""
+        frames = self._compiled_frames() - self._frames
+        return (
+            f"torch.compile compiled {frames} times in the measured time (see TORCH_LOGS=recompiles)"
+            if frames
+            else ""
+        )
+
+    def _compiled_frames(self) -> int:
         if not self._on:
-            return []
-        breaks, frames = self._counts()
-        found = []
-        if breaks > self._breaks:
-            found.append(
-                f"torch.compile broke the model's graph {breaks - self._breaks} times (see TORCH_LOGS=graph_breaks)"
-            )
-        if frames > self._frames:
-            found.append(
-                f"torch.compile compiled {frames - self._frames} times after the warm-up, within the measured time "
-                f"(see TORCH_LOGS=recompiles)"
-            )
-        return found
-
-    @staticmethod
-    def _counts() -> tuple[int, int]:
+            return 0
         from torch._dynamo.utils import counters
 
-        return sum(counters["graph_break"].values()), counters["frames"]["total"]
+        return counters["frames"]["total"]

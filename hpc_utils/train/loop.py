@@ -20,16 +20,15 @@ from hpc_utils.records import atomic
 from hpc_utils.records.folder import CHECKPOINTS, AlreadyComplete, require_same_request
 from hpc_utils.records.identity import measured
 
-from . import compilation, memory, operations, optim, precision, randomness, vision
+from . import compilation, memory, operations, optim, precision, randomness
 from .blocks import checkpoint_activations
 from .checkpoint import CheckpointError, Checkpoints, read
 from .checkpoint_policy import CheckpointPolicy, StopRequest
 from .environment import Environment
 from .evaluation import Evaluation
 from .loader import Loader
-from .microbatches import microbatches
 from .parallel import spread
-from .pytree import on_host
+from .pytree import microbatches, on_host
 from .ranks import Ranks, setup
 from .recorder import NonFiniteLoss, Recorder
 from .resolve import resolve, source_files
@@ -73,10 +72,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
     environment = Environment.read()
     require_same_request(environment.folder, config.model_dump())
     if config.link_gbit is not None and environment.folder is None:
-        raise ConfigError(
-            f"link_gbit={config.link_gbit:g}: the links are not limited for this process; `hpc submit` limits them, on a "
-            f"rehearsal cluster"
-        )
+        raise ConfigError("link_gbit: only `hpc submit` on a rehearsal cluster limits the links")
     sources = source_files(config)
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
     with setup(config, environment) as ranks, exact, signals.listen() as received:
@@ -149,10 +145,6 @@ class Trainer:
         recorder.expect(config.epochs, len(self.sampler))
         if slow := precision.emulated(config.precision, device):
             recorder.remark(slow)
-        if vision.is_demo(config) and device.type == "cuda":
-            recorder.remark(
-                "NOTE: the demo's 8x8 images are too small to keep a GPU busy: use -p workload=resnet18 -p dataset=cifar10"
-            )
         recorder.facts |= {
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
             "train_samples": len(self.workload.train),
@@ -176,7 +168,7 @@ class Trainer:
                 self.epoch, self.step = self.epoch + 1, 0
         finally:
             self.checkpoints.wait()
-        for remark in self.compiled.remarks():
+        if remark := self.compiled.remark():
             self.recorder.remark(remark)
         if config.save_weights:
             weights = self.strategy.weights()
@@ -360,8 +352,7 @@ class Trainer:
             self.scaler.load_state_dict(state["scaler"])
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"the checkpoint does not match this model and optimizer (has the workload's code changed?); "
-                f"redo the run to start from the beginning: {error}"
+                f"the checkpoint does not match this model and optimizer; redo the run to start from the beginning: {error}"
             ) from error
         self.epoch, self.step = state["epoch"], state["step"]
         self.recorder.restore(state["recorder"], own["recorder"], epoch=self.epoch, step=self.step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -137,12 +137,10 @@ class StepRanges:
         self._profiler = profiler
         self._order: list[str] = ["data"]
         self._laps: list[str] = []
-        self._coming: Iterator[str] = iter(())
         self._depth = 0  # ranges open: none, the step, the step and a phase
 
     def begin(self) -> None:
         """Open the range of a step."""
-        self._coming = iter(self._order)
         self._push("step")
         self._next()
 
@@ -166,9 +164,8 @@ class StepRanges:
     def _next(self) -> None:
         if self._depth > 1:
             self._pop()
-        for phase in self._coming:
-            self._push(phase)
-            return
+        if len(self._laps) < len(self._order):
+            self._push(self._order[len(self._laps)])
 
     def _push(self, name: str) -> None:
         self._profiler.push(name)
@@ -198,6 +195,6 @@ def profile_window(
         return NoWindow()
     if profile not in PROFILE_STEPS:
         raise ConfigError(f"profile={profile!r}: expected one of {', '.join(PROFILE_STEPS)}")
-    length = int(parameters.get("profile_steps") or PROFILE_STEPS[profile])
+    length = parameters.get("profile_steps") or PROFILE_STEPS[profile]
     made = profiler(profile, ranks, started_by)
     return ProfileWindow(profile, made, length, synchronize=ranks.synchronize, pause=pause)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,24 +43,16 @@ def resolve(config: RunConfig) -> Workload:
 
 def load_function(name: str) -> Callable[..., Workload]:
     """Import the function `module:function`; the working folder comes first on the path, as with `python`."""
-    module_name, _, function_name = name.partition(":")
-    if not all(part.isidentifier() for part in (*module_name.split("."), function_name)):
-        raise WorkloadError(f"workload {name!r} is not module:function")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise WorkloadError(
-                f"workload {name!r}: no module {module_name!r} in {Path.cwd()} or on PYTHONPATH"
-            ) from None
-        raise  # the user's module exists, but one of its imports does not
-    function = getattr(module, function_name, None)
-    if isinstance(function, Workload):
-        raise WorkloadError(f"workload {name!r} is a Workload; give the function that returns it")
+        function = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise WorkloadError(
+            f"workload {name!r} is not module:function in {Path.cwd()} or PYTHONPATH: {error}"
+        ) from error
     if not callable(function):
-        raise WorkloadError(f"workload {name!r}: {module_name} has no function {function_name!r}")
+        raise WorkloadError(f"workload {name!r} is not a function that returns a Workload")
     return function
 
 

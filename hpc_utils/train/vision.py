@@ -68,11 +68,6 @@ MODELS: dict[str, Callable[[int, int, str, int], nn.Module]] = {  # channels, cl
 _operators: list[torch.library.Library] = []
 
 
-def is_demo(config: RunConfig) -> bool:
-    """Whether the run trains on the embedded digits."""
-    return config.dataset == "digits" and ":" not in config.workload
-
-
 def torchvision_models():
     """Import torchvision.models, even with a CPU build of torch and a CUDA build of torchvision.
 

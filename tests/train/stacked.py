@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -54,14 +52,7 @@ def groups(model: nn.Module, config, lr: float) -> torch.optim.Optimizer:
     return torch.optim.AdamW([{"params": wide, "weight_decay": 0.1}, {"params": narrow, "weight_decay": 0.0}], lr=lr)
 
 
-class Stubborn(torch.optim.SGD):
-    """Cannot be made of parameters alone."""
-
-    def __init__(self, model: nn.Module, lr: float) -> None:
-        super().__init__(model.parameters(), lr=lr)
-
-
-def make(optimizer=groups) -> Workload:
+def make() -> Workload:
     """Eight steps of 16 samples; with 21 to evaluate, in batches of 10, the second rank has a batch less."""
     return Workload(
         model=Stack,
@@ -70,25 +61,5 @@ def make(optimizer=groups) -> Workload:
         loss=nn.CrossEntropyLoss(),
         metrics={"accuracy": correct},
         forward=lambda model, inputs: model(inputs["x"]),
-        optimizer=optimizer,
+        optimizer=groups,
     )
-
-
-class Reaching(Stack):
-    """Uses its blocks' layers and not the blocks."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.first(x)
-        for block in self.blocks:
-            x = block.linear(x)
-        return self.last(x)
-
-
-def reaching() -> Workload:
-    """With a model whose blocks are never called."""
-    return dataclasses.replace(make(), model=Reaching)
-
-
-def stubborn() -> Workload:
-    """With an optimizer that cannot be spread."""
-    return make(lambda model, config, lr: Stubborn(model, lr))

@@ -110,15 +110,6 @@ def test_normalisation_is_all_that_happens_without_augmentation() -> None:
     np.testing.assert_allclose(made.permute(0, 2, 3, 1), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_the_layout_is_as_asked_and_changes_no_value(channels_last: bool) -> None:
-    source = ImageSource(images(3), seed=0, padding=2, flip=True, channels_last=channels_last)
-    made, _ = source.batch(torch.arange(30), 1, CPU)
-    assert made.shape == (30, 3, 8, 8)
-    assert made.is_contiguous(memory_format=torch.channels_last) == channels_last
-    assert {i: image.contiguous().numpy().tobytes() for i, image in enumerate(made)} == ALONE[1]
-
-
 @pytest.mark.parametrize("high", [2, 9, 10])
 @pytest.mark.parametrize("key", [0, augment.key(7, 300)])
 def test_integers_are_uniform(key: int, high: int) -> None:
@@ -134,10 +125,3 @@ def test_draws_of_streams_epochs_seeds_and_neighbours_are_independent() -> None:
     one = draw(1)
     for first, second in ((one, draw(1, stream=1)), (one, draw(2)), (one[:-1], one[1:]), (one, draw(1, seed=1))):
         assert stats.chisquare((first * 9 + second).bincount(minlength=81)).pvalue > 1e-6
-
-
-@given(
-    key=st.integers(0, 2**63 - 1), index=st.integers(0, 2**40), stream=st.integers(0, 9), high=st.integers(1, 1000)
-)
-def test_integers_stay_in_range_whatever_the_key(key: int, index: int, stream: int, high: int) -> None:
-    assert 0 <= int(augment.integers(key, torch.tensor([index]), stream, high)) < high

@@ -119,20 +119,6 @@ def test_a_gpu_is_asked_for_by_its_uuid_and_answers_in_joules() -> None:
     assert math.isnan(energy.of_gpu(nvml.Device("12-34", Library(failing=True))).joules())
 
 
-def test_no_driver_fails_no_run(monkeypatch) -> None:
-    class Properties:
-        uuid = "12-34"
-
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties())
-    try:
-        nvml.library()
-    except Exception as error:
-        assert type(error).__name__.startswith("NVMLError")
-    else:
-        pytest.skip("there is a driver")
-    assert energy.meter(torch.device("cuda", 0)).source == ""
-
-
 def test_only_training_parts_count(counted: Path) -> None:
     with Recorder("x", global_batch=1) as run:
         for number in (1, 2):
@@ -144,25 +130,6 @@ def test_only_training_parts_count(counted: Path) -> None:
     assert tables["epochs"].energy_joules.tolist() == pytest.approx([2, 2])
     assert tables["ranks"].energy_joules.tolist() == pytest.approx([4])
     assert (tables["run"]["energy_joules"], tables["run"]["energy_source"]) == (pytest.approx(4), "rapl")
-
-
-def test_a_step_that_is_due_for_it_looks_at_the_counter(counted: Path, monkeypatch) -> None:
-    monkeypatch.setattr(energy, "READ_INTERVAL", -1.0)
-    with Recorder("x", global_batch=1) as run:
-        for step in run.epoch(range(1, 5)):
-            use(counted, "intel-rapl:0", (1 + 7 * step) % 10)
-            run.step(samples=1)
-    assert records.load_run(run.path)["run"]["energy_joules"] == pytest.approx(28)
-
-
-def test_without_a_counter_energy_is_empty(results: Path, monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(energy.Rapl.__init__, "__defaults__", (tmp_path,))
-    with Recorder("x", global_batch=1) as run:
-        for _ in run.epoch(range(1)):
-            run.step(samples=1)
-    tables = records.load_run(run.path)
-    assert tables["run"]["energy_joules"] is tables["run"]["energy_source"] is None
-    assert tables["ranks"].energy_joules.isna().all()
 
 
 def test_a_resumed_epoch_has_the_energy_of_both_parts(counted: Path, monkeypatch) -> None:

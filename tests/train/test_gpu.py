@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
-import sqlite3
-import subprocess
-import sys
 from signal import SIGUSR1
 
 import pytest
 import torch
 
-from hpc_utils import paths
 from hpc_utils.config import RunConfig
-from hpc_utils.train import Stopped, precision, train
+from hpc_utils.train import Stopped, train
 from hpc_utils.train.loader import Loader
 from hpc_utils.train.resolve import resolve
 
@@ -41,27 +36,12 @@ def test_times_and_memory_of_the_device_are_recorded(results, parallel: str) -> 
     total = torch.cuda.get_device_properties(0).total_memory
     assert 2 * held < rank["peak_allocated_bytes"] <= rank["peak_reserved_bytes"] < total
     assert rank["device"] == "cuda:0" and rank["device_name"] == torch.cuda.get_device_name(0)
-    assert any("demo" in remark for remark in remarks(result.path))
 
 
 @pytest.mark.parametrize("name", ["tf32", "bf16", "fp16"])
 def test_other_precisions_train_alike(results, name: str) -> None:
     full, other = (fit(**RUN, precision=p)[0].tables()["epochs"].iloc[-1] for p in ("fp32", name))
     assert other.train_loss == pytest.approx(full.train_loss, rel=0.05)
-
-
-def test_tf32_rounds_and_fp32_does_not(results) -> None:
-    if torch.version.hip or torch.cuda.get_device_capability() < (8, 0):
-        pytest.skip("no TF32 before Ampere")
-    numbers = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(1024, 1024, generator=numbers) for _ in range(2))
-    exact = a.double() @ b.double()
-
-    def error(name: str) -> float:
-        with precision.matmul_precision(name):
-            return float(((a.cuda() @ b.cuda()).cpu() - exact).abs().max())
-
-    assert error("fp32") < 1e-3 < 5e-3 < error("tf32")
 
 
 def test_warm_up_leaves_no_trace_and_a_gpu_trains_what_a_cpu_trains(results) -> None:
@@ -121,43 +101,16 @@ def test_a_trace_holds_the_window_s_kernels(results) -> None:
     with gzip.open(result.path / "profile/rank0.trace.json.gz", "rt") as file:
         events = json.load(file)["traceEvents"]
     steps = [e for e in events if e.get("cat") == "user_annotation" and e["name"] == "step"]
-    kernels = [e for e in events if e.get("cat") == "kernel"]
-    assert len(steps) == 3
-    begun, ended = steps[0]["ts"], steps[-1]["ts"] + steps[-1]["dur"]
-    inside = [one for one in kernels if begun <= one["ts"]]
-    assert len(inside) > 30
-    assert inside == kernels, "none of a step before the window"
-    assert max(one["ts"] for one in kernels) - ended < 1e6
+    kernels = [e["ts"] for e in events if e.get("cat") == "kernel"]
+    assert len(steps) == 3 and len(kernels) > 30
+    assert steps[0]["ts"] <= min(kernels) and max(kernels) - steps[-1]["ts"] - steps[-1]["dur"] < 1e6
     rows = (result.path / "monitor").glob("*.csv")
     assert "cuda:0" in next(rows).read_text()
 
 
-@pytest.mark.skipif(bool(torch.version.hip), reason="NVIDIA's own")
-@pytest.mark.parametrize("profile", ["nsys", "ncu"])
-def test_nsight_sees_the_window_on_a_gpu(results, monkeypatch, profile: str) -> None:
-    if not shutil.which(profile):
-        pytest.skip(f"no {profile} here")
-    monkeypatch.chdir(paths.root())
-    words = [f"{name}={value}" for name, value in (RUN | {"profile": profile, "parallel": "none"}).items()]
-    command = [sys.executable, "-m", "hpc_utils.cli", "run", "notebooks/01_baseline.ipynb"]
-    done = subprocess.run([*command, *(w for word in words for w in ("-p", word))], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (run,) = (results / "runs").iterdir()
-    about = json.loads((run / "run.json").read_text())
-    if "ERR_NVGPUCTRPERM" in " ".join(about["remarks"]):
-        pytest.skip("the counters are closed here")
-    assert not about["remarks"]
-    if profile == "ncu":
-        assert "rank0.ncu-rep" in about["profiled"]["files"]
-        return
-    tables = sqlite3.connect(run / "profile/rank0.sqlite")
-    (kernels,) = tables.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
-    assert kernels > 30
-
-
 SPREAD = [
-    {"parallel": "zero1"}, {"parallel": "fsdp"}, {"comm_hook": "fp16"}, {"comm_hook": "bf16"}, {"comm_hook": "powersgd"},
-    {"static_graph": True}, {"accumulate": 4}, {"parallel": "fsdp", "accumulate": 4, "precision": "bf16"},
+    {"comm_hook": "fp16"}, {"comm_hook": "bf16"}, {"comm_hook": "powersgd"}, {"static_graph": True},
+    {"accumulate": 4}, {"parallel": "fsdp", "accumulate": 4, "precision": "bf16"},
     {"parallel": "fsdp", "precision": "fp16"}, {"parallel": "zero1", "precision": "fp16", "fused_optimizer": True},
 ]  # fmt: skip
 

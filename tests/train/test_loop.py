@@ -16,7 +16,6 @@ from hpc_utils.records import checks, schema
 from hpc_utils.records.folder import read_json
 from hpc_utils.train import NonFiniteLoss, Result, loop, train
 from hpc_utils.train.__main__ import main
-from hpc_utils.train.loader import Loader
 from hpc_utils.train.pytree import on_host, to_device
 from hpc_utils.train.vision import small_cnn
 
@@ -194,17 +193,11 @@ def test_a_complete_run_is_not_trained_again(results: Path, monkeypatch, capsys)
 # -- from the command line ---------------------------------------------------------------------------------
 
 
-def test_the_command_line_trains_and_prints_where(results: Path, capsys) -> None:
-    assert main([f"{name}={value}" for name, value in BRIEF.items()]) == 0
-    path = Path(capsys.readouterr().out.splitlines()[-1])
-    assert path.parent == results / "runs" and records.load_run(path)["run"]["samples"] == 192
-
-
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
         (["epoch=3"], "did you mean epochs"),
-        (["workload=nowhere:make"], "no module 'nowhere'"),
+        (["workload=nowhere:make"], "No module named 'nowhere'"),
         (["workload=cnn", "dataset=digit"], "digits"),
         (["workload=cnn", "global_batch=2000"], "1437 samples, fewer than one global batch"),
     ],
@@ -216,30 +209,12 @@ def test_the_command_line_refuses_in_one_line(results: Path, capsys, arguments: 
     assert len(records.load().runs) == 0
 
 
-# -- batches -----------------------------------------------------------------------------------------------
-
-
-def test_what_batches_and_states_are_made_of_is_moved_and_copied() -> None:
+def test_batches_and_states_are_moved_and_copied() -> None:
     weight = torch.zeros(3)
     value = {"x": [weight, (weight, "text")], "n": 3}
     moved, copy = to_device(value, torch.device("meta")), on_host(value)
     weight += 1
     assert moved["x"][0].device.type == moved["x"][1][0].device.type == "meta"
     assert copy["x"][0].sum() == copy["x"][1][0].sum() == 0, "shares nothing with what training changes"
-    for made in (moved, copy):
-        assert made["x"][1][1] == "text" and made["n"] == 3 and isinstance(made["x"][1], tuple)
-
-
-def test_the_size_of_a_batch_is_its_targets() -> None:
-    target = torch.zeros(5, 2)
-    assert [loop.batch_size(t) for t in (target, [target, 1], {"a": (target,)})] == [5, 5, 5]
-
-
-def test_a_loader_draws_no_random_number_of_the_models(results: Path) -> None:
-    data = [(torch.tensor([float(i)]), i) for i in range(10)]
-    workload = loop.Workload(model=None, train=data, test=data, loss=None)
-    loader = Loader(data, workload, RunConfig(), torch.device("cpu"))
-    before = torch.get_rng_state()
-    for indices in ([[3, 1], [2, 9]], [[0]]):
-        assert [targets.tolist() for _, targets in loader.batches(map(torch.tensor, indices), 1)] == indices
-    assert torch.equal(torch.get_rng_state(), before)
+    assert moved["x"][1][1] == "text" and copy["n"] == 3 and isinstance(copy["x"][1], tuple)
+    assert [loop.batch_size(t) for t in (weight, [weight, 1], {"a": (weight,)})] == [3, 3, 3]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import itertools
 import json
 import signal
 import subprocess
@@ -21,7 +20,6 @@ from hpc_utils import profilers, workspace
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records.folder import read_json
 from hpc_utils.train import NonFiniteLoss, Recorder, Stopped, profile_window, train
-from hpc_utils.train.profile_window import StepRanges
 from hpc_utils.train.profilers import Profiler
 from hpc_utils.train.ranks import Ranks
 
@@ -46,12 +44,7 @@ def profiled(run: Path) -> dict:
 def test_the_trace_holds_the_window_s_steps_and_nothing_else(results: Path) -> None:
     done = train(RunConfig(**RUN | {"steps_per_epoch": 8, "epochs": 2, "profile_steps": 3}))
     found = ranges(done.path)
-    assert Counter(name for name, *_ in found) == dict.fromkeys(["step", *PHASES], 3)
     assert [name for name, *_ in found] == ["step", *PHASES] * 3
-    for place in range(0, 15, 5):
-        (_, begun, ended), *inner = found[place : place + 5]
-        assert begun <= inner[0][1] and inner[-1][2] <= ended
-        assert all(one[2] <= other[1] for one, other in itertools.pairwise(inner)), "one after the other"
     about = profiled(done.path)
     assert (about["tool"], about["epoch"], about["first_step"], about["steps"]) == ("torch", 1, 3, 3)
     assert about["version"] == torch.__version__ and about["begun"] < about["ended"]
@@ -63,9 +56,7 @@ def test_the_trace_holds_the_window_s_steps_and_nothing_else(results: Path) -> N
     assert tables["epochs"].checkpoint_seconds[1] == 0
 
 
-@pytest.mark.parametrize(
-    ("steps", "epochs", "held"), [(4, 1, (1, 3, 2)), (3, 1, (1, 3, 1)), (2, 3, (2, 1, 2)), (2, 1, None)]
-)
+@pytest.mark.parametrize(("steps", "epochs", "held"), [(4, 1, (1, 3, 2)), (2, 3, (2, 1, 2)), (2, 1, None)])
 def test_an_epoch_that_ends_before_the_window_does(results: Path, steps: int, epochs: int, held: tuple) -> None:
     """... ends it: what is profiled is less, with a remark; never a step that was none. The first steps of the run are
     left out, not those of each epoch."""
@@ -148,41 +139,13 @@ def test_a_loop_of_one_s_own_is_profiled_too(results: Path) -> None:
     assert profiled(run.path)["steps"] == 1
 
 
-def test_ranges_are_those_of_the_step_before() -> None:
-    events: list[str] = []
-
-    class Marked(Profiler):
-        def push(self, name: str) -> None:
-            events.append(f"+{name}")
-
-        def pop(self) -> None:
-            events.append("-")
-
-    step = StepRanges(Marked())
-    for phase in ("data", "forward"):
-        step.lap(phase)
-    step.end()
-    assert events == [], "a step that does not begin is not marked"
-    step.begin()
-    for phase in ("data", "forward"):
-        step.lap(phase)
-    step.end()
-    step.lap("data")
-    assert events == ["+step", "+data", "-", "+forward", "-", "+optimizer", "-", "-"]
-
-
 @pytest.mark.parametrize(
     ("profile", "ranks", "under", "words"),
     [
-        ("nsys", Ranks(), None, "nsys must start this rank.*torchrun --no-python"),
-        (
-            "nsys",
-            Ranks(),
-            workspace.Profiler("nsys", "cuda"),
-            "waits for a window on a GPU, but this rank trains on cpu",
-        ),
-        ("ncu", Ranks(), None, "torch sees none:"),
-        ("ncu", Ranks(world_size=2, device=torch.device("cuda")), None, "on 2 ranks"),
+        ("nsys", Ranks(), None, "nsys must start this rank.* nvtx window for cpu: use `hpc run`"),
+        ("nsys", Ranks(), workspace.Profiler("nsys", "cuda"), "nsys must start this rank"),
+        ("ncu", Ranks(), workspace.Profiler("ncu", "nvtx"), "one rank on a GPU"),
+        ("ncu", Ranks(world_size=2, device=torch.device("cuda")), None, "one rank on a GPU"),
         ("other", Ranks(), None, "expected one of torch, nsys, ncu, cpu"),
     ],
 )
@@ -202,10 +165,10 @@ def test_py_spy_sees_what_a_rank_is_at(results: Path, tmp_path: Path) -> None:
     words = [f"{name}={value}" for name, value in (RUN | more).items()]
     command = [sys.executable, "-m", "hpc_utils.train", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90)
-    if "py-spy has no permission to trace this process" in done.stderr:
-        pytest.skip("ptrace is forbidden here")
     assert done.returncode == 0, done.stderr
     (run,) = (results / "runs").iterdir()
+    if "Permission denied" in " ".join(remarks(run)):
+        pytest.skip("ptrace is forbidden here")
     assert profiled(run)["steps"] == 50
     seen = read_json(run / "profile/rank0.speedscope.json")
     frames = [frame["name"] for frame in seen["shared"]["frames"]]

@@ -67,14 +67,6 @@ def test_epochs_and_seeds_have_orders_of_their_own_and_drop_other_samples() -> N
     assert len({*range(100)} - set.intersection(*map(set, orders))) > 40, "were left out at least once"
 
 
-def test_epochs_may_be_asked_for_in_any_order() -> None:
-    """A resumed run begins in the middle."""
-    first = {epoch: [one.tolist() for one in Sampler(50, 8, steps=9).epoch(epoch)] for epoch in (1, 2, 3)}
-    sampler = Sampler(50, 8, steps=9)
-    for epoch in (3, 1, 2, 1):
-        assert [one.tolist() for one in sampler.epoch(epoch)] == first[epoch]
-
-
 def test_a_data_set_smaller_than_the_batch_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"has 10 samples, fewer than one global batch of 16: .*steps_per_epoch"):
         Sampler(10, 16)

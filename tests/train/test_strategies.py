@@ -16,12 +16,12 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from hpc_utils import records
-from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.config import RunConfig
 from hpc_utils.records import checks
 from hpc_utils.train import Stopped, WorkloadError, loop, train
 from hpc_utils.train.blocks import blocks
-from hpc_utils.train.microbatches import microbatches
 from hpc_utils.train.parallel import fsdp, hooks
+from hpc_utils.train.pytree import microbatches
 from hpc_utils.train.vision import MODELS
 
 from . import stacked
@@ -47,10 +47,7 @@ RUNS = {
     "zero1": CNN | {"parallel": "zero1"},
     "fsdp": CNN | {"parallel": "fsdp"},
     "fsdp, accumulated": CNN | {"parallel": "fsdp", "accumulate": 4},
-    "powersgd": POWERSGD,
     "powersgd, small buckets": POWERSGD | {"bucket_mb": 0.05},
-    "fp16": CNN | {"precision": "fp16", "epochs": 1},
-    "fp16 fsdp": CNN | {"precision": "fp16", "epochs": 1, "parallel": "fsdp"},
     "own": OWN,
     "own zero1": OWN | {"parallel": "zero1"},
     "own fsdp": OWN | {"parallel": "fsdp"},
@@ -58,12 +55,10 @@ RUNS = {
 }
 RESUMED = {
     "ddp": OWN,
-    "fp16 hook": OWN | {"comm_hook": "fp16", "accumulate": 2},
     "powersgd": OWN | {"comm_hook": "powersgd"},
     "zero1": OWN | {"parallel": "zero1"},
     "fsdp": OWN | {"parallel": "fsdp"},
-    "fsdp, fp16": CNN | {"parallel": "fsdp", "precision": "fp16"},
-    "fsdp, no momentum": CNN | {"parallel": "fsdp", "momentum": 0.0},
+    "fsdp, fp16": CNN | {"parallel": "fsdp", "precision": "fp16", "momentum": 0.0, "accumulate": 2},
 }
 COLD = {"ddp": 0, "powersgd": 1, "zero1": 0, "fsdp": 0}  # warm-up steps
 SCATTER = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else "reduce_scatter_tensor"  # FSDP's
@@ -72,7 +67,7 @@ SCATTER = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else
 def each_rank() -> dict:
     """What each of two ranks does."""
     reports: dict[str, dict] = {}
-    reduced: list[str] = []
+    reduced: list[int] = []
     held: dict[str, int] = {}
 
     class Inspected(loop.Trainer):
@@ -85,9 +80,7 @@ def each_rank() -> dict:
                 held[name] = sum(value.numel() for value in own if hasattr(value, "numel"))
 
     def counted(original: Callable) -> Callable:
-        return functools.wraps(original)(
-            lambda *given, **more: reduced.append(original.__name__) or original(*given, **more)
-        )
+        return functools.wraps(original)(lambda *given, **more: reduced.append(1) or original(*given, **more))
 
     with (
         mock.patch.object(hooks, "bf16_on_host", counted(hooks.bf16_on_host)),
@@ -103,10 +96,6 @@ def each_rank() -> dict:
         reports[f"straight {name}"] = {"run": train(RunConfig(**parameters, repeat=2)).run_id}
         stop_in_second_epoch(parameters | {"repeat": 3})
         reports[f"resumed {name}"] = {"run": train(RunConfig(**parameters, repeat=3)).run_id}
-    try:
-        train(RunConfig(**OWN | {"workload": "tests.train.stacked:stubborn", "parallel": "zero1"}))
-    except WorkloadError as error:
-        reports["stubborn"] = {"error": str(error)}
     return reports
 
 
@@ -139,9 +128,7 @@ def test_what_only_moves_things_trains_the_same_bit_by_bit(two: Two, name: str, 
 @pytest.mark.parametrize(
     ("name", "like", "most"),
     [
-        ("fsdp", "ddp", 1e-5), ("own fsdp", "own", 1e-4), ("fp16 fsdp", "fp16", 1e-4),
-        ("accumulated", "ddp", 1e-5), ("fsdp, accumulated", "fsdp", 1e-5),
-        ("bf16 hook, accumulated", "bf16 hook", 1e-3),
+        ("fsdp", "ddp", 1e-5), ("own fsdp", "own", 1e-4), ("accumulated", "ddp", 1e-5), ("fsdp, accumulated", "fsdp", 1e-5),
     ],
 )  # fmt: skip
 def test_what_adds_up_in_another_order_trains_the_same_to_rounding(
@@ -159,23 +146,21 @@ def test_compressed_gradients_are_others_and_learn(two: Two) -> None:
     for name in ("fp16 hook", "bf16 hook"):
         assert 1e-6 < distance(two.saved(name), two.saved("ddp")) < 2e-3
     assert distance(two.saved("straight powersgd"), two.saved("straight ddp")) > 1e-3, "it was not compressed"
-    for name in ("powersgd", "powersgd, small buckets"):
-        assert two.tables(name)["epochs"].test_accuracy.iloc[-1] > 0.8
+    assert two.tables("powersgd, small buckets")["epochs"].test_accuracy.iloc[-1] > 0.8
 
 
 def test_gradients_are_reduced_once_a_step(two: Two) -> None:
-    for whole, in_parts in (("bf16 hook", "bf16 hook, accumulated"), ("fsdp", "fsdp, accumulated")):
-        assert two.of(whole, "reduced") == two.of(in_parts, "reduced")
-        assert min(two.of(whole, "reduced")) >= 15, "3 warm-up steps and 12"
+    for name in ("bf16 hook", "fsdp"):
+        assert two.of(name, "reduced") == two.of(f"{name}, accumulated", "reduced")
+        assert min(two.of(name, "reduced")) >= 15, "3 warm-up steps and 12"
 
 
-@pytest.mark.parametrize(("ddp", "zero1", "fsdp"), [("ddp", "zero1", "fsdp"), ("own", "own zero1", "own fsdp")])
-def test_what_is_sharded_is_a_part_on_every_rank(two: Two, ddp: str, zero1: str, fsdp: str) -> None:
-    weights, state = two.of(ddp, "weights")[0], two.of(ddp, "state")[0]
-    assert two.of(ddp, "state") == [state, state] and two.of(zero1, "weights") == [weights, weights]
-    assert sum(two.of(zero1, "state")) == state and min(two.of(zero1, "state")) > 0
-    assert sum(two.of(fsdp, "weights")) == weights and max(two.of(fsdp, "weights")) < 0.6 * weights
-    assert max(two.of(fsdp, "state")) < 0.6 * state
+def test_what_is_sharded_is_a_part_on_every_rank(two: Two) -> None:
+    weights, state = two.of("own", "weights")[0], two.of("own", "state")[0]
+    assert two.of("own", "state") == [state, state] and two.of("own zero1", "weights") == [weights, weights]
+    assert sum(two.of("own zero1", "state")) == state and min(two.of("own zero1", "state")) > 0
+    assert sum(two.of("own fsdp", "weights")) == weights and max(two.of("own fsdp", "weights")) < 0.6 * weights
+    assert max(two.of("own fsdp", "state")) < 0.6 * state
 
 
 def _rounding(name: str) -> float:
@@ -216,33 +201,12 @@ def test_every_strategys_records_are_whole(two: Two) -> None:
     assert len(flops) == 1 and min(flops) > 0
 
 
-def test_an_optimizer_that_cannot_be_made_of_a_share_is_refused(two: Two) -> None:
-    assert all("Stubborn(parameters, lr)" in error for error in two.of("stubborn", "error"))
-
-
 @pytest.mark.parametrize("parallel", ["ddp", "zero1", "fsdp"])
 def test_a_group_of_one_trains_the_same(results: Path, parallel: str) -> None:
     ours, alone = (fit(**BRIEF, parallel=how, save_weights=True)[0] for how in (parallel, "none"))
     assert distance(saved(ours.path), saved(alone.path)) < 1e-6
     kinds = [(run["parallel"], run["backend"]) for run in (one.tables()["run"] for one in (ours, alone))]
     assert kinds == [(parallel, "gloo"), ("none", None)]
-
-
-def test_a_model_that_does_not_call_its_blocks_is_refused_by_fsdp(results: Path) -> None:
-    with pytest.raises(WorkloadError, match="outside the block"):
-        fit(**BRIEF | {"workload": "tests.train.stacked:reaching", "global_batch": 16, "parallel": "fsdp"})
-
-
-def test_accumulating_alone_is_the_whole_batchs_gradient(results: Path) -> None:
-    (whole, ours), (parts, theirs) = (fit(**BRIEF, parallel="none", accumulate=n) for n in (1, 8))
-    assert 0 < distance(ours, theirs) < 1e-5
-    assert parts.tables()["run"]["samples"] == whole.tables()["run"]["samples"]
-
-
-def test_powersgd_on_a_cpu_is_refused_where_torch_would_wait_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES="):
-        hooks.register(None, "powersgd", torch.device("cpu"))
 
 
 # -- micro-batches and blocks ------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from torch.optim import Optimizer
 
 from ..blocks import blocks
 from ..pytree import on_host
-from ..workload import WorkloadError
 from .strategy import Strategy
 
 LEAST = 2**20  # bytes: smaller blocks are gathered with the root module (1 MiB is DDP's first bucket)
@@ -45,19 +44,10 @@ class Fsdp(Strategy):
             fully_shard(block, mesh=mesh)
         return fully_shard(model, mesh=mesh)
 
-    @contextlib.contextmanager
-    def backward(self, *, last: bool) -> Iterator[None]:
+    def backward(self, *, last: bool) -> contextlib.AbstractContextManager:
         self.model.set_requires_gradient_sync(last)
         self.model.set_is_last_backward(last)
-        try:
-            yield
-        except RuntimeError as error:
-            if "DTensor" not in str(error):
-                raise
-            raise WorkloadError(
-                f"parallel='fsdp': the model reads weights of a block outside the block's forward pass, where they are "
-                f"sharded; use parallel='zero1' ({str(error).partition(chr(10))[0]})"
-            ) from error
+        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -12,13 +12,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from hpc_utils.config import ConfigError
-
 from ..pytree import on_host, to_device
 
 RANK = 2  # rank of PowerSGD's factors, as for ResNet-18 on CIFAR-10 in Vogels et al. 2019, table 3
-
-
 _MEMORIES = ("error_dict", "p_memory_dict", "q_memory_dict")
 
 
@@ -52,25 +48,15 @@ class Factors(powerSGD_hook.PowerSGDState):
 
 
 def register(wrapped: DistributedDataParallel, name: str, device: torch.device) -> Factors | None:
-    """Register the communication hook `name`; returns its state, if it has one.
-
-    Raises:
-        ConfigError: the backend does not support the hook.
-    """
+    """Register the communication hook `name`; returns its state, if it has one."""
     if name == "none":
         return None
     if name == "powersgd":
-        if device.type == "cpu" and torch.cuda.is_available():
-            raise ConfigError(
-                "comm_hook='powersgd' on a CPU: torch's hook synchronises a GPU if it sees one, even for gradients on the "
-                "host; hide the GPUs (CUDA_VISIBLE_DEVICES=), or use comm_hook='fp16'"
-            )
         factors = Factors(None, matrix_approximation_rank=RANK, start_powerSGD_iter=2)  # 2 is the minimum
         wrapped.register_comm_hook(factors, powersgd_in_turn if device.type == "cpu" else powerSGD_hook.powerSGD_hook)
         return factors
     hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[name]
     if name == "bf16" and device.type == "cpu":
-        _require_bf16()
         hook = bf16_on_host
     wrapped.register_comm_hook(None, hook)
     return None
@@ -93,12 +79,3 @@ def bf16_on_host(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> Fu
     half = full.to(torch.bfloat16).div_(dist.get_world_size())
     reduced = dist.all_reduce(half, async_op=True).get_future()
     return reduced.then(lambda future: full.copy_(future.value()[0]))
-
-
-def _require_bf16() -> None:
-    try:
-        dist.all_reduce(torch.zeros(1, dtype=torch.bfloat16))
-    except RuntimeError as error:
-        raise ConfigError(
-            f"comm_hook='bf16': gloo of torch {torch.__version__} does not reduce bf16 ({error}): use comm_hook='fp16'"
-        ) from None

@@ -11,7 +11,6 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import Optimizer
 
 from ..pytree import on_host, to_device
-from ..workload import WorkloadError
 from .ddp import Ddp
 
 
@@ -19,22 +18,12 @@ class Zero1(Ddp):
     """PyTorch's ZeroRedundancyOptimizer: stage 1 of ZeRO (Rajbhandari et al. 2020), with whole parameters per rank."""
 
     def optimizer(self, build: Callable[[nn.Module], Optimizer]) -> Optimizer:
-        """Rebuild the optimizer of `build` on each rank's part of the parameters, with the same groups and options.
-
-        Raises:
-            WorkloadError: the optimizer's class does not accept (parameters, **defaults).
-        """
+        """Rebuild the optimizer of `build` on each rank's part of the parameters, with the same groups and options."""
         whole = build(self.model)
         kind = type(whole)
         accepted = inspect.signature(kind).parameters  # the defaults of AdamW, for example, have more entries
         options = {name: value for name, value in whole.defaults.items() if name in accepted}
-        try:
-            return ZeroRedundancyOptimizer(whole.param_groups, optimizer_class=kind, **options)
-        except Exception as error:  # raised by the user's class
-            raise WorkloadError(
-                f"parallel='zero1' rebuilds the optimizer on each rank's part of the parameters, but "
-                f"{kind.__name__}(parameters, {', '.join(options)}) failed: {error}; use parallel='ddp'"
-            ) from error
+        return ZeroRedundancyOptimizer(whole.param_groups, optimizer_class=kind, **options)
 
     def optimizer_state(self, optimizer: ZeroRedundancyOptimizer) -> dict[str, Any] | None:
         optimizer.consolidate_state_dict(to=0)
