@@ -21,7 +21,7 @@ from hpc_utils.records.study import StudyIndex, Targets
 
 from . import stats
 from .model.step import PHASES
-from .points import memory_bytes, of_one_state, step_seconds, unprofiled
+from .points import memory, of_one_state, step_seconds, unprofiled
 from .scaling import unique
 
 FASTER, SLOWER, NOISE, SINGLE = "faster", "slower", "not told from noise", "a single run"
@@ -65,7 +65,7 @@ def configurations(runs: pd.DataFrame, study: StudyIndex) -> pd.DataFrame:
     order = {name: number for number, name in enumerate(_series(study))}
     index = [(run.series, run.run_id) for run in study.runs if run.series in order]
     found = pd.DataFrame(index, columns=["series", "run_id"]).merge(_measured(runs, study)[0], on="run_id")
-    found["memory_bytes"] = memory_bytes(found)["peak"]
+    found["memory_bytes"] = memory(found).peak_bytes
     return found.sort_values(["series", "repeat"], key=lambda own: own.map(order) if own.name == "series" else own)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,18 @@ class Design:
     reference: dict[str, Any]
     left_out: list[str] = field(default_factory=list)
 
+    @property
+    def axes(self) -> dict[str, list[Any]]:
+        """`levels`, and the repeats as the last axis."""
+        return self.levels | {"repeat": sorted(set(self.values.repeat))}
+
+    def cells(self) -> np.ndarray:
+        """Logs of throughput along `axes`; NaN: not measured."""
+        cube = np.full([len(own) for own in self.axes.values()], np.nan)
+        at = [[own.index(value) for value in self.values[name]] for name, own in self.axes.items()]
+        cube[tuple(at)] = np.log(self.values.throughput.to_numpy(dtype=float))
+        return cube
+
 
 class Best(NamedTuple):
     """The fastest point against the reference: gain (a factor of throughput) with its interval, wide enough for a choice
@@ -59,40 +71,25 @@ class Best(NamedTuple):
     why: str
 
 
-def design(runs: pd.DataFrame, study: StudyIndex, series: str = "") -> Design:
-    """The factorial of `series` (default: the study's first): its factors are the parameters in which its runs differ.
-
-    Raises:
-        ValueError: its runs do not differ.
-    """
-    series = series or next((run.series for run in study.runs), "")
-    planned = [run for run in study.runs if run.series == series]
-    names = [name for name in (planned[0].parameters if planned else ()) if name not in NO_FACTOR]
-    levels = {name: _distinct(run.parameters[name] for run in planned) for name in names}
-    levels = {name: own for name, own in levels.items() if len(own) > 1}
-    if not levels:
-        raise ValueError(f"the runs of series {series!r} differ in no parameter: that is no factorial")
-    rows = [{"run_id": r.run_id, "repeat": r.repeat} | {n: r.parameters[n] for n in levels} for r in planned]
-    index = pd.DataFrame(rows).drop_duplicates("run_id")
-    measured, left_out = of_one_state(unprofiled(runs[runs.run_id.isin(index.run_id)]))
-    barred = [point.values for point in study.not_applicable if point.series == series]
-    gone = _distinct((name, point[name]) for point in barred for name in levels if name in point)
-    left_out += [f"{name}={value} is not applicable there" for name, value in gone if value not in levels[name]]
-    values = index.merge(measured[["run_id", "throughput"]], on="run_id")
-    return Design(levels, values, {name: own[0] for name, own in levels.items()}, left_out)
-
-
 def designs(runs: pd.DataFrame, study: StudyIndex) -> dict[str, Design]:
-    """Every series of a study that combines at least two parameters on one number of ranks."""
+    """Every series of a study that combines at least two parameters on one number of ranks; a factor is a parameter in which
+    the series' runs differ."""
     found = {}
     for series in _distinct(run.series for run in study.runs):
-        ranks = {run.ranks for run in study.runs if run.series == series}
-        try:
-            own = design(runs, study, series)
-        except ValueError:  # one configuration
+        planned = [run for run in study.runs if run.series == series]
+        names = [name for name in planned[0].parameters if name not in NO_FACTOR]
+        levels = {name: _distinct(run.parameters[name] for run in planned) for name in names}
+        levels = {name: own for name, own in levels.items() if len(own) > 1}
+        if len(levels) < 2 or len({run.ranks for run in planned}) > 1:
             continue
-        if len(ranks) == 1 and len(own.levels) > 1:
-            found[series] = own
+        rows = [{"run_id": r.run_id, "repeat": r.repeat} | {n: r.parameters[n] for n in levels} for r in planned]
+        index = pd.DataFrame(rows).drop_duplicates("run_id")
+        measured, left_out = of_one_state(unprofiled(runs[runs.run_id.isin(index.run_id)]))
+        barred = [point.values for point in study.not_applicable if point.series == series]
+        gone = _distinct((name, point[name]) for point in barred for name in levels if name in point)
+        left_out += [f"{name}={value} is not applicable there" for name, value in gone if value not in levels[name]]
+        values = index.merge(measured[["run_id", "throughput"]], on="run_id")
+        found[series] = Design(levels, values, {name: own[0] for name, own in levels.items()}, left_out)
     return found
 
 
@@ -105,32 +102,27 @@ def complete(found: Design) -> Design:
     Raises:
         Incomplete: no factor is left.
     """
-    axes = {name: list(own) for name, own in found.levels.items()} | {"repeat": sorted(set(found.values.repeat))}
-    cube, left_out = _cells(found), list(found.left_out)
-    while np.isnan(cube).any():
-        shares = {}
+    axes = {name: list(own) for name, own in found.axes.items()}
+    cube, left_out = found.cells(), list(found.left_out)
+    while (missing := np.isnan(cube)).any():
+        shares = []
         for axis, (name, own) in enumerate(axes.items()):
-            share = np.isnan(cube).mean(axis=tuple(other for other in range(cube.ndim) if other != axis))
-            repeat = name == "repeat"
-            shares |= {(axis, i): (one, repeat, i) for i, one in enumerate(share)
-                       if not repeat or len(own) > 2 or one > 0.5}  # fmt: skip
-        axis, i = max(shares, key=shares.get)
-        name, own = list(axes.items())[axis]
-        there = ~np.isnan(np.take(cube, i, axis))
-        left_out.append(f"{name}={own.pop(i)} is left out: {there.sum()} of its {there.size} runs were measured")
+            each = np.moveaxis(missing, axis, 0).reshape(len(own), -1).mean(axis=1)
+            kept = name == "repeat" and len(own) < 3
+            shares += [(s, name == "repeat", i, name, axis) for i, s in enumerate(each) if not kept or s > 0.5]
+        share, _, i, name, axis = max(shares, key=lambda one: one[:3])
+        cells = cube.size // len(axes[name])
+        measured = f"{round((1 - share) * cells)} of its {cells} runs were measured"
+        left_out.append(f"{name}={axes[name].pop(i)} is left out: {measured}")
         cube = np.delete(cube, i, axis)
     if not cube.size:
         raise Incomplete("nothing is complete: no run of it was measured")
     values = found.values[np.logical_and.reduce([found.values[name].isin(own) for name, own in axes.items()])]
-    left_out += [
-        f"{n} is no factor: {own[0]} alone is left of it"
-        for n, own in axes.items()
-        if len(own) == 1 and n != "repeat"
-    ]
-    levels = {name: own for name, own in axes.items() if len(own) > 1 and name != "repeat"}
+    levels = {name: axes[name] for name in found.levels if len(axes[name]) > 1}
+    left_out += [f"{n} is no factor: {axes[n][0]} alone is left of it" for n in found.levels if n not in levels]
     if not levels:
         raise Incomplete(f"no parameter has two values with all their runs: {'; '.join(left_out[:3])}")
-    return replace(found, levels=levels, values=values, left_out=left_out)
+    return Design(levels, values, found.reference, left_out)
 
 
 def effects(found: Design) -> pd.DataFrame:
@@ -145,34 +137,29 @@ def effects(found: Design) -> pd.DataFrame:
     """
     from scipy.stats import f
 
-    cube, names = _cube(found), list(found.levels)
-    pooled, repeats = cube.mean(axis=-1), cube.shape[-1]
-    parts, rows = {}, []
-    for size in (1, 2):
+    cube, names, rows = _cube(found), list(found.levels), []
+    rest = _effect(cube, range(len(names)), whole=True)
+    for size, kind in ((1, "main"), (2, "interaction")):
         for chosen in itertools.combinations(range(len(names)), size):
-            others = tuple(axis for axis in range(pooled.ndim) if axis not in chosen)
-            inside = sum(parts[one] for one in parts if set(one) < set(chosen))
-            parts[chosen] = pooled.mean(axis=others, keepdims=True) - pooled.mean() - inside
-            squares = (np.broadcast_to(parts[chosen], pooled.shape) ** 2).sum() * repeats
+            part = _effect(cube, chosen)
+            rest = rest - part
             freedom = int(np.prod([cube.shape[axis] - 1 for axis in chosen]))
-            name = " x ".join(names[axis] for axis in chosen)
-            rows.append((name, "main" if size == 1 else "interaction", freedom, squares))
+            squares = (part**2).sum() * cube.size / part.size
+            rows.append((" x ".join(names[axis] for axis in chosen), kind, freedom, squares))
     if len(names) > 2:
-        rest, spent = pooled - pooled.mean() - sum(parts.values()), sum(row[2] for row in rows)
-        rows.append((LEFT, "interaction", pooled.size - 1 - spent, (rest**2).sum() * repeats))
+        freedom = rest.size - 1 - sum(row[2] for row in rows)
+        rows.append((LEFT, "interaction", freedom, (rest**2).sum() * cube.shape[-1]))
     noise, freedom = _noise(cube)
-    blocks = (cube.mean(axis=tuple(range(cube.ndim - 1))) - cube.mean()) ** 2
-    rows += [(BLOCKS, "rest", repeats - 1, blocks.sum() * pooled.size), (NOISE, "rest", freedom, noise)]
+    blocks = _effect(cube, [cube.ndim - 1])
+    rows += [(BLOCKS, "rest", blocks.size - 1, (blocks**2).sum() * rest.size), (NOISE, "rest", freedom, noise)]
     table = pd.DataFrame(rows, columns=["effect", "kind", "freedom", "squares"])
     total = ((cube - cube.mean()) ** 2).sum()
-    table["share"] = table.squares / total if total else 0.0
-    table["p"] = np.nan
+    table = table.assign(share=table.squares / total if total else 0.0, p=np.nan)
     if freedom and noise > 0:
         tested = table[table.kind != "rest"]
         p = f.sf(tested.squares / tested.freedom / (noise / freedom), tested.freedom, freedom)
         table.loc[tested.index, "p"] = holm(p)
-    table["beyond"] = table.p < 1 - CONFIDENCE
-    return table[["effect", "kind", "freedom", "share", "p", "beyond"]]
+    return table.assign(beyond=table.p < 1 - CONFIDENCE).drop(columns="squares")
 
 
 def main_effects(found: Design) -> pd.DataFrame:
@@ -182,7 +169,7 @@ def main_effects(found: Design) -> pd.DataFrame:
     """
     cube, rows = _cube(found), []
     for axis, (name, levels) in enumerate(found.levels.items()):
-        means = _means(cube, axis)
+        means = _means(cube, [axis]).ravel()
         half = _half(cube, 2 / (cube.size / len(levels)))
         for number, level in enumerate(levels):
             rows.append([name, level, *_gain(means[number] - means[0], half if number else np.nan)])
@@ -192,18 +179,17 @@ def main_effects(found: Design) -> pd.DataFrame:
 def interactions(found: Design) -> pd.DataFrame:
     """One row per pair of factors' levels: geometric mean of throughput over the rest, and the gain beyond the product of both.
 
-    Columns: first, first_level, second, second_level; throughput (sample/s); gain (over both factors' first levels);
-    beyond: that gain over the product of each level's own gain, from the first levels, with low and high (95 %).
+    Columns: first, first_level, second, second_level; throughput (sample/s); beyond: the gain over both factors' first
+    levels, over the product of each level's own gain, with low and high (95 %).
     """
     cube, rows = _cube(found), []
     for (one, (first, ours)), (other, (second, theirs)) in itertools.combinations(enumerate(found.levels.items()), 2):
-        means = _means(cube, one, other)
+        means = _means(cube, [one, other]).reshape(len(ours), len(theirs))
         half = _half(cube, 4 / (cube.size / means.size))
         for i, j in itertools.product(*map(range, means.shape)):
             beyond = _gain(means[i, j] - means[i, 0] - means[0, j] + means[0, 0], half if i and j else np.nan)
-            speed = [np.exp(means[i, j]), np.exp(means[i, j] - means[0, 0])]
-            rows.append([first, ours[i], second, theirs[j], *speed, *beyond])
-    names = ["first", "first_level", "second", "second_level", "throughput", "gain", "beyond", "low", "high"]
+            rows.append([first, ours[i], second, theirs[j], np.exp(means[i, j]), *beyond])
+    names = ["first", "first_level", "second", "second_level", "throughput", "beyond", "low", "high"]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -230,53 +216,51 @@ def best(found: Design, target: float) -> Best:
     reference = {name: levels[0] for name, levels in found.levels.items()}
     gain, low, high = map(float, _gain(logs[at] - logs.flat[0], half if any(at) else np.nan))
     most = float(np.exp(logs.flat[1:].max() - logs.flat[0] + half))  # of any other point
-    given_up = [
-        f"{name}={value}" for name, value in found.reference.items() if value not in found.values[name].tolist()
-    ]
-    if given_up:
-        verdict, why = UNDECIDED, f"the reference ({', '.join(given_up)}) was not measured completely"
+    lost = [f"{name}={value}" for name, value in found.reference.items() if value not in found.values[name].tolist()]
+    verdict, why = UNDECIDED, "the interval contains it, more repeats narrow it"
+    if lost:
+        why = f"the reference ({', '.join(lost)}) was not measured completely"
     elif np.isnan(half):
-        verdict, why = UNDECIDED, "a single repeat has no interval"
+        why = "a single repeat has no interval"
     elif low >= 1 + target:
         verdict, why = MET, "the interval lies above it"
     elif most < 1 + target:
         verdict, why = MISSED, "every point's interval lies below it"
-    else:
-        verdict, why = UNDECIDED, "the interval contains it, more repeats narrow it"
     return Best(point, reference, gain, low, high, verdict, why)
 
 
-def _cells(found: Design) -> np.ndarray:
-    """Logs of throughput, an axis a factor and the last one the repeats; NaN: not measured."""
-    axes = found.levels | {"repeat": sorted(set(found.values.repeat))}
-    cube = np.full([len(own) for own in axes.values()], np.nan)
-    order = [found.values[name].map({value: at for at, value in enumerate(own)}) for name, own in axes.items()]
-    cube[tuple(own.to_numpy(dtype=int) for own in order)] = np.log(found.values.throughput.to_numpy(dtype=float))
-    return cube
-
-
 def _cube(found: Design) -> np.ndarray:
-    cube = _cells(found)
+    cube = found.cells()
     if missing := int(np.isnan(cube).sum()):
         raise Incomplete(f"{missing} of {cube.size} runs were not measured")
     return cube
 
 
-def _means(cube: np.ndarray, *kept: int) -> np.ndarray:
-    return cube.mean(axis=tuple(axis for axis in range(cube.ndim) if axis not in kept))
+def _means(cube: np.ndarray, kept: Iterable[int]) -> np.ndarray:
+    """Means over all axes but those `kept`, with as many axes as `cube`."""
+    return cube.mean(axis=tuple(set(range(cube.ndim)) - set(kept)), keepdims=True)
+
+
+def _effect(cube: np.ndarray, axes: Iterable[int], *, whole: bool = False) -> np.ndarray:
+    """What these axes do together, beyond each of them alone; `whole`: beyond the mean of all."""
+    part = _means(cube, axes)
+    if whole:
+        return part - part.mean()
+    for axis in axes:
+        part = part - part.mean(axis=axis, keepdims=True)
+    return part
+
+
+def _noise(cube: np.ndarray) -> tuple[float, int]:
+    """(sum of squares, freedom) of what neither the point nor the repeat explains."""
+    points, repeats = _means(cube, range(cube.ndim - 1)), cube.shape[-1]
+    left = cube - points - _effect(cube, [cube.ndim - 1])
+    return float((left**2).sum()), (points.size - 1) * (repeats - 1)
 
 
 def _gain(log: float, half: float) -> np.ndarray:
     """(gain, low, high) of a difference of logs with half its interval."""
     return np.exp([log, log - half, log + half])
-
-
-def _noise(cube: np.ndarray) -> tuple[float, int]:
-    """(sum of squares, freedom) of what neither the point nor the repeat explains."""
-    points = cube.mean(axis=-1, keepdims=True)
-    blocks = cube.mean(axis=tuple(range(cube.ndim - 1)), keepdims=True)
-    left = cube - points - blocks + cube.mean()
-    return float((left**2).sum()), (points.size - 1) * (cube.shape[-1] - 1)
 
 
 def _half(cube: np.ndarray, parts: float, tests: int = 1) -> float:
@@ -288,8 +272,9 @@ def _half(cube: np.ndarray, parts: float, tests: int = 1) -> float:
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
+    """Each once, in their order; they may be unhashable."""
     found: list[Any] = []
     for value in values:
-        if value not in found:  # values may be unhashable
+        if value not in found:
             found.append(value)
     return found

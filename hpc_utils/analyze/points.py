@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -30,17 +32,15 @@ def oversubscribed(runs: pd.DataFrame) -> np.ndarray:
 def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """The runs of one torch and machine, that with most runs (of equals the latest), and remarks: on the runs left out, and
     on several digests of the measuring code."""
-    remarks, own = [], runs
-    if len(runs) and (states := number(runs, STATE)).max() > 0:
-        latest = runs.started.astype(str).groupby(states).max()
-        kept = max(latest.index, key=lambda state: ((states == state).sum(), latest[state]))
-        own, others = runs[states == kept], runs[states != kept]
-        each = [
-            f"{name} {', '.join(sorted({*map(str, others[name])} - {str(own[name].iloc[0])}))}, not {own[name].iloc[0]}"
-            for name in STATE
-            if runs[name].nunique(dropna=False) > 1
-        ]
-        remarks = [f"{len(others)} of {len(runs)} runs are left out, not measured by the same: {'; '.join(each)}"]
+    if runs.empty:
+        return runs, []
+    states, remarks = number(runs, STATE), []
+    latest = runs.started.astype(str).groupby(states).max()
+    kept = max(latest.index, key=lambda state: ((states == state).sum(), latest[state]))
+    own, others = runs[states == kept], runs[states != kept]
+    if len(others):
+        measured = others[STATE].astype(str).drop_duplicates().agg(", ".join, axis=1)
+        remarks.append(f"{len(others)} of {len(runs)} runs are left out, as measured by {'; '.join(measured)}")
     digests = sorted(map(str, own.digest.dropna().unique()))
     if len(digests) > 1:
         remarks.append(f"the runs were measured by {len(digests)} states of the code: {', '.join(digests)}")
@@ -62,33 +62,24 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
 
 def gather(runs: pd.DataFrame) -> pd.DataFrame:
     """`points`, with the runs behind them: `at`, their positions in `runs`, and `<measure>_each`, their values."""
-    alone = runs.world_size == 1  # one node with one rank, recorded or not, without a link
-    layout = {name: runs[name].where(~alone, 1) for name in ("nodes", "ranks_per_node")}
-    runs = runs.assign(**layout, link_gbit=links(runs))
-    memory, keys = memory_bytes(runs), [*SAME, *POINT]
-    values = {
-        "throughput": runs.throughput,
-        "step_seconds": step_seconds(runs),
-        "epoch_seconds": runs.seconds / runs.epochs,
-    } | {f"{name}_bytes": memory[name] for name in ("peak", "mean", "mode")}
-    numbers = number(runs, keys)
-    order = np.argsort(numbers, kind="stable")
-    starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-    at = np.split(order, starts[1:]) if len(starts) else []
-    found = runs[keys].iloc[order[starts]].reset_index(drop=True)
+    several = runs.world_size > 1  # one rank is on one node, recorded or not, without a link
+    layout = {name: runs[name].where(several, 1) for name in ("nodes", "ranks_per_node")}
+    times = {"step_seconds": step_seconds(runs), "epoch_seconds": runs.seconds / runs.epochs}
+    runs = runs.assign(**layout, link_gbit=links(runs), **times, **memory(runs))
+    keys = [*SAME, *POINT]
+    at = list(runs.groupby(number(runs, keys)).indices.values())
+    found = runs[[*keys, "memory"]].iloc[[own[0] for own in at]].reset_index(drop=True)
     found["layout"] = [
         f"{row.world_size:g}" if pd.isna(row.nodes) or pd.isna(row.ranks_per_node) else f"{row.nodes:g}x{row.ranks_per_node:g}"
         for row in found.itertuples()
     ]  # fmt: skip
-    found["memory"] = memory["of"][order[starts]]
-    found["at"], found["runs"] = _objects(at), ids(runs, at)
+    found["at"], found["runs"] = _objects(at), _objects([tuple(runs.run_id.iloc[own]) for own in at])
     for name in MEASURES:
-        column = np.asarray(values[name], dtype=float)
-        each = [column[group] for group in at]
-        found[[name, f"{name}_low", f"{name}_high"]] = _medians(each)
+        values = runs[name].to_numpy(dtype=float, na_value=np.nan)
+        each = [values[own] for own in at]
+        found[[name, f"{name}_low", f"{name}_high"]] = [_median(own)[:3] for own in each] or np.empty((0, 3))
         found[f"{name}_each"] = _objects(each)
-    found["repeats"] = [len(group) for group in at]
-    return found
+    return found.assign(repeats=[len(own) for own in at])
 
 
 def accuracy(runs: pd.DataFrame) -> pd.DataFrame:
@@ -99,13 +90,14 @@ def accuracy(runs: pd.DataFrame) -> pd.DataFrame:
     """
     runs = runs[pd.to_numeric(runs.test_accuracy).notna()]
     found = gather(runs)
-    reached, epochs = (pd.to_numeric(runs[name]).to_numpy(float) for name in ("test_accuracy", "epochs"))
-    each = [reached[at] for at in found["at"]]
-    ends = _medians([own if (own > 0).all() else own[:0] for own in each])
-    found["epochs"] = [float(np.median(epochs[at])) for at in found["at"]]
-    found["accuracy"] = [float(np.median(own)) for own in each]
-    found["low"], found["high"] = ends[:, 1], np.minimum(ends[:, 2], 1.0)
-    return found[[*SAME, *POINT, "layout", "epochs", "accuracy", "low", "high", "repeats", "runs"]]
+    for own in found.itertuples():
+        behind = runs.iloc[own.at]
+        reached = behind.test_accuracy.to_numpy(float)
+        estimate = _median(reached if (reached > 0).all() else reached[:0])
+        row = [behind.epochs.median(), np.median(reached), estimate.low, np.minimum(estimate.high, 1.0)]
+        found.loc[own.Index, ["epochs", "accuracy", "low", "high"]] = row
+    columns = [*SAME, *POINT, "layout", "epochs", "accuracy", "low", "high", "repeats", "runs"]
+    return found.reindex(columns=columns)
 
 
 def step_seconds(runs: pd.DataFrame) -> pd.Series:
@@ -113,16 +105,14 @@ def step_seconds(runs: pd.DataFrame) -> pd.Series:
     return runs.seconds / runs.samples * runs.global_batch
 
 
-def memory_bytes(runs: pd.DataFrame) -> dict[str, np.ndarray]:
-    """`peak`, `mean` and `mode` (B) of each run, and the kind of memory in `of`: "allocated" or "resident", as in `points`."""
-    accelerator = (runs.peak_allocated_bytes.notna() | runs.mean_allocated_bytes.notna()).to_numpy()
-    found = {"of": np.where(accelerator, "allocated", "resident")}
+def memory(runs: pd.DataFrame) -> pd.DataFrame:
+    """memory, peak_bytes, mean_bytes and mode_bytes of each run, as in `points`."""
+    accelerator = runs.peak_allocated_bytes.notna() | runs.mean_allocated_bytes.notna()
+    found = {"memory": np.where(accelerator, "allocated", "resident")}
     for name in ("peak", "mean", "mode"):
-        allocated, resident = (
-            runs[f"{name}_{of}_bytes"].to_numpy(dtype=float, na_value=np.nan) for of in ("allocated", "rss")
-        )
-        found[name] = np.where(accelerator, allocated, resident)
-    return found
+        allocated, resident = (pd.to_numeric(runs[f"{name}_{of}_bytes"]) for of in ("allocated", "rss"))
+        found[f"{name}_bytes"] = allocated.where(accelerator, resident)
+    return pd.DataFrame(found, index=runs.index)
 
 
 def number(frame: pd.DataFrame, keys: list[str]) -> np.ndarray:
@@ -135,28 +125,27 @@ def links(runs: pd.DataFrame) -> pd.Series:
     return pd.to_numeric(runs.link_gbit).mask(runs.world_size == 1)
 
 
+def on_every_link(table: pd.DataFrame) -> pd.DataFrame:
+    """`table` with the rows of one rank, which needs no link, once for each `link_gbit`."""
+    alone = table.world_size == 1
+    limits = {np.nan, *table.link_gbit[~alone].dropna()}
+    return pd.concat([table[~alone], *(table[alone].assign(link_gbit=limit) for limit in limits)])
+
+
 def cores_per_rank(runs: pd.DataFrame) -> pd.Series:
     """The share of a core that each run's devices were; 0: whole cores, or GPUs."""
     cores = pd.to_numeric(runs.threads_per_rank)
     return cores.where(cores < 1, 0.0)
 
 
-def ids(runs: pd.DataFrame, at: list[np.ndarray]) -> np.ndarray:
-    """The run ids at these positions, a tuple for each."""
-    names = runs.run_id.to_numpy()
-    return _objects([tuple(names[own]) for own in at])
+def _median(values: np.ndarray) -> stats.Estimate:
+    """Over the repeats that recorded it."""
+    known = values[~np.isnan(values)]
+    return stats.median(known) if len(known) else stats.UNKNOWN
 
 
-def _medians(each: list[np.ndarray]) -> np.ndarray:
-    """(points, 3): median, low, high over the repeats that recorded it."""
-    known = [values[~np.isnan(values)] for values in each]
-    some = [point for point, values in enumerate(known) if len(values)]
-    found = np.full((len(each), 3), np.nan)
-    found[some] = stats.medians([known[point] for point in some])[:, :3]
-    return found
-
-
-def _objects(arrays: list) -> np.ndarray:
-    column = np.empty(len(arrays), dtype=object)
-    column[:] = arrays
+def _objects(values: Sequence) -> np.ndarray:
+    """A column of arrays or tuples."""
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
     return column

@@ -16,13 +16,14 @@ import pandas as pd
 from hpc_utils.records.study import Targets
 
 from . import stats
-from .points import POINT, SAME, STATE, memory_bytes, number, oversubscribed
+from .points import POINT, SAME, STATE, memory, number, oversubscribed
 
 AGREE, DIFFER, UNKNOWN, NOT_JUDGED = "agree", "differ", "inconclusive", "not judged"
 TOLERANCE = 0.1  # of times and memory: within a factor of 1.1, either way
 NAN = float("nan")
 # The configuration of a run, without the software and machine that measured it.
 KIND = [name for name in [*SAME, *POINT] if name not in STATE]
+COUNTS = {"samples": "sample", "steps": "step"}  # columns of epochs with their units
 
 
 class Side(NamedTuple):
@@ -35,6 +36,11 @@ class Side(NamedTuple):
     def of(cls, runs: pd.DataFrame, epochs: pd.DataFrame) -> Side:
         """`runs` with those of `epochs` that are theirs."""
         return cls(runs, epochs[epochs.run_id.isin(runs.run_id)])
+
+    def by_epoch(self, name: str, runs: Sequence[str]) -> list[pd.Series]:
+        """The column `name` of each of these runs by epoch, where it was recorded."""
+        known = self.epochs.assign(value=pd.to_numeric(self.epochs.get(name))).dropna(subset="value")
+        return [known[known.run_id == run].set_index("epoch").value.astype(float).sort_index() for run in runs]
 
 
 class Judgement(NamedTuple):
@@ -76,23 +82,11 @@ def compare(
     hardware and software let them agree.
 
     Args:
-        then: `chosen` and its repeats. now: the repeated runs.
+        then: `chosen` and its repeats. now: the repeated runs, at least one.
         tolerance: 0.1 is within a factor of 1.1, either way. margins: by default as of `Targets`.
-
-    Raises:
-        ValueError: no run was repeated, or the tolerance is not positive.
     """
-    if now.runs.empty:
-        raise ValueError("there is no run to compare with")
-    if not is_tolerance(tolerance):
-        raise ValueError(f"tolerance={tolerance:g}: a tolerance is a positive number")
     run = then.runs[then.runs.run_id == chosen].iloc[0]
-    return [
-        *_counts(run, then, now),
-        *_learning(run, then, now, margins or Targets()),
-        *_speed(run, then, now, tolerance),
-        _memory(run, then, now, tolerance),
-    ]
+    return [*_computed(run, then, now, margins or Targets()), *_measured(run, then, now, tolerance)]
 
 
 def is_tolerance(tolerance: object) -> bool:
@@ -119,101 +113,74 @@ def within(estimate: stats.Estimate, tolerance: float) -> tuple[str, str]:
     return UNKNOWN, f"interval too wide; {asked}"
 
 
-def _counts(run: pd.Series, then: Side, now: Side) -> Iterator[Judgement]:
-    for name, unit in (("samples", "sample"), ("steps", "step")):
-        old = _by_epoch(then.epochs, run.run_id, name)
-        new = [_by_epoch(now.epochs, one, name) for one in now.runs.run_id]
-        equal = all(one.equals(old) for one in new)
-        why = f"in each of {_count(len(old), 'epoch')}" if equal else "they must be equal in each epoch"
-        yield _exact(name, unit, old.sum(), np.median([one.sum() for one in new]), len(new), equal, why)
-    if pd.notna(run.parameters):
-        found = pd.to_numeric(now.runs.parameters)
-        equal = bool((found == run.parameters).all())
-        why = "" if equal else "it is another model"
-        yield _exact("parameters", "", run.parameters, found.median(), len(found), equal, why)
-
-
-def _exact(name: str, unit: str, old: float, new: float, runs: int, equal: bool, why: str) -> Judgement:
-    return Judgement(name, unit, float(old), float(new), NAN, NAN, NAN, 1, runs, AGREE if equal else DIFFER, why)
-
-
-def _learning(run: pd.Series, then: Side, now: Side, margins: Targets) -> Iterator[Judgement]:
-    """One for each metric that the run recorded: those of training and test, a workload's own too."""
-    own, seeds = now.runs[now.runs.seed == run.seed].run_id, then.runs.drop_duplicates("seed").run_id
-    for name in (column for column in then.epochs if column.startswith(("train_", "test_"))):
-        old = _by_epoch(then.epochs, run.run_id, name)
+def _computed(run: pd.Series, then: Side, now: Side, margins: Targets) -> Iterator[Judgement]:
+    """Counts, and each metric that the run recorded: those of training and test, a workload's own too."""
+    same_seed, seeds = now.runs[now.runs.seed == run.seed].run_id, then.runs.drop_duplicates("seed").run_id
+    metrics = [name for name in then.epochs if name.startswith(("train_", "test_"))]
+    for name in [*COUNTS, *metrics]:
+        (old,) = then.by_epoch(name, [run.run_id])
         if old.empty:
             continue
-        new = [_by_epoch(now.epochs, one, name) for one in own]
-        verdict, why = UNKNOWN, f"no run was made again with its seed, {run.seed}"
-        if new:
-            others = pd.DataFrame({one: _by_epoch(then.epochs, one, name) for one in seeds})
+        count = name in COUNTS
+        new = now.by_epoch(name, now.runs.run_id if count else same_seed)
+        allowed = 0 * old
+        if not count:
+            others = pd.concat(then.by_epoch(name, seeds), axis=1).reindex(old.index)
             margin = margins.accuracy_margin if name.endswith("accuracy") else margins.loss_margin * old.abs()
-            verdict, why = _learned(old, new, others, margin)
-        last = float(np.median([one.iloc[-1] for one in new if len(one)] or [NAN]))
-        yield Judgement(name, "", float(old.iloc[-1]), last, NAN, NAN, NAN, 1, len(new), verdict, why)
+            allowed = np.maximum(others.max(axis=1) - others.min(axis=1), margin)
+        ends = [float(one.sum() if count else one.iloc[-1]) for one in (old, *(one for one in new if len(one)))]
+        found = ends[0], float(np.median(ends[1:] or NAN)), NAN, NAN, NAN, 1, len(new)
+        yield Judgement(name, COUNTS.get(name, ""), *found, *_equal(old, new, allowed))
 
 
-def _learned(old: pd.Series, new: list[pd.Series], seeds: pd.DataFrame, margin: float | pd.Series) -> tuple[str, str]:
-    """(verdict, why); `seeds`: the metric by epoch (rows), one column per seed of the former runs."""
+def _equal(old: pd.Series, new: Sequence[pd.Series], allowed: pd.Series) -> tuple[str, str]:
+    """(verdict, why) of values by epoch that may differ by `allowed`."""
+    if not new:
+        return UNKNOWN, "no run was made again with its seed"
     if any(not one.index.equals(old.index) for one in new):
         return DIFFER, "it was recorded in other epochs"
     if all(one.equals(old) for one in new):
-        return AGREE, f"bit-equal in {_count(len(old), 'epoch')} of {_count(len(new), 'run')}"
+        return AGREE, "bit-equal in each epoch"
     apart = pd.concat([(one - old).abs() for one in new], axis=1).max(axis=1)
-    spread = (seeds.max(axis=1) - seeds.min(axis=1)).reindex(old.index).fillna(0)
-    allowed = np.maximum(spread, margin)
     epoch = (apart - allowed).idxmax()
-    bound = "another seed makes" if spread[epoch] >= allowed[epoch] else "the margin is"
-    why = f"not bit-equal; by {apart[epoch]:.2g} in epoch {epoch}, {bound} {allowed[epoch]:.2g}"
+    why = f"not bit-equal; by {apart[epoch]:.2g} in epoch {epoch}, where {allowed[epoch]:.2g} is allowed"
     return (AGREE if (apart <= allowed).all() else DIFFER), why
 
 
-def _speed(run: pd.Series, then: Side, now: Side, tolerance: float) -> Iterator[Judgement]:
-    reasons = [*_other(run, now.runs, "hardware_id", "hardware")]
-    if pd.notna(run.profile):
-        reasons.append(f"it ran with a profiler ({run.profile})")
-    if run.restarts or now.runs.restarts.fillna(0).any():
-        reasons.append("a run was continued from a checkpoint")
-    if (oversubscribed(now.runs) != bool(run.oversubscribed)).any():
-        reasons.append("there were more ranks than cores, but not both times")
-    for name, unit in (("throughput", "sample/s"), ("step_p50", "s")):
-        yield _ratio(name, unit, then.runs[name], now.runs[name], tolerance, "; ".join(reasons))
-
-
-def _memory(run: pd.Series, then: Side, now: Side, tolerance: float) -> Judgement:
-    why = "; ".join([*_other(run, now.runs, "hardware_id", "hardware"), *_other(run, now.runs, "torch", "torch")])
-    old, new = memory_bytes(then.runs), memory_bytes(now.runs)
-    if set(old["of"]) != set(new["of"]):
+def _measured(run: pd.Series, then: Side, now: Side, tolerance: float) -> Iterator[Judgement]:
+    """Times and memory; what is not expected to agree is shown and not judged."""
+    hardware = _other(run, now.runs, "hardware_id")
+    time_reasons = {
+        f"it ran with a profiler ({run.profile})": pd.notna(run.profile),
+        "a run was continued from a checkpoint": run.restarts or now.runs.restarts.fillna(0).any(),
+        "there were more ranks than cores, but not both times":
+            (oversubscribed(now.runs) != bool(run.oversubscribed)).any(),
+    }  # fmt: skip
+    times = "; ".join([*hardware, *(reason for reason, holds in time_reasons.items() if holds)])
+    yield _ratio("throughput", "sample/s", then.runs.throughput, now.runs.throughput, tolerance, times)
+    yield _ratio("step_p50", "s", then.runs.step_p50, now.runs.step_p50, tolerance, times)
+    old, new = memory(then.runs), memory(now.runs)
+    why = "; ".join([*hardware, *_other(run, now.runs, "torch")])
+    if set(old.memory) != set(new.memory):
         why = "resident memory of a process is not memory of an accelerator"
-    return _ratio(f"peak {old['of'][0]} memory", "B", old["peak"], new["peak"], tolerance, why)
+    yield _ratio(f"peak {old.memory.iloc[0]} memory", "B", old.peak_bytes, new.peak_bytes, tolerance, why)
 
 
-def _ratio(name: str, unit: str, then: Sequence, now: Sequence, tolerance: float, why: str) -> Judgement:
-    """`why`: why these are not expected to agree; then their ratio is shown and not judged."""
-    old, new = (pd.to_numeric(pd.Series(list(side))).dropna().astype(float).to_numpy() for side in (then, now))
-    middle = [float(np.median(side)) if len(side) else NAN for side in (old, new)]
-    if not len(old) or not len(new):
-        why = f"it was not recorded {'now' if len(old) else 'then' if len(new) else 'either time'}"
-        return Judgement(name, unit, *middle, NAN, NAN, NAN, len(old), len(new), NOT_JUDGED, why)
-    found = stats.ratio_or_one(new, old)
-    verdict, reason = (NOT_JUDGED, why) if why else within(found, tolerance)
-    if not why and np.isfinite(found.low) and 1 in (len(old), len(new)):
-        reason += f"; one run {'then' if len(old) == 1 else 'now'}, with the spread of the others"
-    return Judgement(name, unit, *middle, *found[:3], len(old), len(new), verdict, reason)
+def _ratio(name: str, unit: str, then: pd.Series, now: pd.Series, tolerance: float, why: str) -> Judgement:
+    """`why`: why these are not expected to agree, if they are not."""
+    old, new = (pd.to_numeric(side).dropna().astype(float) for side in (then, now))
+    found, verdict = stats.UNKNOWN, NOT_JUDGED
+    if old.empty or new.empty:
+        why = "not recorded on both sides"
+    else:
+        found = stats.ratio_or_one(new.tolist(), old.tolist())
+        if not why:
+            verdict, why = within(found, tolerance)
+            if verdict != UNKNOWN and found.repeats == 1:
+                why += "; a single run is taken to vary as the others do"
+    return Judgement(name, unit, old.median(), new.median(), *found[:3], len(old), len(new), verdict, why)
 
 
-def _other(run: pd.Series, now: pd.DataFrame, name: str, called: str) -> Iterator[str]:
+def _other(run: pd.Series, now: pd.DataFrame, name: str) -> list[str]:
     others = sorted({str(value) for value in now[name]} - {str(run[name])})
-    if others:
-        yield f"other {called}: {run[name]} then, {', '.join(others)} now"
-
-
-def _by_epoch(epochs: pd.DataFrame, run: str, name: str) -> pd.Series:
-    """A run's `name` by epoch, where it was recorded."""
-    own = epochs[epochs.run_id == run].set_index("epoch").get(name, pd.Series(dtype=float))
-    return pd.to_numeric(own).dropna().astype(float).sort_index()
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return [f"other {name}: {run[name]} then, {', '.join(others)} now"] if others else []

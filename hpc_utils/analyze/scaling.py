@@ -10,7 +10,18 @@ import pandas as pd
 from hpc_utils.capability import PERIODS_OF_A_STEP
 
 from . import stats
-from .points import ESTIMATES, MEASURES, POINT, SAME, gather, number, oversubscribed, points, unprofiled
+from .points import (
+    ESTIMATES,
+    MEASURES,
+    POINT,
+    SAME,
+    gather,
+    number,
+    on_every_link,
+    oversubscribed,
+    points,
+    unprofiled,
+)
 
 # What separates curves beside `SAME`: `batch` is the fixed one, `scheme` how several ranks share the model ("ddp", ...).
 CURVE = ["kind", "batch", "steps_per_epoch", "scheme"]
@@ -43,14 +54,11 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
     Further columns: kind ("strong", "weak"), batch (the fixed one), scheme (the `parallel` of the curve's points on
     several ranks), curve (its number).
     """
-    gathered = gather(usable(runs))
-    alone = gathered.world_size == 1  # needs no link: on the curves of every link
-    linked = [gathered[alone].assign(link_gbit=link) for link in gathered.link_gbit[~alone].unique()]
-    gathered = pd.concat([gathered[~alone], *linked], ignore_index=True)
+    gathered = on_every_link(gather(usable(runs)))
     alone = gathered.parallel == "none"  # on the curves of every scheme
     grouped = gathered[~alone]
     shared = [gathered[alone].assign(scheme=scheme) for scheme in grouped.parallel.unique()]
-    gathered = pd.concat([grouped.assign(scheme=grouped.parallel), *shared], ignore_index=True)
+    gathered = pd.concat([grouped.assign(scheme=grouped.parallel), *shared])
     both = [gathered.assign(kind=kind, batch=gathered[fixed]) for kind, fixed in FIXED.items()]
     together = pd.concat(both, ignore_index=True)
     together["curve"] = number(together, [*CURVE, *SAME])
@@ -102,10 +110,7 @@ def efficiency(runs: pd.DataFrame) -> pd.DataFrame:
 
 def gains(points_of_curves: pd.DataFrame) -> pd.DataFrame:
     """`efficiency` of the points of `curves`, with the runs behind them as of `against_one`."""
-    found = against_one(points_of_curves)
-    gain = _ratios(found, "step_seconds_one", "step_seconds_each")
-    found[GAIN] = _speedup_and_efficiency(found, gain)
-    return found.assign(repeats=gain[:, 3].astype(int))
+    return _gains(against_one(points_of_curves)).astype({"repeats": int})
 
 
 def headline(table: pd.DataFrame) -> pd.DataFrame:
@@ -125,20 +130,18 @@ def workshop(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
     found = curves(runs.assign(oversubscribed=False))
     crowded = oversubscribed(runs)
     barred = np.array([crowded[at].any() for at in found["at"]], dtype=bool)
-    found["state"], found["why"] = np.where(barred, BARRED, MEASURED), np.where(barred, "more ranks than cores", "")
     one = found[~barred & (found.world_size == 1)]
     one = one.sort_values("parallel", key=lambda names: names != "none").drop_duplicates("curve")
     beside = one.set_index("curve")[["step_seconds_each", "runs"]].set_axis(["step_seconds_one", "runs_one"], axis=1)
     found = found.assign(itself=found.index.isin(one.index)).join(beside, on="curve")
-    found[GAIN] = np.nan
-    known = found[found.runs_one.notna()]
-    found.loc[known.index, GAIN] = _speedup_and_efficiency(
-        known, _ratios(known, "step_seconds_one", "step_seconds_each")
-    )
-    found.loc[barred, [*ESTIMATES, *GAIN, "repeats"]] = np.nan
-    missing = pd.DataFrame(_missing(found, ranks), columns=[*WORKSHOP, "curve"])
-    every = pd.concat([found, missing.astype({"world_size": int})]) if len(missing) else found
-    every["grouped"] = every.parallel != "none"
+    parts = [
+        _gains(found[~barred & found.runs_one.notna()]).assign(state=MEASURED, why=""),
+        found[~barred & found.runs_one.isna()].assign(state=MEASURED, why=""),
+        found[barred].drop(columns=[*ESTIMATES, "repeats"]).assign(state=BARRED, why="more ranks than cores"),
+        pd.DataFrame(_missing(found, ranks)),
+    ]
+    every = pd.concat([part for part in parts if len(part)] or [parts[0]]).astype({"world_size": int})
+    every = every.assign(grouped=every.parallel != "none").reindex(columns=[*WORKSHOP, "curve", "grouped"])
     return every.sort_values(["curve", "world_size", "grouped", "nodes"], ignore_index=True)[WORKSHOP]
 
 
@@ -147,11 +150,9 @@ def _missing(found: pd.DataFrame, ranks: Sequence[int]) -> Iterator[dict]:
     for curve in found.drop_duplicates("curve")[[*SAME, *CURVE, "curve"]].to_dict("records"):
         weak, batch = curve["kind"] == "weak", curve["batch"]
         for world in sorted(set(ranks) - measured[curve["curve"]]):
-            divides = weak or batch % world == 0
-            sizes = {"batch_per_device": batch, "global_batch": batch * world} if weak else {"global_batch": batch}
-            if divides and not weak:
-                sizes["batch_per_device"] = batch // world
-            why = "" if divides else f"{batch} samples do not divide over {world} ranks"
+            each, rest = (batch, 0) if weak else divmod(batch, world)
+            sizes = {"global_batch": batch * world if weak else batch, "batch_per_device": np.nan if rest else each}
+            why = f"{batch} samples do not divide over {world} ranks" if rest else ""
             yield curve | sizes | {"world_size": world, "state": NOT_MEASURED, "why": why}
 
 
@@ -184,20 +185,18 @@ def variation(table: pd.DataFrame) -> pd.DataFrame:
     Columns: those of `LINE`; variation, low, high, repeats (the fewest); world_size and layout where it is largest; ranks,
     the largest N measured; runs.
     """
-    weak = table[(table.kind == "weak") & (table.world_size > 1)].reset_index(drop=True)
-    ends = (1 / weak[["low", "high"]] - 1).to_numpy()
-    holds_none = (ends.max(axis=1) >= 0) & (ends.min(axis=1) <= 0)
-    weak["variation"] = np.abs(1 / weak.efficiency - 1)
-    weak["low"], weak["high"] = np.where(holds_none, 0.0, np.abs(ends).min(axis=1)), np.abs(ends).max(axis=1)
-    weak["runs"] = [unique(*both) for both in zip(weak.runs, weak.runs_one, strict=True)]
-    curve = weak.groupby(number(weak, LINE))
-    found = weak.loc[curve.variation.idxmax(), [*LINE, "variation", "world_size", "layout"]]
-    found["repeats"], found["ranks"] = curve.repeats.min().to_numpy(), curve.world_size.max().to_numpy()
-    for end in ("low", "high"):
-        found[end] = np.where(found.repeats == 1, np.nan, curve[end].max().to_numpy())
-    found["runs"] = [unique(*own) for _, own in curve.runs]
+    weak, rows = table[(table.kind == "weak") & (table.world_size > 1)], []
+    ends = np.sort(1 / weak[["low", "high"]] - 1, axis=1)
+    weak = weak.assign(
+        variation=(1 / weak.efficiency - 1).abs(), low=np.clip(ends[:, 0], 0, None) - np.clip(ends[:, 1], None, 0),
+        high=np.abs(ends).max(axis=1),
+    )  # fmt: skip
+    for _, own in weak.groupby(number(weak, LINE)):
+        row = own.loc[own.variation.idxmax(), [*LINE, "variation", "world_size", "layout"]].to_dict()
+        row |= {"repeats": own.repeats.min(), "ranks": own.world_size.max(), "runs": unique(*own.runs, *own.runs_one)}
+        rows.append(row | ({} if row["repeats"] == 1 else {"low": own.low.max(), "high": own.high.max()}))
     columns = [*LINE, "variation", "low", "high", "repeats", "world_size", "layout", "ranks", "runs"]
-    return found[columns].reset_index(drop=True)
+    return pd.DataFrame(rows, columns=columns)
 
 
 def before_after(runs: pd.DataFrame) -> pd.DataFrame:
@@ -211,17 +210,13 @@ def before_after(runs: pd.DataFrame) -> pd.DataFrame:
     found = gather(used := usable(runs))
     busy = (used.cpu_seconds / used.seconds / used.threads_per_rank).to_numpy(dtype=float, na_value=np.nan)
     found["utilisation"] = [np.median(busy[at]) for at in found["at"]]
-    found["like"] = number(found, [name for name in [*SAME, *POINT] if name not in ("precision", "settings")])
-    measured = ["throughput", "epoch_seconds", "utilisation"]
-    full = found[found.precision == "fp32"].set_index("like")
-    full = full[["settings", *measured, "throughput_each", "runs"]].add_suffix("_before")
-    both = found[found.precision != "fp32"].join(full, on="like", how="inner")
+    both = _beside_fp32(found, [name for name in [*SAME, *POINT] if name != "settings"])
     both["other"] = both.settings.fillna("") != both.settings_before.fillna("")
     both = both.sort_values(["other", "settings_before"], kind="stable")
     both = both.drop_duplicates([*SAME, *POINT]).sort_index().reset_index(drop=True)
-    both[["gain", *RATIO[1:]]] = stats.ratios(both.throughput_each.tolist(), both.throughput_each_before.tolist())
+    both[["gain", *RATIO[1:]]] = stats.ratios(both.throughput_each, both.throughput_each_before)
     both["runs"] = [unique(*behind) for behind in zip(both.runs, both.runs_before, strict=True)]
-    beside = [name + end for name in measured for end in ("_before", "")]
+    beside = [name + end for name in ("throughput", "epoch_seconds", "utilisation") for end in ("_before", "")]
     columns = [*SAME, *POINT, "layout", "settings_before", "other", *beside, "gain", *RATIO[1:], "runs"]
     return both[columns].astype({"repeats": int})
 
@@ -239,17 +234,13 @@ def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     """
     found = against_one(curves(runs))
     found = found[(found.world_size > 1) & (found.baseline == "none")]
-    alike = [name for name in [*LINE, *PLACE] if name != "precision"]
-    found["like"] = number(found, alike) if len(found) else []
-    full = found[found.precision == "fp32"].set_index("like")
-    rows = found[(found.precision != "fp32") & found.like.isin(full.index)].reset_index(drop=True)
-    pairs = [(row, full.loc[row.like]) for row in rows.itertuples()]
-    ratios = [
-        stats.ratio_of_ratios(*((one.step_seconds_one, one.step_seconds_each) for one in pair)) for pair in pairs
-    ]
-    rows[RATIO] = pd.DataFrame(ratios, columns=RATIO)
-    rows["runs"] = [unique(row.runs, row.runs_one, base.runs, base.runs_one) for row, base in pairs]
-    return rows[[*LINE, *PLACE, *RATIO, "runs"]]
+    both = _beside_fp32(found, [*LINE, *PLACE]).reset_index(drop=True)
+    sides = [(f"step_seconds_one{end}", f"step_seconds_each{end}") for end in ("", "_before")]
+    ratios = [stats.ratio_of_ratios(*([row[name] for name in side] for side in sides)) for _, row in both.iterrows()]
+    both[RATIO] = pd.DataFrame(ratios, columns=RATIO)
+    behind = both[["runs", "runs_one", "runs_before", "runs_one_before"]]
+    both["runs"] = [unique(*each) for each in behind.itertuples(index=False)]
+    return both[[*LINE, *PLACE, *RATIO, "runs"]]
 
 
 def sentences(table: pd.DataFrame) -> list[str]:
@@ -280,18 +271,23 @@ def _interval(row: tuple, form: str) -> str:
     return f" (95 % interval {row.low:{form}} to {row.high:{form}})" if row.low == row.low else " (a single run)"
 
 
+def _beside_fp32(found: pd.DataFrame, alike: Sequence[str]) -> pd.DataFrame:
+    """The rows in other precisions, each with the columns of those in fp32 that are equal in `alike`, as <name>_before."""
+    found = found.assign(like=number(found, [name for name in alike if name != "precision"]))
+    full = found[found.precision == "fp32"].set_index("like").add_suffix("_before")
+    return found[found.precision != "fp32"].join(full, on="like", how="inner")
+
+
 def _ratios(found: pd.DataFrame, above: str, below: str) -> np.ndarray:
     """(rows, 4): `stats.ratio` of both columns; of a baseline against `itself` one by definition, without an interval."""
-    ratios = stats.ratios(found[above].tolist(), found[below].tolist())
+    ratios = stats.ratios(found[above], found[below])
     ratios[found.itself.to_numpy(bool), :3] = 1.0, np.nan, np.nan
     return ratios
 
 
-def _speedup_and_efficiency(found: pd.DataFrame, gain: np.ndarray) -> np.ndarray:
-    """(rows, 6): the columns `GAIN`, from T(1) / T(N) with its interval."""
-    strong, ranks, gain = (
-        (found.kind == "strong").to_numpy()[:, None],
-        found.world_size.to_numpy(float)[:, None],
-        gain[:, :3],
-    )
-    return np.hstack([np.where(strong, gain, gain * ranks), np.where(strong, gain / ranks, gain)])
+def _gains(found: pd.DataFrame) -> pd.DataFrame:
+    """`found` with the columns `GAIN` and the repeats of T(1) / T(N)."""
+    gain, ranks = _ratios(found, "step_seconds_one", "step_seconds_each"), found.world_size.to_numpy(float)[:, None]
+    speedup = np.where((found.kind == "strong").to_numpy()[:, None], gain[:, :3], gain[:, :3] * ranks)
+    columns = dict(zip(GAIN, np.hstack([speedup, speedup / ranks]).T, strict=True))
+    return found.assign(**columns, repeats=gain[:, 3])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ CONFIDENCE = 0.95
 BOOTSTRAP_FROM = 6  # repeats; with fewer, resampling them has too few distinct outcomes
 RESAMPLES = 10_000
 TAILS = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+SIDES = np.array([-1, 1])
 
 
 class Estimate(NamedTuple):
@@ -46,7 +47,15 @@ def median(values: Sequence[float]) -> Estimate:
     Raises:
         ValueError: no values, or one that is not positive and finite.
     """
-    return _estimate(medians([values])[0])
+    own = _positive(values)
+    value, count = float(np.median(own)), len(own)
+    if count >= BOOTSTRAP_FROM:
+        return Estimate(value, *_bootstrap(own), count)
+    if count == 1:
+        return Estimate(value, np.nan, np.nan, count)
+    logs = np.log(own)
+    half = t_quantile(count - 1) * logs.std(ddof=1) / np.sqrt(count)
+    return Estimate(value, *np.exp(np.median(logs) + half * SIDES).tolist(), count)
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
@@ -55,7 +64,11 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
     From 6 repeats on each side the interval is a bootstrap of both; below, Welch's t interval of the difference of mean
     logs, centred on the ratio of the medians. `repeats` is the smaller number of both.
     """
-    return _estimate(ratios([numerator], [denominator])[0])
+    above, below = _positive(numerator), _positive(denominator)
+    value, fewest = float(np.median(above) / np.median(below)), min(len(above), len(below))
+    if fewest >= BOOTSTRAP_FROM:
+        return Estimate(value, *_bootstrap(above, below), fewest)
+    return _around(value, _welch_half_width(above, below), fewest)
 
 
 def ratio_or_one(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
@@ -67,47 +80,26 @@ def ratio_or_one(numerator: Sequence[float], denominator: Sequence[float]) -> Es
     several = max(numerator, denominator, key=len)
     if found.repeats > 1 or len(several) < 2:
         return found
-    half = float(t_quantile(len(several) - 1) * np.log(several).std(ddof=1) * np.sqrt(1 + 1 / len(several)))
-    return found._replace(low=found.value * np.exp(-half).item(), high=found.value * np.exp(half).item())
+    half = t_quantile(len(several) - 1) * np.log(several).std(ddof=1) * np.sqrt(1 + 1 / len(several))
+    return _around(found.value, half, 1)
 
 
 def ratio_of_ratios(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Estimate:
     """(a / b) / (c / d) of medians, `first` = (a, b), `second` = (c, d), with Welch's t interval of the four mean logs."""
-    blocks = [_positive([own]) for own in (*first, *second)]
-    a, b, c, d = (float(np.median(block)) for block in blocks)
-    value, fewest = (a / b) / (c / d), min(block.shape[1] for block in blocks)
-    half = _welch_half_width(*map(np.log, blocks)).item() if fewest > 1 else np.nan
-    return Estimate(value, value * float(np.exp(-half)), value * float(np.exp(half)), fewest)
+    samples = [_positive(own) for own in (*first, *second)]
+    a, b, c, d = map(np.median, samples)
+    return _around(float((a / b) / (c / d)), _welch_half_width(*samples), min(map(len, samples)))
 
 
 def medians(samples: Sequence[Sequence[float]]) -> np.ndarray:
     """`median` of each of many samples: (samples, 4), columns as in `Estimate`."""
-    found = np.full((len(samples), 4), np.nan)
-    for rows, (block,) in _by_size(samples):
-        size = block.shape[1]
-        found[rows, 0], found[rows, 3] = np.median(block, axis=1), size
-        if size >= BOOTSTRAP_FROM:
-            found[rows, 1:3] = [_bootstrap(one) for one in block]
-        elif size > 1:
-            logs = np.log(block)
-            half = t_quantile(size - 1) * logs.std(axis=1, ddof=1) / np.sqrt(size)
-            found[rows, 1:3] = np.exp(np.median(logs, axis=1)[:, None] + half[:, None] * (-1, 1))
-    return found
+    return np.array([median(own) for own in samples], dtype=float).reshape(-1, 4)
 
 
 def ratios(numerators: Sequence[Sequence[float]], denominators: Sequence[Sequence[float]]) -> np.ndarray:
     """`ratio` of each of many pairs: (pairs, 4), columns as in `Estimate`."""
-    found = np.full((len(numerators), 4), np.nan)
-    for rows, (above, below) in _by_size(numerators, denominators):
-        fewest = min(above.shape[1], below.shape[1])
-        value = np.median(above, axis=1) / np.median(below, axis=1)
-        found[rows, 0], found[rows, 3] = value, fewest
-        if fewest >= BOOTSTRAP_FROM:
-            found[rows, 1:3] = [_bootstrap(*pair) for pair in zip(above, below, strict=True)]
-        elif fewest > 1:
-            half = _welch_half_width(np.log(above), np.log(below))
-            found[rows, 1:3] = value[:, None] * np.exp(half[:, None] * (-1, 1))
-    return found
+    found = [ratio(*pair) for pair in zip(numerators, denominators, strict=True)]
+    return np.array(found, dtype=float).reshape(-1, 4)
 
 
 def t_quantile(freedom: float | np.ndarray, p: float = TAILS[1]) -> np.ndarray:
@@ -125,42 +117,32 @@ def holm(p: np.ndarray) -> np.ndarray:
     return found
 
 
-def _estimate(row: np.ndarray) -> Estimate:
-    value, low, high, repeats = row.tolist()
-    return Estimate(value, low, high, int(repeats))
+def _positive(values: Sequence[float]) -> np.ndarray:
+    found = np.asarray(values, dtype=float)
+    if not len(found) or not (np.isfinite(found) & (found > 0)).all():
+        raise ValueError(f"expected positive measurements, got {list(values)}")
+    return found
 
 
-def _by_size(*sides: Sequence[Sequence[float]]) -> Iterator[tuple[list[int], list[np.ndarray]]]:
-    """(rows, their values (rows, size) on each side) of the samples that are equal in size."""
-    sized: dict[tuple[int, ...], list[int]] = {}
-    for row, values in enumerate(zip(*sides, strict=True)):
-        sized.setdefault(tuple(map(len, values)), []).append(row)
-    for rows in sized.values():
-        yield rows, [_positive([side[row] for row in rows]) for side in sides]
+def _around(value: float, half: float, repeats: int) -> Estimate:
+    """The estimate whose log has that half of an interval."""
+    return Estimate(value, *(value * np.exp(half * SIDES)).tolist(), repeats)
 
 
-def _positive(samples: Sequence[Sequence[float]]) -> np.ndarray:
-    block = np.asarray(samples, dtype=float)
-    wrong = ~(np.isfinite(block) & (block > 0)).all(axis=1)
-    if wrong.any() or not block.shape[1]:
-        raise ValueError(f"expected positive measurements, got {list(samples[int(wrong.argmax())])}")
-    return block
+def _welch_half_width(*samples: np.ndarray) -> float:
+    """Half the t interval of the difference (or sum) of the samples' mean logs; NaN where one is a single value."""
+    if min(map(len, samples)) == 1:
+        return np.nan
+    sizes = np.array([len(own) for own in samples])
+    parts = np.array([np.log(own).var(ddof=1) for own in samples]) / sizes
+    total = parts.sum()
+    if total == 0:  # equal repeats: an interval without width
+        return 0.0
+    return float(t_quantile(total**2 / (parts**2 / (sizes - 1)).sum()) * np.sqrt(total))
 
 
-def _welch_half_width(*blocks: np.ndarray) -> np.ndarray:
-    """Half the t interval of each row's difference (or sum) of the blocks' means."""
-    sizes = np.array([block.shape[1] for block in blocks])
-    parts = np.stack([block.var(axis=1, ddof=1) for block in blocks], axis=1) / sizes
-    total = parts.sum(axis=1)
-    spread = np.where(total == 0, 1, total)  # equal repeats: an interval without width
-    freedom = spread**2 / np.where(total == 0, 1, (parts**2 / (sizes - 1)).sum(axis=1))
-    return t_quantile(freedom) * np.sqrt(total)
-
-
-def _bootstrap(*samples: np.ndarray) -> np.ndarray:
-    """(low, high) of a sample's median, or of the ratio of two samples' medians."""
+def _bootstrap(*samples: np.ndarray) -> list[float]:
+    """[low, high] of a sample's median, or of the ratio of two samples' medians."""
     generator = np.random.default_rng(0)
-    medians = [
-        np.median(np.sort(own)[generator.integers(len(own), size=(RESAMPLES, len(own)))], axis=1) for own in samples
-    ]
-    return np.quantile(medians[0] if len(medians) == 1 else medians[0] / medians[1], TAILS)
+    drawn = [np.median(generator.choice(np.sort(own), (RESAMPLES, len(own))), axis=1) for own in samples]
+    return np.quantile(drawn[0] if len(drawn) == 1 else drawn[0] / drawn[1], TAILS).tolist()

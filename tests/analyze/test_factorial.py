@@ -9,6 +9,7 @@ import zlib
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 
 from hpc_utils.analyze import factorial
 from hpc_utils.analyze.targets import MET, MISSED, UNDECIDED
@@ -38,11 +39,7 @@ def exact(point: dict, repeat: int) -> float:
 
 def designed(speed=noisy, **more) -> factorial.Design:
     study, runs = ladders.factorial(LEVELS, speed, **more)
-    return factorial.design(runs, study)
-
-
-def test_the_factors_are_what_the_runs_differ_in() -> None:
-    assert designed().levels == LEVELS
+    return factorial.designs(runs, study)["s"]
 
 
 def test_of_a_study_the_series_that_combine_options_are_factorials() -> None:
@@ -50,8 +47,12 @@ def test_of_a_study_the_series_that_combine_options_are_factorials() -> None:
     changes = [{"series": "scaling", "ranks": number % 3 + 1} for number in range(len(study.runs))]
     other = [run.model_copy(update=change) for run, change in zip(study.runs, changes, strict=True)]
     alone = [study.runs[0].model_copy(update={"series": "plain"})]
-    several = study.model_copy(update={"runs": study.runs + other + alone})
-    assert list(factorial.designs(runs, several)) == ["s"]
+    values = [{"bucket_mb": 25, "precision": precision} for precision in ("fp32", "fp8")]  # 25 is the level 25.0
+    barred = [NotApplicable(series="s", ranks=2, values=own, why="no units") for own in values]
+    several = study.model_copy(update={"runs": study.runs + other + alone, "not_applicable": barred})
+    ((series, found),) = factorial.designs(runs, several).items()
+    assert (series, found.levels) == ("s", LEVELS)
+    assert found.left_out == ["precision=fp8 is not applicable there"]
 
 
 def test_main_effects_without_noise_are_what_was_put_in() -> None:
@@ -90,9 +91,14 @@ def test_the_split_is_that_of_least_squares() -> None:
         gained = residual((one,), (other,)) - residual((one, other))
         assert split.share[f"{one} x {other}"] == pytest.approx(gained / total)
     everything = residual(tuple(names), ("repeat",))
+    pairs = residual(*itertools.combinations(names, 2)) - residual(tuple(names))
+    assert split.share[factorial.LEFT] == pytest.approx(pairs / total)
     assert split.share[factorial.NOISE] == pytest.approx(everything / total)
     assert split.share.sum() == pytest.approx(1)
     assert split.freedom.sum() == 3 * 18 - 1
+    row = factorial.main_effects(found).set_index(["factor", "level"]).loc["precision", "bf16"]
+    half = scipy.stats.t.ppf(0.975, 34) * math.sqrt(everything / 34 * 2 / 18)  # 18 runs a level
+    assert math.log(row.high / row.gain) == pytest.approx(half) == math.log(row.gain / row.low)
 
 
 def test_only_the_interaction_that_was_put_in_is_beyond_noise() -> None:
@@ -101,25 +107,8 @@ def test_only_the_interaction_that_was_put_in_is_beyond_noise() -> None:
     table = factorial.interactions(designed()).set_index(["first", "first_level", "second", "second_level"])
     row = table.loc["batch_per_device", 128, "precision", "bf16"]
     assert row.low < 1.5 < row.high and row.high / row.low < 1.1
-    assert (
-        table.loc["bucket_mb", 0.1, "batch_per_device", 128].low
-        < 1
-        < table.loc["bucket_mb", 0.1, "batch_per_device", 128].high
-    )
-
-
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    study, runs = ladders.factorial(LEVELS, exact)
-    generator, held = np.random.default_rng(0), []
-    for _ in range(200):
-        own = runs.assign(throughput=runs.throughput * np.exp(generator.normal(0, 0.05, len(runs))))
-        row = (
-            factorial.main_effects(factorial.design(own, study))
-            .set_index(["factor", "level"])
-            .loc["precision", "bf16"]
-        )
-        held.append(row.low < 1.2 < row.high)
-    assert 0.90 < np.mean(held) < 0.99
+    none = table.loc["bucket_mb", 0.1, "batch_per_device", 128]
+    assert none.low < 1 < none.high
 
 
 def test_the_best_point_is_judged_against_the_first_levels() -> None:
@@ -156,77 +145,52 @@ def test_without_the_reference_the_target_cannot_be_judged() -> None:
     assert "precision=fp32" in factorial.best(alone, 0.2).why
 
 
-def test_a_failed_run_does_not_cost_the_only_other_repeats() -> None:
-    """A run failed in each of two repeats: one repeat alone would hold all points, and tell nothing of noise."""
-    gone = {(2, (0.1, 128, "fp16")), (3, (0.1, 64, "fp16"))}
-    rest = factorial.complete(designed(without=lambda point, repeat: (repeat, tuple(point.values())) in gone))
-    assert set(rest.values.repeat) == {1, 2, 3} and len(rest.values) == 36
-    one = {(2, (0.1, 128, "fp16"))}
-    rest = factorial.complete(designed(without=lambda point, repeat: (repeat, tuple(point.values())) in one))
-    assert rest.levels == LEVELS and rest.left_out == ["repeat=2 is left out: 17 of its 18 runs were measured"]
-
-
-def test_runs_of_another_torch_are_no_part_of_the_design_and_other_code_is_listed() -> None:
-    study, runs = ladders.factorial(LEVELS, exact)
-    other = runs.repeat == 3
-    found = factorial.design(runs.assign(torch=other.map({True: "2.14", False: "2.13"})), study)
-    assert set(found.values.repeat) == {1, 2}
-    assert found.left_out == ["18 of 54 runs are left out, not measured by the same: torch 2.14, not 2.13"]
-    found = factorial.design(runs.assign(digest=other.map({True: "new", False: "old"})), study)
-    assert set(found.values.repeat) == {1, 2, 3}
-    assert found.left_out == ["the runs were measured by 2 states of the code: new, old"]
-
-
-def test_a_level_is_the_same_number_however_it_was_written() -> None:
-    study, runs = ladders.factorial(LEVELS, exact)
-    values = [{"bucket_mb": 25, "precision": precision} for precision in ("fp32", "fp8")]
-    barred = [NotApplicable(series="s", ranks=2, values=own, why="no units") for own in values]
-    found = factorial.design(runs, study.model_copy(update={"not_applicable": barred}))
-    assert found.left_out == ["precision=fp8 is not applicable there"]
-
-
 def test_one_repeat_has_effects_and_no_intervals() -> None:
     found = designed(repeats=[1])
-    assert factorial.main_effects(found).low.isna().all()
-    assert not factorial.effects(found).beyond.any()
-    best = factorial.best(found, 0.2)
-    assert best.verdict == UNDECIDED
+    assert factorial.main_effects(found).low.isna().all() and not factorial.effects(found).beyond.any()
+    assert factorial.best(found, 0.2).verdict == UNDECIDED
 
 
-def test_a_missing_point_is_refused_by_name_and_its_level_left_out() -> None:
-    found = designed(without=lambda point, repeat: tuple(point.values()) == (1.0, 64, "fp16"))
-    with pytest.raises(factorial.Incomplete, match="3 of 54 runs"):
+def test_runs_of_another_torch_are_no_part_of_the_design() -> None:
+    study, runs = ladders.factorial(LEVELS, exact)
+    found = factorial.designs(runs.assign(torch=(runs.repeat == 3).map({True: "2.14", False: "2.13"})), study)["s"]
+    assert set(found.values.repeat) == {1, 2} and "18 of 54" in found.left_out[0]
+
+
+@pytest.mark.parametrize(
+    ("gone", "levels", "repeats", "left_out"),
+    [
+        (lambda point, repeat: point == (1.0, 64, "fp16"), {"precision": ["fp32", "bf16"]}, {1, 2, 3},
+         ["precision=fp16 is left out: 15 of its 18 runs were measured"]),
+        (lambda point, repeat: point[2] == "bf16", {"precision": ["fp32", "fp16"]}, {1, 2, 3},
+         ["precision=bf16 is left out: 0 of its 18 runs were measured"]),
+        (lambda point, repeat: repeat == 3 and point[1] == 128, {}, {1, 2},
+         ["repeat=3 is left out: 9 of its 18 runs were measured"]),
+        (lambda point, repeat: (repeat, point) == (2, (0.1, 128, "fp16")), {}, {1, 3},
+         ["repeat=2 is left out: 17 of its 18 runs were measured"]),
+        # Of two repeats one run each is missing: one repeat alone would hold all points, and show nothing of noise.
+        (lambda point, repeat: (repeat, point) in {(2, (0.1, 128, "fp16")), (3, (0.1, 64, "fp16"))},
+         {"bucket_mb": [25.0, 1.0]}, {1, 2, 3}, None),
+        (lambda point, repeat: point[1] == 128, {"batch_per_device": None}, {1, 2, 3},
+         ["batch_per_device=128 is left out: 0 of its 27 runs were measured",
+          "batch_per_device is no factor: 64 alone is left of it"]),
+    ],
+)  # fmt: skip
+def test_what_was_not_measured_completely_is_left_out(gone, levels: dict, repeats: set, left_out: list) -> None:
+    found = designed(without=lambda point, repeat: gone(tuple(point.values()), repeat))
+    with pytest.raises(factorial.Incomplete, match="runs were not measured"):
         factorial.effects(found)
     rest = factorial.complete(found)
-    assert rest.left_out == ["precision=fp16 is left out: 15 of its 18 runs were measured"]
-    assert len(rest.values) >= 3 * 12
+    assert rest.levels == {name: own for name, own in (LEVELS | levels).items() if own}
+    assert set(rest.values.repeat) == repeats and left_out in (None, rest.left_out)
     assert factorial.effects(rest).share.sum() == pytest.approx(1)
 
 
-def test_an_unmeasured_level_costs_no_other() -> None:
-    rest = factorial.complete(designed(without=lambda point, repeat: point["precision"] == "bf16"))
-    assert rest.levels == LEVELS | {"precision": ["fp32", "fp16"]}
-
-
-def test_a_repeat_that_was_broken_off_is_left_out() -> None:
-    rest = factorial.complete(
-        designed(without=lambda point, repeat: repeat == 3 and point["batch_per_device"] == 128)
-    )
-    assert rest.levels == LEVELS and set(rest.values.repeat) == {1, 2}
-    assert rest.left_out == ["repeat=3 is left out: 9 of its 18 runs were measured"]
-
-
-def test_a_single_level_is_no_factor_and_nothing_is_no_design() -> None:
-    rest = factorial.complete(designed(without=lambda point, repeat: point["batch_per_device"] == 128))
-    assert "batch_per_device" not in rest.levels
-    assert "batch_per_device is no factor: 64 alone is left of it" in rest.left_out
-    assert factorial.main_effects(rest).factor.nunique() == 2
-    one = designed(without=lambda point, repeat: tuple(point.values()) != (25.0, 64, "fp32"))
-    with pytest.raises(factorial.Incomplete, match="no parameter has two values"):
-        factorial.complete(one)
+@pytest.mark.parametrize(
+    ("measured", "why"), [({(25.0, 64, "fp32")}, "no parameter has two values"), (set(), "nothing is complete")]
+)
+def test_without_a_factor_there_is_no_design(measured: set, why: str) -> None:
     study, runs = ladders.factorial(LEVELS, exact)
-    with pytest.raises(factorial.Incomplete, match="nothing is complete"):
-        factorial.complete(factorial.design(runs.iloc[:0], study))
-    alone = study.model_copy(update={"runs": study.runs[:1]})
-    with pytest.raises(ValueError, match="differ in no parameter"):
-        factorial.design(runs, alone)
+    own = runs[[tuple(run.parameters[name] for name in LEVELS) in measured for run in study.runs]]
+    with pytest.raises(factorial.Incomplete, match=why):
+        factorial.complete(factorial.designs(own, study)["s"])

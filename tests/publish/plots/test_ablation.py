@@ -94,7 +94,7 @@ def test_every_figure_of_an_ablation_is_drawn_uncovered(climbed) -> None:
 
 def test_a_factorial_s_figures_have_a_panel_per_option_and_pair() -> None:
     study, runs = ladders.factorial(LEVELS, lambda point, repeat: 1000 + point["batch_per_device"] + repeat)
-    design = factorial.design(runs, study)
+    design = factorial.designs(runs, study)["s"]
     main = ablation_plots.main_effects(factorial.main_effects(design)).figure
     assert [axes.get_xlabel() for axes in main.axes] == ["bucket (MiB)", "batch a device", "number format"]
     pairs = ablation_plots.interactions(factorial.interactions(design)).figure
