@@ -146,9 +146,6 @@ def bench_storage(dataset, cluster_name, repeats, **where):
         for row in storage.loader(record).itertuples()
     ]  # fmt: skip
     print_table(header, rows)
-    for row in storage.reads(record).itertuples():
-        if row.state == "cached" and row.filesystem not in storage.IN_MEMORY:
-            click.secho(f"  {row.place}, {row.pattern}: a cache serves the cold reads", fg="yellow")
 
 
 def _batches(context: click.Context, option: click.Parameter, value: str) -> list[int]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from hpc_utils.doctor import process, report
-from hpc_utils.doctor.check import Context, Options, Result, failed
+from hpc_utils.doctor.check import Context, Options, failed
 from hpc_utils.records import atomic
 
 if TYPE_CHECKING:
@@ -55,38 +55,29 @@ def _runner(options: Options) -> Runner:
 
 def _lead(options: Options, console: process.Console) -> int:
     """Print each result as it is known, then write the report; 1 if ranks are missing."""
-    began, colour = time.monotonic(), sys.stdout.isatty()
-    results: list[Result] = []
-    runner = None
-
-    def show(result: Result) -> None:
-        results.append(result)
-        console.line(report.row(result, colour))
-
+    began, colour, results, runner = time.monotonic(), sys.stdout.isatty(), [], None
     signal.signal(signal.SIGTERM, _terminate)
     try:
         runner = _runner(options)
         for result in runner.lead(console.progress):
-            show(result)
+            results.append(result)
+            console.line(report.row(result, colour))
         runner.context.cleanup.close()
-    except Terminated:
-        fix = "read what the ranks printed: did one of them die? Was the job cancelled, or its time over?"
-        show(failed("the launcher ended the ranks before all checks were made", fix=fix, name="launcher"))
-    except (OSError, RuntimeError) as error:
-        fix = "read what the launcher printed: is its store, at MASTER_ADDR, reachable?"
-        show(failed(f"the checks ended early: {error}"[:300], fix=fix, name="launcher"))
+    except (Terminated, OSError, RuntimeError) as error:
+        why = str(error) or "the launcher ended the ranks before all checks were made"
+        fix = "read what the ranks and the launcher printed: did a rank die, is MASTER_ADDR reachable, is the time over?"
+        results.append(failed(f"the checks ended early: {why}"[:300], fix, name="launcher"))
+        console.line(report.row(results[-1], colour))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher gives 30 s, the report takes less
     made = report.make(results, runner, time.monotonic() - began)
+    written = process.run_with_timeout(lambda: report.write(made), WRITING)
     console.line(f"\n{report.summary(made, colour)}")
-    console.line(_write(made))
+    console.line(
+        f"report: {written['facts'] / 'doctor.md'}" if "facts" in written else f"no report written: {written}"
+    )
     if options.copy:
         atomic.write_json(Path(options.copy), made)
     return 0 if runner and runner.complete else 1
-
-
-def _write(made: report.Report) -> str:
-    written = process.run_with_timeout(lambda: report.write(made), WRITING)
-    return f"report: {written['facts'] / 'doctor.md'}" if "facts" in written else f"no report written: {written}"
 
 
 def _terminate(*_: object) -> NoReturn:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -37,15 +38,15 @@ class Result:
     """One row of the report.
 
     Attributes:
-        measured: the value with its unit. expected: what passes. fix: what to do about it.
-        where: hosts and ranks, if not all are alike. name: of the check; set by the runner.
+        measured: the value with its unit. fix: what to do about it. where: hosts and ranks, if not all are alike.
+        expected: what passes. name: of the check.
     """
 
     verdict: Verdict
     measured: str
-    expected: str = ""
     fix: str = ""
     where: str = ""
+    expected: str = ""
     name: str = ""
 
 
@@ -65,6 +66,9 @@ class Observation:
 
     def __str__(self) -> str:
         return f"{self.host} rank {self.rank}"
+
+
+Observations = Sequence[Observation]
 
 
 @dataclass(frozen=True)
@@ -144,8 +148,27 @@ class Context:
         return self.ranks
 
 
-Observations = Sequence[Observation]
-Judge = Callable[[Observations], Result]
+@dataclass(frozen=True)
+class Judge:
+    """A function that judges the facts of all ranks, or (`each`) of one rank; see `judge`."""
+
+    name: str
+    expected: str
+    each: bool
+    function: Callable[..., Result]
+
+    def __call__(self, facts: Any) -> Result:
+        return self.function(facts)
+
+    def of(self, seen: Observations) -> Result:
+        """The result of these ranks; of `each`, the worst."""
+        found = worst_of(self.function, seen) if self.each else self.function(seen)
+        return replace(found, expected=found.expected or self.expected)
+
+
+def judge(name: str, expected: str = "", *, each: bool = False) -> Callable[[Callable[..., Result]], Judge]:
+    """Decorate a judge with the name of its result, and what passes."""
+    return partial(Judge, name, expected, each)
 
 
 @dataclass(frozen=True)
@@ -153,23 +176,23 @@ class Check:
     """One measurement and the results that follow from it.
 
     Attributes:
-        measure: runs on the ranks. judges: {result's name: judge}, run on rank 0.
+        measure: runs on the ranks. judges: run on rank 0.
         seconds: of the usual two minutes. scope: every rank, the first rank of each node, or rank 0.
         collective: needs all ranks and their process group. several: does not apply to a single rank, or node.
         on_timeout: the fix if `measure` does not return.
     """
 
     measure: Callable[[Context], Facts]
-    judges: Mapping[str, Judge]
-    seconds: float = 10.0
+    judges: Sequence[Judge]
+    seconds: float
     scope: Literal["rank", "node", "main"] = "rank"
     collective: bool = False
     several: Literal["", "ranks", "nodes"] = ""
-    on_timeout: str = ""
+    on_timeout: str = "run `hpc doctor` again; if it hangs again, contact the site's support about this node"
 
     @property
     def name(self) -> str:
-        return next(iter(self.judges))
+        return self.judges[0].name
 
     def runs_on(self, rank: int, ranks_per_node: int) -> bool:
         return {"rank": True, "node": rank % ranks_per_node == 0, "main": rank == 0}[self.scope]
@@ -180,16 +203,12 @@ def worst(results: Sequence[Result]) -> Result:
     return min(results, key=lambda result: list(Verdict).index(result.verdict))
 
 
-def each(judge: Callable[[Facts], Result]) -> Judge:
+def worst_of(function: Callable[[Facts], Result], seen: Observations) -> Result:
     """Judge every rank alone: the worst result, with the ranks that have it."""
-
-    def judge_all(seen: Observations) -> Result:
-        results = [judge(one.facts) for one in seen]
-        found = worst(results)
-        alike = [one for one, result in zip(seen, results, strict=True) if result.verdict == found.verdict]
-        return found if len(alike) == len(seen) else replace(found, where=locations(alike))
-
-    return judge_all
+    results = [function(one.facts) for one in seen]
+    found = worst(results)
+    alike = [one for one, result in zip(seen, results, strict=True) if result.verdict == found.verdict]
+    return found if len(alike) == len(seen) else replace(found, where=locations(alike))
 
 
 def sharing(seen: Observations, what: str) -> tuple[list, Observations] | None:
@@ -206,9 +225,9 @@ def locations(seen: Sequence[Observation | str]) -> str:
     return ", ".join(map(str, seen[:4])) + (f" and {len(seen) - 4} more" if len(seen) > 4 else "")
 
 
-def by_host(seen: Observations) -> dict[str, Observations]:
+def by_host(seen: Observations) -> dict[str, list[Observation]]:
     """Observations of each host, in the order in which they came."""
-    found: dict[str, list[Observation]] = {}
+    found = defaultdict(list)
     for one in seen:
-        found.setdefault(one.host, []).append(one)
+        found[one.host].append(one)
     return found

@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from hpc_utils.allreduce_cost import bandwidths
@@ -21,6 +20,7 @@ from .check import (
     Result,
     by_host,
     failed,
+    judge,
     locations,
     not_applicable,
     passed,
@@ -28,7 +28,6 @@ from .check import (
 )
 from .process import Console
 
-JOINED = "every rank connects to all others"
 UNREACHABLE = (
     "ranks reached the launcher but not each other: a firewall between nodes, or a host name that resolves to loopback; "
     "set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the cluster's own network (`ip -br addr` lists interfaces; "
@@ -73,20 +72,17 @@ def _log_nccl(context: Context) -> None:
     }
 
 
+@judge("process group", "every rank connects to all others", each=True)
 def judge_join(facts: Facts) -> Result:
     """One rank's joining."""
     if "error" in facts:
-        return failed(facts["error"], JOINED, "see the message" if facts["refused"] else UNREACHABLE)
+        return failed(facts["error"], "see the message" if facts["refused"] else UNREACHABLE)
     return passed(f"{facts['backend']}, {facts['ranks']} rank(s), {facts['seconds']:.1f} s")
 
 
 MIB = 2**20
 ENOUGH = 0.6  # of the nominal link
 BUSY = 0.5  # of a processor, used or waited for by all threads of a rank: above it the processor limits the rate
-SLOW = (
-    "compare with `iperf3` or `ib_write_bw` between two nodes; does another job use the link, is a cable or port "
-    "at a lower rate (`ibstat`, `ethtool`), does the transport check above pass?"
-)
 
 
 def measure_all_reduce(context: Context) -> Facts:
@@ -95,9 +91,7 @@ def measure_all_reduce(context: Context) -> Facts:
     before, began = _processor_seconds(), time.perf_counter()
     seconds = context.share(0.5, 6.0)
     record = measure(ranks, repeats=1, smallest=MIB, largest=64, seconds=seconds, console=Console(False), parts=False)
-    spent, busy = time.perf_counter() - began, None
-    if before is not None:
-        busy = (_processor_seconds() - before) / spent
+    busy = (_processor_seconds() - before) / (time.perf_counter() - began)
     ports = network.active_ports()
     used = context.adapters if ranks.backend != "gloo" else network.connected()
     links = {
@@ -116,14 +110,13 @@ def measure_all_reduce(context: Context) -> Facts:
     }
 
 
-def _processor_seconds() -> float | None:
-    """Seconds that this process's threads have run or waited for a processor; None where the kernel does not count."""
-    with suppress(OSError, ValueError):
-        fields = [path.read_text().split() for path in Path("/proc/self/task").glob("*/schedstat")]
-        return sum(int(running) + int(waiting) for running, waiting, _ in fields) / 1e9 if fields else None
-    return None
+def _processor_seconds() -> float:
+    """Seconds that this process's threads have run or waited for a processor; 0 where the kernel does not count."""
+    fields = [path.read_text().split() for path in Path("/proc/self/task").glob("*/schedstat")]
+    return sum(int(running) + int(waiting) for running, waiting, _ in fields) / 1e9
 
 
+@judge("all-reduce")
 def judge_all_reduce(seen: Observations) -> Result:
     """The largest size's bus bandwidth against the slowest node's links."""
     facts = seen[0].facts
@@ -138,14 +131,18 @@ def judge_all_reduce(seen: Observations) -> Result:
     nominal, source = _nominal(seen)
     if nominal is None:
         fix = "give it: --link-gbit, or `network.link_gbit` in the cluster file"
-        return unknown(f"{measured}, on a link of unknown speed", "", fix)
+        return unknown(f"{measured}, on a link of unknown speed", fix)
     expected = f"at least {ENOUGH:.0%} of {nominal:g} Gbit/s ({source})"
     if 8 * bus >= ENOUGH * nominal:
-        return passed(measured, expected)
-    if facts["backend"] == "gloo" and max(one.facts["busy"] or 0 for one in seen) > BUSY:
+        return passed(measured, expected=expected)
+    if facts["backend"] == "gloo" and max(one.facts["busy"] for one in seen) > BUSY:
         fix = "gloo adds up on the CPU: give ranks cores of their own, or measure this link with NCCL"
-        return unknown(f"{measured}: the processor is the limit here, not the link", expected, fix)
-    return failed(measured, expected, SLOW)
+        return unknown(f"{measured}: the processor is the limit here, not the link", fix, expected=expected)
+    fix = (
+        "compare with `iperf3` or `ib_write_bw` between two nodes; does another job use the link, is a cable or port "
+        "at a lower rate (`ibstat`, `ethtool`), does the transport check above pass?"
+    )
+    return failed(measured, fix, expected=expected)
 
 
 def _nominal(seen: Observations) -> tuple[float | None, str]:
@@ -161,7 +158,7 @@ def _nominal(seen: Observations) -> tuple[float | None, str]:
     return sum(slowest.values()), ", ".join(sorted(slowest))
 
 
-APART = 1.0  # s: records compare times of different nodes
+APART = 1.0  # s
 
 
 def measure_clock(context: Context) -> Facts:
@@ -173,14 +170,15 @@ def measure_clock(context: Context) -> Facts:
     return {"times": times}
 
 
+@judge("clock skew", f"at most {APART:g} s between nodes: records compare times")
 def judge_clock(seen: Observations) -> Result:
     """The smallest difference of three: ranks that leave a barrier at different times only increase it."""
     rounds = zip(*(one.facts["times"] for one in seen), strict=True)
     best = min(rounds, key=lambda times: max(times) - min(times))
     apart, middle = max(best) - min(best), sorted(best)[len(best) // 2]
-    expected = f"at most {APART:g} s between nodes"
     if apart <= APART:
-        return passed(f"{apart * 1e3:.1f} ms", expected)
+        return passed(f"{apart * 1e3:.1f} ms")
     off = [one for one, moment in zip(seen, best, strict=True) if abs(moment - middle) > APART / 2]
-    fix = "correct the nodes' time (NTP: `chronyc tracking`, `timedatectl`): records compare times"
-    return failed(f"{apart:.1f} s apart", expected, fix, locations(off))
+    return failed(
+        f"{apart:.1f} s apart", "correct the nodes' time (NTP: `chronyc tracking`, `timedatectl`)", locations(off)
+    )

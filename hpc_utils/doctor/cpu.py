@@ -16,16 +16,15 @@ from .check import (
     Observations,
     Result,
     Verdict,
-    each,
     failed,
+    judge,
     locations,
     not_applicable,
     passed,
     sharing,
     unknown,
+    worst_of,
 )
-
-OWN = "each rank on cores of its own"
 
 
 def measure_cores(context: Context) -> Facts:
@@ -51,48 +50,43 @@ def quota(machine: Path = MACHINE) -> float | None:
     return min((int(limit[0]) / int(limit[1]) for limit in limits if limit[0] != "max"), default=None)
 
 
+@judge("cores", "each rank on cores of its own")
 def judge_cores(seen: Observations) -> Result:
     """Each rank alone, then the ranks of a node against each other."""
-    found = each(_judge_rank)(seen)
+    found = worst_of(_judge_rank, seen)
     if not (shared := sharing(seen, "pinned")) or found.verdict is Verdict.FAIL:
         return found
     fix = "start one launcher a node, which starts all of its ranks (`srun --ntasks-per-node=1`)"
-    return failed(f"two ranks share CPU {', '.join(map(str, shared[0]))}", OWN, fix, locations(shared[1]))
+    return failed(f"two ranks share CPU {', '.join(map(str, shared[0]))}", fix, locations(shared[1]))
 
 
 def _judge_rank(facts: Facts) -> Result:
     ranks, threads, cores = facts["ranks"], facts["threads"], facts["cores"]
     layout = f"{ranks} rank(s) x {threads} thread(s)"
     if facts["requested"] and facts["cpus"] < facts["requested"]:
-        return failed(
-            f"{facts['cpus']} CPU(s) usable of {facts['requested']} requested",
-            OWN,
+        fix = (
             "since Slurm 22.05 srun does not take --cpus-per-task from sbatch: pass it to srun too "
-            '(`srun --cpus-per-task="$SLURM_CPUS_PER_TASK"`); else the node has fewer CPUs than Slurm is configured for',
+            '(`srun --cpus-per-task="$SLURM_CPUS_PER_TASK"`); else the node has fewer CPUs than Slurm is configured for'
         )
+        return failed(f"{facts['cpus']} CPU(s) usable of {facts['requested']} requested", fix)
     if facts["node_cores"]:
-        return not_applicable(
-            f"nodes share cores, {float(facts['node_cores']):g} of one is this node's: devices that want more than that "
-            "are recorded as oversubscribed"
-        )
+        return not_applicable(f"nodes share cores, {float(facts['node_cores']):g} of one is this node's")
     if facts["oversubscribed"]:
-        return failed(
-            f"{layout} need {ranks * threads} core(s), {cores} are usable",
-            OWN,
+        fix = (
             f"start at most {max(1, cores // threads)} ranks a node, or request more cores "
-            f"(`--cpus-per-task={ranks * threads}`)",
+            f"(`--cpus-per-task={ranks * threads}`)"
         )
+        return failed(f"{layout} need {ranks * threads} core(s), {cores} are usable", fix)
     if facts["quota"] is not None and facts["quota"] < ranks * threads:
         fix = "request more cores, or give the container more (`--cpus`)"
-        return failed(f"the control group gives {facts['quota']:g} CPUs' time to {layout}", OWN, fix)
+        return failed(f"the control group gives {facts['quota']:g} CPUs' time to {layout}", fix)
     if facts["pinned"]:
-        return passed(f"{layout}, pinned; {cores} core(s) usable", OWN)
+        return passed(f"{layout}, pinned; {cores} core(s) usable")
     if facts["device"] != "cpu":
-        return passed(f"{layout} on {cores} core(s), not pinned, so that they run near their GPUs", OWN)
-    return unknown(f"{cores} core(s), but this system cannot pin a rank", OWN)
+        return passed(f"{layout} on {cores} core(s), not pinned, so that they run near their GPUs")
+    return unknown(f"{cores} core(s), but this system cannot pin a rank")
 
 
-UNTHROTTLED = "clocks are not throttled under load"
 # Governors that do not follow the load; with intel_pstate and amd-pstate `powersave` is the usual dynamic one.
 FIXED_LOW = ("powersave", "conservative", "userspace")
 
@@ -105,11 +99,12 @@ def clocks(machine: Path = MACHINE) -> Facts:
         return [text for folder in folders if (text := read(folder / name))]
 
     stat = [dict(line.split() for line in (read(file) or "").splitlines()) for file in files("cpu.stat", machine)]
+    heat = values("thermal_throttle/core_throttle_count")
     return {
         "governors": sorted({*values("cpufreq/scaling_governor")}),
         "driver": next(iter(values("cpufreq/scaling_driver")), ""),
         "mhz": max((int(khz) // 1000 for khz in values("cpufreq/scaling_cur_freq")), default=None),
-        "hot": sum(map(int, heat)) if (heat := values("thermal_throttle/core_throttle_count")) else None,
+        "hot": sum(map(int, heat)) if heat else None,
         "throttled": sum(int(one.get("nr_throttled", 0)) for one in stat),
     }
 
@@ -119,16 +114,15 @@ def judge_clocks(before: Facts, after: Facts) -> Result:
     slow = [name for name in after["governors"] if name in FIXED_LOW and "pstate" not in after["driver"]]
     if slow:
         fix = "`cpupower frequency-set -g performance` (as root; plug in a laptop)"
-        return failed(f"frequency governor {', '.join(slow)}", UNTHROTTLED, fix)
+        return failed(f"frequency governor {', '.join(slow)}", fix)
     if (throttled := after["throttled"] - before["throttled"]) > 0:
         fix = "the container or the job gets less CPU time than its ranks need: request more cores"
-        return failed(f"the control group was throttled {throttled} time(s) under load", UNTHROTTLED, fix)
+        return failed(f"the control group was throttled {throttled} time(s) under load", fix)
     if (hot := (after["hot"] or 0) - (before["hot"] or 0)) > 0:
-        fix = "improve the cooling: is a fan blocked?"
-        return failed(f"cores were throttled for heat {hot} time(s) under load", UNTHROTTLED, fix)
-    if after["mhz"] is None and after["hot"] is None:
-        return unknown(
-            "this machine shows no clocks (a virtual one?); its control group was not throttled", UNTHROTTLED
+        return failed(
+            f"cores were throttled for heat {hot} time(s) under load", "improve the cooling: is a fan blocked?"
         )
+    if after["mhz"] is None and after["hot"] is None:
+        return unknown("this machine shows no clocks (a virtual one?); its control group was not throttled")
     frequency = f"{after['mhz']} MHz, " if after["mhz"] else ""
-    return passed(f"{frequency}governor {', '.join(after['governors']) or 'unknown'}, not throttled", UNTHROTTLED)
+    return passed(f"{frequency}governor {', '.join(after['governors']) or 'unknown'}, not throttled")

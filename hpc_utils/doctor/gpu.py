@@ -21,25 +21,27 @@ from .check import (
     Observations,
     Result,
     Verdict,
-    each,
     failed,
+    judge,
     locations,
     not_applicable,
     passed,
     sharing,
     unknown,
+    worst_of,
 )
-from .cpu import UNTHROTTLED
 
 if TYPE_CHECKING:
     import torch
 
 WHEELS = "https://download.pytorch.org/whl"
-FITS = "a torch build that the driver and the GPU can run"
-NO_GPU = "request nodes with GPUs (`--gpus-per-node`), or study the CPU: device=cpu"
 HIDDEN = (
     "check CUDA_VISIBLE_DEVICES (ROCR_VISIBLE_DEVICES); start a container with --nv (AMD: --rocm); does `nvidia-smi` "
     "(`rocm-smi`) answer?"
+)
+UNMASK = (
+    "start one launcher a node with all of its GPUs: `srun --ntasks-per-node=1 --gpus-per-node=N`, without "
+    "--gpus-per-task and --gpu-bind; leave CUDA_VISIBLE_DEVICES (ROCR_VISIBLE_DEVICES) to Slurm"
 )
 
 
@@ -65,7 +67,6 @@ def measure(context: Context) -> Facts:
         "ranks": context.ranks_per_node,
         "devices": [str(torch.cuda.get_device_properties(mine).uuid)] if mine else [],
         "kernel_error": _kernel_error(mine) if mine else None,
-        "mask": next((name for name in MASKS if name in os.environ), MASKS[0]),
     }
 
 
@@ -98,61 +99,47 @@ def _driver_cuda() -> str | None:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
+@judge("driver and torch", "a torch build that the driver and the GPU can run", each=True)
 def judge_driver(facts: Facts) -> Result:
     """One rank's torch against the driver and the GPU."""
-    build, vendor, driver_cuda = f"torch {facts['torch']}", facts["vendor"], facts["driver_cuda"]
+    build, vendor, newest = f"torch {facts['torch']}", facts["vendor"], facts["driver_cuda"]
     if facts["wanted"] == "cpu":
         return not_applicable(f"device=cpu: {build} computes on the CPU")
     if not vendor and not facts["visible"]:
         if facts["wanted"] == "cuda":
-            return failed(f"no GPU on this machine, {build}", FITS, NO_GPU)
+            fix = "request nodes with GPUs (`--gpus-per-node`), or study the CPU: device=cpu"
+            return failed(f"no GPU on this machine, {build}", fix)
         return not_applicable(f"no GPU on this machine; {build} computes on the CPU")
-    machine = f"{facts['gpus'][0] if facts['gpus'] else vendor}, driver {facts['driver'] or 'unknown'}"
+    limit = f", which runs CUDA up to {newest}" if newest else ""
+    machine = f"{next(iter(facts['gpus']), vendor)}, driver {facts['driver'] or 'unknown'}{limit}"
+    library = f"ROCm {facts['hip']}" if facts["hip"] else f"CUDA {facts['cuda']}" if facts["cuda"] else "CPU only"
+    measured = f"{build} ({library}) on {machine}"
+    install = (
+        f"python -m pip install --force-reinstall torch torchvision --index-url {WHEELS}/{facts['build']}"
+        if facts["build"]
+        else f"install a build of torch that supports this driver and GPU: {WHEELS} lists them (cu126, rocm6.4, ...)"
+    )
     built_for = "amd" if facts["hip"] else "nvidia" if facts["cuda"] else ""
-    if not built_for:
-        return failed(f"{build} is a CPU build, the machine has {machine}", FITS, _install(facts))
-    if vendor and vendor != built_for:
-        return failed(f"{build} is built for {built_for}, the machine has {machine}", FITS, _install(facts))
+    if built_for != (vendor or built_for) or not built_for:
+        return failed(f"{measured}: built for other devices", install)
     if facts["kernel_error"]:
-        return failed(f"{build} runs no kernel on {machine}: {facts['kernel_error']}", FITS, _install(facts))
+        return failed(f"{measured} runs no kernel: {facts['kernel_error']}", install)
     if facts["visible"]:
-        library = f"ROCm {facts['hip']}" if facts["hip"] else f"CUDA {facts['cuda']}"
-        return passed(
-            f"{build} ({library}) on {machine}" + f", which runs CUDA up to {driver_cuda}" * bool(driver_cuda), FITS
-        )
-    if built_for == "nvidia" and driver_cuda is None:
-        return unknown(f"{build} sees no GPU and NVML does not answer ({machine})", FITS, HIDDEN)
-    if built_for == "nvidia" and int(driver_cuda.split(".")[0]) < int(facts["cuda"].split(".")[0]):
-        return failed(
-            f"{machine} runs CUDA up to {driver_cuda}, {build} is built for {facts['cuda']}",
-            FITS,
-            f"{_install(facts)}; or have the driver updated",
-        )
-    return failed(f"{build} sees no GPU ({machine})", FITS, HIDDEN)
+        return passed(measured)
+    if built_for == "nvidia" and newest is None:
+        return unknown(f"{measured} sees no GPU and NVML does not answer", HIDDEN)
+    if built_for == "nvidia" and int(newest.split(".")[0]) < int(facts["cuda"].split(".")[0]):
+        return failed(f"{measured}: too old a driver", f"{install}; or have the driver updated")
+    return failed(f"{measured} sees no GPU", HIDDEN)
 
 
-def _install(facts: Facts) -> str:
-    """The command that installs the cluster file's build, else how to choose one."""
-    if build := facts["build"]:
-        return f"python -m pip install --force-reinstall torch torchvision --index-url {WHEELS}/{build}"
-    newest = f"for CUDA up to {facts['driver_cuda']} " if facts["driver_cuda"] else ""
-    return f"install a build of torch {newest}that supports this GPU: {WHEELS} lists them (cu126, rocm6.4, ...)"
-
-
-OWN = "a GPU of its own for each rank, and all that were requested"
-MASKS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-UNMASK = (
-    "start one launcher a node with all of its GPUs: `srun --ntasks-per-node=1 --gpus-per-node=N`, without "
-    "--gpus-per-task and --gpu-bind; leave {} to Slurm"
-)
-
-
+@judge("GPUs", "a GPU of its own for each rank, and all that were requested")
 def judge_visible(seen: Observations) -> Result:
     """Each rank alone, then the ranks of a node against each other."""
-    found = each(_judge_rank)(seen)
+    found = worst_of(_judge_rank, seen)
     if not (shared := sharing(seen, "devices")) or found.verdict is Verdict.FAIL:
         return found
-    return failed("two ranks use one GPU", OWN, UNMASK.format(seen[0].facts["mask"]), locations(shared[1]))
+    return failed("two ranks use one GPU", UNMASK, locations(shared[1]))
 
 
 def _judge_rank(facts: Facts) -> Result:
@@ -161,17 +148,15 @@ def _judge_rank(facts: Facts) -> Result:
         return not_applicable("device=cpu: GPUs are not used")
     if not (asked or visible or on_machine):
         return not_applicable("no GPU, and none requested")
-    if asked is not None and visible != asked:
-        return failed(f"{asked} requested, {visible} visible", OWN, UNMASK.format(facts["mask"]))
-    if not visible:
-        return failed(f"{on_machine} on the machine, none visible to torch", OWN, f"unset {facts['mask']}")
+    measured = f"{ranks} rank(s), {visible} GPU(s) visible, {on_machine if asked is None else asked} "
+    measured += "on the machine" if asked is None else "requested"
+    if not visible or (asked is not None and visible != asked):
+        return failed(measured, UNMASK)
     if ranks > visible:
-        fix = f"start {visible} ranks a node, or request more GPUs (`--gpus-per-node={ranks}`)"
-        return failed(f"{ranks} ranks share {visible} GPUs", OWN, fix)
+        return failed(measured, f"start {visible} ranks a node, or request more GPUs (`--gpus-per-node={ranks}`)")
     if asked is not None and ranks < visible:
-        fix = f"start {visible} ranks a node (`--nproc-per-node={visible}`), or request fewer GPUs"
-        return failed(f"{ranks} of {visible} requested GPUs used", OWN, fix)
-    return passed(f"{ranks} of {visible} visible GPUs used", OWN)
+        return failed(measured, f"start {visible} ranks a node (`--nproc-per-node={visible}`), or request fewer GPUs")
+    return passed(measured)
 
 
 # Of `monitor.REASONS`; the others (idle, clocks set by a user, power limit) are normal.
@@ -197,17 +182,16 @@ def clocks(device: torch.device) -> Facts | None:
 
 def judge_clocks(during: Facts | None, after: Facts | None) -> Result:
     """One GPU's clocks under load and after it."""
-    if not (shown := during or after):
+    if not during or not after:
         by_hand = "`nvidia-smi -q -d PERFORMANCE` (`rocm-smi -c`) by hand"
-        return unknown("NVML does not show this GPU's clocks", UNTHROTTLED, by_hand)
-    value = {name: f"{number:.0f}" if isinstance(number, int | float) else "?" for name, number in shown.items()}
+        return unknown("NVML does not show this GPU's clocks", by_hand)
+    value = {name: f"{number:.0f}" if isinstance(number, int | float) else "?" for name, number in during.items()}
     measured = (
         f"{value['clock_mhz']} of {value['most_mhz']} MHz, {value['temperature_celsius']} °C, {value['power_watts']} of "
         f"{value['most_watts']} W under load"
     )
-    reasons = {reason for one in (shown, after or shown) for reason in one["throttle"].split("+")}
+    reasons = {reason for one in (during, after) for reason in one["throttle"].split("+")}
     if found := sorted(reasons & THROTTLED):
         fix = "contact the site's support (cooling, power supply), and exclude the node: `--exclude`"
-        return failed(f"{measured}; {', '.join(found)}", UNTHROTTLED, fix)
-    limit = "; at its power limit, as is usual under full load" if "sw_power_cap" in reasons else ""
-    return passed(measured + limit, UNTHROTTLED)
+        return failed(f"{measured}; {', '.join(found)}", fix)
+    return passed(measured + "; at its power limit, as is usual under full load" * ("sw_power_cap" in reasons))

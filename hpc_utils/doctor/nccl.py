@@ -3,7 +3,6 @@
 The lines are NCCL's (src/transport/net.cc, net_ib, net_socket.cc, p2p.cc, shm.cc and src/init.cc):
 
     NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB ib0:...
-    NCCL INFO Using network IB
     NCCL INFO Channel 00/0 : 0[0] -> 2[0] [send] via NET/IB/0/GDRDMA
     NCCL INFO Channel 00/0 : 3[1] -> 2[0] via P2P/CUMEM
 
@@ -18,10 +17,9 @@ from pathlib import Path
 
 from hpc_utils.provenance.tools import read
 
-from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed, unknown
+from .check import Context, Facts, Observations, Result, failed, judge, locations, not_applicable, passed, unknown
 from .network import fabric
 
-FASTEST = "the fastest path between ranks that the machine has"
 UNUSED = (
     "unset NCCL_IB_DISABLE, NCCL_NET and NCCL_IB_HCA; does `ibv_devinfo` list the adapter? A container needs "
     "/dev/infiniband and libibverbs (rdma-core); Slingshot needs the aws-ofi-nccl plugin (aws-ofi-rccl on AMD) and libfabric"
@@ -30,17 +28,15 @@ MIB = 2**20
 
 
 def parse(log: str) -> Facts:
-    """NCCL's version, network, paths (`NET/IB`, `P2P`, `SHM`: channels), adapters and interfaces used, GPUDirect."""
-    text = "\n".join(line.partition("NCCL INFO ")[2] for line in log.splitlines() if "NCCL INFO " in line)
+    """NCCL's version, paths (`NET/IB`, `P2P`, `SHM`: channels), adapters and interfaces used, GPUDirect."""
+    text = "\n".join(line.partition("NCCL INFO ")[2] for line in log.splitlines())
     channel = r"^Channel .*? via (?:(NET/[^/\n]+)/(\d+)(?:\(\d+\))?(\S*)|([A-Z0-9]+))"
     channels = [(net or path, number, rest) for net, number, rest, path in re.findall(channel, text, re.MULTILINE)]
     adapters = dict(re.findall(r"\[(\d+)\](\w+):\d+/(?:IB|RoCE|Ethernet)", text))
     used = {number for path, number, _ in channels if path.startswith("NET/IB")}
-    version = re.search(r"NCCL version (\S+)", log)
-    network = re.findall(r"Using network (.+)", text)
+    version = re.search(r"NCCL version (\S+)", text)
     return {
-        "version": version[1] if version else None,
-        "network": network[-1].strip() if network else None,
+        "version": version[1] if version else "",
         "paths": dict(Counter(path for path, _, _ in channels)),
         # A virtual adapter, merged from several, has a number that is not listed.
         "adapters": sorted(adapters[n] for n in used if n in adapters) or sorted(adapters.values() if used else ()),
@@ -65,39 +61,38 @@ def measure(context: Context) -> Facts:
     return facts | log | fabric()
 
 
-def judge(seen: Observations) -> Result:
+@judge("transport", "the fastest path between ranks that the machine has")
+def judge_transport(seen: Observations) -> Result:
     """The logs of all ranks together: each lists only its own channels."""
     facts = seen[0].facts
     if facts["backend"] == "gloo":
         return not_applicable("gloo sends host memory over sockets: see interface")
     paths = {path for one in seen for path in one.facts["paths"]}
     if not paths:
-        fix = "set NCCL_DEBUG=INFO for a run and read its log"
-        return unknown(f"{facts['backend']}'s log names no channel", FASTEST, fix)
-    measured = f"{facts['backend']} {facts['version'] or ''}".strip() + ": " + ", ".join(sorted(paths))
+        return unknown(f"{facts['backend']}'s log names no channel", "set NCCL_DEBUG=INFO for a run and read its log")
+    measured = f"{facts['backend']} {facts['version']}: {', '.join(sorted(paths))}"
     return (_judge_one_node if facts["nodes"] == 1 else _judge_nodes)(seen, paths, measured)
 
 
 def _judge_nodes(seen: Observations, paths: set[str], measured: str) -> Result:
-    on_sockets = [one for one in seen if "NET/Socket" in one.facts["paths"]]
-    interfaces = sorted({name for one in on_sockets for name in one.facts["interfaces"]})
-    if on_sockets:
+    if on_sockets := [one for one in seen if "NET/Socket" in one.facts["paths"]]:
+        interfaces = sorted({name for one in on_sockets for name in one.facts["interfaces"]})
         measured += f" over {', '.join(interfaces) or 'an interface that the log does not name'}"
         if faster := [one for one in on_sockets if one.facts["fabric"]]:
-            there = f"{measured}, although the node has {faster[0].facts['fabric']}"
-            return failed(there, FASTEST, UNUSED, locations(faster))
+            measured += f", although the node has {faster[0].facts['fabric']}"
+            return failed(measured, UNUSED, locations(faster))
         if interfaces == ["lo"]:
             fix = "set NCCL_SOCKET_IFNAME to the cluster's network (`network.interface` in the cluster file)"
-            return failed(measured, FASTEST, fix, locations(on_sockets))
-        return passed(f"{measured}; no faster network", FASTEST)
+            return failed(measured, fix, locations(on_sockets))
+        return passed(f"{measured}; no faster network")
     remote = [one for one in seen if any(path.startswith("NET/") for path in one.facts["paths"])]
     if not remote:
-        return unknown(f"{measured}: the log names no channel between nodes", FASTEST)
-    adapters = ", ".join(sorted({name for one in seen for name in one.facts["adapters"]})) or seen[0].facts["network"]
+        return unknown(f"{measured}: the log names no channel between nodes")
     how = "with GPUDirect RDMA"
     if not all(one.facts["direct"] for one in remote):
         how = "through host memory (no GPUDirect RDMA: is nvidia_peermem loaded?)"
-    return passed(f"{measured} ({adapters}) {how}", FASTEST)
+    adapters = sorted({name for one in seen for name in one.facts["adapters"]})
+    return passed(f"{measured} ({', '.join(adapters) or 'adapters not named'}) {how}")
 
 
 def _judge_one_node(seen: Observations, paths: set[str], measured: str) -> Result:
@@ -106,8 +101,8 @@ def _judge_one_node(seen: Observations, paths: set[str], measured: str) -> Resul
             "ranks of one node do not recognise each other: start them in one container, not one each, and share "
             "/dev/shm (`--ipc=host`); unset NCCL_P2P_DISABLE and NCCL_SHM_DISABLE"
         )
-        return failed(f"{measured}: a network inside one node", FASTEST, fix)
+        return failed(f"{measured}: a network inside one node", fix)
     if "SHM" in paths and seen[0].facts["nvlink"]:
         fix = "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL; `nvidia-smi topo -p2p r` lists the pairs of GPUs that can"
-        return failed(f"{measured}: host memory, although the GPUs have NVLink", FASTEST, fix)
-    return passed(measured, FASTEST)
+        return failed(f"{measured}: host memory, although the GPUs have NVLink", fix)
+    return passed(measured)

@@ -11,12 +11,13 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
+
 from hpc_utils import provenance
-from hpc_utils.provenance.cpu import MACHINE
-from hpc_utils.provenance.machine import infiniband
+from hpc_utils.provenance.machine import MACHINE, infiniband
 from hpc_utils.provenance.tools import read
 
-from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed
+from .check import Context, Facts, Observations, Result, failed, judge, locations, not_applicable, passed
 
 UNRESOLVED = ""
 
@@ -44,16 +45,12 @@ def active_ports(machine: Path = MACHINE) -> dict[str, tuple[float | None, str]]
 
 def speed(name: str) -> float | None:
     """An interface's nominal Gbit/s; None if it has none (loopback, many virtual ones)."""
-    import psutil  # queries the kernel: /sys may show another network namespace's interfaces
-
-    known = psutil.net_if_stats().get(name)
+    known = psutil.net_if_stats().get(name)  # /sys may show another network namespace's interfaces
     return known.speed / 1000 if known and known.speed else None
 
 
 def connected() -> list[str]:
     """The interfaces of this process's established connections, except those to the launcher's store."""
-    import psutil
-
     store = int(os.environ.get("MASTER_PORT", 0))
     connections = psutil.Process().net_connections(kind="tcp")
     ends = {c.laddr.ip for c in connections if c.status == psutil.CONN_ESTABLISHED and c.raddr.port != store}
@@ -71,30 +68,18 @@ def interface_of_host(name: str) -> str | None:
 
 def interface_of(address: str) -> str | None:
     """The interface with that address; None if it is not this machine's."""
-    import psutil
-
-    if _plain(address).startswith(
-        "127."
-    ):  # the whole network belongs to the loopback interface, also without an entry
+    address = address.removeprefix("::ffff:").partition("%")[0]  # `::ffff:10.0.0.1`, `fe80::1%eth0`
+    if address.startswith("127."):  # the whole network is the loopback interface's, also without an entry
         return "lo"
     for name, entries in psutil.net_if_addrs().items():
-        if _plain(address) in {_plain(entry.address) for entry in entries}:
+        if address in {entry.address.partition("%")[0] for entry in entries}:
             return name
     return None
-
-
-def _plain(address: str) -> str:
-    """`::ffff:10.0.0.1` is 10.0.0.1; `fe80::1%eth0` is fe80::1."""
-    return address.removeprefix("::ffff:").partition("%")[0]
 
 
 def loopback(names: Iterable[str]) -> bool:
     """Whether all of these are the loopback interface (`lo`, on a Mac `lo0`)."""
     return all(re.fullmatch(r"lo\d*", name) for name in names)
-
-
-RESOLVED = "each node's own name and all others resolve to the cluster's network"
-HOSTS = "ask the site's support: names of nodes must resolve on nodes (in a container, bind /etc/hosts)"
 
 
 def measure_names(context: Context) -> Facts:
@@ -108,47 +93,40 @@ def measure_names(context: Context) -> Facts:
     }
 
 
+@judge("names", "each node's own name and all others resolve to the cluster's network", each=True)
 def judge_names(facts: Facts) -> Result:
     """One node's names."""
-    own = facts["own"]
+    own, several = facts["own"], facts["nodes"] > 1
+    fix = "correct /etc/hosts: torchrun, gloo and Slurm look names up (`127.0.0.1 NAME` on a single machine)"
+    if several:
+        fix = "ask the site's support: names of nodes must resolve on nodes (in a container, bind /etc/hosts)"
     if own == UNRESOLVED:
-        fix = "add it to /etc/hosts (`127.0.0.1 NAME` on a single machine): torchrun, gloo and Slurm look it up"
-        return failed("the host's own name does not resolve", RESOLVED, fix if facts["nodes"] == 1 else HOSTS)
+        return failed("the host's own name does not resolve", fix)
     if own is None:
-        fix = "correct /etc/hosts: the name must resolve to an address of this machine (`ip -br addr` lists them)"
-        return failed("the host's own name resolves to an address that this machine does not have", RESOLVED, fix)
+        return failed("the host's own name resolves to an address that this machine does not have", fix)
     if facts["unknown"]:
-        names = ", ".join(facts["unknown"][:4])
-        return failed(f"not resolved here, or to this node itself: {names}", RESOLVED, HOSTS)
-    if facts["nodes"] > 1 and loopback([own]):
-        return failed("the host's own name resolves to the loopback interface", RESOLVED, HOSTS)
-    return passed(f"own name on {own}" + ", all nodes known" * (facts["nodes"] > 1), RESOLVED)
-
-
-NETWORK = "the cluster's network, not the loopback interface"
+        return failed(f"not resolved here, or to this node itself: {', '.join(facts['unknown'][:4])}", fix)
+    if several and loopback([own]):
+        return failed("the host's own name resolves to the loopback interface", fix)
+    return passed(f"own name on {own}" + ", all nodes known" * several)
 
 
 def measure_interface(context: Context) -> Facts:
     """The interfaces over which gloo really connects this rank."""
     context.enter().barrier()
-    return {
-        "nodes": context.nodes,
-        "used": {name: speed(name) for name in connected()},
-        "chosen": os.environ.get("GLOO_SOCKET_IFNAME"),
-    }
+    return {"nodes": context.nodes, "used": {name: speed(name) for name in connected()}}
 
 
+@judge("interface", "the cluster's network, between nodes not the loopback interface")
 def judge_interface(seen: Observations) -> Result:
     """All ranks' connections: on several nodes none may be on loopback alone."""
-    facts = seen[0].facts
     used = {name: gbit for one in seen for name, gbit in one.facts["used"].items()}
     if not used:
         return not_applicable("no connections besides the launcher's")
-    chosen = f", chosen by GLOO_SOCKET_IFNAME={facts['chosen']}" if facts["chosen"] else ""
     names = [f"{name} ({gbit:g} Gbit/s)" if gbit else name for name, gbit in sorted(used.items())]
-    measured = f"gloo over {', '.join(names)}{chosen}"
+    measured = f"gloo over {', '.join(names)}"
     local = [one for one in seen if one.facts["used"] and loopback(one.facts["used"])]
-    if facts["nodes"] > 1 and local:
+    if seen[0].facts["nodes"] > 1 and local:
         fix = "set GLOO_SOCKET_IFNAME to it (`ip -br addr` lists interfaces; `network.interface` in the cluster file)"
-        return failed(measured, NETWORK, fix, locations(local))
-    return passed(measured, NETWORK if facts["nodes"] > 1 else "")
+        return failed(measured, fix, locations(local))
+    return passed(measured)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,11 +57,9 @@ def write(report: Report) -> Path:
     """
     home = paths.results() / "doctor"
     home.mkdir(parents=True, exist_ok=True)
-    for number in itertools.count(1):
-        folder = home / f"{report['provenance']['hardware_id']}-{report['made'][:10]}-{number}"
-        with suppress(FileExistsError):
-            folder.mkdir()
-            break
+    name = f"{report['provenance']['hardware_id']}-{report['made'][:10]}"
+    folder = home / f"{name}-{1 + len(list(home.glob(f'{name}-*')))}"
+    folder.mkdir()
     atomic.write_json(folder / "doctor.json", report)
     atomic.write_text(folder / "doctor.md", markdown(report))
     return folder

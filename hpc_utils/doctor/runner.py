@@ -23,7 +23,6 @@ from .check import (
     Judge,
     Observation,
     Result,
-    each,
     failed,
     locations,
     not_applicable,
@@ -38,47 +37,40 @@ GRACE = 2.0  # s that an answer may be late
 RESERVE = 3.0  # s kept for the report
 POLL = 0.02  # s between two reads of the store
 
-_DISK = (
-    "the file system does not answer: contact the site's support; until then set HPC_RESULTS and HPC_DATA elsewhere"
-)
-_GPU = (
-    "the driver does not answer (`nvidia-smi` and `rocm-smi` hang too): exclude the node (`--exclude`) and contact the "
-    "site's support"
-)
-_COLLECTIVE = (
-    "a collective hangs: some ranks do not reach each other (firewall, several interfaces: set GLOO_SOCKET_IFNAME and "
-    "NCCL_SOCKET_IFNAME), or a device is faulty (`dmesg`, `nvidia-smi -q`)"
-)
-_NAMES = "the name service does not answer: check /etc/resolv.conf and /etc/hosts of this node"
-_SLURM = "Slurm does not answer: is its controller up (`scontrol ping`)?"
-_AGAIN = "run `hpc doctor` again; if it hangs again, contact the site's support about this node"
+DISK = {
+    "on_timeout": "the file system does not answer: contact the site's support; until then set HPC_RESULTS and HPC_DATA "
+    "elsewhere"
+}
+GPU = {
+    "on_timeout": "the driver does not answer (`nvidia-smi` and `rocm-smi` hang too): exclude the node (`--exclude`) and "
+    "contact the site's support"
+}
+SLURM = {"scope": "main", "on_timeout": "Slurm does not answer: is its controller up (`scontrol ping`)?"}
+COLLECTIVE = {
+    "collective": True,
+    "on_timeout": "a collective hangs: some ranks do not reach each other (firewall, several interfaces: set "
+    "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME), or a device is faulty (`dmesg`, `nvidia-smi -q`)",
+}
 
 # In this order: first what needs one rank, then what needs all of them.
 CHECKS = (
-    Check(gpu.measure, {"driver and torch": each(gpu.judge_driver), "GPUs": gpu.judge_visible}, 25, on_timeout=_GPU),
-    Check(environment.measure_software, {"software": environment.judge_software}, 15, "node", on_timeout=_AGAIN),
-    Check(environment.measure_traps, {"environment": each(environment.judge_traps)}, 10, "node", on_timeout=_AGAIN),
-    Check(slurm.measure, {"time limit": each(slurm.judge_limit), "accounting": each(slurm.judge_accounting)}, 20, "main",
-          on_timeout=_SLURM),
-    Check(storage.measure_results, {"results folder": each(storage.judge_results), "hard links": each(storage.judge_links)},
-          15, "node", on_timeout=_DISK),
-    Check(storage.measure_shared, {"shared results": storage.judge_shared}, 12, "node", several="nodes", on_timeout=_DISK),
-    Check(storage.measure_data, {"data folder": each(storage.judge_data), "data sets": storage.judge_datasets}, 15, "node",
-          on_timeout=_DISK),
-    Check(network.measure_names, {"names": each(network.judge_names)}, 10, "node", on_timeout=_NAMES),
-    Check(collectives.join, {"process group": each(collectives.judge_join)}, 30, collective=True, on_timeout=collectives.UNREACHABLE),
-    Check(cpu.measure_cores, {"cores": cpu.judge_cores}, 5, collective=True, on_timeout=_AGAIN),
-    Check(network.measure_interface, {"interface": network.judge_interface}, 10, collective=True, several="ranks",
-          on_timeout=_COLLECTIVE),
-    Check(nccl.measure, {"transport": nccl.judge}, 15, collective=True, several="ranks", on_timeout=_COLLECTIVE),
-    Check(collectives.measure_all_reduce, {"all-reduce": collectives.judge_all_reduce}, 15, collective=True, several="ranks",
-          on_timeout=_COLLECTIVE),
-    Check(collectives.measure_clock, {"clock skew": collectives.judge_clock}, 5, collective=True, several="nodes",
-          on_timeout=_COLLECTIVE),
-    Check(speed.measure_compute, {"compute": speed.judge_compute, "clocks": each(speed.judge_clocks)}, 15, collective=True,
-          on_timeout=_GPU),
-    Check(speed.measure_loader, {"loader": speed.judge_loader}, 15, collective=True, on_timeout=_DISK),
-)  # fmt: skip
+    Check(gpu.measure, [gpu.judge_driver, gpu.judge_visible], 25, **GPU),
+    Check(environment.measure_software, [environment.judge_software], 15, "node"),
+    Check(environment.measure_traps, [environment.judge_traps], 10, "node"),
+    Check(slurm.measure_job, [slurm.judge_job], 10, **SLURM),
+    Check(slurm.measure_accounting, [slurm.judge_accounting], 20, **SLURM),
+    Check(storage.measure_results, [storage.judge_results], 15, "node", **DISK),
+    Check(storage.measure_shared, [storage.judge_shared], 12, "node", several="nodes", **DISK),
+    Check(storage.measure_data, [storage.judge_data], 15, "node", **DISK),
+    Check(network.measure_names, [network.judge_names], 10, "node", on_timeout="the name service does not answer"),
+    Check(collectives.join, [collectives.judge_join], 30, collective=True, on_timeout=collectives.UNREACHABLE),
+    Check(cpu.measure_cores, [cpu.judge_cores], 5, collective=True),
+    Check(network.measure_interface, [network.judge_interface], 10, several="ranks", **COLLECTIVE),
+    Check(nccl.measure, [nccl.judge_transport], 15, several="ranks", **COLLECTIVE),
+    Check(collectives.measure_all_reduce, [collectives.judge_all_reduce], 15, several="ranks", **COLLECTIVE),
+    Check(collectives.measure_clock, [collectives.judge_clock], 5, several="nodes", **COLLECTIVE),
+    Check(speed.measure_compute, [speed.judge_compute, speed.judge_clocks], 15, collective=True, **GPU),
+)
 
 
 class Mailbox:
@@ -154,15 +146,15 @@ class Runner:
     def lead(self, progress: Callable[[str], None]) -> Iterator[Result]:
         """Yield each result as it is known; `progress` receives the name of the check under way."""
         progress("ranks")
-        yield replace(self._roll_call(), name="ranks")
+        yield replace(self._roll_call(), name="ranks", expected="every rank starts")
         for check in self.checks:
-            progress(", ".join(check.judges))
+            progress(", ".join(judge.name for judge in check.judges))
             skipped = self._skipped(check)
             seconds = 0.0 if skipped else min(check.seconds * self._scale, self._left())
             self.context.mailbox.put(f"start/{check.name}", seconds)
             outcomes = {} if skipped else self._collect(check, seconds)
-            for name, judge in check.judges.items():
-                yield replace(skipped or self._judge(check, judge, outcomes), name=name)
+            for judge in check.judges:
+                yield replace(skipped or self._judge(check, judge, outcomes), name=judge.name)
 
     def _roll_call(self) -> Result:
         context, began = self.context, time.monotonic()
@@ -172,19 +164,15 @@ class Runner:
         context.hosts = [received.get(rank, "") for rank in everyone]
         context.mailbox.put("hosts", context.hosts)
         self._present = sorted(received)
-        missing = [
-            f"rank {rank} (node {rank // context.ranks_per_node})" for rank in everyone if rank not in received
-        ]
         measured = f"{len(received)} of {context.world_size} ranks started within {time.monotonic() - began:.1f} s"
-        if not missing:
+        if self.complete:
             return passed(f"{measured}, on {context.nodes} node(s)")
-        return failed(
-            measured,
-            "every rank",
+        missing = [f"rank {one} (node {one // context.ranks_per_node})" for one in everyone if one not in received]
+        fix = (
             "read what these ranks printed: does their node have the same Python environment (`srun -N1 -w NODE which "
-            "python`), does a rank hang while it starts, is MASTER_ADDR reachable from there?",
-            locations(missing),
+            "python`), does a rank hang while it starts, is MASTER_ADDR reachable from there?"
         )
+        return failed(measured, fix, locations(missing))
 
     def _skipped(self, check: Check) -> Result | None:
         """The result of a check that does not run; None if it runs."""
@@ -218,17 +206,14 @@ class Runner:
     def _judge(self, check: Check, judge: Judge, outcomes: Mapping[str, list[Observation]]) -> Result:
         results = []
         if late := outcomes["timeout"]:
-            results.append(
-                failed(f"no answer within {late[0].facts:.0f} s", "an answer", check.on_timeout, locations(late))
-            )
+            results.append(failed(f"no answer within {late[0].facts:.0f} s", check.on_timeout, locations(late)))
         if errors := outcomes["error"]:
             results.append(unknown(f"the check raised {errors[0].facts}", where=locations(errors)))
         if outcomes["facts"] and not (check.collective and results):  # such a judge needs the facts of all ranks
             try:
-                results.append(judge(outcomes["facts"]))
+                results.append(judge.of(outcomes["facts"]))
             except Exception as error:  # on an unexpected machine the other checks still run
-                message = f"{type(error).__name__}: {error}"
-                results.append(unknown(f"the facts (see doctor.json) cannot be judged: {message}"))
+                results.append(unknown(f"the facts (see doctor.json) cannot be judged: {error!r}"))
         return worst(results)
 
     def _measure(self, check: Check, seconds: float) -> None:

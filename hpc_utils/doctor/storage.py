@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 from hpc_utils import datasets, paths
 
-from .check import Context, Facts, Observations, Result, failed, locations, not_applicable, passed, unknown
+from .check import Context, Facts, Observations, Result, failed, judge, locations, passed, unknown
 
 MIB, GIB = 2**20, 2**30
 MOST = 256 * MIB  # written and read, less where space is short
 CHUNK = 8 * MIB
-IN_MEMORY = ("tmpfs", "ramfs")
 FILES = 10_000  # a run leaves some twenty
 SLOWEST = 20e6  # byte/s: a ResNet-50's checkpoint, 200 MB with its momentum, in ten seconds
 ELSEWHERE = (
@@ -27,8 +28,6 @@ ELSEWHERE = (
 
 def filesystem(folder: Path) -> str | None:
     """`lustre`, `nfs4`, `tmpfs`, ...: that of the innermost mount that holds `folder`; None if unknown."""
-    import psutil
-
     mounts = psutil.disk_partitions(all=True)
     around = [mount for mount in mounts if folder.resolve().is_relative_to(mount.mountpoint)]
     # Of several mounts on one folder the last covers the others.
@@ -67,49 +66,21 @@ def drop_cache(file: int) -> None:
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _write_speed(path: Path, seconds: float) -> float:
-    """Byte/s of writing a new file, fsync included, for at most about `seconds`."""
-    free = os.statvfs(path.parent)
-    size = min(MOST, free.f_bavail * free.f_frsize // 8) // CHUNK * CHUNK or CHUNK
-    content = os.urandom(CHUNK)
-    began, written = time.perf_counter(), 0
-    with path.open("wb", buffering=0) as file:
-        while written < size and time.perf_counter() - began < seconds:
-            written += file.write(content)
-        os.fsync(file.fileno())
-    return written / (time.perf_counter() - began)
-
-
-def _read_speed(path: Path, seconds: float) -> float | None:
-    """Byte/s of reading a file for at most `seconds` and `MOST`, its pages dropped before; None if it is empty.
-
-    What a server caches itself stays unknown, and tmpfs is memory anyway.
-    """
-    with path.open("rb", buffering=0) as file:
-        drop_cache(file.fileno())
-        began, done = time.perf_counter(), 0
-        while done < MOST and time.perf_counter() - began < seconds and (chunk := file.read(CHUNK)):
-            done += len(chunk)
-        return done / (time.perf_counter() - began) if done else None
-
-
-def _rate(rate: float | None) -> str:
-    return "unknown" if rate is None else f"{rate / 1e6:.0f} MB/s"
-
-
-WRITABLE = f"writable, 1 GiB and {FILES} files free, kept after the job, at least {SLOWEST / 1e6:.0f} MB/s"
-
-
 def measure_results(context: Context) -> Facts:
-    """The results folder's file system, written and read, and its links."""
-    seconds = context.share(0.25, 3.0)
+    """The results folder: its file system, the byte/s of writing a new file with fsync, and whether hard links work."""
+    facts, content = space(paths.results()), os.urandom(CHUNK)
+    size, seconds = min(MOST, facts["free_bytes"] // 8), context.share(0.25, 3.0)
     try:
         with _scratch(paths.results()) as folder:
-            file = folder / "speed"
-            speeds = {"write": _write_speed(file, seconds), "read": _read_speed(file, seconds)}
-            return space(folder) | speeds | {"link_failure": _link_failure(file)}
+            path, began, written = folder / "speed", time.perf_counter(), 0
+            with path.open("wb", buffering=0) as file:
+                while not written or (written < size and time.perf_counter() - began < seconds):
+                    written += file.write(content)
+                os.fsync(file.fileno())
+            speed = written / (time.perf_counter() - began)
+            return facts | {"write": speed, "failure": _link_failure(path)}
     except OSError as error:
-        return space(paths.results()) | {"failure": error.strerror or str(error)}
+        return facts | {"write": 0.0, "failure": error.strerror or str(error)}
 
 
 def _link_failure(file: Path) -> str:
@@ -118,41 +89,30 @@ def _link_failure(file: Path) -> str:
     try:
         os.link(file, name)
         if file.stat().st_nlink != 2:
-            return "a link is a copy"
+            return "a hard link is a copy"
         os.link(file, name)
     except FileExistsError:
         return ""
     except OSError as error:
-        return error.strerror or str(error)
-    return "a second claim on one name succeeds"
+        return f"no hard links ({error.strerror})"
+    return "a second hard link of one name succeeds"
 
 
+@judge(
+    "results folder",
+    f"writable with hard links, which claim runs; 1 GiB and {FILES} files free; kept after the job; {SLOWEST / 1e6:.0f} MB/s",
+    each=True,
+)
 def judge_results(facts: Facts) -> Result:
     """One node's results folder."""
-    measured = _describe(facts)
-    if "failure" in facts:
-        return failed(f"{facts['failure']} ({measured})", WRITABLE, ELSEWHERE)
-    measured += f"; write {_rate(facts['write'])} with fsync, read {_rate(facts['read'])}"
-    if facts["filesystem"] in IN_MEMORY:
-        return failed(f"{measured}: memory, lost after the job", WRITABLE, ELSEWHERE)
+    measured = f"{_describe(facts)}; write {facts['write'] / 1e6:.0f} MB/s with fsync"
+    if facts["failure"]:
+        return failed(f"{facts['failure']} ({measured})", ELSEWHERE)
+    if facts["filesystem"] in ("tmpfs", "ramfs"):
+        return failed(f"{measured}: memory, lost after the job", ELSEWHERE)
     if facts["free_bytes"] < GIB or (facts["free_files"] is not None and facts["free_files"] < FILES):
-        return failed(measured, WRITABLE, f"free space (`df -h`, `df -i`, your quota), or {ELSEWHERE}")
-    if facts["write"] < SLOWEST:
-        return failed(measured, WRITABLE, ELSEWHERE)
-    return passed(measured, WRITABLE)
-
-
-LINKS = "hard links, with which runs are claimed"
-
-
-def judge_links(facts: Facts) -> Result:
-    """One node's links in the results folder."""
-    if failure := facts.get("failure") or facts["link_failure"]:
-        return failed(f"no hard links in the results folder: {failure}", LINKS, ELSEWHERE)
-    return passed("link works, and refuses a name that exists", LINKS)
-
-
-SHARED = "a file that one node writes is seen by all"
+        return failed(measured, f"free space (`df -h`, `df -i`, your quota), or {ELSEWHERE}")
+    return passed(measured) if facts["write"] >= SLOWEST else failed(measured, ELSEWHERE)
 
 
 def measure_shared(context: Context) -> Facts:
@@ -194,27 +154,40 @@ def _appears(path: Path, seconds: float) -> float | None:
     return None
 
 
+@judge("shared results", "a file that one node writes is seen by all")
 def judge_shared(seen: Observations) -> Result:
     """All nodes' answers."""
     if failures := [one.facts["failure"] for one in seen if one.facts["failure"]]:
-        return unknown(f"not tried: {failures[0]}", SHARED, "see results folder")
+        return unknown(f"not tried: {failures[0]}", "see results folder")
     if blind := [one for one in seen if one.facts["seconds"] is None]:
-        return failed(f"not seen by {len(blind)} of {len(seen)} nodes", SHARED, ELSEWHERE, locations(blind))
+        return failed(f"not seen by {len(blind)} of {len(seen)} nodes", ELSEWHERE, locations(blind))
     latest = max(one.facts["seconds"] for one in seen)
-    return passed(f"seen by {len(seen)} nodes after at most {latest:.1f} s", SHARED)
-
-
-FAST = f"a data set that is read at {SLOWEST / 1e6:.0f} MB/s or more (after the page cache has dropped it)"
+    return passed(f"seen by {len(seen)} nodes after at most {latest:.1f} s")
 
 
 def measure_data(context: Context) -> Facts:
     """The data folder's file system, how fast its largest file is read, and the data sets of this node."""
     files = [path for path in paths.data().glob("*/*") if path.is_file()]
     largest = max(files, key=lambda path: path.stat().st_size, default=None)
-    facts = space(paths.data()) | {"read": None}
-    if largest:
-        facts |= {"read": _read_speed(largest, context.share(0.25, 3.0)), "bytes": largest.stat().st_size}
-    return facts | {"available": list(filter(available, datasets.DATASETS))}
+    return {
+        "filesystem": filesystem(next(path for path in (paths.data(), *paths.data().parents) if path.exists())),
+        "read": _read_speed(largest, context.share(0.25, 3.0)) if largest else None,
+        "bytes": largest.stat().st_size if largest else 0,
+        "available": list(filter(available, datasets.DATASETS)),
+    }
+
+
+def _read_speed(path: Path, seconds: float) -> float:
+    """Byte/s of reading a file for at most `seconds` and `MOST`, its pages dropped before.
+
+    What a server caches itself stays unknown, and tmpfs is memory anyway.
+    """
+    with path.open("rb", buffering=0) as file:
+        drop_cache(file.fileno())
+        began, done = time.perf_counter(), 0
+        while done < MOST and time.perf_counter() - began < seconds and (chunk := file.read(CHUNK)):
+            done += len(chunk)
+        return done / (time.perf_counter() - began)
 
 
 def available(name: str) -> bool:
@@ -226,28 +199,25 @@ def available(name: str) -> bool:
     return True
 
 
-def judge_data(facts: Facts) -> Result:
-    """One node's data folder."""
-    measured = _describe(facts)
-    if facts["read"] is None:
-        return not_applicable(f"no data set in the data folder ({measured}); digits needs none")
-    measured += f"; read {_rate(facts['read'])} of {facts['bytes'] / MIB:.0f} MiB"
-    if facts["read"] < SLOWEST and facts["bytes"] > MIB:  # smaller files show only the latency
-        fix = "copy the data to a disk of the node (`storage.node_local` in the cluster file)"
-        return failed(measured, FAST, fix)
-    return passed(measured, FAST)
-
-
-FETCHED = "data sets fetched before, on every node: compute nodes need no internet"
-
-
-def judge_datasets(seen: Observations) -> Result:
-    """All nodes' data sets side by side."""
+@judge(
+    "data sets",
+    f"fetched before, on every node, and read at {SLOWEST / 1e6:.0f} MB/s or more: nodes need no internet",
+)
+def judge_data(seen: Observations) -> Result:
+    """All nodes' data sets side by side, and how fast they are read."""
     names = sorted({name for one in seen for name in one.facts["available"]})
     for name in names:
         if lacking := [one for one in seen if name not in one.facts["available"]]:
             fix = "set HPC_DATA to a folder that all nodes see, or copy the data to every node's disk"
-            return failed(f"{name} is not on every node", FETCHED, fix, locations(lacking))
+            return failed(f"{name} is not on every node", fix, locations(lacking))
     if not names:
-        return unknown("no data set", FETCHED, "hpc data fetch cifar10 (on a node with internet)")
-    return passed(", ".join(names), FETCHED)
+        return unknown("no data set", "hpc data fetch cifar10 (on a node with internet)")
+    slow = [one for one in seen if one.facts["bytes"] > MIB and one.facts["read"] < SLOWEST]
+    facts = (slow or seen)[0].facts
+    measured = ", ".join(names)
+    if facts["bytes"] > MIB:  # smaller files show only the latency
+        measured += f"; {facts['filesystem'] or 'unknown file system'}, read {facts['read'] / 1e6:.0f} MB/s"
+    if slow:
+        fix = "copy the data to a disk of the node (`storage.node_local` in the cluster file)"
+        return failed(measured, fix, locations(slow))
+    return passed(measured)

@@ -18,7 +18,6 @@ from hpc_utils.cli import main
 from hpc_utils.config import RunConfig
 from hpc_utils.doctor.bench import compute, storage
 from hpc_utils.doctor.process import Console
-from hpc_utils.doctor.storage import filesystem
 from hpc_utils.records import compute_profile, probes
 from hpc_utils.train.ranks import Ranks
 from hpc_utils.train.resolve import resolve
@@ -90,16 +89,13 @@ def test_every_place_is_read_cold_and_warm_and_its_copy_is_gone(cifar10: Path, m
     for one in record["places"]:
         assert "skipped" not in one, one
         assert one["cold"]["bytes"] == one["warm"]["bytes"] == record["bytes"]
-        assert one["sequential"]["cold"]["bytes"] > record["bytes"], "the whole file, with its header"
-        for reads in (one["cold"], one["warm"], one["sequential"]["cold"], one["sequential"]["warm"]):
+        for reads in (one["cold"], one["warm"]):
             assert len(reads["seconds"]) == 2 and min(reads["seconds"]) > 0
         assert [load["batch"] for load in one["loader"]] == [32, 64, 128, 256, 512]
         assert all(
             len(load["seconds_per_batch"]) == 2 and min(load["seconds_per_batch"]) > 0 for load in one["loader"]
         )
-        if one["filesystem"] in ("tmpfs", "ramfs"):
-            assert min(one["cold"]["resident"]) > 0.9, "memory cannot be dropped, and that is seen"
-    assert "\n".join(storage.table(record)).count("sequential") == 3
+    assert len(list(storage.table(record))) == 5
     folders = cifar10 / "data", cifar10 / "local", Path("/dev/shm")
     assert not [path for folder in folders for path in folder.glob(".hpc-bench-*")]
     assert os.environ["HPC_DATA"] == str(cifar10 / "data")
@@ -113,18 +109,6 @@ def test_a_place_that_cannot_be_used_is_skipped(cifar10: Path, monkeypatch) -> N
     local = {"place": "node-local", "filesystem": "nfs4", "skipped": "no folder nowhere"}
     assert record["places"][1] == local
     assert local["skipped"] in "\n".join(storage.table(record))
-
-
-def test_dropped_pages_are_distinguished_from_those_in_memory(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(2**20))
-    assert storage.resident(path) in (None, 1.0)
-    if filesystem(tmp_path) in ("tmpfs", "ramfs", "overlay", None) or not hasattr(os, "posix_fadvise"):
-        pytest.skip("pages of this file system are not dropped")
-    storage.drop(path)
-    assert storage.resident(path) in (None, 0.0)
-    path.read_bytes()
-    assert storage.resident(path) in (None, 1.0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

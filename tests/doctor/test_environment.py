@@ -12,18 +12,17 @@ from .conftest import alone, seen
 SOFTWARE = {"digest": "a1", "torch": "2.13.0", "CUDA": "12.6", "NCCL": "2.28.9", "Python": "3.11.7"}
 
 
+def test_this_nodes_software_is_known() -> None:
+    facts = environment.measure_software(alone())
+    assert facts.keys() == SOFTWARE.keys() and facts["digest"] and facts["torch"] and facts["Python"]
+
+
 @pytest.mark.parametrize("what", SOFTWARE)
 def test_a_node_with_other_software_is_named(what) -> None:
     assert environment.judge_software(seen(SOFTWARE, SOFTWARE)).verdict is Verdict.PASS
     found = environment.judge_software(seen(SOFTWARE, SOFTWARE, SOFTWARE | {what: "other"}))
     assert (found.verdict, found.where) == (Verdict.FAIL, "node2 rank 2")
     assert what in found.measured and "other" in found.measured
-
-
-def test_this_nodes_software_is_known() -> None:
-    facts = environment.measure_software(alone())
-    assert facts.keys() == SOFTWARE.keys()
-    assert all(facts[what] for what in ("digest", "torch", "Python"))
 
 
 CLEAN = {
@@ -34,7 +33,7 @@ CLEAN = {
     "binding": {"OMP_PROC_BIND": "false"},
     "user_site": [],
     "shm_bytes": 8 * 2**30,
-    "memlock": 2**63,
+    "memlock": None,
 }
 TRAPS = [
     ({"inherited": ["RANK", "WORLD_SIZE"]}, "unset RANK WORLD_SIZE"),
@@ -56,7 +55,7 @@ def test_each_trap_fails_with_its_fix(facts, fix) -> None:
 def test_all_traps_are_one_row_and_none_passes() -> None:
     found = environment.judge_traps(CLEAN | {name: value for facts, _ in TRAPS for name, value in facts.items()})
     assert all(fix in found.fix for _, fix in TRAPS)
-    for facts in ({}, {"shm_bytes": None, "memlock": None, "threads": None}):
+    for facts in ({}, {"shm_bytes": None, "memlock": -1, "threads": ""}):
         assert environment.judge_traps(CLEAN | facts).verdict is Verdict.PASS
 
 

@@ -15,39 +15,26 @@ from hpc_utils.doctor.check import Verdict
 from .conftest import seen
 
 INFINIBAND = """\
-gpu05:17:17 [0] NCCL INFO cudaDriverVersion 13000
 gpu05:17:17 [0] NCCL INFO NCCL version 2.28.9+cuda13.0
-gpu05:17:52 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so
 gpu05:17:52 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_2:1/RoCE [RO]; OOB ib0:10.1.0.5<0>
-gpu05:17:52 [0] NCCL INFO Using network IB
 gpu05:17:52 [0] NCCL INFO Channel 00/04 :    0   1   2   3
-gpu05:17:52 [0] NCCL INFO Trees [0] 1/-1/-1->0->2 [1] 1/-1/-1->0->2
 gpu05:17:60 [0] NCCL INFO Channel 00/0 : 3[1] -> 0[0] [receive] via NET/IB/0/GDRDMA
 gpu05:17:60 [0] NCCL INFO Channel 01/0 : 3[1] -> 0[0] [receive] via NET/IB/1(1)/GDRDMA
 gpu05:17:60 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
-gpu05:17:60 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read
-gpu05:17:52 [0] NCCL INFO Connected all rings, use ring PXN 0 GDR 1
 """
 SOCKETS = """\
 gpu05:17:17 [0] NCCL INFO NCCL version 2.28.9+cuda13.0
-gpu05:17:52 [0] NCCL INFO NCCL_IB_HCA set by environment to ib0.
-gpu05:17:52 [0] NCCL INFO NET/IB : No device found.
 gpu05:17:52 [0] NCCL INFO NET/IB : Using [RO]; OOB eth0:10.2.0.5<0>
-gpu05:17:52 [0] NCCL INFO Failed to initialize NET plugin IB
 gpu05:17:52 [0] NCCL INFO NET/Socket : Using [0]eth0:10.2.0.5<0> [1]eno2.100:10.3.0.5<0>
-gpu05:17:52 [0] NCCL INFO Using network Socket
 gpu05:17:60 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0
 gpu05:17:60 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0 comm 0x2083dd50 nRanks 02
 """
 LOOPBACK = SOCKETS.replace("[0]eth0:10.2.0.5<0> [1]eno2.100:10.3.0.5<0>", "[0]lo:127.0.0.1<0>")
 LIBFABRIC = """\
-nid01:7:9 [0] NCCL INFO NET/OFI Selected Provider is cxi
-nid01:7:9 [0] NCCL INFO Using network AWS Libfabric
 nid01:7:9 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/AWS Libfabric/0/GDRDMA
 """
 SHARED = """\
 host:1:2 [0] NCCL INFO NET/Socket : Using [0]eth0:10.2.0.5<0>
-host:1:2 [0] NCCL INFO Using network Socket
 host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct
 """
 PEERS = SHARED.replace("SHM/direct/direct", "P2P/IPC")
@@ -65,7 +52,7 @@ def facts(log: str, nodes: int = 2, fabric: str = "", **more: object) -> dict:
     [
         (
             INFINIBAND,
-            {"version": "2.28.9+cuda13.0", "network": "IB", "paths": {"NET/IB": 2, "P2P": 2}, "direct": True}
+            {"version": "2.28.9+cuda13.0", "paths": {"NET/IB": 2, "P2P": 1}, "direct": True}
             | {"adapters": ["mlx5_0", "mlx5_1"]},  # of three, those that channels go through
         ),
         (OLD_BUS_ID, {"paths": {"NET/IB": 1}}),
@@ -101,11 +88,11 @@ def test_the_log_is_parsed(log, parsed) -> None:
     ],
 )
 def test_the_fastest_path_passes(rank, verdict, measured) -> None:
-    found = nccl.judge(seen(rank, rank))
+    found = nccl.judge_transport(seen(rank, rank))
     assert found.verdict is verdict
     assert measured in found.measured
 
 
 def test_ranks_that_do_not_use_the_fabric_are_named() -> None:
-    found = nccl.judge(seen(facts(INFINIBAND, fabric="InfiniBand"), facts(SOCKETS, fabric="InfiniBand")))
+    found = nccl.judge_transport(seen(facts(INFINIBAND, fabric="InfiniBand"), facts(SOCKETS, fabric="InfiniBand")))
     assert (found.verdict, found.where, found.fix) == (Verdict.FAIL, "node1 rank 1", nccl.UNUSED)

@@ -14,8 +14,8 @@ from hpc_utils.doctor.check import Result, failed, not_applicable, passed, unkno
 from hpc_utils.doctor.runner import CHECKS
 
 RESULTS = [
-    replace(passed("all | well", "well"), name="first"),
-    replace(failed("ill", "well", "mend it", "node1 rank 3"), name="second"),
+    replace(passed("all | well", expected="well"), name="first"),
+    replace(failed("ill", "mend it", "node1 rank 3", "well"), name="second"),
     replace(unknown("no light"), name="third"),
     replace(not_applicable("nothing there"), name="fourth"),
 ]
@@ -79,5 +79,5 @@ def test_rows_and_summary_on_the_terminal() -> None:
     assert report.row(RESULTS[0], colour=False) == "✔ first             all | well"
     assert len(report.row(RESULTS[1], colour=False).splitlines()) == 4  # with where, expected, fix
     assert "\x1b[31;1m✘\x1b[0m" in report.row(RESULTS[1], colour=True)
-    assert max(len(name) for one in CHECKS for name in one.judges) == report.WIDTH
+    assert max(len(name) for one in CHECKS for judge in one.judges for name in [judge.name]) == report.WIDTH
     assert report.summary(made(), colour=False).startswith("1 pass, 1 fail, 1 unknown, 1 not applicable; 2 x 4 ranks")

@@ -18,13 +18,14 @@ from hpc_utils.doctor.check import (
     Options,
     Result,
     Verdict,
-    each,
     failed,
+    judge,
     locations,
     not_applicable,
     passed,
     unknown,
     worst,
+    worst_of,
 )
 from hpc_utils.doctor.process import run_with_timeout
 from hpc_utils.doctor.runner import CHECKS, Mailbox, Runner
@@ -36,7 +37,7 @@ FOREVER = threading.Event()
 
 
 def check(measure: Callable[[Context], dict], name: str = "check", **how: object) -> Check:
-    return Check(measure, {name: each(lambda facts: passed(str(facts)))}, **how)
+    return Check(measure, [judge(name, each=True)(lambda facts: passed(str(facts)))], **({"seconds": 10.0} | how))
 
 
 def run(*checks: Check, world: int = 2, absent: tuple[int, ...] = (), seconds: float = SECONDS) -> dict[str, Result]:
@@ -87,9 +88,10 @@ def test_the_scope_of_a_check(scope, ranks) -> None:
 
 
 def test_one_measurement_may_serve_several_results() -> None:
-    double = Check(lambda context: {}, {"a": each(lambda facts: passed("1")), "b": each(lambda facts: passed("2"))})
+    judges = [judge(name, each=True)(lambda facts, name=name: passed(name.upper())) for name in "ab"]
+    double = Check(lambda context: {}, judges, 10.0)
     results = run(double)
-    assert (results["a"].measured, results["b"].measured) == ("1", "2")
+    assert (results["a"].measured, results["b"].measured) == ("A", "B")
 
 
 def test_a_check_that_hangs_on_one_rank_fails_there_and_the_others_are_still_made() -> None:
@@ -118,14 +120,15 @@ def test_a_check_that_raises_is_unknown_and_named() -> None:
 
 
 def test_a_judge_of_all_ranks_runs_only_with_the_facts_of_all() -> None:
-    judges = {"check": lambda seen: failed(f"{len(seen)} ranks")}
-    assert run(Check(fall, judges, collective=True))["check"].verdict is Verdict.UNKNOWN
-    assert run(Check(fall, judges))["check"].measured == "1 ranks"
+    judges = [judge("check", "two")(lambda seen: failed(f"{len(seen)} ranks"))]
+    assert run(Check(fall, judges, 10.0, collective=True))["check"].verdict is Verdict.UNKNOWN
+    found = run(Check(fall, judges, 10.0))["check"]
+    assert (found.measured, found.expected) == ("1 ranks", "two")
 
 
 def test_a_judge_that_raises_costs_only_its_result() -> None:
-    found = run(Check(lambda context: {}, {"check": lambda seen: passed(seen[0].facts["missing"])}))["check"]
-    assert found.verdict is Verdict.UNKNOWN
+    broken = judge("check")(lambda seen: passed(seen[0].facts["missing"]))
+    assert run(Check(lambda context: {}, [broken], 10.0))["check"].verdict is Verdict.UNKNOWN
 
 
 def test_a_rank_that_never_starts_is_named_and_collectives_are_skipped() -> None:
@@ -178,15 +181,15 @@ def test_the_place_of_a_rank(monkeypatch) -> None:
 
 
 def test_every_check_has_a_name_of_its_own_and_a_fix_if_it_hangs() -> None:
-    names = [name for one in CHECKS for name in one.judges]
-    assert len(names) == len(set(names)) == 21
+    names = [judge.name for one in CHECKS for judge in one.judges]
+    assert len(names) == len(set(names))
     assert all(one.on_timeout for one in CHECKS)
 
 
-def judge(facts: dict) -> Result:
+def state(facts: dict) -> Result:
     return {
         "good": passed("well"),
-        "bad": failed("ill", "well", "mend it"),
+        "bad": failed("ill", "mend it"),
         "dark": unknown("no light"),
         "none": not_applicable("nothing there"),
     }[facts["is"]]
@@ -203,7 +206,7 @@ def judge(facts: dict) -> Result:
     ],
 )
 def test_the_worst_counts_and_is_located_unless_it_is_everywhere(states, verdict, where) -> None:
-    found = each(judge)(seen(*({"is": state} for state in states)))
+    found = worst_of(state, seen(*({"is": one} for one in states)))
     assert (found.verdict, found.where) == (verdict, where)
 
 

@@ -28,7 +28,7 @@ MOUNTS = {
     "/home": "nfs4",
     "/scratch/local": "ext4",
 }
-GOOD = {"filesystem": "lustre", "free_bytes": 400 * GIB, "free_files": 10**8, "write": 900e6, "read": 2e9}
+GOOD = {"filesystem": "lustre", "free_bytes": 400 * GIB, "free_files": 10**8, "write": 900e6, "failure": ""}
 
 
 @pytest.fixture
@@ -57,8 +57,7 @@ def test_the_innermost_mount_is_the_file_system(monkeypatch, folder, kind) -> No
 
 def test_a_real_folder_is_written_and_read_and_left_as_it_was(context, tmp_path) -> None:
     facts = storage.measure_results(context)
-    assert min(facts["write"], facts["read"], facts["free_bytes"]) > 0
-    assert facts["filesystem"]
+    assert min(facts["write"], facts["free_bytes"]) > 0 and facts["filesystem"] and facts["failure"] == ""
     assert list((tmp_path / "results").iterdir()) == []
 
 
@@ -78,22 +77,23 @@ def test_the_results_folder(facts, verdict) -> None:
     found = storage.judge_results(GOOD | facts)
     assert found.verdict is verdict
     assert ("HPC_RESULTS" in found.fix) is (verdict is Verdict.FAIL)
-    assert facts.get("failure", "") in found.measured
 
 
-def test_the_data_folder(context, tmp_path) -> None:
-    assert storage.judge_data(storage.measure_data(context)).verdict is Verdict.NOT_APPLICABLE
+def test_data_sets_are_read_fast_on_all_nodes(context, tmp_path) -> None:
+    digits = storage.measure_data(context)
+    assert digits["available"] == ["digits"], "it is embedded"
+    assert storage.judge_data(seen(digits)).verdict is Verdict.PASS
     (tmp_path / "data/cifar10").mkdir(parents=True)
     (tmp_path / "data/cifar10/images.npy").write_bytes(bytes(4 * 2**20))
     facts = storage.measure_data(context)
     assert facts["bytes"] == 4 * 2**20
-    assert "digits" in facts["available"], "it is embedded"
-    for slow, verdict in (
-        ({"read": 1e9}, Verdict.PASS),
-        ({"read": 1e6}, Verdict.FAIL),
-        ({"read": 1e6, "bytes": 2**10}, Verdict.PASS),
-    ):
-        assert storage.judge_data(facts | slow).verdict is verdict
+    fast, slow, small = facts | {"read": 1e9}, facts | {"read": 1e6}, facts | {"read": 1e6, "bytes": 2**10}
+    assert storage.judge_data(seen(fast, small)).verdict is Verdict.PASS
+    more = fast | {"available": ["cifar10", "digits"]}
+    for lacking in (seen(fast, slow), seen(more, fast)):
+        found = storage.judge_data(lacking)
+        assert (found.verdict, found.where) == (Verdict.FAIL, "node1 rank 1")
+    assert storage.judge_data(seen(fast | {"available": []})).verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize("link", ["works", "refused", "copies", "overwrites"])
@@ -112,7 +112,7 @@ def test_a_file_system_needs_true_links(context, monkeypatch, link) -> None:
 
     if link != "works":
         monkeypatch.setattr(os, "link", false)
-    found = storage.judge_links(storage.measure_results(context))
+    found = storage.judge_results(GOOD | {"failure": storage.measure_results(context)["failure"]})
     assert found.verdict is (Verdict.PASS if link == "works" else Verdict.FAIL)
 
 
@@ -139,30 +139,20 @@ def test_whether_all_nodes_see_a_file(context, tmp_path, monkeypatch) -> None:
     assert storage.judge_shared(measure_shared()).verdict is Verdict.UNKNOWN
 
 
-def test_data_sets_are_on_all_nodes_or_on_none() -> None:
-    both, one = {"available": ["cifar10", "digits"]}, {"available": ["digits"]}
-    assert storage.judge_datasets(seen(both, both)).verdict is Verdict.PASS
-    found = storage.judge_datasets(seen(both, one))
-    assert (found.verdict, found.where) == (Verdict.FAIL, "node1 rank 1")
-    assert storage.judge_datasets(seen({"available": []})).verdict is Verdict.UNKNOWN
-
-
 @pytest.mark.parametrize(
-    ("mount", "measured", "links"),
+    ("mount", "measured"),
     [
-        ("mount -t tmpfs -o size=12m tmpfs {}", "tmpfs, 0.0 GiB", "pass"),
-        ("mount --bind {0} {0} && mount -o remount,bind,ro {0}", "Read-only file system", "fail"),
+        ("mount -t tmpfs -o size=12m tmpfs {}", "tmpfs, 0.0 GiB"),
+        ("mount --bind {0} {0} && mount -o remount,bind,ro {0}", "Read-only file system"),
     ],
 )
-def test_real_file_systems_that_are_small_or_read_only(tmp_path, namespaces, mount, measured, links) -> None:
+def test_real_file_systems_that_are_small_or_read_only(tmp_path, namespaces, mount, measured) -> None:
     """In mounts of its own, which end with the process."""
     results = tmp_path / "results"
     results.mkdir()
     code = (
-        "from hpc_utils.doctor import storage; from tests.doctor.conftest import alone; context = alone()\n"
-        "facts = storage.measure_results(context)\n"
-        "for found in (storage.judge_results(facts), storage.judge_links(facts)):\n"
-        "    print(found.verdict, found.measured, sep='|')"
+        "from hpc_utils.doctor import storage; from tests.doctor.conftest import alone\n"
+        "found = storage.judge_results(storage.measure_results(alone())); print(found.verdict, found.measured, sep='|')"
     )
     done = subprocess.run(
         ["unshare", "--mount", "bash", "-c", f'{mount.format(results)} && exec "$0" -c "$1"', sys.executable, code],
@@ -171,7 +161,4 @@ def test_real_file_systems_that_are_small_or_read_only(tmp_path, namespaces, mou
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
-    folder, hard = done.stdout.splitlines()
-    assert folder.startswith("fail|") and measured in folder
-    assert hard.startswith(links)
+    assert done.stdout.startswith("fail|") and measured in done.stdout, done.stderr
