@@ -119,7 +119,7 @@ def export(figure, as_list, folder, formats, output):
     hpc export laptop:laptop-efficiency
     hpc export scaling-efficiency --results rehearsal --format svg
     """
-    from hpc_utils.publish import figure_export, staleness
+    from hpc_utils.publish import exports, figure_export, staleness
 
     if bool(figure) == as_list:
         raise click.UsageError("give either a FIGURE or --list")
@@ -138,7 +138,7 @@ def export(figure, as_list, folder, formats, output):
     kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]
     for path in figure_export.write(chosen, output or paths.results() / "export", kinds):
         click.echo(path)
-    for fault in staleness.faults_of(chosen.folder, chosen.drawn.page):
+    for fault in staleness.page_faults(exports.read(chosen.folder), chosen.drawn.page):
         click.secho(f"warning: {fault}", fg="yellow", err=True)
 
 

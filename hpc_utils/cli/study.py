@@ -117,12 +117,13 @@ def report(name, folder, output):
     With --results nothing is executed: the page holds the chapters of that set (of STUDY or all) as they are. The page
     lists on top what is stale.
     """
-    from hpc_utils.publish.chapters import bind, conclude
+    from hpc_utils.publish.chapters import conclude
+    from hpc_utils.publish.report import bind
 
     if folder is None:
         conclude(name or "laptop", output)
     else:
-        click.echo(bind(folder, name, output))
+        click.echo(bind(folder, name or "", output))
 
 
 @click.command()

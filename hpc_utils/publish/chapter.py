@@ -19,14 +19,13 @@ import pandas as pd
 from IPython import get_ipython
 from IPython.display import Markdown, display
 from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 
 from hpc_utils import paths, provenance, records
 from hpc_utils.records import atomic, fingerprint
 from hpc_utils.records.study import StudyIndex, Targets
 
 from . import exports, formatting
-from .exports import BEHIND, ExportError, Item
+from .exports import BEHIND, ExportError
 from .formatting import unit_of
 from .plots import style
 from .plots.chart import Chart
@@ -51,7 +50,7 @@ class Chapter:
         style.apply()
         self.notebook, self.study, self.results = notebook, study, Path(paths.results())
         self.prefix = "-".join(filter(None, (study, label)))
-        self.outside, self.files = dict(outside or {}), ()
+        self.outside, self.files = dict(outside or {}), []
         self.records = records.load(study=study or None)
         self.runs, self.epochs = self.records.runs, self.records.epochs
         if required and self.runs.empty:
@@ -61,7 +60,7 @@ class Chapter:
             )
         self.index: StudyIndex | None = records.read_study(study) if study else None
         self.targets = self.index.targets if self.index else Targets()
-        self.items: dict[str, dict[str, Item]] = {kind: {} for kind in exports.KINDS}
+        self.items: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in exports.KINDS}
 
     def name(self, name: str) -> str:
         """The full name of a table or figure."""
@@ -88,7 +87,7 @@ class Chapter:
         Args:
             measure: the column that `low` and `high` belong to, and that a citation without a column means.
             units: of columns that `formatting.COLUMNS` does not know.
-            runs: ids of what all rows rest on; by default those in the columns `BEHIND`, or all runs of the chapter.
+            runs: ids of what all rows rest on; by default those in the columns of run ids, or all runs of the chapter.
             span: what the intervals are, where they are no 95 % intervals.
             files: evidence besides runs.
 
@@ -103,9 +102,8 @@ class Chapter:
             raise ExportError(
                 f"{name} has the units {', '.join(unknown)}, which publish/formatting.py does not declare"
             )
-        runs = _behind(data) if runs is None else runs
-        more = {"measure": measure, "units": known, "span": span, "evidence": tuple(files)}
-        self._add("tables", name, caption, runs, [self._csv("tables", name, data)], **more)
+        more = {"measure": measure, "units": known, "span": span, "evidence": list(files)}
+        self._add("tables", name, caption, data, runs, [], more)
         return data
 
     def table(
@@ -130,22 +128,24 @@ class Chapter:
         if all are, what to run (`missing`) is shown."""
         drawn = [chart for chart in charts if chart.figure is not None]
         for chart in drawn:
-            name, runs = self.name(chart.name), _behind(chart.data) if chart.runs is None else chart.runs
-            files = style.save(chart.figure, name, self.results / "figures")
-            files.append(self._csv("figures", chart.name, chart.data))
-            self._add("figures", chart.name, chart.caption, runs, files)
-            show(chart.figure, name, chart.caption)
+            saved = style.save(chart.figure, self.name(chart.name), self.results / "figures")
+            self._add("figures", chart.name, chart.caption, chart.data, chart.runs, saved, {})
+            if get_ipython() is not None:
+                # By name and text the report finds runs and files.
+                about = {"alt": chart.caption, "figure": self.name(chart.name)}
+                display(chart.figure, metadata={"image/png": about})
+                plt.close(chart.figure)  # otherwise it is shown again at the end of the cell
         if missing and not drawn:
             self.not_measured(missing)
 
     def rests_on(self, *files: str | Path) -> None:
         """Add evidence of the whole chapter, besides runs: files of the project."""
-        self.files += tuple(map(exports.of_project, files))
+        self.files += map(exports.of_project, files)
 
     def close(self) -> str:
-        """Write `exports/<stem>.json`; returns a line for the notebook, by which the two are known to belong together."""
-        order = {run: number for number, run in enumerate(self.runs.run_id)}
-        own = (file for item in self.items["tables"].values() for file in item.evidence)
+        """Write `exports/<stem>.json`; returns a line about it for the notebook."""
+        evidence = {file for item in self.items["tables"].values() for file in item.get("evidence", ())}
+        evidence.update(self.files, exports.beside_runs(self.results, self.study))
         page = {
             "schema": exports.SCHEMA,
             "notebook": self.notebook,
@@ -159,11 +159,8 @@ class Chapter:
                              "fingerprint": fingerprint.of_run(self.results / "runs" / run.run_id)}
                 for run in self.runs.itertuples()
             },
-            "files": {
-                name: self._fingerprint(name)
-                for name in sorted({*self.files, *own, *exports.beside_runs(self.results, self.study)})
-            },
-            **{kind: {name: _plain(item, order) for name, item in sorted(own.items())} for kind, own in self.items.items()},
+            "files": {name: fingerprint.of_file(self._place(name)) for name in sorted(evidence)},
+            **{kind: dict(sorted(items.items())) for kind, items in self.items.items()},
         }  # fmt: skip
         page["fingerprint"] = exports.seal(page)
         stem = f"{self.study}-{self.notebook}" if self.study else self.notebook
@@ -173,66 +170,44 @@ class Chapter:
             f"({exports.FOLDER}/{stem}.json, {page['fingerprint'][: provenance.SHORT]})."
         )
 
-    def _csv(self, folder: str, name: str, data: pd.DataFrame) -> Path:
-        path = self.results / folder / f"{self.name(name)}.csv"
-        joined = {
-            column: data[column].map(lambda ids: " ".join(ids) if isinstance(ids, tuple | list) else ids)
-            for column in _ids(data)
-        }
-        atomic.write_text(path, data.assign(**joined).to_csv(index=False, lineterminator="\n"))
-        return path
+    def _place(self, name: str) -> Path:
+        return self.outside[name] if name.startswith(exports.PROFILE) else exports.place(name, self.results)
 
     def _add(
-        self, kind: str, name: str, caption: str, runs: Iterable[str] | None, written: list[Path], **more: Any
-    ) -> None:
+        self, kind: str, name: str, caption: str, data: pd.DataFrame, runs: Iterable[str] | None, written: list[Path],
+        more: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        """Write `data` as CSV, and add the table or figure to the page; `runs` by default those in its columns of run ids."""
         name = self.name(name)
         if name in self.items[kind]:
             raise ExportError(f"{self.notebook} exports two {kind} of the name {name}")
-        own = tuple(self.runs.run_id if runs is None else dict.fromkeys(runs))
-        if foreign := sorted(set(own) - set(self.runs.run_id)):
+        columns = [column for column in data if column in BEHIND or column.endswith("_runs")]
+        if runs is None and columns:
+            each = (own for column in columns for own in data[column] if isinstance(own, tuple | list))
+            runs = [run for own in each for run in own]
+        order = {run: number for number, run in enumerate(self.runs.run_id)}
+        own = set(order if runs is None else runs)
+        if foreign := sorted(own - order.keys()):
             raise ExportError(f"{name} rests on runs that {self.notebook} did not read: {', '.join(foreign)}")
-        files = {path.relative_to(self.results).as_posix(): fingerprint.of_file(path) for path in written}
-        self.items[kind][name] = Item(name, caption, own, files, "", **more)
-
-    def _fingerprint(self, name: str) -> str:
-        place = self.outside.get(name) if name.startswith(exports.PROFILE) else exports.place(name, self.results)
-        try:
-            return fingerprint.of_file(place)
-        except (OSError, AttributeError) as error:
-            raise ExportError(f"the evidence {name} cannot be read ({error})") from error
-
-
-def stacked(frames: Mapping[str, pd.DataFrame], column: str = "study") -> pd.DataFrame:
-    """The concatenated frames, with their keys in `column`."""
-    own = [frame.assign(**{column: name}) for name, frame in frames.items() if len(frame)]
-    return pd.concat(own, ignore_index=True) if own else pd.DataFrame()
-
-
-def _plain(item: Item, order: Mapping[str, int]) -> dict[str, Any]:
-    plain = {"caption": item.caption, "runs": sorted(order[run] for run in item.runs), "files": dict(item.files)}
-    more = {"measure": item.measure, "units": dict(item.units), "span": item.span, "evidence": list(item.evidence)}
-    return plain | {key: value for key, value in more.items() if value}
-
-
-def _ids(data: pd.DataFrame) -> list[str]:
-    """The columns that hold run ids."""
-    return [column for column in data if column in BEHIND or column.endswith("_runs")]
-
-
-def _behind(data: pd.DataFrame) -> list[str] | None:
-    """The runs in the columns of run ids; None without such a column."""
-    columns = _ids(data)
-    each = (own for column in columns for own in data[column] if isinstance(own, tuple | list))
-    return list(dict.fromkeys(run for own in each for run in own)) if columns else None
+        path = self.results / kind / f"{name}.csv"
+        joined = {
+            column: data[column].map(lambda ids: " ".join(ids) if isinstance(ids, tuple | list) else ids)
+            for column in columns
+        }
+        atomic.write_text(path, data.assign(**joined).to_csv(index=False, lineterminator="\n"))
+        self.items[kind][name] = {
+            "caption": caption,
+            "runs": sorted(order[run] for run in own),
+            "files": {one.relative_to(self.results).as_posix(): fingerprint.of_file(one) for one in (*written, path)},
+            **{key: value for key, value in more.items() if value},
+        }
 
 
 def _known(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def show(figure: Figure, name: str, caption: str) -> None:
-    """Show `figure` now and once, with its name and alternative text, by which the report finds its runs and files; does nothing
-    outside a notebook."""
-    if get_ipython() is not None:
-        display(figure, metadata={"image/png": {"alt": caption, "figure": name}})
-        plt.close(figure)
+def stacked(frames: Mapping[str, pd.DataFrame], column: str = "study") -> pd.DataFrame:
+    """The concatenated frames, with their keys in `column`."""
+    own = [frame.assign(**{column: name}) for name, frame in frames.items() if len(frame)]
+    return pd.concat(own, ignore_index=True) if own else pd.DataFrame()

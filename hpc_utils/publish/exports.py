@@ -1,8 +1,8 @@
 """The exports of a result set's chapters: tables and figures, with the runs and files behind them.
 
 `tables/<name>.csv` has a row for each configuration, with intervals, repeats and run ids; texts cite its cells (`cells.py`).
-`exports/<chapter>.json` lists a chapter's tables and figures with fingerprints of all that they rest on, so that `staleness` can
-find what has changed.
+`exports/<chapter>.json`, a *page*, lists a chapter's tables and figures with fingerprints of all that they rest on, so that
+`staleness` can find what has changed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import BaseModel, Field
+from typing import TYPE_CHECKING, Any
 
 from hpc_utils import paths
 from hpc_utils.records import atomic, fingerprint
+from hpc_utils.records.folder import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +60,7 @@ class Item:
     evidence: tuple[str, ...] = ()
 
     def file(self, kind: str) -> str | None:
-        """The path of its `pdf`, `png`, `svg` or `csv`."""
+        """The path of its `pdf`, `png` or `csv`."""
         return next((path for path in self.files if path.endswith(f".{kind}")), None)
 
 
@@ -80,35 +79,37 @@ class Exports:
 
 
 def read(results: Path) -> Exports:
-    """The exports of the set. If two chapters use one name, it refers to the first; `staleness` reports it.
+    """The exports of the set.
 
     Raises:
-        ExportError: a file in `exports/` is not whole, or of another version.
+        ExportError: a page is damaged, was changed by hand, or is of another version; two pages export one name.
     """
     found = Exports(Path(results))
-    for path in sorted((Path(results) / FOLDER).glob("*.json")):
-        try:
-            page = json.loads(path.read_text())
-            _Page.model_validate(page)
-            runs = list(page["runs"])
-            for kind in KINDS:
-                for name, item in page[kind].items():
-                    own = item | {"runs": tuple(runs[place] for place in item["runs"])}
-                    own["evidence"] = tuple(item.get("evidence", ()))
-                    getattr(found, kind).setdefault(name, Item(name, page=path.stem, **own))
-        except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+    for path in sorted((found.folder / FOLDER).glob("*.json")):
+        page = read_json(path)
+        if not isinstance(page, dict) or page.get("schema") != SCHEMA or page.get("fingerprint") != seal(page):
             raise ExportError(
-                f"{path} cannot be read ({type(error).__name__}: {error}): execute its chapter again (`hpc chapter`)"
-            ) from error
-        found.pages[path.stem] = page
+                f"{path} is damaged, changed by hand, or of another version: execute its chapter again (`hpc chapter`)"
+            )
+        found.pages[path.stem], runs = page, list(page["runs"])
+        for kind in KINDS:
+            items = getattr(found, kind)
+            for name, item in page[kind].items():
+                if name in items:
+                    raise ExportError(
+                        f"{kind[:-1]} {name} is exported by {items[name].page} and {path.stem}: rename it in a chapter"
+                    )
+                own = {
+                    "runs": tuple(runs[place] for place in item["runs"]),
+                    "evidence": tuple(item.get("evidence", ())),
+                }
+                items[name] = Item(name, page=path.stem, **item | own)
     return found
 
 
 def beside_runs(results: Path, study: str) -> list[str]:
     """What a chapter reads besides runs: the index of its study; or, of the whole set, all indices, probes and benches."""
-    if study:
-        return [f"studies/{study}.json"] if (Path(results) / f"studies/{study}.json").is_file() else []
-    places = ("studies/*.json", "probes/*/*.json", "bench/*.csv")
+    places = [f"studies/{study}.json"] if study else ["studies/*.json", "probes/*/*.json", "bench/*.csv"]
     return sorted(path.relative_to(results).as_posix() for place in places for path in Path(results).glob(place))
 
 
@@ -154,29 +155,3 @@ def _frame(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     return pd.read_csv(path, keep_default_na=False, na_values=[""])
-
-
-class _Part(BaseModel, extra="allow", strict=True):
-    """The fields of a page that other code relies on."""
-
-
-class _Run(_Part):
-    fingerprint: str
-
-
-class _Item(_Part):
-    runs: list[int]
-    files: dict[str, str]
-
-
-class _Page(_Part):
-    version: Literal[2] = Field(alias="schema")
-    notebook: str
-    study: str
-    executed: str
-    fingerprint: str
-    commit: str | None = None
-    runs: dict[str, _Run]
-    files: dict[str, str]
-    tables: dict[str, _Item]
-    figures: dict[str, _Item]

@@ -8,15 +8,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from hpc_utils import provenance
 from hpc_utils.records import atomic
+from hpc_utils.records.folder import read_json
 
 from . import exports
 
@@ -25,7 +24,7 @@ SCHEMA = 1
 
 
 class NoManifest(ValueError):
-    """The manifest is missing or damaged."""
+    """The manifest is missing or of another version."""
 
     exit_code = 2
 
@@ -39,34 +38,24 @@ def note(pdf: Path, root: Path, sources: Iterable[Path], sets: Iterable[Path]) -
         "sources": {_inside(path, root): of_file(path) for path in sorted(sources)},
         "sets": {_inside(folder, root): of_set(folder) for folder in sorted(sets)},
     }
-    _change(pdf, {pdf.stem: entry})
+    _write(pdf.parent, _documents(pdf.parent) | {pdf.stem: entry})
 
 
 def forget(pdf: Path) -> None:
     """Remove `pdf` from the manifest next to it."""
-    if (pdf.parent / FILE).is_file():
-        _change(pdf, {})
+    if documents := _documents(pdf.parent):
+        _write(pdf.parent, {name: entry for name, entry in documents.items() if name != pdf.stem})
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
     """{name: entry} of the manifest in `folder`.
 
     Raises:
-        NoManifest: it is missing or damaged.
+        NoManifest: there is none, or it is of another version.
     """
-    try:
-        content = json.loads((folder / FILE).read_text())
-        if content["schema"] != SCHEMA:
-            raise ValueError(f"its version is {content['schema']}, not {SCHEMA}")
-        for entry in content["documents"].values():
-            if Path(entry["file"]).name != entry["file"] or not {"sha256", "commit"} <= entry.keys():
-                raise ValueError(f"{entry['file']} is not in its folder, or has no digest")
-            dict(entry["sources"]), dict(entry["sets"])
-    except FileNotFoundError:
-        raise NoManifest(f"{FILE} is missing") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NoManifest(f"{FILE} cannot be read ({type(error).__name__}: {error})") from None
-    return content["documents"]
+    if not (documents := _documents(folder)):
+        raise NoManifest(f"{FILE} is missing or of another version")
+    return documents
 
 
 def of_set(folder: Path) -> str:
@@ -89,12 +78,13 @@ def of_bytes(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _change(pdf: Path, entry: dict[str, Any]) -> None:
-    documents: dict[str, Any] = {}
-    with contextlib.suppress(NoManifest):  # it is written again
-        documents = read(pdf.parent)
-    documents.pop(pdf.stem, None)
-    atomic.write_json(pdf.parent / FILE, {"schema": SCHEMA, "documents": dict(sorted((documents | entry).items()))})
+def _documents(folder: Path) -> dict[str, dict[str, Any]]:
+    content = read_json(folder / FILE)
+    return content["documents"] if isinstance(content, dict) and content.get("schema") == SCHEMA else {}
+
+
+def _write(folder: Path, documents: dict[str, Any]) -> None:
+    atomic.write_json(folder / FILE, {"schema": SCHEMA, "documents": dict(sorted(documents.items()))})
 
 
 def _inside(path: Path, root: Path) -> str:

@@ -23,7 +23,6 @@ RECORDS = (
     "monitor/*.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
 BENCH = "bench"  # where `make bench` leaves its tables
-EXPORTED = (*exports.KINDS, exports.FOLDER)  # what a study's chapters export, with the study's name
 TOGETHER = ("03_scaling", "04_profiling", "05_optimization")  # chapters that read whatever runs there are
 SMALL = 2**20  # bytes
 
@@ -95,26 +94,19 @@ def _is_of(own: str | None, hardware: set[str]) -> bool:
 
 
 def _keep_chapters(study: str, target: Path, anew: Iterable[str]) -> None:
-    """The chapters that are not executed `anew`, and their exports, if one of them draws something."""
+    """The study's chapters that are not executed `anew`, and their exports."""
     source = paths.results()
-    for chapter in (source / "notebooks" / study).glob("*.ipynb"):
-        if chapter.stem not in anew:
-            _copy(chapter, target / "notebooks" / study / chapter.name)
-    if all(chapter.run or chapter.notebook in anew for chapter in records.read_study(study).chapters):
-        return
-    # Names of strong-512 begin with strong, too.
-    longer = tuple(f"{path.stem}-" for path in (source / "studies").glob(f"{study}-*.json"))
-    again = set()
+    names = [
+        path.relative_to(source).as_posix()
+        for path in (source / "notebooks" / study).glob("*.ipynb")
+        if path.stem not in anew
+    ]
     for stem, page in exports.read(source).pages.items():
-        if page["study"] == study and page["notebook"] in anew:
-            again |= {
-                f"exports/{stem}.json",
-                *(file for kind in exports.KINDS for item in page[kind].values() for file in item["files"]),
-            }
-    for file in (file for part in EXPORTED for file in (source / part).glob(f"{study}-*")):
-        name = f"{file.parent.name}/{file.name}"
-        if name not in again and not file.name.startswith(longer):
-            _copy(file, target / name)
+        if page["study"] == study and page["notebook"] not in anew:
+            items = (item for kind in exports.KINDS for item in page[kind].values())
+            names += [f"{exports.FOLDER}/{stem}.json", *(file for item in items for file in item["files"])]
+    for name in names:
+        _copy(source / name, target / name)
 
 
 def together(studies: Iterable[str], results: Path | None = None) -> list[str]:

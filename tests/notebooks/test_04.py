@@ -57,4 +57,4 @@ def test_our_own_runs_come_to_verdicts_and_say_whether_their_advice_helped(execu
     assert (profiles.verdict["items"], profiles.verdict["resnet"]) == ("input-bound", "compute-bound")
     gain = found.frame("profiling-promises").set_index("other").loc["batches"]
     assert (gain.repeats, gain.verdict, len(gain.runs.split())) == (5, "faster", 10) and gain.low > 1
-    assert staleness.faults(OWN) == []
+    assert staleness.faults(exports.read(OWN)) == []

@@ -14,7 +14,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from hpc_utils import paths, provenance, records
-from hpc_utils.publish import exports
+from hpc_utils.publish import exports, staleness
 from hpc_utils.publish.chapter import Chapter
 from hpc_utils.publish.plots import style
 from hpc_utils.publish.plots.chart import Chart
@@ -42,26 +42,30 @@ def styled() -> None:
     style.apply()
 
 
+@pytest.fixture(scope="session")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `plain` and `exported`, of which `result_set` and the fixture `exported` are copies."""
+    folder = tmp_path_factory.mktemp("sets")
+    copy_runs(paths.reference() / "epyc-2core", folder / "plain")
+    shutil.copytree(paths.reference() / "epyc-2core/studies", folder / "plain/studies")
+    records.collect(folder / "plain")
+    shutil.copytree(folder / "plain", folder / "exported")
+    export(folder / "exported")
+    return folder
+
+
 @pytest.fixture
-def result_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def result_set(sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the committed laptop study, without what its chapters made of it; `HPC_RESULTS` names it."""
-    folder = copied(tmp_path / "results")
-    monkeypatch.setenv("HPC_RESULTS", str(folder))
-    return folder
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+    return shutil.copytree(sets / "plain", tmp_path / "results")
 
 
 @pytest.fixture
-def exported(result_set: Path) -> Path:
+def exported(sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same, after a chapter exported a table with intervals, one without, and a figure."""
-    return export(result_set)
-
-
-def copied(folder: Path) -> Path:
-    """`result_set` in `folder`, for fixtures of a whole module."""
-    copy_runs(paths.reference() / "epyc-2core", folder)
-    shutil.copytree(paths.reference() / "epyc-2core/studies", folder / "studies")
-    records.collect(folder)
-    return folder
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+    return shutil.copytree(sets / "exported", tmp_path / "results")
 
 
 def chart(data: pd.DataFrame, name: str = "efficiency", runs: tuple[str, ...] | None = None) -> Chart:
@@ -71,8 +75,7 @@ def chart(data: pd.DataFrame, name: str = "efficiency", runs: tuple[str, ...] | 
     return Chart(figure, data, name, "Efficiency over ranks.", runs)
 
 
-def export(result_set: Path) -> Path:
-    """`exported`, likewise."""
+def export(result_set: Path) -> None:
     with own_style(), paths.results_at(result_set), pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "dirty", lambda: False)  # whatever the tree is that these tests are of
         chapter = Chapter("06_paper_figures", study="laptop")
@@ -83,14 +86,17 @@ def export(result_set: Path) -> Path:
         chapter.export(several, "efficiency", "Efficiency of every point.", measure="efficiency")
         chapter.export(points, "points", "The points.")
         chapter.figure(chart(points, runs=one))
-        line = chapter.close()
-    return execution(result_set, "laptop/06_paper_figures", line)
+        execution(result_set, "laptop/06_paper_figures", chapter.close())
 
 
-def execution(result_set: Path, chapter: str, line: str) -> Path:
+def execution(result_set: Path, chapter: str, line: str) -> None:
     """What stands for the executed notebook of the chapter whose `close` returned `line`."""
     executed = result_set / f"notebooks/{chapter}.ipynb"
     executed.parent.mkdir(parents=True, exist_ok=True)
     executed.write_text(json.dumps({"cells": [], "metadata": {"exported": line}, "nbformat": 4, "nbformat_minor": 5}))
     exports.note_execution(result_set, executed)
-    return result_set
+
+
+def faults(folder: Path) -> list[str]:
+    """What is stale in a result set."""
+    return staleness.faults(exports.read(folder))

@@ -1,4 +1,4 @@
-"""From a table to its runs and their records, and runs looked up: the report's tables, also in a real browser."""
+"""The report of a result set: which chapters, tables and runs it has, and what a browser does with them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,20 @@ from urllib.parse import quote, unquote
 import nbformat
 import pandas as pd
 import pytest
-from bs4 import BeautifulSoup
-from markupsafe import escape
+from bs4 import BeautifulSoup, Tag
+from click.testing import CliRunner
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from hpc_utils import records
-from hpc_utils.publish import chapters, evidence
+from hpc_utils.cli import main
 from hpc_utils.publish.chapter import Chapter
-from hpc_utils.publish.report import lookup
+from hpc_utils.publish.report import bind, lookup
 from hpc_utils.records import RunFolder, packed
 
 from .browser import tried
-from .conftest import copied, export
 
-MANY = 1000
+MANY = 200
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-TEXT = (
-    "Two ranks reach [72 %](#table-laptop-efficiency); [gone](#table-none-such), "
-    "[one run](#run-cnn-digits-none1-fp32-b512-r1-dff58014)."
-)
 # What scripts of these tests share.
 LOOK = """
   const rows = (part) => [...document.querySelectorAll(`#${part} tbody tr[id]`)];
@@ -45,65 +40,44 @@ LOOK = """
 """
 
 
+def soup(page: Path) -> BeautifulSoup:
+    return BeautifulSoup(page.read_text(), "html.parser")
+
+
 @pytest.fixture(scope="module")
-def bound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a set whose chapter shows a figure and cites a table; all tests read the same."""
-    exported = export(copied(tmp_path_factory.mktemp("bound") / "results"))
+def bound(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a set whose chapter shows a figure; all tests read the same."""
+    exported = shutil.copytree(sets / "exported", tmp_path_factory.mktemp("bound") / "results")
     shown = {"image/png": {"alt": "Efficiency over ranks.", "figure": "laptop-efficiency"}}
-    notebook = exported / "notebooks/laptop/06_paper_figures.ipynb"
-    told = json.loads(notebook.read_text())["metadata"]["exported"]
     cells = [
-        new_markdown_cell(f"# 6 The figures\n\n{told}"),
+        new_markdown_cell("# 6 The figures"),
         new_code_cell("ch.figure()", outputs=[new_output("display_data", {"image/png": PIXEL}, metadata=shown)]),
-        new_code_cell("Markdown()", outputs=[new_output("display_data", {"text/markdown": TEXT})]),
     ]
-    nbformat.write(new_notebook(cells=cells), notebook)
+    nbformat.write(new_notebook(cells=cells), exported / "notebooks/laptop/06_paper_figures.ipynb")
     (exported / "runs/cnn-digits-none1-bf16-b512-r1-c9304dd5/ranks.csv").write_text("rank\n")
-    return chapters.bind(exported)
+    return bind(exported)
 
 
-@pytest.fixture(scope="module")
-def soup(bound: Path) -> BeautifulSoup:
-    return BeautifulSoup(bound.read_text(), "html.parser")
-
-
-def cells(row) -> list[str]:
-    return [cell.get_text().replace("\xa0", " ") for cell in row.find_all("td")]
-
-
-def test_a_table_leads_to_its_runs_chapter_and_file(soup: BeautifulSoup, bound: Path) -> None:
-    row = soup.find(id="table-laptop-efficiency")
-    name, says, quantities, rests, chapter, files = cells(row)
-    assert (name, says, rests, files) == ("laptop-efficiency", "Efficiency of every point.", "24 runs", "CSV")
-    assert quantities == "efficiency (share)" and chapter.startswith("laptop-06_paper_figures, ")
+def test_tables_and_figures_lead_to_runs_chapter_and_files(bound: Path) -> None:
+    page = soup(bound)
+    row = page.find(id="table-laptop-efficiency")
+    assert [cell.get_text() for cell in row.find_all("td")][:4] == [
+        "laptop-efficiency", "Efficiency of every point.", "efficiency (share)", "24 runs",
+    ]  # fmt: skip
     links = [link["href"] for link in row.find_all("a")]
     assert links == ["#runs", "#06-paper-figures", "../tables/laptop-efficiency.csv"]
-    away = [link["href"] for link in soup.select("section a[href]") if not link["href"].startswith("#")]
-    assert len(away) > 24 and all((bound.parent / unquote(link)).exists() for link in away)
-
-
-def test_tables_and_runs_of_a_chapter_s_text_lead_to_their_rows(soup: BeautifulSoup) -> None:
-    text = soup.select_one(".output.prose")
-    assert [link["href"] for link in text.find_all("a")] == [
-        "#table-laptop-efficiency", "#run-cnn-digits-none1-fp32-b512-r1-dff58014",
-    ]  # fmt: skip
-    assert "gone" in text.get_text()
-
-
-def test_a_figure_has_a_caption_with_its_runs_and_files(soup: BeautifulSoup) -> None:
-    figure = soup.find("figure")
+    figure = page.find("figure")
     assert figure.button.img["alt"] == "Efficiency over ranks."
     caption = figure.figcaption.get_text()
     assert caption.startswith("Efficiency over ranks.") and "12 runs" in caption
     files = {link.get_text() for link in figure.select("figcaption a") if "figures/" in link["href"]}
     assert files == {"PDF", "PNG", "CSV"}
-    assert soup.find(id="figure-laptop-efficiency") and soup.find(id="table-laptop-points")
-
-
-def test_every_place_is_one_and_every_link_has_one(soup: BeautifulSoup) -> None:
-    ids = [element["id"] for element in soup.find_all(id=True)]
+    away = [link["href"] for link in page.select("section a[href]") if not link["href"].startswith("#")]
+    assert len(away) > 24 and all((bound.parent / unquote(link)).exists() for link in away)
+    ids = [element["id"] for element in page.find_all(id=True)]
     assert len(ids) == len(set(ids))
-    assert {unquote(link["href"][1:]) for link in soup.select('a[href^="#"]')} <= set(ids)
+    assert {unquote(link["href"][1:]) for link in page.select('a[href^="#"]')} <= set(ids)
+    assert "is not the execution" in page.select_one("#top #stale").get_text()
 
 
 def test_runs_are_looked_up(bound: Path, tmp_path: Path) -> None:
@@ -114,7 +88,6 @@ def test_runs_are_looked_up(bound: Path, tmp_path: Path) -> None:
       seen.words = await look("runs", "DDP2  bf16");
       seen.parameter = await look("runs", "seed=2 none1");
       seen.refused = [await look("runs", "refused"), rows("runs")[0].textContent.includes("0 ranks left records")];
-      seen.none = [await look("runs", "no such run"), info("runs")];
       document.querySelector("#figure-laptop-efficiency a[data-runs]").click();
       await settled();
       seen.behind = [rows("runs").length, document.getElementById("behind").textContent];
@@ -134,7 +107,7 @@ def test_runs_are_looked_up(bound: Path, tmp_path: Path) -> None:
     """
     seen = tried(bound, tmp_path / "profile", script)
     assert seen == {
-        "all": "24 rows", "head": True, "words": 6, "parameter": 2, "refused": [1, True], "none": [0, "no rows of 24"],
+        "all": "24 rows", "head": True, "words": 6, "parameter": 2, "refused": [1, True],
         "behind": [12, "The runs behind laptop-efficiency"], "state": [23, ""], "revealed": 24, "opened": [True, True],
     }  # fmt: skip
 
@@ -142,14 +115,14 @@ def test_runs_are_looked_up(bound: Path, tmp_path: Path) -> None:
 def test_a_run_s_name_breaks_neither_page_nor_address(exported: Path, tmp_path: Path) -> None:
     run = 'a "b" <i>#c?d%41</script>'.replace("/", "")
     (exported / "runs" / run).mkdir()
-    page = chapters.bind(exported)
-    row = BeautifulSoup(page.read_text(), "html.parser").find(id=f"run-{run}")
+    page = bind(exported)
+    row = soup(page).find(id=f"run-{run}")
     assert (page.parent / unquote(row.a["href"])).samefile(exported / "runs" / run)
     script = "seen.target = document.getElementById(decodeURIComponent(location.hash.slice(1))).cells[0].textContent"
     assert tried(page, tmp_path / "profile", script, f"#run-{quote(run)}") == {"target": run}
 
 
-def test_a_thousand_runs_stay_small_and_quick(result_set: Path, tmp_path: Path) -> None:
+def test_many_runs_stay_small_and_quick(result_set: Path, tmp_path: Path) -> None:
     copies = sorted((result_set / "runs").iterdir())
     for number in range(len(copies), MANY):
         first = copies[number % len(copies)]
@@ -160,85 +133,109 @@ def test_a_thousand_runs_stay_small_and_quick(result_set: Path, tmp_path: Path) 
         (run / "run.json").write_text(json.dumps(asked))
     chapter = Chapter("03_scaling")
     ids = chapter.runs.run_id
-    for number in range(200):
+    for number in range(100):
         chapter.export(pd.DataFrame({"seconds": [number / 7]}), f"topic-{number}", "What this is.", runs=ids[number:])
     chapter.close()
-    page = chapters.bind(result_set)
-    assert page.stat().st_size < 5e6
+    page = bind(result_set)
+    assert page.stat().st_size < 2e6
     script = f"""{LOOK}
       seen.count = info("runs");
-      const start = performance.now();
       seen.found = await look("runs", "seed={MANY - 1}");
-      seen.quick = performance.now() - start < 2000;
-      document.querySelector("#table-topic-199 a[data-runs]").click();
+      document.querySelector("#table-topic-99 a[data-runs]").click();
       await settled();
       seen.behind = rows("runs").length
     """
     start = time.monotonic()
     seen = tried(page, tmp_path / "profile", script)
     assert time.monotonic() - start < 60
-    assert seen == {"count": f"{MANY:,} rows", "found": 1, "quick": True, "behind": MANY - 199}
+    assert seen == {"count": f"{MANY:,} rows", "found": 1, "behind": MANY - 99}
 
 
-# --- The rows of runs ---
+def runs_of(results: Path) -> dict[str, dict[str, Tag]]:
+    """{run: {column: cell}}."""
+    table = soup(bind(results)).select_one("#runs table")
+    columns = [head.get_text() for head in table.select("th")]
+    rows = {row["id"].removeprefix("run-"): row.select("td") for row in table.select("tbody tr")}
+    return {run: dict(zip(columns, cells, strict=True)) for run, cells in rows.items()}
 
 
-def runs_of(results: Path) -> tuple[lookup.Table, dict[str, dict[str, str]]]:
-    """The table of runs, and {run: {column: text}}."""
-    found = lookup.of(evidence.gather(results), results / "report/index.html", {})
-    table = found.tables[-1]
-    texts = {
-        row.anchor[4:]: [BeautifulSoup(escape(cell), "html.parser").get_text() for cell in row.cells]
-        for row in table.rows
-    }
-    return table, {run: dict(zip(table.columns, own, strict=True)) for run, own in texts.items()}
-
-
-def test_a_complete_run_has_its_row_in_the_study_s_order(result_set: Path) -> None:
-    table, runs = runs_of(result_set)
-    asked = json.loads((result_set / "studies/laptop.json").read_text())["runs"]
-    assert list(runs) == list(dict.fromkeys(one["run_id"] for one in asked))
-    run_id = next(run for run in runs if run.startswith("cnn-digits-ddp2-bf16-b1024-r1"))
-    run, recorded = runs[run_id], records.load(result_set).runs.set_index("run_id").loc[run_id]
-    expected = {
-        "state": "complete", "series": "weak", "workload": "cnn on digits", "parallel": "ddp", "nodes x ranks": "1 x 2",
-        "commit": recorded.commit[: len(run["commit"])], "samples/s": f"{recorded.throughput:,.0f}",
-    }  # fmt: skip
-    assert {name: run[name] for name in expected} == expected and len(run["commit"]) >= 7
-    assert "global_batch=1024" in run["parameters"] and any("optimizer=adamw" in note for note in table.notes)
-    assert not {"energy (kJ)", "job"} & set(table.columns), "columns without a value are left out"
-
-
-def test_a_run_that_is_not_complete_has_its_reason(result_set: Path) -> None:
-    refused, failed, absent, damaged = sorted((result_set / "runs").iterdir())[:4]
+def test_every_run_has_its_row_with_state_and_reason(result_set: Path) -> None:
+    refused, failed, absent, damaged, whole = sorted((result_set / "runs").iterdir())[:5]
+    recorded = records.load(result_set).runs.set_index("run_id").loc[whole.name]
     (refused / "ranks.csv").write_text("rank\n")
     RunFolder(failed).set_status("failed", "rank 1 raised <ValueError>")
     shutil.rmtree(absent)
     (damaged / "run.json").write_text("[")
-    (damaged / "provenance.json").write_text("[1]")
-    table, runs = runs_of(result_set)
-    assert runs[refused.name]["state"] == "refused: 0 ranks left records, but the world size is 1"
-    assert runs[refused.name]["precision"] == "bf16"
-    assert runs[failed.name]["state"] == "failed: rank 1 raised <ValueError>"
-    assert runs[failed.name]["samples/s"] == ""
-    assert runs[absent.name]["state"] == "absent"
-    assert runs[damaged.name]["state"].startswith("refused: run.json")
-    assert (
-        BeautifulSoup(escape(table.notes[0]), "html.parser").get_text()
-        == "1 absent, 20 complete, 1 failed, 2 refused"
-    )
+    runs = runs_of(result_set)
+    asked = json.loads((result_set / "studies/laptop.json").read_text())["runs"]
+    assert list(runs) == list(dict.fromkeys(one["run_id"] for one in asked)), "in the study's order"
+    states = {run: cells["state"].get_text() for run, cells in runs.items()}
+    assert states[refused.name] == "refused: 0 ranks left records, but the world size is 1"
+    assert states[failed.name] == "failed: rank 1 raised <ValueError>" and states[absent.name] == "absent"
+    assert states[damaged.name].startswith("refused: run.json")
+    assert (runs[refused.name]["precision"].get_text(), runs[failed.name]["samples/s"].get_text()) == ("bf16", "")
+    expected = {
+        "state": "complete", "series": "strong, weak", "workload": "cnn", "data set": "digits", "parallel": "ddp", "ranks": "1",
+        "samples/s": f"{recorded.throughput:,.0f}", "commit": recorded.commit[:12],
+    }  # fmt: skip
+    cells = runs[whole.name]
+    assert {name: cells[name].get_text() for name in expected} == expected
+    assert "optimizer=adamw" in cells["parameters"].get_text() and "energy (J)" not in cells
 
 
 def test_a_packed_run_leads_to_the_file_that_holds_it(result_set: Path) -> None:
-    before = runs_of(result_set)[1]
-    packed.pack(result_set)
-    table, after = runs_of(result_set)
-    assert after == before
-    links = {BeautifulSoup(escape(row.cells[0]), "html.parser").a["href"] for row in table.rows}
-    assert links == {"../runs.jsonl"}
-
-
-def test_with_several_studies_the_series_name_theirs(result_set: Path) -> None:
     shutil.copy(result_set / "studies/laptop.json", result_set / "studies/other.json")
-    _, runs = runs_of(result_set)
-    assert next(iter(runs.values()))["series"] == "laptop: baseline, other: baseline"
+    index = json.loads((result_set / "studies/other.json").read_text())
+    (result_set / "studies/other.json").write_text(json.dumps(index | {"name": "other"}))
+    packed.pack(result_set)
+    runs = runs_of(result_set)
+    assert {cells["run"].a["href"] for cells in runs.values()} == {"../runs.jsonl"}
+    assert next(iter(runs.values()))["series"].get_text() == "laptop: baseline, other: baseline"
+
+
+# --- Which chapters and exports ---
+
+
+def lay(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / f"notebooks/{name}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(new_notebook(cells=[new_markdown_cell(f"# {name}")]), path)
+
+
+def titles(page: Path) -> list[str]:
+    return [title.get_text() for title in soup(page).select("article h2")]
+
+
+def test_of_a_set_all_chapters_in_their_order(exported: Path) -> None:
+    page = exported / "report/index.html"
+    assert not soup(bind(exported)).select("#stale")
+    lay(exported, "03_scaling", "other/02_ddp", "laptop/01_baseline")
+    done = CliRunner().invoke(main, ["report", "--results", str(exported)])
+    assert done.exit_code == 0 and done.output.strip() == str(page), done.output
+    assert titles(page) == ["laptop/01_baseline", "other/02_ddp", "03_scaling", "06_paper_figures"]
+
+
+def test_of_a_study_its_chapters_their_exports_and_its_runs(exported: Path, tmp_path: Path) -> None:
+    index = json.loads((exported / "studies/laptop.json").read_text())
+    index |= {"name": "half", "runs": index["runs"][:2]}
+    index["chapters"] = [{"notebook": name, "run": None} for name in ("03_scaling", "02_ddp", "01_baseline")]
+    (exported / "studies/half.json").write_text(json.dumps(index))
+    lay(exported, "03_scaling", "half/02_ddp", "02_ddp", "other/01_baseline")
+    page = bind(exported, "half", tmp_path / "page.html")
+    assert titles(page) == ["03_scaling", "half/02_ddp"], "a study's own chapters precede those of all"
+    assert not (exported / "report").exists()
+    link = soup(page).select_one("#runs tbody a")["href"]
+    assert (page.parent / link).is_dir(), "links work from wherever the page lies"
+    nothing = lookup.gather(exported, "half")
+    assert not nothing.exported.tables and set(nothing.series) == {run["run_id"] for run in index["runs"]}
+    own = lookup.gather(exported, "half", [exported / "notebooks/laptop/06_paper_figures.ipynb"])
+    assert len(own.exported.tables) == 2 and own.exported.figures
+    assert set(own.series) == set(own.found.runs.run_id), "the runs behind its exports, too"
+
+
+@pytest.mark.parametrize(("words", "reason"), [(["none"], "no study 'none'"), ([], "no result set")])
+def test_what_cannot_be_reported_is_refused(exported: Path, words: list[str], reason: str) -> None:
+    folder = exported if words else exported.parent
+    done = CliRunner().invoke(main, ["report", *words, "--results", str(folder)])
+    assert done.exit_code == 2 and reason in done.output

@@ -12,9 +12,11 @@ import pytest
 
 from benchmarks import measure
 from hpc_utils import paths, records
-from hpc_utils.publish import exports, reference, staleness
+from hpc_utils.publish import exports, reference
 from hpc_utils.records import packed
 from tests.support import copy_runs
+
+from .conftest import faults
 
 SETS = sorted(path for path in (paths.root() / "results/reference").glob("*") if path.is_dir())
 
@@ -40,7 +42,7 @@ def test_every_committed_set_can_be_true(folder: Path) -> None:
         executed = json.loads((folder / f"notebooks/{chapter}.ipynb").read_text())
         assert any(cell.get("outputs") for cell in executed["cells"]), "chapters are kept with their pictures"
     assert (folder / "SYSTEM.md").exists()
-    assert staleness.faults(folder) == []
+    assert faults(folder) == []
     drawn = {path.stem for path in (folder / "figures").glob("*.pdf")}
     assert drawn == set(exports.read(folder).figures), "every figure is exported, with its data and its runs"
 

@@ -27,8 +27,6 @@ from hpc_utils.publish.release.checklist import Item
 from hpc_utils.publish.release.crate import ReleaseRefused
 from hpc_utils.records import packed
 
-from .conftest import copied, export
-
 SET = "results/reference/here"
 TOP = "scaling-compendium-0.1.0"
 PDF = "paper/build/paper.pdf"
@@ -41,10 +39,10 @@ template = "paper"
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clean clone with one commit, one set and one built PDF, in which all that any release needs holds."""
     root = tmp_path_factory.mktemp("release") / "clone"
-    packed.pack(export(copied(root / SET)))
+    packed.pack(shutil.copytree(sets / "exported", root / SET))
     for name in ("pyproject.toml", "CITATION.cff", "LICENSE", ".gitignore", "README.md"):
         shutil.copyfile(paths.root() / name, root / name)
     shutil.copytree(paths.root() / "notebooks", root / "notebooks", ignore=shutil.ignore_patterns(".*"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -16,8 +16,10 @@ from click.testing import CliRunner
 from hpc_utils import paths, records
 from hpc_utils.analyze import scaling
 from hpc_utils.cli import main
-from hpc_utils.publish import cells, chapters, exports, reference, staleness
+from hpc_utils.publish import cells, chapters, exports, reference
 from hpc_utils.publish.chapter import Chapter
+
+from .conftest import faults
 
 CHAPTER = "06_paper_figures"
 HANG = 240  # s; it takes some 8 s
@@ -37,7 +39,7 @@ def renewed(result_set: Path) -> Path:
 def test_what_a_chapter_exports_is_fresh_and_can_be_kept(
     renewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert staleness.faults(renewed) == []
+    assert faults(renewed) == []
     found = exports.read(renewed)
     assert {"laptop-efficiency", "laptop-throughput", "laptop-accuracy"} == set(found.figures)
     assert all(one.file("csv") for one in (*found.figures.values(), *found.tables.values()))
@@ -45,35 +47,25 @@ def test_what_a_chapter_exports_is_fresh_and_can_be_kept(
     row = curves[(curves.kind == "strong") & (curves.baseline == "none") & (curves.precision == "fp32")].iloc[-1]
     written = "laptop-efficiency[kind=strong, baseline=none, precision=fp32, world_size=2]"
     assert cells.cell(found, cells.parse(written)).value == row.efficiency
-    for path in (
-        *renewed.glob("exports/*"),
-        *renewed.glob("tables/*"),
-        *renewed.glob("figures/*.csv"),
-        *renewed.rglob("*.ipynb"),
-    ):
-        if "runs" not in path.relative_to(renewed).parts:
-            text = path.read_text()
-            assert str(renewed) not in text and str(paths.root()) not in text, path
+    for pattern in ("exports/*", "tables/*", "figures/*.csv", "notebooks/*/*.ipynb"):
+        for path in renewed.glob(pattern):
+            assert str(renewed) not in path.read_text() and str(paths.root()) not in path.read_text(), path
+    notebook = nbformat.read(renewed / f"notebooks/laptop/{CHAPTER}.ipynb", as_version=4)
+    outputs = [
+        output
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if "image/png" in output.get("data", {})
+    ]
+    shown = [output.metadata["image/png"] for output in outputs]
+    assert {one["figure"]: one["alt"] for one in shown} == {name: one.caption for name, one in found.figures.items()}
+    assert len(shown) == len(found.figures), "each figure is shown once"
 
     clone = tmp_path / "clone"  # where `keep` writes
     monkeypatch.setattr(paths, "root", lambda: clone)
     kept = reference.keep(["laptop"], "here")
-    assert staleness.faults(kept) == []
+    assert faults(kept) == []
     assert exports.read(kept).pages == found.pages
-    longer = [path.name for part in reference.EXPORTED for path in (kept / part).iterdir()]
-    assert f"laptop-{CHAPTER}.json" in longer and "laptop-efficiency.csv" in longer
-
-
-def test_what_a_longer_named_study_exports_is_not_kept_with_this_one(
-    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = json.loads((exported / "studies/laptop.json").read_text())
-    (exported / "studies/laptop-long.json").write_text(json.dumps(index | {"name": "laptop-long"}))
-    (exported / "tables/laptop-long-points.csv").write_text("a\n1\n")
-    monkeypatch.setattr(paths, "root", lambda: tmp_path / "clone")
-    kept = reference.keep(["laptop"], "here")
-    assert sorted(path.name for path in (kept / "tables").iterdir()) == ["laptop-efficiency.csv", "laptop-points.csv"]
-    assert staleness.faults(kept) == []
 
 
 @pytest.mark.parametrize(
@@ -83,6 +75,8 @@ def test_what_a_longer_named_study_exports_is_not_kept_with_this_one(
         ([CHAPTER, "-p", "studdy=laptop"], "studdy"),
         ([CHAPTER, "--results", "no-such-set"], "no result set"),
         (["99_none"], "no chapter 99_none"),
+        ([CHAPTER, "-p", "study=none"], "no study 'none'"),
+        ([CHAPTER, "-p", "study="], "leave `study` out"),
     ],
 )
 def test_what_cannot_be_executed_is_reported(arguments: list[str], said: str, result_set: Path) -> None:
@@ -105,33 +99,25 @@ def test_names_that_would_go_leave_the_set_as_it_was(exported: Path, monkeypatch
     before = {path: path.read_bytes() for path in parts}
     words = ["chapter", CHAPTER, "--results", str(exported)]
     done = CliRunner().invoke(main, words)
-    assert done.exit_code == 2 and "2 of 3" in done.output and "figure laptop-efficiency" in done.output, done.output
-    assert {path: path.read_bytes() for path in parts} == before and staleness.faults(exported) == []
+    assert done.exit_code == 2 and "export figure laptop-efficiency, table laptop-efficiency;" in done.output, (
+        done.output
+    )
+    assert {path: path.read_bytes() for path in parts} == before and faults(exported) == []
     assert CliRunner().invoke(main, [*words, "--drop"]).exit_code == 0
     assert set(exports.read(exported).tables) == {"laptop-points"}
-    said = CliRunner().invoke(main, ["chapter", CHAPTER, "-p", "study=none"])
-    assert said.exit_code == 2 and "no study 'none'" in said.output
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM])
-def test_ended_from_outside_it_leaves_the_set_as_it_was(
-    exported: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
+def test_ended_from_outside_it_leaves_the_set_as_it_was(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def execute(notebook: Path, output: Path, **parameters: object) -> Path:
         (exported / "figures/laptop-efficiency.csv").write_text("half")
-        os.kill(os.getpid(), number)
-        raise AssertionError("the signal came to nobody")
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal was not received")
 
     monkeypatch.setattr(chapters, "execute", execute)
-    former = signal.getsignal(number)
+    former = signal.getsignal(signal.SIGTERM)
     done = CliRunner().invoke(main, ["chapter", CHAPTER, "--results", str(exported)])
-    assert done.exit_code == 130 and staleness.faults(exported) == [] and not list(exported.glob(".before-*"))
-    assert signal.getsignal(number) is former
-
-
-def test_a_chapter_about_one_study_is_not_executed_about_none(exported: Path) -> None:
-    done = CliRunner().invoke(main, ["chapter", CHAPTER, "--results", str(exported), "-p", "study="])
-    assert done.exit_code == 2 and "leave `study` out" in done.output and staleness.faults(exported) == []
+    assert done.exit_code == 130 and faults(exported) == [] and not list(exported.glob(".before-*"))
+    assert signal.getsignal(signal.SIGTERM) is former
 
 
 def test_a_set_is_joined_where_it_lies(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,4 +125,4 @@ def test_a_set_is_joined_where_it_lies(exported: Path, monkeypatch: pytest.Monke
     (exported / "csv/runs.csv").write_text("")
     done = CliRunner().invoke(main, ["collect", "--results", str(exported)])
     assert done.exit_code == 0 and str(exported / "csv") in done.output
-    assert staleness.faults(exported) == []
+    assert faults(exported) == []

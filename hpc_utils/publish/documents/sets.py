@@ -104,13 +104,7 @@ def read(alias: str, folder: Path) -> ResultSet:
         exported = exports.read(folder)
     except exports.ExportError as error:
         return ResultSet(alias, folder, exports.Exports(), [str(error)], readable=False)
-    return ResultSet(
-        alias,
-        folder,
-        exported,
-        staleness.faults(folder, exported=exported),
-        staleness.computed_otherwise(folder, exported),
-    )
+    return ResultSet(alias, folder, exported, staleness.faults(exported), staleness.computed_otherwise(exported))
 
 
 class Sets:

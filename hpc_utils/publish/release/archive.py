@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from hpc_utils.publish import manifest
-from hpc_utils.publish.chapters import bind
+from hpc_utils.publish.report import bind
 from hpc_utils.records import atomic
 
 from . import checklist, crate

@@ -110,8 +110,9 @@ def _tested(root: Path) -> Iterator[str]:
 
 def _current(root: Path) -> Iterator[str]:
     for folder in result_sets(root):
-        for check in (staleness.faults, staleness.untraceable, staleness.computed_otherwise):
-            yield from (f"{folder.name}: {fault}" for fault in check(folder))
+        exported = exports.read(folder)
+        for check in (staleness.faults, staleness.uncommitted, staleness.computed_otherwise):
+            yield from (f"{folder.name}: {fault}" for fault in check(exported))
 
 
 def _documents(root: Path) -> Iterator[str]:

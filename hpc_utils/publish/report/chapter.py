@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-    from .lookup import Found
-
 FOLDER = Path(__file__).parent
 ERROR_NOTICE = "papermill-error-cell-tag"  # papermill's own cells about a failure, which the page shows in its head
 # Widgets and scripts would need the network; the same output's other forms do not.
-SHOWN = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "text/plain")
-EVIDENCE = ("figure-", "table-", "run-")  # how anchors of what can be looked up begin
+SHOWN = ["text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "text/plain"]
 
 
 class ReportError(ValueError):
@@ -54,15 +51,11 @@ def read(path: Path) -> NotebookNode:
     import nbformat
 
     try:
-        notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
-        if all({"cell_type", "source", "metadata"} <= cell.keys() for cell in notebook.cells):
-            return notebook
-        error: object = "a cell lacks its type, source or metadata"
+        return nbformat.read(path, as_version=4)
     except FileNotFoundError:
         raise ReportError(f"chapter {path} does not exist: execute the notebook first, or leave it out") from None
-    except Exception as raised:  # nbformat raises whatever a foreign file causes
-        error = raised
-    raise ReportError(f"chapter {path} is not a notebook ({error}): give an executed .ipynb file")
+    except Exception as error:  # nbformat raises whatever a foreign file causes
+        raise ReportError(f"chapter {path} is not a notebook ({error}): give an executed .ipynb file") from None
 
 
 def name_of(path: Path, notebook: NotebookNode) -> str:
@@ -90,44 +83,38 @@ class Exporter:
 
     Args:
         anchors: the anchors of all chapters, by the notebooks' names.
-        found: what can be looked up in the page.
+        captions: of figures, by their names.
     """
 
-    def __init__(self, anchors: Mapping[str, str], found: Found | None) -> None:
+    def __init__(self, anchors: Mapping[str, str], captions: Mapping[str, str]) -> None:
         from jinja2 import pass_context
         from nbconvert.exporters.html import HTMLExporter
         from nbconvert.preprocessors import CoalesceStreamsPreprocessor
+        from traitlets.config import Config
 
-        self.page = {
-            "anchors": anchors,
-            "places": found.places if found else (),
-            "figures": found.captions if found else {},
-        }
+        self.page = {"anchors": anchors, "captions": captions}
         self.html = HTMLExporter(
-            template_name="basic", template_file="chapter.html.j2", extra_template_paths=[str(FOLDER)]
-        )
+            template_name="basic", template_file="chapter.html.j2", extra_template_paths=[str(FOLDER)],
+            config=Config(NbConvertBase={"display_data_priority": SHOWN}),
+        )  # fmt: skip
         self.html.register_preprocessor(
             CoalesceStreamsPreprocessor(), enabled=True
         )  # of a progress bar the last state
         self.html.register_filter("markdown2html", pass_context(_markdown))
         self.html.register_filter("whole", _whole)
 
-    def __call__(self, notebook: NotebookNode, path: Path, name: str, anchor: str) -> Chapter:
+    def __call__(self, path: Path, notebook: NotebookNode, anchor: str) -> Chapter:
         """The notebook from the file `path` as the chapter `anchor`."""
         notebook.cells = [cell for cell in notebook.cells if ERROR_NOTICE not in cell.metadata.get("tags", ())]
-        errors, expected = [], True
-        for cell in notebook.cells:
-            for output in cell.get("outputs", ()):
-                if output.output_type == "error":
-                    errors.append(output)
-                    output.anchor = f"{anchor}.error-{len(errors)}"
-                    expected &= "raises-exception" in cell.metadata.get("tags", ())
-                elif "data" in output:
-                    output.data = {kind: output.data[kind] for kind in SHOWN if kind in output.data}
-        about = notebook.metadata.get("papermill", {})
+        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        errors = [(one, cell) for cell in code for one in cell.outputs if one.output_type == "error"]
+        for number, (error, _) in enumerate(errors, 1):
+            error.anchor = f"{anchor}.error-{number}"
+        about, name = notebook.metadata.get("papermill", {}), name_of(path, notebook)
+        unexpected = any("raises-exception" not in cell.metadata.get("tags", ()) for _, cell in errors)
         chapter = Chapter(
             anchor, path.parent.name, _source(name, about), about.get("parameters", {}),
-            failed=bool(about.get("exception")) or not expected, error=errors[0].ename if errors else "",
+            failed=bool(about.get("exception")) or unexpected, error=errors[0][0].ename if errors else "",
         )  # fmt: skip
         body, resources = self.html.from_notebook_node(
             notebook, {"metadata": {"path": str(path.parent)}, "chapter": chapter, **self.page}
@@ -139,11 +126,11 @@ class Exporter:
 
 
 def _source(name: str, about: Mapping[str, Any]) -> str:
+    """`03_scaling.ipynb, executed 2026-11-24 20:01 UTC, 14 s`."""
     parts = [f"{name}.ipynb"]
     if started := about.get("start_time"):
         parts.append(f"executed {datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M} UTC")
-    if seconds := about.get("duration"):
-        parts.append(f"{seconds:.0f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s")
+        parts.append(f"{about.get('duration') or 0:.0f} s")
     return ", ".join(parts)
 
 
@@ -171,7 +158,7 @@ def _markdown(context: Any, source: str) -> str:
             return f'<h{level} id="{anchor}">{text}</h{level}>\n'
 
         def link(self, text: str, url: str, title: str | None = None) -> str:
-            target = _target(url, chapter.anchor, resources)
+            target = _target(url, chapter.anchor, resources["anchors"])
             return super().link(text, target, title) if target else text
 
         def image(self, text: str, url: str, title: str | None = None) -> str:
@@ -194,14 +181,12 @@ def _markdown(context: Any, source: str) -> str:
     return _whole(MarkdownWithMath(renderer=renderer).render(source), outside=False)
 
 
-def _target(url: str, own: str, resources: Mapping[str, Any]) -> str:
-    """The target of a link in the page; "" if it is not in the page (other files, removed tables)."""
-    file, _, place = url.partition("#")
-    if re.match(r"(https?|mailto|data):", file):
+def _target(url: str, own: str, anchors: Mapping[str, str]) -> str:
+    """The target in the page of a link from the chapter `own`; "" if it leads to a file that is not in the page."""
+    if re.match(r"(https?|mailto|data):", url):
         return url
-    if not file and (place in resources["places"] or place.startswith(EVIDENCE)):
-        return url if place in resources["places"] else ""
-    chapter = resources["anchors"].get(Path(file).stem) if file.endswith(".ipynb") else "" if file else own
+    file, _, place = url.partition("#")
+    chapter = anchors.get(Path(file).stem) if file.endswith(".ipynb") else "" if file else own
     return f"#{chapter}--{slug(place)}" if chapter and place else f"#{chapter}" if chapter else ""
 
 
@@ -232,7 +217,5 @@ def _mathml(formula: str, display: str) -> str:
 
     try:
         return convert(formula.strip(), display=display)
-    except (
-        Exception
-    ):  # latex2mathml raises anything for a formula that it does not understand; its source is readable
+    except Exception:  # it raises anything for a formula that it does not understand; the source is readable
         return f"<code>{escape(formula.strip())}</code>"

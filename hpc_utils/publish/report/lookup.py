@@ -1,239 +1,177 @@
-"""Tables of the report with links: the tables and figures of the chapters, and every run."""
+"""What can be looked up in the report: tables and figures of the chapters, and every run, with links to their files."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
+from hpc_utils import records
+from hpc_utils.config import RunConfig
 from hpc_utils.provenance import SHORT
-from hpc_utils.publish import formatting
+from hpc_utils.publish import exports, staleness
 from hpc_utils.publish.address import relative
-from hpc_utils.publish.evidence import Evidence
+from hpc_utils.publish.exports import Exports, Item
+from hpc_utils.publish.formatting import number
 from hpc_utils.records import packed
 from hpc_utils.records.folder import read_json
 
-if TYPE_CHECKING:
-    from hpc_utils.publish.exports import Item
-
-ABSENT = "absent"  # the state of a run of a study that was never measured
+COLUMNS = {  # of the runs, by the names of `records`
+    "state": "state", "series": "series", "workload": "workload", "dataset": "data set", "parallel": "parallel",
+    "world_size": "ranks", "nodes": "nodes", "precision": "precision", "global_batch": "batch", "throughput": "samples/s",
+    "seconds": "seconds", "test_accuracy": "test accuracy", "energy_joules": "energy (J)", "commit": "commit", "job_id": "job",
+    "host": "host",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of a table."""
+class Evidence:
+    """The records, the exports and what is stale of a result set, or of one of its studies.
 
-    anchor: str
-    cells: Sequence[str]
+    Attributes:
+        found: all runs of the set. series: {run to show: its series}, in the studies' order.
+    """
+
+    results: Path
+    found: records.Records
+    exported: Exports
+    faults: Sequence[str]
+    series: Mapping[str, str]
+
+
+def gather(results: Path, study: str = "", chapters: Iterable[Path] = ()) -> Evidence:
+    """Read the evidence; of a study its runs, what its executed `chapters` exported, and the runs behind that.
+
+    Raises:
+        UnknownStudy: no such study, or a damaged one. ExportError: the exports cannot be read.
+    """
+    found, exported = records.load(results), exports.read(results)
+    faults = [*staleness.faults(exported, found), *staleness.computed_otherwise(exported)]
+    studies = records.studies(results)
+    series: dict[str, list[str]] = {}
+    for index in studies:
+        for run in index.runs:
+            name = f"{index.name}: {run.series}" if len(studies) > 1 else run.series
+            series.setdefault(run.run_id, []).append(name)
+    for run in (*found.runs.run_id, *found.refused, *found.unfinished):
+        series.setdefault(run, [])
+    if study:
+        own = {path.resolve() for path in chapters}
+        pages = {name: page for name, page in exported.pages.items() if (results / page["executed"]).resolve() in own}
+        tables, figures = (
+            {name: item for name, item in items.items() if item.page in pages}
+            for items in (exported.tables, exported.figures)
+        )
+        exported = replace(exported, pages=pages, tables=tables, figures=figures)
+        wanted = records.read_study(study, results).run_ids.union(*(page["runs"] for page in pages.values()))
+        series = {run: names for run, names in series.items() if run in wanted}
+    return Evidence(results, found, exported, faults, {run: ", ".join(names) for run, names in series.items()})
 
 
 @dataclass(frozen=True)
 class Table:
-    """A section of the page. `hidden`: columns that are searched, and shown on demand."""
+    """A section of the page. `rows`: {anchor: {column: cell}}; `hidden`: a column that is searched, and shown on demand."""
 
-    anchor: str
+    name: str
     about: str
-    columns: Sequence[str]
-    rows: Sequence[Row]
-    hidden: Sequence[str] = ()
-    notes: Sequence[str] = ()
+    rows: Mapping[str, Mapping[str, str]]
+    hidden: str = ""
+    note: str = ""
 
 
-@dataclass(frozen=True)
-class Found:
-    """All tables. `captions`: of figures, by name; `places`: the anchors of all rows."""
+class Lookup:
+    """The tables of the page in the file `page`, and the captions of its figures by name.
 
-    faults: Sequence[str]
-    tables: Sequence[Table]
-    captions: Mapping[str, Markup]
-
-    @property
-    def places(self) -> frozenset[str]:
-        return frozenset(row.anchor for table in self.tables for row in table.rows)
-
-
-def of(evidence: Evidence, page: Path, chapters: Mapping[Path, str]) -> Found:
-    """The tables for the page in the file `page`; `chapters`: {executed notebook: its anchor}."""
-    links, exported = Links(evidence, page, chapters), evidence.exported
-    about = "Each table that a chapter exports: a row for each configuration, with 95 % intervals and the runs behind them."
-    tables = [_exported("table", about, exported.tables, links)]
-    tables.append(
-        _exported(
-            "figure", "Each figure that a chapter exports, with the data that it shows.", exported.figures, links
-        )
-    )
-    captions = {name: _caption(figure, links) for name, figure in exported.figures.items()}
-    return Found(evidence.faults, [*(table for table in tables if table.rows), _runs(evidence, links)], captions)
-
-
-class Links:
-    """Links from the page to files, runs and chapters."""
+    Args:
+        chapters: {executed notebook: its anchor}.
+    """
 
     def __init__(self, evidence: Evidence, page: Path, chapters: Mapping[Path, str]) -> None:
-        self.results, self.page, self.chapters, self.exported = evidence.results, page, chapters, evidence.exported
-        self.series = _series(evidence.results)
-        found = evidence.found
-        ids = dict.fromkeys(
-            [*self.series, *found.runs.run_id, *found.refused, *found.unfinished]
-        )  # in the studies' order
-        ids = [run for run in ids if evidence.wanted is None or run in evidence.wanted]
-        self.runs = {run: place for place, run in enumerate(ids)}
+        self.evidence, self.page, self.chapters = evidence, page, chapters
+        self.places = {run: place for place, run in enumerate(evidence.series)}
+        tables, figures = evidence.exported.tables, evidence.exported.figures
+        self.captions = {name: self._caption(figure) for name, figure in figures.items()}
+        about = "Each table that a chapter exports: a row for each configuration, with 95 % intervals and the runs behind them."
+        rows = {f"table-{name}": self._item(item) for name, item in tables.items()}
+        found = [Table("tables", about, rows)]
+        rows = {f"figure-{name}": self._item(item) for name, item in figures.items()}
+        found.append(Table("figures", "Each figure that a chapter exports, with the data that it shows.", rows))
+        self.tables = [table for table in (*found, self._runs()) if table.rows]
 
-    def file(self, name: str, text: str) -> str:
-        """To a file of the result set, or to the one that it is packed in; plain text if there is none."""
-        path = packed.holder(self.results / name)
+    def _file(self, name: str, text: str) -> str:
+        """A link to a file of the result set, or to the one that it is packed in; plain text if there is none."""
+        path = packed.holder(self.evidence.results / name)
         return Markup('<a href="{}">{}</a>').format(relative(path, self.page.parent), text) if path else text
 
-    def files(self, item: Item) -> Markup:
-        return Markup(", ").join(self.file(name, Path(name).suffix[1:].upper()) for name in item.files)
+    def _item(self, item: Item) -> dict[str, str]:
+        units = {name: unit for name, unit in item.units.items() if not name.endswith(("_low", "_high"))}
+        shown = (f"{name} ({unit})" for name, unit in units.items() if unit not in ("text", "count"))
+        quantities = {"quantities (unit)": ", ".join(shown)} if item.units else {}
+        own = {"name": Markup("<b>{}</b>").format(item.name), "what it shows": item.caption}
+        return own | quantities | self._source(item)
 
-    def behind(self, runs: Iterable[str], name: str) -> str:
-        """`24 runs`, which shows these in the table of runs."""
-        places = sorted(self.runs[run] for run in runs if run in self.runs)
-        if not places:
-            return ""
-        link = Markup('<a href="#runs" data-runs="{}" data-name="{}">{} run{}</a>')
-        return link.format(",".join(map(str, places)), name, len(places), "s" * (len(places) != 1))
+    def _source(self, item: Item) -> dict[str, str]:
+        """Runs (a link that shows them in their table), chapter with its commit, and files."""
+        places = sorted(self.places[run] for run in item.runs if run in self.places)
+        link = Markup('<a href="#runs" data-runs="{}" data-name="{}">{} runs</a>')
+        runs = link.format(",".join(map(str, places)), item.name, len(places))
+        page = self.evidence.exported.pages[item.page]
+        anchor = self.chapters.get((self.evidence.results / page["executed"]).resolve(), "top")
+        commit = f"{(page['commit'] or 'unknown')[:SHORT]}{' (modified)' if page['dirty'] else ''}"
+        return {
+            "rests on": runs if places else ", ".join(item.evidence),
+            "chapter, commit": Markup('<a href="#{}">{}</a>, {}').format(anchor, item.page, commit),
+            "files": Markup(", ").join(self._file(name, Path(name).suffix[1:].upper()) for name in item.files),
+        }
 
-    def chapter(self, stem: str) -> str:
-        """The chapter that wrote `exports/<stem>.json`, with its commit."""
-        page = self.exported.pages[stem]
-        anchor = self.chapters.get((self.results / page["executed"]).resolve())
-        chapter = Markup('<a href="#{}">{}</a>').format(anchor, stem) if anchor else self.file(page["executed"], stem)
-        commit = (
-            f"{page['commit'][:SHORT]}{' (modified)' if page.get('dirty') else ''}"
-            if page.get("commit")
-            else "commit unknown"
+    def _caption(self, figure: Item) -> Markup:
+        source = Markup(", ").join(filter(None, self._source(figure).values()))
+        name = Markup('<a href="#figure-{0}">{0}</a>').format(figure.name)
+        return Markup('{} <span class="quiet">Figure {}: {}</span>').format(figure.caption, name, source)
+
+    def _runs(self) -> Table:
+        """Every run, whatever its state; columns that are empty for all runs are omitted."""
+        complete = {run["run_id"]: run for run in self.evidence.found.runs.to_dict("records")}
+        defaults, rows, states = RunConfig().model_dump(), {}, Counter()
+        for run, series in self.evidence.series.items():
+            folder = self.evidence.results / "runs" / run
+            request = read_json(folder / "run.json") or read_json(folder / "request.json") or {}
+            config = request.get("config", {})
+            own = config | (complete.get(run) or {"state": _state(run, self.evidence)}) | {"series": series}
+            own["commit"] = (own.get("commit") or "")[:SHORT]
+            states[own["state"].partition(":")[0]] += 1
+            row = {title: _text(own.get(name)) for name, title in COLUMNS.items()}
+            chosen = " ".join(f"{name}={value}" for name, value in config.items() if value != defaults.get(name))
+            rows[f"run-{run}"] = {"run": self._file(f"runs/{run}", run)} | row | {"parameters": chosen}
+        filled = [column for column in COLUMNS.values() if any(row[column] for row in rows.values())]
+        rows = {
+            anchor: {column: row[column] for column in ("run", *filled, "parameters")} for anchor, row in rows.items()
+        }
+        find = Markup('<a href="#runs" data-find="{1}">{0} {1}</a>')
+        return Table(
+            "runs",
+            "Every run, whatever its state. Its name leads to its records. Search for any words, also parameters that differ from "
+            "the defaults, as in seed=1.",
+            rows,
+            "parameters",
+            Markup(", ").join(find.format(number, state) for state, number in sorted(states.items())),
         )
-        return Markup("{}, {}").format(chapter, commit)
 
 
-def _exported(kind: str, about: str, items: Mapping[str, Item], links: Links) -> Table:
-    columns: dict[str, Callable[[Item], str]] = {
-        "name": lambda one: Markup("<b>{}</b>").format(one.name),
-        "what it shows": lambda one: one.caption,
-        "quantities (unit)": _quantities,
-        "rests on": lambda one: links.behind(one.runs, one.name) or ", ".join(one.evidence),
-        "chapter, commit": lambda one: links.chapter(one.page),
-        "files": links.files,
-    }
-    if kind == "figure":
-        del columns["quantities (unit)"]
-    rows = [Row(f"{kind}-{name}", [write(one) for write in columns.values()]) for name, one in items.items()]
-    return Table(f"{kind}s", about, list(columns), rows)
-
-
-def _quantities(item: Item) -> str:
-    """The columns that have a unit, without the ends of their intervals."""
-    units = ((column, unit) for column, unit in item.units.items() if not column.endswith(("_low", "_high")))
-    return ", ".join(f"{column} ({unit})" for column, unit in units if unit not in ("", "text", "count"))
-
-
-def _caption(figure: Item, links: Links) -> Markup:
-    parts = (links.behind(figure.runs, figure.name), links.chapter(figure.page), links.files(figure))
-    name = Markup('<a href="#figure-{0}">{0}</a>').format(figure.name)
-    source = Markup(", ").join(filter(None, parts))
-    return Markup('{} <span class="quiet">Figure {}: {}</span>').format(figure.caption, name, source)
-
-
-def _text(key: str) -> Callable[[Mapping], str]:
-    return lambda run: _plain(run.get(key))
-
-
-def _number(key: str, scale: float = 1) -> Callable[[Mapping], str]:
-    def write(run: Mapping) -> str:
-        value = run.get(key)
-        return formatting.number(value * scale) if isinstance(value, int | float) and value == value else ""
-
-    return write
-
-
-def _joined(join: str, *writers: Callable[[Mapping], str]) -> Callable[[Mapping], str]:
-    return lambda run: join.join(filter(None, (write(run) for write in writers)))
-
-
-COLUMNS: dict[str, Callable[[Mapping], str]] = {
-    "state": _text("state"),
-    "series": _text("series"),
-    "workload": _joined(" on ", _text("workload"), _text("dataset")),
-    "parallel": _text("parallel"),
-    "ranks": _number("world_size"),
-    "nodes x ranks": _joined(" x ", _number("nodes"), _number("ranks_per_node")),
-    "precision": _text("precision"),
-    "batch": _number("global_batch"),
-    "samples/s": _number("throughput"),
-    "seconds": _number("seconds"),
-    "test accuracy": _number("test_accuracy"),
-    "energy (kJ)": _number("energy_joules", 1e-3),
-    "commit": lambda run: _plain(run.get("commit"))[:SHORT],
-    "job": _text("job_id"),
-    "host": _text("host"),
-}
-
-
-def _runs(evidence: Evidence, links: Links) -> Table:
-    """Every run, whatever its state; columns that are empty for all runs are omitted."""
-    complete = {run["run_id"]: run for run in evidence.found.runs.to_dict("records")}
-    known, given = {}, {}
-    for run_id in links.runs:
-        request = _request(evidence.results / "runs" / run_id)
-        config = request.pop("config", None) or {}
-        given[run_id] = {key: _plain(value) for key, value in config.items() if value not in (None, {}, [])}
-        state = complete.get(run_id) or {"state": _state(run_id, evidence)}
-        known[run_id] = given[run_id] | request | state | {"series": ", ".join(links.series.get(run_id, ()))}
-    first = next(iter(given.values()), {})
-    same = {key: value for key, value in first.items() if all(own.get(key) == value for own in given.values())}
-    cells = {run_id: {name: write(run) for name, write in COLUMNS.items()} for run_id, run in known.items()}
-    columns = [name for name in COLUMNS if not cells or any(own[name] for own in cells.values())]
-    rows = []
-    for run_id, own in cells.items():
-        parameters = " ".join(f"{key}={value}" for key, value in given[run_id].items() if key not in same)
-        link = links.file(f"runs/{run_id}", run_id)
-        rows.append(Row(f"run-{run_id}", [link, *(own[name] for name in columns), parameters]))
-    states = [run["state"].partition(":")[0] for run in known.values()]
-    find = Markup('<a href="#runs" data-find="{1}">{0} {1}</a>')
-    notes = (
-        [Markup(", ").join(find.format(states.count(state), state) for state in sorted(set(states)))]
-        if states
-        else []
-    )
-    if same:
-        notes.append(f"The same in all runs: {', '.join(f'{key}={value}' for key, value in same.items())}.")
-    about = "Every run, whatever its state. Its name leads to its records. Search for any words, also parameters, as in lr=0.1."
-    return Table("runs", about, ["run", *columns, "parameters"], rows, ["parameters"], notes)
-
-
-def _plain(value: Any) -> str:
+def _text(value: Any) -> str:
     if value is None or value != value:
         return ""
-    return value if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
+    return value if isinstance(value, str) else number(value)
 
 
-def _series(results: Path) -> dict[str, list[str]]:
-    """{run: its series in each study}, with the study's name where there are several studies."""
-    found: dict[str, list[str]] = {}
-    studies = {path.stem: read_json(path) for path in sorted((results / "studies").glob("*.json"))}
-    for study, index in studies.items():
-        for run in (index or {}).get("runs", ()):
-            series = run.get("series") or "run"
-            found.setdefault(run["run_id"], []).append(f"{study}: {series}" if len(studies) > 1 else series)
-    return found
-
-
-def _state(run_id: str, evidence: Evidence) -> str:
+def _state(run: str, evidence: Evidence) -> str:
     """The state of a run that is not complete, with the reason."""
-    if run_id in evidence.found.refused:
-        return f"refused: {evidence.found.refused[run_id]}"
-    reason = (read_json(evidence.results / "runs" / run_id / "status.json") or {}).get("reason")
-    state = evidence.found.unfinished.get(run_id, ABSENT)
+    if run in evidence.found.refused:
+        return f"refused: {evidence.found.refused[run]}"
+    reason = (read_json(evidence.results / "runs" / run / "status.json") or {}).get("reason")
+    state = evidence.found.unfinished.get(run, "absent")
     return f"{state}: {reason}" if reason else state
-
-
-def _request(folder: Path) -> dict[str, Any]:
-    """The request of a run, complete or not."""
-    requests = (read_json(folder / name) for name in ("run.json", "request.json"))
-    return next((request for request in requests if isinstance(request, dict)), {})

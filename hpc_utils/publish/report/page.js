@@ -34,8 +34,7 @@ datatables.then(({ default: DataTable }) => {
     if (regular && table.rows.length > 2) new DataTable(table, { ...whole, searching: false, info: false });
   }
   const tables = new Map(all("section .lookup > table").map((table) => {
-    const hidden = table.dataset.hidden.split(",");
-    const columnDefs = all("th", table).map((head, targets) => ({ targets, visible: !hidden.includes(head.textContent) }));
+    const columnDefs = all("th", table).map((head, targets) => ({ targets, visible: head.textContent !== table.dataset.hidden }));
     const layout = { topStart: ["search", "info"], topEnd: { buttons: ["colvis", "searchBuilder"] }, bottomStart: null };
     return [table.closest("section").id, new DataTable(table, { ...whole, columnDefs, layout })];
   }));

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from hpc_utils.publish.plots import style
 from hpc_utils.publish.plots.chart import Chart
 from tests.support import copy_runs
 
-from ..conftest import own_style
+from ..conftest import execution, own_style
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = ROOT / "results/reference"
@@ -145,10 +144,7 @@ class Paper:
                 link = {"bandwidth": [9.4e9], "bandwidth_low": [None], "bandwidth_high": [None], "repeats": [1]}
                 chapter.export(pd.DataFrame(link), "link", "Bandwidth of the link.", runs=runs.run_id[:1])
                 chapter.export(pd.DataFrame({"what": ["communication"]}), "limits", "What limits two ranks.")
-            line = chapter.close()
-        executed = results / "notebooks/03_scaling.ipynb"
-        executed.parent.mkdir(parents=True, exist_ok=True)
-        executed.write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": [line]}]}))
+            execution(results, "03_scaling", chapter.close())
 
 
 @pytest.fixture(scope="session")
