@@ -6,6 +6,7 @@ import math
 import shlex
 import sys
 import time
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -241,12 +242,10 @@ def pull(source, dry_run, no_profiles):
     """
     from hpc_utils.launch.pull import pull as fetch
 
-    done = fetch(source, dry_run=dry_run, profiles=not no_profiles, say=lambda line: click.echo(line, err=True))
+    done = fetch(source, dry_run=dry_run, profiles=not no_profiles)
     print_refused(done.refused)
     verb = "to fetch" if dry_run else "fetched"
     click.echo(f"{len(done.fetched)} runs {verb}, {done.here} were here, {done.unfinished} are not complete there")
-    if done.profiles:
-        click.echo(f"profiles: {done.profiles / 1e6:.1f} MB")
     sys.exit(1 if done.refused else 0)
 
 
@@ -272,9 +271,8 @@ def _print_entry(entry: Entry, details: str) -> None:
 
 
 def _print_counts(found: list[Entry]) -> None:
-    from hpc_utils.launch.status import counts
-
-    click.echo(", ".join(f"{number} {state}" for state, number in counts(found).items()))
+    counts = Counter(entry.state for entry in found)
+    click.echo(", ".join(f"{number} {state}" for state, number in counts.items()))
 
 
 def _wait(study: str | None, gone: tuple[str, ...] = ()) -> list[Entry]:

@@ -190,7 +190,7 @@ def verify(
             raise rerun.CannotRerun(f"{against} is the set of the run itself: every run agrees with itself")
         now = records.load(new)
         repeated = reproduction.alike(now.runs, original, one_state=False)
-        if copied := rerun.copies(own, then.runs, new, repeated):
+        if copied := rerun.copies(then.runs, repeated):
             raise rerun.CannotRerun(
                 f"{against} holds copies of runs of {rerun.shown(own)}, such as {copied[0]}: compare with new runs"
             )

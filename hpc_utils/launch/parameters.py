@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from hpc_utils.config import ConfigError, RunConfig, unknown_parameter
 
 TAG = "parameters"
@@ -90,16 +92,11 @@ def _like(default: Any, value: Any, name: str) -> Any:
     """`value` as the type of the notebook's own default."""
     if default is None or isinstance(value, type(default)):
         return value
+    own = TypeAdapter(type(default))
     try:
-        if isinstance(default, bool):
-            return {"true": True, "false": False}[str(value).lower()]
-        if isinstance(default, int | float):
-            value = type(default)(value)
-        elif isinstance(default, list | dict):
-            value = json.loads(value)
+        value = own.validate_json(value) if isinstance(default, list | dict) else own.validate_python(value)
         json.dumps(value, allow_nan=False)  # values travel to the ranks as JSON, which has no NaN
-        if isinstance(value, type(default)):
-            return value
-    except (KeyError, ValueError, TypeError):
-        pass
-    raise ConfigError(f"{name}={value!r}: expected {type(default).__name__}, as the notebook's {name} = {default!r}")
+    except (ValueError, TypeError):
+        kind = type(default).__name__
+        raise ConfigError(f"{name}={value!r}: expected {kind}, as the notebook's {name} = {default!r}") from None
+    return value

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpc_utils import paths
-from hpc_utils.records.folder import PROFILE, profiled_files, read_json, state
+from hpc_utils.records.folder import PROFILE, read_json, state
 from hpc_utils.records.load import Refused, verify
 
 # Not fetched: checkpoints, former attempts, claims.
@@ -25,19 +24,15 @@ class PullError(RuntimeError):
 
 @dataclass
 class Pulled:
-    """The result: run ids fetched; refused ones and why; how many were here, and how many are unfinished there; bytes of
-    profiles among what was fetched."""
+    """The result: run ids fetched; refused ones and why; how many were here, and how many are unfinished there."""
 
     fetched: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     here: int = 0
     unfinished: int = 0
-    profiles: int = 0
 
 
-def pull(
-    source: str, *, dry_run: bool = False, profiles: bool = True, say: Callable[[str], None] = lambda line: None
-) -> Pulled:
+def pull(source: str, *, dry_run: bool = False, profiles: bool = True) -> Pulled:
     """Fetch the complete runs of `source` (host:folder, or a folder) that are not here, and its studies' indices.
 
     A run is moved into place when it is fetched and its records are consistent; after an interrupted pull the next one
@@ -68,7 +63,6 @@ def pull(
             done.fetched = wanted
             return done
         if wanted:
-            say(f"fetching {len(wanted)} runs")
             (there / "wanted").write_text("".join(f"{name}\n" for name in wanted))
             left = [f"--exclude=/*/{item}" for item in (*LEFT_THERE, *(() if profiles else (f"{PROFILE}/",)))]
             _rsync([*left, f"--files-from={there / 'wanted'}", f"{source}/runs/", f"{there}/runs/"])
@@ -81,7 +75,6 @@ def pull(
                 continue
             _settle(arrived, paths.runs() / name)
             done.fetched.append(name)
-            done.profiles += sum(profiled_files(paths.runs() / name).values())
         (paths.results() / "studies").mkdir(exist_ok=True)
         _rsync(["--ignore-missing-args", f"{source}/studies/", f"{paths.results() / 'studies'}/"])
     return done
@@ -100,9 +93,8 @@ def _rsync(arguments: list[str]) -> None:
     # Three connections in all: many centres require a second factor for each.
     # --protect-args: the remote shell does not interpret a folder's name. Links are not followed or made.
     command = ["rsync", "--recursive", "--times", "--protect-args", "--no-motd", *arguments]
-    try:
-        done = subprocess.run(command, stdin=None, capture_output=True, text=True)
-    except FileNotFoundError:
-        raise PullError("no rsync here: install it (apt-get install rsync, or your system's package)") from None
+    if not shutil.which("rsync"):
+        raise PullError("no rsync here: install it (apt-get install rsync, or your system's package)")
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise PullError(f"rsync ended with exit code {done.returncode}:\n{done.stderr.strip()}")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hpc_utils import paths, provenance
 from hpc_utils.config import RunConfig
 from hpc_utils.records import StudyIndex, fingerprint, packed, studies
-from hpc_utils.records.folder import read_json, state
-from hpc_utils.records.load import Refused, verify
+from hpc_utils.records.folder import read_json
 
 from . import local, parameters, warm
 from .request import Layout, Request, prepare
@@ -57,32 +56,30 @@ def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:
         run: the run's folder. notebook: what its ranks executed, if that is not one of the compendium's own.
 
     Raises:
-        CannotRerun: it is not complete, or it needs what is not here.
-        ConfigError, DataError: as of `request.prepare`.
+        CannotRerun: it needs what is not here. ConfigError, DataError: as of `request.prepare`.
     """
-    asked, made = _recorded(run)
+    asked, made = read_json(run / "request.json"), read_json(run / "run.json")
+    if not asked:
+        raise CannotRerun(
+            f"{run.name} was not started by hpc (it has no request.json): run its own program again, then use --against"
+        )
     if why := _missing_here(asked, made):
         raise CannotRerun(
             f"{run.name} {why}: measure its study again there (`HPC_RESULTS=again hpc submit STUDY --cluster NAME --wait`), "
             f"then compare with `hpc verify {run.name} --against again`"
-        )
-    options = RunConfig.model_fields
-    if unknown := [f"{n}={v}" for n, v in asked["config"].items() if n not in options and v is not None]:
-        commit = (read_json(run / "provenance.json") or {}).get("commit") or "(not recorded)"
-        raise CannotRerun(
-            f"{run.name} was made with {', '.join(unknown)}, unknown here: check out its commit {commit}"
         )
     path = notebook or paths.notebooks() / asked["notebook"]
     if not path.is_file():
         raise CannotRerun(
             f"{run.name} executed {asked['notebook']}, which is not in {path.parent}: use --notebook FILE"
         )
-    known = parameters.defaults(path)
-    own = {name: value for name, value in asked["config"].items() if name in options}
-    own |= {n: v for n, v in asked["parameters"].items() if n not in options and n in known}
+    known = RunConfig.model_fields.keys() | parameters.defaults(path).keys()
+    # A parameter that was set, and that is unknown by now, is refused.
+    given = {n: v for n, v in (asked["config"] | asked["parameters"]).items() if n in known or v is not None}
+    given |= {"repeat": repeat}
     if made["device"] == "cpu" and provenance.hardware().gpus:  # "auto" would now take them
-        own["device"] = "cpu"
-    return prepare(path, own | {"repeat": repeat}, Layout(made["nodes"], made["ranks_per_node"]))
+        given["device"] = "cpu"
+    return prepare(path, given, Layout(made["nodes"], made["ranks_per_node"]))
 
 
 def unchanged(run: Path) -> None:
@@ -99,15 +96,10 @@ def unchanged(run: Path) -> None:
             )
 
 
-def copies(own: Path, runs: pd.DataFrame, other: Path, others: pd.DataFrame) -> list[str]:
-    """The ids of `others` (rows, of the set `other`) that are `runs` of the set `own`: by their records, or id and start."""
+def copies(runs: pd.DataFrame, others: pd.DataFrame) -> list[str]:
+    """The ids of `others` that are copies of `runs`: of the same id and start."""
     begun = set(zip(runs.run_id, runs.started, strict=True))
-    alike = {fingerprint.of_run(own / "runs" / run) for run in runs.run_id}
-    return [
-        row.run_id
-        for row in others.itertuples()
-        if (row.run_id, row.started) in begun or fingerprint.of_run(other / "runs" / row.run_id) in alike
-    ]
+    return [row.run_id for row in others.itertuples() if (row.run_id, row.started) in begun]
 
 
 def execute(
@@ -146,21 +138,6 @@ def shown(folder: Path) -> str:
     """A folder as it is called in the clone; elsewhere its whole path."""
     root = paths.root()
     return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else str(folder)
-
-
-def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(request.json, run.json) of a complete run."""
-    if (how := state(run)) != "complete":
-        raise CannotRerun(f"{run.name} is not complete ({how})")
-    try:
-        verify(run)
-    except Refused as error:
-        raise CannotRerun(f"{run.name}: its records cannot be true: {error}") from None
-    if not (asked := read_json(run / "request.json")):
-        raise CannotRerun(
-            f"{run.name} was not started by hpc (it has no request.json): run its own program again, then use --against"
-        )
-    return asked, read_json(run / "run.json")
 
 
 def _missing_here(asked: Mapping[str, Any], made: Mapping[str, Any]) -> str:

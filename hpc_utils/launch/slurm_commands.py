@@ -70,7 +70,7 @@ class Job:
 
     Attributes:
         id: `123`, or `123_4` for an array task.
-        reason: why it waits, or how it ended (exit code and signal). left: seconds until its limit, None if not known.
+        reason: why it waits, or how it ended, as Slurm writes it: `exit code 1:0`, or `0:9` for signal 9. left: seconds until its limit, None if not known.
         nodes: where it ran.
     """
 
@@ -182,18 +182,10 @@ def _accounted(ids: Sequence[str]) -> list[Job]:
         return []  # a site without accounting: the queue and our own records must do
     rows = [line.split("|") for line in output.splitlines()]
     return [
-        Job(job, JobState(state.split()[0].rstrip("+")), _exit(code), None, nodes)  # CANCELLED by 1000
+        Job(job, JobState(state.split()[0].rstrip("+")), f"exit code {code}", None, nodes)  # CANCELLED by 1000
         for job, state, code, nodes in rows
         if re.fullmatch(r"\d+(_\d+)?", job) and state
     ]
-
-
-def _exit(code: str) -> str:
-    """Slurm's `status:signal` in words."""
-    status, _, signal = code.partition(":")
-    if signal not in ("", "0"):
-        return f"ended by signal {signal}"
-    return f"exit code {status}" if status not in ("", "0") else ""
 
 
 def seconds(text: str) -> int | None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hpc_utils import paths
 from hpc_utils.records.folder import read_json, state
@@ -16,9 +14,6 @@ from hpc_utils.records.folder import read_json, state
 from . import failure, slurm_commands
 from .slurm_commands import Job, JobState
 from .submit import Submission, Task, submissions
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LAG = 60  # s after its end in which a job may not be in the accounting yet
 
@@ -69,33 +64,6 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
     asked = {task.id.partition("_")[0] for one, task in newest.values() if one.cluster not in gone}
     jobs = slurm_commands.jobs(asked)
     return [_entry(one, task, jobs.get(task.id), gone=one.cluster in gone) for one, task in newest.values()]
-
-
-def frame(study: str | None = None) -> pd.DataFrame:
-    """`entries` as a table for a notebook: one row per run."""
-    import pandas as pd
-
-    columns = ["job", "run_id", "study", "state", "detail", "left", "time_left", "nodes", "advice"]
-    return pd.DataFrame([asdict(entry) for entry in entries(study)], columns=columns).set_index("run_id")
-
-
-def live(study: str | None = None, *, every: float = 5.0, timeout: float = 24 * 3600) -> pd.DataFrame:
-    """The table in a notebook, updated in place until all runs are over (interrupt the kernel to leave it earlier)."""
-    from IPython.display import display
-
-    end, table = time.monotonic() + timeout, frame(study)
-    shown = display(table, display_id=True)
-    while time.monotonic() < end and not all(state.is_over for state in table.state):
-        time.sleep(every)
-        table = frame(study)
-        if shown:  # None outside a notebook
-            shown.update(table)
-    return table
-
-
-def counts(found: Iterable[Entry]) -> dict[JobState, int]:
-    """How many are in each state."""
-    return Counter(entry.state for entry in found)
 
 
 def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry:

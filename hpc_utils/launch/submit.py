@@ -11,17 +11,16 @@ logs/            what the jobs print
 from __future__ import annotations
 
 import fcntl
+import json
 import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field
 
 from hpc_utils import paths
 from hpc_utils.config import ConfigError
@@ -32,21 +31,11 @@ from .cluster import Cluster, NodeType
 from .request import Layout, Request, prepare
 from .target import Target
 
-MOST_TASKS = 1000  # of one array: Slurm's default MaxArraySize is 1001
-
-
-class Kind(StrEnum):
-    """What a job of a submission does."""
-
-    RUNS = "runs"
-    REPORT = "report"
-
 
 class SubmittedJob(BaseModel):
-    """One job; its task number i makes the run `runs[i]`."""
+    """One job; its task number i makes the run `runs[i]`. The report's job makes none."""
 
     id: str
-    kind: Kind
     runs: list[str]
 
 
@@ -64,56 +53,36 @@ class Submission(BaseModel):
         source: the study's name, or its file. index: the name of its index. cluster: by name, or its file.
     """
 
+    path: Path = Field(exclude=True)
     study: str
     source: str
     index: str
     cluster: str
     node_type: str
     jobs: list[SubmittedJob] = Field([])
-    written: str = ""
-    _path: Path = PrivateAttr()
-
-    @property
-    def path(self) -> Path:
-        return self._path
 
     @classmethod
     def begin(cls, source: str, index: str, cluster: str, node_type: str) -> Submission:
         """A new folder with the next number."""
-        folder = paths.submissions()
-        folder.mkdir(parents=True, exist_ok=True)
-        number = 1 + max((int(p.name[:4]) for p in folder.glob("[0-9][0-9][0-9][0-9]-*")), default=0)
+        number = 1 + max((int(p.name[:4]) for p in paths.submissions().glob("[0-9][0-9][0-9][0-9]-*")), default=0)
+        path = paths.submissions() / f"{number:04d}-{index}"
+        (path / "logs").mkdir(parents=True)
         # Absolute: `hpc retry` may be called from another folder.
         source, cluster = (str(Path(n).absolute()) if n.endswith(".toml") else n for n in (source, cluster))
-        made = cls(study=Path(source).stem, source=source, index=index, cluster=cluster, node_type=node_type)
-        made._path = folder / f"{number:04d}-{index}"
-        (made.path / "logs").mkdir(parents=True)
-        return made
+        return cls(
+            path=path, study=Path(source).stem, source=source, index=index, cluster=cluster, node_type=node_type
+        )
 
-    @classmethod
-    def read(cls, path: Path) -> Submission | None:
-        """The submission in that folder; None if it is not whole."""
-        try:
-            found = cls.model_validate_json((path / "submission.json").read_bytes())
-        except (OSError, ValidationError):
-            return None
-        found._path = path
-        return found
-
-    def save(self) -> None:
-        self.written = datetime.now(UTC).isoformat(timespec="seconds")
-        atomic.write_json(self.path / "submission.json", self.model_dump(mode="json"))
-
-    def add(self, job_id: str, kind: Kind, run_ids: list[str]) -> None:
+    def add(self, job_id: str, run_ids: list[str]) -> None:
         """Note a job."""
-        self.jobs.append(SubmittedJob(id=job_id, kind=kind, runs=run_ids))
-        self.save()
+        self.jobs.append(SubmittedJob(id=job_id, runs=run_ids))
+        atomic.write_json(self.path / "submission.json", self.model_dump(mode="json"))
 
     @property
     def tasks(self) -> list[Task]:
         """Every array task, then the report's job."""
         runs = [Task(f"{job.id}_{place}", run) for job in self.jobs for place, run in enumerate(job.runs)]
-        return runs + [Task(job.id, "") for job in self.jobs if job.kind == Kind.REPORT]
+        return runs + [Task(job.id, "") for job in self.jobs if not job.runs]
 
     @property
     def job_ids(self) -> list[str]:
@@ -126,61 +95,43 @@ class Submission(BaseModel):
 
 def submissions(study: str | None = None) -> list[Submission]:
     """All submissions, oldest first; of one study, by its name or by the index's."""
-    found = [Submission.read(path) for path in sorted(paths.submissions().glob("[0-9]*-*"))]
-    return [one for one in found if one and study in (None, one.study, one.index)]
-
-
-class _Point(BaseModel):
-    """What one task of an array runs."""
-
-    run_id: str
-    notebook: Path
-    parameters: dict[str, Any]
-    nodes: int
-    ranks_per_node: int
-    redo: bool
-
-
-_POINTS = TypeAdapter(list[_Point])
+    files = sorted(paths.submissions().glob("*/submission.json"))
+    found = [Submission(path=file.parent, **json.loads(file.read_text())) for file in files]
+    return [one for one in found if study in (None, one.study, one.index)]
 
 
 def write_points(path: Path, requests: list[Request], *, redo: bool = False) -> None:
     """Write the run of each task; the position in the list is the task's number."""
     points = [
-        _Point(
-            run_id=request.run_id,
-            notebook=request.notebook,
-            parameters=dict(request.inject),
-            nodes=request.layout.nodes,
-            ranks_per_node=request.layout.ranks_per_node,
-            redo=redo,
-        )
+        {
+            "run_id": request.run_id,
+            "notebook": str(request.notebook),
+            "parameters": dict(request.inject),
+            "layout": [request.layout.nodes, request.layout.ranks_per_node],
+            "redo": redo,
+        }
         for request in requests
     ]
-    atomic.write_json(path, _POINTS.dump_python(points, mode="json"))
+    atomic.write_json(path, points)
 
 
 def read_point(path: Path, number: int) -> tuple[Request, bool]:
     """The request of task `number`, prepared on the node that runs it, and whether it is to be measured again.
 
     Raises:
-        ConfigError: no such point, or it is another run by now: code or cluster changed since it was submitted.
+        ConfigError: it is another run by now: code or cluster changed since it was submitted.
     """
-    try:
-        point = _POINTS.validate_json(path.read_bytes())[number]
-    except (OSError, ValidationError, IndexError):
-        raise ConfigError(f"{path} holds no point {number}") from None
-    request = prepare(point.notebook, point.parameters, Layout(point.nodes, point.ranks_per_node))
-    if request.run_id != point.run_id:
+    point = json.loads(path.read_text())[number]
+    request = prepare(Path(point["notebook"]), point["parameters"], Layout(*point["layout"]))
+    if request.run_id != point["run_id"]:
         raise ConfigError(
-            f"{path}, point {number} was submitted as {point.run_id}, but here it is {request.run_id}: the notebook, "
+            f"{path}, point {number} was submitted as {point['run_id']}, but here it is {request.run_id}: the notebook, "
             f"the configuration's defaults or HPC_CLUSTER changed since; submit it again"
         )
-    return request, point.redo
+    return request, point["redo"]
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Runs of one layout: one array job."""
 
     layout: Layout
@@ -271,7 +222,7 @@ def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = Fals
 def submit(
     name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False
 ) -> tuple[Draft, Submission | None]:
-    """Submit the missing runs: an array for each group, then the report after all of them.
+    """Submit the missing runs: an array for each group, then the report after all of them, however they ended.
 
     Returns what was planned, and the submission (None if nothing was missing).
 
@@ -284,54 +235,54 @@ def submit(
         if not planned.groups:
             return planned, None
         made = Submission.begin(name, planned.index, cluster.source, planned.node.name)
-        made.save()
         job_environment.write(made.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
-            points = _points(made.path, number)
+            options, points, variables = _array(planned, made.path, number)
             write_points(points, group.requests, redo=redo)
-            options = _array_options(planned, group, made.path)
-            variables = job_environment.variables(made.path, group.layout)
             job = slurm_commands.sbatch(options, _script("sweep"), [str(points)], environment=variables)
-            made.add(job, Kind.RUNS, [request.run_id for request in group.requests])
-        options, variables = _report_options(planned, made), job_environment.variables(made.path, Layout())
-        job = slurm_commands.sbatch(options, _script("report"), [planned.index], environment=variables)
-        made.add(job, Kind.REPORT, [])
+            made.add(job, [request.run_id for request in group.requests])
+        options = [
+            *job_environment.options(cluster, planned.node, Layout(), devices=False),
+            f"--job-name={_job_name(planned)}-report",
+            f"--dependency=afterany:{':'.join(made.job_ids)}",
+            "--kill-on-invalid-dep=yes",
+            job_environment.output(made.path, "%j"),
+        ]
+        variables = job_environment.variables(made.path, Layout())
+        made.add(slurm_commands.sbatch(options, _script("report"), [planned.index], environment=variables), [])
         return planned, made
 
 
 def commands(planned: Draft) -> list[str]:
     """The commands that `submit` would run, as a person could type them; N is the submission's number."""
-    folder = paths.submissions() / f"N-{planned.index}"
     lines = []
-    for number, group in enumerate(planned.groups, 1):
-        variables = [f"{name}={value}" for name, value in job_environment.variables(folder, group.layout).items()]
-        command = ["sbatch", *_array_options(planned, group, folder), str(_script("sweep"))]
-        lines.append(shlex.join(["env", *variables, *command, str(_points(folder, number))]))
+    for number, _ in enumerate(planned.groups, 1):
+        options, points, variables = _array(planned, paths.submissions() / f"N-{planned.index}", number)
+        assignments = [f"{name}={value}" for name, value in variables.items()]
+        lines.append(shlex.join(["env", *assignments, "sbatch", *options, str(_script("sweep")), str(points)]))
     return lines
 
 
-def _array_options(planned: Draft, group: Group, folder: Path) -> list[str]:
-    """sbatch's options for one group."""
-    slurm = planned.cluster.slurm
-    return [
+def _array(planned: Draft, folder: Path, number: int) -> tuple[list[str], Path, dict[str, str]]:
+    """(sbatch's options, the file of its points, the variables for its script) of group `number`, from 1."""
+    group, slurm = planned.groups[number - 1], planned.cluster.slurm
+    options = [
         *job_environment.options(planned.cluster, planned.node, group.layout),
-        f"--job-name=hpc-{_plain(planned.plan.name)}",
+        f"--job-name={_job_name(planned)}",
         f"--array=0-{len(group.requests) - 1}",
         f"--time={slurm.time}",
         f"--signal=B:USR1@{slurm.signal_seconds}",
         job_environment.output(folder, "%A_%a"),
     ]
+    return options, folder / f"points-{number:02d}.json", job_environment.variables(folder, group.layout)
 
 
-def _report_options(planned: Draft, made: Submission) -> list[str]:
-    """sbatch's options for the report: when all runs have ended, however they did."""
-    return [
-        *job_environment.options(planned.cluster, planned.node, Layout(), devices=False),
-        f"--job-name=hpc-{_plain(planned.plan.name)}-report",
-        f"--dependency=afterany:{':'.join(made.job_ids)}",
-        "--kill-on-invalid-dep=yes",
-        job_environment.output(made.path, "%j"),
-    ]
+def _job_name(planned: Draft) -> str:
+    return "hpc-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", planned.plan.name)[:40]
+
+
+def _script(name: str) -> Path:
+    return paths.jobs() / f"{name}.sbatch"
 
 
 @contextmanager
@@ -342,14 +293,6 @@ def _one_at_a_time() -> Iterator[None]:
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _script(name: str) -> Path:
-    return paths.jobs() / f"{name}.sbatch"
-
-
-def _points(folder: Path, number: int) -> Path:
-    return folder / f"points-{number:02d}.json"
 
 
 def _queued() -> set[str]:
@@ -367,12 +310,4 @@ def _groups(requests: list[Request]) -> list[Group]:
     found: dict[tuple[int, Layout], list[Request]] = {}
     for request in requests:
         found.setdefault((request.config.repeat if several else 0, request.layout), []).append(request)
-    return [
-        Group(layout, members[start : start + MOST_TASKS])
-        for (_, layout), members in found.items()
-        for start in range(0, len(members), MOST_TASKS)
-    ]
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:40]
+    return [Group(layout, members) for (_, layout), members in found.items()]

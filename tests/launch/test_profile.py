@@ -123,7 +123,7 @@ def test_what_cannot_be_exported_is_a_remark(tmp_path: Path, monkeypatch) -> Non
     exports.finish(run, 2, is_hurried=lambda: False, say=said.append)
     about = json.loads((run / "run.json").read_text())
     first, left, lacking = about["remarks"]
-    assert (first, left) == ("a", "nsys left no report of rank 1: out of luck")
-    assert "not exported" in lacking and "nsys is not on PATH" in lacking
+    assert (first, left) == ("a", "nsys left no report of rank1: out of luck")
+    assert "rank0.nsys-rep was not exported" in lacking and "nsys is not on PATH" in lacking
     assert about["profiled"] == {"tool": "nsys", "files": {"rank0.nsys-rep": 12}}
     assert len(said) == 2

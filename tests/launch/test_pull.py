@@ -71,7 +71,8 @@ def test_profiles_come_along_unless_they_shall_not(there: Path, results: Path) -
     for run in REFERENCE[:2]:
         (there / "runs" / run.name / "profile").mkdir()
         (there / "runs" / run.name / "profile/rank0.trace.json.gz").write_bytes(b"x" * 1000)
-    assert pull(str(there), profiles=False).profiles == 0
+    pull(str(there), profiles=False)
     assert not list(results.glob("runs/*/profile"))
     shutil.rmtree(results / "runs" / REFERENCE[0].name)
-    assert pull(str(there)).profiles == 1000
+    pull(str(there))
+    assert len(list(results.glob("runs/*/profile/rank0.trace.json.gz"))) == 1

@@ -49,13 +49,6 @@ def test_any_state_that_is_not_known_is_a_final_one(state: str, waits: bool, ove
     assert Entry("1", "run", "study", found).is_over == over
 
 
-@pytest.mark.parametrize(
-    ("code", "words"), [("0:0", ""), ("1:0", "exit code 1"), ("0:9", "ended by signal 9"), ("9:0", "exit code 9")]
-)
-def test_exit_codes_in_words(code: str, words: str) -> None:
-    assert slurm_commands._exit(code) == words
-
-
 def test_without_slurm_the_ways_on_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(slurm_commands.SlurmError, match=r"no squeue here: .*hpc cluster up.*hpc study run"):

@@ -123,10 +123,8 @@ class Server:
             return f"{threads} threads run after the imports (OPENBLAS_NUM_THREADS other than 1? a sitecustomize?)"
         if torch.version.hip:
             return "HIP cannot be used after a fork"
-        if torch.cuda.is_initialized():
-            return "CUDA was initialised when Python started, and cannot be used after a fork"
-        if "mpi4py.MPI" in sys.modules:
-            return "MPI was initialised when Python started, and cannot be used after a fork"
+        if torch.cuda.is_initialized() or "mpi4py.MPI" in sys.modules:
+            return "CUDA or MPI was initialised when Python started, and cannot be used after a fork"
         asked = request["environment"]
         for name in sorted({*asked, *self._environment}):
             if READ_AT_START.match(name) and asked.get(name) != self._environment.get(name):
