@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +16,20 @@ from typing import Any
 
 from hpc_utils import workspace
 
-from . import boot, daemons, host, network
+from . import daemons, host, network, plan, processes
 from . import folder as folders
 from .host import ClusterError, KilledError
 from .plan import Plan
-from .process import Process
 
 PATIENCE = 15.0  # seconds that a keeper gets to end by itself; it takes a fraction of one
+SIZES = {"nodes": (1, 64), "cpus": (1, 256), "gpus": (0, 16), "share": (0.01, 0.99)}
+Progress = Callable[[str, float], None]
+# Keepers that this process started, by folder: each is a child to be waited for when it ends.
+_children: dict[Path, subprocess.Popen[bytes]] = {}
+
+
+class _Failed(ClusterError):
+    """The keeper's error; its logs stay for the reader."""
 
 
 @dataclass(frozen=True)
@@ -33,25 +43,8 @@ class Status:
     held: list[str]
 
 
-class Cluster:
-    """A cluster that is up.
-
-    Attributes:
-        name, folder: its name and the folder of its state. conf: its slurm.conf.
-        nodes: their names. flat: they share this host's name and address.
-        share: of a core, that each node's device is; None: whole cores. oversubscribed: they want more cores than there
-            are, so that timings mean nothing.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self.name = plan.name
-        self.folder = plan.folder
-        self.conf = plan.conf
-        self.nodes = [node.name for node in plan.nodes]
-        self.flat = plan.flat
-        self.share = plan.share
-        self.oversubscribed = plan.oversubscribed
+class Cluster(Plan):
+    """A cluster that is up."""
 
     def environment(self) -> dict[str, str]:
         """The variables that Slurm's commands need to reach it: `os.environ | cluster.environment()`."""
@@ -59,11 +52,11 @@ class Cluster:
 
     def address(self, node: str) -> str:
         """The node's address, which this machine reaches; 127.0.0.1 if the cluster is flat."""
-        return self._plan.node(self._known(node)).address
+        return self.nodes[node].address
 
     def status(self) -> Status:
         """Its present state."""
-        kept, states = self._ask("status"), daemons.node_states(self._plan)
+        kept, states = self._ask("status"), daemons.node_states(self)
         nodes = {name: states.get(name, "unknown") if on else "no power" for name, on in kept["power"].items()}
         return Status(nodes, kept["daemons"], kept["rate"], kept["held"])
 
@@ -79,8 +72,7 @@ class Cluster:
 
     def kill_node(self, name: str) -> None:
         """A power cut: everything on the node is gone at once; Slurm notices within some 15 s."""
-        if not self._has_power(name):
-            raise ClusterError(f"{name} has no power")
+        self._require_power(name, True)
         self._ask("kill", node=name)
 
     def revive_node(self, name: str) -> None:
@@ -88,8 +80,7 @@ class Cluster:
 
         If Slurm had not noticed the cut, it finds out within a minute that the node's jobs are gone.
         """
-        if self._has_power(name):
-            raise ClusterError(f"{name} has power")
+        self._require_power(name, False)
         self._ask("revive", node=name)
 
     def shape(self, rate: str | None) -> None:
@@ -115,13 +106,11 @@ class Cluster:
         """End it and remove all of it; the names of what ended."""
         return down(self.name)
 
-    def _known(self, node: str) -> str:
+    def _require_power(self, node: str, on: bool) -> None:
         if node not in self.nodes:
             raise ClusterError(f"cluster {self.name} has no node {node!r}: it has {', '.join(self.nodes)}")
-        return node
-
-    def _has_power(self, node: str) -> bool:
-        return self._ask("status")["power"][self._known(node)]
+        if self._ask("status")["power"][node] != on:
+            raise ClusterError(f"{node} has {'no power' if on else 'power'}")
 
     def _require_links(self, rate: str | None) -> None:
         if self.flat:
@@ -148,9 +137,9 @@ def up(
     share: float | None = None,
     flat: bool | None = None,
     lasting: bool = True,
-    progress: boot.Progress = lambda step, seconds: None,
+    progress: Progress = lambda step, seconds: None,
 ) -> Cluster:
-    """Start a cluster and return when its nodes are idle; whatever interrupts this call, nothing is left then.
+    """Start a cluster and return when its nodes are idle; whatever interrupts this call, nothing but logs is left then.
 
     Args:
         nodes: how many, each with an equal share of this machine's physical cores.
@@ -162,20 +151,93 @@ def up(
         progress: called after each step with its name and the seconds since the start.
     """
     size = {"nodes": nodes, "cpus": cpus, "gpus": gpus, "share": share}
-    for what, (low, high) in {"nodes": (1, 64), "cpus": (1, 256), "gpus": (0, 16), "share": (0.01, 0.99)}.items():
+    for what, (low, high) in SIZES.items():
         if size[what] is not None and not low <= size[what] <= high:
             raise ClusterError(f"{what}={size[what]:g}: from {low} to {high} are possible")
     folder = folders.of(name)
     if flat is None:
         flat = not host.has_namespaces()
     host.require(flat=flat)
-    running = None
     with suppress(KilledError):  # then its remaining files are removed
-        running = find(name)
-    if running is not None:
-        raise ClusterError(f"cluster {name} is up already, with {len(running.nodes)} nodes; {_end_it(name)} ends it")
-    plan = boot.boot(folder, flat=flat, lasting=lasting, progress=progress, **size)
-    return Cluster(plan)
+        if running := find(name):
+            raise ClusterError(
+                f"cluster {name} is up already, with {len(running.nodes)} nodes; {_end_it(name)} ends it"
+            )
+    folders.claim(folder)
+    _collect(folder)  # one that another process has ended
+    network.unplug(folder)  # of one that was killed
+    keeper = None
+    try:
+        keeper = _start_keeper(folder, flat)
+        folders.give(folder, keeper.pid)
+        _expect("born", keeper, folder, progress)
+        subnet = None if flat else network.claim(folder, keeper.pid)
+        plan.draw(folder, subnet=subnet, **size).save()
+        _tell(keeper, "planned")
+        _expect("up", keeper, folder, progress)
+        if lasting:
+            _tell(keeper, "keep")
+            keeper.stdin.close()
+    except BaseException as error:
+        if keeper is not None:
+            _end_keeper(keeper)
+        network.unplug(folder)
+        if not isinstance(error, _Failed):
+            folders.remove(folder)
+        raise
+    keeper.stdout.close()
+    _children[folder] = keeper
+    return Cluster.load(folder)
+
+
+def _start_keeper(folder: Path, flat: bool) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", f"{__package__}.keeper", str(folder)]
+    places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "PATH": host.path()}
+    (folder / "log").mkdir()
+    with (folder / "log" / "keeper.out").open("wb") as log:
+        return subprocess.Popen(
+            command if flat else [*host.UNSHARE, *command],
+            env=environment, cwd="/", start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+        )  # fmt: skip
+
+
+def _tell(keeper: subprocess.Popen[bytes], line: str) -> None:
+    with suppress(BrokenPipeError):  # then `_expect` raises the reason
+        keeper.stdin.write(f"{line}\n".encode())
+        keeper.stdin.flush()
+
+
+def _expect(what: str, keeper: subprocess.Popen[bytes], folder: Path, progress: Progress) -> None:
+    """Pass steps on to `progress` until the keeper reports `what`."""
+    for line in keeper.stdout:
+        event = json.loads(line)
+        if "failed" in event:
+            raise _Failed(event["failed"])
+        if what in event:
+            return
+        progress(event["step"], event["seconds"])
+    raise _Failed(f"the cluster's keeper ended; the end of {host.tail(folder / 'log' / 'keeper.out')}")
+
+
+def _end_keeper(keeper: subprocess.Popen[bytes]) -> None:
+    """End the keeper by closing its standard input; by force after 10 s."""
+    with suppress(BrokenPipeError):
+        keeper.stdin.close()
+    keeper.stdout.close()
+    try:
+        keeper.wait(10)
+    except subprocess.TimeoutExpired:
+        keeper.kill()
+        keeper.wait()
+
+
+def _collect(folder: Path) -> None:
+    """Wait for the keeper of `folder`, which ends or has ended, if it is this process's child."""
+    if (keeper := _children.pop(folder, None)) is not None:
+        keeper.stdin.close()
+        keeper.wait()
 
 
 def find(name: str = "rehearsal") -> Cluster | None:
@@ -198,7 +260,7 @@ def find(name: str = "rehearsal") -> Cluster | None:
     if dead := [daemon for daemon, alive in daemons.items() if not alive]:
         lost = f"has lost {', '.join(dead)} (logs in {folder / 'log'})"
         raise ClusterError(f"cluster {name} {lost}; {_end_it(name)} ends it")
-    return Cluster(Plan.load(folder))
+    return Cluster.load(folder)
 
 
 def around() -> Cluster | None:
@@ -206,20 +268,15 @@ def around() -> Cluster | None:
 
     On a node too, where the keeper's process is out of sight but its socket is not.
     """
-    conf = Path(workspace.environment().get("SLURM_CONF") or "/")
-    folder = conf.parent.parent
-    if not ((folder / "plan.json").is_file() and (folder / "control").is_socket()):
-        return None
-    plan = Plan.load(folder)
-    return Cluster(plan) if plan.conf == conf else None
+    folder = Path(workspace.environment().get("SLURM_CONF") or "/").parent.parent
+    return Cluster.load(folder) if (folder / "control").is_socket() else None
 
 
 def down(name: str = "rehearsal") -> list[str]:
     """End the cluster `name` and remove all of it, also what a killed one left; the names of what there was."""
     folder = folders.of(name)
-    owner = folders.living_owner(folder)
-    ended = [] if owner is None else _end(folder, owner)
-    boot.collect(folder)
+    ended = _end(folder)
+    _collect(folder)
     ended += network.unplug(folder)
     if folder.exists():
         ended.append(str(folder))
@@ -227,18 +284,20 @@ def down(name: str = "rehearsal") -> list[str]:
     return ended
 
 
-def _end(folder: Path, owner: Process) -> list[str]:
+def _end(folder: Path) -> list[str]:
     """Ask the keeper to end, and insist; what was running."""
+    if (owner := folders.living_owner(folder)) is None:
+        return []
     ended = ["the start of a cluster"]
     with suppress(OSError, ValueError):
         running = _ask(folder, "status", timeout=2.0)
         ended = [name for name, on in (running["power"] | running["daemons"]).items() if on]
     deadline = time.monotonic() + PATIENCE
-    while owner.alive:
+    while processes.alive(owner):
         with suppress(OSError, ValueError):
             _ask(folder, "end", timeout=2.0)
         if time.monotonic() > deadline:
-            owner.kill()
+            processes.kill(owner)
         time.sleep(0.02)
     return ended
 

@@ -1,4 +1,7 @@
-"""The daemons of a cluster's head: munged, mariadbd, slurmdbd, slurmctld. Each is a child in the foreground."""
+"""The daemons of a cluster's head (munged, mariadbd, slurmdbd, slurmctld) and the files that they read.
+
+Each is a child in the foreground.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 
-from . import host
+import psutil
+
+from . import host, processes
 from .host import ClusterError, tail
 from .plan import Plan
-from .process import Process
 
 PATIENCE = 60.0  # seconds; each step takes a second or two where nothing is wrong
+FOLDERS = ("etc", "log", "run", "state", "spool", "dev", "munge", "mariadb")
+FILES = ("slurm.conf", "slurmdbd.conf", "mariadb.conf", "task_prolog.sh")  # filled in from those beside this module
+MEMORY_PER_CPU = 16_000  # MB that each claimed CPU brings; claimed only, never enforced
 
 
 @dataclass(frozen=True)
@@ -22,8 +30,53 @@ class Daemon:
     """A running program, and the file that has its output."""
 
     name: str
-    process: Process
+    process: psutil.Process
     output: Path
+
+
+def configure(plan: Plan) -> None:
+    """Write everything that the daemons read: configuration, host names, keys, stand-ins for GPUs."""
+    for name in FOLDERS:
+        (plan.folder / name).mkdir(exist_ok=True)
+    etc = plan.folder / "etc"
+    hardware = f"CPUs={plan.cpus} Boards=1 Sockets=1 CoresPerSocket={plan.cpus} ThreadsPerCore=1"
+    hardware += f" RealMemory={MEMORY_PER_CPU * plan.cpus}" + (f" Gres=gpu:{plan.gpus}" if plan.gpus else "")
+    nodes = [
+        f"NodeName={node.name} NodeHostname={plan.head_name if plan.flat else node.name} "
+        f"NodeAddr={node.address} Port={node.port} {hardware}"
+        for node in plan.nodes.values()
+    ]
+    values = vars(plan) | {
+        "name": plan.name,
+        "user": plan.user,
+        "munge_socket": plan.munge_socket,
+        "database_socket": plan.database_socket,
+        "memory_per_cpu": MEMORY_PER_CPU,
+        # Where no network is up, Slurm resolves not even 127.0.0.1 unless IPv6 counts too (getaddrinfo's AI_ADDRCONFIG).
+        "communication": "CommunicationParameters=EnableIPv6"
+        if plan.flat and Path("/proc/net/if_inet6").exists()
+        else "",
+        "prolog": f"TaskProlog={etc}/task_prolog.sh" if plan.node_cores else "",
+        "nodes": "\n".join(nodes),
+    }
+    for name in FILES:
+        _private(etc / name, Template(Path(__file__).with_name(name).read_text()).substitute(values).encode())
+    # A GPU must be a character device with a number in its name: links to /dev/null are, and need no root.
+    gpus = [plan.folder / "dev" / f"nvidia{number}" for number in range(plan.gpus)]
+    for gpu in gpus:
+        gpu.symlink_to("/dev/null")
+    _private(
+        etc / "gres.conf", "".join(f"NodeName={n} Name=gpu File={gpu}\n" for n in plan.nodes for gpu in gpus).encode()
+    )
+    named = [(plan.head, plan.head_name), *((node.address, node.name) for node in plan.nodes.values())]
+    names = "".join(f"{address} {name}\n" for address, name in named)  # on top of the machine's
+    _private(etc / "hosts", names.encode() + Path("/etc/hosts").read_bytes())
+    _private(plan.folder / "munge" / "key", os.urandom(128))
+
+
+def _private(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    path.chmod(0o700 if path.suffix == ".sh" else 0o600)
 
 
 def environment(plan: Plan) -> dict[str, str]:
@@ -32,37 +85,24 @@ def environment(plan: Plan) -> dict[str, str]:
     return kept | {"PATH": host.path(), "LANG": "C.UTF-8", "SLURM_CONF": str(plan.conf)}
 
 
-def start(plan: Plan, name: str, command: list[str], extra: dict[str, str] | None = None) -> Daemon:
-    """Start `command`; without a process-id namespace the kernel ends it with its parent."""
-    if plan.flat:
-        command = ["setpriv", "--pdeathsig", "KILL", *command]
-    return spawn(plan, name, command, environment(plan) | (extra or {}))
-
-
-def spawn(plan: Plan, name: str, command: list[str], env: dict[str, str], **streams: int) -> Daemon:
+def spawn(plan: Plan, name: str, command: list[str], env: dict[str, str] | None = None, **streams: int) -> Daemon:
     """Start `command` with its output in a file, unless `streams` is given."""
     with plan.output(name).open("ab") as output:
         streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output} | streams
-        child = subprocess.Popen(command, env=env, start_new_session=True, **streams)
-    return Daemon(name, Process.of(child.pid), plan.output(name))
+        child = subprocess.Popen(command, env=environment(plan) | (env or {}), start_new_session=True, **streams)
+    return Daemon(name, psutil.Process(child.pid), plan.output(name))
 
 
 def wait(lacks: Callable[[], str], *daemons: Daemon) -> None:
     """Poll until `lacks` returns ""; ClusterError with the end of its output if a daemon ends, or it takes too long."""
     deadline = time.monotonic() + PATIENCE
     while lacking := lacks():
-        dead = [daemon for daemon in daemons if not daemon.process.alive]
+        dead = [daemon for daemon in daemons if not processes.alive(daemon.process)]
         if dead or time.monotonic() > deadline:
             culprit = dead[0] if dead else daemons[0]
             state = "ended" if dead else f"is not ready after {PATIENCE:.0f} s ({lacking})"
             raise ClusterError(f"{culprit.name} {state}; the end of {tail(culprit.output)}")
         time.sleep(0.02)
-
-
-def failure(plan: Plan, *command: str) -> str:
-    """The output of `command` if it fails; "" if it succeeds."""
-    done = subprocess.run(command, env=environment(plan), capture_output=True, text=True)
-    return f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}" if done.returncode else ""
 
 
 def node_states(plan: Plan) -> dict[str, str]:
@@ -72,15 +112,28 @@ def node_states(plan: Plan) -> dict[str, str]:
     return dict(line.split() for line in output.splitlines())
 
 
+def _start(plan: Plan, command: list[str], ready: list[str], **env: str) -> Daemon:
+    """Start a daemon and wait until the command `ready` succeeds; without a process-id namespace the kernel ends the daemon
+    with its parent."""
+    bound = ["setpriv", "--pdeathsig", "KILL", *command] if plan.flat else command
+    daemon = spawn(plan, command[0], bound, env)
+
+    def lacks() -> str:
+        done = subprocess.run(ready, env=environment(plan), capture_output=True, text=True)
+        return f"{' '.join(ready)}: {(done.stderr or done.stdout).strip()}" if done.returncode else ""
+
+    wait(lacks, daemon)
+    return daemon
+
+
 def munged(plan: Plan) -> Daemon:
     """Authentication, with a key and a socket of the cluster's own."""
     own = plan.folder / "munge"
     options = [f"--key-file={own}/key", f"--socket={plan.munge_socket}", f"--pid-file={own}/pid"]
     options += [f"--seed-file={own}/seed", "--num-threads=4"]
     # --force: the folder above is private, which munged takes for a mistake.
-    daemon = start(plan, "munged", ["munged", "--foreground", "--force", *options])
-    wait(lambda: failure(plan, "munge", "--no-input", "--socket", str(plan.munge_socket)), daemon)
-    return daemon
+    command = ["munged", "--foreground", "--force", *options]
+    return _start(plan, command, ["munge", "--no-input", "--socket", str(plan.munge_socket)])
 
 
 def mariadbd(plan: Plan) -> Daemon:
@@ -92,23 +145,18 @@ def mariadbd(plan: Plan) -> Daemon:
         done = subprocess.run(install, env=environment(plan), stdin=subprocess.DEVNULL, stdout=file, stderr=file)
     if done.returncode:
         raise ClusterError(f"mariadb-install-db failed; the end of {tail(output)}")
-    daemon = start(plan, "mariadbd", ["mariadbd", defaults])
-    wait(lambda: "" if plan.database_socket.exists() else f"no {plan.database_socket}", daemon)
-    return daemon
+    return _start(plan, ["mariadbd", defaults], ["test", "-S", str(plan.database_socket)])
 
 
 def slurmdbd(plan: Plan) -> Daemon:
     """Accounting."""
-    daemon = start(plan, "slurmdbd", ["slurmdbd", "-D"], {"MYSQL_UNIX_PORT": str(plan.database_socket)})
-    wait(lambda: failure(plan, "sacctmgr", "--noheader", "list", "cluster"), daemon)
-    return daemon
+    ready = ["sacctmgr", "--noheader", "list", "cluster"]
+    return _start(plan, ["slurmdbd", "-D"], ready, MYSQL_UNIX_PORT=str(plan.database_socket))
 
 
 def slurmctld(plan: Plan) -> Daemon:
     """The controller."""
-    daemon = start(plan, "slurmctld", ["slurmctld", "-D"])
-    wait(lambda: failure(plan, "scontrol", "ping"), daemon)
-    return daemon
+    return _start(plan, ["slurmctld", "-D"], ["scontrol", "ping"])
 
 
 # In the order in which they need each other.

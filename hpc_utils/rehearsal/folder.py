@@ -11,14 +11,14 @@ import json
 import os
 import re
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import process
+import psutil
+
+from . import processes
 from .host import ClusterError
-from .process import Process
 
 # The longest socket in it is slurmstepd's: /spool/NODE/NODE_JOB.STEP.
 LONGEST = 107 - len("/spool/node64/node64_67108863.4294967291")
@@ -26,16 +26,11 @@ PLAIN = re.compile(r"[A-Za-z0-9/._+-]+")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,23}")
 
 
-def parent() -> Path:
-    """The folder of this user's clusters."""
-    return Path(os.environ.get("HPC_REHEARSAL") or f"/tmp/hpc-cluster-{os.getuid()}").absolute()
-
-
 def of(name: str) -> Path:
     """The folder of the cluster `name`; ClusterError if the name or the folder is not possible."""
     if not NAME.fullmatch(name):
         raise ClusterError(f"cluster name {name!r}: 1 to 24 of a-z, 0-9, _ and -, the first a letter")
-    folder = parent() / name
+    folder = Path(os.environ.get("HPC_REHEARSAL") or f"/tmp/hpc-cluster-{os.getuid()}").absolute() / name
     # Sockets of the cluster need a short path; each node has a /dev/shm of its own.
     if not PLAIN.fullmatch(str(folder)) or len(str(folder)) > LONGEST or folder.is_relative_to("/dev/shm"):
         raise ClusterError(
@@ -57,23 +52,24 @@ def claim(folder: Path) -> None:
 def give(folder: Path, pid: int) -> None:
     """Make `pid` the owner: the cluster lives as long as it does."""
     temporary = folder / ".owner"
-    temporary.write_text(json.dumps(Process.of(pid)))
+    temporary.write_text(json.dumps([pid, psutil.Process(pid).create_time()]))
     temporary.replace(folder / "owner")
 
 
-def living_owner(folder: Path) -> Process | None:
+def living_owner(folder: Path) -> psutil.Process | None:
     """The owner, if it is alive."""
-    try:
-        owner = Process(*json.loads((folder / "owner").read_text()))
-    except FileNotFoundError:
-        return None
-    return owner if owner.alive else None
+    with contextlib.suppress(FileNotFoundError, psutil.NoSuchProcess):
+        pid, started = json.loads((folder / "owner").read_text())
+        owner = psutil.Process(pid)
+        if abs(owner.create_time() - started) < 1 and processes.alive(owner):
+            return owner
+    return None
 
 
 def remove(folder: Path) -> None:
     """Delete `folder` unless another living process owns it by now; the default parent too if it is empty then."""
     with _alone(folder.parent):
-        if living_owner(folder) in (None, Process.of(os.getpid())):
+        if living_owner(folder) in (None, psutil.Process()):
             delete(folder)
         if "HPC_REHEARSAL" not in os.environ:
             with contextlib.suppress(OSError):
@@ -86,16 +82,21 @@ def delete(folder: Path) -> None:
     Where every process of a flat cluster's head and nodes was killed, the slurmstepd of its jobs, which write its logs, or
     the jobs' scripts may still run: they are killed.
     """
-    for pid in (*process.writers(folder), *process.scripts(folder)) if folder.exists() else ():
-        process.kill_descendants(pid)
-        with contextlib.suppress(OSError):  # it is gone, or on its way
-            os.kill(pid, signal.SIGKILL)
+    if folder.exists():
+        processes.kill_users(folder)
     for _ in range(100):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return
         time.sleep(0.02)
     shutil.rmtree(folder)
+
+
+def leave_only_logs(folder: Path) -> None:
+    """Delete all but the logs: a failed start leaves the reader these."""
+    for one in folder.iterdir():
+        if one.name != "log":
+            shutil.rmtree(one) if one.is_dir() else one.unlink()
 
 
 @contextlib.contextmanager

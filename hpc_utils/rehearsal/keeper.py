@@ -1,4 +1,4 @@
-"""The main process of a cluster: starts its daemons and nodes, answers requests, ends it.
+"""The main process of a cluster: starts its daemons and nodes, limits their links, answers requests, ends it.
 
     python -m hpc_utils.rehearsal.keeper FOLDER      (started by `up`, inside the cluster's own namespaces)
 
@@ -18,17 +18,152 @@ import threading
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from . import configure, daemons, network, process
+from . import daemons, host, network, processes
 from . import folder as folders
 from .host import ClusterError
-from .nodes import Links, Nodes
 from .plan import Plan
+
+READY = {"idle", "mixed", "allocated", "completing"}
 
 
 class Ended(BaseException):
     """A request or a signal to end the cluster."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A started node: its outermost process, its standard output, and its standard input, whose end ends it."""
+
+    daemon: daemons.Daemon
+    output: BinaryIO | None = None
+    input: BinaryIO | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.daemon.process.pid
+
+
+class Nodes:
+    """The nodes that have power, by name, and the links between them.
+
+    A run that measures holds the links by an open connection. Its end releases them, so that they do not stay limited
+    however the run ends, power cuts included.
+
+    Attributes:
+        rate: the links' limit now. by_hand: the one that `shape` has set. held: {connection: the run that measures}.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.running: dict[str, Running] = {}
+        self.rate: str | None = None
+        self.by_hand: str | None = None
+        self.held: dict[socket.socket, str] = {}
+
+    def power_on(self, *names: str) -> None:
+        """Start nodes and return when Slurm calls them ready; on an error they have no power again."""
+        try:
+            for name in names:
+                self.power_off(name)  # what is left of it if its slurmd ended by itself
+                self.running[name] = self._spawn(name)
+            for name in () if self.plan.flat else names:
+                self._plug(name)
+            daemons.wait(lambda: self._lacks(names), *(self.running[name].daemon for name in names))
+        except ClusterError:
+            for name in names:
+                self.power_off(name)
+            raise
+
+    def on(self) -> dict[str, int]:
+        """{name: process id} of those that have power."""
+        return {name: node.pid for name, node in self.running.items() if processes.alive(node.daemon.process)}
+
+    def power_off(self, name: str) -> None:
+        """SIGKILL everything on the node at once; its cable goes first, so that no connection is closed politely."""
+        if (gone := self.running.pop(name, None)) is None:
+            return
+        if not self.plan.flat:
+            network.cut(name, self.plan.nodes[name].address)
+        processes.kill_descendants(gone.pid)
+        processes.kill(gone.daemon.process)
+        gone.input.close()
+        gone.output.close()
+
+    def shape(self, rate: str | None) -> None:
+        """Limit every node's link to `rate`, both ways; None lifts the limit. ClusterError if a run measures at another rate."""
+        self._require(rate)
+        self._limit(rate)
+        self.by_hand = rate
+
+    def hold(self, connection: socket.socket, rate: str | None, by: str) -> None:
+        """Limit them to `rate` until `connection` ends; ClusterError if a run measures at another rate."""
+        self._require(rate)
+        self._limit(rate)
+        self.held[connection] = by
+
+    def release(self, connection: socket.socket) -> None:
+        """`connection` has ended: the end of the last one restores the limit."""
+        if self.held.pop(connection, None) is not None and not self.held:
+            try:
+                self._limit(self.by_hand)
+            except ClusterError:  # of a node that is dying
+                traceback.print_exc()
+        connection.close()
+
+    def _require(self, rate: str | None) -> None:
+        if self.held and rate != self.rate:
+            runs = ", ".join(self.held.values())
+            raise ClusterError(
+                f"the links stay {self.rate or 'as fast as this machine'} while {runs} is measured over them: "
+                "wait for its end"
+            )
+
+    def _limit(self, rate: str | None) -> None:
+        """All of them or none: ClusterError if one cannot be limited, and the others are then as before."""
+        if rate == self.rate:
+            return
+        on = self.on()
+        try:
+            for name, pid in on.items():
+                network.shape(name, pid, rate)
+        except ClusterError:
+            for name, pid in on.items():
+                with suppress(ClusterError):  # the one that could not be limited may not be reached at all
+                    network.shape(name, pid, self.rate)
+            raise
+        self.rate = rate
+
+    def _spawn(self, name: str) -> Running:
+        command = [sys.executable, "-P", "-m", f"{__package__}.node", str(self.plan.folder), name]
+        if not self.plan.flat:
+            command = [*host.UNSHARE, *command]
+        (stdin, own_input), (own_output, stdout) = os.pipe(), os.pipe()
+        daemon = daemons.spawn(self.plan, name, command, stdin=stdin, stdout=stdout)
+        os.close(stdin)
+        os.close(stdout)
+        return Running(daemon, os.fdopen(own_output, "rb"), os.fdopen(own_input, "wb", buffering=0))
+
+    def _plug(self, name: str) -> None:
+        node = self.running[name]
+        daemons.wait(lambda: "" if b"born" in node.output.readline() else "no namespaces", node.daemon)
+        network.plug(name, self.plan.nodes[name].address, node.pid)
+        if self.rate:
+            network.shape(name, node.pid, self.rate)
+        node.input.write(b"plugged\n")
+
+    def _lacks(self, names: tuple[str, ...]) -> str:
+        """Why Slurm does not send jobs to these nodes yet; "" if it does."""
+        for node in map(self.plan.nodes.get, names):
+            try:
+                socket.create_connection((node.address, node.port), timeout=1).close()
+            except OSError as error:
+                return f"{node.name} does not listen: {error}"
+        states = daemons.node_states(self.plan)
+        return ", ".join(f"{name} is {states.get(name)}" for name in names if states.get(name) not in READY)
 
 
 class Keeper:
@@ -38,24 +173,23 @@ class Keeper:
         self.plan = plan
         self.daemons: list[daemons.Daemon] = []
         self.nodes = Nodes(plan)
-        self.links = Links(self.nodes)
 
     def boot(self) -> None:
         """Start everything, and report each step with the seconds so far."""
         began = time.monotonic()
 
         def done(step: str) -> None:
-            say({"step": step, "seconds": time.monotonic() - began})
+            report({"step": step, "seconds": time.monotonic() - began})
 
-        configure.write(self.plan)
+        daemons.configure(self.plan)
         if not self.plan.flat:
-            socket.sethostname(self.plan.head[0])
+            socket.sethostname(self.plan.head_name)
             network.build_bridge(self.plan.subnet)
             done("network")
         for step, start in daemons.HEAD.items():
             self.daemons.append(start(self.plan))
             done(step)
-        self.nodes.power_on(*(node.name for node in self.plan.nodes))
+        self.nodes.power_on(*self.plan.nodes)
         done("nodes")
 
     def serve(self) -> None:
@@ -66,13 +200,13 @@ class Keeper:
         server = socket.socket(socket.AF_UNIX)
         server.bind(str(self.plan.folder / "control"))
         server.listen()
-        say({"up": True})
+        report({"up": True})
         while True:
-            process.reap()
-            readable, _, _ = select.select([server, *self.links.holders], [], [], 1.0)
+            processes.reap()
+            readable, _, _ = select.select([server, *self.nodes.held], [], [], 1.0)
             for connection in readable:
                 if connection is not server:
-                    self.links.release(connection)
+                    self.nodes.release(connection)
             if server in readable:
                 connection, _ = server.accept()
                 connection.settimeout(10.0)
@@ -81,17 +215,15 @@ class Keeper:
     def _attend(self, connection: socket.socket) -> None:
         try:
             with connection.makefile("rw") as stream:
-                stream.write(json.dumps(self._answer(stream.readline(), connection)) + "\n")
+                try:
+                    answer = self.do(connection, **json.loads(stream.readline()))
+                except (ClusterError, ValueError, TypeError) as error:
+                    answer = {"error": str(error)}
+                stream.write(json.dumps(answer) + "\n")
         except OSError:  # the client has ended
-            self.links.release(connection)
-        if connection not in self.links.holders:
+            self.nodes.release(connection)
+        if connection not in self.nodes.held:
             connection.close()
-
-    def _answer(self, request: str, connection: socket.socket) -> dict:
-        try:
-            return self.do(connection, **json.loads(request))
-        except (ClusterError, ValueError, TypeError) as error:
-            return {"error": str(error)}
 
     def do(self, connection: socket.socket, what: str, node: str = "", rate: str | None = None, by: str = "") -> dict:
         """Execute a request of `Cluster`; the answer is the cluster's state after it."""
@@ -103,33 +235,27 @@ class Keeper:
             case "revive":
                 self.nodes.power_on(node)
             case "shape":
-                self.links.shape(rate)
+                self.nodes.shape(rate)
             case "hold":
-                self.links.hold(connection, rate, by)
+                self.nodes.hold(connection, rate, by)
+        on = self.nodes.on()
         return {
-            "daemons": {daemon.name: daemon.process.alive for daemon in self.daemons},
-            "power": self.nodes.power(),
+            "daemons": {daemon.name: processes.alive(daemon.process) for daemon in self.daemons},
+            "power": {name: name in on for name in self.plan.nodes},
             "rate": self.nodes.rate,
-            "by_hand": self.links.by_hand,
-            "held": self.links.held_by,
+            "by_hand": self.nodes.by_hand,
+            "held": list(self.nodes.held.values()),
         }
-
-    def end(self) -> None:
-        """Kill every process of the cluster at once."""
-        if not self.plan.flat:
-            network.unplug_uplink()
-        process.kill_descendants(os.getpid())
 
 
 def main(folder: Path) -> None:
     signal.signal(signal.SIGTERM, _end)
-    process.adopt_orphans()
-    say({"born": True})
+    processes.adopt_orphans()
+    report({"born": True})
     if not sys.stdin.readline():
         folders.remove(folder)  # `up` has ended, and there is nothing else yet
         return
-    keeper = Keeper(Plan.load(folder))
-    failed = False
+    keeper, failed = Keeper(Plan.load(folder)), False
     try:
         threading.Thread(target=_end_with_caller, daemon=True).start()
         keeper.boot()
@@ -139,17 +265,19 @@ def main(folder: Path) -> None:
     except Exception as error:
         failed = True
         traceback.print_exc()
-        say({"failed": str(error) if isinstance(error, ClusterError) else f"{type(error).__name__}: {error}"})
+        report({"failed": str(error) if isinstance(error, ClusterError) else f"{type(error).__name__}: {error}"})
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        keeper.end()
+        if not keeper.plan.flat:
+            network.unplug_uplink()
+        processes.kill_descendants(os.getpid())
         if failed:
-            configure.leave_only_logs(folder)
+            folders.leave_only_logs(folder)
         else:
             folders.remove(folder)
 
 
-def say(event: dict) -> None:
+def report(event: dict) -> None:
     """Write one line to `up`, if it still reads."""
     with suppress(BrokenPipeError):
         os.write(1, (json.dumps(event) + "\n").encode())

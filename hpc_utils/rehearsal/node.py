@@ -16,15 +16,15 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from . import daemons, network, process
+from . import daemons, network, processes
 from .plan import Node, Plan
 
 
 def main(folder: Path, name: str) -> None:
     plan = Plan.load(folder)
-    node = plan.node(name)
+    node = plan.nodes[name]
     if plan.flat:
-        process.adopt_orphans()
+        processes.adopt_orphans()
     else:
         _move_in(plan, node)
     threading.Thread(target=_end_with_keeper, daemon=True).start()
@@ -35,7 +35,7 @@ def main(folder: Path, name: str) -> None:
     )
     while os.wait()[0] != slurmd.pid:
         pass
-    process.kill_descendants(os.getpid())
+    processes.kill_descendants(os.getpid())
 
 
 def _move_in(plan: Plan, node: Node) -> None:
@@ -56,7 +56,7 @@ def _end_with_keeper() -> None:
     with suppress(OSError):
         while os.read(0, 1024):
             pass
-    process.kill_descendants(os.getpid())
+    processes.kill_descendants(os.getpid())
     os._exit(1)
 
 

@@ -11,12 +11,12 @@ import random
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from hpc_utils import capability
 
 from . import network
 
-TOPOLOGY = Path("/sys/devices/system/cpu")
 CONTROLLER, SLURMD, ACCOUNTING = 6817, 6818, 6819  # Slurm's own ports, where a cluster has its own network
 
 
@@ -27,7 +27,7 @@ class Node:
     name: str
     address: str
     port: int
-    processors: tuple[int, ...]
+    processors: list[int]
 
 
 @dataclass(frozen=True)
@@ -35,24 +35,28 @@ class Plan:
     """Folder, nodes, ports and addresses of one cluster.
 
     Attributes:
-        cpus, gpus: what each node claims to Slurm, not what it has.
+        nodes: by name. cpus, gpus: what each node claims to Slurm, not what it has.
         share: of a core, that a node's device is; None: whole cores.
         subnet: number of its network; None in flat mode, where everything listens on 127.0.0.1.
-        head: host name and address of slurmctld and slurmdbd.
+        head_name, head: host name and address of slurmctld and slurmdbd.
         node_cores: the part of a core that each node may use where nodes share cores; None: whole cores of its own.
     """
 
-    name: str
     folder: Path
-    nodes: tuple[Node, ...]
+    nodes: dict[str, Node]
     cpus: int
     gpus: int
     share: float | None
     subnet: int | None
-    head: tuple[str, str]
+    head_name: str
+    head: str
     controller_port: int
     accounting_port: int
     node_cores: float | None
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
 
     @property
     def flat(self) -> bool:
@@ -60,11 +64,12 @@ class Plan:
 
     @property
     def oversubscribed(self) -> bool:
-        """Whether its nodes need more cores than this machine has."""
+        """Whether its nodes need more cores than this machine has, so that timings mean nothing."""
         return self.node_cores is not None and self.node_cores < (self.share or 1)
 
     @property
     def conf(self) -> Path:
+        """Its slurm.conf."""
         return self.folder / "etc" / "slurm.conf"
 
     @property
@@ -83,46 +88,51 @@ class Plan:
         """The file of its standard output and error; Slurm's daemons also write PROGRAM.log next to it."""
         return self.folder / "log" / f"{program}.out"
 
-    def node(self, name: str) -> Node:
-        return next(node for node in self.nodes if node.name == name)
-
     def save(self) -> None:
-        (self.folder / "plan.json").write_text(json.dumps(asdict(self) | {"folder": str(self.folder)}, indent=2))
+        (self.folder / "plan.json").write_text(json.dumps(asdict(self), indent=2, default=str))
 
     @classmethod
-    def load(cls, folder: Path) -> Plan:
-        kept = json.loads((folder / "plan.json").read_text())
-        nodes = tuple(Node(**node | {"processors": tuple(node["processors"])}) for node in kept["nodes"])
-        return cls(**kept | {"folder": folder, "nodes": nodes, "head": tuple(kept["head"])})
+    def load(cls, folder: Path) -> Self:
+        kept: dict[str, Any] = json.loads((folder / "plan.json").read_text())
+        nodes = {name: Node(**node) for name, node in kept["nodes"].items()}
+        return cls(**kept | {"folder": folder, "nodes": nodes})
 
 
 def draw(folder: Path, *, nodes: int, cpus: int, gpus: int, share: float | None, subnet: int | None) -> Plan:
     """The plan of a cluster with its own network `subnet`, or of a flat one on free ports."""
-    found = physical_cores()
-    processors = [tuple(share) for share in shares(nodes, found)]
+    from hpc_utils.provenance import core_groups
+
+    found = core_groups()
     each = capability.largest_share(nodes, len(found))
     names = [f"node{number}" for number in range(1, nodes + 1)]
     if subnet is None:
-        head = (socket.gethostname().partition(".")[0], "127.0.0.1")
+        head_name, head, addresses = socket.gethostname().partition(".")[0], "127.0.0.1", ["127.0.0.1"] * nodes
         controller, accounting, *ports = _free_ports(2 + nodes)
-        addresses = ["127.0.0.1"] * nodes
     else:
-        head = ("head", network.address(subnet, network.HEAD))
+        head_name, head = "head", network.address(subnet, network.HEAD)
         controller, accounting, ports = CONTROLLER, ACCOUNTING, [SLURMD] * nodes
         addresses = [network.address(subnet, network.FIRST_NODE + number) for number in range(nodes)]
     return Plan(
-        name=folder.name,
         folder=folder,
-        nodes=tuple(Node(*one) for one in zip(names, addresses, ports, processors, strict=True)),
+        nodes={one[0]: Node(*one) for one in zip(names, addresses, ports, shares(nodes, found), strict=True)},
         cpus=cpus,
         gpus=gpus,
         share=share,
         subnet=subnet,
+        head_name=head_name,
         head=head,
         controller_port=controller,
         accounting_port=accounting,
         node_cores=min(each, share or each) if nodes > len(found) or share else None,
     )
+
+
+def shares(nodes: int, cores: list[list[int]]) -> list[list[int]]:
+    """The logical CPUs of each node: equally many whole cores, disjoint; round-robin where nodes outnumber cores."""
+    each = len(cores) // nodes
+    if not each:
+        return [cores[node % len(cores)] for node in range(nodes)]
+    return [sorted(itertools.chain(*cores[node * each : (node + 1) * each])) for node in range(nodes)]
 
 
 def _free_ports(count: int) -> list[int]:
@@ -131,46 +141,16 @@ def _free_ports(count: int) -> list[int]:
     Drawn from the system's randomness: with Python's, which training seeds, two clusters could draw the same.
     """
     free = filter(is_free, random.SystemRandom().sample(range(10_000, 32_000), 2_000))
-    ports = list(itertools.islice(free, count))
-    if len(ports) < count:
-        raise OSError("no free TCP ports between 10000 and 32000")
-    return ports
+    return list(itertools.islice(free, count))
 
 
 def is_free(port: int) -> bool:
     """Whether it can be listened on, on every address of this host."""
     for family, everywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
-            probe = socket.socket(family)
-        except OSError:  # a kernel without IPv6
-            continue
-        with probe:
-            try:
+            with socket.socket(family) as probe:
                 probe.bind((everywhere, port))
-            except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    return False
+        except OSError as error:  # another one on a kernel without IPv6
+            if error.errno == errno.EADDRINUSE:
+                return False
     return True
-
-
-def physical_cores() -> list[tuple[int, ...]]:
-    """The logical CPUs this process may use, grouped by physical core."""
-    allowed = os.sched_getaffinity(0)
-    return sorted({tuple(sorted(allowed & _siblings(cpu))) for cpu in allowed})
-
-
-def shares(nodes: int, cores: list[tuple[int, ...]]) -> list[list[int]]:
-    """The logical CPUs of each node: equally many whole cores, disjoint; round-robin where nodes outnumber cores."""
-    each = len(cores) // nodes
-    if not each:
-        return [list(cores[node % len(cores)]) for node in range(nodes)]
-    return [sorted(cpu for core in cores[node * each : (node + 1) * each] for cpu in core) for node in range(nodes)]
-
-
-def _siblings(cpu: int) -> set[int]:
-    try:
-        text = (TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text()
-    except OSError:
-        return {cpu}
-    ends = (part.partition("-") for part in text.strip().split(","))
-    return {one for first, _, last in ends for one in range(int(first), int(last or first) + 1)}

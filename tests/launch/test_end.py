@@ -23,13 +23,11 @@ subprocess.Popen(["sleep", "600"], start_new_session=True)
 subprocess.run(["sh", "-c", "sleep 600 & exit"])
 open(f"here{os.environ.get('RANK', 0)}", "w").close()
 """
-SOON = 120  # s
 
 
 @pytest.mark.parametrize(
     ("number", "nproc", "code", "reason"),
     [
-        (signal.SIGINT, 2, 130, "interrupted"),
         (signal.SIGTERM, 2, 143, "SIGTERM was received, and no checkpoint was written after it"),
         (signal.SIGINT, 1, 130, "interrupted"),
     ],
@@ -67,12 +65,6 @@ def test_second_interrupt_does_not_wait_for_a_rank_that_will_not_end(bench):
     assert bench.status()["state"] == "failed"
 
 
-def test_rank_that_fails_leaves_nothing_that_it_started(bench):
-    notebook = bench.notebook(SLEEP + "raise ValueError")
-    assert bench.hpc("run", notebook, "-p", "parallel=none").code == 1
-    assert bench.left() == []
-
-
 def test_killed_launcher_takes_all_with_it_and_its_claim_is_taken_over(bench):
     notebook = bench.notebook(TRAIN)
     running = bench.start("run", notebook, "--nproc", 2, FAULT="hang")
@@ -102,25 +94,3 @@ def test_processes_that_start_while_their_launcher_dies_end_too(bench):
             command, env=os.environ | Launch(parent=parent).variables, capture_output=True, text=True
         )
         assert done.stdout == printed
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_launcher_may_be_ended_at_any_moment(bench, number):
-    notebook = bench.notebook(TRAIN)
-    for tenths in range(1, 60, 3):
-        running = bench.start("run", notebook, "--nproc", 2)
-        try:
-            running.process.wait(tenths / 10)
-        except subprocess.TimeoutExpired:
-            running.process.send_signal(number)
-        outcome = running.end()
-        bench.wait_for(lambda: not bench.left(), SOON)
-        found = records.load(bench.results)
-        assert len(found.runs) == (outcome.code == 0)
-        if outcome.code == 0:
-            break
-    else:
-        assert bench.hpc("run", notebook, "--nproc", 2).code == 0
-    assert len(records.load(bench.results).runs) == 1

@@ -25,19 +25,15 @@ dist.destroy_process_group()
 """
 
 
-def totals(run) -> list[tuple[int, str]]:
-    return [tuple(json.loads(path.read_text())) for path in sorted(run.glob("total*"))]
-
-
 @pytest.mark.soak
 def test_concurrent_groups_find_ports_of_their_own(bench):
     notebook = bench.notebook(GROUP)
     running = [bench.start("run", notebook, "--nproc", 2, "-p", f"seed={seed}") for seed in range(4)]
     outcomes = [one.end() for one in running]
     assert all("records contradict each other" in outcome.err for outcome in outcomes)  # it trains nothing
-    found = [totals(run) for run in bench.runs]
-    assert [[total for total, _ in run] for run in found] == [[3, 3]] * 4
-    assert len({port for run in found for _, port in run}) == 4
+    found = [json.loads(path.read_text()) for run in bench.runs for path in run.glob("total*")]
+    assert [total for total, _ in found] == [3] * 8
+    assert len({port for _, port in found}) == 4
     assert bench.left() == []
 
 
@@ -48,12 +44,3 @@ def test_of_several_launchers_one_runs(bench):
     assert sorted(codes) == [0, 3, 3, 3]
     assert len(records.load(bench.results).runs) == 1
     assert [path.name for path in (bench.run / "claims").glob("*.json")] == ["0001.json"]
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("attempt", range(3))
-def test_sixteen_ranks_on_one_node(bench, attempt):
-    bench.hpc("run", bench.notebook(GROUP), "--nproc", 16)
-    assert [total for total, _ in totals(bench.run)] == [sum(range(1, 17))] * 16
-    assert bench.left() == []

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from hpc_utils import rehearsal
 from hpc_utils.cli import main
-from hpc_utils.rehearsal import Cluster, process
+from hpc_utils.rehearsal import Cluster, processes
 from hpc_utils.rehearsal import folder as folders
 
 from ..slurm.conftest import Desk, submissions
@@ -90,10 +89,9 @@ def test_a_killed_cluster_leaves_status_logs_and_cancel_to_tell_what_is_recorded
     job = submissions(desk)[0]["jobs"][0]["id"]
     desk.wait(lambda: list(desk.results.glob(f"submissions/*/logs/{job}_0.log")))
     keeper = folders.living_owner(desk.cluster.folder)
-    for one in [keeper.pid, *process.descendants(keeper.pid)]:
-        with suppress(ProcessLookupError):  # the kernel was quicker
-            os.kill(one, signal.SIGKILL)
-    wait_for(lambda: not keeper.alive, "the keeper is gone")
+    for one in [keeper, *processes.descendants(keeper.pid)]:
+        processes.kill(one)
+    wait_for(lambda: not processes.alive(keeper), "the keeper is gone")
 
     unaware = {"SLURM_CONF": ""}  # whoever has not said `hpc cluster env`
     status = desk.hpc("status", "--all", **unaware)

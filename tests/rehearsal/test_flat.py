@@ -19,8 +19,9 @@ from .support import left_of, slurm
 
 pytestmark = pytest.mark.usefixtures("slurm_installed")
 NOBODY = 65534
-# Standard library only, so that any interpreter that a user without rights can start will do.
-ABLE = "import os, sys, hpc_utils; assert sys.version_info >= (3, 11) and os.access(sys.executable, os.X_OK)"
+ABLE = (
+    "import os, sys, hpc_utils.provenance; assert sys.version_info >= (3, 11) and os.access(sys.executable, os.X_OK)"
+)
 AS_NOBODY = """
 import os, subprocess
 from hpc_utils import rehearsal

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hpc_utils import provenance
 from hpc_utils.rehearsal import Cluster, plan
 
 from .support import slurm, state, wait_for
@@ -30,9 +31,9 @@ def test_nodes_are_machines_of_their_own(cluster: Cluster, tmp_path: Path) -> No
     script = f"touch /dev/shm/$(hostname) {tmp_path}/$(hostname); sleep 0.5; echo {' '.join(own)}"
     said = sorted(slurm(cluster, *ON_BOTH, "bash", "-c", script).splitlines())
     assert [line.split()[:4] for line in said] == [[node, cluster.address(node), "2", "1"] for node in cluster.nodes]
-    assert [line.split()[-1] for line in said] == cluster.nodes, "a node's first process is not its own"
+    assert [line.split()[-1] for line in said] == list(cluster.nodes), "a node's first process is not its own"
     assert len({cluster.address(node) for node in cluster.nodes}) == 2
-    assert sorted(one.name for one in tmp_path.iterdir()) == cluster.nodes
+    assert sorted(one.name for one in tmp_path.iterdir()) == list(cluster.nodes)
 
 
 def test_a_node_keeps_to_its_own_cores(cluster: Cluster) -> None:
@@ -40,7 +41,7 @@ def test_a_node_keeps_to_its_own_cores(cluster: Cluster) -> None:
     ask = "import os; print(os.environ['SLURMD_NODENAME'], *sorted(os.sched_getaffinity(0)))"
     said = slurm(cluster, *ON_BOTH, "--cpus-per-task=8", "python3", "-c", ask)
     mine = {name: {int(cpu) for cpu in cpus} for name, *cpus in map(str.split, said.splitlines())}
-    found = plan.physical_cores()
+    found = provenance.core_groups()
     assert mine == dict(zip(cluster.nodes, map(set, plan.shares(2, found)), strict=True))
     assert len(found) < 2 or not mine["node1"] & mine["node2"]
 

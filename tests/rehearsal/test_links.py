@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hpc_utils.cli.common import as_rehearsed
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.rehearsal import Cluster, ClusterError, network, rate_of
 from hpc_utils.rehearsal.daemons import Daemon
-from hpc_utils.rehearsal.nodes import Links, Nodes, Running
-from hpc_utils.rehearsal.process import Process
+from hpc_utils.rehearsal.keeper import Nodes, Running
 
 from .support import slurm, state, wait_for
 
@@ -74,29 +73,12 @@ def test_a_power_cut_fails_the_node_and_requeues_its_job(linked: Cluster, tmp_pa
     assert " tbf " in slurm(linked, "srun", "--nodelist=node2", "tc", "qdisc", "show", "dev", "eth0")
 
 
-@pytest.mark.parametrize("rate", ["fast", "0mbit", "1gbit; true"])
-def test_a_rate_is_a_number_and_a_unit(linked: Cluster, rate: str) -> None:
-    with pytest.raises(ClusterError, match="100mbit"):
-        linked.shape(rate)
-
-
-def test_only_nodes_of_the_cluster_lose_power(linked: Cluster) -> None:
+def test_what_cannot_be_shaped_or_killed_is_refused(linked: Cluster) -> None:
+    for rate in ("fast", "0mbit", "1gbit; true"):
+        with pytest.raises(ClusterError, match="100mbit"):
+            linked.shape(rate)
     with pytest.raises(ClusterError, match="node1, node2"):
         linked.kill_node("node3")
-
-
-def test_what_was_set_by_hand_is_known_while_a_run_has_the_links() -> None:
-    links = Links(Nodes(None))  # no node is running, so nothing is shaped
-    links.shape("200mbit")
-    assert links.by_hand == "200mbit"
-    held, other = socket.socketpair()
-    with other:
-        links.hold(held, "1gbit", by="mine")
-        assert links.by_hand == "200mbit"
-        links.release(held)
-    assert links.by_hand == "200mbit"
-    links.shape(None)
-    assert links.by_hand is None
 
 
 def test_links_are_limited_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,16 +92,17 @@ def test_links_are_limited_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
         rates[name] = rate
 
     monkeypatch.setattr(network, "shape", shape)
-    here, gone = Process.of(os.getpid()), Process(os.getpid(), -1)
-    nodes = Nodes(None)
+    here, nodes = psutil.Process(), Nodes(None)
+    with subprocess.Popen(["true"]) as ended:
+        gone = psutil.Process(ended.pid)
     for name, process in (("node1", here), ("node2", gone), ("node3", here)):
-        nodes.running[name] = Running(Daemon(name, process, Path()), None, None)
+        nodes.running[name] = Running(Daemon(name, process, Path()))
     nodes.shape("200mbit")
     assert rates == {"node1": "200mbit", "node3": "200mbit"}
     broken.append("node3")
     with pytest.raises(ClusterError, match="node3"):
         nodes.shape("1gbit")
-    assert (nodes.rate, rates["node1"]) == ("200mbit", "200mbit")
+    assert (nodes.rate, nodes.by_hand, rates["node1"]) == ("200mbit", "200mbit", "200mbit")
 
 
 def test_who_measures_holds_the_links_until_the_end(linked: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

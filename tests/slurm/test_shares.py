@@ -49,5 +49,5 @@ def test_each_node_is_its_share_and_one_process_warms_all(own_desk: Desk) -> Non
     run, ranks = tables["run"], tables["ranks"]
     assert (run["threads_per_rank"], run["share_period"], run["oversubscribed"]) == (0.25, 0.01, False)
     assert (run["world_size"], run["nodes"], read_json(path / "provenance.json")["start"]) == (3, 3, "warm")
-    assert own_desk.cluster.flat or ranks.host.tolist() == own_desk.cluster.nodes
+    assert own_desk.cluster.flat or ranks.host.tolist() == list(own_desk.cluster.nodes)
     assert (ranks.throttled_seconds > 0).all() and (ranks.cpu_seconds < 0.35 * ranks.seconds).all()
