@@ -20,7 +20,7 @@ import pandas as pd
 from hpc_utils.records.identity import PLANNED
 
 from . import stats
-from .cost import HOUR, KEYS, NAN, Billing, per_run
+from .cost import HOUR, NAN, Billing, per_run
 from .model.fit import Answer
 from .points import cores_per_rank, links
 from .profiles.peaks import Peak
@@ -84,7 +84,8 @@ def estimate(
     start; start, start_low, start_high: the start's part of it; basis (of `BASES`), source: equal for rows that err
     together; note.
     """
-    known = _measured(runs, epochs)
+    runs = runs.assign(link_gbit=links(runs), cores_per_rank=cores_per_rank(runs))
+    known = per_run(runs, epochs, {}).assign(train=lambda spent: spent.wall_seconds - spent.start_seconds)
     shared = {one["run_id"]: one["series"] for one in reversed(points)}  # the first series keeps the run
     configurations: dict[tuple, list[Point]] = {}
     for one in points:
@@ -92,16 +93,16 @@ def estimate(
             configurations.setdefault((one["series"], *(one[name] for name in SAME)), []).append(one)
     rows = []
     for members in configurations.values():
-        basis, source, seconds, notes = _predicted(members[0], known, predict, seconds_per_epoch, roughly)
+        basis, source, seconds, note = _predicted(members[0], known, predict, seconds_per_epoch, roughly)
         start = np.array(START)
         if basis == "time limit":
             seconds, start = np.array([limit, 0.0, limit]), np.zeros(3)
         seconds = seconds + start
         if seconds[2] > limit:
-            notes = [*notes, f"may exceed the time limit of {limit / HOUR:g} h and go on in another job"]
+            note = f"{note}; may exceed the time limit of {limit / HOUR:g} h and go on in another job".lstrip("; ")
         row = {name: members[0][name] for name in ["series", *SAME, "world_size"]} | {"runs": len(members)}
-        row |= {"repeats": len({one["repeat"] for one in members}), "basis": basis, "source": source}
-        rows.append(row | dict(zip(SECONDS + STARTS, [*seconds, *start], strict=True)) | {"note": "; ".join(notes)})
+        row |= {"repeats": len({one["repeat"] for one in members}), "basis": basis, "source": source, "note": note}
+        rows.append(row | dict(zip(SECONDS + STARTS, [*seconds, *start], strict=True)))
     columns = ["series", *SAME, "world_size", "runs", "repeats", *SECONDS, *STARTS, "basis", "source", "note"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -177,13 +178,11 @@ def request(studies: pd.DataFrame, machine: str, *, contingency: float, like: st
     contingency, rounded up.
     """
     whole, more = studies[studies.study == "Total"].iloc[0], 1 + contingency
-    row = {"machine": machine, "like": like} | dict(
-        zip(["attained", "attained_low", "attained_high"], ATTAINED, strict=True)
-    )
-    row |= {"contingency": contingency, "request_node_hours": round_up(whole.node_hours_high * more)}
-    return pd.DataFrame(
-        [row | ({"cost": round_up(whole.cost_high * more), "unit": whole.unit} if whole.unit else {})]
-    )
+    row = {"machine": machine, "like": like, "contingency": contingency}
+    row |= dict(zip(["attained", "attained_low", "attained_high"], ATTAINED, strict=True))
+    row |= {"request_node_hours": round_up(whole.node_hours_high * more)}
+    row |= {"cost": round_up(whole.cost_high * more), "unit": whole.unit} if whole.unit else {}
+    return pd.DataFrame([row])
 
 
 def round_up(amount: float) -> float:
@@ -224,83 +223,62 @@ def _mean(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> dict[str, A
     return sums | hours | {"basis": ", ".join(name for name in BASES if name in set(estimates.basis))}
 
 
-def _measured(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that a prediction may rest on: `KEYS`, cores_per_rank, samples, and s of training with evaluation and
-    checkpoints (train) and of set-up with warm-up (setup)."""
-    runs = runs.assign(link_gbit=links(runs), cores_per_rank=cores_per_rank(runs)).set_index("run_id", drop=False)
-    spent = per_run(runs.reset_index(drop=True), epochs[epochs.run_id.isin(runs.run_id)], {}).set_index("run_id")
-    setup = runs[["setup_seconds", "warmup_seconds"]].apply(pd.to_numeric).fillna(0).sum(axis=1)
-    found = runs[[*KEYS, "cores_per_rank"]].assign(setup=setup).join(spent[["samples", "wall_seconds"]])
-    return found.assign(train=found.wall_seconds - found.setup)
-
-
 def _predicted(
     point: Point,
     known: pd.DataFrame,
     predict: Predict | None,
     seconds_per_epoch: float | None,
     roughly: Predict | None,
-) -> tuple[str, str, np.ndarray, list[str]]:
-    """(basis, source, seconds of a run without the job's start as (expected, low, high), notes) on the best basis."""
+) -> tuple[str, str, np.ndarray, str]:
+    """(basis, source, seconds of a run without the job's start as (expected, low, high), note) on the best basis."""
     same = _alike(known, point, SAME)
     if len(same):
-        note = f"from {_count(same)}" + ("" if len(same) > 1 else ", so without an interval of its own")
-        return "measured", f"measured {_key(point)}", _ends(stats.median((same.train + same.setup).tolist())), [note]
-    model = predict(point) if predict and point["steps"] else None
-    if model is not None:
-        seconds, notes = _from_steps(point, _ends(model.seconds))
-        return "model", "model", seconds, [*notes, *filter(None, [model.note])]
+        return "measured", f"measured {_key(point)}", _ends(stats.median(same.wall_seconds)), f"runs: {len(same)}"
+    if point["steps"] and predict and (answer := predict(point)):
+        return "model", "model", _from_steps(point, _ends(answer.seconds)), answer.note
     near = _nearest(known, point)
     if len(near):
         first, world = near.iloc[0], point["world_size"]
-        rate = _ends(stats.median((near.train / near.samples).tolist()))
+        rate = _ends(stats.median(near.train / near.samples))
         samples = point["steps"] and point["steps"] * point["epochs"] * point["global_batch"]
         # The time of equal work is between a proportional share and no gain; as many devices on other nodes may be slower.
         slower = np.array([1.0, 1.0, LAYOUT_MOST if first.world_size == world else 1.0])
         seconds = rate * (samples or near.samples.median()) * _between(first.world_size / world) * slower
-        notes = [f"from {_count(near)} on {first.nodes} x {first.ranks_per_node} devices"]
-        return "scaled", f"scaled {_key(first)}", seconds + near.setup.median(), notes
+        note = f"runs: {len(near)}, on {first.nodes} x {first.ranks_per_node} devices"
+        return "scaled", f"scaled {_key(first)}", seconds + near.start_seconds.median(), note
     if seconds_per_epoch and point["train_samples"] and point["steps"]:
         step = seconds_per_epoch / point["train_samples"] * point["global_batch"]
-        return "stated", "stated", *_from_steps(point, step * _between(1 / point["world_size"]))
-    rough = roughly(point) if roughly and point["steps"] else None
-    if rough is not None:
-        return "operations", "operations", *_from_steps(point, _ends(rough.seconds))
-    notes = [] if point["steps"] else ["how many samples its data has is not known here"]
-    return "time limit", "time limit", np.full(3, NAN), notes
+        return "stated", "stated", _from_steps(point, step * _between(1 / point["world_size"])), ""
+    if point["steps"] and roughly and (answer := roughly(point)):
+        return "operations", "operations", _from_steps(point, _ends(answer.seconds)), ""
+    return "time limit", "time limit", np.full(3, NAN), ""
 
 
 def _nearest(known: pd.DataFrame, point: Point) -> pd.DataFrame:
     """Runs of the configuration with the nearest other number of devices: with an equal global batch (strong scaling) or an
     equal batch per device (weak). One device has no link, and so stands for every rate."""
     alike = _alike(known, point, PLANNED)
+    fits = (alike.global_batch == point["global_batch"]) | (alike.batch_per_device == point["batch_per_device"])
     if point["world_size"] > 1:
-        alike = alike[(alike.world_size == 1) | alike.index.isin(_alike(alike, point, ["link_gbit"]).index)]
-        alike = alike[alike.parallel.isin(("none", point["parallel"]))]
-    near = alike[
-        (alike.global_batch == point["global_batch"]) | (alike.batch_per_device == point["batch_per_device"])
-    ]
-    away = (near.world_size / point["world_size"]).map(lambda ratio: abs(math.log(ratio)))
-    near = near[away == away.min()]
-    grouped = near[near.parallel == point["parallel"]]  # on one device there may be both
-    chosen = near if grouped.empty else grouped
-    return _alike(chosen, chosen.iloc[0], SAME) if len(chosen) else chosen
+        fits &= (alike.world_size == 1) | alike.index.isin(_alike(alike, point, ["link_gbit"]).index)
+        fits &= alike.parallel.isin(("none", point["parallel"]))
+    near = alike[fits].assign(away=lambda rows: np.log(rows.world_size / point["world_size"]).abs())
+    near = near.assign(other=near.parallel != point["parallel"]).sort_values(["away", "other"])
+    return _alike(near, near.iloc[0], SAME) if len(near) else near
 
 
-def _alike(known: pd.DataFrame, point: Point, names: Iterable[str]) -> pd.DataFrame:
+def _alike(known: pd.DataFrame, point: Point | pd.Series, names: Iterable[str]) -> pd.DataFrame:
     for name in names:
-        absent = point[name] is None or point[name] == "" or point[name] != point[name]
+        absent = pd.isna(point[name]) or point[name] == ""
         known = known[known[name].isna() | (known[name] == "") if absent else known[name] == point[name]]
     return known
 
 
-def _from_steps(point: Point, step: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """(seconds of a run whose steps take so long, notes): training, evaluation, set-up and warm-up."""
+def _from_steps(point: Point, step: np.ndarray) -> np.ndarray:
+    """Seconds of a run whose steps take so long: training, evaluation (if its size is known), set-up and warm-up."""
     steps = point["steps"] * point["epochs"] + point["warmup_steps"]
     evaluated = point["evaluations"] * (point["test_samples"] or 0) / point["global_batch"]
-    unknown = point["evaluations"] and point["test_samples"] is None
-    seconds = step * (steps + evaluated * np.array(EVALUATION)) + SETUP
-    return seconds, ["without evaluation, whose size is not known here"] if unknown else []
+    return step * (steps + evaluated * np.array(EVALUATION)) + SETUP
 
 
 def _between(factor: float) -> np.ndarray:
@@ -311,10 +289,6 @@ def _between(factor: float) -> np.ndarray:
 def _ends(one: stats.Estimate) -> np.ndarray:
     """(value, low, high); a single measurement stands for its interval too."""
     return np.array(one[:3] if math.isfinite(one.low) else (one.value, one.value, one.value))
-
-
-def _count(runs: pd.DataFrame) -> str:
-    return f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
 
 
 def _key(one: Point | pd.Series) -> str:

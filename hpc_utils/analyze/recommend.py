@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from .cost import KEYS, MEASURES, currency, intervals
+from .cost import KEYS, MEASURES, currency
 
 MINUTES = 10.0  # that an epoch may take where one waits for it
 EFFICIENT = 0.70  # at least: the studies' target for strong scaling
@@ -33,47 +33,32 @@ def recommend(table: pd.DataFrame, *, minutes: float = MINUTES, efficient: float
     known = table.dropna(subset=["wall_seconds", money])
     if known.empty:
         raise ValueError("nothing to recommend: no configuration has finished, or has reached the target")
-    time = "wall_seconds"
-    quick, good = known[known.epoch_seconds <= minutes * 60], known[known.efficiency >= efficient]
-    small = known[known.epoch_seconds == known.epoch_seconds.min()]
-    if len(quick):
-        small = quick[quick.nodes == quick.nodes.min()]
-        small = small[small.world_size == small.world_size.min()]
-    unpriced = "" if money == "cost" else "no common price is known: device-hours are compared"
-    left_out = f"{len(table) - len(known)} of {len(table)} configurations have no time and are left out"
-    purposes = [
-        ("development", small, time, ""),
-        ("production", good, time, ""),
-        ("fastest", known, time, ""),
-        ("cheapest", known, money, unpriced),
-    ]
+    quick = known[known.epoch_seconds <= minutes * 60].sort_values(["nodes", "world_size"])
+    small = quick[(quick[["nodes", "world_size"]] == quick[["nodes", "world_size"]].iloc[:1].to_numpy()).all(axis=1)]
+    why = f"the fewest devices with which an epoch trains within {minutes:g} min"
+    if quick.empty:
+        small, why = known[known.epoch_seconds == known.epoch_seconds.min()], "no epoch trains faster"
     rows = []
-    for purpose, among, by, caveat in purposes:
-        chosen, overlap = _simplest(among, by, unit if by == money else "s")
-        single = "a single run: its variation is not known" if chosen.repeats == 1 else ""
-        caveats = [overlap, caveat, single, left_out if len(known) < len(table) else ""]
-        kept = chosen[[*KEYS, *MEASURES, "unit", "epoch_seconds", "efficiency", "repeats"]].to_dict()
-        row = {"purpose": purpose, "reason": "", "caveat": "; ".join(filter(None, caveats))} | kept
-        spent = f"{_duration(chosen.wall_seconds)}, {chosen[money]:.3g} {unit}"
-        rank = "least" if chosen[by] == among[by].min() else "as good as the least"
-        row["reason"] = f"{rank} {'cost' if purpose == 'cheapest' else 'time'}: {spent}"
-        if purpose == "production":
-            row["reason"] += (
-                f", {_percent(chosen.efficiency)} efficient, among the {len(good)} of {len(known)} configurations "
-            )
-            row["reason"] += f"with at least {_percent(efficient)}"
-            fastest = known.loc[known[time].idxmin()]
-            if fastest.efficiency < efficient:
-                spent = f"{_duration(fastest.wall_seconds)}, {fastest[money]:.3g} {unit}"
-                used = f"uses its devices at {_percent(fastest.efficiency)} only"
-                row["reason"] += f"; the fastest of all ({_devices(fastest)}, {spent}) {used}"
-        elif purpose == "development":
-            epoch = _duration(chosen.epoch_seconds)
-            row["reason"] = f"no epoch trains within {minutes:g} min; here it takes least: {epoch}"
-            if len(quick):
-                fewest = f"{_devices(chosen)}, the fewest with which an epoch trains within {minutes:g} min ({epoch})"
-                row["reason"] = f"{fewest}: small jobs wait least"
-        rows.append(row)
+    for purpose, among, by, reason in (
+        ("development", small, "wall_seconds", why),
+        ("production", known[known.efficiency >= efficient], "wall_seconds", f"least time with {efficient:.0%} efficiency"),
+        ("fastest", known, "wall_seconds", "least time"),
+        ("cheapest", known, money, f"least {'cost' if money == 'cost' else 'device-hours'}"),
+    ):  # fmt: skip
+        chosen, rivals = _simplest(among, by)
+        caveats = {
+            f"the intervals of {rivals} configurations overlap, and the simplest is taken": rivals > 1,
+            "a single run: its variation is not known": chosen.repeats == 1,
+            f"{len(table) - len(known)} of {len(table)} configurations have no time": len(known) < len(table),
+        }
+        reason += f": {_duration(chosen.wall_seconds)} ({_duration(chosen.epoch_seconds)} an epoch), "
+        reason += f"{chosen[money]:.3g} {unit}, {chosen.efficiency:.0%} efficient"
+        row = {
+            "purpose": purpose,
+            "reason": reason,
+            "caveat": "; ".join(name for name, holds in caveats.items() if holds),
+        }
+        rows.append(row | chosen[[*KEYS, *MEASURES, "unit", "epoch_seconds", "efficiency", "repeats"]].to_dict())
     return pd.DataFrame(rows)
 
 
@@ -106,34 +91,17 @@ def slug(title: str) -> str:
 def describe(row: pd.Series) -> str:
     """`4 devices on 2 nodes, DDP, bf16, batch 512`."""
     group = "no group" if row.parallel == "none" else row.parallel.upper()
-    return f"{_devices(row)}, {group}, {row.precision}, batch {row.global_batch:g}"
+    nodes = f" on {row.nodes:g} nodes" if row.nodes > 1 else ""
+    return f"{row.world_size:g} devices{nodes}, {group}, {row.precision}, batch {row.global_batch:g}"
 
 
-def _simplest(among: pd.DataFrame, by: str, unit: str) -> tuple[pd.Series, str]:
-    """(the simplest row whose interval overlaps with that of the least `by`, and a sentence about the overlap)."""
+def _simplest(among: pd.DataFrame, by: str) -> tuple[pd.Series, int]:
+    """(the simplest row whose interval overlaps with that of the least `by`, how many overlap)."""
+    low, high = (among[f"{by}_{end}"].fillna(among[by]) for end in ("low", "high"))
     best = among[by].idxmin()
-    ends = dict(zip(among.index, intervals(among, by), strict=True))
-    rivals = among[[low <= ends[best][1] and ends[best][0] <= high for low, high in ends.values()]]
-    order = rivals.assign(grouped=rivals.parallel != "none").sort_values(["nodes", "world_size", "grouped", by])
-    chosen = order.index[0]
-    if len(rivals) == 1:
-        return among.loc[chosen], ""
-    others = [describe(row) for index, row in rivals.iterrows() if index != chosen]
-    many = others[0] if len(others) == 1 else f"{len(others)} others"
-    text = f"not distinguishable from {many}: the 95 % intervals overlap, and the simplest is taken"
-    if chosen != best:
-        own, least = (f"{among[by][at]:.3g} [{ends[at][0]:.3g}, {ends[at][1]:.3g}] {unit}" for at in (chosen, best))
-        text += f"; it has {own}, where {describe(among.loc[best])} has {least}"
-    return among.loc[chosen], text
-
-
-def _devices(row: pd.Series) -> str:
-    devices = f"{row.world_size:g} device{'s' if row.world_size > 1 else ''}"
-    return devices + (f" on {row.nodes:g} nodes" if row.nodes > 1 else "")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    rivals = among[(low <= high[best]) & (low[best] <= high)]
+    rivals = rivals.assign(grouped=rivals.parallel != "none").sort_values(["nodes", "world_size", "grouped", by])
+    return rivals.iloc[0], len(rivals)
 
 
 def _duration(seconds: float) -> str:

@@ -29,70 +29,47 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
     or is missing, "not measured"); why (in words); runs (ids, empty without a curve).
     """
     targets, table = targets or Targets(), headline(table)
-    rows = [*_strong(table, targets), *_weak(table, targets)]
-    return pd.DataFrame([_target(row, targets) | row for row in rows], columns=COLUMNS)
+    share, at = targets.strong_efficiency, targets.strong_ranks
+    words = f"strong scaling: efficiency of at least {share:.0%} on {at} ranks"
+    rows = [*_judged(_strong(table, at), "strong", {"target": words, "required": share, "at_ranks": at})]
+    share, at = targets.weak_variation, targets.weak_ranks
+    words = f"weak scaling: a step's time varies by at most {share:.0%} up to {at} ranks"
+    weak = variation(table).rename(columns={"variation": "value"})
+    rows += _judged(weak, "weak", {"target": words, "required": share, "at_ranks": at})
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _strong(table: pd.DataFrame, targets: Targets) -> Iterator[dict]:
-    at = targets.strong_ranks
+def _strong(table: pd.DataFrame, at: int) -> pd.DataFrame:
+    """The points on `at` ranks of each strong curve, or on the most that it has."""
     strong = table[(table.kind == "strong") & (table.world_size > 1)]
-    if strong.empty:
-        yield _absent("strong")
     world, curve = strong.world_size, number(strong, LINE)
     reached = (world == at).groupby(curve).transform("any")
-    shown = np.where(reached, world == at, world == world.groupby(curve).transform("max"))
-    for point in strong[shown].to_dict("records"):
-        row = {"ranks": point["world_size"], "value": point["efficiency"]}
-        row |= {"runs": unique(point["runs"], point["runs_one"])}
-        words = f"{_ranks(point)} run at {_percent(point, 'efficiency')} efficiency"
-        lacks = "" if row["ranks"] == at else f"no point of {at} ranks"
-        yield point | row | _judged(point, targets.strong_efficiency, words, lacks)
+    shown = strong[np.where(reached, world == at, world == world.groupby(curve).transform("max"))]
+    behind = [unique(*both) for both in zip(shown.runs, shown.runs_one, strict=True)]
+    return shown.assign(ranks=shown.world_size, value=shown.efficiency, runs=behind)
 
 
-def _weak(table: pd.DataFrame, targets: Targets) -> Iterator[dict]:
-    required, at = targets.weak_variation, targets.weak_ranks
-    curves = variation(table)
-    if curves.empty:
-        yield _absent("weak")
-    for curve in curves.to_dict("records"):
-        varies = f"up to {curve['ranks']} ranks it varies by {_percent(curve, 'variation')}"
-        # More ranks cannot reduce the variation that fewer ranks have.
-        lacks = "" if curve["ranks"] >= at or curve["low"] > required else f"no point of {at} or more ranks"
-        judged = _judged(curve, required, f"{varies}, the most on {_ranks(curve)}", lacks)
-        yield curve | {"value": curve["variation"]} | judged
-
-
-def _target(row: dict, targets: Targets) -> dict:
-    if row["kind"] == "strong":
-        required, at = targets.strong_efficiency, targets.strong_ranks
-        words = f"strong scaling: efficiency of at least {required:.0%} on {at} ranks"
-    else:
-        required, at = targets.weak_variation, targets.weak_ranks
-        words = f"weak scaling: a step's time varies by at most {required:.0%} up to {at} ranks"
-    return {"target": words, "required": required, "at_ranks": at}
-
-
-def _judged(found: dict, required: float, words: str, lacks: str) -> dict:
-    low, high = found["low"], found["high"]
-    if lacks:
-        return {"verdict": NOT_MEASURED, "why": f"{lacks}; the nearest measurement: {words}"}
-    if np.isnan(low):
-        return {"verdict": UNDECIDED, "why": f"{words}: without an interval, repeat it"}
-    if low < required < high:
-        return {"verdict": UNDECIDED, "why": f"{words}: the interval contains the target, more repeats narrow it"}
-    above = (low + high) / 2 >= required
-    return {"verdict": MET if above == (found["kind"] == "strong") else MISSED, "why": words}
-
-
-def _absent(kind: str) -> dict:
-    return {"kind": kind, "runs": (), "verdict": NOT_MEASURED, "why": f"there is no curve of {kind} scaling"}
-
-
-def _ranks(found: dict) -> str:
-    return f"{found['world_size']} ranks ({found['layout']})"
-
-
-def _percent(found: dict, name: str) -> str:
-    if np.isnan(found["low"]):
-        return f"{found[name]:.1%} (a single run)"
-    return f"{found[name]:.1%} ({found['low']:.1%} to {found['high']:.1%})"
+def _judged(found: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
+    required, at = target["required"], target["at_ranks"]
+    if found.empty:
+        yield target | {
+            "kind": kind,
+            "runs": (),
+            "verdict": NOT_MEASURED,
+            "why": f"there is no curve of {kind} scaling",
+        }
+    for row in found.to_dict("records"):
+        low, high = row["low"], row["high"]
+        interval = "a single run" if np.isnan(low) else f"{low:.1%} to {high:.1%}"
+        why = f"{row['value']:.1%} ({interval}) on {row['world_size']} ranks ({row['layout']})"
+        reached = row["ranks"] == at
+        if kind == "weak":  # more ranks cannot reduce the variation
+            reached = row["ranks"] >= at or low > required
+        if not reached:
+            verdict, why = NOT_MEASURED, f"no point of {at} ranks; the nearest measurement: {why}"
+        elif np.isnan(low) or low < required < high:
+            verdict, why = UNDECIDED, f"{why}: more repeats narrow the interval"
+        else:
+            above = (low + high) / 2 >= required
+            verdict = MET if above == (kind == "strong") else MISSED
+        yield row | target | {"verdict": verdict, "why": why}

@@ -46,17 +46,20 @@ def ends(row: pd.Series) -> list[float]:
 def test_complete_runs_of_the_same_configuration_are_the_best_basis() -> None:
     known = records({"world": 2, "seconds": 1000.0}, repeats=3)
     row = predicted(point(2), known=known, predict=lambda _: Answer(stats.Estimate(1, 1, 1, 1), "")).iloc[0]
-    assert row.basis == "measured" and "3 runs" in row.note
+    assert (row.basis, row.note) == ("measured", "runs: 3")
     value, low, high = ends(row)
     assert value == pytest.approx(1010 + 120 + 60) and low < value < high < 1300
     assert (row.start, row.start_low, row.start_high) == budget.START
     single = predicted(point(2), known=records({"world": 2, "seconds": 1000.0})).iloc[0]
-    assert ends(single) == [1180] * 3 and "without an interval of its own" in single.note
+    assert ends(single) == [1180] * 3
+    own = {"workload": "my_study:mlp", "dataset": ""}  # a workload with its own data set
+    assert predicted(point(2, **own), known=(known[0].assign(**own), known[1])).basis[0] == "measured"
 
 
 @pytest.mark.parametrize("other", [{"precision": "bf16"}, {"settings": "x"}, {"hardware_id": "elsewhere"}])
 def test_runs_of_something_else_predict_nothing(other: dict) -> None:
-    assert predicted(point(2, **other), known=records({"world": 2, "seconds": 9.0})).basis.tolist() == ["time limit"]
+    row = predicted(point(2, **other), known=records({"world": 2, "seconds": 9.0})).iloc[0]
+    assert (row.seconds, row.seconds_low, row.seconds_high, row.basis) == (LIMIT, 0, LIMIT, "time limit")
 
 
 def test_each_rate_of_the_links_is_a_configuration_and_one_rank_has_none() -> None:
@@ -70,26 +73,25 @@ def test_each_rate_of_the_links_is_a_configuration_and_one_rank_has_none() -> No
     assert found.source.nunique() == 4
     assert [ends(row)[0] - 180 for _, row in found.iterrows()] == pytest.approx([9, 1000, 3000, 500])
     near = predicted(*(point(4, link_gbit=rate) for rate in (0.1, 5.0)), known=known)
-    assert near.basis.tolist() == ["scaled", "scaled"]
-    assert "on 1 x 2 devices" in near.note[0]
+    assert near.note.tolist() == ["runs: 1, on 1 x 2 devices", "runs: 1, on 1 x 1 devices"], "none of two at 5 Gbit/s"
     assert near.seconds_high[0] > 3000
-    assert "on 1 x 1 devices" in near.note[1], "nobody has measured two at that rate"
 
 
-def test_another_number_of_devices_bounds_between_perfect_scaling_and_none() -> None:
+@pytest.mark.parametrize(
+    ("planned", "least", "most"),
+    [
+        (point(8), 265, 1060),
+        (point(1), 1060, 2120),
+        (point(8, global_batch=2048, batch_per_device=256, steps=5), 1060, 4240),  # weak: four times the work
+        (point(2, nodes=2, ranks_per_node=1), 1060, 1590),  # as many devices on other nodes
+    ],
+)
+def test_another_number_of_devices_bounds_between_perfect_scaling_and_none(planned: dict, least, most) -> None:
     known = records({"world": 2, "seconds": 1000.0})  # 1060 s with evaluation, and 120 s of set-up
-    up, down, same = (predicted(point(world), known=known).iloc[0] for world in (8, 1, 2))
-    assert (up.basis, down.basis, same.basis) == ("scaled", "scaled", "measured")
-    assert ends(up) == pytest.approx([120 + 530, 120 + 265, 120 + 1060])
-    assert ends(down)[1:] == pytest.approx([120 + 1060, 120 + 2120])
-    assert "1 run on 1 x 2 devices" in up.note
-    weak = predicted(point(8, global_batch=2048, batch_per_device=256, steps=5), known=known).iloc[0]
-    assert ends(weak)[1:] == pytest.approx([120 + 1060, 120 + 4240]), "four times the work on four times the devices"
-
-
-def test_the_nearest_number_of_devices_counts() -> None:
-    known = records({"world": 2, "seconds": 9999.0}, {"world": 4, "seconds": 1000.0})
-    assert "on 1 x 4 devices" in predicted(point(8), known=known).note[0]
+    row = predicted(planned, known=known).iloc[0]
+    assert row.basis == "scaled" and ends(row)[1:] == pytest.approx([120 + least, 120 + most])
+    farther = records({"world": 2, "seconds": 1000.0}, {"world": 16, "seconds": 9999.0})
+    assert ends(predicted(planned, known=farther).iloc[0]) == ends(row) or planned["world_size"] == 8
 
 
 def test_a_model_predicts_what_has_not_run() -> None:
@@ -116,16 +118,6 @@ def test_what_was_measured_elsewhere_is_for_one_device() -> None:
     assert ends(four) == pytest.approx([100 + setup, 50 + setup_low, 200 + setup_high])
     evaluated = predicted(point(1, evaluations=2, test_samples=256), seconds_per_epoch=100).iloc[0]
     assert evaluated.seconds - one.seconds == pytest.approx(2 * 10 / 3), "a tenth of the samples, forward alone"
-
-
-def test_without_anything_the_limit_is_the_bound_and_why_is_reported() -> None:
-    row = predicted(point(1, steps=None, train_samples=None), seconds_per_epoch=100).iloc[0]
-    assert (row.seconds, row.seconds_low, row.seconds_high, row.basis) == (LIMIT, 0, LIMIT, "time limit")
-    assert "how many samples" in row.note
-    blind = predicted(
-        point(1, test_samples=None, evaluations=1), predict=lambda _: Answer(stats.Estimate(1, 1, 1, 1), "")
-    ).iloc[0]
-    assert "without evaluation" in blind.note
 
 
 def test_runs_longer_than_the_limit_are_pointed_out() -> None:
@@ -164,24 +156,6 @@ def test_a_row_holds_a_series_and_layout_and_a_shared_run_counts_once() -> None:
     assert table.cost.isna().all() and table.unit.tolist() == ["", ""]
 
 
-def test_nothing_planned_is_an_empty_table() -> None:
-    assert budget.table(predicted(), PRICES).empty
-    assert budget.total(predicted(), PRICES)["node_hours"] == 0
-
-
-def test_as_many_devices_on_other_nodes_are_not_as_sure_as_a_measurement() -> None:
-    known = records({"world": 2, "seconds": 1000.0}, repeats=3)
-    same = predicted(point(2), known=known).iloc[0]
-    other = predicted(point(2, nodes=2, ranks_per_node=1), known=known).iloc[0]
-    assert other.basis == "scaled" and other.seconds_high > 1.3 * same.seconds_high
-
-
-def test_a_users_own_workload_has_no_data_set_in_records_either() -> None:
-    runs, epochs = records({"world": 2, "seconds": 1000.0})
-    mine = {"workload": "my_study:mlp", "dataset": ""}
-    assert predicted(point(2, **mine), known=(runs.assign(**mine), epochs)).basis[0] == "measured"
-
-
 # -- several studies, and the peak rate
 
 STATED = {"limit": LIMIT, "seconds_per_epoch": 100.0}
@@ -200,12 +174,8 @@ def test_the_total_is_of_all_studies_and_its_interval_of_their_common_basis() ->
     assert table.node_hours[2] == pytest.approx(table.node_hours[:2].sum())
     assert table.node_hours_high[2] < table.node_hours_high[:2].sum(), "starts err apart from steps"
     assert table.basis.tolist() == ["stated"] * 3
-
-
-def test_a_run_of_two_studies_is_counted_with_the_first() -> None:
-    shared, own = point(1), point(2)
-    found = budget.once({"strong": [shared], "weak": [dict(shared, series="weak"), own]})
-    assert [[one["run_id"] for one in points] for points in found.values()] == [[shared["run_id"]], [own["run_id"]]]
+    again = budget.once({"strong": [point(1)], "weak": [point(1), point(2)]})
+    assert [[one["world_size"] for one in points] for points in again.values()] == [[1], [2]], "counted once"
 
 
 def test_what_is_asked_for_is_the_upper_end_and_the_contingency_on_it() -> None:
@@ -248,16 +218,9 @@ def test_operations_over_the_peak_rate_predict_unmeasured_runs() -> None:
     assert found.basis.tolist() == ["operations", "time limit"], "X1 has no tf32"
     expected = 10 * step.value + budget.SETUP[0] + budget.START[0]
     assert found.seconds[0] == pytest.approx(expected)
-
-
-def test_whatever_is_known_better_goes_before_the_peak_rate() -> None:
-    runs, epochs = records({"world": 2, "seconds": 1000.0})
-    known = runs.assign(flops_per_sample=1e9)
-    how = {"limit": LIMIT, "roughly": budget.from_peak_rate(known, PEAK)}
-    found = budget.estimate([point(2), point(4)], known, epochs, **how)
-    assert found.basis.tolist() == ["measured", "scaled"]
-    stated = budget.estimate([point(2)], known.assign(hardware_id="x"), epochs, seconds_per_epoch=9.0, **how)
-    assert stated.basis.tolist() == ["stated"]
+    how = {"limit": LIMIT, "roughly": roughly}
+    assert budget.estimate([point(4)], known.assign(hardware_id="h"), epochs, **how).basis[0] == "scaled"
+    assert budget.estimate([point(4)], known, epochs, seconds_per_epoch=9.0, **how).basis[0] == "stated"
 
 
 def test_counts_that_contradict_each_other_are_no_count() -> None:

@@ -21,7 +21,7 @@ def found() -> records.Records:
 
 def test_counts_and_hours_are_the_records(found) -> None:
     row = summary(found, "laptop").iloc[0]
-    assert (row.study, row.complete, row.machines, row.device) == ("laptop", len(found.runs), 1, "AMD EPYC")
+    assert (row.study, row.complete, row.device, row.ranks) == ("laptop", len(found.runs), "AMD EPYC", 2)
     assert row.fewest_repeats == row.most_repeats == 3 and row.configurations * 3 == len(found.runs)
     assert row.samples == found.epochs.samples.sum()
     assert row.training_seconds == pytest.approx(found.epochs.seconds.sum())

@@ -39,15 +39,19 @@ def test_each_layout_of_the_rank_count_is_judged() -> None:
     assert dict(zip(found.layout, found.verdict, strict=True)) == {"1x8": "met", "2x4": "missed"}
 
 
-def test_without_eight_ranks_the_largest_count_is_shown_and_reported_to_be_another_thing() -> None:
-    (found,) = verdicts(study(strong={"1x2": 0.9, "1x4": 0.8})).to_dict("records")
-    assert (found["verdict"], found["at_ranks"], found["ranks"]) == ("not measured", 8, 4)
-    assert found["value"] == pytest.approx(0.8)
-    assert "no point of 8 ranks" in found["why"] and "4 ranks (1x4)" in found["why"]
-    (found,) = verdicts(study(weak={"1x2": 0.98}), kind="weak").to_dict("records")
-    assert (found["verdict"], found["ranks"]) == ("not measured", 2)
-    (found,) = verdicts(study(weak={"1x2": 0.6}), kind="weak").to_dict("records")
-    assert found["verdict"] == "missed", "more ranks cannot take that back"
+@pytest.mark.parametrize(
+    ("curve", "ranks", "verdict"),
+    [
+        ({"strong": {"1x2": 0.9, "1x4": 0.8}}, 4, "not measured"),
+        ({"strong": {"1x12": 0.9}}, 12, "not measured"),
+        ({"weak": {"1x2": 0.98}}, 2, "not measured"),
+        ({"weak": {"1x2": 0.6}}, 2, "missed"),  # more ranks cannot reduce the variation
+        ({"weak": {"1x12": 0.98}}, 12, "met"),
+    ],
+)
+def test_without_eight_ranks_the_largest_count_is_shown(curve: dict, ranks: int, verdict: str) -> None:
+    (found,) = verdicts(study(**curve), kind=next(iter(curve))).to_dict("records")
+    assert (found["verdict"], found["at_ranks"], found["ranks"]) == (verdict, 8, ranks)
 
 
 def test_single_runs_decide_nothing() -> None:
