@@ -36,7 +36,7 @@ begun = time.perf_counter()
 [timeline] = nsys.read(sys.argv[1])
 found = [breakdown(timeline)] if sys.argv[2] == "analysed" else []
 seconds = time.perf_counter() - begun
-assert all(one.communication_ns and one.idle_ns for one in found)
+assert all(one["communication_ns"] and one["idle_ns"] for one in found)
 assert len(timeline.ops) >= int(sys.argv[3])
 print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 """

@@ -136,32 +136,33 @@ def explain(files, as_json):
     installed), a report of Nsight Compute, or a run's folder; its content decides, not its name. Give the files of all ranks
     together. Times are of the profiled window; busy includes memory operations, compute does not.
     """
-    from hpc_utils.analyze.profiles import breakdown, judge, readers
+    from hpc_utils.analyze.profiles import breakdown, readers
+    from hpc_utils.analyze.profiles.judge import judge
 
     found = readers.gather(files)
     parts = breakdown.breakdowns(found.timelines)
-    verdict = judge.judge_reports(found)
+    verdict = judge(found)
     if as_json:
-        ranks = [part.as_json() for part in parts]
+        ranks = [{key: part[key] for key in breakdown.KEYS} for part in parts]
         click.echo(json.dumps({"ranks": ranks, "verdict": verdict.as_json()}, allow_nan=False))
         return
     if parts:
         _print_breakdown(parts, found.timelines)
-    _print_kernels(found.timelines)
+        _print_kernels(found.timelines)
     for line in verdict.lines():
         click.echo(printable(line))
 
 
-def _print_breakdown(parts: Sequence[Any], timelines: Sequence[Timeline]) -> None:
+def _print_breakdown(parts: Sequence[dict[str, Any]], timelines: Sequence[Timeline]) -> None:
     fields = ("busy", "compute", "communication", "exposed_communication", "memory", "loader_wait")
     rows = []
     for part in parts:
-        span = part.span_ns
-        times = [getattr(part, f"{field}_ns") for field in fields]
+        span = part["span_ns"]
+        times = [part[f"{field}_ns"] for field in fields]
         rows.append(
             [
-                "?" if part.rank is None else str(part.rank),
-                "-" if part.device is None else str(part.device),
+                "?" if part["rank"] is None else str(part["rank"]),
+                "-" if part["device"] is None else str(part["device"]),
                 "not known" if span is None else f"{span / 1e6:,.1f}",
                 *(
                     "not known" if one is None else f"{one / 1e6:,.1f} {one / max(span or 0, 1):4.0%}"
@@ -180,17 +181,17 @@ def _print_breakdown(parts: Sequence[Any], timelines: Sequence[Timeline]) -> Non
 def _print_kernels(timelines: Sequence[Timeline]) -> None:
     from hpc_utils.analyze.profiles import kernels
 
-    longest = kernels.rows(timelines, "short")
-    if not longest:
+    longest = kernels.table(timelines)
+    if longest.empty:
         return
-    kinds = [f"{row.name} {row.share:.0%}" for row in kernels.rows(timelines, "kind") if row.share >= 0.005]
+    kinds = [f"{row.kind} {row.share:.0%}" for row in kernels.table(timelines, "kind").itertuples()]
     click.echo(f"time of all kernels by class: {', '.join(kinds)}\n")
     rows = [
         [
             f"{row.share:.1%}", f"{row.total_ns / 1e6:,.2f}", str(row.count), f"{row.median_ns / 1e3:,.1f}", row.kind,
             row.name if len(row.name) <= 60 else f"{row.name[:57]}...",
         ]
-        for row in longest[:KERNELS]
+        for row in longest.head(KERNELS).itertuples()
     ]  # fmt: skip
     print_table(["share", "ms", "calls", "median us", "class", "kernel"], rows, text_columns=2)
     click.echo(f"and {len(longest) - KERNELS} more\n" if len(longest) > KERNELS else "")

@@ -17,7 +17,6 @@ from hpc_utils.analyze import ablation, stats
 from hpc_utils.analyze.profiles import collectives, ncu, phases, profiled_runs, readers
 from hpc_utils.analyze.profiles import thresholds as limits
 from hpc_utils.analyze.profiles.devices import FEW_OPERATIONS, Devices
-from hpc_utils.analyze.profiles.judge import judge
 from hpc_utils.analyze.profiles.verdict import Verdict
 
 from . import Pins, Rows
@@ -38,11 +37,10 @@ WAITS = "wire_ns waiting_ns exposed_wire_ns exposed_waiting_ns last"
 def of_set(own: ResultSet) -> Pins:
     """Our own profiled runs: where their steps go, the verdicts, and what following the advice gave."""
     asked = [run.model_dump() for index in own.studies.values() for run in index.runs]
-    ours = {one.name: one for one in profiled_runs.configurations(own.runs, asked)}
+    ours = profiled_runs.configurations(own.folder, own.runs, asked)
     parts, judged, gains = {}, {}, {}
     for name, one in ours.items():
-        found = [readers.gather([own.folder / "runs" / run]) for run in one.runs]
-        said = [judge(each.timelines, phase_seconds=each.phases) for each in found]
+        found, said = list(one.reports.values()), list(one.verdicts.values())
         totals = [sum(each.phases.values()) for each in found]
         split = {
             phase: stats.median([each.phases[phase] / total for each, total in zip(found, totals, strict=True)])
@@ -96,12 +94,13 @@ def profile(path: Path) -> Rows:
         counted = ncu.read(path).rename_axis("number").reset_index()
         return found | rows(counted, "name number", "duration_ns sm_share memory_share dram_share tensor_share")
     timelines = readers.gather([path]).timelines
-    devices = Devices.of([one for one in timelines if one.worked])
+    devices = Devices([one for one in timelines if one.worked])
     marked = [phases.steps(one.ranges) for one in timelines]
     steps = [ns for start, end in marked for ns in (end - start).tolist()]
     of_steps = {"step_ns": median(steps), "mean_step_ns": sum(steps) / len(steps)} if steps else {}
     few = {"few_operations": devices.class_share(FEW_OPERATIONS)}
-    found["devices"] = known({name: getattr(devices, name) for name in SHARES.split()} | few | of_steps)
+    shares = devices.shares | {"steps": devices.marked_steps, "median_kernel": devices.median_kernel}
+    found["devices"] = known({name: shares[name] for name in SHARES.split()} | few | of_steps)
     if devices.matched:
         waits = rows(collectives.table(timelines), "rank device", WAITS)
         found |= {f"collectives {key}": row for key, row in waits.items()}

@@ -68,8 +68,8 @@ def test_both_ranks_of_a_job_are_profiled_and_exported(desk: Desk, nsys: str) ->
     told = readers.gather([run])
     assert [(one.rank, one.device) for one in told.timelines] == [(0, None), (1, None)]
     for one in told.timelines:
-        assert {phase.phase: phase.count for phase in phases.spent(one)} == dict.fromkeys(["step", *PHASES], 4)
-    found = judge(told.timelines, phase_seconds=told.phases)
+        assert {row["phase"]: row["count"] for row in phases.spent(one)} == dict.fromkeys(["step", *PHASES], 4)
+    found = judge(told)
     assert found.bound != Bound.NOT_ENOUGH and "no events of a GPU" in " ".join(found.remarks)
     assert "exporting 2 reports" in desk.log(job)
     assert len(list((run / "monitor").iterdir())) == 2, "one a node"

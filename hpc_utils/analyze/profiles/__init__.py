@@ -1,4 +1,4 @@
-"""Profiles of runs, from files to a verdict: `readers.gather(paths)`, then `judge.judge_reports(reports)`.
+"""Profiles of runs, from files to a verdict: `readers.gather(paths)`, then `judge.judge(reports)`.
 
 `readers` recognises files; `torch_trace`, `nsys` and `ncu` read them. A `timeline` is one device of one rank, whichever profiler
 recorded it. `phases`, `kernels` (classes by name), `breakdown` (busy, exposed, idle) and, over all ranks, `collectives` are computed

@@ -10,16 +10,15 @@ a gap of a millisecond has another cause on the host.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import intervals, phases
+from . import intervals, phases, timeline
 from .phases import Phase
 from .thresholds import LONG_GAP
-from .timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Ops, Timeline, rank_order
+from .timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Events, Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,107 +28,83 @@ KEYS = (
     "rank", "device", "span_ns", "busy_ns", "compute_ns", "communication_ns", "exposed_communication_ns", "memory_ns",
     "loader_wait_ns",
 )  # fmt: skip
+COLUMNS = (
+    *KEYS, "idle_ns", "overlapped_ns", "unknown_ns", "pageable_copies", "between_steps_ns", "otherwise_idle_ns",
+    "short_gaps_ns", "launched_late_ns", "remarks",
+)  # fmt: skip
 
 NO_COMMUNICATION = "several devices but no communication kernel: the time of communication is not known"
 PARTLY_UNKNOWN = "work of unknown kind (CUDA graphs traced whole): compute and communication are lower bounds"
 
 
-@dataclass(frozen=True)
-class Breakdown:
-    """One device of one rank, in ns; None: not known.
+def breakdown(one: Timeline, *, several: bool = False) -> dict[str, Any]:
+    """Where this device's time went: `COLUMNS`, in ns, exact at the resolution of its clock; None: not known.
 
-    Attributes:
-        span_ns: from the first start to the last end of the device's work.
-        busy_ns: any work. compute_ns: kernels other than communication. memory_ns: copies and fills.
-        communication_ns: communication kernels, including the time in which they wait for other ranks.
-        exposed_communication_ns: the part of it in which nothing is computed; overlapped_ns: the rest.
-        loader_wait_ns: idle while the host was in a data range.
-        idle_ns: span less busy. unknown_ns: work of unknown kind.
-        pageable_copies: number of copies from or to host memory that is not pinned.
-        between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase. None unless the
-            program marks its steps (or forward with backward or optimizer).
-        otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `thresholds.LONG_GAP`.
-        launched_late_ns: of it, before the host had launched what came next. None without launch times.
-        remarks: the timeline's, and what to know about these numbers.
-    """
-
-    rank: int | None
-    device: int | None
-    span_ns: int | None = None
-    busy_ns: int | None = None
-    compute_ns: int | None = None
-    communication_ns: int | None = None
-    exposed_communication_ns: int | None = None
-    memory_ns: int | None = None
-    loader_wait_ns: int | None = None
-    idle_ns: int | None = None
-    overlapped_ns: int | None = None
-    unknown_ns: int | None = None
-    pageable_copies: int | None = None
-    between_steps_ns: int | None = None
-    otherwise_idle_ns: int | None = None
-    short_gaps_ns: int | None = None
-    launched_late_ns: int | None = None
-    remarks: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, int | None]:
-        """`KEYS`."""
-        return {name: getattr(self, name) for name in KEYS}
-
-
-def breakdown(timeline: Timeline, *, several: bool = False) -> Breakdown:
-    """Where this device's time went, exact at the resolution of its clock.
+    span_ns: from the first start to the last end of the device's work.
+    busy_ns: any work. compute_ns: kernels other than communication. memory_ns: copies and fills.
+    communication_ns: communication kernels, including the time in which they wait for other ranks.
+    exposed_communication_ns: the part of it in which nothing is computed; overlapped_ns: the rest.
+    loader_wait_ns: idle while the host was in a data range.
+    idle_ns: span less busy. unknown_ns: work of unknown kind.
+    pageable_copies: number of copies from or to host memory that is not pinned.
+    between_steps_ns: idle outside data ranges, in long gaps in which the host was in no phase. None unless the
+        program marks its steps (or forward with backward or optimizer).
+    otherwise_idle_ns: the rest of idle. short_gaps_ns: of it, in gaps shorter than `thresholds.LONG_GAP`.
+    launched_late_ns: of it, before the host had launched what came next. None without launch times.
+    remarks: the timeline's, and what to know about these numbers.
 
     Args:
         several: it trains together with other devices, whatever the world size in its file. Without communication kernels the
             time of communication is then not known.
     """
-    ops, remarks = timeline.ops, list(timeline.remarks)
-    if ops is None:
-        return Breakdown(timeline.rank, timeline.device, remarks=timeline.remarks)
+    row = dict.fromkeys(COLUMNS) | {"rank": one.rank, "device": one.device, "remarks": one.remarks}
+    if (ops := one.ops) is None:
+        return row
     busy, compute, communication = ops.union(), ops.union(COMPUTE), ops.union(COMMUNICATION)
-    first, last = (int(ops.start.min()), int(ops.end.max())) if len(ops) else (0, 0)
-    ns = {"span_ns": last - first, "idle_ns": last - first - intervals.length(busy)}
+    first, last = (ops.start[0], busy[1][-1]) if len(busy[0]) else (0, 0)
     unions = {"busy": busy, "compute": compute, "memory": ops.union(MEMORY), "unknown": ops.union(UNKNOWN)}
-    ns |= {f"{name}_ns": intervals.length(union) for name, union in unions.items()}
-    if (several or (timeline.world_size or 1) > 1) and not np.any(ops.kind == COMMUNICATION):
-        remarks.append(NO_COMMUNICATION)
+    row |= {f"{name}_ns": intervals.length(union) for name, union in unions.items()}
+    row |= {"span_ns": int(last - first), "idle_ns": int(last - first) - row["busy_ns"]}
+    if (several or (one.world_size or 1) > 1) and not np.any(ops.kind == COMMUNICATION):
+        row["remarks"] += (NO_COMMUNICATION,)
     else:
         whole, exposed = intervals.length(communication), intervals.outside(communication, compute)
-        ns |= {"communication_ns": whole, "exposed_communication_ns": exposed, "overlapped_ns": whole - exposed}
-    if ns["unknown_ns"]:
-        remarks.append(PARTLY_UNKNOWN)
+        row |= {
+            "communication_ns": whole,
+            "exposed_communication_ns": exposed,
+            "overlapped_ns": whole - exposed,
+        }
+    if row["unknown_ns"]:
+        row["remarks"] += (PARTLY_UNKNOWN,)
     pageable = ops.pageable[ops.copy > 0]
     if not len(pageable) or np.any(pageable >= 0):
-        ns["pageable_copies"] = int(np.sum(pageable == 1))
-    ns |= _idle(timeline, np.append(first, busy[1]), np.append(busy[0], last))
-    return Breakdown(timeline.rank, timeline.device, **ns, remarks=tuple(remarks))
+        row["pageable_copies"] = int(np.sum(pageable == 1))
+    return row | _idle(one, np.append(first, busy[1]), np.append(busy[0], last))
 
 
-def breakdowns(timelines: Iterable[Timeline]) -> list[Breakdown]:
-    """One each, ordered by rank, then device (not known: last)."""
-    timelines = list(timelines)
-    several = len({one.place for one in timelines}) > 1
-    return sorted((breakdown(one, several=several) for one in timelines), key=rank_order)
+def breakdowns(timelines: Sequence[Timeline]) -> list[dict[str, Any]]:
+    """One each."""
+    several = timeline.world(timelines)[0] > 1
+    return [breakdown(one, several=several) for one in timelines]
 
 
 def table(timelines: Iterable[Timeline]) -> pd.DataFrame:
-    """The same as a frame: a row per rank and device, the columns as the attributes, Int64 with NA for what is not known."""
+    """`breakdowns` as a frame: a row per rank and device, Int64 with NA for what is not known."""
     import pandas as pd
 
-    frame = pd.DataFrame([asdict(one) for one in breakdowns(timelines)], columns=list(Breakdown.__dataclass_fields__))
+    frame = pd.DataFrame(breakdowns(timelines), columns=COLUMNS)
     return frame.astype({name: "Int64" for name in frame if name != "remarks"})
 
 
-def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, int | None]:
+def _idle(one: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, int | None]:
     """`start`, `end`: the gaps, of which the first and the last may be empty."""
-    data = phases.windows(timeline.ranges, Phase.DATA)
+    data = phases.windows(one.ranges, Phase.DATA)
     loader = int(intervals.overlap(start, end, data).sum()) if len(data[0]) else None
     explained, between = data, None
-    marked = set(phases.marked(timeline.ranges))
+    marked = set(phases.marked(one.ranges))
     if Phase.STEP in marked or (Phase.FORWARD in marked and marked & {Phase.BACKWARD, Phase.OPTIMIZER}):
         long = end - start >= LONG_GAP
-        nowhere = intervals.difference((start[long], end[long]), phases.windows(timeline.ranges, *Phase))
+        nowhere = intervals.difference((start[long], end[long]), phases.windows(one.ranges, *Phase))
         between = intervals.length(nowhere)
         explained = intervals.union(*map(np.concatenate, zip(data, nowhere, strict=True)))
     left = end - start - intervals.overlap(start, end, explained)
@@ -138,11 +113,11 @@ def _idle(timeline: Timeline, start: np.ndarray, end: np.ndarray) -> dict[str, i
         "between_steps_ns": between,
         "otherwise_idle_ns": int(left.sum()),
         "short_gaps_ns": int(left[end - start < LONG_GAP].sum()),
-        "launched_late_ns": _launched_late(timeline.ops, start, end, explained),
+        "launched_late_ns": _launched_late(one.ops, start, end, explained),
     }
 
 
-def _launched_late(ops: Ops, start: np.ndarray, end: np.ndarray, explained: intervals.Set) -> int | None:
+def _launched_late(ops: Events, start: np.ndarray, end: np.ndarray, explained: intervals.Set) -> int | None:
     """ns of the gaps, outside `explained`, before the work behind each gap was launched."""
     if len(ops) and np.all(ops.launched < 0):
         return None

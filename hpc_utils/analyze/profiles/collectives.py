@@ -15,26 +15,27 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hpc_utils import allreduce_cost
 
-from . import intervals, phases
+from . import intervals, kernels, phases
 from .thresholds import CAUSED, CHANCE
-from .timeline import COMMUNICATION, COMPUTE, Ops, Timeline
+from .timeline import COMMUNICATION, COMPUTE, Events, Timeline, world
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OVERLAPPING = 0.5  # of matched collectives; if fewer overlap in time, clocks or matches are wrong
 SHIFTS = 1000  # positions tried to align a rank's collectives with those of a rank that recorded fewer
 
 _PAIRS = re.compile(r"send|recv|p2p|point_?to_?point", re.I)
-# The kernels of RCCL have one name for all operations: theirs is not known.
-_OPERATION = re.compile(r"(all_?reduce)|(all_?gather)|(reduce_?scatter)|(broadcast)|(reduce)", re.I)
-_OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce")
+# By the name of the kernel; those of RCCL have one name for all operations.
+_OPERATIONS = {
+    "allreduce": "all-reduce", "allgather": "all-gather", "reducescatter": "reduce-scatter", "broadcast": "broadcast",
+    "reduce": "reduce",
+}  # fmt: skip
 
 Key = tuple[str, str]  # process group ("": not known), kernel name
 
@@ -85,14 +86,13 @@ class Collectives:
         """byte/s that each rank's link carried in the wire time of the collectives whose operation and size are known, as
         nccl-tests defines it (`allreduce_cost.traffic`). None without any, or if ranks are missing."""
         carried, wire = 0.0, 0
-        rows = zip(
-            self.keys, self.moved.tolist(), self.taking_part.sum(axis=1).tolist(), self.wire_ns.tolist(), strict=True
-        )
-        for (_, name), moved, members, ns in rows:
-            operation = _OPERATION.search(name)
-            if operation and moved > 0 and ns > 0:
-                carried += moved * allreduce_cost.traffic(_OPERATIONS[operation.lastindex - 1], members)
-                wire += ns
+        members = self.taking_part.sum(axis=1)
+        for (_, name), moved, ranks, ns in zip(self.keys, self.moved, members, self.wire_ns, strict=True):
+            plain = name.lower().replace("_", "")
+            operation = next((long for word, long in _OPERATIONS.items() if word in plain), None)
+            if operation and moved > 0:
+                carried += float(moved) * allreduce_cost.traffic(operation, int(ranks))
+                wire += int(ns)
         return carried / (wire / 1e9) if wire and self.complete else None
 
 
@@ -121,8 +121,7 @@ class Straggler:
         return self.caused > CAUSED and _chance(self.last, self.of, self.ranks) < CHANCE
 
 
-@dataclass(frozen=True)
-class Exposed:
+class Exposed(NamedTuple):
     """Time of one rank, in ns, in which it communicates and computes nothing: on the wire, waiting for other ranks, and in
     communication that was not matched (sends and receives, ranks without a profile)."""
 
@@ -140,41 +139,30 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
     ops = [_collectives(one) for one in timelines]
     grouped, aligned = all(np.all(one.group >= 0) for one in ops), all(one.aligned for one in timelines)
     found = [_by_key(one, grouped) for one in ops]
-    steps = [_steps(one, phases.steps(line.ranges)) for one, line in zip(ops, timelines, strict=True)]
+    steps = [phases.steps(one.ranges) for one in timelines]
     keys, remarks = [], []
     parts = [(np.empty((0, len(ops)), np.int64),) * 2 + (np.empty(0, np.int64),) * 2]  # start, end, moved, step
     for key in dict.fromkeys(key for own in found for key in own):
-        places = {column: own[key] for column, own in enumerate(found) if key in own}
-        fewest, most = (bound(map(len, places.values())) for bound in (min, max))
-        name = key[1] + (f" of group {key[0]}" if key[0] else "")
-        if len(places) == 1:
-            remarks.append(f"{name}: one rank only has {most}, left out")
+        ranks = {column: own[key] for column, own in enumerate(found) if key in own}
+        if len(ranks) == 1:
             continue
+        fewest, most = (bound(map(len, ranks.values())) for bound in (min, max))
         if fewest < most:
             how = "those that end together are matched" if aligned else "the first are matched, which may be wrong"
-            remarks.append(f"{name}: ranks recorded {fewest} to {most}: {how}")
-            places = _shortened(places, {column: ops[column].end[place] for column, place in places.items()}, aligned)
+            remarks.append(f"{kernels.short(key[1])}: ranks recorded {fewest} to {most}: {how}")
+            ranks = _shortened(ranks, aligned)
         start, end = np.full((2, fewest, len(ops)), -1)
-        for column, place in places.items():
-            start[:, column], end[:, column] = ops[column].start[place], ops[column].end[place]
-        moved = np.max([ops[column].moved[place] for column, place in places.items()], axis=0)
-        marked = [steps[column][place] for column, place in places.items() if steps[column] is not None]
+        for column, own in ranks.items():
+            start[:, column], end[:, column] = own.start, own.end
+        marked = [_step(own, steps[column]) for column, own in ranks.items() if len(steps[column][0])]
+        step = marked[0] if marked else np.full(fewest, -1)
+        parts.append((start, end, np.max([own.moved for own in ranks.values()], axis=0), step))
         keys += [key] * fewest
-        parts.append((start, end, moved, marked[0] if marked else np.full(fewest, -1)))
     start, end, moved, step = map(np.concatenate, zip(*parts, strict=True))
-    if len(remarks) > 3:
-        remarks = [*remarks[:3], f"{len(remarks) - 3} more kinds of collectives are not the same number on all ranks"]
-
-    world = max((one.world_size or 0 for one in timelines), default=0)
-    seen = len({one.place for one in timelines})
-    if world > seen:
-        remarks.append(f"{seen} of {world} ranks were profiled: wire time is an upper bound")
-    if aligned and keys and (together := _overlapping(start, end)) < OVERLAPPING:
-        remarks.append(
-            f"only {together:.0%} of matched collectives overlap in time: the ranks' clocks differ, or matches are wrong"
-        )
-    labels = _labels(timelines)
-    return Collectives(labels, tuple(keys), start, end, moved, step, world <= seen, tuple(remarks))
+    seen, size = world(timelines)
+    if size > seen:
+        remarks.append(f"{seen} of {size} ranks were profiled: wire time is an upper bound")
+    return Collectives(_labels(timelines), tuple(keys), start, end, moved, step, size == seen, tuple(remarks))
 
 
 def straggler(found: Collectives) -> Straggler | None:
@@ -223,56 +211,53 @@ def exposed(timeline: Timeline, found: Collectives, column: int) -> Exposed:
     return Exposed(on_wire, waited, total - on_wire - waited)
 
 
-def table(timelines: Sequence[Timeline], found: Collectives | None = None) -> pd.DataFrame:
+def table(timelines: Sequence[Timeline]) -> pd.DataFrame:
     """A row per rank and device: rank, device, collectives, wire_ns, waiting_ns (sums over its collectives), exposed_wire_ns,
     exposed_waiting_ns, exposed_other_ns (`exposed`), last (in how many collectives it alone waited least)."""
     import pandas as pd
 
-    found = match(timelines) if found is None else found
+    found = match(timelines)
     part, waiting = found.taking_part, found.waiting_ns
-    last = part & (waiting == 0)
-    last &= last.sum(axis=1, keepdims=True) == 1
-    shown = [vars(exposed(one, found, column)) for column, one in enumerate(timelines)]
+    least = part & (waiting == 0)
+    shown = [exposed(one, found, column) for column, one in enumerate(timelines)]
     columns = {
         "rank": [one.rank for one in timelines],
         "device": [one.device for one in timelines],
         "collectives": part.sum(axis=0),
-        "wire_ns": (found.wire_ns[:, None] * part).sum(axis=0),
+        "wire_ns": found.wire_ns @ part,
         "waiting_ns": waiting.sum(axis=0),
-        **{f"exposed_{name}": [one[name] for one in shown] for name in ("wire_ns", "waiting_ns", "other_ns")},
-        "last": last.sum(axis=0),
+        **{f"exposed_{name}": [getattr(one, name) for one in shown] for name in Exposed._fields},
+        "last": least[least.sum(axis=1) == 1].sum(axis=0),
     }
     return pd.DataFrame(columns).astype("Int64")
 
 
-def _collectives(timeline: Timeline) -> Ops:
-    if timeline.ops is None:
-        return Ops.of(start=np.empty(0), end=np.empty(0), kind=np.empty(0))
-    ops = timeline.ops.of_kind(COMMUNICATION)
+def _collectives(timeline: Timeline) -> Events:
+    ops = (timeline.ops or Events.ranges([], [], [])).of_kind(COMMUNICATION)
     pairs = [number for number, name in enumerate(ops.names) if _PAIRS.search(name)]
     return ops.where(~np.isin(ops.name, pairs))
 
 
-def _by_key(ops: Ops, grouped: bool) -> dict[Key, np.ndarray]:
-    """The indices of each group's and name's collectives, in order."""
+def _by_key(ops: Events, grouped: bool) -> dict[Key, Events]:
+    """Each group's and name's collectives, in order."""
     group = ops.group if grouped else np.full(len(ops), -1)
     return {
-        (ops.groups[number] if number >= 0 else "", ops.names[name]): np.flatnonzero(
+        (ops.groups[number] if number >= 0 else "", ops.names[name]): ops.where(
             (group == number) & (ops.name == name)
         )
         for number, name in sorted(set(zip(group.tolist(), ops.name.tolist(), strict=True)))
     }
 
 
-def _shortened(places: dict[int, np.ndarray], ends: dict[int, np.ndarray], aligned: bool) -> dict[int, np.ndarray]:
+def _shortened(ranks: dict[int, Events], aligned: bool) -> dict[int, Events]:
     """Of each rank as many in a row as the rank with fewest has: those that end closest to that rank's, or the first."""
-    fewest = ends[min(places, key=lambda column: len(places[column]))]
-    size, chosen = len(fewest), {}
-    for column, place in places.items():
-        shifts = range(min(len(place) - size, SHIFTS) + 1 if aligned else 1)
-        apart = [np.median(np.abs(ends[column][shift : shift + size] - fewest)) for shift in shifts]
+    fewest = min(ranks.values(), key=len)
+    chosen, size = {}, len(fewest)
+    for column, own in ranks.items():
+        shifts = range(min(len(own) - size, SHIFTS) + 1 if aligned else 1)
+        apart = [np.median(np.abs(own.end[shift : shift + size] - fewest.end)) for shift in shifts]
         shift = int(np.argmin(apart))
-        chosen[column] = place[shift : shift + size]
+        chosen[column] = own.where(np.arange(shift, shift + size))
     return chosen
 
 
@@ -285,22 +270,12 @@ def _labels(timelines: Sequence[Timeline]) -> tuple[str, ...]:
     )
 
 
-def _steps(ops: Ops, steps: intervals.Set) -> np.ndarray | None:
-    """The step in which each was launched, or ran if that is not known; -1: none. None if no steps are marked."""
+def _step(ops: Events, steps: intervals.Set) -> np.ndarray:
+    """The step in which each was launched, or ran if that is not known; -1: none."""
     start, end = steps
-    if not len(start):
-        return None
     moment = np.where(ops.launched >= 0, ops.launched, ops.start)
     step = np.searchsorted(start, moment, side="right") - 1
     return np.where((step >= 0) & (moment < end[step]), step, -1)
-
-
-def _overlapping(start: np.ndarray, end: np.ndarray) -> float:
-    """Share of the collectives that are in progress on all their ranks at one time."""
-    part = start >= 0
-    begun = np.where(part, start, np.iinfo(np.int64).min).max(axis=1)
-    ended = np.where(part, end, np.iinfo(np.int64).max).min(axis=1)
-    return float(np.mean(begun < ended))
 
 
 def _chance(last: int, of: int, ranks: int) -> float:

@@ -34,11 +34,9 @@ _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="u
 EXAMPLES = tuple(Example(files=tuple(row.pop("files")), **row) for row in _TABLE["example"])
 
 
-def read_all(folder: Path, examples: Iterable[Example] = EXAMPLES) -> dict[str, Profile]:
-    """The profiles in `folder`, by name."""
-    return {
-        one.name: Profile.read(one.name, one.what, {"": [folder / file for file in one.files]}) for one in examples
-    }
+def profiles(folder: Path, examples: Iterable[Example] = EXAMPLES) -> dict[str, Profile]:
+    """Those in `folder`, by name."""
+    return {one.name: Profile(one.name, one.what, {"": [folder / file for file in one.files]}) for one in examples}
 
 
 def evidence(folder: Path, found: Mapping[str, Profile], examples: Iterable[Example] = EXAMPLES) -> dict[str, Path]:

@@ -8,10 +8,9 @@ events the phases of the host decide, else the counters of single kernels. Both 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from . import intervals, phases
-from .devices import Counters, Devices, evidence
+from .devices import Counters, Devices
 from .phases import PARTS, Phase
 from .readers import Reports
 from .rules import (
@@ -26,101 +25,79 @@ from .rules import (
     working,
 )  # fmt: skip
 from .thresholds import BACKWARD, EFFICIENCY, EXPOSED, LOADER, UTILISATION
-from .timeline import Timeline
+from .timeline import Timeline, world
 from .verdict import Advice, Bound, Doubt, Loss, Verdict, beyond, percent, saving, undecided, within
 
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
 
-def judge(
-    timelines: Sequence[Timeline],
-    *,
-    kernels: Mapping | None = None,
-    phase_seconds: Mapping[str, float] | None = None,
-) -> Verdict:
-    """What limits the run of these timelines, one per rank and device.
-
-    Args:
-        kernels: columns as of `ncu.read`, if Nsight Compute measured some kernels.
-        phase_seconds: seconds a step under data, forward, backward, optimizer, and communication if that is known (exposed
-            seconds), as of `readers.gather`. They decide where the profiles have no GPU events.
-    """
-    measured = None if kernels is None else Counters.of(kernels)
-    worked = [one for one in timelines if one.worked]
-    if worked:
-        return _by_devices(worked, timelines, measured, phase_seconds)
-    remarks = list(dict.fromkeys(remark for one in timelines for remark in one.remarks))
-    rest = 0.0 if phase_seconds else _unmarked(timelines)
-    if seconds := phase_seconds or _phases_of(timelines):
-        found = _by_phases(seconds, timelines, remarks, rest)
-        return replace(found, evidence=(*found.evidence, *(measured.evidence() if measured else ())))
+def judge(reports: Reports) -> Verdict:
+    """What limits the run of these profiles, by everything in them."""
+    measured = None if reports.kernels is None else Counters(reports.kernels)
+    timelines = reports.timelines
+    remarks = [*dict.fromkeys(remark for one in timelines for remark in one.remarks), *reports.remarks]
+    if worked := [one for one in timelines if one.worked]:
+        return _by_devices(worked, reports, measured, remarks)
+    seconds = reports.phases or _phases_of(timelines)
+    rest = 0.0 if reports.phases else _unmarked(timelines)
+    if sum(seconds.values()) + rest:
+        return _by_phases(seconds, rest, timelines, measured, remarks)
     if measured is not None:
         return _by_counters(measured, remarks)
     return undecided("the profiles have no GPU events, no phases and no counters", NOTHING_SEEN, remarks)
 
 
-def judge_reports(found: Reports) -> Verdict:
-    """What limits the run of these profiles, by everything in them."""
-    verdict = judge(found.timelines, kernels=found.kernels, phase_seconds=found.phases)
-    return replace(verdict, remarks=(*verdict.remarks, *found.remarks))
-
-
 def _by_devices(
-    worked: Sequence[Timeline],
-    timelines: Sequence[Timeline],
-    measured: Counters | None,
-    recorded: Mapping[str, float] | None,
+    worked: Sequence[Timeline], reports: Reports, measured: Counters | None, remarks: list[str]
 ) -> Verdict:
-    found = Devices.of(worked)
-    remarks = [remark for one in (*timelines, *found.parts) for remark in one.remarks]
+    found, recorded = Devices(worked), reports.phases
+    shares = found.shares
+    remarks += dict.fromkeys(remark for part in found.parts for remark in part["remarks"] if remark not in remarks)
     remarks += found.matched.remarks if found.matched is not None else ()
-    if blind := [one.label for one in timelines if not one.worked]:
+    if blind := [one.label for one in reports.timelines if not one.worked]:
         remarks.append(f"no GPU work was recorded for {', '.join(blind)}: the verdict excludes them")
-    if found.loader is None and recorded and "data" in recorded:
-        found = replace(found, loader=recorded["data"] / sum(recorded.values()))
+    if shares["loader"] is None and recorded:
+        shares["loader"] = recorded["data"] / sum(recorded.values())
         remarks.append("no data ranges in the profile: loader idle is the data phase of the run's own records")
-    remarks = list(dict.fromkeys(remarks))
-    if not found.span:
-        return undecided("the devices' work takes no time", NOTHING_SEEN, remarks)
-    known = evidence(found, measured)
+    evidence = [*found.evidence(), *(measured.evidence() if measured else ())]
     losses = sorted(filter(None, (rule(found) for rule in LOSSES)), key=lambda loss: -loss.share)
-    if not losses and found.busy < UTILISATION:
-        reason = f"the GPU is idle {1 - found.busy:.0%} of the time for no known reason"
-        advice = [*UNEXPLAINED, *saving(1 - found.busy, "then remove the cause")]
-        return undecided(reason, advice, remarks, known)
+    if not losses and shares["busy"] < UTILISATION:
+        idle = 1 - shares["busy"]
+        advice = [*UNEXPLAINED, *saving(idle, "then remove the cause")]
+        return undecided(f"the GPU is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
     chosen = losses[0] if losses else working(found, measured)
-    doubts = _doubts(found, timelines)
+    doubts = _doubts(found, reports.timelines)
     if len(losses) > 1 and losses[1].share > 0.7 * chosen.share:
         doubts.append(Doubt(0.8, f"nearly as much is lost {losses[1].what}"))
-    return chosen.verdict(doubts, known, remarks)
+    return chosen.verdict(doubts, evidence, remarks)
 
 
 def _doubts(found: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
     """Those that hold whatever the bound is."""
-    seen = len({one.place for one in timelines})
-    world = max((one.world_size or 0 for one in timelines), default=0)
+    seen, size = world(timelines)
+    steps, unknown = found.marked_steps, found.shares["unknown"]
     doubts = [
-        Doubt(1.0 if found.steps >= 5 else 0.9 if found.steps > 1 else 0.8, f"{found.steps or 'no'} steps marked"),
-        Doubt(0.85 if world > seen else 1.0, f"{seen} of {max(world, seen)} ranks"),
+        Doubt(1.0 if steps >= 5 else 0.9 if steps > 1 else 0.8, f"{steps or 'no'} steps marked"),
+        Doubt(0.85 if size > seen else 1.0, f"{seen} of {size} ranks"),
     ]
     if len(timelines) > seen:
         doubts.append(Doubt(0.5, "several profiles of one rank are judged together"))
-    if found.exposed is None:
+    if found.shares["exposed"] is None:
         doubts.append(Doubt(0.7, "communication was not recorded"))
-    if found.loader is None:
+    if found.shares["loader"] is None:
         doubts.append(Doubt(0.9, "waits for data are not marked"))
-    if found.unknown > 0.1 * found.busy:
-        doubts.append(Doubt(0.7, f"{found.unknown / found.busy:.0%} of the work is of unknown kind"))
+    if unknown > 0.1 * found.shares["busy"]:
+        doubts.append(Doubt(0.7, f"{unknown:.0%} of the time goes to work of unknown kind"))
     return doubts
 
 
 def _phases_of(timelines: Sequence[Timeline]) -> dict[str, float]:
     """Seconds under each part of a step that the host's ranges mark, the mean over the ranks that mark phases."""
-    found = [spent for one in timelines if (spent := {phase.phase: phase.host_ns for phase in phases.spent(one)})]
+    marking = [one.ranges for one in timelines if phases.marked(one.ranges)]
     return {
-        name: sum(spent.get(name, 0) / 1e9 for spent in found) / len(found)
-        for name in PARTS
-        if any(name in spent for spent in found)
+        part: sum(intervals.length(phases.windows(ranges, part)) for ranges in marking) / 1e9 / len(marking)
+        for part in PARTS
+        if any(part in phases.marked(ranges) for ranges in marking)
     }
 
 
@@ -136,13 +113,12 @@ def _unmarked(timelines: Sequence[Timeline]) -> float:
 
 
 def _by_phases(
-    seconds: Mapping[str, float], timelines: Sequence[Timeline], remarks: Sequence[str], rest: float
-) -> Verdict:
+    seconds: Mapping[str, float], rest: float, timelines: Sequence[Timeline], measured: Counters | None,
+    remarks: Sequence[str],
+) -> Verdict:  # fmt: skip
     """`seconds`: under `PARTS` and `COMMUNICATION`; `rest`: of the step in none of them. Shares are of all of it."""
     total = sum(seconds.values()) + rest
     remarks = [*remarks, "no GPU events: the host's phases decide, and waiting inside a phase is not visible"]
-    if not total:
-        return undecided("the phases take no time", NOTHING_SEEN, remarks)
     shares = {name: value / total for name, value in seconds.items()}
     data, wire, other = shares.get(Phase.DATA), shares.get(COMMUNICATION), rest / total
     forward, backward, optimizer = (shares.get(name, 0.0) for name in PARTS[1:])
@@ -152,29 +128,22 @@ def _by_phases(
         percent(f"{name} phase, of the step", share, "<" if name in limits else "", limits.get(name))
         for name, share in shares.items()
     ]
-    if other:
-        evidence.append(percent("in no phase, of the step", other))
+    evidence.append(percent("in no phase, of the step", other))
     doubts = [Doubt(0.6, "from the phases of the host only")]
     if data is None:
         doubts.append(Doubt(0.7, "waits for data are not marked"))
     losses = [waiting_for_data(data or 0.0)]
     if wire is not None:
         losses.append(communicating(wire, Doubt(0.7, "waiting for slower ranks is counted too")))
-    elif forward and (
-        len({one.place for one in timelines}) > 1 or any((one.world_size or 1) > 1 for one in timelines)
-    ):
+    elif forward and world(timelines)[1] > 1:
         excess = max(backward - BACKWARD * forward, 0.0)
         evidence.append(percent("backward beyond two forward passes", excess, "<", EXPOSED))
         doubts.append(Doubt(0.7, "the all-reduce is inside the backward phase"))
         losses.append(communicating(excess, Doubt(0.6, "guessed from the length of the backward phase")))
+    evidence += measured.evidence() if measured else ()
     losses = list(filter(None, losses))
     if not losses and other >= work:
-        reason = (
-            f"{other:.0%} of the step is in no marked phase"
-            if other
-            else "the host's phases do not include computing"
-        )
-        return undecided(reason, UNEXPLAINED, remarks, evidence)
+        return undecided(f"{other:.0%} of the step is in no marked phase", UNEXPLAINED, remarks, evidence)
     if not losses:
         reason = f"forward, backward and optimizer take {work:.0%} of the step"
         inside = "profile what the phases are made of: -p profile=torch, or cpu"

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -78,22 +77,9 @@ _PATTERNS = [
 ]
 _MATCH = [(name, re.compile(pattern)) for name, pattern in _PATTERNS]
 
-# Templates that only start their argument.
-_STARTERS = re.compile(r"(?:^|::)(?:cutlass\w*::(?:Kernel2?|device_kernel)|enable_\w+)$")
-_NOISE = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\s*\[clone [^\]]*\]$|\.kd$")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of the table; times in ns, `share` of the time of all kernels."""
-
-    name: str
-    kind: KernelClass
-    count: int
-    total_ns: int
-    mean_ns: float
-    median_ns: float
-    share: float
+# Templates whose first argument is the kernel.
+_STARTER = re.compile(r"(?:void )?cutlass\w*::(?:Kernel2?|device_kernel)<(?:[\w:]*enable_\w+<)*")
+_NOISE = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\s*\[clone [^\]]*\]$|\.kd$|->")
 
 
 @functools.lru_cache(maxsize=65536)
@@ -106,29 +92,17 @@ def classify(name: str) -> KernelClass:
 
 
 @functools.lru_cache(maxsize=65536)
-def bare(name: str) -> str:
-    """A demangled name with template arguments, without return type and parameters."""
-    if re.match(r"mem(?:cpy|set)\b", name, re.I):
-        return name
-    name = _NOISE.sub("", name)
-    start, end = _bounds(name)
-    return name[start:end].strip() or name
-
-
-@functools.lru_cache(maxsize=65536)
 def short(name: str) -> str:
-    """A demangled name without template arguments and parameters, for tables.
+    """A demangled name without return type, template arguments and parameters.
 
-    Starters such as `cutlass::Kernel2<cutlass_80_...>` are called by their argument.
+    Templates that only start their argument, such as `cutlass::Kernel2<cutlass_80_...>`, are called by it.
     """
-    inside = name
-    for _ in range(8):  # starters may be nested
-        inside = bare(inside)
-        starter, opened, arguments = inside.partition("<")
-        if not opened or not inside.endswith(">") or not _STARTERS.search(starter):
-            break
-        inside = _first_argument(arguments[:-1])
-    return _without_templates(inside).strip() or name
+    plain = _NOISE.sub("", name)
+    if starter := _STARTER.match(plain):
+        return re.split("[<,>(]", plain[starter.end() :])[0]
+    while (inner := re.sub(r"<[^<>]*>", "", plain)) != plain:
+        plain = inner
+    return plain.partition("(")[0].split(" ")[-1] or name
 
 
 def ops_kinds(names: Sequence[str]) -> np.ndarray:
@@ -136,67 +110,29 @@ def ops_kinds(names: Sequence[str]) -> np.ndarray:
     return np.array([COMMUNICATION if _COMMUNICATION.search(name) else COMPUTE for name in names], np.int8)
 
 
-def rows(
-    timelines: Iterable[Timeline], by: str = "name", kinds: Sequence[int] = (COMPUTE, COMMUNICATION)
-) -> list[Row]:
-    """The kernels of all timelines together, the longest total first; `by` "name", "short" or "kind" (the class).
+def class_ns(timelines: Iterable[Timeline]) -> dict[KernelClass, int]:
+    """Time (ns) of compute kernels by class."""
+    found: Counter[KernelClass] = Counter()
+    for ops in (one.ops.of_kind(COMPUTE) for one in timelines if one.worked):
+        total = np.bincount(ops.name, ops.end - ops.start, len(ops.names))
+        for name, ns in zip(ops.names, total.tolist(), strict=True):
+            found[classify(name)] += int(ns)
+    return found
 
-    Times are sums over kernels, concurrent or not. Memory operations are not kernels.
+
+def table(timelines: Iterable[Timeline], by: str = "short") -> pd.DataFrame:
+    """Compute and communication kernels by `short` name or by `kind`, their class; the longest first.
+
+    Columns: name, kind, count, total_ns, mean_ns, median_ns, share (of the time of all kernels).
     """
-    called = {"name": str, "short": short, "kind": classify}[by]
-    found: dict[tuple[str, KernelClass], list[np.ndarray]] = defaultdict(list)
-    for ops in (one.ops.of_kind(*kinds) for one in timelines if one.ops is not None):
-        order = np.argsort(ops.name, kind="stable")
-        numbers, first = np.unique(ops.name[order], return_index=True)
-        durations = np.split((ops.end - ops.start)[order], first[1:])
-        for number, part in zip(numbers.tolist(), durations, strict=False):
-            found[called(ops.names[number]), classify(ops.names[number])].append(part)
-    durations = {key: np.concatenate(parts) for key, parts in found.items()}
-    totals = {key: int(ns.sum()) for key, ns in durations.items()}
-    everything = max(sum(totals.values()), 1)
-    unsorted = [
-        Row(*key, len(ns), totals[key], totals[key] / len(ns), float(np.median(ns)), totals[key] / everything)
-        for key, ns in durations.items()
-    ]
-    return sorted(unsorted, key=lambda row: (-row.total_ns, row.name))
-
-
-def table(timelines: Iterable[Timeline], by: str = "name") -> pd.DataFrame:
-    """`rows` as a frame: name, kind (the class), count, total_ns, mean_ns, median_ns, share."""
     import pandas as pd
 
-    return pd.DataFrame([vars(row) for row in rows(timelines, by)], columns=list(Row.__dataclass_fields__))
-
-
-def _bounds(name: str) -> tuple[int, int]:
-    """Where the called name begins, behind a return type, and where it ends, before its parameters."""
-    depth, start = 0, 0
-    for place, letter in enumerate(name):
-        if letter in "<{[":
-            depth += 1
-        elif (letter == ">" and name[place - 1 : place] != "-") or letter in "}]":
-            depth -= 1
-        elif letter == "(":
-            if depth == 0 and place > start and not name.startswith("()", place):
-                return start, place
-            depth += 1
-        elif letter == ")":
-            depth -= 1
-        elif letter == " " and depth == 0:
-            start = place + 1
-    return (start if start < len(name) else 0), len(name)
-
-
-def _first_argument(arguments: str) -> str:
-    depth = 0
-    for place, letter in enumerate(arguments):
-        depth += (letter in "<({[") - (letter in ">)}]")
-        if letter == "," and depth == 0:
-            return arguments[:place]
-    return arguments
-
-
-def _without_templates(name: str) -> str:
-    while (plain := re.sub(r"<[^<>]*>", "", name)) != name:
-        name = plain
-    return name
+    parts = [pd.DataFrame(columns=["name", "kind", "ns"])]
+    for ops in (one.ops.of_kind(COMPUTE, COMMUNICATION) for one in timelines if one.worked):
+        kinds = list(map(classify, ops.names))
+        labels = pd.DataFrame({"name": map(short, ops.names) if by == "short" else kinds, "kind": kinds})
+        parts.append(labels.iloc[ops.name].assign(ns=ops.end - ops.start))
+    ns = pd.concat(parts[len(parts) > 1 :]).groupby(["name", "kind"]).ns
+    found = ns.agg(count="size", total_ns="sum", mean_ns="mean", median_ns="median").reset_index()
+    found["share"] = found.total_ns / found.total_ns.sum()
+    return found.sort_values(["total_ns", "name"], ascending=[False, True], ignore_index=True)

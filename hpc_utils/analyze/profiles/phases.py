@@ -10,14 +10,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import intervals
-from .timeline import Ranges, Timeline
+from .timeline import Events, Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,84 +48,64 @@ _SEPARATORS = re.compile(r"[ .-]+")
 _LONGEST = 100  # characters of a phase's name
 
 
-@dataclass(frozen=True)
-class Spent:
-    """One phase of one rank.
-
-    Attributes:
-        count: its ranges. host_ns: time in which at least one thread was in it.
-        device_ns: time in which the device ran what any thread launched meanwhile (autograd launches the backward pass
-            from a separate thread). ops: how many operations these are. None: no device, or no launch times.
-    """
-
-    phase: Phase
-    count: int
-    host_ns: int
-    device_ns: int | None = None
-    ops: int | None = None
-
-
+@functools.lru_cache(maxsize=65536)
 def phase_of(name: str) -> Phase | None:
     """The phase that a range of this name is."""
-    return _phase_of(name.partition(",")[0])
+    name = name.partition(",")[0][:_LONGEST]
+    found = _PHASE.fullmatch(_SEPARATORS.sub("_", _NUMBER.sub("", name.strip()).lower()))
+    return Phase(found.lastgroup) if found else None
 
 
-def windows(ranges: Ranges, *phases: Phase) -> intervals.Set:
+def of_phases(ranges: Events, *phases: Phase) -> Events:
+    """The ranges that mark one of these phases."""
+    wanted = np.array([phase_of(name) in phases for name in ranges.names], bool)
+    return ranges.where(wanted[ranges.name])
+
+
+def windows(ranges: Events, *phases: Phase) -> intervals.Set:
     """When at least one thread of the process was in one of these phases."""
-    chosen = _chosen(ranges, *phases)
-    return intervals.union(ranges.start[chosen], ranges.end[chosen])
+    return of_phases(ranges, *phases).union()
 
 
-def marked(ranges: Ranges) -> list[Phase]:
+def marked(ranges: Events) -> list[Phase]:
     """The phases that occur."""
-    return [phase for phase in Phase if _chosen(ranges, phase).any()]
+    return [phase for phase in Phase if len(of_phases(ranges, phase))]
 
 
-def spent(timeline: Timeline) -> list[Spent]:
-    """The phases that occur, in the order of `Phase`."""
-    return [_spent(timeline, phase) for phase in marked(timeline.ranges)]
+def spent(timeline: Timeline) -> list[dict[str, Any]]:
+    """The phases that occur, in the order of `Phase`: rank, device, phase, count, host_ns, device_ns, ops.
+
+    count: its ranges. host_ns: time in which at least one thread was in it. device_ns: time in which the device ran what any
+    thread launched meanwhile (autograd launches the backward pass from a separate thread). ops: how many operations
+    these are. None: no device, or no launch times.
+    """
+    rows, ops = [], timeline.ops
+    for phase in marked(timeline.ranges):
+        window = windows(timeline.ranges, phase)
+        row = {"rank": timeline.rank, "device": timeline.device, "phase": phase}
+        row |= {"count": len(of_phases(timeline.ranges, phase)), "host_ns": intervals.length(window)}
+        row |= {"device_ns": None, "ops": None}
+        if ops is not None and not (len(ops) and np.all(ops.launched < 0)):
+            meanwhile = ops.where(intervals.holds(ops.launched, window))  # -1, not known, is before all windows
+            row |= {"device_ns": intervals.length(meanwhile.union()), "ops": len(meanwhile)}
+        rows.append(row)
+    return rows
 
 
-def steps(ranges: Ranges) -> intervals.Set:
+def steps(ranges: Events) -> intervals.Set:
     """The steps that the program marked, in order. A step inside a step is the same one, marked by another library."""
-    chosen = _chosen(ranges, Phase.STEP)
-    start, end = ranges.start[chosen], ranges.end[chosen]
-    order = np.lexsort((-end, start))
-    start, end = start[order], end[order]
+    found = of_phases(ranges, Phase.STEP)
+    order = np.lexsort((-found.end, found.start))
+    start, end = found.start[order], found.end[order]
     before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end))[:-1]
     outer = (end > before) & (end > start)
     return start[outer], end[outer]
 
 
 def table(timelines: Iterable[Timeline]) -> pd.DataFrame:
-    """A row per rank, device and phase: rank, device, phase, count, host_ns, device_ns, ops; NA: not known."""
+    """`spent` of all as a frame; NA: not known."""
     import pandas as pd
 
-    rows = [{"rank": one.rank, "device": one.device} | vars(phase) for one in timelines for phase in spent(one)]
-    columns = ["rank", "device", *Spent.__dataclass_fields__]
-    return pd.DataFrame(rows, columns=columns).astype({name: "Int64" for name in columns if name != "phase"})
-
-
-@functools.lru_cache(maxsize=65536)
-def _phase_of(name: str) -> Phase | None:
-    if len(name) > _LONGEST:
-        return None
-    plain = _SEPARATORS.sub("_", _NUMBER.sub("", name.strip()).lower())
-    found = _PHASE.fullmatch(plain)
-    return Phase(found.lastgroup) if found else None
-
-
-def _chosen(ranges: Ranges, *phases: Phase) -> np.ndarray:
-    """(len(ranges),) bool."""
-    wanted = np.array([phase_of(name) in phases for name in ranges.names], bool)
-    return wanted[ranges.name] if len(wanted) else np.zeros(len(ranges), bool)
-
-
-def _spent(timeline: Timeline, phase: Phase) -> Spent:
-    window = windows(timeline.ranges, phase)
-    host = Spent(phase, int(_chosen(timeline.ranges, phase).sum()), intervals.length(window))
-    ops = timeline.ops
-    if ops is None or (len(ops) and np.all(ops.launched < 0)):
-        return host
-    meanwhile = ops.where(intervals.holds(ops.launched, window))  # -1, not known, is before all windows
-    return replace(host, device_ns=intervals.length(meanwhile.union()), ops=len(meanwhile))
+    columns = ["rank", "device", "phase", "count", "host_ns", "device_ns", "ops"]
+    frame = pd.DataFrame([row for one in timelines for row in spent(one)], columns=columns)
+    return frame.astype({name: "Int64" for name in columns if name != "phase"})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pandas as pd
 from hpc_utils.records import packed
 from hpc_utils.records.folder import MONITOR
 
-from .judge import judge_reports
+from .judge import judge
 from .readers import Reports, gather
 from .timeline import ProfileError, Timeline
 from .verdict import Verdict, undecided
@@ -32,63 +33,51 @@ SAMPLES = {
 
 
 @dataclass(frozen=True)
-class Configuration:
-    """A configuration that was profiled.
-
-    Attributes:
-        name: of its series, with what else identifies it in the series, in small letters, digits and dashes.
-        what: its description.
-        runs: ids of its profiled runs, a repeat each.
-        plain: of the same without a profiler, by repeat: the run's id and its throughput (samples/s).
-    """
-
-    name: str
-    what: str
-    runs: tuple[str, ...]
-    plain: Mapping[int, tuple[str, float]]
-
-
-@dataclass(frozen=True)
 class Profile:
-    """What was profiled of a configuration, and the verdicts on it.
+    """What was profiled of a configuration, and the verdicts on it. Files are read when they are first asked for.
 
     Attributes:
-        name, what: the configuration and its description. reports, verdicts: by run id; of other people's profiles, one
-            under "". missing: why runs cannot be read. plain: as of `Configuration`; None for other people's profiles.
+        name, what: the configuration and its description.
+        paths: the files or folders of each run, by its id; of other people's profiles, one run under "".
+        plain: of the same without a profiler, by repeat: the run's id and its throughput (samples/s); None for other people's.
     """
 
     name: str
     what: str
-    reports: Mapping[str, Reports]
-    verdicts: Mapping[str, Verdict]
-    missing: str = ""
+    paths: Mapping[str, Sequence[Path]]
     plain: Mapping[int, tuple[str, float]] | None = None
 
-    @classmethod
-    def read(
-        cls,
-        name: str,
-        what: str,
-        paths: Mapping[str, Iterable[Path]],
-        plain: Mapping[int, tuple[str, float]] | None = None,
-    ) -> Profile:
-        """`paths`: the files or folders of each run."""
-        reports, verdicts, missing = {}, {}, []
-        for run, own in paths.items():
+    @functools.cached_property
+    def _read(self) -> tuple[dict[str, Reports], str]:
+        reports, missing = {}, []
+        for run, own in self.paths.items():
             try:
-                report = gather(own)
-                reports[run], verdicts[run] = report, judge_reports(report)
+                reports[run] = gather(own)
             except ProfileError as error:
                 missing.append(str(error))
-        return cls(name, what, reports, verdicts, "; ".join(missing), plain)
+        return reports, "; ".join(missing)
+
+    @property
+    def reports(self) -> dict[str, Reports]:
+        """The profiles of the runs that can be read, by run id."""
+        return self._read[0]
+
+    @property
+    def missing(self) -> str:
+        """Why the other runs cannot be read."""
+        return self._read[1]
+
+    @functools.cached_property
+    def verdicts(self) -> dict[str, Verdict]:
+        return {run: judge(own) for run, own in self.reports.items()}
 
     @property
     def first(self) -> Reports:
         """The profiles of the first run; empty ones if none can be read."""
-        return next(iter(self.reports.values()), Reports([]))
+        return next(iter(self.reports.values()), Reports())
 
     @property
-    def timelines(self) -> list[Timeline]:
+    def timelines(self) -> Sequence[Timeline]:
         return self.first.timelines
 
     @property
@@ -97,43 +86,35 @@ class Profile:
         return next(iter(self.verdicts.values()), undecided(f"not read: {self.missing}", (), ()))
 
 
-def read_all(results: Path, found: Iterable[Configuration]) -> dict[str, Profile]:
-    """The profiles of the configurations in a result set, by name."""
-    folder = results / "runs"
-    return {
-        one.name: Profile.read(one.name, one.what, {run: [folder / run] for run in one.runs}, one.plain)
-        for one in found
-    }
+def configurations(results: Path, runs: pd.DataFrame, asked: Iterable[Mapping[str, Any]]) -> dict[str, Profile]:
+    """The configurations in which any of `runs` was profiled, by name, in the order of the studies.
 
-
-def configurations(runs: pd.DataFrame, asked: Iterable[Mapping[str, Any]]) -> list[Configuration]:
-    """The configurations in which any of `runs` was profiled, in the order of the studies.
+    A name is that of the series, with what else identifies the configuration in it, in small letters, digits and dashes.
 
     Args:
-        runs: as of `records.load`. asked: the runs of the studies: run_id, series, ranks, parameters, as their indices have
-            them. A profiled run of no study is a configuration of its own, by its id.
+        runs: as of `records.load(results)`. asked: the runs of the studies: run_id, series, ranks, parameters, as their indices
+            have them. A profiled run of no study is a configuration of its own, by its id.
     """
-    if runs.empty:
-        return []
-    known = runs.set_index("run_id")
-    asked = {one["run_id"]: one for one in asked if one["run_id"] in known.index}
-    for run in known.index[known.profile.notna()]:
-        asked.setdefault(run, {"run_id": run, "series": run, "ranks": 0, "parameters": {"run": run}})
+    known = runs.set_index("run_id").to_dict("index")
+    asked = {one["run_id"]: one for one in asked if one["run_id"] in known}
+    for run, row in known.items():
+        if pd.notna(row["profile"]):
+            asked.setdefault(run, {"run_id": run, "series": run, "ranks": 0, "parameters": {"run": run}})
     profiled: dict[str, list[Mapping[str, Any]]] = {}
     plain: dict[str, dict[int, tuple[str, float]]] = {}
     for run, one in asked.items():
-        if pd.notna(known.profile[run]):
+        row = known[run]
+        if pd.notna(row["profile"]):
             profiled.setdefault(_key(one, REPEATS), []).append(one)
         else:
-            own = plain.setdefault(_key(one, REPEATS + PROFILING), {})
-            own[int(known["repeat"][run])] = run, float(known.throughput[run])
-    found, firsts = [], [own[0] for own in profiled.values()]
+            plain.setdefault(_key(one, REPEATS + PROFILING), {})[row["repeat"]] = run, row["throughput"]
+    found, firsts = {}, [own[0] for own in profiled.values()]
     for first, own in zip(firsts, profiled.values(), strict=True):
-        name, run = _name(first, firsts), known.loc[first["run_id"]]
-        ranks = f"{run.world_size} rank{'s' if run.world_size > 1 else ''}"
-        what = f"{name}: {run.workload} on {run.dataset}, {run.precision}, {ranks}, {run.global_batch} samples a step"
-        unprofiled = plain.get(_key(first, REPEATS + PROFILING), {})
-        found.append(Configuration(name, what, tuple(one["run_id"] for one in own), unprofiled))
+        name, row = _name(first, firsts), known[first["run_id"]]
+        ranks = "1 rank" if row["world_size"] == 1 else f"{row['world_size']} ranks"
+        what = "{workload} on {dataset}, {precision}, {0}, {global_batch} samples a step".format(ranks, **row)
+        paths = {one["run_id"]: [results / "runs" / one["run_id"]] for one in own}
+        found[name] = Profile(name, f"{name}: {what}", paths, plain.get(_key(first, REPEATS + PROFILING), {}))
     return found
 
 
@@ -163,19 +144,11 @@ def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, di
 def monitor(run: Path) -> dict[str, pd.DataFrame]:
     """The samples of the monitor beside a run (`records.folder.MONITOR`), of each host's processors and each device
     (`node1, cuda:0`): seconds since the run's first sample, and utilisation (%), memory_bytes, power_watts, temperature
-    (°C; NaN: not known). Empty without a monitor.
-
-    Raises:
-        ProfileError: a file was not written by the monitor.
-    """
-    files = sorted((packed.unpacked(Path(run)) / MONITOR).glob("*.csv"))
+    (°C; NaN: not known). Empty without a monitor."""
+    files = sorted((packed.unpacked(run) / MONITOR).glob("*.csv"))
     if not files:
         return {}
-    try:
-        every = pd.concat(map(pd.read_csv, files), ignore_index=True)
-        every = every.dropna(subset=["time", "host", "device"])  # a truncated last line
-        every = every.assign(seconds=every.time - every.time.min()).rename(columns=SAMPLES)
-        columns = ["seconds", *SAMPLES.values()]
-        return {f"{host}, {device}": own[columns] for (host, device), own in every.groupby(["host", "device"])}
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ProfileError(f"{Path(run) / MONITOR}: not written by the monitor of a run: {error}") from None
+    every = pd.concat(map(pd.read_csv, files)).dropna(subset=["time", "host", "device"])  # a truncated last line
+    every = every.assign(seconds=every.time - every.time.min()).rename(columns=SAMPLES)
+    columns = ["seconds", *SAMPLES.values()]
+    return {f"{host}, {device}": own[columns] for (host, device), own in every.groupby(["host", "device"])}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import functools
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING
 from hpc_utils.records import packed
 
 from .phases import PARTS
-from .timeline import ProfileError, Timeline, named_rank, rank_order
+from .timeline import ProfileError, Timeline, named_rank
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,32 +46,22 @@ class Reports:
     """The profiles of a run.
 
     Attributes:
-        timelines: ordered by rank, then device; those without a rank last. counters: reports of Nsight Compute.
+        timelines: ordered by rank, then device; those without a rank last.
+        kernels: those that Nsight Compute measured (`ncu.read`), if there are any.
         phases: seconds a step under data, forward, backward, optimizer from the records of the run, if its folder was
             given; and exposed communication if DDP measured it, which is then no part of backward.
         remarks: warnings about the files together.
     """
 
-    timelines: list[Timeline]
-    counters: Sequence[Path] = ()
+    timelines: Sequence[Timeline] = ()
+    kernels: pd.DataFrame | None = None
     phases: dict[str, float] | None = None
     remarks: tuple[str, ...] = ()
 
-    @functools.cached_property
-    def kernels(self) -> pd.DataFrame | None:
-        """The kernels of `counters` (`ncu.read`), if there are any."""
-        if not self.counters:
-            return None
-        import pandas as pd
 
-        from . import ncu
-
-        return pd.concat(map(ncu.read, self.counters), ignore_index=True)
-
-
-def kind(path: str | Path) -> FileKind | None:
+def kind(path: Path) -> FileKind | None:
     """The kind of a file, whatever its name; None: no profile. ProfileError if it cannot be read."""
-    head = _head(Path(path))
+    head = _head(path)
     for magic, found in _MAGIC.items():
         if head.startswith(magic):
             return found
@@ -84,33 +72,32 @@ def gather(paths: Iterable[str | Path]) -> Reports:
     """Read files, and those in folders: a run's, its `profile/`, or any with profiles in it."""
     given = list(map(packed.unpacked, map(Path, paths)))
     kinds = {path: kind(path) for one in given for path in _files(one)}
-    for path, found in kinds.items():
-        if found is None:
-            expected = f"expected a {', a '.join(FileKind)}, or a run's folder"
-            raise ProfileError(f"{path} {'is not a known profile' if _head(path) else 'is empty'}: {expected}")
-    exports = {path.with_suffix("") for path, found in kinds.items() if found == FileKind.NSYS_EXPORT}
-    readable = [
-        path
-        for path, found in kinds.items()
-        if found in (FileKind.TRACE, FileKind.NSYS_EXPORT)
-        or (found == FileKind.NSYS_REPORT and path.with_suffix("") not in exports)
-    ]
+    if unknown := [str(path) for path, found in kinds.items() if found is None]:
+        expected = f"expected a {', a '.join(FileKind)}, or a run's folder"
+        raise ProfileError(f"{unknown[0]} is empty or not a known profile: {expected}")
+    exported = {path.with_suffix(".nsys-rep") for path, found in kinds.items() if found == FileKind.NSYS_EXPORT}
+    readable = [path for path in kinds if path not in exported]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        timelines = sorted((one for own in pool.map(read, readable) for one in own), key=rank_order)
-    counters = [path for path, found in kinds.items() if found == FileKind.NCU_REPORT]
+        found = [one for own in pool.map(read, readable) for one in own]
+    timelines = sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.device or 0))
     recorded = [phases for phases in map(_phases, given) if phases]
-    return Reports(timelines, counters, recorded[0] if len(recorded) == 1 else None, tuple(_warnings(timelines)))
+    return Reports(
+        timelines,
+        _kernels([path for path, found in kinds.items() if found == FileKind.NCU_REPORT]),
+        recorded[0] if len(recorded) == 1 else None,
+        tuple(_warnings(timelines)),
+    )
 
 
-def read(path: str | Path) -> list[Timeline]:
-    """The timelines of one file. If it does not contain its rank, the name of the file or folder does."""
+def read(path: Path) -> list[Timeline]:
+    """The timelines of one file; none of an ncu report. If it does not contain its rank, the name of the file or folder does."""
     found = kind(path)
+    if found == FileKind.NCU_REPORT:
+        return []
     if found == FileKind.TRACE:
         from . import torch_trace as reader
-    elif found in (FileKind.NSYS_EXPORT, FileKind.NSYS_REPORT):
-        from . import nsys as reader
     else:
-        raise ProfileError(f"{path}: {found or 'unknown content'}, which holds no timeline")
+        from . import nsys as reader
     return [one if one.rank is not None else replace(one, rank=named_rank(path)) for one in reader.read(path)]
 
 
@@ -138,25 +125,30 @@ def _files(given: Path) -> list[Path]:
     return chosen
 
 
+def _kernels(reports: Sequence[Path]) -> pd.DataFrame | None:
+    if not reports:
+        return None
+    import pandas as pd
+
+    from . import ncu
+
+    return pd.concat(map(ncu.read, reports), ignore_index=True)
+
+
 def _phases(folder: Path) -> dict[str, float] | None:
     """The means over the epochs in a run's own records; None if this is no run's folder."""
-    try:
-        with (folder / "epochs.csv").open(newline="") as file:
-            epochs = list(csv.DictReader(file))
-        means = {str(phase): _mean(epochs, phase) for phase in PARTS}
-    except (OSError, KeyError, TypeError, ValueError, ZeroDivisionError):  # TypeError: a truncated last line
+    if not (folder / "epochs.csv").is_file():
         return None
-    try:
-        exposed = _mean(epochs, "comm") - _mean(epochs, "overlap")
-    except (KeyError, TypeError, ValueError):  # empty on one rank, and where DDP measures nothing
-        return means
-    if 0 <= exposed <= means["backward"]:
-        means |= {"backward": means["backward"] - exposed, "communication": exposed}
-    return means
+    import pandas as pd
 
-
-def _mean(epochs: Sequence[dict[str, str]], phase: str) -> float:
-    return math.fsum(float(row[f"{phase}_seconds"]) for row in epochs) / len(epochs)
+    columns = [f"{phase}_seconds" for phase in (*PARTS, "comm", "overlap")]
+    *means, comm, overlap = pd.read_csv(folder / "epochs.csv").reindex(columns=columns).mean()
+    if math.isnan(sum(means)):
+        return None
+    found = dict(zip(map(str, PARTS), means, strict=True))
+    if 0 <= comm - overlap <= found["backward"]:  # NaN on one rank, and where DDP measures nothing
+        found |= {"backward": found["backward"] - (comm - overlap), "communication": comm - overlap}
+    return found
 
 
 def _warnings(timelines: Sequence[Timeline]) -> Iterator[str]:

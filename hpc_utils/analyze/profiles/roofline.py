@@ -8,16 +8,13 @@ Waterman and Patterson 2009, CACM 52:65). MFU is the share of the peak that the 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from ..points import gather, unprofiled
 from . import peaks
 from .peaks import Peak
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 POINTS = [
     "name", "kind", "device", "precision", "flops", "dram_bytes", "intensity", "achieved", "attainable", "share", "duration_ns",
@@ -48,8 +45,6 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
     `ATTAINED`; flops_per_sample; flops_per_second of one device, with its interval `_low` and `_high`; peak
     (operations/s) and mfu with its interval, NaN where `peaks` does not know the device; repeats, runs.
     """
-    import pandas as pd
-
     runs = unprofiled(runs)
     runs = runs[runs.flops_per_sample.notna()]
     found = gather(runs)
@@ -73,13 +68,9 @@ def points(kernels: pd.DataFrame, device_name: str = "") -> pd.DataFrame:
     per byte of DRAM), achieved (operations/s), attainable and share of it (NaN where `peaks` does not know the GPU:
     `device_name`, or that of the report), duration_ns.
     """
-    by = [name for name in _PRECISIONS if name in kernels]
     found = kernels[(kernels.flops > 0) & (kernels.dram_bytes > 0) & (kernels.duration_ns > 0)]
-    found = found[(found[by] > 0).any(axis=1)]
     found = found.assign(
-        precision=[
-            _PRECISIONS[max(by, key=lambda name: (row[name] > 0, row[name]))] for row in found[by].to_dict("records")
-        ],
+        precision=[_PRECISIONS[most] for most in found[[*_PRECISIONS]].astype(float).fillna(0).idxmax(axis=1)],
         intensity=found.flops / found.dram_bytes,
         achieved=found.flops / found.duration_ns * 1e9,
     )
@@ -108,8 +99,9 @@ def bandwidths(kernels: pd.DataFrame) -> dict[str, float]:
     """
     found = {}
     for device, own in kernels.groupby("device"):
-        peak_rates = (own.dram_bytes / own.duration_ns * 1e9 / own.dram_share)[own.dram_share > 0].dropna()
-        peak = peaks.find(device)
-        if len(peak_rates) or peak:
-            found[device] = float(peak_rates.median()) if len(peak_rates) else peak.bandwidth
+        rates = (own.dram_bytes / own.duration_ns * 1e9 / own.dram_share)[own.dram_share > 0]
+        if rates.notna().any():
+            found[device] = float(rates.median())
+        elif peak := peaks.find(device):
+            found[device] = peak.bandwidth
     return found

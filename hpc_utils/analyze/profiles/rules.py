@@ -37,10 +37,10 @@ UNEXPLAINED = (
 
 
 def communication(found: Devices) -> Loss | None:
-    if found.wire is not None:
-        return communicating(found.wire)
+    if found.matched is not None:
+        return communicating(found.shares["wire"])
     why = "wire time and waiting are not separated: that takes the collectives of several ranks"
-    return communicating(found.exposed or 0.0, Doubt(0.7, why))
+    return communicating(found.shares["exposed"] or 0.0, Doubt(0.7, why))
 
 
 def communicating(share: float, *doubts: Doubt) -> Loss | None:
@@ -57,8 +57,8 @@ def communicating(share: float, *doubts: Doubt) -> Loss | None:
 
 
 def straggler(found: Devices) -> Loss | None:
-    share, one, limit = found.waiting, found.straggler, LIMITS["waiting"]
-    if share is None or share < limit or share <= found.wire:
+    share, one, limit = found.shares["waiting"], found.straggler, LIMITS["waiting"]
+    if share is None or share < limit or share <= found.shares["wire"]:
         return None
     reason, doubts = "", []
     if one is None or one.caused <= CAUSED:
@@ -91,18 +91,17 @@ def _why_late(found: Devices) -> str:
         ("compute_ns", "it computes {:.3g} ms, the others {:.3g}: clocks, temperature, or more work"),
         ("idle_ns", "its GPU is idle {:.3g} ms, the others' {:.3g}: its host is late"),
     ):
-        values = [getattr(part, name) for part in found.parts]
-        own = values.pop(one.column)
-        if own is None or None in values:
+        own, *others = found.of_straggler(name)
+        if None in (own, *others):
             continue
-        others = float(np.median(values))
-        if own - others > 0.5 * one.behind_ns * one.last:  # half of what the others wait for it, or more
-            return text.format(own / 1e6, others / 1e6)
+        if own - np.median(others) > 0.5 * one.behind_ns * one.last:  # half of what the others wait for it, or more
+            return text.format(own / 1e6, np.median(others) / 1e6)
     return "clocks, temperature, throttling, and other jobs on its node"
 
 
 def loading(found: Devices) -> Loss | None:
-    return waiting_for_data(found.loader or 0.0, found.outside or 0.0, found.copies, found.pageable_copies)
+    shares = found.shares
+    return waiting_for_data(shares["loader"] or 0, shares["outside"] or 0, shares["copies"], found.pageable_copies)
 
 
 def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, pageable: int = 0) -> Loss | None:
@@ -113,7 +112,7 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
     copies = copies if copies >= LIMITS["copies"] else 0.0
     if idle < limit and not copies:
         return None
-    share, advice, doubts = idle + copies, [], []
+    advice, doubts = [], []
     if loader < limit and not copies:
         doubts.append(Doubt(0.7, "the GPU idles between steps, where nothing is marked: usually that is the loader"))
     if copies:
@@ -122,29 +121,27 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
     if idle >= limit:
         advice += saving(idle, "more loader workers that persist and prefetch (num_workers)")
         if outside > loader:
-            advice.append(
-                Advice("mark the wait for a batch with a range `data`", "replaces the guess by a measurement")
-            )
+            mark = "mark the wait for a batch with a range `data`"
+            advice.append(Advice(mark, "replaces the guess by a measurement"))
         advice += saving(idle, "decode once, before training, or augment on the GPU")
     else:
         advice += saving(copies, "copy the next batch on a stream of its own, beside this one's kernels")
-    return Loss(Bound.INPUT, share, margin, "waiting for data", advice=advice, doubts=doubts)
+    return Loss(Bound.INPUT, idle + copies, margin, "waiting for data", advice=advice, doubts=doubts)
 
 
 def launching(found: Devices) -> Loss | None:
-    share = found.remaining
-    if found.busy >= UTILISATION or share < (1 - found.busy) / 2 or found.kernels < MANY:
-        return None
-    brief = found.median_kernel < SHORT_KERNEL and found.short > EXPLAINED * share
-    late = found.late is not None and found.late > EXPLAINED * share
-    if not brief and not late:
+    busy, share, late = (found.shares[name] for name in ("busy", "remaining", "late"))
+    if busy >= UTILISATION or share < (1 - busy) / 2 or found.kernels < MANY:
         return None
     doubts = []
-    if not late:
-        doubts.append(Doubt(0.8, f"launch times {'are not known' if found.late is None else 'do not confirm it'}"))
+    brief = found.median_kernel < SHORT_KERNEL and found.shares["short"] > EXPLAINED * share
+    if late is None or late <= EXPLAINED * share:
+        if not brief:
+            return None
+        doubts.append(Doubt(0.8, f"launch times {'are not known' if late is None else 'do not confirm it'}"))
     if not brief:
         doubts.append(Doubt(0.8, "kernels are long enough to hide launches: the host is busy with something else"))
-    if any(part.communication_ns is None for part in found.parts):
+    if any(part["communication_ns"] is None for part in found.parts):
         doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
     advice = saving(
         share,
@@ -152,12 +149,12 @@ def launching(found: Devices) -> Loss | None:
         "a larger batch per device: as many launches for more work",
         "a fused optimizer (fused=True), and no .item() or print of a tensor inside the step",
     )
-    margin = min(1.0, (UTILISATION - found.busy) / (1 - UTILISATION))
+    margin = min(1.0, (UTILISATION - busy) / (1 - UTILISATION))
     return Loss(Bound.LAUNCH, share, margin, "waiting for launches", advice=advice, doubts=doubts)
 
 
 def copying(found: Devices) -> Loss | None:
-    share, limit = found.moves, LIMITS["moves"]
+    share, limit = found.shares["moves"], LIMITS["moves"]
     advice = saving(
         share,
         "find the copies in the timeline: clones, .contiguous(), .cpu() and .item() in the step",
@@ -171,7 +168,7 @@ LOSSES = (communication, straggler, loading, launching, copying)
 
 def working(found: Devices, measured: Counters | None) -> Loss:
     """No loss is beyond its threshold: does the GPU compute, or move bytes?"""
-    few = found.class_share(FEW_OPERATIONS)
+    few, shares = found.class_share(FEW_OPERATIONS), found.shares
     by_name, by_counters = few > LOW_INTENSITY, None if measured is None else measured.moving
     doubts = []
     if by_counters is None:
@@ -180,20 +177,22 @@ def working(found: Devices, measured: Counters | None) -> Loss:
         doubts.append(Doubt(0.7, "counters and the classes of the kernels disagree"))
     if by_counters is not None and measured.efficiency <= EFFICIENCY:
         doubts.append(Doubt(0.8, SLOW_KERNELS))
-    if found.wire is not None and found.exposed >= EXPOSED:  # together they are no bound, but no good sign
-        doubts.append(Doubt(0.6, f"the wire and waiting together leave {found.exposed:.0%} of the time exposed"))
-    shares = [(getattr(found, name), limit) for name, limit in LIMITS.items()]
-    shares += [(1 - found.busy, 1 - UTILISATION), (found.exposed if found.wire is None else None, EXPOSED)]
-    margin = within(shares)
+    limits = [(shares[name], limit) for name, limit in LIMITS.items()] + [(1 - shares["busy"], 1 - UTILISATION)]
+    if found.matched is None:
+        limits.append((shares["exposed"], EXPOSED))
+    elif shares["exposed"] >= EXPOSED:  # together they are no bound, but no good sign
+        exposed = f"the wire and waiting together leave {shares['exposed']:.0%} of the time exposed"
+        doubts.append(Doubt(0.6, exposed))
+    margin = within(limits)
     if by_name if by_counters is None else by_counters:
         margin = margin if by_counters else min(margin, beyond(few, LOW_INTENSITY))
-        share = found.computing * few
+        share = shares["computing"] * few
         reason = f"kernels that do few operations a byte take {few:.0%} of the compute time"
         return Loss(Bound.MEMORY, share, margin, "", reason, moving_bytes(share), doubts)
     device = next((one.device_name for one in found.timelines if one.device_name), "")
-    advice = computing(found.computing * found.class_share(MATRIX), peaks.find(device))
-    reason = f"the GPU is busy {found.busy:.0%} of the time, and no loss is beyond its threshold"
-    return Loss(Bound.COMPUTE, found.busy, margin, "", reason, advice, doubts)
+    advice = computing(shares["computing"] * found.class_share(MATRIX), peaks.find(device))
+    reason = f"the GPU is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"
+    return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, advice, doubts)
 
 
 def moving_bytes(share: float) -> list[Advice]:

@@ -1,12 +1,12 @@
 """What a profiler recorded of one rank and one of its devices. The readers (`nsys`, `torch_trace`) fill it.
 
-Plain NumPy: a trace may hold ten million kernels, and `hpc explain` answers without importing pandas.
+Plain NumPy: a trace may hold ten million kernels, and `hpc explain --json` answers without importing pandas.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,9 +18,9 @@ from . import intervals
 COMPUTE, COMMUNICATION, MEMORY, UNKNOWN = range(4)
 
 # Direction of a copy (CUPTI's copyKind); 0: not a copy.
-TO_DEVICE, TO_HOST, ON_DEVICE, PEER = 1, 2, 8, 10
+TO_DEVICE, TO_HOST = 1, 2
 
-# Columns of `Ops`: type, and the value that means "not known".
+# Columns of `Events`: type, and the value that means "not known".
 COLUMNS = {
     "start": (np.int64, 0), "end": (np.int64, 0), "kind": (np.int8, UNKNOWN), "name": (np.int32, 0),
     "launched": (np.int64, -1), "moved": (np.int64, -1), "copy": (np.int8, 0), "pageable": (np.int8, -1),
@@ -35,13 +35,13 @@ class ProfileError(ValueError):
 
 
 @dataclass(frozen=True)
-class Ops:
-    """A device's work in the order of its starts, one entry per operation.
+class Events:
+    """A device's work, or ranges that the program marked (NVTX, `record_function`), in the order of their starts.
 
     Attributes:
         start, end: int64 ns, on the timeline's clock.
+        name: int32, index into `names`, as the profiler gives them.
         kind: int8, COMPUTE, COMMUNICATION, MEMORY or UNKNOWN.
-        name: int32, index into `names`: demangled names without return type and parameters.
         launched: int64 ns, when the host launched it; -1: not known.
         moved: int64 bytes of a memory operation or a collective's message; -1: not known.
         copy: int8, TO_DEVICE and so on. pageable: int8, 1: pageable host memory; 0: pinned; -1: not known.
@@ -61,7 +61,7 @@ class Ops:
     groups: Sequence[str]
 
     @classmethod
-    def of(cls, *, names: Sequence[str] = ("",), groups: Sequence[str] = (), **columns: np.ndarray) -> Ops:
+    def of(cls, *, names: Sequence[str] = ("",), groups: Sequence[str] = (), **columns: np.ndarray) -> Events:
         """Sorted by start. Columns that are not given are not known."""
         order = np.argsort(columns["start"], kind="stable")
         whole = {
@@ -70,46 +70,26 @@ class Ops:
         }
         return cls(**whole, names=names, groups=groups)
 
+    @classmethod
+    def ranges(cls, start: Sequence[int], end: Sequence[int], name: Iterable[str]) -> Events:
+        """Marked ranges; `name` as text."""
+        name, names = coded(name)
+        return cls.of(start=start, end=end, name=name, names=names)
+
     def __len__(self) -> int:
         return len(self.start)
 
-    def where(self, chosen: np.ndarray) -> Ops:
+    def where(self, chosen: np.ndarray) -> Events:
         """The entries that `chosen` (bool, or rising indices) selects."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in COLUMNS})
 
-    def of_kind(self, *kinds: int) -> Ops:
+    def of_kind(self, *kinds: int) -> Events:
         return self.where(np.isin(self.kind, kinds))
 
     def union(self, *kinds: int) -> intervals.Set:
-        """When the device did work of these kinds; of any kind if none is given."""
+        """When there were events of these kinds; of any kind if none is given."""
         chosen = np.isin(self.kind, kinds) if kinds else slice(None)
         return intervals.union(self.start[chosen], self.end[chosen])
-
-
-@dataclass(frozen=True)
-class Ranges:
-    """The ranges that the program marked (NVTX, `record_function`), in the order of their starts.
-
-    Attributes:
-        start, end: int64 ns, on the timeline's clock. name: int32, index into `names`.
-    """
-
-    start: np.ndarray
-    end: np.ndarray
-    name: np.ndarray
-    names: Sequence[str]
-
-    @classmethod
-    def of(cls, start: Sequence[int], end: Sequence[int], name: Sequence[str]) -> Ranges:
-        """Sorted by start; `name` as text."""
-        order = np.argsort(start, kind="stable")
-        known = {text: number for number, text in enumerate(dict.fromkeys(name))}
-        names = np.array([known[text] for text in name], np.int32)
-        start, end = np.asarray(start, np.int64), np.asarray(end, np.int64)
-        return cls(start[order], end[order], names[order], tuple(known))
-
-    def __len__(self) -> int:
-        return len(self.start)
 
 
 @dataclass(frozen=True)
@@ -131,8 +111,8 @@ class Timeline:
     world_size: int | None
     device: int | None
     device_name: str
-    ops: Ops | None
-    ranges: Ranges
+    ops: Events | None
+    ranges: Events
     aligned: bool = False
     remarks: tuple[str, ...] = ()
 
@@ -153,26 +133,35 @@ class Timeline:
         return self.ops is not None and len(self.ops) > 0
 
 
-def rank_order(one: object) -> tuple[bool, int, bool, int]:
-    """Sort key: by rank, then device; unknown ones last."""
-    return one.rank is None, one.rank or 0, one.device is None, one.device or 0
+def world(timelines: Iterable[Timeline]) -> tuple[int, int]:
+    """(ranks and devices that were profiled, ranks of the job as far as the files contain it)."""
+    timelines = list(timelines)
+    seen = len({one.place for one in timelines})
+    return seen, max([seen, *(one.world_size or 1 for one in timelines)])
+
+
+def coded(texts: Iterable[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(int32 indices into the distinct texts, these texts)."""
+    known: dict[str, int] = {}
+    return np.array([known.setdefault(text, len(known)) for text in texts], np.int32), tuple(known)
 
 
 def named_rank(path: str | Path) -> int | None:
-    """The rank in a file's name (`trace-rank3.json`), or else in that of its folder (`rank3`)."""
-    path = Path(path)
-    named = re.findall(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", path.name, re.I)
-    folder = re.fullmatch(r"rank[-_.= ]?(\d{1,6})", path.parent.name, re.I)
-    return int(named[-1]) if named else int(folder[1]) if folder else None
+    """The rank in a file's name (`trace-rank3.json`) or in that of its folder (`rank3`)."""
+    folder, name = Path(path).parts[-2:] if len(Path(path).parts) > 1 else ("", str(path))
+    found = re.findall(r"(?<![a-z])rank[-_.= ]?(\d{1,6})(?!\d)", f"{folder}/{name}", re.I)
+    return int(found[-1]) if found else None
 
 
 def first_calls(work: np.ndarray, calls: np.ndarray, started: np.ndarray) -> np.ndarray:
     """The index of the earliest call of the host with the correlation id of each operation; -1: none.
 
     Args:
-        work, calls: correlation ids of operations and calls; negative: not known. started: when each call was made.
+        work, calls: correlation ids of operations and calls; 0 or less: not known. started: when each call was made.
     """
+    if not len(calls):
+        return np.full(len(work), -1)
     order = np.lexsort((started, calls))
     known = calls[order]
     at = np.minimum(np.searchsorted(known, work), len(known) - 1)
-    return np.where((known[at] == work) & (work >= 0), order[at], -1) if len(known) else np.full(len(work), -1)
+    return np.where((known[at] == work) & (work > 0), order[at], -1)

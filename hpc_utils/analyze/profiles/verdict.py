@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from .thresholds import EXPOSED, HIGH, LOADER, MEDIUM, UTILISATION, WAITING
 
@@ -46,8 +47,7 @@ WHEN = {
 }
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """A measured `value` in `unit`; None: not known. More (`sense` ">") or less ("<") than `threshold` is good. Without a
     threshold it is reported and decides nothing."""
 
@@ -64,7 +64,7 @@ class Evidence:
         return self.value > self.threshold if self.sense == ">" else self.value < self.threshold
 
     def as_json(self) -> dict:
-        return asdict(self) | {"met": self.met}
+        return self._asdict() | {"met": self.met}
 
     def __str__(self) -> str:
         value = "not known" if self.value is None else f"{self.value:,.4g} {self.unit}".rstrip()
@@ -84,8 +84,7 @@ def percent(name: str, share: float | None, sense: str = "", threshold: float | 
     return Evidence(name, value, "%", sense, limit)
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(NamedTuple):
     """`action`: what to try. `gain`: what to expect, in words. `at_most`: throughput over today's; None: not known."""
 
     action: str
@@ -100,8 +99,7 @@ def saving(share: float, *actions: str) -> list[Advice]:
     return [Advice(action, f"at most {most:.2f}x ({share:.1%} of the time)", most) for action in actions]
 
 
-@dataclass(frozen=True)
-class Doubt:
+class Doubt(NamedTuple):
     """A factor of the confidence, 0 to 1, and the reason, which is shown unless it is empty."""
 
     factor: float

@@ -10,22 +10,14 @@ from hpc_utils.analyze.profiles.verdict import Bound
 from . import torch_traces
 
 
-def test_each_example_states_its_source() -> None:
-    names = [one.name for one in examples.EXAMPLES]
-    assert len(set(names)) == len(names)
-    for one in examples.EXAMPLES:
-        assert one.files and one.whose and one.licence and one.source.startswith("github.com/")
-        assert not any(Path(file).is_absolute() for file in one.files)
-
-
 def test_those_that_are_here_are_read_and_the_others_named(tmp_path: Path) -> None:
     mine = examples.Example("mine", ("torch/rank0.json",), "a run", "me", "github.com/me", "MIT")
     lost = examples.Example("lost", ("torch/rank1.json",), "a run", "me", "github.com/me", "MIT")
     (tmp_path / "torch").mkdir()
     torch_traces.write(tmp_path / "torch/rank0.json", torch_traces.trace([torch_traces.kernel("gemm", 1, 2)]))
-    found = examples.read_all(tmp_path, (mine, lost))
+    found = examples.profiles(tmp_path, (mine, lost))
     assert found["mine"].what == "a run" and found["mine"].timelines[0].rank == 0 and not found["mine"].missing
-    assert found["lost"].timelines == [] and found["lost"].verdict.bound == Bound.NOT_ENOUGH
+    assert not found["lost"].timelines and found["lost"].verdict.bound == Bound.NOT_ENOUGH
     assert "torch/rank1.json" in found["lost"].missing
     named = {"profile:torch/rank0.json": tmp_path / "torch/rank0.json"}
     assert examples.evidence(tmp_path, found, (mine, lost)) == named

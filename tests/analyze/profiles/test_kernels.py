@@ -7,10 +7,10 @@ import statistics
 import numpy as np
 import pytest
 
-from hpc_utils.analyze.profiles import kernels, torch_trace
-from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Ops, Ranges, Timeline
+from hpc_utils.analyze.profiles import kernels
+from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN
 
-from . import torch_traces as made
+from .timelines import ALL_REDUCE, timeline
 
 NAMES = {
     "convolution": [
@@ -101,110 +101,68 @@ NAMES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in NAMES.items() for name in names])
-def test_a_kernel_is_known_by_its_name_with_and_without_parameters(kind: str, name: str) -> None:
-    assert kernels.classify(name) == kind
-    assert kernels.classify(kernels.bare(name)) == kind
-    assert (kernels.ops_kinds([name])[0] == COMMUNICATION) == (kind == "communication")
-
-
-def test_every_class_is_listed() -> None:
-    assert set(NAMES) == set(kernels.KernelClass)
+def test_a_kernel_is_known_by_its_name() -> None:
+    wrong = {
+        name: found for kind, names in NAMES.items() for name in names if (found := kernels.classify(name)) != kind
+    }
+    assert not wrong and set(NAMES) == set(kernels.KernelClass)
+    communicating = [
+        name for names in NAMES.values() for name in names if kernels.ops_kinds([name])[0] == COMMUNICATION
+    ]
+    assert communicating == NAMES["communication"]
 
 
 @pytest.mark.parametrize(
-    ("name", "bare", "short"),
+    ("name", "short"),
     [
-        ("volta_sgemm_64x64_nt", "volta_sgemm_64x64_nt", "volta_sgemm_64x64_nt"),
+        ("volta_sgemm_64x64_nt", "volta_sgemm_64x64_nt"),
         (
             "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, std::array<char*, 3ul> >(int, at::native::AddFunctor<float>)",
-            "at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, std::array<char*, 3ul> >",
             "at::native::vectorized_elementwise_kernel",
         ),
-        (
-            "void (anonymous namespace)::softmax_warp_forward<float, 10, true>(float*, int)",
-            "softmax_warp_forward<float, 10, true>",
-            "softmax_warp_forward",
-        ),
-        (
-            "void nchwToNhwcKernel<float, true, (cudnnKernelDataType_t)0>(int, float const*)",
-            "nchwToNhwcKernel<float, true, (cudnnKernelDataType_t)0>",
-            "nchwToNhwcKernel",
-        ),
+        ("void (anonymous namespace)::softmax_warp_forward<float, 10, true>(float*, int)", "softmax_warp_forward"),
+        ("void nchwToNhwcKernel<float, true, (cudnnKernelDataType_t)0>(int, float const*)", "nchwToNhwcKernel"),
         (
             "std::enable_if<true, void>::type internal::gemvx::kernel<int, 7>(cublasGemvParams<int>)",
-            "internal::gemvx::kernel<int, 7>",
             "internal::gemvx::kernel",
         ),
         (
             "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<cute::C<1>, 2> > >(x<1>)",
-            "cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<cute::C<1>, 2> > >",
             "flash::FlashAttnFwdSm90",
         ),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm>(Params)", "cutlass_80_tensorop_s1688gemm"),
         (
             "void unrolled_elementwise_kernel<copy(at::TensorIterator&, bool)::{lambda()#2}::operator()() const::{lambda(float)#1}, int>(int)",
-            "unrolled_elementwise_kernel<copy(at::TensorIterator&, bool)::{lambda()#2}::operator()() const::{lambda(float)#1}, int>",
             "unrolled_elementwise_kernel",
         ),
-        ("Cijk_Ailk_MT64.kd", "Cijk_Ailk_MT64", "Cijk_Ailk_MT64"),
-        ("void scale(float*) [clone .kd]", "scale", "scale"),
-        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
-        ("<<((", "<<((", "<<(("),
-        ("", "", ""),
+        ("Cijk_Ailk_MT64.kd", "Cijk_Ailk_MT64"),
+        ("void scale(float*) [clone .kd]", "scale"),
+        ("", ""),
     ],
 )
-def test_names_are_shortened(name: str, bare: str, short: str) -> None:
-    assert kernels.bare(name) == bare
-    assert kernels.short(name) == kernels.short(bare) == short
+def test_names_are_shortened(name: str, short: str) -> None:
+    assert kernels.short(name) == short
 
 
-def timeline(seed: int, count: int = 500) -> Timeline:
-    draw = np.random.default_rng(seed)
-    names = (
-        "ncclDevKernel_AllReduce",
-        "ampere_sgemm<1>",
-        "ampere_sgemm<2>",
-        "triton_poi_fused_add",
-        "Memset (Device)",
-    )
-    name = draw.integers(0, len(names), count)
-    start = draw.integers(0, 10**6, count)
-    kind = np.array([COMMUNICATION, COMPUTE, COMPUTE, COMPUTE, MEMORY])[name]
-    kind[:3] = UNKNOWN
-    ops = Ops.of(start=start, end=start + draw.integers(0, 1000, count), kind=kind, name=name, names=names)
-    return Timeline("made", seed, 2, 0, "", ops, Ranges.of([], [], []))
-
-
-@pytest.mark.parametrize("by", ["name", "short", "kind"])
+@pytest.mark.parametrize("by", ["short", "kind"])
 def test_the_table_is_what_plain_python_counts(by: str) -> None:
-    ranks = [timeline(0), timeline(1)]
+    draw = np.random.default_rng(0)
+    names = [ALL_REDUCE, "void ampere_sgemm<1>(int)", "void ampere_sgemm<2>(int)", "triton_poi_fused_add"]
+    drawn = [(names[draw.integers(4)], *draw.integers(0, 1000, 2).tolist()) for _ in range(200)]
+    work = [(at, at + ns, COMMUNICATION if name == ALL_REDUCE else COMPUTE, {"name": name}) for name, at, ns in drawn]
     expected: dict[tuple[str, str], list[int]] = {}
-    for ops in (rank.ops for rank in ranks):
-        for place in range(len(ops)):
-            if ops.kind[place] in (COMPUTE, COMMUNICATION):
-                text = ops.names[ops.name[place]]
-                label = {"name": text, "short": text.split("<")[0], "kind": kernels.classify(text)}[by]
-                key = (label, kernels.classify(text))
-                expected.setdefault(key, []).append(int(ops.end[place] - ops.start[place]))
-    rows = kernels.rows(ranks, by)
-    assert [row.total_ns for row in rows] == sorted((sum(own) for own in expected.values()), reverse=True)
-    assert sum(row.share for row in rows) == pytest.approx(1)
-    for row in rows:
-        own = expected.pop((row.name, row.kind))
-        assert (row.count, row.total_ns) == (len(own), sum(own))
-        assert (row.mean_ns, row.median_ns) == (pytest.approx(statistics.mean(own)), statistics.median(own))
-    assert not expected
-    assert kernels.table(ranks, by).to_dict("records") == [vars(row) for row in rows]
-
-
-def test_a_table_of_nothing_is_empty() -> None:
-    nothing = Timeline("made", 0, 1, None, "", None, Ranges.of([], [], []))
-    assert kernels.rows([nothing]) == []
-    assert list(kernels.table([nothing]).columns) == list(kernels.Row.__dataclass_fields__)
-
-
-def test_a_residual_network_is_mostly_convolution_and_normalisation_and_little_is_unknown() -> None:
-    lines = torch_trace.read(made.real("v100-resnet50-workers0.pt.trace.json.gz"))
-    shares = {row.name: row.share for row in kernels.rows(lines, "kind")}
-    assert next(iter(shares)) == "convolution" and shares["convolution"] > 0.4
-    assert shares["normalisation"] > 0.1 and shares["other"] < 0.05
+    for name, _, ns in drawn:
+        called = {"short": "ampere_sgemm" if "gemm" in name else name, "kind": kernels.classify(name)}[by]
+        expected.setdefault((called, kernels.classify(name)), []).append(ns)
+    copied = [(0, 5, MEMORY), (0, 5, UNKNOWN)]
+    timelines = [timeline([*work[:99], *copied]), timeline(work[99:]), timeline(None)]
+    found = kernels.table(timelines, by)
+    assert found.total_ns.is_monotonic_decreasing and found.share.sum() == pytest.approx(1)
+    assert {(row.name, row.kind): (row.count, row.total_ns, row.mean_ns, row.median_ns) for row in found.itertuples()} == {
+        key: (len(own), sum(own), pytest.approx(statistics.mean(own)), statistics.median(own))
+        for key, own in expected.items()
+    }  # fmt: skip
+    if by == "kind":
+        computed = {kind: sum(own) for (kind, _), own in expected.items() if kind != "communication"}
+        assert {kind: ns for kind, ns in kernels.class_ns(timelines).items() if ns} == computed
+    assert kernels.table([timeline(None)]).empty

@@ -70,9 +70,8 @@ def test_operations_are_those_of_the_source_code(reports: Path) -> None:
     assert (moved.flops == 0).all() and roofline.points(moved).empty  # a transpose computes nothing
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_truncated_report_is_reported(reports: Path, tmp_path: Path, name: str) -> None:
-    whole = (reports / name).read_bytes()
+def test_a_truncated_report_is_reported(reports: Path, tmp_path: Path) -> None:
+    whole = (reports / NAMES[0]).read_bytes()
     path = tmp_path / "part.ncu-rep"
     for size in (*range(4, len(whole), len(whole) // 40), len(whole) - 1):
         path.write_bytes(whole[:size])
@@ -86,7 +85,7 @@ def test_a_damaged_report_that_ends_nvidias_reader_does_not_end_us(reports: Path
         content[chance.randrange(4, len(content))] = chance.randrange(256)
     path = tmp_path / "odd.ncu-rep"
     path.write_bytes(content)
-    with pytest.raises(ProfileError, match=r"odd\.ncu-rep: (?:cannot be read: damaged|not a complete report)"):
+    with pytest.raises(ProfileError, match=r"odd\.ncu-rep: (?:damaged|not a complete report)"):
         ncu.read(path)
 
 
@@ -108,17 +107,8 @@ def test_without_nvidias_package_it_is_named(tmp_path: Path, monkeypatch: pytest
 
 
 class _Metric:
-    def __init__(self, value: float | str, unit: str = "") -> None:
-        self._value, self._unit = value, unit
-
-    def as_double(self) -> float:
-        return float(self._value)
-
-    def as_string(self) -> str:
-        return str(self._value)
-
-    def unit(self) -> str:
-        return self._unit
+    def __init__(self, value: float) -> None:
+        self.as_double = lambda: float(value)
 
 
 class _Kernel:
@@ -135,45 +125,40 @@ class _Kernel:
 
     def metric_by_name(self, name: str) -> _Metric | None:
         value = self._metrics.get(name)
-        return None if value is None else _Metric(*value) if isinstance(value, tuple) else _Metric(value)
+        return None if value is None else _Metric(value)
 
 
 def test_what_is_missing_is_nan_and_never_zero() -> None:
-    row = ncu._row(_Kernel(gpu__time_duration___sum=(2.0, "usecond")))
-    assert row["duration_ns"] == pytest.approx(2000) and row["kind"] == "GEMM" and row["device"] == ""
+    row = ncu._row(_Kernel(gpu__time_duration___sum=2000))
+    assert row["duration_ns"] == 2000 and row["kind"] == "GEMM" and row["device"] == ""
     missing = [name for name in ncu.COLUMNS if name not in ("name", "kind", "device", "duration_ns")]
     assert all(math.isnan(row[name]) for name in missing)
 
 
-FP32 = {f"smsp__sass_thread_inst_executed_op_{name}_pred_on___sum": 10 for name in ("fadd", "fmul", "ffma")}
+TIME = {"smsp__cycles_elapsed___avg___per_second": 1e9, "gpu__time_duration___sum": 500}
+FP32 = TIME | {
+    f"smsp__sass_thread_inst_executed_op_{name}_pred_on___sum___per_cycle_elapsed": 2
+    for name in ("fadd", "fmul", "ffma")
+}
+BUSY = "sm__pipe_tensor_cycles_active___avg___pct_of_peak_sustained_active"
 
 
-def test_tensor_operations_count_where_the_chip_counts_them() -> None:
+def test_operations_count_where_the_chip_counts_them() -> None:
     tensor = {
-        "sm__pipe_tensor_cycles_active___avg___pct_of_peak_sustained_active": 50,
+        BUSY: 50,
         "sm__ops_path_tensor_src_bf16_dst_fp32___sum": 4096,
         "sm__ops_path_tensor_src_bf16_dst_fp32_sparsity_off___sum": 4096,
         "sm__ops_path_tensor_src_fp16_dst_fp32___sum": 1024,
     }
     row = ncu._row(_Kernel(**FP32, **tensor))
-    assert (row["tensor_share"], row["flops_fp32"], row["flops_tensor"], row["flops"]) == (0.5, 40, 5120, 5160)
+    assert (row["tensor_share"], row["flops_fp32"], row["flops_tensor"], row["flops"]) == (0.5, 4000, 5120, 9120)
+    half = ncu._row(_Kernel(**{name.replace("_op_f", "_op_h"): value for name, value in FP32.items()}))
+    assert half["flops_fp16"] == 2 * 4000, "instructions of half precision work on pairs"
+    assert math.isnan(half["flops_fp32"])
 
 
-@pytest.mark.parametrize(("busy", "flops"), [(0, 40.0), (30, math.nan)])
+@pytest.mark.parametrize(("busy", "flops"), [(0, 4000.0), (30, math.nan)])
 def test_a_busy_tensor_pipe_without_counters_leaves_operations_unknown(busy: float, flops: float) -> None:
-    older = {"sm__inst_executed_pipe_tensor_op_hmma___avg___pct_of_peak_sustained_active": busy}
-    row = ncu._row(_Kernel(**FP32, **older))
+    row = ncu._row(_Kernel(**FP32, **{BUSY: busy}))
     assert row["tensor_share"] == busy / 100
     assert row["flops"] == pytest.approx(flops, nan_ok=True)
-
-
-def test_instructions_of_half_precision_work_on_pairs() -> None:
-    row = ncu._row(_Kernel(**{name.replace("_op_f", "_op_h"): 10 for name in FP32}))
-    assert row["flops_fp16"] == 10 * (2 + 2 + 4)
-    assert math.isnan(row["flops_fp32"])
-
-
-def test_operations_a_cycle_become_operations() -> None:
-    each = {name.replace("___sum", "___sum___per_cycle_elapsed"): 2 for name in FP32}
-    row = ncu._row(_Kernel(**each, smsp__cycles_elapsed___avg___per_second=1e9, gpu__time_duration___sum=(500, "ns")))
-    assert row["flops_fp32"] == pytest.approx((2 + 2 + 2 * 2) * 500)

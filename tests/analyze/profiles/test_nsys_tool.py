@@ -97,9 +97,9 @@ def test_rank_and_device_are_those_of_the_launcher(timeline: Timeline, exported:
 def test_kernels_are_those_of_nsys_stats(timeline: Timeline, stats: Callable) -> None:
     """Count and total time of every kernel, to the nanosecond."""
     table = stats(KERNELS)
-    theirs = table.groupby(table["name"].map(kernels.bare))[["count", "total"]].sum()
-    ours = {row.name: [row.count, row.total_ns] for row in kernels.rows([timeline])}
-    assert ours == theirs.T.to_dict("list")
+    theirs = table.groupby(table["name"].map(kernels.short))[["count", "total"]].sum()
+    ours = kernels.table([timeline]).groupby("name")[["count", "total_ns"]].sum()
+    assert ours.T.to_dict("list") == theirs.T.to_dict("list")
     own = timeline.ops.where(timeline.ops.kind != MEMORY)
     assert np.all(own.launched > 0)
     assert np.all(own.launched <= own.start)
@@ -173,7 +173,7 @@ def test_two_ranks_under_torchrun_tell_their_phases(nsys: str, tmp_path: Path) -
         [one] = reader.read(tmp_path / f"run-rank{rank}.nsys-rep")
         assert (one.rank, one.world_size, one.device, one.ops) == (rank, 2, None, None)
         assert "no events of a GPU" in one.remarks[0]
-        found = {phase.phase: (phase.count, phase.host_ns) for phase in phases.spent(one)}
+        found = {row["phase"]: (row["count"], row["host_ns"]) for row in phases.spent(one)}
         assert {name: count for name, (count, _) in found.items()} == dict.fromkeys(phases.Phase, 3)
         assert all(ns >= 3 * 2_000_000 for _, ns in found.values())
         assert found["step"][1] >= sum(ns for name, (_, ns) in found.items() if name != "step")

@@ -50,30 +50,25 @@ def test_ranges_are_known_by_name(name: str, phase: str | None) -> None:
 @given(anything())
 def test_times_of_a_phase_are_what_counting_gives(drawn: tuple) -> None:
     work, ranges = drawn
-    found = {phase.phase: phase for phase in phases.spent(timeline(work, ranges))}
+    found = {row["phase"]: row for row in phases.spent(timeline(work, ranges))}
     known = [item for item in work if item[3]["launched"] >= 0]
-    for name, marks in {
-        "step": ("step", "ProfilerStep#3"),
-        "data": ("data",),
-        "forward": ("forward",),
-    }.items():
+    for name, marks in {"step": ("step", "ProfilerStep#3"), "data": ("data",), "forward": ("forward",)}.items():
         chosen = [mark[:2] for mark in ranges if mark[2] in marks]
         if not chosen:
             assert name not in found
             continue
-        window = moments(chosen)
-        assert found[name].count == len(chosen)
-        assert found[name].host_ns == window.sum()
+        window, row = moments(chosen), found[name]
+        assert (row["count"], row["host_ns"]) == (len(chosen), window.sum())
         if work and not known:
-            assert found[name].device_ns is None
+            assert row["device_ns"] is None
             continue
         launched = [item for item in known if window[item[3]["launched"]]]
-        assert found[name].device_ns == moments([item[:2] for item in launched]).sum()
-        assert found[name].ops == len(launched)
+        assert row["device_ns"] == moments([item[:2] for item in launched]).sum()
+        assert row["ops"] == len(launched)
     assert "else" not in found
 
 
-def test_work_that_is_done_later_counts_for_the_phase_that_launched_it() -> None:
+def test_the_table_counts_work_for_the_phase_that_launched_it() -> None:
     work = [
         (100, 150, COMPUTE, {"launched": 10}),
         (150, 300, COMPUTE, {"launched": 25}),
@@ -81,30 +76,15 @@ def test_work_that_is_done_later_counts_for_the_phase_that_launched_it() -> None
         (400, 450, MEMORY, {"launched": 30}),
     ]
     marks = [(0, 20, "forward"), (20, 30, "backward"), (30, 40, "optimizer"), (0, 40, "step")]
-    found = {phase.phase: phase.device_ns for phase in phases.spent(timeline(work, marks))}
-    assert found == {"step": 350, "forward": 50, "backward": 250, "optimizer": 50}
-
-
-@pytest.mark.parametrize("work", [None, [(0, 10, COMPUTE)]])
-def test_without_launch_times_the_device_is_not_guessed(work: list | None) -> None:
-    (found,) = phases.spent(timeline(work, [(0, 10, "forward")]))
-    assert (found.host_ns, found.device_ns, found.ops) == (10, None, None)
-
-
-def test_no_ranges_no_phases_no_steps() -> None:
-    assert phases.spent(timeline([(0, 10, COMPUTE)])) == []
-    assert len(phases.steps(timeline([]).ranges)[0]) == 0
+    frame = phases.table([timeline(work, marks), timeline(None, marks[:1], rank=1)])
+    assert dict(zip(frame.phase[:4], frame.device_ns[:4], strict=True)) == {
+        "step": 350, "forward": 50, "backward": 250, "optimizer": 50
+    }  # fmt: skip
+    assert frame["rank"].tolist() == [0, 0, 0, 0, 1] and frame.device_ns.isna()[4]
 
 
 def test_a_step_inside_a_step_is_the_same_one() -> None:
     marks = [(0, 10, "ProfilerStep#1"), (1, 9, "step 1"), (10, 30, "ProfilerStep#2"), (11, 30, "step 2")]
     start, end = phases.steps(timeline([], marks).ranges)
     assert (start.tolist(), end.tolist()) == ([0, 10], [10, 30])
-
-
-def test_the_table_has_a_row_a_rank_and_phase() -> None:
-    marks = [(0, 4, "data"), (4, 8, "forward")]
-    frame = phases.table([timeline(None, marks, rank=0), timeline([(5, 8, COMPUTE, {"launched": 4})], marks, rank=1)])
-    assert frame[["rank", "phase"]].values.tolist() == [[0, "data"], [0, "forward"], [1, "data"], [1, "forward"]]
-    assert frame.device_ns.isna().tolist() == [True, True, False, False]
-    assert frame.device_ns.tolist()[3] == 3
+    assert len(phases.steps(timeline([]).ranges)[0]) == 0

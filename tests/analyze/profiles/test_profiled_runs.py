@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from hpc_utils.analyze.profiles import profiled_runs
-from hpc_utils.analyze.profiles.profiled_runs import configurations
-from hpc_utils.analyze.profiles.timeline import ProfileError
+from hpc_utils.analyze.profiles.profiled_runs import Profile, configurations
 from hpc_utils.records import schema
 
 
@@ -24,6 +22,10 @@ def runs(*studied: dict, also: tuple[str, ...] = ()) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(**same, throughput=[100.0 + number for number in range(len(rows))])
 
 
+def found(studied: list[dict], also: tuple[str, ...] = ()) -> dict[str, Profile]:
+    return configurations(Path("set"), runs(*studied, also=also), studied)
+
+
 def test_repeats_belong_together_and_to_their_plain_runs() -> None:
     studied = [
         asked("a1", "slow", profile="torch", profile_steps=2, seed=0, repeat=1),
@@ -32,33 +34,23 @@ def test_repeats_belong_together_and_to_their_plain_runs() -> None:
         asked("b2", "slow-plain", seed=1, repeat=2),
         asked("c1", "other-plain", seed=0, loader="host"),
     ]
-    (one,) = configurations(runs(*studied), studied)
-    assert (one.name, one.runs) == ("slow", ("a1", "a2"))
+    (one,) = found(studied).values()
+    assert one.name == "slow" and one.paths == {run: [Path(f"set/runs/{run}")] for run in ("a1", "a2")}
     assert dict(one.plain) == {1: ("b1", 102.0), 2: ("b2", 103.0)}, "another loader is another configuration"
     assert one.what == "slow: cnn on digits, fp32, 1 rank, 8 samples a step"
 
 
-def test_what_varies_inside_a_series_joins_its_name() -> None:
+def test_what_varies_inside_a_series_joins_its_name_and_a_run_of_no_study_stands_for_itself() -> None:
     studied = [
         asked("a", "torch", 1, profile="torch", precision="fp32"),
         asked("b", "torch", 2, profile="torch", precision="fp32"),
         asked("c", "torch", 2, profile="torch", precision="bf16"),
     ]
-    assert [one.name for one in configurations(runs(*studied), studied)] == ["torch-1-fp32", "torch-2-fp32", "torch-2-bf16"]  # fmt: skip
-
-
-def test_a_profiled_run_of_no_study_stands_for_itself() -> None:
-    found = configurations(runs(also=("cnn_Digits-1", "cnn-2")), [])
-    assert [(one.name, one.runs, dict(one.plain)) for one in found] == [
-        ("cnn-digits-1", ("cnn_Digits-1",), {}),
-        ("cnn-2", ("cnn-2",), {}),
-    ]
-
-
-def test_runs_that_are_not_in_the_set_are_left_out() -> None:
-    studied = [asked("a", "slow", profile="torch"), asked("gone", "slow", profile="torch", repeat=2)]
-    (one,) = configurations(runs(studied[0]), studied)
-    assert one.runs == ("a",)
+    names = found(studied, also=("cnn_Digits-1",))
+    assert list(names) == ["torch-1-fp32", "torch-2-fp32", "torch-2-bf16", "cnn-digits-1"]
+    assert names["cnn-digits-1"].plain == {}
+    studied[0]["run_id"] = "not in the set"
+    assert list(configurations(Path("set"), runs(*studied[1:]), studied)) == ["torch-fp32", "torch-bf16"]
 
 
 HEADER = ",".join(schema.names(schema.MONITOR))
@@ -82,20 +74,10 @@ def test_every_host_and_device_has_its_own_curve_on_one_clock(tmp_path: Path) ->
 
 
 def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
+    assert profiled_runs.monitor(tmp_path) == {}
     (tmp_path / "monitor").mkdir()
     whole = "\n".join([HEADER, row(1763.25, "a", "cpu", 5), row(1764.25, "a", "cpu", 7)])
     for cut in ("17", "1765.25,no", "1765.25,a,"):
         (tmp_path / "monitor/a.csv").write_text(f"{whole}\n{cut}")
         found = profiled_runs.monitor(tmp_path)
         assert list(found) == ["a, cpu"] and found["a, cpu"].seconds.tolist() == [0.0, 1.0]
-    (tmp_path / "monitor/a.csv").write_text(f"{whole}\nsoon,a,cpu\n")
-    with pytest.raises(ProfileError, match="not written by the monitor"):
-        profiled_runs.monitor(tmp_path)
-
-
-def test_a_missing_monitor_is_no_error_and_another_file_is(tmp_path: Path) -> None:
-    assert profiled_runs.monitor(tmp_path) == {}
-    (tmp_path / "monitor").mkdir()
-    (tmp_path / "monitor/a.csv").write_text("what,ever\n1,2\n")
-    with pytest.raises(ProfileError, match="monitor"):
-        profiled_runs.monitor(tmp_path)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Ops, Ranges, Timeline
+from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, UNKNOWN, Events, Timeline, coded
 
 END = 60  # ns; all that `anything` makes up lies before
 MS, US = 1_000_000, 1_000
@@ -22,40 +22,28 @@ NAMES = {
 
 
 def timeline(
-    work: Sequence[tuple] = (),
-    ranges: Sequence[tuple[int, int, str]] = (),
-    *,
-    rank: int | None = 0,
-    world_size: int | None = 1,
-    device: int | None = 0,
-    **more: object,
-) -> Timeline:
-    """`work`: (start, end, kind) and, if given, a dict of further columns, with `name` as text; None: no GPU was seen."""
+    work: Sequence[tuple] | None = (), ranges: Sequence[tuple[int, int, str]] = (), *, rank: int | None = 0, **more: object
+) -> Timeline:  # fmt: skip
+    """`work`: (start, end, kind) and, if given, a dict of further columns, with `name` and `group` as text; None: no GPU was
+    seen."""
     ops = None
     if work is not None:
-        further = [dict(item[3]) if len(item) > 3 else {} for item in work]
-        called = [columns.pop("name", NAMES[item[2]]) for item, columns in zip(work, further, strict=True)]
-        groups = [columns.pop("group", None) for columns in further]
-        names, known = tuple(dict.fromkeys(called)) or ("",), tuple(dict.fromkeys(g for g in groups if g is not None))
-        columns = {key: [one.get(key, -1) for one in further] for key in ("launched", "moved", "pageable")}
-        columns["copy"] = [one.get("copy", 0) for one in further]
-        ops = Ops.of(
-            **{
-                key: np.array([item[at] for item in work], np.int64)
-                for at, key in enumerate(("start", "end", "kind"))
-            },
-            name=np.array([names.index(name) for name in called], np.int32),
-            names=names,
-            group=np.array([known.index(group) if group is not None else -1 for group in groups], np.int32),
-            groups=known,
-            **{key: np.array(values, np.int64) for key, values in columns.items()},
-        )
-    marks = Ranges.of(*([mark[place] for mark in ranges] for place in range(3)))
-    values = {"source": "made up", "device_name": "NVIDIA A100-SXM4-40GB", "ranges": marks} | more
-    return Timeline(rank=rank, world_size=world_size, device=device if ops is not None else None, ops=ops, **values)
+        rows = [(*item, {})[3] for item in work]
+        name, names = coded(row.get("name", NAMES[item[2]]) for item, row in zip(work, rows, strict=True))
+        group, groups = coded(row.get("group", "") for row in rows)
+        columns = {key: [row.get(key, -1) for row in rows] for key in ("launched", "moved", "pageable")}
+        columns |= {key: [item[place] for item in work] for place, key in enumerate(("start", "end", "kind"))}
+        columns |= {"copy": [row.get("copy", 0) for row in rows], "name": name}
+        columns["group"] = [number if "group" in row else -1 for number, row in zip(group, rows, strict=True)]
+        ops = Events.of(**columns, names=names or ("",), groups=groups)
+    values = {"source": "made up", "device_name": "NVIDIA A100-SXM4-40GB", "world_size": 1, "device": 0} | more
+    marks = Events.ranges(*([mark[place] for mark in ranges] for place in range(3)))
+    if ops is None:
+        values["device"] = None
+    return Timeline(rank=rank, ops=ops, ranges=marks, **values)
 
 
-def named(ranges: Ranges, name: str) -> tuple[np.ndarray, np.ndarray]:
+def named(ranges: Events, name: str) -> tuple[np.ndarray, np.ndarray]:
     """(starts, ends) of the ranges of this name."""
     chosen = np.array([ranges.names[number] == name for number in ranges.name], bool)
     return ranges.start[chosen], ranges.end[chosen]
