@@ -17,7 +17,7 @@ class BuildContext:
     root: Path
     folder: Path
     project: Project
-    log: Callable[[str], None] = lambda line: None
+    log: Callable[[str], None]
     result_sets: dict[str, sets.ResultSet] = field(default_factory=dict)
     failing: list[str] = field(default_factory=list)  # claims that do not hold, each logged once
 
@@ -30,16 +30,22 @@ class BuildContext:
         path = self.folder / name
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
 
-    def line_in_project(self, key: str) -> int:
-        """The line of paper.toml at which a key or table starts."""
-        return project.line_of(self.folder / "paper.toml", key)
-
     def sets(self, aliases: Iterable[str]) -> sets.Sets:
-        """Those result sets; each is read and checked once."""
+        """Those result sets; each is read and checked once.
+
+        Raises:
+            ProjectError: a folder is missing.
+            ExportError: the exports of a set cannot be read.
+        """
         for alias in aliases:
             if alias not in self.result_sets:
+                folder = self.root / self.project.sets[alias]
+                if not folder.is_dir():
+                    raise project.ProjectError(
+                        f"{self.shown('paper.toml')}: sets.{alias}: there is no folder {folder}"
+                    )
                 self.log(f"checking the results {alias} ({self.project.sets[alias]})")
-                self.result_sets[alias] = sets.read(alias, self.root / self.project.sets[alias])
+                self.result_sets[alias] = sets.read(alias, folder)
                 for warning in self.result_sets[alias].warnings:
                     self.log(f"  {warning}")
         return sets.Sets(self.result_sets[alias] for alias in aliases)
@@ -48,17 +54,12 @@ class BuildContext:
         """The document's BibTeX files that exist."""
         return [file for name in entry.bibliography if (file := self.folder / name).is_file()]
 
-    def sources(self, entry: DocumentEntry) -> list[Path]:
-        """The files that a document is written from."""
-        rest = [self.folder / "paper.toml", self.folder / self.project.claims]
-        return [self.folder / entry.source, *self.bibliography(entry), *(file for file in rest if file.is_file())]
-
 
 def read(root: Path, folder: Path | None = None, log: Callable[[str], None] = lambda line: None) -> BuildContext:
     """The documents of a checkout; `folder` holds paper.toml, by default `paper/`.
 
     Raises:
-        project.ProjectError: paper.toml is wrong.
+        ProjectError: paper.toml is wrong.
     """
     folder = folder or root / "paper"
     return BuildContext(root, folder, project.read(folder / "paper.toml"), log)

@@ -6,17 +6,11 @@ unit and are allowed.
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import panflute as pf
-
-from hpc_utils.publish import formatting
-
-if TYPE_CHECKING:
-    from .substitute import Cited
 
 CLASSES = {
     "setting": "a setting of the experiments",
@@ -26,8 +20,8 @@ CLASSES = {
     "name": "part of a name or a standard",
 }
 LISTED = ", ".join(f".{name}" for name in CLASSES)
-# Placeholders for passages that are not scanned: code or a formula; a span with the class cited; a citation; the first cell.
-NEUTRAL, QUOTED, CITED, CELL = "\ue100", "\ue101", "\ue102", 0xF0000
+# Placeholders for passages that are not scanned: code, a formula or a cell; a span with the class cited; a citation.
+NEUTRAL, QUOTED, CITED = "\ue100", "\ue101", "\ue102"
 
 _NUMBER = r"\d+(?:[.,\u202f]\d+)*"
 _UNIT = (
@@ -38,10 +32,9 @@ _WORDS = "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thir
 _MORE = "faster|slower|quicker|more|less|longer|shorter|larger|smaller|higher|lower|cheaper|better|worse"
 _QUANTITY = "gains?|speed-?ups?|throughputs?|efficiency|efficiencies|factors?"
 _TYPED = re.compile(
-    rf"(?<![\w.-]){_NUMBER}[\s\u00a0-]*(?:{_UNIT})"
+    rf"(?<![\w.-])(?!9[059]\s%\s+(?:confidence|(?:\w+\s+)?intervals?)\b){_NUMBER}[\s\u00a0-]*(?:{_UNIT})"
     rf"|\b(?:{_QUANTITY})\s*(?:of|is|was|are|were|=|:)\s*(?:about\s+)?{_NUMBER}",
 )
-_LEVEL = re.compile(r"\s*(?:confidence|(?:\w+\s+)?intervals?)\b")
 _SPELLED = re.compile(
     rf"\b(?:{_WORDS})(?:[\s-](?:{_WORDS}))*[\s-]*(?:percent|per\s?cent|times|fold|seconds?|hours?|minutes?)\b"
     rf"|\b(?:twice|thrice|half|double|triple)\s+(?:as|the|that|of|{_MORE}|{_QUANTITY}|speed|time)\b"
@@ -50,102 +43,42 @@ _SPELLED = re.compile(
     re.I,
 )
 
-
-_TYPED_UNIT = re.compile(
-    r"([\U000F0000-\U000FFFFD])[\s\u00a0\u202f]*(%|‰|per\s?cent\b|(?:ms|µs|us|ns|s|min|h|[kMGTP]?(?:i?B|bit|flop)(?:/s)?|[km]?Wh?|EUR)(?![\w-]))"
-)
+_TEXTS = pf.Para | pf.Plain | pf.Header | pf.LineItem | pf.MetaInlines
 
 
-@dataclass(frozen=True)
-class Typed:
-    """A passage that is refused, and its line, where that is known."""
-
-    passage: str
-    why: str
-    line: int = 0
-
-
-def lint(tree: pf.Doc, cells: Sequence[Cited]) -> tuple[list[Typed], list[tuple[str, str]]]:
-    """The refused passages of a document with placeholders for `cells`, and (passage, class) of the allowed ones."""
-    refused: list[Typed] = []
+def lint(tree: pf.Doc) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The refused passages of a document, each with the reason, and (passage, class) of the allowed ones."""
+    refused: list[tuple[str, str]] = []
     allowed: list[tuple[str, str]] = []
-    for inlines in _texts(tree):
-        text = _scanned(inlines, allowed)
-        refused += [*typed(text), *_uncited(text, allowed), *_doubled_units(text, cells)]
+
+    def visit(element: pf.Element, doc: pf.Doc) -> pf.Element | list | None:
+        """Parts come before the whole, so a text is read when all of its passages are replaced."""
+        if isinstance(element, pf.Note):
+            return []  # no part of its sentence
+        if isinstance(element, pf.Cite):
+            return pf.Str(CITED)
+        if isinstance(element, pf.Span) and (
+            kind := next((name for name in CLASSES if name in element.classes), None)
+        ):
+            allowed.append((pf.stringify(element), kind))
+            return pf.Str(QUOTED if kind == "cited" else NEUTRAL)
+        if isinstance(element, pf.Code | pf.Math) or (isinstance(element, pf.Span) and element.classes):
+            return pf.Str(NEUTRAL)
+        if isinstance(element, _TEXTS):
+            text = pf.stringify(element)
+            refused.extend(typed(text))
+            for sentence in re.split(r"(?<=[.!?;])\s+(?=[A-Z\W])", text):
+                if QUOTED in sentence and CITED not in sentence:
+                    refused.append((f"[{allowed[-1][0]}]{{.cited}}", "stands in a sentence that cites nothing"))
+        return None
+
+    copy.deepcopy(tree).walk(visit)
     return refused, allowed
 
 
-def typed(text: str) -> Iterator[Typed]:
-    """The quantities of a text without markup."""
+def typed(text: str) -> Iterator[tuple[str, str]]:
+    """The quantities of a text without markup, each with the reason why it is refused."""
     for match in _TYPED.finditer(text):
-        level = re.match(r"(?:90|95|99)\s*%$", match[0]) and _LEVEL.match(text, match.end())
-        if not level:
-            yield Typed(" ".join(match[0].split()), f"is typed by hand: cite a cell, or give it a class ({LISTED})")
+        yield " ".join(match[0].split()), f"is typed by hand: cite a cell, or give it a class ({LISTED})"
     for match in _SPELLED.finditer(text):
-        yield Typed(match[0], "is a quantity in words")
-
-
-def _texts(tree: pf.Doc) -> list[list[pf.Element]]:
-    """The inlines of each paragraph, heading, cell, caption and field of the front matter."""
-    found: list[list[pf.Element]] = []
-
-    def collect(element: pf.Element, doc: pf.Doc) -> None:
-        if isinstance(element, pf.Para | pf.Plain | pf.Header | pf.LineItem | pf.MetaInlines):
-            found.append(list(element.content))
-        elif isinstance(element, pf.DefinitionItem):
-            found.append(list(element.term))
-        elif isinstance(element, pf.Image):
-            found.append([pf.Str(element.attributes.get("source", ""))])
-        elif isinstance(element, pf.Citation):
-            found.append(list(element.suffix))
-
-    tree.walk(collect)
-    return found
-
-
-def _scanned(inlines: Sequence[pf.Element], allowed: list[tuple[str, str]]) -> str:
-    """The text as it is read; a footnote is no part of its sentence."""
-    parts = []
-    for node in inlines:
-        if isinstance(node, pf.Str):
-            parts.append(node.text)
-        elif isinstance(node, pf.Space | pf.SoftBreak | pf.LineBreak):
-            parts.append(" ")
-        elif isinstance(node, pf.Math) and re.search(r"\d\s*\\%", node.text):
-            parts.append(node.text.replace("\\%", "%"))
-        elif isinstance(node, pf.Cite):
-            parts.append(CITED)
-        elif isinstance(node, pf.Span) and "cell" in node.classes:
-            parts.append(chr(CELL + int(node.attributes["n"])))
-        elif isinstance(node, pf.Span) and (kind := next((name for name in CLASSES if name in node.classes), None)):
-            allowed.append((_scanned(node.content, []), kind))
-            parts.append(QUOTED if kind == "cited" else NEUTRAL)
-        elif isinstance(node, pf.Code | pf.Math | pf.Image) or (
-            isinstance(node, pf.Span) and "claim" in node.classes
-        ):
-            parts.append(NEUTRAL)
-        elif not isinstance(node, pf.Note) and hasattr(node, "content"):
-            parts.append(_scanned(node.content, allowed))
-    return "".join(parts)
-
-
-def _uncited(text: str, allowed: list[tuple[str, str]]) -> Iterator[Typed]:
-    """Numbers from elsewhere whose sentence cites nothing."""
-    for sentence in re.split(r"(?<=[.!?;])\s+(?=[A-Z\W])", text):
-        if QUOTED in sentence and CITED not in sentence:
-            passage = next((passage for passage, kind in reversed(allowed) if kind == "cited"), "")
-            yield Typed(f"[{passage}]{{.cited}}", "stands in a sentence that cites nothing")
-
-
-def _doubled_units(text: str, cells: Sequence[Cited]) -> Iterator[Typed]:
-    """Units behind a cell that prints its own, or has another."""
-    for match in _TYPED_UNIT.finditer(text):
-        cell, unit = cells[ord(match[1]) - CELL], re.sub(r"per\s?cent", "%", match[2])
-        if cell.found is None or isinstance(cell.found.what.value, str):
-            continue
-        own = "" if cell.form == "repeats" else formatting.text(cell.found.what).partition(formatting.FIXED)[2]
-        if cell.form != "bare" or unit != own:
-            has = (
-                f"has the unit {own}" if cell.form == "bare" else f"prints its unit ({own})" if own else "has no unit"
-            )
-            yield Typed(match[2], f"behind {cell.written}, which {has}", line=cell.line)
+        yield match[0], "is a quantity in words"

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import tempfile
-import unicodedata
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -31,13 +30,13 @@ class PandocError(ValueError):
     exit_code = 2
 
 
-def parse(text: str) -> pf.Doc:
-    """A source as pandoc's tree, its front matter as the metadata.
+def parse(text: str, form: str = READER) -> pf.Doc:
+    """A source as pandoc's tree, its front matter as the metadata; `form`: as pandoc calls it.
 
     Raises:
         PandocError: pandoc cannot read it.
     """
-    tree = _convert(text, READER, "json", "--columns=10000")
+    tree = _convert(text, form, "json", "--columns=10000")
     try:
         return pf.load(io.StringIO(tree))
     except TypeError as error:  # of a raw passage in a format that panflute does not know
@@ -100,11 +99,6 @@ def missing_letters(letters: Iterable[str]) -> str:
 def verbatim(text: str, target: str) -> pf.MetaInlines:
     """A value of `write`'s metadata that the writer of `target` does not escape."""
     return pf.MetaInlines(pf.RawInline(text, format=target))
-
-
-def named(letter: str) -> str:
-    """`U+1F600 GRINNING FACE`."""
-    return f"U+{ord(letter):04X} {unicodedata.name(letter, 'without a name')}"
 
 
 def quoted(text: str) -> str:

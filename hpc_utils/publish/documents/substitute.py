@@ -13,7 +13,6 @@ from .claims import ClaimTexts
 from .faults import Faults
 from .sets import Found, Sets, UnknownName
 
-CLASS = "cell"
 _CITATION = re.compile(
     r"^(?P<fence>```+|~~~+).*?^(?P=fence)|(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n\n).)*?(?<!`)(?P=ticks)(?!`)"
     r"|\{\{(?P<cited>[^{}\n]*)\}\}|(?P<open>\{\{)",
@@ -27,17 +26,16 @@ class Cited:
 
     line: int
     written: str
-    form: str = "value"
     found: Found | None = None
     text: str = ""
 
 
-def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Faults) -> tuple[str, list[Cited]]:
+def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Faults) -> tuple[str, dict[str, Cited]]:
     """The text with a placeholder for each cited cell and with the claims' sentences; code is unchanged.
 
     A cell or claim that does not exist is a fault.
     """
-    cited: list[Cited] = []
+    cited: dict[str, Cited] = {}
 
     def replace(match: re.Match[str]) -> str:
         line = text.count("\n", 0, match.start()) + 1
@@ -52,19 +50,19 @@ def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Fau
             if written.startswith("claim:"):
                 return _sentence(claims, written.removeprefix("claim:"))
             found = sets.value(written)
-            one = Cited(line, written, form or "value", found, formatting.text(found.what, form or "value"))
+            one = Cited(line, written, found, formatting.text(found.what, form or "value"))
         except (UnknownCell, formatting.FormatError) as error:
             faults.add(file, line, str(error))
             one = Cited(line, written)
-        cited.append(one)
-        return f"[]{{.{CLASS} n={len(cited) - 1}}}"
+        number = str(len(cited))
+        cited[number] = one
+        return f"[]{{.cell n={number}}}"
 
     return _CITATION.sub(replace, text), cited
 
 
 def _sentence(claims: ClaimTexts, name: str) -> str:
     if name not in claims.sentences:
-        hint = toml_config.hint(name, claims.sentences) if claims.sentences else "there are none"
-        raise UnknownName(f"no claim {name!r}: {hint}")
+        raise UnknownName(f"no claim {name!r}: {toml_config.hint(name, claims.sentences)}")
     claims.printed.add(name)
     return f"[{claims.sentences[name]}]{{.claim}}"
