@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,23 @@ def copy_runs(results: Path, target: Path, pattern: str = "*", limit: int | None
     for run in found:
         packed.unpack(run, target / "runs" / run.name)
     return [target / "runs" / run.name for run in found]
+
+
+class Nvml:
+    """A stand-in for the package `pynvml`: a function returns what `answers` holds under its name, else it is not supported."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_CLOCK_SM = 1
+
+    def __init__(self, **answers: object) -> None:
+        self._answers = answers
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        def answer(*_: object) -> object:
+            if name not in self._answers:
+                raise self.NVMLError("Not Supported")
+            return self._answers[name]
+
+        return answer

