@@ -62,19 +62,18 @@ def _lead(options: Options, console: process.Console) -> int:
         for result in runner.lead(console.progress):
             results.append(result)
             console.line(report.row(result, colour))
-        runner.context.cleanup.close()
     except (Terminated, OSError, RuntimeError) as error:
         why = str(error) or "the launcher ended the ranks before all checks were made"
         fix = "read what the ranks and the launcher printed: did a rank die, is MASTER_ADDR reachable, is the time over?"
         results.append(failed(f"the checks ended early: {why}"[:300], fix, name="launcher"))
         console.line(report.row(results[-1], colour))
+    if runner:
+        process.run_with_timeout(runner.context.cleanup.close, WRITING)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher gives 30 s, the report takes less
     made = report.make(results, runner, time.monotonic() - began)
     written = process.run_with_timeout(lambda: report.write(made), WRITING)
     console.line(f"\n{report.summary(made, colour)}")
-    console.line(
-        f"report: {written['facts'] / 'doctor.md'}" if "facts" in written else f"no report written: {written}"
-    )
+    console.line(f"report: {written['facts']}" if "facts" in written else f"no report written: {written}")
     if options.copy:
         atomic.write_json(Path(options.copy), made)
     return 0 if runner and runner.complete else 1

@@ -12,7 +12,6 @@ from pathlib import Path
 from hpc_utils import provenance
 
 from .check import Context, Facts, Observations, Result, failed, judge, locations, passed
-from .network import active_ports
 
 
 def measure_software(context: Context) -> Facts:
@@ -49,8 +48,6 @@ PACKAGES = ("torch", "numpy", "pandas")
 
 def measure_traps(context: Context) -> Facts:
     """The settings that are known to change measurements."""
-    import resource
-
     files = {name: getattr(sys.modules.get(name), "__file__", None) or "/" for name in PACKAGES}
     return {
         "inherited": [name for name in context.options.inherited.split(",") if name],
@@ -60,8 +57,6 @@ def measure_traps(context: Context) -> Facts:
         "binding": {name: os.environ[name] for name in BINDING if name in os.environ},
         "user_site": [name for name in files if Path(files[name]).is_relative_to(site.getusersitepackages())],
         "shm_bytes": shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else None,
-        # RLIM_INFINITY is negative, and so no limit below either.
-        "memlock": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] if active_ports() else None,
     }
 
 
@@ -89,7 +84,3 @@ def _traps(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts["shm_bytes"] is not None and facts["shm_bytes"] < GIB:
         trap = f"/dev/shm has {facts['shm_bytes'] / 2**20:.0f} MiB free: NCCL and loader workers need more"
         yield trap, "start the container with --ipc=host or --shm-size=8g, or remove old files there"
-    if facts["memlock"] is not None and 0 <= facts["memlock"] < GIB:
-        trap = f"locked memory is limited to {facts['memlock'] / 2**20:.0f} MiB: InfiniBand cannot register buffers"
-        fix = "have the limit raised for slurmd (`LimitMEMLOCK=infinity`, `PropagateResourceLimitsExcept=MEMLOCK`)"
-        yield trap, fix

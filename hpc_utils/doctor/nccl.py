@@ -21,7 +21,7 @@ from .check import Context, Facts, Observations, Result, failed, judge, location
 from .network import fabric
 
 UNUSED = (
-    "unset NCCL_IB_DISABLE, NCCL_NET and NCCL_IB_HCA; does `ibv_devinfo` list the adapter? A container needs "
+    "unset NCCL_IB_DISABLE, NCCL_NET and NCCL_IB_HCA; does `ibv_devinfo` list the adapter, is `ulimit -l` unlimited? A container needs "
     "/dev/infiniband and libibverbs (rdma-core); Slingshot needs the aws-ofi-nccl plugin (aws-ofi-rccl on AMD) and libfabric"
 )
 MIB = 2**20

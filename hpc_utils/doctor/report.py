@@ -1,4 +1,4 @@
-"""The report: doctor.json and doctor.md under results/doctor, and a table on the terminal."""
+"""The report: doctor.json under results/doctor, and a table on the terminal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make(results: Sequence[Result], runner: Runner | None, seconds: float) -> Re
 
 
 def write(report: Report) -> Path:
-    """Write `results/doctor/<hardware>-<date>-<n>/`; its path.
+    """Write `results/doctor/<hardware>-<date>-<n>/doctor.json`; its path.
 
     Raises:
         OSError: the results folder cannot be written.
@@ -61,31 +61,7 @@ def write(report: Report) -> Path:
     folder = home / f"{name}-{1 + len(list(home.glob(f'{name}-*')))}"
     folder.mkdir()
     atomic.write_json(folder / "doctor.json", report)
-    atomic.write_text(folder / "doctor.md", markdown(report))
-    return folder
-
-
-def markdown(report: Report) -> str:
-    """doctor.md."""
-    origin = report["provenance"]
-    job = origin["job"] or {}
-    slurm = f", Slurm job {job['id']} on {job['nodelist']}" if job.get("id") else ""
-    torch, code = (origin["versions"] or {}).get("torch"), (origin["digest"] or "(unknown)")[:12]
-    lines = [
-        f"# Doctor: {origin['hardware_id']}, {'a check fails' if report['verdict'] == 'fail' else 'no check fails'}",
-        "",
-        f"{_layout(report)}, {report['made']}, {report['seconds']:g} s. torch {torch}, code {code}{slurm}.",
-        "",
-        "| check | verdict | measured | expected |",
-        "|---|---|---|---|",
-    ]
-    for one in report["checks"]:
-        where = f" ({one['where']})" if one["where"] else ""
-        cells = (one["name"], one["verdict"], one["measured"] + where, one["expected"])
-        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
-    if fixes := [f"- **{one['name']}** ({one['verdict']}): {one['fix']}" for one in report["checks"] if one["fix"]]:
-        lines += ["", "## What to do", "", *fixes]
-    return "\n".join(lines) + "\n"
+    return folder / "doctor.json"
 
 
 def row(result: Result, colour: bool) -> str:
@@ -101,12 +77,8 @@ def summary(report: Report, colour: bool) -> str:
     """`17 pass, 1 fail, ...` and how long it took."""
     counts = Counter(one["verdict"] for one in report["checks"])
     parts = [_paint(f"{counts[verdict]} {verdict}", verdict, colour) for verdict in STYLES if counts[verdict]]
-    return f"{', '.join(parts)}; {_layout(report)}, {report['seconds']:.0f} s"
+    return f"{', '.join(parts)}; {report['nodes']} x {report['ranks_per_node']} ranks, {report['seconds']:.0f} s"
 
 
 def _paint(text: str, verdict: Verdict, colour: bool) -> str:
     return f"\x1b[{STYLES[verdict][1]}m{text}\x1b[0m" if colour else text
-
-
-def _layout(report: Report) -> str:
-    return f"{report['nodes']} x {report['ranks_per_node']} ranks"

@@ -45,7 +45,6 @@ GPU = {
     "on_timeout": "the driver does not answer (`nvidia-smi` and `rocm-smi` hang too): exclude the node (`--exclude`) and "
     "contact the site's support"
 }
-SLURM = {"scope": "main", "on_timeout": "Slurm does not answer: is its controller up (`scontrol ping`)?"}
 COLLECTIVE = {
     "collective": True,
     "on_timeout": "a collective hangs: some ranks do not reach each other (firewall, several interfaces: set "
@@ -57,8 +56,7 @@ CHECKS = (
     Check(gpu.measure, [gpu.judge_driver, gpu.judge_visible], 25, **GPU),
     Check(environment.measure_software, [environment.judge_software], 15, "node"),
     Check(environment.measure_traps, [environment.judge_traps], 10, "node"),
-    Check(slurm.measure_job, [slurm.judge_job], 10, **SLURM),
-    Check(slurm.measure_accounting, [slurm.judge_accounting], 20, **SLURM),
+    Check(slurm.measure_job, [slurm.judge_job], 10, "main", on_timeout="Slurm does not answer: `scontrol ping`"),
     Check(storage.measure_results, [storage.judge_results], 15, "node", **DISK),
     Check(storage.measure_shared, [storage.judge_shared], 12, "node", several="nodes", **DISK),
     Check(storage.measure_data, [storage.judge_data], 15, "node", **DISK),

@@ -118,28 +118,12 @@ def judge_results(facts: Facts) -> Result:
 def measure_shared(context: Context) -> Facts:
     """Seconds after which a file of rank 0 appears on this node; None: it does not."""
     if context.rank == 0:
-        return {"seconds": 0.0, "failure": _share_file(context)}
-    name = context.mailbox.get("shared/file", context.timeout)
-    if not name:
-        return {"failure": "rank 0 could not write"}
-    seconds = _appears(Path(name), 0.6 * context.timeout)
-    context.mailbox.put(f"shared/seen/{context.rank}", True)
-    return {"seconds": seconds, "failure": ""}
-
-
-def _share_file(context: Context) -> str:
-    """Keep a file in the results folder until all other nodes have looked for it; why it cannot be written, or ""."""
-    others = range(context.ranks_per_node, context.world_size, context.ranks_per_node)
-    try:
-        with _scratch(paths.results()) as folder:
-            file = folder / uuid.uuid4().hex
-            file.touch()
-            context.mailbox.put("shared/file", str(file))
-            context.mailbox.collect("shared/seen", others, 0.8 * context.timeout)
-    except OSError as error:
-        context.mailbox.put("shared/file", "")
-        return error.strerror or str(error)
-    return ""
+        file = context.cleanup.enter_context(_scratch(paths.results())) / uuid.uuid4().hex
+        file.touch()
+        context.mailbox.put("shared/file", str(file))
+        return {"seconds": 0.0}
+    name = context.mailbox.get("shared/file", 0.4 * context.timeout)
+    return {"seconds": _appears(Path(name), 0.5 * context.timeout)}
 
 
 def _appears(path: Path, seconds: float) -> float | None:
@@ -157,8 +141,6 @@ def _appears(path: Path, seconds: float) -> float | None:
 @judge("shared results", "a file that one node writes is seen by all")
 def judge_shared(seen: Observations) -> Result:
     """All nodes' answers."""
-    if failures := [one.facts["failure"] for one in seen if one.facts["failure"]]:
-        return unknown(f"not tried: {failures[0]}", "see results folder")
     if blind := [one for one in seen if one.facts["seconds"] is None]:
         return failed(f"not seen by {len(blind)} of {len(seen)} nodes", ELSEWHERE, locations(blind))
     latest = max(one.facts["seconds"] for one in seen)

@@ -48,38 +48,25 @@ def test_two_ranks_on_one_core_fail_by_name() -> None:
     assert cpu.judge_cores(seen(RANK, RANK)).verdict is Verdict.PASS, "the same number on another node"
 
 
-@pytest.mark.parametrize(
-    ("files", "quota"),
-    [
-        ({}, None),
-        (  # version 2: the smallest of the innermost and all outer groups
-            {
-                "proc/self/cgroup": "0::/job/step\n",
-                "sys/fs/cgroup/job/step/cpu.max": "max 100000\n",
-                "sys/fs/cgroup/job/cpu.max": "150000 100000\n",
-                "sys/fs/cgroup/cpu.max": "400000 100000\n",
-            },
-            1.5,
-        ),
-    ],
-)
-def test_the_quota_of_a_control_group(tmp_path, files, quota) -> None:
-    assert cpu.quota(tree(tmp_path, files)) == quota
+def test_the_quota_of_a_control_group(tmp_path) -> None:
+    """Version 2: the smallest of the innermost and all outer groups."""
+    assert cpu.quota(tmp_path) is None
+    top = "sys/fs/cgroup"
+    files = {"proc/self/cgroup": "0::/job/step\n", f"{top}/job/step/cpu.max": "max 100000\n"}
+    files |= {f"{top}/job/cpu.max": "150000 100000\n", f"{top}/cpu.max": "400000 100000\n"}
+    assert cpu.quota(tree(tmp_path, files)) == 1.5
 
 
-CLOCKS = {"governors": ["performance"], "driver": "intel_pstate", "mhz": 3100, "hot": 7, "throttled": 3}
+CLOCKS = {"mhz": 3100, "hot": 7, "throttled": 3}
 
 
 @pytest.mark.parametrize(
     ("after", "verdict"),
     [
         ({}, Verdict.PASS),
-        ({"governors": ["powersave"]}, Verdict.PASS),  # intel_pstate's usual one
-        ({"governors": ["powersave"], "driver": "acpi-cpufreq"}, Verdict.FAIL),
         ({"throttled": 9}, Verdict.FAIL),
         ({"hot": 8}, Verdict.FAIL),
-        ({"hot": None}, Verdict.PASS),
-        ({"mhz": None, "hot": None, "governors": []}, Verdict.UNKNOWN),
+        ({"mhz": None}, Verdict.UNKNOWN),
     ],
 )
 def test_clocks_under_load(after, verdict) -> None:
@@ -88,15 +75,10 @@ def test_clocks_under_load(after, verdict) -> None:
 
 def test_clocks_as_the_kernel_shows_them(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(cpu, "usable", lambda: [0, 1])
-    assert cpu.clocks(tmp_path) == {"governors": [], "driver": "", "mhz": None, "hot": None, "throttled": 0}
+    assert cpu.clocks(tmp_path) == {"mhz": None, "hot": 0, "throttled": 0}
     files = {"proc/self/cgroup": "0::/job\n", "sys/fs/cgroup/job/cpu.stat": "usage_usec 9\nnr_throttled 4\n"}
     for one, khz, heat in ((0, 2100000, 2), (1, 3300000, 1)):
         folder = f"sys/devices/system/cpu/cpu{one}"
-        files |= {
-            f"{folder}/cpufreq/scaling_governor": "schedutil\n",
-            f"{folder}/cpufreq/scaling_cur_freq": f"{khz}\n",
-            f"{folder}/cpufreq/scaling_driver": "acpi-cpufreq\n",
-            f"{folder}/thermal_throttle/core_throttle_count": f"{heat}\n",
-        }
-    shown = cpu.clocks(tree(tmp_path, files))
-    assert shown == {"governors": ["schedutil"], "driver": "acpi-cpufreq", "mhz": 3300, "hot": 3, "throttled": 4}
+        files |= {f"{folder}/cpufreq/scaling_cur_freq": f"{khz}\n"}
+        files |= {f"{folder}/thermal_throttle/core_throttle_count": f"{heat}\n"}
+    assert cpu.clocks(tree(tmp_path, files)) == {"mhz": 3300, "hot": 3, "throttled": 4}

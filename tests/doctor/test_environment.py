@@ -33,7 +33,6 @@ CLEAN = {
     "binding": {"OMP_PROC_BIND": "false"},
     "user_site": [],
     "shm_bytes": 8 * 2**30,
-    "memlock": None,
 }
 TRAPS = [
     ({"inherited": ["RANK", "WORLD_SIZE"]}, "unset RANK WORLD_SIZE"),
@@ -41,7 +40,6 @@ TRAPS = [
     ({"binding": {"OMP_PROC_BIND": "close"}}, "unset OMP_PROC_BIND"),
     ({"user_site": ["numpy"]}, "PYTHONNOUSERSITE"),
     ({"shm_bytes": 64 * 2**20}, "--ipc=host"),
-    ({"memlock": 64 * 2**10}, "MEMLOCK"),
 ]
 
 
@@ -55,7 +53,7 @@ def test_each_trap_fails_with_its_fix(facts, fix) -> None:
 def test_all_traps_are_one_row_and_none_passes() -> None:
     found = environment.judge_traps(CLEAN | {name: value for facts, _ in TRAPS for name, value in facts.items()})
     assert all(fix in found.fix for _, fix in TRAPS)
-    for facts in ({}, {"shm_bytes": None, "memlock": -1, "threads": ""}):
+    for facts in ({}, {"shm_bytes": None, "threads": ""}):
         assert environment.judge_traps(CLEAN | facts).verdict is Verdict.PASS
 
 

@@ -39,9 +39,10 @@ def test_a_failure_decides_the_verdict_and_unknown_does_not() -> None:
 
 
 def test_it_is_written_with_facts_and_provenance(results) -> None:
-    folder = report.write(made())
-    assert folder.parent == results / "doctor"
-    written = json.loads((folder / "doctor.json").read_text())
+    path = report.write(made())
+    folder = path.parent
+    assert (path.name, folder.parent) == ("doctor.json", results / "doctor")
+    written = json.loads(path.read_text())
     second = {"name": "second", "verdict": "fail", "measured": "ill", "expected": "well", "fix": "mend it"}
     assert written["checks"][1] == second | {"where": "node1 rank 3"}
     assert (written["saw"], written["hosts"]) == (OBSERVED, ["node0", "node1"])
@@ -50,7 +51,7 @@ def test_it_is_written_with_facts_and_provenance(results) -> None:
 
 
 def test_later_reports_have_the_next_numbers_and_nothing_else_is_left(results) -> None:
-    names = [report.write(made()).name for _ in range(3)]
+    names = [report.write(made()).parent.name for _ in range(3)]
     assert [name.rpartition("-")[2] for name in names] == ["1", "2", "3"]
     assert sorted(os.listdir(results / "doctor")) == sorted(names)
 
@@ -60,13 +61,6 @@ def test_results_that_lead_nowhere_are_an_error(results) -> None:
     results.symlink_to("gone")
     with pytest.raises(OSError):
         report.write(made())
-
-
-def test_markdown_is_a_table_and_a_list_of_fixes() -> None:
-    lines = report.markdown(made()).splitlines()
-    assert "| first | pass | all / well | well |" in lines, "a bar would end the cell"
-    assert "| second | fail | ill (node1 rank 3) | well |" in lines
-    assert "- **second** (fail): mend it" in lines
 
 
 def test_checks_that_never_began_have_a_report_too() -> None:

@@ -37,5 +37,5 @@ def test_the_nodes_are_distinguished_and_slurm_answers_on_them(asked, report: di
     assert (report["nodes"], report["hosts"]) == (2, ["node1", "node2"])
     assert report["provenance"]["job"]["nodelist"] == "node[1-2]"
     verdicts = {check["name"]: check["verdict"] for check in report["checks"]}
-    for name in ("ranks", "names", "process group", "shared results", "clock skew", "accounting", "time limit"):
+    for name in ("ranks", "names", "process group", "shared results", "clock skew", "time limit"):
         assert verdicts[name] == "pass", asked[1].stdout
