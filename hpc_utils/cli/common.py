@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -28,8 +29,28 @@ node_type_option = click.option(
 )
 
 
-def cluster_option(help: str, **attributes: Any) -> Callable:
-    return click.option("--cluster", "cluster_name", metavar="NAME", help=help, **attributes)
+class Finite(click.FloatRange):
+    """A positive number. click's own ranges accept nan, which is in none."""
+
+    def __init__(self, largest: float | None = None) -> None:
+        super().__init__(0, largest, min_open=True)
+
+    def convert(self, value: Any, option: click.Parameter | None, context: click.Context | None) -> float:
+        number = super().convert(value, option, context)
+        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number", option, context)
+
+
+def cluster_option(help: str, *, required: bool = False) -> Callable:
+    """`--cluster NAME`; the command receives `cluster_name`. Without a required one, the error lists the clusters."""
+
+    def check(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
+        if required and name is None:
+            from hpc_utils.launch.cluster import known
+
+            raise click.UsageError(f"--cluster NAME is required: {', '.join(known())}, or a path to a .toml", context)
+        return name
+
+    return click.option("--cluster", "cluster_name", metavar="NAME", callback=check, help=help)
 
 
 def parameters_option(help: str = "See `hpc params`.") -> Callable:
@@ -76,6 +97,10 @@ def aliases() -> dict[str, Path]:
     except project.ProjectError:
         return {}
     return {alias: (paths.root() / folder).absolute() for alias, folder in sets.items()}
+
+
+def progress(line: str) -> None:
+    click.echo(line, err=True)
 
 
 def print_refused(refused: Mapping[Any, str], prefix: str = "") -> None:
@@ -136,22 +161,22 @@ def connect(to_rehearsal: bool, *, start: bool = True) -> bool:
     Returns:
         False if the rehearsal cluster is needed and not up.
     """
-    if not to_rehearsal or workspace.environment().get("SLURM_CONF"):
-        return True
     from hpc_utils import rehearsal
 
+    if not to_rehearsal or workspace.environment().get("SLURM_CONF"):
+        return True
     try:
-        found, why = rehearsal.find(), "the rehearsal cluster is not up"
-    except rehearsal.ClusterError as error:
-        if start and not isinstance(error, rehearsal.KilledError):
-            raise
-        found, why = None, str(error)
-    if found is None and start:
-        click.echo(f"{why}; starting the rehearsal cluster (`hpc cluster down` ends it)", err=True)
-        found = rehearsal.up()
+        found, state = rehearsal.find(), "not up"
+    except rehearsal.KilledError:
+        found, state = None, "killed"
     if found is None:
-        click.echo(f"{why}; only the records of its jobs are shown", err=True)
-        return False
+        click.echo(
+            f"the rehearsal cluster is {state}{'; it is started (`hpc cluster down` ends it)' if start else ''}",
+            err=True,
+        )
+        if not start:
+            return False
+        found = rehearsal.up()
     set_variables(found.environment())
     return True
 
@@ -185,13 +210,7 @@ def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
     from hpc_utils.config import ConfigError
 
     gbit = request.config.link_gbit
-    hardware = provenance.hardware_id()
-    named = provenance.HardwareId.parse(hardware).links
-    if gbit is not None and named:
-        raise ConfigError(
-            f"link_gbit is given, but the run was named for links of {named} ({hardware}): "
-            "`hpc cluster shape --rate none`, then submit it again (in your own jobs `hpc cluster use NAME` first)"
-        )
+    named = provenance.HardwareId.parse(provenance.hardware_id()).links or ""
     found = rehearsal.around() if on_nodes and workspace.environment().get("SLURM_JOB_ID") else None
     if found is None or found.flat:
         if gbit is not None:
@@ -201,11 +220,11 @@ def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
             )
         yield
         return
-    if gbit is None and named != (found.by_hand or ""):
+    expected = "" if gbit is not None else found.by_hand or ""
+    if named != expected:
         raise ConfigError(
-            f"the rate of the links is {found.by_hand or 'not limited'}, but this run was named for "
-            f"{named or 'links without a limit'} ({hardware}): `hpc cluster shape --rate {named or 'none'}`, or submit "
-            "it again (in your own jobs `hpc cluster use NAME` first)"
+            f"the run was named for links of {named or 'any rate'}, and they are limited to {expected or 'link_gbit'}: "
+            f"`hpc cluster shape --rate {named or 'none'}`, or submit it again (in your own jobs `hpc cluster use NAME` first)"
         )
     with found.holding(found.by_hand if gbit is None else rehearsal.rate_of(gbit), by=request.run_id):
         yield

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc_utils.launch import diagnostics
-
 from .common import (
     POSITIVE,
     bench_links,
@@ -20,6 +18,7 @@ from .common import (
     node_type_option,
     parameters_option,
     print_table,
+    progress,
 )
 
 if TYPE_CHECKING:
@@ -46,19 +45,17 @@ def where_options(nproc: int, nodes: int, ranks_per_node: int = 0) -> Callable:
     return add
 
 
-def _measure(what, arguments, found: Cluster | None, nproc, node_type, nodes, ranks_per_node) -> dict[str, Any]:
-    """Run the ranks, which print what they measure, here or in a job; the record of rank 0."""
+def _measure(arguments, found: Cluster | None, nproc, node_type, nodes, ranks_per_node) -> dict[str, Any]:
+    """Run the ranks of a bench (or, without `arguments`, of the doctor), which print what they measure; the record of rank 0."""
+    from hpc_utils.launch import diagnostics
+
+    what = diagnostics.BENCH if arguments else diagnostics.DOCTOR
+    measuring = bench_links(found, f"hpc bench {arguments[0]}") if arguments and found else None
+    arguments = arguments or diagnostics.doctor_arguments(found)
     if not found:
         return diagnostics.on_this_machine(what, nproc, arguments)
-    output, record = diagnostics.on_cluster(
-        what,
-        found,
-        node_type,
-        (nodes, ranks_per_node),
-        arguments,
-        lambda line: click.echo(line, err=True),
-        measuring=bench_links(found, f"hpc bench {arguments[0]}") if what is diagnostics.BENCH else None,
-    )
+    size = nodes, ranks_per_node
+    output, record = diagnostics.on_cluster(what, found, node_type, size, arguments, progress, measuring=measuring)
     click.echo(output)
     return record
 
@@ -70,19 +67,18 @@ def _cluster(name: str | None) -> Cluster | None:
 @click.command()
 @where_options(nproc=1, nodes=2)
 def doctor(cluster_name, **where):
-    """Check whether this machine, or a cluster, is ready to measure; at most two minutes.
+    """Check whether this machine, or a cluster, is ready to measure.
 
-    Checks driver and torch, devices and cores, network, storage, Slurm and clocks. Each check gives pass, fail or unknown,
+    In at most two minutes it checks driver and torch, devices and cores, network, storage, Slurm and clocks. Each check gives pass, fail or unknown,
     with what to do. The report is kept under results/doctor. The exit code is 1 if a check fails.
     """
-    found = _cluster(cluster_name)
-    report = _measure(diagnostics.DOCTOR, diagnostics.doctor_arguments(found), found, **where)
+    report = _measure([], _cluster(cluster_name), **where)
     sys.exit(1 if report["verdict"] == "fail" else 0)
 
 
 @click.group()
 def bench():
-    """Measure links, storage, or the compute time of a model; a minute or two each.
+    """Measure links, storage, or the compute time of a model.
 
     \b
     hpc bench allreduce --nproc 2                      ranks of this machine
@@ -104,9 +100,8 @@ def bench_allreduce(cluster_name, repeats, largest, **where):
     """
     from hpc_utils.analyze.model import links
 
-    found = _cluster(cluster_name)
     arguments = ["allreduce", f"--repeats={repeats}", f"--largest={largest}"]
-    record = _measure(diagnostics.BENCH, arguments, found, **where)
+    record = _measure(arguments, _cluster(cluster_name), **where)
     for group in record["groups"]:
         try:
             fit = links.fit(record, group)
@@ -135,7 +130,7 @@ def bench_storage(dataset, cluster_name, repeats, **where):
     found = _cluster(cluster_name)
     require(dataset)  # before a job is submitted
     arguments = ["storage", f"--repeats={repeats}", f"--dataset={dataset}"]
-    record = _measure(diagnostics.BENCH, arguments, found, **where)
+    record = _measure(arguments, found, **where)
     click.echo("loader time per batch with its 95 % interval (ms):")
     header = ["place", "batch", "first epoch", "later epochs", "images/s"]
     rows = [
@@ -169,6 +164,7 @@ def bench_compute(parameters, batches, repeats):
     hpc bench compute -p workload=resnet18 -p dataset=cifar10 --batches 8,16,32,64
     """
     from hpc_utils.config import RunConfig
+    from hpc_utils.launch import diagnostics
     from hpc_utils.records.compute_profile import PHASES
     from hpc_utils.records.folder import read_json
 

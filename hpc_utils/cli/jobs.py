@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import click
 
 from hpc_utils import paths
-from hpc_utils.launch import cluster as clusters
-from hpc_utils.launch import study as studies
 
 from .common import (
+    Finite,
     as_rehearsed,
     cluster_option,
     connect,
@@ -25,6 +24,7 @@ from .common import (
     enter_cluster,
     node_type_option,
     print_refused,
+    progress,
     set_variables,
 )
 
@@ -41,7 +41,7 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 @cluster_option(CLUSTER, required=True)
 @node_type_option
 @click.option(
-    "--seconds-per-epoch", type=click.FloatRange(0, min_open=True), metavar="X",
+    "--seconds-per-epoch", type=Finite(), metavar="X",
     help="Time of an epoch on one such device, measured elsewhere; for configurations that have not run there.",
 )  # fmt: skip
 @click.option(
@@ -52,20 +52,19 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 @click.option(
     "--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to FILE."
 )
-def plan(
-    study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown,
-    csv_file
-):  # fmt: skip
-    """Predict hours, node-hours and cost of STUDY with their intervals, from the runs measured there so far.
+def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file):
+    """Predict time and cost of STUDY on a cluster, with intervals.
 
-    Needs neither Slurm nor the data set: a laptop with the runs that `hpc pull` fetched is enough. Only the rehearsal
+    The basis are the runs measured there so far. Needs neither Slurm nor the data set: a laptop with the runs that `hpc pull` fetched is enough. Only the rehearsal
     cluster, whose nodes are this machine, is started if it is not up (`hpc cluster down` ends it).
     """
     from hpc_utils import records
     from hpc_utils.analyze import budget
     from hpc_utils.analyze.model.fit import predictor
     from hpc_utils.analyze.profiles import peaks
+    from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import job_environment, submit
+    from hpc_utils.launch import study as studies
     from hpc_utils.publish import proposal
     from hpc_utils.records import atomic, probes
 
@@ -96,17 +95,16 @@ def plan(
     table, total = budget.table(estimates, prices), budget.total(estimates, prices)
     if csv_file:
         atomic.write_text(csv_file, table.to_csv(index=False, lineterminator="\n"))
-    draw = proposal.markdown if as_markdown else proposal.plain
-    caption = f"{planned.study.title} on {found.title} ({node.name}): expected [low, high]"
     notes = proposal.notes(table, planned.impossible)
     if peak and "operations" in set(estimates.basis):
         notes.append(f"The like device is {peak.name}: {peak.source}.")
+    draw = proposal.markdown if as_markdown else proposal.plain
+    caption = f"{planned.study.title} on {found.title} ({node.name}): expected [low, high]"
     click.echo(draw(proposal.cells(table, total), notes, caption))
     if "time limit" in set(estimates.basis):
-        hint = (
-            "hint: for rows based on the time limit, measure one configuration, or give --seconds-per-epoch or --like"
+        click.echo(
+            "hint: instead of the time limit, give --seconds-per-epoch or --like, or measure one run", err=True
         )
-        click.echo(hint, err=True)
 
 
 @click.command()
@@ -117,9 +115,9 @@ def plan(
 @click.option("--redo", is_flag=True, help="Measure again what is complete.")
 @click.option("--wait", is_flag=True, help="Wait until all jobs have ended.")
 def submit(study, cluster_name, node_type, dry_run, redo, wait):
-    """Submit the missing runs of STUDY as job arrays, and a job behind them that writes the report.
+    """Submit the missing runs of STUDY to Slurm.
 
-    Complete runs, and those in the queue, are not submitted again.
+    They are submitted as job arrays, and behind them a job that writes the report. Complete runs, and those in the queue, are not submitted again.
     """
     from hpc_utils.launch import submit as submitting
 
@@ -138,7 +136,7 @@ def submit(study, cluster_name, node_type, dry_run, redo, wait):
     click.echo(f"the last job writes {paths.results() / 'report' / 'index.html'}", err=True)
     for name, folder in moved.items():
         click.echo(
-            f"export {name}={shlex.quote(folder)}   # for hpc status, collect, report: the folder on {found.name}"
+            f"export {name}={shlex.quote(folder)}   # for hpc status, collect, report: where {found.name} has it"
         )
     if wait:
         sys.exit(1 if any(entry.has_failed for entry in _wait(draft.index)) else 0)
@@ -149,7 +147,7 @@ def submit(study, cluster_name, node_type, dry_run, redo, wait):
 @click.option("--watch", is_flag=True, help="Print each change of state until all have ended.")
 @click.option("--all", "everything", is_flag=True, help="Include complete runs.")
 def status(study, watch, everything):
-    """Show submitted runs: pending, running with the time left, complete, or failed with the reason and the remedy."""
+    """Show submitted runs, and the remedy for failed ones."""
     from hpc_utils.launch.status import entries
 
     gone = connect_to_submissions(study)
@@ -162,13 +160,14 @@ def status(study, watch, everything):
     for entry in found:
         if entry.state == "COMPLETED" and not everything:
             continue
-        details = [entry.detail, entry.nodes if entry.state == "RUNNING" else ""]
-        for text, seconds in (("about {} left", entry.left), ("limit in {}", entry.time_left)):
-            if seconds is not None:
-                details.insert(-1, text.format(timedelta(seconds=round(seconds))))
+        left = ["" if one is None else str(timedelta(seconds=round(one))) for one in (entry.left, entry.time_left)]
+        details = [
+            entry.detail, left[0] and f"about {left[0]} left", left[1] and f"limit in {left[1]}",
+            entry.nodes if entry.state == "RUNNING" else "",
+        ]  # fmt: skip
         _print_entry(entry, ", ".join(filter(None, details)))
         if entry.advice:
-            click.secho(f"{'':13} {'':10} -> {entry.advice}", dim=True)
+            click.secho(f"{'':24} -> {entry.advice}", dim=True)
     _print_counts(found)
 
 
@@ -176,15 +175,17 @@ def status(study, watch, everything):
 @click.argument("what", metavar="RUN|JOB|STUDY")
 @click.option("-n", "--lines", default=40, help="Last lines of each log; 0: all.")
 def logs(what, lines):
-    """Show the logs of a run, a job, or the failed runs of a study: of Slurm, the launcher, and each rank."""
+    """Show the logs of a run, a job, or the failed runs of a study."""
     from hpc_utils.launch.status import entries
 
     gone = connect_to_submissions(None)
     found = [entry for entry in entries(gone=gone) if what in _names(entry)]
     found = found or [entry for entry in entries(what, gone=gone) if entry.has_failed]
-    files = [entry.log for entry in found]
-    for run in sorted({entry.run_id for entry in found} | {what}):
-        files += sorted((paths.runs() / run / "logs").glob("*.log"))
+    runs = sorted({what, *(entry.run_id for entry in found)})
+    files = [
+        *(entry.log for entry in found),
+        *(log for run in runs for log in sorted(paths.runs().glob(f"{run}/logs/*.log"))),
+    ]
     files = [path for path in files if path.is_file()]
     if not files:
         raise click.UsageError(f"no log of {what!r}: give a run, a job, or a study (`hpc status --all` lists them)")
@@ -216,12 +217,12 @@ def _names(entry: Entry) -> set[str]:
 @click.command()
 @click.argument("study", required=False)
 def retry(study):
-    """Submit failed, timed out and cancelled runs again, on the cluster where they were; they resume from checkpoints."""
+    """Submit failed and cancelled runs again. They resume from their checkpoints."""
+    from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import submit as submitting
-    from hpc_utils.launch.submit import submissions
 
     connect("rehearsal" in connect_to_submissions(study))
-    newest = {one.index: one for one in submissions(study)}
+    newest = {one.index: one for one in submitting.submissions(study)}
     if not newest:
         raise click.UsageError(f"no submission{f' of {study!r}' if study else ''}")
     for one in newest.values():
@@ -235,7 +236,7 @@ def retry(study):
 @click.option("--dry-run", is_flag=True, help="Count what would be fetched; fetch nothing.")
 @click.option("--no-profiles", is_flag=True, help="Without the profiles: some megabytes a rank.")
 def pull(source, dry_run, no_profiles):
-    """Fetch complete runs from the results folder of a cluster by rsync, and verify each.
+    """Fetch complete runs from a cluster by rsync, and verify each.
 
     \b
     hpc pull leonardo:/leonardo_work/me/compendium/results
@@ -259,10 +260,8 @@ def _print_draft(draft: Draft) -> None:
     for line in plan.impossible:
         click.secho(f"  {line}", dim=True)
     cost = f" ({draft.cost:.1f} {node.unit})" if node.unit != "node-hours" or node.price != 1 else ""
-    click.echo(
-        f"  {len(plan.requests)} runs: {len(draft.complete)} complete, {len(draft.queued)} in the queue, "
-        f"{draft.runs} to submit; at most {draft.node_hours:.1f} node-hours{cost}"
-    )
+    counts = f"{len(draft.complete)} complete, {len(draft.queued)} in the queue, {draft.runs} to submit"
+    click.echo(f"  {len(plan.requests)} runs: {counts}; at most {draft.node_hours:.1f} node-hours{cost}")
 
 
 def _print_entry(entry: Entry, details: str) -> None:

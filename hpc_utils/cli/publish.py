@@ -16,13 +16,9 @@ import click
 
 from hpc_utils import paths, provenance
 
-from .common import POSITIVE, SET, aliases, parameters_option, result_set, results_option
+from .common import POSITIVE, SET, Finite, aliases, parameters_option, progress, result_set, results_option
 
 MIB = 2**20
-
-
-def _progress(line: str) -> None:
-    click.echo(line, err=True)
 
 
 @click.command()
@@ -31,23 +27,21 @@ def _progress(line: str) -> None:
 @parameters_option("A parameter of the chapter's first cell.")
 @click.option("--drop", is_flag=True, help="Allow that earlier tables and figures disappear.")
 def chapter(notebook, folder, parameters, drop):
-    """Execute NOTEBOOK, a chapter that reads results, on a result set.
+    """Execute a chapter that reads results, on a result set.
 
     Its tables and its figures with their data are written again. If an earlier one would be missing, nothing is changed and
     they are listed (exit code 2). NOTEBOOK: a path, or a name such as 03_scaling.
     """
-    from hpc_utils import toml_config
     from hpc_utils.launch.parameters import of_chapter
     from hpc_utils.publish.chapters import renew
 
     path = Path(notebook) if notebook.endswith(".ipynb") else paths.notebooks() / f"{notebook}.ipynb"
     if not path.is_file():
-        hint = toml_config.hint(Path(notebook).stem, (one.stem for one in paths.notebooks().glob("*.ipynb")))
-        raise click.BadParameter(f"there is no chapter {notebook}: {hint}", param_hint="NOTEBOOK")
+        known = ", ".join(sorted(one.stem for one in paths.notebooks().glob("*.ipynb")))
+        raise click.BadParameter(f"there is no chapter {notebook}; known are {known}", param_hint="NOTEBOOK")
     study, values = of_chapter(path, parameters)
     if provenance.dirty():
-        warning = "uncommitted changes: exports of this chapter cannot be released; commit, then execute it again"
-        click.secho(warning, fg="yellow", err=True)
+        click.secho("uncommitted changes: a release refuses what is exported now", fg="yellow", err=True)
     click.echo(renew(path, folder or paths.results(), drop=drop, **values | {"study": study}))
 
 
@@ -59,9 +53,9 @@ def chapter(notebook, folder, parameters, drop):
     help="List the tables and figures that documents may cite, all or those whose names match (`scaling-*`).",
 )  # fmt: skip
 def paper(documents, check, pattern):
-    """Build each DOCUMENT of paper/paper.toml, by default all, into paper/build/.
+    """Build the paper, the proposal and the slides into paper/build/.
 
-    All faults are listed with their places: a cell that does not exist, a table older than its records, a number typed by
+    Each DOCUMENT is one of paper/paper.toml, by default all. All faults are listed with their places: a cell that does not exist, a table older than its records, a number typed by
     hand. A document with a fault is not built.
     """
     with _paper_packages():
@@ -69,7 +63,7 @@ def paper(documents, check, pattern):
 
     shared = context.read(paths.root(), log=click.echo if pattern is None else lambda line: None)
     if pattern is not None:
-        _print_citable(shared.sets(shared.project.sets), pattern if set(pattern) & set("*?[") else f"*{pattern}*")
+        _print_citable(shared.sets(shared.project.sets), pattern)
         return
     written = build.build(shared, documents, check=check)
     click.secho("no faults" if check else f"{len(written)} files written", fg="green")
@@ -85,24 +79,18 @@ def _paper_packages() -> Iterator[None]:
 
 def _print_citable(sets: Any, pattern: str) -> None:
     """The tables and figures of each set whose names match, with captions, columns and units."""
-    shown = False
     for alias, one in sets.by_alias.items():
         for fault in one.faults:
             click.secho(f"{alias}: {fault}", fg="yellow", err=True)
         for kind, items in (("", one.exported.tables), ("figure:", one.exported.figures)):
             for item in items.values():
-                if not fnmatch.fnmatch(f"{alias}:{item.name}", f"*{pattern}"):
+                if not fnmatch.fnmatch(f"{alias}:{item.name}", f"*{pattern}*"):
                     continue
-                shown = True
                 measure = f"  (without a column: {item.measure})" if item.measure else ""
                 click.echo(f"{kind}{alias}:{item.name}{measure}\n    {item.caption}")
-                columns = [
-                    f"{name} ({unit})" for name, unit in item.units.items() if not name.endswith(("_low", "_high"))
-                ]
-                if columns:
-                    click.echo(f"    {', '.join(columns)}")
-    if not shown:
-        click.echo(f"nothing matches {pattern}: `hpc paper --values` lists all", err=True)
+                units = {name: unit for name, unit in item.units.items() if not name.endswith(("_low", "_high"))}
+                if units:
+                    click.echo(f"    {', '.join(f'{name} ({unit})' for name, unit in units.items())}")
 
 
 @click.command()
@@ -112,7 +100,7 @@ def _print_citable(sets: Any, pattern: str) -> None:
 @click.option("--format", "formats", default="pdf,svg,png", help="Separated by commas.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/export.")
 def export(figure, as_list, folder, formats, output):
-    """Write FIGURE as PDF, SVG and PNG, with its data (CSV), and its caption and source (JSON).
+    """Write one figure as PDF, SVG, PNG, its data and its source.
 
     \b
     hpc export --list
@@ -124,14 +112,12 @@ def export(figure, as_list, folder, formats, output):
     if bool(figure) == as_list:
         raise click.UsageError("give either a FIGURE or --list")
     committed = sorted(path for path in paths.reference().glob("*") if path.is_dir())
-    found = figure_export.figures([folder] if folder else list(dict.fromkeys([paths.results(), *committed])))
+    found = figure_export.figures([folder] if folder else [paths.results(), *committed])
     known = aliases()
     if as_list:
         names = {path: alias for alias, path in known.items()}
         for one in found:
             click.echo(f"{names.get(one.folder, one.folder.name)}:{one.drawn.name}  {one.drawn.caption}")
-        if not found:
-            click.echo("no chapter has exported a figure (`hpc chapter` executes one)", err=True)
         return
     alias, colon, name = figure.rpartition(":")
     chosen = figure_export.find(f"{known[alias].name if alias in known else alias}{colon}{name}", found)
@@ -147,16 +133,12 @@ def export(figure, as_list, folder, formats, output):
 @results_option(f"The set of RUN; default: results/ or any committed set. {SET}")
 @click.option("--repeats", default=3, type=POSITIVE, help="Number of new runs.")
 @click.option(
-    "--tolerance", default=0.1, type=click.FloatRange(0, 10, min_open=True),
-    help="For times and memory: 0.1 accepts a factor of 1.1 either way.",
+    "--tolerance", default=0.1, type=Finite(10), help="For times and memory: 0.1 accepts a factor of 1.1 either way."
 )  # fmt: skip
 @click.option("--against", metavar="SET", help="Run nothing: compare with the runs of the same configuration in SET.")
 @click.option("--notebook", type=click.Path(path_type=Path), help="What RUN executed, if it is not in notebooks/.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def verify(
-    run, folder, repeats, tolerance, against, notebook,
-    as_json
-):  # fmt: skip
+def verify(run, folder, repeats, tolerance, against, notebook, as_json):
     """Repeat RUN and compare each of its results.
 
     RUN is the id of a run, its last part, or its folder, in your results or a committed set. It is trained again with the
@@ -198,7 +180,7 @@ def verify(
             raise rerun.CannotRerun(f"{new} holds no complete run of {path.name}'s configuration")
     else:
         new = kept / path.name
-        ids = rerun.execute(path, repeats, new, notebook=notebook, say=_progress)
+        ids = rerun.execute(path, repeats, new, notebook=notebook, say=progress)
         now = records.load(new)
         repeated = now.runs[now.runs.run_id.isin(ids)]
     before = reproduction.alike(then.runs, original, one_state=True)
@@ -235,7 +217,7 @@ def verify(
 @click.option("--check", is_flag=True, help="Print the checklist; write nothing.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/release.")
 def release(check, output):
-    """Pack code, results, executed chapters, reports, PDFs and checksums of this commit as an RO-Crate for Zenodo.
+    """Pack this commit, its results and documents as an RO-Crate.
 
     \b
     hpc release --check        each item of the checklist: holds or fails, and why
@@ -284,7 +266,7 @@ def _print_checklist(root: Path) -> None:
 @click.option("--machine", default=platform.machine(), help="The processor there, `uname -m`.")
 @click.option("--piece", default=30, type=POSITIVE, help="Maximum size of a file, MiB.")
 def bundle(out, names, have, python, glibc, machine, piece):
-    """Pack this commit, the wheels that are missing there and data sets into OUT, for a machine without network.
+    """Pack code, wheels and data into OUT for a machine without network.
 
     \b
     hpc bundle gpu-day --have packages.txt --python 3.12
@@ -294,6 +276,6 @@ def bundle(out, names, have, python, glibc, machine, piece):
 
     lines = [line.partition("==") for line in have or ()]
     packages = {name.partition(" @ ")[0].strip(): version.strip() for name, _, version in lines if name.strip()}
-    bundle.make(out, names, bundle.Machine(python, glibc, machine, packages), piece * MIB, _progress)
+    bundle.make(out, names, bundle.Machine(python, glibc, machine, packages), piece * MIB, progress)
     for path in sorted(out.iterdir()):
         click.echo(f"{path.stat().st_size / MIB:7.1f} MiB  {path}")

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @click.option("--cold", is_flag=True, help="Start each rank as a new process instead of a fork of a warm one.")
 @click.argument("launcher", nargs=-1, type=click.UNPROCESSED)
 def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
-    """Execute NOTEBOOK on every rank: under torchrun, or in one process if parallel=none.
+    """Execute a notebook on every rank.
 
-    The run's folder under results/runs holds its records, its logs and the executed notebook of rank 0. A complete run is
+    Ranks run under torchrun, or in one process if parallel=none. The run's folder under results/runs holds its records, its logs and the executed notebook of rank 0. A complete run is
     not repeated; a stopped one continues from its checkpoint.
 
     LAUNCHER, after `--`, is another command that starts the ranks, such as `srun ... python -m torch.distributed.run ...`;
@@ -84,7 +84,7 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_proce
 
 @click.command()
 def params():
-    """List every parameter of a run: its type, default, unit and meaning."""
+    """List every parameter of a run."""
     from hpc_utils.config import describe
 
     for row in describe():

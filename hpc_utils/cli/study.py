@@ -33,7 +33,7 @@ def overrides(command: Callable) -> Callable:
 
 @click.group()
 def study():
-    """Plan and run studies: matrices of runs, from jobs/studies/*.toml."""
+    """Plan and run the studies of jobs/studies on this machine."""
 
 
 @study.command("plan")
@@ -86,9 +86,9 @@ def study_keep(names, hardware):
 @click.command()
 @results_option(f"Another set than results/. {SET}")
 def collect(folder):
-    """Join all complete runs into results/csv/runs.csv and epochs.csv, and write results/SYSTEM.md.
+    """Join all complete runs into CSV files.
 
-    Runs whose records are inconsistent are refused by name; the exit code is then 1.
+    These are results/csv/runs.csv and epochs.csv; results/SYSTEM.md is written, too. Runs whose records are inconsistent are refused by name; the exit code is then 1.
     """
     from hpc_utils import records
     from hpc_utils.publish.chapters import write_system
@@ -112,8 +112,9 @@ def collect(folder):
     help="The page; default: report/index.html in the set.",
 )
 def report(name, folder, output):
-    """Execute the chapters that read the records of STUDY (default: laptop), draw its figures, write results/report/index.html.
+    """Write chapters, numbers and runs as one HTML page.
 
+    The chapters that read the records of STUDY (default: laptop) are executed, and results/report/index.html is written.
     With --results nothing is executed: the page holds the chapters of that set (of STUDY or all) as they are. The page
     lists on top what is stale.
     """
@@ -130,7 +131,7 @@ def report(name, folder, output):
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: ranks and verdict.")
 def explain(files, as_json):
-    """Find what limits a run from the profiles of its ranks: the verdict, its evidence, and what to try.
+    """Find what limits a run from the profiles of its ranks.
 
     FILE is a trace of torch.profiler (.json, .json.gz), an export of Nsight Systems (.sqlite; .nsys-rep where nsys is
     installed), a report of Nsight Compute, or a run's folder; its content decides, not its name. Give the files of all ranks
@@ -206,9 +207,9 @@ def _print_kernels(timelines: Sequence[Timeline]) -> None:
 @click.option("--dry-run", is_flag=True, help="Check and print only; keep nothing.")
 @click.option("--draft", is_flag=True, help="Write an empty MAPPING.toml beside the file, with its columns.")
 def import_(file, mapping, name, dry_run, draft):
-    """Read results of other people, check them as our own, and keep them under results/foreign/NAME.
+    """Read results of other people, and check them as our own.
 
-    A throughput that contradicts the time and samples of its row is corrected if the reason is known (a global count summed
+    They are kept under results/foreign/NAME. A throughput that contradicts the time and samples of its row is corrected if the reason is known (a global count summed
     over ranks, or the samples of one rank taken for all); otherwise the row is refused, and the exit code is 1.
     """
     from hpc_utils import provenance

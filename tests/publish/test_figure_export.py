@@ -72,7 +72,7 @@ def test_the_command_warns_of_a_figure_whose_runs_have_changed(exported: Path, t
     epochs = sorted((exported / "runs").glob("*/epochs.csv"))[0]
     epochs.write_text(epochs.read_text() + "\n")
     said = CliRunner().invoke(main, asked, catch_exceptions=False)
-    assert said.exit_code == 0 and "warning: the records of the run " in said.output
+    assert said.exit_code == 0 and "warning: exports/laptop-06_paper_figures.json rests on" in said.output
 
 
 def test_an_unknown_format_is_refused(exported: Path, tmp_path: Path) -> None:
