@@ -24,7 +24,6 @@ from .common import (
     enter_cluster,
     node_type_option,
     print_refused,
-    progress,
     set_variables,
 )
 
