@@ -78,6 +78,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_the_day_survives_its_machines(packed: Path, tmp_path: Path) -> None:
     pieces = sorted(packed.glob("bundle.tar.gz.*"))

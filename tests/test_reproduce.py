@@ -15,12 +15,14 @@ import pytest
 from hpc_utils import paths, records
 
 from . import test_readme
+from .support import soak
 from .test_readme import HPC, ROOT, make, need_mirror
 
 TEXT = (ROOT / "REPRODUCE.md").read_text()
 BLOCKS = re.findall(r"^```([^\n]*)\n(.*?)^```$", TEXT, re.M | re.S)
 FETCH = "hpc data fetch cifar10"
 EXECUTED_THERE = {"make study", "make test"}  # by tests/test_readme.py, as they stand
+BUILT_THERE = "make paper"  # the documents, by tests/publish/documents/test_committed.py; through make in `make soak`
 
 
 CHAPTERS = {  # command: (committed set, its copy, chapter)
@@ -70,7 +72,7 @@ def require_learned(desk: Path, run: str, done: subprocess.CompletedProcess) -> 
     assert set(verdicts.values()) == {"agree"}, account["judgements"]
 
 
-@pytest.mark.parametrize("command", commands("sh"))
+@pytest.mark.parametrize("command", [soak(line) if line == BUILT_THERE else line for line in commands("sh")])
 def test_the_command_works(command: str, desk: Path) -> None:
     if command == FETCH:
         need_mirror("CIFAR-10")
