@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from . import drawing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,17 +25,9 @@ class Chart:
     caption: str
     runs: tuple[str, ...] | None = None
 
-    @classmethod
-    def drawn(
-        cls, draw: Callable[..., Figure], what: Any, name: str, caption: str, *, data: pd.DataFrame | None = None, runs: Iterable[str] | None = None
-    ) -> Chart:  # fmt: skip
-        """`draw(what)`, unless `data` is empty. `data`: the plotted data, if not `what` itself."""
-        data = what if data is None else data
-        return cls(None if data.empty else draw(what), data, name, caption, None if runs is None else tuple(runs))
-
-    def of(self, runs: Iterable[str]) -> Chart:
-        """The same, resting on these runs."""
-        return replace(self, runs=tuple(dict.fromkeys(runs)))
+    def of(self, runs: Iterable[str], **changes: str) -> Chart:
+        """The same, resting on these runs; with another `name` or `caption`."""
+        return replace(self, runs=tuple(dict.fromkeys(runs)), **changes)
 
     def named(self, prefix: str) -> Chart:
         """The same, its name behind `prefix`."""
@@ -41,13 +35,13 @@ class Chart:
 
 
 def charted(name: str, caption: str) -> Callable[[Callable[..., Figure]], Callable[..., Chart]]:
-    """A function that draws its first argument, a frame, returns a `Chart` of this name and caption; without a figure if
-    the frame is empty."""
+    """A function that draws its first argument, a frame, returns a `Chart` of this name and caption, with a legend and a note on
+    its intervals; without a figure if the frame is empty."""
 
     def decorate(draw: Callable[..., Figure]) -> Callable[..., Chart]:
         @functools.wraps(draw)
         def drawn(data: pd.DataFrame, *others: object, **options: object) -> Chart:
-            figure = None if data.empty else draw(data, *others, **options)
+            figure = None if data.empty else drawing.finished(draw(data, *others, **options), data)
             return Chart(figure, data, name, caption)
 
         return drawn

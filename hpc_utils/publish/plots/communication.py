@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import seaborn
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from . import drawing, style
-from .style import BLUE, ORANGE
-
-EXPOSED = {"hatch": "////", "edgecolor": "white"}
 
 
 def gradients(before: Sequence[Any], after: Sequence[Any], whole: Any) -> Figure:
@@ -26,27 +23,19 @@ def gradients(before: Sequence[Any], after: Sequence[Any], whole: Any) -> Figure
 
     The axes hold all but one in a thousand of the parameters.
     """
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(style.PAGE, 2.45))
+    figure, ((left, middle, right),) = drawing.panels(3, height=1.95)
     limit = np.quantile(np.abs(np.concatenate([np.asarray(vector) for vector in before[:2]])), 0.9995)
-    for axes, vectors, colour, title in (
-        (left, before, ORANGE, "before the all-reduce"),
-        (middle, after, BLUE, "after it"),
-    ):
+    for axes, vectors, title in ((left, before, "before the all-reduce"), (middle, after, "after it")):
         axes.axline((0, 0), slope=1, **style.IDEAL)
-        axes.scatter(vectors[0], vectors[1], s=1.5, color=colour, alpha=0.2, linewidths=0, rasterized=True)
-        axes.set(xlim=(-limit, limit), ylim=(-limit, limit), title=title)
-        axes.set(xlabel="gradient on rank 0", ylabel="gradient on rank 1")
+        axes.scatter(
+            vectors[0], vectors[1], s=1.5, color=style.ROLES["main"], alpha=0.2, linewidths=0, rasterized=True
+        )
+        axes.set(xlim=(-limit, limit), ylim=(-limit, limit), title=title, xlabel="gradient on rank 0")
+    left.set_ylabel("gradient on rank 1")
     difference = np.abs(np.asarray(after[0], dtype=float) - np.asarray(whole, dtype=float))
-    shown = difference[difference > 0]
-    if shown.size:
-        right.hist(shown, bins=np.geomspace(shown.min(), shown.max(), 16), color=BLUE)
-        right.set_xscale("log")
-    else:
-        right.text(0.5, 0.5, "none: the same bits", transform=right.transAxes, ha="center")
-    drawing.thousands(right.yaxis)
-    right.set(title="distance to one process", xlabel="|averaged − whole batch|", ylabel="parameters")
-    for axes in (left, middle, right):
-        axes.set_box_aspect(1)
+    if shown := difference[difference > 0].tolist():
+        seaborn.histplot(shown, bins=16, log_scale=True, color=style.ROLES["main"], ax=right)
+    right.set(title="distance to one process", xlabel="|averaged − whole batch|, where not 0", ylabel="parameters")
     return figure
 
 
@@ -58,46 +47,34 @@ def backward(passes: Mapping[str, Mapping[str, Any]]) -> Figure:
         _one_pass(axes, one)
         axes.set_title(title, loc="left")
     panels.flat[-1].set_xlabel("time since the backward pass began (ms)")
-    panels.flat[-1].set_xlim(0, 1.05e3 * max(end for one in passes.values() for *_, end in one["buckets"]))
-    legend = [
-        Line2D([], [], color="0.15", marker="|", markersize=9, linestyle="none", label="a gradient is complete"),
-        Patch(color=BLUE, label="all-reduce, hidden"),
-        Patch(facecolor=ORANGE, label="all-reduce, exposed", **EXPOSED),
-    ]
-    figure.legend(handles=legend, loc="outside upper right", ncols=len(legend))
-    return figure
+    return drawing.finished(figure)
 
 
 def _one_pass(axes: Axes, one: Mapping[str, Any]) -> None:
     """Above the computation with its gradients, below the all-reduce of each bucket, in ms."""
     ready = [1e3 * second for _, second in one["ready"]]
-    axes.barh(1, max(ready), height=0.5, color="0.85")
-    axes.plot(ready, [1] * len(ready), "|", color="0.15", markersize=11, markeredgewidth=1)
-    for size, *ends in one["buckets"]:
-        started, ended = (1e3 * end for end in ends)
-        turn = min(max(started, max(ready)), ended)  # exposed from here on
-        axes.barh(0, turn - started, left=started, height=0.5, color=BLUE)
-        axes.barh(0, ended - turn, left=turn, height=0.5, color=ORANGE, **EXPOSED)
-        drawing.near(axes, f"{size / 1e3:,.0f} kB", ((started + ended) / 2, -0.25), (0, -2), ha="center", va="top")
-    axes.set_yticks([1, 0], ["computation", "buckets"])
-    axes.set_ylim(-0.95, 1.5)
-    axes.grid(axis="y", visible=False)
+    axes.barh(0, max(ready), 0.5, color="0.85")
+    axes.plot(ready, [0] * len(ready), "|", color=style.ROLES["ink"], markersize=11, label="a gradient is complete")
+    sizes, started, ended = np.array(one["buckets"]).T * [[1e-3], [1e3], [1e3]]  # kB, ms
+    turn = np.clip(max(ready), started, ended)  # exposed from here on
+    for name, left, right in (("hidden behind compute", started, turn), ("exposed", turn, ended)):
+        axes.barh(1, right - left, 0.5, left=left, **style.fill(name))
+    for size, place in zip(sizes, (started + ended) / 2, strict=True):
+        drawing.near(axes, f"{size:,.0f} kB", (place, 1.3), (0, 0), ha="center", va="top")
+    drawing.named_rows(axes, ["computation", "all-reduce"])
+    axes.set_ylim(1.9, -0.4)
 
 
 def backward_times(seconds: Mapping[str, Sequence[float]]) -> Figure:
-    """The times of many backward passes of each kind: every pass as a dot, quartiles and median; the slower kind above."""
-    ordered = sorted(seconds.items(), key=lambda one: np.median(one[1]))
-    figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.5 * len(ordered)))
-    spread = np.random.default_rng(0)
-    for place, (_, values) in enumerate(ordered):
-        times = 1e3 * np.asarray(values)
-        low, middle, high = np.percentile(times, [25, 50, 75])
-        axes.scatter(times, place + spread.uniform(-0.18, 0.18, len(times)), s=4, color="0.6", linewidths=0)
-        axes.plot([low, high], [place, place], color=BLUE, linewidth=4, solid_capstyle="butt")
-        axes.plot(middle, place, "o", color="white", markeredgecolor=BLUE, markersize=5)
-        drawing.near(axes, f"{middle:.1f} ms", (middle, place + 0.2), (0, 1), ha="center", va="baseline")
-    axes.set_yticks(range(len(ordered)), [kind for kind, _ in ordered])
-    axes.set_ylim(-0.4, len(ordered) - 0.4)
-    axes.grid(axis="y", visible=False)
-    axes.set_xlabel("backward pass (ms): all passes, quartiles, median")
+    """The times of many backward passes of each kind: every pass as a mark, quartiles and median."""
+    rows = pd.DataFrame(
+        [np.percentile(own, [50, 25, 75]) for own in seconds.values()], columns=["backward", "low", "high"]
+    )
+    figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.5 * len(seconds)))
+    for place, own in enumerate(seconds.values()):
+        axes.plot(1e3 * np.asarray(own), [place] * len(own), "|", color="0.6")
+    look = {"fmt": "o", "color": style.ROLES["main"], "elinewidth": 3}
+    drawing.points(axes, rows.index, rows, "backward", horizontal=True, **look)
+    drawing.named_rows(axes, seconds)
+    axes.margins(y=0.3)
     return figure

@@ -1,167 +1,242 @@
-"""What charts share: values with intervals, stacked bars, axes, notes and legends, and the labels of configurations."""
+"""What charts share: panels, values with intervals, lines, bars, axes with their units, legends, and the labels of configurations."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from hpc_utils.analyze.points import SAME
 
 from ..formatting import number
 from . import style
 
-Look = tuple[str, str]  # colour and hatch: distinguishable in grey
-LEGEND_ROW = 0.17  # inches
+# A column's axis label with the unit, and the factor from the column's unit to that.
+AXES = {
+    "throughput": ("throughput (samples/s)", 1),
+    "speedup": ("speed-up", 1),
+    "efficiency": ("efficiency (%)", 100),
+    "reported": ("efficiency (%)", 100),
+    "step_seconds": ("time per step (ms)", 1e3),
+    "epoch_seconds": ("time per epoch (s)", 1),
+    "peak_bytes": ("peak memory (MiB)", 2**-20),
+    "mean_bytes": ("mean memory (MiB)", 2**-20),
+    "mode_bytes": ("mode of memory (MiB)", 2**-20),
+    "seconds": ("time of a step (s)", 1),
+    "allreduce_seconds": ("time of an all-reduce (ms)", 1e3),
+    "measured": ("time of a step (s)", 1),
+    "error": ("error of the prediction (%)", 100),
+    "longer": ("step, over that without slow rank", 1),
+    "training_loss": ("training loss", 1),
+    "loss": ("test loss", 1),
+    "accuracy": ("test accuracy (%)", 100),
+    "test_accuracy": ("test accuracy (%)", 100),
+    "gain": ("throughput with it over without", 1),
+    "alone": ("throughput with it over without", 1),
+    "marginal": ("throughput with it over without", 1),
+    "together": ("throughput over the plain loop's", 1),
+    "utilisation": ("utilisation (%)", 1),
+    "memory_bytes": ("memory (GiB)", 2**-30),
+    "power_watts": ("power (W)", 1),
+    "temperature": ("temperature (°C)", 1),
+    "deviation": ("step time above 1/share (%)", 100),
+    "spread": ("step's 95th percentile / median", 1),
+    "backward": ("backward pass (ms): all passes, quartiles, median", 1e3),
+    "sample": ("processor time a sample (µs)", 1e6),
+}
 BARS = {"fmt": "none", "ecolor": style.ROLES["ink"], "elinewidth": 0.9}  # an interval on a bar
+WIDEST = 1.6  # how far beyond all values an axis of factors follows their intervals
 
 
-# -- values ---------------------------------------------------------------------------------------------------
+# -- panels and values ----------------------------------------------------------------------------------------
+
+
+def panels(across: int, down: int = 1, height: float = 2.2, **shared: Any) -> tuple[Figure, np.ndarray]:
+    """A figure with rows of panels, each of `height` inches and at most a column wide."""
+    size = (min(style.PAGE, style.COLUMN * across), 0.5 + height * down)
+    return plt.subplots(down, across, figsize=size, squeeze=False, **shared)
+
+
+def wrapped(count: int, most: int = 4) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels, at most so many in a row."""
+    across, down = min(most, count), ceil(count / most)
+    figure, grid = panels(across, down, height=2.3)
+    for empty in grid.flat[count:]:
+        empty.set_axis_off()
+    return figure, list(grid.flat[:count])
 
 
 def points(
-    axes: Axes, places: Any, rows: pd.DataFrame, column: str, *, scale: float = 1, horizontal: bool = False, **look: Any
+    axes: Axes, places: Any, rows: pd.DataFrame, column: str, *, horizontal: bool = False, band: bool = False, **look: Any
 ) -> None:  # fmt: skip
-    """`column` at `places`, with its interval where there is one: the columns `<column>_low` and `_high`, or `low` and `high`."""
-    values, reach = scale * rows[column], [scale * end for end in reaches(rows, column)]
+    """`column` at `places` in the unit of its axis, with its interval where there is one: the columns `<column>_low` and `_high`,
+    or `low` and `high`; as bars, or as a band."""
+    label, scale = AXES.get(column, (column, 1))
+    values = scale * rows[column]
+    below, above = (scale * one for one in reach(rows, column))
     if horizontal:
-        axes.errorbar(values, places, xerr=reach, **look)
+        axes.errorbar(values, places, xerr=[below, above], **look)
+        axes.set_xlabel(label)
+        return
+    if band:
+        axes.fill_between(places, values - below, values + above, color=look["color"], alpha=0.15, linewidth=0)
+        axes.plot(places, values, **look)
     else:
-        axes.errorbar(places, values, yerr=reach, **look)
+        axes.errorbar(places, values, yerr=[below, above], **look)
+    if axes.get_subplotspec().is_first_col():
+        axes.set_ylabel(label)
 
 
-def reaches(rows: pd.DataFrame, column: str) -> list[pd.Series]:
-    """How far the interval of `column` reaches below and above it; 0 without an interval."""
-    low, high = (rows[f"{column}_{end}" if f"{column}_{end}" in rows else end] for end in ("low", "high"))
+def reach(rows: pd.DataFrame, column: str) -> list[pd.Series]:
+    """How far the interval of `column` reaches below and above it; NaN without an interval."""
+    names = [f"{column}_{end}" if f"{column}_{end}" in rows else end for end in ("low", "high")]
+    low, high = (rows.get(name, rows[column] * np.nan) for name in names)
     # The ends of equal repeats can be on the wrong side by rounding.
-    return [(rows[column] - low).fillna(0).clip(lower=0), (high - rows[column]).fillna(0).clip(lower=0)]
+    return [(rows[column] - low).clip(lower=0), (high - rows[column]).clip(lower=0)]
+
+
+def lines(
+    axes: Axes, rows: pd.DataFrame, x: str, column: str, by: str, *, label: Callable[[Any], str] = str,
+    keys: Sequence[Any] | None = None, **look: Any,
+) -> None:  # fmt: skip
+    """`column` against `x`, a line for each value of the column `by`. `keys`: all of them, if other panels have more."""
+    keys = list(dict.fromkeys(rows[by])) if keys is None else list(keys)
+    for key, own in rows.groupby(by, sort=False):
+        mine = style.series(keys.index(key)) | {"label": label(key)} | look
+        points(axes, own[x], own, column, **mine)
+
+
+def every_run(axes: Axes, rows: pd.DataFrame, x: str, column: str, **look: Any) -> None:
+    """`column` of every run, thin, and the median of each epoch."""
+    thin = {"marker": None, "linewidth": 0.5, "alpha": 0.5, "label": None}
+    for _, own in rows.groupby("run_id"):
+        points(axes, own[x], own, column, **look | thin)
+    middle = rows.groupby("epoch")[list({x, column} - {"epoch"})].median().reset_index()
+    points(axes, middle[x], middle, column, markersize=3, **look)
 
 
 def stacked(
-    axes: Axes, places: Any, parts: pd.DataFrame, looks: Mapping[str, Look], *, numbers: pd.DataFrame | None = None,
-    vertical: bool = False, width: float = 0.75,
+    axes: Axes, places: Any, parts: pd.DataFrame, names: Iterable[str], *, numbers: pd.DataFrame | None = None, vertical: bool = False
 ) -> np.ndarray:  # fmt: skip
-    """Bars of the columns `looks` of `parts`, one after the other; returns their ends. `numbers` are written into the parts,
+    """Bars of the columns `names` of `parts`, one after the other; returns their ends. `numbers` are written into the parts,
     from 5 on."""
     ends = np.zeros(len(parts))
-    for name, (colour, hatch) in looks.items():
+    for name in names:
         lengths = parts[name].fillna(0.0).to_numpy(float)
-        look = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.4, "label": name}
         if vertical:
-            axes.bar(places, lengths, width, bottom=ends, **look)
+            axes.bar(places, lengths, 0.75, bottom=ends, **style.fill(name))
         else:
-            axes.barh(places, lengths, width, left=ends, **look)
-        dark = not hatch and np.dot(to_rgb(colour), (0.3, 0.6, 0.1)) < 0.6
-        box = {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.8}} if hatch else {}
-        middles = zip(
-            places, ends + lengths / 2, [] if numbers is None else numbers[name], strict=numbers is not None
-        )
-        for place, middle, value in middles:
-            if value >= 5:
-                ink = "white" if dark else "black"
-                axes.text(middle, place, f"{value:.0f}", ha="center", va="center", fontsize=6.5, color=ink, **box)
+            bars = axes.barh(places, lengths, 0.75, left=ends, **style.fill(name))
+        if numbers is not None:
+            texts = [f"{value:.0f}" if value >= 5 else "" for value in numbers[name]]
+            ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+            axes.bar_label(bars, texts, label_type="center", fontsize=6.5, bbox=ground)
         ends += lengths
     axes.grid(axis="x" if vertical else "y", visible=False)
     return ends
 
 
-def near(axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float] = (4, 0), **look: Any):
+def near(axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float] = (4, 0), **look: Any) -> None:
     """`text` next to the point `at`, shifted by `shift` points."""
-    return axes.annotate(text, at, shift, textcoords="offset points", **{"va": "center", "fontsize": 7} | look)
+    axes.annotate(text, at, shift, textcoords="offset points", **{"va": "center", "fontsize": 7} | look)
+
+
+def beside(axes: Axes, places: Iterable[float], texts: Iterable[str]) -> None:
+    """`texts` right of the panel, each at its height."""
+    for place, text in zip(places, texts, strict=True):
+        axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7)
 
 
 # -- axes -----------------------------------------------------------------------------------------------------
 
 
-def log_axis(
-    axis: Axis, ticks: Iterable[float] | None = None, *, base: float = 10, subs: Sequence[float] = ()
-) -> None:
-    """Logarithmic, with plain numbers at `ticks`, or at `subs` of each decade: 1, 2 and 5, and more where less than a decade is
-    shown."""
-    axes, which = axis.axes, axis.axis_name
-    getattr(axes, f"set_{which}scale")("log", base=base)
+def log_axis(axis: Axis, ticks: Iterable[float] | None = None) -> None:
+    """Logarithmic, with plain numbers at `ticks`; by default at 1, 2 and 5 of each decade, or round steps within one decade."""
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     low, high = axis.get_view_interval()
-    subs = subs or ((1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7))
-    axis.set_major_locator(LogLocator(subs=subs) if ticks is None else FixedLocator(sorted(set(ticks))))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    usual = LogLocator(subs=(1, 2, 5)) if high > 10 * low else MaxNLocator(5, steps=[1, 2, 5, 10])
+    axis.set_major_locator(usual if ticks is None else FixedLocator(sorted(set(ticks))))
+    axis.set_major_formatter(lambda value, _: number(value))
     axis.set_minor_locator(NullLocator())
 
 
-def ranks_axis(axes: Axes, worlds: Iterable[int], *, most: int = 12) -> None:
-    """The number of ranks along x, with a tick for each of `worlds`, or `most` of them."""
+def factor_axis(axis: Axis, values: pd.DataFrame) -> None:
+    """Logarithmic, with a line at 1; an interval that is much wider than all `values` (two repeats can give one) leaves the panel."""
+    axes, which = axis.axes, axis.axis_name
+    (axes.axvline if which == "x" else axes.axhline)(1, **style.IDEAL)
+    getattr(axes, f"set_{which}scale")("log")
+    low, high = axis.get_view_interval()
+    bounds = max(low, min(1, values.min(axis=None)) / WIDEST), min(high, max(1, values.max(axis=None)) * WIDEST)
+    getattr(axes, f"set_{which}lim")(bounds)
+    log_axis(axis)
+
+
+def ranks_axis(axes: Axes, worlds: Iterable[int]) -> None:
+    """The number of ranks along x, with a tick for each of `worlds`, or seven of them."""
     worlds = sorted(set(worlds))
-    log_axis(axes.xaxis, worlds[:: -(-len(worlds) // most)], base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
+    log_axis(axes.xaxis, worlds[:: ceil(len(worlds) / 7)])
     axes.set_xlim(worlds[0] * 0.88, worlds[-1] * 1.14)
     axes.set_xlabel("ranks")
 
 
-def head(axes: Axes, title: str, across: int) -> None:
-    """The title of one of `across` panels, wrapped to its width."""
-    size = 7.5 if across > 2 else 9
-    inches = min(style.PAGE / across, style.COLUMN) - 0.45  # without the space left of the axis
-    axes.set_title(textwrap.fill(title, int(inches * 72 / (0.55 * size))), fontsize=size)
-
-
-def percent(axis: Axis) -> None:
-    """Shares as whole percents."""
-    axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-
-
 def thousands(axis: Axis) -> None:
     """Whole numbers with separators."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axis.set_major_formatter("{x:,.0f}")
 
 
-def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:
+def named_rows(axes: Axes, names: Iterable[str], places: Sequence[float] | None = None, **look: Any) -> None:
     """Named rows from top to bottom."""
     names = list(names)
-    axes.set_yticks(range(len(names)), names, **look)
-    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.set_yticks(range(len(names)) if places is None else places, names, **look)
+    axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
 
 
-# -- notes and legends ----------------------------------------------------------------------------------------
+# -- legends and notes ----------------------------------------------------------------------------------------
 
 
-def legend(
-    figure: Figure, ncols: int, *, last: Sequence[str] = (), place: str = "outside upper center", **look: Any
-) -> None:
-    """One legend above all panels, with each label once, `last` behind the others; a long one makes the figure higher."""
+def finished(figure: Figure, data: pd.DataFrame | None = None) -> Figure:
+    """`figure` with one legend above all panels, and a note on the intervals of `data`, if it has the column `repeats`."""
     known: dict[str, Any] = {}
     for axes in figure.axes:
-        known |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    names = sorted(known, key=lambda label: label in last)
-    columns = min(ncols, len(names))
-    if rows := max(0, ceil(len(names) / max(columns, 1)) - 4):
-        figure.set_figheight(figure.get_figheight() + LEGEND_ROW * rows)
-        look["fontsize"] = "x-small"
-    figure.legend([known[name] for name in names], names, loc=place, ncols=columns, **look)
+        if axes.get_legend() is None:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                known.setdefault(label, handle)
+    if known:
+        names, width = sorted(known, key="ideal".__eq__), figure.get_figwidth()
+        each = [0.45 + 0.055 * len(name) for name in names]  # inches
+        columns = len(names) if sum(each) < width else max(1, int(width / max(each)))
+        further = max(0, ceil(len(known) / columns) - 2)
+        figure.set_figheight(figure.get_figheight() + 0.16 * further)
+        look = {"handlelength": 1.8, "columnspacing": 1.2}
+        figure.legend([known[name] for name in names], names, loc="outside upper center", ncols=columns, **look)
+    if data is not None and "repeats" in data:
+        figure.supxlabel(interval(data), fontsize=7, color=style.ROLES["quiet"])
+    return figure
 
 
-def note(figure: Figure, text: str) -> None:
-    """A line below all panels."""
-    figure.supxlabel(text, fontsize=7, color=style.ROLES["quiet"])
-
-
-def interval(table: pd.DataFrame, form: str = "median and 95 % interval of {} repeats") -> str:
+def interval(table: pd.DataFrame) -> str:
     """What the bars of the table's rows mean, by its column `repeats`."""
     repeats = sorted({int(one) for one in table.repeats.dropna() if one}) or [1]
     if repeats == [1]:
         return "single runs"
-    return form.format("-".join(map(str, dict.fromkeys((repeats[0], repeats[-1])))))
+    return f"median and 95 % interval of {'-'.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} repeats"
 
 
 # -- configurations -------------------------------------------------------------------------------------------
+
+
+def fixed_batch(kind: str, batch: float) -> str:
+    """`strong scaling, 768 samples in all`: the title of a panel."""
+    return f"{kind} scaling\n{batch:g} samples a {'step' if kind == 'strong' else 'rank'}"
 
 
 def apart(table: pd.DataFrame) -> list[str]:
@@ -179,7 +254,7 @@ def _described(name: str, value: Any) -> str:
     if name == "link_gbit":
         return "links as they are" if pd.isna(value) else f"{value:g} Gbit/s"
     if name == "threads_per_rank":
-        return f"{value:g} of a core" if value < 1 else f"{value:g} core{'' if value == 1 else 's'}"
+        return f"{value:g} cores" if value > 1 else f"{value:g} core"
     if name == "share_period":
         return "" if pd.isna(value) else f"every {1e3 * value:g} ms"
     return f"{name.replace('_', ' ')} {str(value)[:12]}"
@@ -187,4 +262,4 @@ def _described(name: str, value: Any) -> str:
 
 def precisions(rows: pd.DataFrame) -> list[str]:
     """The precisions of `rows` in the order of all figures."""
-    return [name for name in style.COLOURS if name in set(rows.precision)]
+    return [name for name in style.PRECISIONS if name in set(rows.precision)]

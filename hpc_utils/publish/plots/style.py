@@ -16,18 +16,31 @@ PAGE = 7.16  # both columns
 # Okabe & Ito 2008, distinguishable by colour-blind readers; ordered by falling contrast in grey.
 BLUE, ORANGE, PINK, GREEN = "#0072B2", "#D55E00", "#CC79A7", "#009E73"
 SKY, YELLOW = "#56B4E9", "#F0E442"
-# Colours of precisions, and of roles.
-COLOURS = {"fp32": BLUE, "bf16": ORANGE, "fp16": PINK, "tf32": GREEN}
-MARKERS = {"fp32": "o", "bf16": "s", "fp16": "^", "tf32": "D"}
-LINES = {"fp32": "-", "bf16": "--", "fp16": ":", "tf32": "-."}
-ROLES = {
-    "main": BLUE, "faster": BLUE, "slower": ORANGE, "milestone": ORANGE, "neutral": "0.75", "ink": "0.15", "quiet": "0.35",
-    "data": "0.75", "forward": BLUE, "backward": ORANGE, "optimizer": GREEN,
-}  # fmt: skip
-# Colour, line and marker of lines that differ in anything but the precision.
+# Colour, line style and marker of lines; the first belong to the precisions.
+PRECISIONS = ("fp32", "bf16", "tf32", "fp16")
 SERIES = (
     (BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "D"), (PINK, ":", "^"), ("0.25", (0, (6, 2)), "v"),
 )  # fmt: skip
+ROLES = {"main": BLUE, "second": ORANGE, "milestone": ORANGE, "neutral": "0.75", "ink": "0.15", "quiet": "0.35"}
+# Colour and hatch of bars and areas, by what they show.
+FILLS = {
+    # the verdict on a change
+    "faster": (BLUE, ""), "slower": (ORANGE, "////"), "noise": ("0.75", "...."), "single": ("0.75", ""), "fastest": ("0.35", ""),
+    # phases of a step on the host
+    "data": (PINK, "xxxx"), "forward": ("0.8", ""), "backward": ("0.5", ""), "communication": (ORANGE, "////"), "optimizer": ("0.2", ""),
+    # parts of a device's time
+    "compute": (BLUE, ""), "communication, exposed": (ORANGE, "////"), "memory operations": (GREEN, "...."),
+    "waiting for data": (PINK, "xxxx"), "otherwise idle": ("0.9", ""), "memory": (GREEN, "...."), "unknown": ("0.6", ""),
+    # communication, by what hides it and by what it is
+    "hidden behind compute": (BLUE, ""), "exposed": (ORANGE, "////"),
+    "moving bytes": (BLUE, ""), "waiting for the slowest rank": (ORANGE, "////"),
+    # parts of the model's step
+    "computing": ("0.8", ""), "communication: processor": (SKY, "\\\\\\"), "communication: bandwidth": (BLUE, ""),
+    "communication: latency": (YELLOW, "..."),
+    # classes of kernels
+    "GEMM": (BLUE, ""), "convolution": (SKY, ""), "attention": (BLUE, "...."), "normalisation": ("0.35", ""), "elementwise": ("0.6", ""),
+    "reduction": ("0.6", "xxxx"), "other": ("0.85", ""),
+}  # fmt: skip
 IDEAL = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1}
 
 
@@ -40,7 +53,13 @@ def series(number: int) -> dict[str, Any]:
 
 def precision(name: str) -> dict[str, Any]:
     """Colour, line style and marker of a precision."""
-    return {"color": COLOURS[name], "linestyle": LINES[name], "marker": MARKERS[name]}
+    return series(PRECISIONS.index(name))
+
+
+def fill(name: str) -> dict[str, Any]:
+    """The look of bars of the kind `name` of `FILLS`."""
+    colour, hatch = FILLS[name]
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.4, "label": name}
 
 
 def apply() -> None:
@@ -50,14 +69,14 @@ def apply() -> None:
     import seaborn
 
     pd.set_option("display.float_format", number, "display.max_colwidth", 200)
-    seaborn.set_theme(context="paper", style="ticks", palette=list(COLOURS.values()))
+    seaborn.set_theme(context="paper", style="ticks", palette=[colour for colour, *_ in SERIES])
     mpl.rcParams.update(
         {
             "figure.dpi": 150,
             "savefig.dpi": 300,
             "figure.constrained_layout.use": True,
             "font.size": 8,
-            "axes.titlesize": 9,
+            "axes.titlesize": 8,
             "axes.labelsize": 8,
             "xtick.labelsize": 7.5,
             "ytick.labelsize": 7.5,

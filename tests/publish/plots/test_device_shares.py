@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import matplotlib
 import pandas as pd
 import pytest
 
-matplotlib.use("agg")
-
 from hpc_utils.analyze import scaling, shares
-from hpc_utils.publish.plots import device_shares as pictures
+from hpc_utils.publish.plots import device_shares as plots
 from tests.analyze.runs import repeated
 
-pytestmark = pytest.mark.usefixtures("styled")
+from .figures import lines
 
 
 def test_four_panels_of_what_was_compared() -> None:
@@ -30,11 +27,11 @@ def test_four_panels_of_what_was_compared() -> None:
         | {"step_p95": 1 + 10 * runs.share_period.fillna(0).astype(float)}
     )
     table = shares.against_whole_cores(runs, epochs)
-    one, two, spread, cost = pictures.fairness(table, scaling.efficiency(runs)).figure.axes
+    one, two, spread, cost = plots.fairness(table, scaling.efficiency(runs)).figure.axes
     assert [label.get_text() for label in one.get_xticklabels()] == ["0.2", "0.5"]
-    assert [label.get_text() for label in two.get_xticklabels()] == ["0.2", "0.5", "whole core"]
-    assert two.lines[0].get_ydata().tolist() == pytest.approx([1 / 1.05] * 3)
-    assert {line.get_label(): line.get_ydata().tolist() for line in spread.lines} == {
-        "1 rank": pytest.approx([1.1, 1.2]), "2 ranks": pytest.approx([1.1, 1.2]),
+    assert [label.get_text() for label in two.get_xticklabels()] == ["0.2", "0.5", "1"]
+    assert two.lines[0].get_ydata().tolist() == pytest.approx([100 / 1.05] * 3)
+    assert {label: line.get_ydata().tolist() for label, line in lines(spread).items()} == {
+        "ranks: 1": pytest.approx([1.1, 1.2]), "ranks: 2": pytest.approx([1.1, 1.2]),
     }  # fmt: skip
-    assert {text.get_text() for text in cost.get_legend().get_texts()} == {"whole core", "0.5 core", "0.2 core"}
+    assert set(lines(cost)) == {"cores: 1", "cores: 0.5", "cores: 0.2"}
