@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -169,27 +169,28 @@ def plan(name: str, target: Target | None = None, *, needs_data: bool = True) ->
     """
     study, target = read(name), target or Target.here()
     points: list[Point] = []
-    missing: dict[tuple, NotApplicable] = {}
-    for repeat in range(1, (target.repeats or study.repeats) + 1):
-        for asked in _asked(study, target):
-            if why := target.refusal(asked.ranks, asked.parameters, asked.ranks_per_node):
-                point = NotApplicable(series=asked.series, ranks=asked.ranks, values=asked.values, why=why)
-                missing[(asked.series, asked.ranks, *map(str, asked.values.values()))] = point
-                continue
+    missing: list[NotApplicable] = []
+    for asked in _asked(study, target):
+        if why := target.refusal(asked.ranks, asked.parameters, asked.ranks_per_node):
+            missing.append(NotApplicable(series=asked.series, ranks=asked.ranks, values=asked.values, why=why))
+            continue
+        for repeat in range(1, (target.repeats or study.repeats) + 1):
             # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
             given = asked.parameters | {"repeat": repeat, "seed": asked.parameters.get("seed", 0) + repeat - 1}
-            notebook = paths.notebooks() / f"{asked.notebook}.ipynb"
+            notebook, layout = (
+                paths.notebooks() / f"{asked.notebook}.ipynb",
+                target.layout(asked.ranks, asked.ranks_per_node),
+            )
             try:
-                layout = target.layout(asked.ranks, asked.ranks_per_node)
                 request = prepare(notebook, given, layout, hardware=target.hardware, needs_data=needs_data)
             except ConfigError as error:
                 raise StudyError(f"{name}, series {asked.series!r}: {error}") from None
             points.append(Point(asked.series, asked.ranks, repeat, request))
-    return Plan(Path(name).stem, study, target, points, list(missing.values()))
+    points.sort(key=lambda point: point.repeat)
+    return Plan(Path(name).stem, study, target, points, missing)
 
 
-@dataclass(frozen=True)
-class _Asked:
+class _Asked(NamedTuple):
     """One configuration of a study: `values` distinguish it in its series, `parameters` are all of its."""
 
     series: str
@@ -282,19 +283,19 @@ def execute(name: str, target: Target | None = None, *, redo: bool = False, cold
     if not requests:
         raise StudyError("\n".join([f"{found.name}: nothing of it can be measured here", *found.impossible]))
     found.index(found.name).write()
-    damaged = {request.run_id for request in requests if _refused(request)}
-    todo = [r for r in requests if redo or r.state != "complete" or r.run_id in damaged]
+    # Each with whether it is measured again although it is complete.
+    todo = [(r, redo or r.state == "complete") for r in requests if redo or r.state != "complete" or _is_damaged(r)]
     _show(f"{found.study.title}: {len(requests)} runs, {len(requests) - len(todo)} complete", *found.impossible)
     begun, failed = time.monotonic(), []
     with warm.started(cold=cold or not todo) as warm_process:
-        for number, request in enumerate(todo, 1):
+        for number, (request, again) in enumerate(todo, 1):
             pace = (time.monotonic() - begun) / (number - 1) if number > 1 else 0.0
             left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
             _show(f"[{number}/{len(todo)}{left}] {request.run_id}")
             try:
                 with local.follow(request.run_id, lines=False) as watch:
-                    local.run(request, redo=redo or request.run_id in damaged, warm_process=warm_process, watch=watch)
-            except local.AlreadyComplete:
+                    local.run(request, redo=again, warm_process=warm_process, watch=watch)
+            except local.AlreadyComplete:  # by another process
                 continue
             except local.RunStopped:
                 raise
@@ -310,10 +311,8 @@ def execute(name: str, target: Target | None = None, *, redo: bool = False, cold
     return found.name
 
 
-def _refused(request: Request) -> bool:
-    """Whether the run is complete, but its records contradict each other: it is measured again."""
-    if request.state != "complete":
-        return False
+def _is_damaged(request: Request) -> bool:
+    """Whether the records of a complete run contradict each other."""
     try:
         verify(request.path)
     except Refused as error:

@@ -116,9 +116,9 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
             print(f"executing {chapter.notebook}", file=sys.stderr, flush=True)
             _execute_here(paths.notebooks() / f"{chapter.notebook}.ipynb", study.name)
         elif executed := _executed(chapter.run, study.runs, complete):
-            output = paths.results() / "notebooks" / study.name / f"{chapter.notebook}.ipynb"
-            output.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(executed, output)
+            copy = paths.results() / "notebooks" / study.name / f"{chapter.notebook}.ipynb"
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(executed, copy)
     write_system(records.collect(), paths.results())  # a chapter may make runs, as 00_start_here does
     page = bind(paths.results(), study_name, output)
     print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")

@@ -79,30 +79,22 @@ def test_a_rehearsal_carries_the_machine_that_it_is_on(write, monkeypatch: pytes
     assert clusters.read(write("rehearsal = true" + GOOD)).hardware_id("fat") == f"mine-fat-{here}"
 
 
-def test_shared_nodes_are_paid_by_the_share(write) -> None:
-    mine = clusters.read(write())
-    assert mine.node("a100").cost(nodes=2, ranks_per_node=1, hours=3) == 4.0 * 2 * 3 / 4
-    assert mine.node("fat").cost(nodes=2, ranks_per_node=1, hours=3) == 1.0 * 2 * 3
-
-
-def test_a_precision_that_a_device_lacks_is_refused_with_the_reason(write) -> None:
-    mine = clusters.read(write())
-    assert mine.node("a100").refusal("bf16") == ""
-    assert "Ampere" in mine.node("a100").refusal("tf32")
-    assert "emulates" in mine.node("fat").refusal("fp16")
+def test_shared_nodes_are_paid_by_the_share_and_a_missing_precision_has_its_reason(write) -> None:
+    a100, fat = (clusters.read(write()).node(name) for name in ("a100", "fat"))
+    assert a100.cost(nodes=2, ranks_per_node=1, hours=3) == 4.0 * 2 * 3 / 4
+    assert fat.cost(nodes=2, ranks_per_node=1, hours=3) == 1.0 * 2 * 3
+    assert a100.refusal("bf16") == ""
+    assert "Ampere" in a100.refusal("tf32") and "emulates" in fat.refusal("fp16")
 
 
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
         ("gpus = 4", "gpuss = 4", r"mine\.toml: nodes\.a100: unknown key 'gpuss': did you mean gpus\?"),
-        ("gpus = 4", "gpus = -1", r"nodes\.a100\.gpus: .*greater than or equal to 0, not -1"),
         ('gpu = "a100"\n', "", r"nodes\.a100: gpus, gpu: give both"),
         ("cores = 64", "cores = 64\nranks = 8", r"ranks = 8, but a rank has a GPU of its own and a node has 4"),
         ('"fp32", "bf16"', '"fp32", "fp8"', r"nodes\.a100\.precisions\.1: .*'fp32'.*'bf16'.*, not 'fp8'"),
-        ("01:00:00", "1 hour", r"slurm\.time: .*, not '1 hour'"),
         ("01:00:00", "00:02:00", r"slurm: signal_seconds = 120 must be less than time = 00:02:00"),
-        ("--hint=nomultithread", "-A x", r"slurm\.options\.0: .*, not '-A x'"),
         ("--hint=nomultithread", "--account=x", r"slurm: options: --account is set by another key"),
         ("NCCL_DEBUG", "HPC_CLUSTER", r"variables\.HPC_CLUSTER: it is set by Slurm or by the jobs"),
         ('title = "Mine"', 'title = "Mine"\ndefault = "a10"', r"default: no \[nodes\.a10\]; did you mean a100\?"),
@@ -133,17 +125,15 @@ def test_text_that_a_shell_or_slurm_could_take_for_more_is_refused(write, right:
         clusters.read(write(GOOD.replace(right, wrong)))
 
 
-def test_an_unknown_cluster_or_node_type_names_the_nearest(write) -> None:
-    with pytest.raises(
-        clusters.ClusterError, match=r"no cluster 'leonard': did you mean leonardo\?.*hpc cluster init"
+def test_an_unknown_cluster_or_node_type_is_refused(write) -> None:
+    for name, why in (
+        ("leonard", "hpc cluster init"),
+        (write(name="my cluster.toml"), "a cluster's name is letters"),
     ):
-        clusters.read("leonard")
-    with pytest.raises(clusters.ClusterError, match=r"no cluster '.*gone\.toml'"):
-        clusters.read("/nowhere/gone.toml")
-    with pytest.raises(clusters.ClusterError, match=r"cluster mine has no node type 'a10': did you mean a100\?"):
+        with pytest.raises(clusters.ClusterError, match=why):
+            clusters.read(name)
+    with pytest.raises(clusters.ClusterError, match=r"cluster mine has no node type 'a10'"):
         clusters.read(write()).node("a10")
-    with pytest.raises(clusters.ClusterError, match=r"a cluster's name is letters"):
-        clusters.read(write(name="my cluster.toml"))
 
 
 def test_a_users_own_study_is_rehearsed_as_it_is() -> None:

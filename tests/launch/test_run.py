@@ -84,7 +84,6 @@ def test_run_that_goes_well(bench):
         assert seen["called"] == ["SIGUSR1"]
         assert seen["handles_faults"]
         assert "<module>" in (bench.folder / f"stack{rank}").read_text()
-        # Parameters arrive as they were given.
         assert seen["title"] == HOSTILE
         assert seen["count"] == 7
         assert seen["cwd"] == str(bench.folder)
@@ -122,15 +121,37 @@ def test_no_value_leads_out_of_the_runs_folder(bench):
     assert bench.status()["state"] == "failed"
 
 
+# A process group without training: every rank adds its number plus one.
+GROUP = """
+import json, os
+import torch
+from hpc_utils import workspace
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(total)
+json.dump([int(total), os.environ["MASTER_PORT"]], open(f"{workspace.launch().run}/total{dist.get_rank()}", "w"))
+dist.destroy_process_group()
+"""
+
+
 @pytest.mark.soak
-def test_notebook_without_a_parameters_cell_takes_every_option_and_redo_measures_again(bench):
-    notebook = bench.notebook(TRAIN, parameters=None)
-    knobs = ["workload=faulty:workload", "parallel=none", "epochs=2", "steps_per_epoch=3", "batch_per_device=8"]
-    arguments = ["run", notebook, *(word for knob in knobs for word in ("-p", knob))]
-    for attempt, redo in ((1, []), (2, ["--redo"])):
-        outcome = bench.hpc(*arguments, *redo)
-        assert outcome.code == 0, outcome.err
-        run = records.load_run(bench.run)["run"]
-        assert (run["epochs"], run["global_batch"], run["samples"]) == (2, 8, 48)
-        assert len(list((bench.run / "claims").glob("*.json"))) == attempt
-    assert read_json(bench.run / "earlier" / "0001" / "status.json")["state"] == "complete"
+def test_concurrent_groups_find_ports_of_their_own(bench):
+    notebook = bench.notebook(GROUP)
+    running = [bench.start("run", notebook, "--nproc", 2, "-p", f"seed={seed}") for seed in range(4)]
+    outcomes = [one.end() for one in running]
+    assert all("records contradict each other" in outcome.err for outcome in outcomes)  # it trains nothing
+    found = [json.loads(path.read_text()) for run in bench.runs for path in run.glob("total*")]
+    assert [total for total, _ in found] == [3] * 8
+    assert len({port for _, port in found}) == 4
+    assert bench.left() == []
+
+
+def test_of_several_launchers_one_runs(bench):
+    notebook = bench.notebook(TRAIN)
+    running = [bench.start("run", notebook, "-p", "parallel=none") for _ in range(4)]
+    codes = [one.end().code for one in running]
+    assert sorted(codes) == [0, 3, 3, 3]
+    assert len(records.load(bench.results).runs) == 1
+    assert [path.name for path in (bench.run / "claims").glob("*.json")] == ["0001.json"]

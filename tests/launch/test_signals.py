@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -161,21 +160,6 @@ def test_a_full_disk_is_named_when_no_rank_could_leave_a_word(bench, run):
         assert state(bench.run) in ("failed", "dead")
         assert run("-p", "save_weights=false").end().code == 0
         bench.results.unlink()
-
-
-def test_training_without_our_launcher_heeds_signals_too(bench):
-    """`python -m hpc_utils.train`, or plain torchrun, whose ranks are told."""
-    words = [f"{name.strip()}={value.strip().strip(chr(34))}" for name, value in
-             (line.split("=") for line in LONG.strip().splitlines())]  # fmt: skip
-    env = os.environ | {"HPC_RESULTS": str(bench.results), "PYTHONPATH": str(bench.folder)}
-    command = [sys.executable, "-m", "hpc_utils.train", *words]
-    with subprocess.Popen(command, cwd=bench.folder, env=env, stderr=subprocess.PIPE, text=True) as process:
-        bench.wait_for(lambda: step(bench))
-        process.send_signal(SIGTERM)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 143, err
-    assert "SIGTERM at epoch 1, step" in err and "the same command continues it" in err
-    assert state(bench.run) == "stopped"
 
 
 def answer(client, cell: str) -> dict:

@@ -114,14 +114,6 @@ def test_what_a_processor_cannot_do_is_not_applicable(
         assert studies.plan(write(text)).points
 
 
-def test_a_place_overrides_parameters_matrix_and_repeats(write) -> None:
-    place = Target("x", parameters={"steps_per_epoch": 5}, matrix={"precision": ["bf16"]}, repeats=3)
-    plan = studies.plan(write(GOOD), place)
-    assert {p.request.config.steps_per_epoch for p in plan.points} == {5}
-    assert {p.request.config.precision for p in plan.points if p.series == "strong"} == {"bf16"}
-    assert max(p.repeat for p in plan.points) == 3
-
-
 def test_a_command_overrides_parameters_and_repeats(write) -> None:
     study = write(GOOD)
     overrides = ["-p", "steps_per_epoch=5", "-p", "precision=bf16", "--repeats", "1"]
@@ -156,10 +148,8 @@ def test_the_reading_side_knows_the_study_by_its_index(write, tmp_path: Path) ->
     ("wrong", "message"),
     [
         (GOOD.replace("repeats", "repeat"), r"mine\.toml: unknown key 'repeat': did you mean repeats\?"),
-        (GOOD.replace("ranks = [1, 2]", 'ranks = ["one"]'), r"mine\.toml: series\.0\.ranks\.0: .*integer"),
         (GOOD.replace('"bf16"]', '"fp8"]'), r"series 'strong': precision='fp8': .*'bf16'"),
         (GOOD.replace("global_batch = 64", "global_batch = 63"), r"series 'strong': global_batch=63 does not divide over 2"),
-        (GOOD.replace('"02_ddp"', '"02_dpp"'), r"no notebook .*02_dpp"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_refused_by_file_key_and_what_is_allowed(write, wrong: str, message: str) -> None:

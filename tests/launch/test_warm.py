@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +20,6 @@ from hpc_utils import records, workspace
 from hpc_utils.launch import warm
 from hpc_utils.launch.warm import server
 from hpc_utils.records.folder import read_json
-from hpc_utils.rehearsal import host
 from hpc_utils.workspace import Launch
 
 from .conftest import PARAMETERS, TRAIN, Bench, kept
@@ -71,20 +68,18 @@ class Warm:
         environment: of those who ask it. pid: the warm process.
     """
 
-    def __init__(self, folder: Path, environment: dict[str, str], *, across_nodes: bool = False) -> None:
-        self.folder, self.environment = folder, environment | {"PYTHONPATH": str(folder)}
-        with workspace.using(**self.environment):
-            self.name, self.process = warm.start(str(folder) if across_nodes else "")
-        self.environment, self.pid = self.environment | Launch(warm=self.name).variables, self.process.pid
+    def __init__(self, folder: Path) -> None:
+        own = workspace.child_environment() | {"HPC_LAUNCH": "{}", "PYTHONPATH": str(folder)}
+        with workspace.using(**own):
+            self.name, self.process = warm.start()
+        self.folder, self.environment, self.pid = folder, own | Launch(warm=self.name).variables, self.process.pid
 
     def module(self, name: str, code: str) -> None:
         (self.folder / f"{name}.py").write_text(code)
 
-    def start(self, name: str, *before: str, **more: str) -> subprocess.Popen:
-        """`before`: a command in front, in whose namespaces the client runs."""
+    def start(self, name: str, **more: str) -> subprocess.Popen:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        command = [*before, *warm.python("-m", name)]
-        return subprocess.Popen(command, cwd=self.folder, env=self.environment | more, **pipes)
+        return subprocess.Popen(warm.python("-m", name), cwd=self.folder, env=self.environment | more, **pipes)
 
     def run(self, name: str, **more: str) -> tuple[int, str, str]:
         process = self.start(name, **more)
@@ -97,21 +92,10 @@ class Warm:
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    """A warm process for whoever does not harm it."""
-    with started(tmp_path_factory.mktemp("there")) as one:
-        yield one
-
-
-@contextlib.contextmanager
-def started(folder: Path, *, across_nodes: bool = False, **environment: str) -> Iterator[Warm]:
-    one = Warm(
-        folder, {**workspace.child_environment(), "HPC_LAUNCH": "{}", **environment}, across_nodes=across_nodes
-    )
-    try:
-        yield one
-    finally:
-        one.process.kill()
-        one.process.wait()
+    one = Warm(tmp_path_factory.mktemp("there"))
+    yield one
+    one.process.kill()
+    one.process.wait()
 
 
 def test_a_warm_run_is_the_same_measurement_as_a_cold_one(bench: Bench) -> None:
@@ -190,38 +174,6 @@ def test_signals_reach_the_fork_and_it_ends_with_its_client(there: Warm) -> None
     _gone(there)
 
 
-@pytest.mark.skipif(not host.has_namespaces(), reason="nodes of their own need root")
-def test_of_nodes_on_one_machine_the_fork_is_on_its_clients() -> None:
-    """Network, host name and processors are the client's; signals and ends pass between process-id namespaces."""
-    node = [
-        *["unshare", "--net", "--uts", "--pid", "--fork", "--kill-child", "sh", "-c"],
-        'hostname node7; exec "$@"',
-        "sh",
-    ]
-    cpu = min(os.sched_getaffinity(0))
-    # Short: a socket lies in it.
-    with tempfile.TemporaryDirectory(prefix="hpc-") as folder, started(Path(folder), across_nodes=True) as one:
-        one.module(
-            "where",
-            "import os, signal, socket, sys, time\n"
-            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
-            "print(socket.gethostname(), os.readlink('/proc/self/ns/net'), os.sched_getaffinity(0), flush=True)\n"
-            "time.sleep(600)",
-        )
-        process = one.start("where", "taskset", "--cpu-list", str(cpu), *node)
-        name, network, cpus = process.stdout.readline().split(" ", 2)
-        assert name == "node7" and network != os.readlink("/proc/self/ns/net") and cpus == f"{{{cpu}}}\n"
-        below = psutil.Process(process.pid).children(recursive=True)
-        (client,) = (each for each in below if "where" in each.cmdline())
-        client.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 7
-        process = one.start("where", *node)
-        process.stdout.readline()
-        process.kill()  # the power of the node
-        process.wait(20)
-        _gone(one)
-
-
 def test_what_a_run_leaves_behind_ends_with_it(there: Warm) -> None:
     there.module("leaves", "import os, time\nif not os.fork():\n    os.setsid()\n    time.sleep(600)")
     assert there.run("leaves")[0] == 0
@@ -258,17 +210,6 @@ def test_cuda_or_changed_code_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
             with monkeypatch.context() as patched:
                 patched.setattr(owner, name, found)
                 assert why in serving._refusal(request)
-
-
-def test_a_refused_run_is_measured_cold_and_keeps_the_reason(bench: Bench) -> None:
-    (bench.folder / "sitecustomize.py").write_text(
-        "import threading, time\nthreading.Thread(target=time.sleep, args=[600], daemon=True).start()"
-    )
-    bench.warm = ""
-    outcome = bench.hpc("run", bench.notebook(TRAIN), "-p", "parallel=none", PYTHONPATH=bench.folder)
-    assert outcome.code == 0, outcome.err
-    assert read_json(bench.run / "provenance.json")["start"] == "cold"
-    assert any("threads" in remark for remark in read_json(bench.run / "run.json")["remarks"])
 
 
 def test_without_a_warm_process_the_client_is_python(tmp_path: Path) -> None:

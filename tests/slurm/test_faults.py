@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from hpc_utils import records
-from hpc_utils.launch import slurm_commands
 from hpc_utils.workspace import Launch
 
 from .conftest import Desk, submissions
@@ -29,26 +28,17 @@ Weights = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def calm(cluster, tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    """The same run, on two nodes with a disk of their own, that nobody disturbs."""
+def uninterrupted(cluster, tmp_path_factory: pytest.TempPathFactory) -> Weights:
+    """The weights of the same run, on two nodes with a disk of their own, where data sets lie while the job runs."""
     desk = Desk(tmp_path_factory.mktemp("calm") / "desk", cluster)
     (desk.folder / "data").mkdir()
     (desk.folder / "data/set").write_text("images")
     job = desk.submit_training(parameters=LONG, HPC_NODE_LOCAL=desk.folder / "node's disk")
     desk.wait_for(job, "COMPLETED", "FAILED")
     assert desk.state(job) == "COMPLETED", desk.log(job)
-    return desk
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(calm: Desk) -> Weights:
-    return weights(calm)
-
-
-def test_data_sets_lie_on_the_nodes_own_disk_while_the_job_runs(calm: Desk) -> None:
-    (log,) = calm.folder.glob("*.log")
-    assert "data sets are read from" in log.read_text()
-    assert not list((calm.folder / "node's disk").iterdir()), "the copy ends with the job"
+    assert "data sets are read from" in desk.log(job)
+    assert not list((desk.folder / "node's disk").iterdir()), "the copy ends with the job"
+    return weights(desk)
 
 
 def weights(desk: Desk) -> Weights:
@@ -87,11 +77,6 @@ def halted(desk: Desk) -> Iterator[None]:
             rank.resume()
 
 
-def elapsed(desk: Desk, job: str) -> int:
-    """For how many seconds the job runs."""
-    return slurm_commands.seconds(desk.run("squeue", "--noheader", "--format=%M", f"--jobs={job}").stdout)
-
-
 def limit(desk: Desk, job: str, minutes: int) -> None:
     """Give the job another time limit."""
     desk.run("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
@@ -99,14 +84,13 @@ def limit(desk: Desk, job: str, minutes: int) -> None:
 
 def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted: Weights) -> None:
     """USR1 before the time limit; the job goes back into the queue and ends as if nothing had been."""
-    job = desk.submit_training("--time=30", "--signal=B:USR1@31", parameters=LONG)
+    job = desk.submit_training("--time=60", "--signal=B:USR1@1200", parameters=LONG)
     desk.wait(lambda: desk.step() > 20)
-    # On any machine the training outlasts the limit: it is halted until Slurm has given notice (it looks every 30 s). The
-    # limit comes down only now, and goes up for the second attempt: how long a start takes is not asked here.
+    # On any machine the training outlasts the limit: it is halted until Slurm has given notice (it looks every 30 s).
     with halted(desk):
-        limit(desk, job, minutes=(elapsed(desk, job) + 95) // 60)
+        limit(desk, job, 10)
         desk.wait(lambda: "forwarded USR1" in desk.log(job))
-        limit(desk, job, minutes=30)
+        limit(desk, job, 60)
     desk.wait_for(job, "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
     assert desk.state(job) == "COMPLETED", desk.log(job)
     log = desk.log(job)
@@ -144,19 +128,6 @@ def test_scancel_is_final_but_nothing_is_lost(desk: Desk, uninterrupted: Weights
     desk.wait_for(again, "COMPLETED", "FAILED")
     assert desk.state(again) == "COMPLETED", desk.log(again)
     assert "epoch 1, step" in desk.log(again) or "continues" in desk.log(again)
-    assert_same_end(desk, uninterrupted)
-
-
-@pytest.mark.soak
-def test_a_job_killed_outright_ends_at_once_and_can_be_resumed(desk: Desk, uninterrupted: Weights) -> None:
-    """One node's rank is killed: the other node's does not wait for it."""
-    job = desk.submit_training(parameters=LONG | {"checkpoint_every": 1})
-    desk.wait(lambda: desk.step() > 1.2 * LONG["steps_per_epoch"])
-    desk.run("scancel", "--signal=KILL", f"{job}.0")
-    desk.wait_for(job, "FAILED", "CANCELLED", "COMPLETED", seconds=60)
-    assert desk.state(job) == "FAILED", desk.log(job)
-    again = desk.submit_training(parameters=LONG | {"checkpoint_every": 1})
-    desk.wait_for(again, "COMPLETED", "FAILED")
     assert_same_end(desk, uninterrupted)
 
 
