@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -31,22 +28,19 @@ def one(doctors: Callable[[], Doctor]) -> tuple[Doctor, Examined]:
     return doctor, doctor.hpc(RANK="3", WORLD_SIZE="8", MASTER_ADDR="192.0.2.1", MASTER_PORT="1")
 
 
-@pytest.fixture(scope="module")
-def two(doctors: Callable[[], Doctor]) -> tuple[Doctor, Examined]:
-    """The module on two ranks, as a job script starts it."""
-    doctor = doctors()
-    return doctor, doctor.ranks(2, "--device=cpu")
-
-
 def test_one_rank_is_examined_in_full(one) -> None:
-    _, found = one
-    assert [check["name"] for check in found.report["checks"]] == NAMES
+    doctor, found = one
+    rows = [line for line in found.out.splitlines() if line[:1] in "✔✘?–" and line[:1]]
+    assert [row[2:18].strip() for row in rows] == [check["name"] for check in found.report["checks"]] == NAMES
     for name in ("ranks", "software", "data sets", "names", "process group", "cores"):
         assert found.verdict(name) == "pass", found.out
     for name in ("time limit", "shared results", "interface", "transport", "all-reduce", "clock skew"):
         assert found.verdict(name) == "not applicable", found.out
     assert "GFLOP/s" in found["compute"]["measured"]
     assert found.report["seconds"] < 120
+    (folder,) = (doctor.results / "doctor").iterdir()
+    assert str(folder / "doctor.json") in found.out
+    assert "\x1b" not in found.out, "no colours into a file"
 
 
 def test_variables_of_another_launcher_are_found_and_do_no_harm(one) -> None:
@@ -56,44 +50,27 @@ def test_variables_of_another_launcher_are_found_and_do_no_harm(one) -> None:
     assert found.code == 1
 
 
-def test_the_table_is_printed_and_the_report_written(one) -> None:
-    doctor, found = one
-    rows = [line for line in found.out.splitlines() if line[:1] in "✔✘?–" and line[:1]]
-    assert [row[2:18].strip() for row in rows] == NAMES
-    (folder,) = (doctor.results / "doctor").iterdir()
-    assert str(folder / "doctor.json") in found.out
-    assert "\x1b" not in found.out, "no colours into a file"
-
-
-def test_two_ranks_are_examined_together(two) -> None:
-    _, found = two
+def test_two_ranks_are_examined_together(doctors: Callable[[], Doctor], one) -> None:
+    """The module, as a job script starts it."""
+    doctor = doctors()
+    found = doctor.ranks(2, "--device=cpu")
     assert found.code == 0, found.err
     assert found["ranks"]["measured"].startswith("2 of 2 ranks started")
     assert found.verdict("process group") == "pass"
     assert found["interface"]["measured"].startswith("gloo over lo"), found.out
     assert "GB/s" in found["all-reduce"]["measured"]
-    assert found.report["saw"]["compute"].keys() == found.report["saw"]["cores"].keys()
-    assert len(found.report["saw"]["compute"]) == 2
-    assert len(found.report["saw"]["software"]) == 1, "one look a node is enough there"
     assert found.verdict("GPUs") == "not applicable"
-    sizes = next(iter(found.report["saw"]["all-reduce"].values()))["sizes"]
-    assert sizes[0]["bytes"] == 2**20
-    pinned = [facts["pinned"] for facts in found.report["saw"]["cores"].values()]
-    oversubscribed = found.verdict("cores") == "fail"
-    assert oversubscribed or not set(pinned[0]) & set(pinned[1])
-
-
-def test_the_copy_is_the_report(two) -> None:
-    doctor, found = two
+    saw = found.report["saw"]
+    assert (len(saw["compute"]), len(saw["cores"]), len(saw["software"])) == (2, 2, 1), "software: one look a node"
+    assert next(iter(saw["all-reduce"].values()))["sizes"][0]["bytes"] == 2**20
+    pinned = [set(facts["pinned"]) for facts in saw["cores"].values()]
+    assert found.verdict("cores") == "fail" or not pinned[0] & pinned[1], "fail: oversubscribed"
     (kept,) = doctor.results.glob("doctor/*/doctor.json")
-    assert json.loads(kept.read_text()) == found.report
-
-
-def test_nothing_is_left(one, two) -> None:
-    for doctor, _ in (one, two):
-        assert doctor.left() == []
-        assert [path.name for path in doctor.results.iterdir()] == ["doctor"]
-        assert not list(doctor.folder.glob("hpc-*"))
+    assert json.loads(kept.read_text()) == found.report, "the copy is the report"
+    for made in (one[0], doctor):
+        assert made.left() == []
+        assert [path.name for path in made.results.iterdir()] == ["doctor"]
+        assert not list(made.folder.glob("hpc-*"))
 
 
 @pytest.mark.soak
@@ -164,27 +141,6 @@ def test_a_host_name_that_does_not_resolve(doctor, namespaces) -> None:
     assert found.verdict("names") == "fail"
     assert "/etc/hosts" in found["names"]["fix"]
     assert found.verdict("process group") == "pass"
-
-
-def test_on_a_terminal_the_check_under_way_is_shown(doctor) -> None:
-    main, terminal = pty.openpty()
-    command = [sys.executable, "-m", "hpc_utils.doctor", "--seconds=8"]
-    process = subprocess.Popen(command, env=doctor.environment(), stdout=terminal, stderr=terminal)
-    os.close(terminal)
-    told = b""
-    while True:
-        try:
-            chunk = os.read(main, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not chunk:
-            break
-        told += chunk
-    os.close(main)
-    assert process.wait(60) == 0
-    text = told.decode()
-    assert "measuring compute, clocks ..." in text
-    assert "\x1b[32m✔\x1b[0m" in text
 
 
 @pytest.mark.parametrize(

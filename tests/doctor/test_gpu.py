@@ -29,12 +29,6 @@ BARE = A100 | {"cuda": None, "torch": "2.13.0+cpu", "visible": 0}
 NO_KERNEL = {"kernel_error": "CUDA error: no kernel image is available for execution on the device"}
 
 
-def test_a_build_that_fits_passes() -> None:
-    found = gpu.judge_driver(A100)
-    assert found.verdict is Verdict.PASS
-    assert "A100" in found.measured and "535.104.05" in found.measured
-
-
 @pytest.mark.parametrize(
     ("facts", "installs"),
     [
@@ -55,6 +49,7 @@ def test_a_build_that_does_not_fit_fails_with_how_to_install_another(facts, inst
 @pytest.mark.parametrize(
     ("facts", "verdict"),
     [
+        ({}, Verdict.PASS),
         ({"visible": 0}, Verdict.FAIL),  # hidden from a build that fits
         ({"visible": 0, "driver_cuda": None}, Verdict.UNKNOWN),
         ({"wanted": "cpu"}, Verdict.NOT_APPLICABLE),
@@ -62,18 +57,13 @@ def test_a_build_that_does_not_fit_fails_with_how_to_install_another(facts, inst
         ({"visible": 0, "vendor": "", "gpus": [], "wanted": "cuda"}, Verdict.FAIL),
     ],
 )
-def test_hidden_unused_and_missing_gpus(facts, verdict) -> None:
+def test_a_build_that_fits_and_hidden_unused_and_missing_gpus(facts, verdict) -> None:
     assert gpu.judge_driver(A100 | facts).verdict is verdict
 
 
-def test_this_machine_is_measured_and_judged() -> None:
-    import torch
-
+def test_this_machine_is_measured() -> None:
     facts = gpu.measure(alone(torch="cu126"))
-    assert (facts["torch"], facts["build"], facts["kernel_error"]) == (torch.__version__, "cu126", None)
-    if torch.cuda.is_available() or not facts["vendor"]:
-        expected = Verdict.PASS if torch.cuda.is_available() else Verdict.NOT_APPLICABLE
-        assert gpu.judge_driver(facts).verdict is expected
+    assert facts["build"] == "cu126" and facts["torch"] and not facts["kernel_error"]
 
 
 FOUR = {
@@ -174,10 +164,6 @@ H100 |= {"throttle": "sw_power_cap"}
 )
 def test_a_gpu_under_load(during, after, verdict) -> None:
     assert gpu.judge_clocks(H100 | {"throttle": during}, H100 | {"throttle": after}).verdict is verdict
-
-
-def test_a_gpu_without_nvml_is_unknown() -> None:
-    assert gpu.judge_clocks(None, None).verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.gpu

@@ -20,13 +20,6 @@ from hpc_utils.doctor.runner import Mailbox
 from .conftest import alone, seen
 
 GIB = 2**30
-# In the order of /proc/self/mounts: a container's root, scratch on Lustre, home on NFS, one mount over another.
-MOUNTS = {
-    "/": "overlay",
-    "/scratch": "lustre",
-    "/home": "nfs4",
-    "/scratch/local": "ext4",
-}
 GOOD = {"filesystem": "lustre", "free_bytes": 400 * GIB, "free_files": 10**8, "write": 900e6, "failure": ""}
 
 
@@ -37,21 +30,19 @@ def context(tmp_path, monkeypatch) -> Context:
     return alone()
 
 
-@pytest.mark.parametrize(
-    ("folder", "kind"),
-    [
-        ("/", "overlay"),
-        ("/home/me/study", "nfs4"),
-        ("/scratch/study", "lustre"),
-        ("/scratch/local/x", "tmpfs"),  # mounted over the other
-        ("/scratchy", "overlay"),  # a longer name is no folder inside
-    ],
-)
-def test_the_innermost_mount_is_the_file_system(monkeypatch, folder, kind) -> None:
-    mounts = [SimpleNamespace(mountpoint=name, fstype=kind) for name, kind in MOUNTS.items()]
+def test_the_innermost_mount_is_the_file_system(monkeypatch) -> None:
+    """In the order of /proc/self/mounts; the last of two mounts on one folder covers the other."""
+    found = {"/": "overlay", "/scratch": "lustre", "/home": "nfs4", "/scratch/local": "ext4"}
+    mounts = [SimpleNamespace(mountpoint=name, fstype=kind) for name, kind in found.items()]
     mounts.append(SimpleNamespace(mountpoint="/scratch/local", fstype="tmpfs"))
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
-    assert storage.filesystem(Path(folder)) == kind
+    for folder, kind in (
+        ("/", "overlay"),
+        ("/scratch/study", "lustre"),
+        ("/scratch/local/x", "tmpfs"),
+        ("/scratchy", "overlay"),
+    ):
+        assert storage.filesystem(Path(folder)) == kind
 
 
 def test_a_real_folder_is_written_and_read_and_left_as_it_was(context, tmp_path) -> None:
