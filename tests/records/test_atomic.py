@@ -23,14 +23,13 @@ def test_an_error_midway_leaves_the_old_file_and_nothing_beside_it(tmp_path: Pat
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path: Path, number: int) -> None:
+def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path: Path) -> None:
     def fill(file) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(OSError) as caught:
         atomic.write(tmp_path / "run.json", fill)
-    assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "run.json"))
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "run.json"))
 
 
 def test_an_error_about_another_file_keeps_its_name(tmp_path: Path) -> None:
@@ -58,7 +57,7 @@ def test_json_has_no_nan(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o644)])
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
 def test_others_may_read_what_the_umask_lets_them(tmp_path: Path, umask: int, mode: int) -> None:
     before = os.umask(umask)
     try:

@@ -35,21 +35,17 @@ def test_a_run_goes_from_absent_over_running_to_complete(run: Path) -> None:
     assert claim.current(run) == (1, None)
 
 
-def test_a_run_without_a_living_claimant_is_dead(run: Path) -> None:
-    RunFolder.claimed(run)
-    path = run / "claims" / "0001.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"started": 0.0}))
-    assert state(run) == "dead"
-
-
 def test_a_complete_run_is_refused_unless_redone(run: Path) -> None:
     RunFolder.claimed(run).close("complete")
     with pytest.raises(AlreadyComplete, match=r"^cnn is complete already$") as caught:
         RunFolder.claimed(run)
-    assert caught.value.path == run
+    assert pickle.loads(pickle.dumps(caught.value)).path == run
     assert len(list((run / "claims").glob("*.json"))) == 1, "looking claims nothing"
     RunFolder.claimed(run, redo=True)
     assert state(run) == "running"
+    path = run / "claims" / "0002.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"started": 0.0}))
+    assert state(run) == "dead", "no living process claims it"
 
 
 def test_a_run_that_completes_between_check_and_claim_is_kept(run: Path, monkeypatch) -> None:
@@ -66,11 +62,6 @@ def test_a_run_that_completes_between_check_and_claim_is_kept(run: Path, monkeyp
         RunFolder.claimed(run)
     assert state(run) == "complete"
     assert claim.current(run)[1] is None
-
-
-def test_already_complete_can_be_pickled(run: Path) -> None:
-    found = pickle.loads(pickle.dumps(AlreadyComplete(run)))
-    assert (found.path, str(found)) == (run, "cnn is complete already")
 
 
 def test_files_of_former_attempts_are_kept(run: Path) -> None:

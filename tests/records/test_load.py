@@ -14,13 +14,16 @@ from hpc_utils import records
 from hpc_utils.records import RunFolder, schema
 from hpc_utils.records.load import Refused, verify
 
-from .conftest import epoch_rows, rank_rows
+from .conftest import epoch_rows
 
 
 def test_a_run_is_one_row_of_values_from_its_tables(record: Callable, results: Path) -> None:
-    record("a")
-    loaded = records.load()
-    assert list(loaded.runs.columns) == schema.names(schema.RUNS)
+    empty = records.load()
+    folder = record("a")
+    loaded, tables = records.load(), records.load_run(folder)
+    assert len(empty.runs) == 0
+    assert list(loaded.runs.columns) == list(empty.runs.columns) == schema.names(schema.RUNS)
+    assert [len(tables[name]) for name in ("epochs", "steps", "ranks")] == [2, 20, 2]
     assert list(loaded.epochs.columns) == ["run_id", *schema.names(schema.EPOCHS)]
     assert (loaded.refused, loaded.unfinished) == ({}, {})
     run = loaded.runs.iloc[0]
@@ -33,18 +36,6 @@ def test_a_run_is_one_row_of_values_from_its_tables(record: Callable, results: P
     assert math.isclose(run.seconds, 2.1) and math.isclose(run.throughput, 640 / 2.1)
     assert math.isclose(run.step_p50, 0.15)
     assert loaded.epochs[["run_id", "epoch", "samples"]].values.tolist() == [["a", 1, 320], ["a", 2, 320]]
-
-
-def test_an_empty_result_set_has_all_columns(results: Path) -> None:
-    loaded = records.load()
-    assert len(loaded.runs) == len(loaded.epochs) == 0
-    assert list(loaded.runs.columns) == schema.names(schema.RUNS)
-
-
-def test_a_run_in_full(record: Callable) -> None:
-    tables = records.load_run(record("a"))
-    assert tables["run"]["run_id"] == "a"
-    assert [len(tables[name]) for name in ("epochs", "steps", "ranks")] == [2, 20, 2]
 
 
 def test_the_last_evaluated_epoch_counts(record: Callable) -> None:
@@ -71,16 +62,10 @@ def tampered(factor: float) -> list[dict]:
 
 FALSE_RECORDS = {
     "world size twice": ({"epochs": tampered(2)}, "throughput .* is 2 times what 320 samples in 0.7 s give"),
-    "rank missing": ({"ranks": rank_rows()[:1]}, "1 ranks left records, but the world size is 2"),
-    "samples mismatch": (
-        {"ranks": [row | {"samples": 321} for row in rank_rows()]},
-        "the ranks counted 642 samples, but the epochs hold 640",
-    ),
     "an epoch lost": ({"epochs": epoch_rows()[:1]}, "the ranks counted 640 samples, but the epochs hold 320"),
     "untraceable": ({"provenance": {"digest": None, "commit": None}}, "neither a digest"),
     "emulated": ({"run": {"emulated": True}}, "its device was emulated"),
     "no epoch": ({"epochs": []}, "no epoch was recorded"),
-    "no number": ({"epochs": [row | {"samples": "x"} for row in epoch_rows()]}, "samples is 'x'"),
 }
 
 
@@ -102,11 +87,8 @@ DAMAGE = {
     "missing run.json": ("run.json", None, "run.json is missing or incomplete"),
     "broken run.json": ("run.json", b'{"schema": 1, "run', "run.json is missing or incomplete"),
     "run.json of another kind": ("run.json", b"[]", "wrong kind"),
-    "missing provenance": ("provenance.json", None, "provenance.json is missing or incomplete"),
     "zeroed provenance": ("provenance.json", b"\0" * 99, "provenance.json is missing or incomplete"),
-    "binary provenance": ("provenance.json", b"\xff\xfe", "provenance.json is missing or incomplete"),
     "missing epochs": ("epochs.csv", None, "epochs.csv cannot be read"),
-    "empty epochs": ("epochs.csv", b"", "epochs.csv is truncated"),
     "epochs cut in a row": ("epochs.csv", 40, "epochs.csv is truncated"),
     "epochs cut in a number": ("epochs.csv", 1, "epochs.csv is truncated"),
     "binary ranks": ("ranks.csv", b"\xff", "ranks.csv cannot be read"),
@@ -127,16 +109,18 @@ def test_damaged_files_are_refused_by_name_and_others_load(record: Callable, nam
     assert list(loaded.refused) == ["damaged"] and why in loaded.refused["damaged"]
 
 
-def test_a_file_that_the_system_will_not_read_is_refused(record: Callable) -> None:
-    path = record("damaged") / "run.json"
-    record("whole")
-    path.unlink()
-    path.mkdir()
-    loaded = records.load()
-    assert loaded.runs.run_id.tolist() == ["whole"] and list(loaded.refused) == ["damaged"]
+def test_step_times_cut_short_and_a_file_that_cannot_be_read_are_refused(record: Callable) -> None:
+    folder = record("a")
+    steps, run = folder / "steps.csv.gz", folder / "run.json"
+    steps.write_bytes(steps.read_bytes()[:-9])
+    with pytest.raises(Refused, match=r"steps\.csv\.gz cannot be read"):
+        verify(folder)
+    run.unlink()
+    run.mkdir()
+    assert list(records.load().refused) == ["a"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(
     name=st.sampled_from(["run.json", "provenance.json", "epochs.csv", "ranks.csv", "status.json"]),
     where=st.floats(0, 1, exclude_max=True),
@@ -193,7 +177,7 @@ def test_a_study_loads_its_own_runs_only(record: Callable, results: Path) -> Non
         records.load(study="weak")
 
 
-@pytest.mark.parametrize("index", ["", "[]", '{"runs": {}}', '{"runs": [{"series": "a"}]}'])
+@pytest.mark.parametrize("index", ["", '{"runs": [{"series": "a"}]}'])
 def test_an_index_without_valid_runs_is_refused(index: str, results: Path) -> None:
     path = records.study_index("strong")
     path.parent.mkdir(parents=True)
@@ -216,11 +200,3 @@ def test_collect_writes_what_load_gives(record: Callable, results: Path) -> None
         assert read.throughput.tolist() == frame.throughput.tolist()
     records.collect()
     assert (results / "csv" / "epochs.csv").read_bytes() == text
-
-
-def test_step_times_cut_short_are_refused(record: Callable, results: Path) -> None:
-    folder = record("a")
-    steps = folder / "steps.csv.gz"
-    steps.write_bytes(steps.read_bytes()[:-9])
-    with pytest.raises(Refused, match=r"steps\.csv\.gz cannot be read"):
-        verify(folder)

@@ -56,7 +56,7 @@ def test_load_gives_the_same_frames_and_every_file_is_kept(two: dict[str, bytes]
     assert fingerprint.profile_files(results, "ab") == ["runs/b/profile/rank0.trace.json.gz"]
 
 
-def test_a_packed_run_can_be_copied_to_a_folder(two: dict[str, bytes], results: Path) -> None:
+def test_a_packed_run_can_be_copied_and_damaged_steps_are_refused(two: dict[str, bytes], results: Path) -> None:
     run = results / "runs/b"
     assert packed.unpacked(run) == run
     packed.pack(results)
@@ -68,6 +68,10 @@ def test_a_packed_run_can_be_copied_to_a_folder(two: dict[str, bytes], results: 
     held = {packed.holder(run / name) for name in ("", "epochs.csv", "profile/rank0.trace.json.gz")}
     assert held == {results / name for name in ("runs.jsonl", "csv/epochs.csv", "files.zip")}
     assert packed.holder(run / "nothing") is None and packed.holder(results / "runs/c") is None
+    steps = results / "csv/steps.csv.gz"
+    steps.write_bytes(steps.read_bytes()[:-9])
+    with pytest.raises(Refused, match=r"steps\.csv\.gz"):
+        verify(results / "runs/a")
 
 
 def test_later_runs_are_packed_too(record: Callable[..., Path], two: dict[str, bytes], results: Path) -> None:
@@ -75,15 +79,10 @@ def test_later_runs_are_packed_too(record: Callable[..., Path], two: dict[str, b
     record("c")
     assert records.load().runs.run_id.tolist() == ["a", "b", "c"], "folders beside a packed set are read"
     packed.pack(results)
-    assert records.load().runs.run_id.tolist() == ["a", "b", "c"] and not (results / "runs").exists()
-
-
-def test_collect_leaves_the_packed_epochs_alone(two: dict[str, bytes], results: Path) -> None:
-    packed.pack(results)
     before = (results / "csv/epochs.csv").read_bytes()
-    collected = records.collect()
+    assert records.collect().runs.run_id.tolist() == ["a", "b", "c"] and not (results / "runs").exists()
     assert (results / "csv/epochs.csv").read_bytes() == before
-    assert pd.read_csv(results / "csv/runs.csv").run_id.tolist() == collected.runs.run_id.tolist()
+    assert pd.read_csv(results / "csv/runs.csv").run_id.tolist() == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -104,14 +103,6 @@ def test_a_damaged_table_refuses_its_runs_by_name(
     (results / name).write_bytes(change((results / name).read_bytes()))
     refused = records.load().refused
     assert refused and all(fingerprint.of_run(results / "runs" / run) != prints[run] for run in refused)
-
-
-def test_damaged_steps_are_refused(two: dict[str, bytes], results: Path) -> None:
-    packed.pack(results)
-    steps = results / "csv/steps.csv.gz"
-    steps.write_bytes(steps.read_bytes()[:-9])
-    with pytest.raises(Refused, match=r"steps\.csv\.gz"):
-        verify(results / "runs/a")
 
 
 def test_committed_sets_are_packed_in_a_few_files() -> None:
