@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import nvml
-from .tools import number, run_tool
+from .tools import run_tool
 
 MIB = 2**20
 
@@ -45,24 +45,15 @@ def nvidia(faults: list[str]) -> list[Gpu]:
 
 def amd(faults: list[str]) -> list[Gpu]:
     """The GPUs that `amd-smi` lists."""
-    answer = run_tool("amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--json", faults=faults)
+    answer = run_tool("amd-smi", "static", "--asic", "--vram", "--driver", "--json", faults=faults)
     found = []
     try:
         entries = json.loads(answer or "[]")
         for entry in entries["gpu_data"] if isinstance(entries, dict) else entries:  # newer versions wrap the list
-            asic, bus, vram, driver = (entry[key] for key in ("asic", "bus", "vram", "driver"))
-            size = number(vram["size"]["value"] if isinstance(vram["size"], dict) else vram["size"])
-            found.append(
-                Gpu(
-                    number(entry["gpu"]),
-                    asic["market_name"],
-                    memory_bytes=None if size is None else size * MIB,
-                    driver=driver.get("version") or driver.get("driver_version"),
-                    pcie_generation=number(re.sub(r"\D", "", str(bus.get("pcie_interface_version")))),
-                    pcie_width=number(bus.get("max_pcie_width")),
-                )
-            )
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+            size = int(entry["vram"]["size"]["value"]) * MIB
+            name, driver = entry["asic"]["market_name"], entry["driver"]["version"]
+            found.append(Gpu(int(entry["gpu"]), name, memory_bytes=size, driver=driver))
+    except (ValueError, LookupError, TypeError) as error:
         faults.append(f"amd-smi: unexpected answer ({type(error).__name__}: {error})"[:200])
     return found
 

@@ -13,11 +13,9 @@ import pytest
 from hpc_utils.doctor.runner import CHECKS
 from hpc_utils.launch import cluster
 from hpc_utils.launch import diagnostics as starting
-from tests.support import soak
 
 from .conftest import Doctor, Examined
 
-BRIEF = "--seconds=36"  # where something hangs: every limit is a third of the usual
 NAMES = ["ranks", *(judge.name for check in CHECKS for judge in check.judges)]
 
 
@@ -73,33 +71,6 @@ def test_two_ranks_are_examined_together(doctors: Callable[[], Doctor], one) -> 
         assert not list(made.folder.glob("hpc-*"))
 
 
-@pytest.mark.soak
-def test_results_that_cannot_be_written_fail_and_the_verdict_still_comes(doctor) -> None:
-    doctor.results.write_text("a file where the folder should be")
-    found = doctor.ranks(1, BRIEF)
-    assert found.verdict("results folder") == "fail"
-    assert "HPC_RESULTS" in found["results folder"]["fix"]
-    assert "no report written" in found.out
-
-
-@pytest.mark.soak
-def test_a_rank_that_never_starts_is_named(doctor) -> None:
-    never = doctor.sabotage(
-        """
-        import os, time
-        if os.environ.get("RANK") == "1":
-            time.sleep(600)
-        """
-    )
-    found = doctor.ranks(2, BRIEF, PYTHONPATH=never)
-    assert found.verdict("ranks") == "fail"
-    assert found["ranks"]["where"] == "rank 1 (node 0)"
-    assert found.verdict("results folder") == "pass", "what needs no other rank is still looked at"
-    assert found.verdict("all-reduce") == "unknown"
-    assert found.code != 0, "the launcher was told to end the one that hangs"
-    assert doctor.left() == []
-
-
 def test_a_rank_that_dies_is_reported_through_hpc(doctor) -> None:
     dies = doctor.sabotage(
         """
@@ -116,36 +87,21 @@ def test_a_rank_that_dies_is_reported_through_hpc(doctor) -> None:
     assert doctor.left() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, soak(signal.SIGKILL)])
-def test_ended_by_hand_it_leaves_no_process_and_no_report(doctor, number) -> None:
+def test_interrupted_by_hand_it_leaves_no_process_and_no_report(doctor) -> None:
     process = doctor.start([sys.executable, "-m", "hpc_utils.cli", "doctor"])
     deadline = time.monotonic() + 150
     while len(doctor.left()) < 3:  # hpc, torchrun, the rank
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     found = doctor.end(process)
-    assert found.code == (130 if number is signal.SIGINT else -signal.SIGKILL)
+    assert (found.code, found.report) == (130, None)
     while doctor.left():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert found.report is None
 
 
-@pytest.mark.soak
-def test_a_host_name_that_does_not_resolve(doctor, namespaces) -> None:
-    """torchrun alone would wait for itself there."""
-    alone = ("unshare", "--uts", "bash", "-c", 'hostname no-such-host; exec "$@"', "bash")
-    found = doctor.hpc("--nproc=2", prefix=alone)
-    assert found.code == 1
-    assert found.verdict("names") == "fail"
-    assert "/etc/hosts" in found["names"]["fix"]
-    assert found.verdict("process group") == "pass"
-
-
-@pytest.mark.parametrize(
-    ("here", "known"), [("lumi-g-gpu", True), ("lumi-g", True), ("elsewhere", False), ("", False)]
-)
+@pytest.mark.parametrize(("here", "known"), [("lumi-g-gpu", True), ("elsewhere", False)])
 def test_the_torch_build_is_the_cluster_files_where_the_machine_is_one(here, known) -> None:
     assert starting._build(here) == (cluster.read("lumi-g").software.torch if known else "")
 
