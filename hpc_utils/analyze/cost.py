@@ -50,7 +50,7 @@ def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billi
     grouped = epochs[["run_id"]].join(epochs[names].apply(pd.to_numeric)).groupby("run_id")
     sums = grouped.sum(min_count=1).assign(epochs=grouped.size())
     sums["energy_kwh"] = grouped.energy_joules.agg(lambda own: own.sum(skipna=False)) / KWH
-    spent = runs.drop(columns=["epochs", *names], errors="ignore").merge(sums, left_on="run_id", right_index=True)
+    spent = runs.drop(columns=["epochs", *names], errors="ignore").merge(sums, on="run_id")
     spent["start_seconds"] = spent[["setup_seconds", "warmup_seconds"]].apply(pd.to_numeric).sum(axis=1)
     parts = ["start_seconds", "seconds", "eval_seconds", "checkpoint_seconds"]
     spent["wall_seconds"] = spent[parts].sum(axis=1)

@@ -94,12 +94,10 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     table, total = budget.table(estimates, prices), budget.total(estimates, prices)
     if csv_file:
         atomic.write_text(csv_file, table.to_csv(index=False, lineterminator="\n"))
-    notes = proposal.notes(table, planned.impossible)
-    if peak and "operations" in set(estimates.basis):
-        notes.append(f"The like device is {peak.name}: {peak.source}.")
     draw = proposal.markdown if as_markdown else proposal.plain
     caption = f"{planned.study.title} on {found.title} ({node.name}): expected [low, high]"
-    click.echo(draw(proposal.cells(table, total), notes, caption))
+    notes = [*proposal.notes(table, peak), *(f"{line}." for line in planned.impossible)]
+    click.echo(draw(proposal.resources(table, total), notes, caption))
     if "time limit" in set(estimates.basis):
         click.echo(
             "hint: instead of the time limit, give --seconds-per-epoch or --like, or measure one run", err=True

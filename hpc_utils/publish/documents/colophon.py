@@ -35,7 +35,7 @@ def rows(used: list[Found], sets: Sets, root: Path) -> list[tuple[str, str]]:
         count = f"{len(runs)} runs" if len(runs) else "no run"
         found.append((f"Results: {alias}", f"{folder}{count}; values by chapter and fingerprint: {values}"))
         if len(runs):
-            facts = {"measured on": _hardware(runs), "with": _software(one, runs), "where": _where(runs)}
+            facts = {"measured on": _hardware(runs), "with": _software(one, runs), "where": where(runs)}
             facts["took"] = _took(one, runs)
             found += [(f"\u00a0\u00a0\u00a0{what}", text) for what, text in facts.items()]
     return found
@@ -61,7 +61,8 @@ def _software(one: ResultSet, runs: pd.DataFrame) -> str:
     return ", ".join(parts)
 
 
-def _where(runs: pd.DataFrame) -> str:
+def where(runs: pd.DataFrame) -> str:
+    """`Slurm jobs 16 to 38, 41, 2026-11-24`, or `directly on the machine, 2026-11-24`."""
     when = " to ".join(sorted({str(day)[:10] for day in (runs.started.min(), runs.started.max())}))
     jobs = sorted(set(runs.job_id.dropna().astype(int)))
     if not jobs:
