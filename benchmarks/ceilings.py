@@ -52,15 +52,16 @@ class Work:
 
     def floor(self, ceiling: Peak, precision: str) -> float:
         """Minimum time in seconds: the longer of computing and moving data."""
-        return self.flops / roofline.attainable(ceiling, precision, roofline.intensity(self.flops, self.moved))
+        return self.flops / roofline.attainable(ceiling, precision, self.flops / self.moved)
 
     def bound(self, ceiling: Peak, precision: str) -> str:
         """The limit: `compute` or `bytes`."""
-        return "compute" if roofline.intensity(self.flops, self.moved) >= ceiling.ridge(precision) else "bytes"
+        ridge = ceiling.of(precision) / ceiling.bandwidth
+        return "compute" if self.flops / self.moved >= ridge else "bytes"
 
     def attained(self, seconds: float, ceiling: Peak, precision: str) -> str:
         """A note: the fractions of the matrix-product rate and of the floor that a step of `seconds` attains."""
-        achieved = roofline.share(self.flops / seconds, ceiling, precision)
+        achieved = self.flops / seconds / ceiling.of(precision)
         floor = self.floor(ceiling, precision)
         return f"{achieved:.0%} of {precision} matmul, {floor / seconds:.0%} of its floor"
 

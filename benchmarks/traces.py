@@ -3,7 +3,7 @@
 Eight ranks of a compiled run on H100s (4.8 MB compressed, 71 MB of JSON), from a folder outside the repository. `hpc explain`
 is timed as a whole process; reading and breakdown are timed inside a process, after its imports, and so are the equivalent
 functions of HolisticTraceAnalysis (a development requirement): reading, temporal breakdown, overlap. It counts host events of
-Triton kernels as GPU work, so its numbers differ on compiled runs; on eager runs a test compares them with ours.
+Triton kernels as GPU work, so its numbers differ on compiled runs.
 
 Attained on a virtual machine with 2 cores of an AMD EPYC, 2026-11-22, three rounds while others used them: `hpc explain`
 1.08 s (1.03 .. 2.14), 0.87 s to 0.98 s when they paused; inside 0.59 s; HolisticTraceAnalysis 12.5 s (8.6 .. 15.5).

@@ -14,12 +14,9 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-
-from hpc_utils import allreduce_cost
 
 from . import intervals, kernels, phases
 from .thresholds import CAUSED, CHANCE
@@ -31,12 +28,6 @@ if TYPE_CHECKING:
 SHIFTS = 1000  # positions tried to align a rank's collectives with those of a rank that recorded fewer
 
 _PAIRS = re.compile(r"send|recv|p2p|point_?to_?point", re.I)
-# By the name of the kernel; those of RCCL have one name for all operations.
-_OPERATIONS = {
-    "allreduce": "all-reduce", "allgather": "all-gather", "reducescatter": "reduce-scatter", "broadcast": "broadcast",
-    "reduce": "reduce",
-}  # fmt: skip
-
 Key = tuple[str, str]  # process group ("": not known), kernel name
 
 
@@ -47,9 +38,7 @@ class Collectives:
     Attributes:
         labels: of the columns. keys: process group and kernel name of each row.
         start, end: (rows, ranks) int64 ns, on each rank's clock; -1 where a rank does not take part.
-        moved: (rows,) int64 bytes of the message, the largest of any rank; -1: not known.
         step: (rows,) int64, the step it belongs to; -1: none, or the program marked no steps.
-        complete: every rank of the job was profiled.
         remarks: what limits these numbers.
     """
 
@@ -57,9 +46,7 @@ class Collectives:
     keys: tuple[Key, ...]
     start: np.ndarray
     end: np.ndarray
-    moved: np.ndarray
     step: np.ndarray
-    complete: bool
     remarks: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -80,20 +67,6 @@ class Collectives:
     def waiting_ns(self) -> np.ndarray:
         """(rows, ranks) int64: each rank's duration less the wire's; 0 where it does not take part."""
         return np.where(self.taking_part, self.end - self.start - self.wire_ns[:, None], 0)
-
-    @property
-    def bus_bandwidth(self) -> float | None:
-        """byte/s that each rank's link carried in the wire time of the collectives whose operation and size are known, as
-        nccl-tests defines it (`allreduce_cost.traffic`). None without any, or if ranks are missing."""
-        carried, wire = 0.0, 0
-        members = self.taking_part.sum(axis=1)
-        for (_, name), moved, ranks, ns in zip(self.keys, self.moved, members, self.wire_ns, strict=True):
-            plain = name.lower().replace("_", "")
-            operation = next((long for word, long in _OPERATIONS.items() if word in plain), None)
-            if operation and moved > 0:
-                carried += float(moved) * allreduce_cost.traffic(operation, int(ranks))
-                wire += int(ns)
-        return carried / (wire / 1e9) if wire and self.complete else None
 
 
 @dataclass(frozen=True)
@@ -121,15 +94,6 @@ class Straggler:
         return self.caused > CAUSED and _chance(self.last, self.of, self.ranks) < CHANCE
 
 
-class Exposed(NamedTuple):
-    """Time of one rank, in ns, in which it communicates and computes nothing: on the wire, waiting for other ranks, and in
-    communication that was not matched (sends and receives, ranks without a profile)."""
-
-    wire_ns: int
-    waiting_ns: int
-    other_ns: int
-
-
 def match(timelines: Sequence[Timeline]) -> Collectives:
     """The collectives that at least two of these ranks and devices took part in.
 
@@ -141,7 +105,7 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
     found = [_by_key(one, grouped) for one in ops]
     steps = [phases.steps(one.ranges) for one in timelines]
     keys, remarks = [], []
-    parts = [(np.empty((0, len(ops)), np.int64),) * 2 + (np.empty(0, np.int64),) * 2]  # start, end, moved, step
+    parts = [(*np.empty((2, 0, len(ops)), np.int64), np.empty(0, np.int64))]  # start, end, step
     for key in dict.fromkeys(key for own in found for key in own):
         ranks = {column: own[key] for column, own in enumerate(found) if key in own}
         if len(ranks) == 1:
@@ -156,13 +120,14 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
             start[:, column], end[:, column] = own.start, own.end
         marked = [_step(own, steps[column]) for column, own in ranks.items() if len(steps[column][0])]
         step = marked[0] if marked else np.full(fewest, -1)
-        parts.append((start, end, np.max([own.moved for own in ranks.values()], axis=0), step))
+        parts.append((start, end, step))
         keys += [key] * fewest
-    start, end, moved, step = map(np.concatenate, zip(*parts, strict=True))
+    start, end, step = map(np.concatenate, zip(*parts, strict=True))
     seen, size = world(timelines)
     if size > seen:
         remarks.append(f"{seen} of {size} ranks were profiled: wire time is an upper bound")
-    return Collectives(_labels(timelines), tuple(keys), start, end, moved, step, size == seen, tuple(remarks))
+    labels = tuple(one.label for one in timelines)
+    return Collectives(labels, tuple(keys), start, end, step, tuple(remarks))
 
 
 def straggler(found: Collectives) -> Straggler | None:
@@ -192,41 +157,37 @@ def straggler(found: Collectives) -> Straggler | None:
     return Straggler(rank, found.labels[rank], len(turns), len(waiting), per, behind, share, ranks)
 
 
-def exposed(timeline: Timeline, found: Collectives, column: int) -> Exposed:
-    """The exposed communication of this rank, which is that column of `found`.
-
-    A moment that is several of them counts as the wire's first, then as waiting.
-    """
+def exposed(timeline: Timeline, found: Collectives, column: int) -> tuple[int, int]:
+    """Time of this rank, which is that column of `found`, in which it computes nothing: (ns on the wire, ns waiting for other
+    ranks). A moment that is both counts as the wire's."""
     if timeline.ops is None:
-        return Exposed(0, 0, 0)
+        return 0, 0
     part = found.taking_part[:, column]
     start, end = found.start[part, column], found.end[part, column]
     arrived = end - found.wire_ns[part]
     wire = intervals.union(arrived, end)
     waiting = intervals.difference(intervals.union(start, arrived), wire)
     compute = timeline.ops.union(COMPUTE)
-    on_wire, waited, total = (
-        intervals.outside(some, compute) for some in (wire, waiting, timeline.ops.union(COMMUNICATION))
-    )
-    return Exposed(on_wire, waited, total - on_wire - waited)
+    return intervals.outside(wire, compute), intervals.outside(waiting, compute)
 
 
 def table(timelines: Sequence[Timeline]) -> pd.DataFrame:
     """A row per rank and device: rank, device, collectives, wire_ns, waiting_ns (sums over its collectives), exposed_wire_ns,
-    exposed_waiting_ns, exposed_other_ns (`exposed`), last (in how many collectives it alone waited least)."""
+    exposed_waiting_ns (`exposed`), last (in how many collectives it alone waited least)."""
     import pandas as pd
 
     found = match(timelines)
     part, waiting = found.taking_part, found.waiting_ns
     least = part & (waiting == 0)
-    shown = [exposed(one, found, column) for column, one in enumerate(timelines)]
+    shown = np.array([exposed(one, found, column) for column, one in enumerate(timelines)]).reshape(-1, 2)
     columns = {
         "rank": [one.rank for one in timelines],
         "device": [one.device for one in timelines],
         "collectives": part.sum(axis=0),
         "wire_ns": found.wire_ns @ part,
         "waiting_ns": waiting.sum(axis=0),
-        **{f"exposed_{name}": [getattr(one, name) for one in shown] for name in Exposed._fields},
+        "exposed_wire_ns": shown[:, 0],
+        "exposed_waiting_ns": shown[:, 1],
         "last": least[least.sum(axis=1) == 1].sum(axis=0),
     }
     return pd.DataFrame(columns).astype("Int64")
@@ -259,15 +220,6 @@ def _shortened(ranks: dict[int, Events], aligned: bool) -> dict[int, Events]:
         shift = int(np.argmin(apart))
         chosen[column] = own.where(np.arange(shift, shift + size))
     return chosen
-
-
-def _labels(timelines: Sequence[Timeline]) -> tuple[str, ...]:
-    """Unique: with the file where two have the same."""
-    labels = [one.label for one in timelines]
-    return tuple(
-        label if labels.count(label) == 1 else f"{label} of {PurePath(one.source).name}"
-        for label, one in zip(labels, timelines, strict=True)
-    )
 
 
 def _step(ops: Events, steps: intervals.Set) -> np.ndarray:

@@ -51,17 +51,16 @@ class Devices:
         matched = collectives.match(timelines) if world(timelines)[0] > 1 else ()
         self.matched = matched or None
         self.straggler = collectives.straggler(matched) if matched else None
-        exposed = [collectives.exposed(one, matched, n) for n, one in enumerate(timelines)] if matched else []
         copies = [_alone(one.ops, one.ops.copy == TO_DEVICE) for one in timelines]
         moves = [_alone(one.ops, True) - ns for one, ns in zip(timelines, copies, strict=True)]
-        unknown = [None] * len(timelines)
-        columns = {name: [part[column] for part in self.parts] for name, column in _SHARES.items()} | {
-            "wire": [one.wire_ns + one.other_ns for one in exposed] or unknown,
-            "waiting": [one.waiting_ns for one in exposed] or unknown,
-            "copies": copies,
-            "moves": moves,
-        }
-        self.shares = {name: self._share(column) for name, column in columns.items()}
+        columns = {name: [part[column] for part in self.parts] for name, column in _SHARES.items()}
+        columns |= {"copies": copies, "moves": moves}
+        self.shares = dict.fromkeys(("wire", "waiting"))
+        self.shares |= {name: self._share(column) for name, column in columns.items()}
+        if matched:
+            waited = [collectives.exposed(one, matched, column)[1] for column, one in enumerate(timelines)]
+            self.shares["waiting"] = self._share(waited)
+            self.shares["wire"] = self.shares["exposed"] - self.shares["waiting"]
         self.steps = [np.subtract(*phases.steps(one.ranges)[::-1]) for one in timelines]
         compute = [one.ops.of_kind(COMPUTE) for one in timelines]
         self.kernels = min(map(len, compute))
@@ -113,8 +112,6 @@ class Devices:
             label, of = straggler.label, f"{straggler.of} {straggler.per}s"
             rows.append(Evidence(f"{label} is the last one, of {of}", straggler.last, "times"))
             rows.append(percent(f"waiting that is for {label}", straggler.caused))
-        if self.matched is not None and (bandwidth := self.matched.bus_bandwidth):
-            rows.append(Evidence("bus bandwidth, of the wire time", rounded(bandwidth / 1e9), "GB/s"))
         if len(steps := np.concatenate(self.steps)):
             for words, share in (("median", 0.5), ("95th percentile", 0.95)):
                 rows.append(Evidence(f"step time, {words}", rounded(np.quantile(steps, share) / 1e6), "ms"))

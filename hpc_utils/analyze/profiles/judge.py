@@ -2,14 +2,13 @@
 
 Shares are of the time from the first to the last work of the devices, summed over them. Of the losses beyond their
 thresholds the largest is the verdict (`verdict.WHEN`); without any, the devices compute or move bytes. Without GPU
-events the phases of the host decide, else the counters of single kernels. Both have medium confidence at most.
+events the phases in the run's own records decide, else the counters of single kernels. Both have medium confidence at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import intervals, phases
 from .devices import Counters, Devices
 from .phases import PARTS, Phase
 from .readers import Reports
@@ -24,7 +23,7 @@ from .rules import (
     waiting_for_data,
     working,
 )  # fmt: skip
-from .thresholds import BACKWARD, EFFICIENCY, EXPOSED, LOADER, UTILISATION
+from .thresholds import EFFICIENCY, EXPOSED, LOADER, UTILISATION
 from .timeline import Timeline, world
 from .verdict import Advice, Bound, Doubt, Loss, Verdict, beyond, percent, saving, undecided, within
 
@@ -38,10 +37,8 @@ def judge(reports: Reports) -> Verdict:
     remarks = [*dict.fromkeys(remark for one in timelines for remark in one.remarks), *reports.remarks]
     if worked := [one for one in timelines if one.worked]:
         return _by_devices(worked, reports, measured, remarks)
-    seconds = reports.phases or _phases_of(timelines)
-    rest = 0.0 if reports.phases else _unmarked(timelines)
-    if sum(seconds.values()) + rest:
-        return _by_phases(seconds, rest, timelines, measured, remarks)
+    if reports.phases and any(reports.phases.values()):
+        return _by_phases(reports.phases, timelines, measured, remarks)
     if measured is not None:
         return _by_counters(measured, remarks)
     return undecided("the profiles have no GPU events, no phases and no counters", NOTHING_SEEN, remarks)
@@ -91,66 +88,34 @@ def _doubts(found: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
     return doubts
 
 
-def _phases_of(timelines: Sequence[Timeline]) -> dict[str, float]:
-    """Seconds under each part of a step that the host's ranges mark, the mean over the ranks that mark phases."""
-    marking = [one.ranges for one in timelines if phases.marked(one.ranges)]
-    return {
-        part: sum(intervals.length(phases.windows(ranges, part)) for ranges in marking) / 1e9 / len(marking)
-        for part in PARTS
-        if any(part in phases.marked(ranges) for ranges in marking)
-    }
-
-
-def _unmarked(timelines: Sequence[Timeline]) -> float:
-    """Seconds of marked steps that are in no other phase, the mean as of `_phases_of`: PyTorch marks loader and optimizer by
-    itself, forward and backward only the program does."""
-    rest = [
-        intervals.difference(phases.windows(one.ranges, Phase.STEP), phases.windows(one.ranges, *PARTS))
-        for one in timelines
-        if phases.marked(one.ranges)
-    ]
-    return sum(map(intervals.length, rest)) / 1e9 / max(len(rest), 1)
-
-
 def _by_phases(
-    seconds: Mapping[str, float], rest: float, timelines: Sequence[Timeline], measured: Counters | None,
-    remarks: Sequence[str],
-) -> Verdict:  # fmt: skip
-    """`seconds`: under `PARTS` and `COMMUNICATION`; `rest`: of the step in none of them. Shares are of all of it."""
-    total = sum(seconds.values()) + rest
+    seconds: Mapping[str, float], timelines: Sequence[Timeline], measured: Counters | None, remarks: Sequence[str]
+) -> Verdict:
+    """`seconds`: of a step under `PARTS`, and `COMMUNICATION` if that is known."""
     remarks = [*remarks, "no GPU events: the host's phases decide, and waiting inside a phase is not visible"]
+    total = sum(seconds.values())
     shares = {name: value / total for name, value in seconds.items()}
-    data, wire, other = shares.get(Phase.DATA), shares.get(COMMUNICATION), rest / total
-    forward, backward, optimizer = (shares.get(name, 0.0) for name in PARTS[1:])
-    work = forward + backward + optimizer
+    data, wire = shares[Phase.DATA], shares.get(COMMUNICATION)
     limits = {Phase.DATA: LOADER, COMMUNICATION: EXPOSED}
     evidence = [
         percent(f"{name} phase, of the step", share, "<" if name in limits else "", limits.get(name))
         for name, share in shares.items()
     ]
-    evidence.append(percent("in no phase, of the step", other))
+    evidence += measured.evidence() if measured else ()
     doubts = [Doubt(0.6, "from the phases of the host only")]
-    if data is None:
-        doubts.append(Doubt(0.7, "waits for data are not marked"))
-    losses = [waiting_for_data(data or 0.0)]
+    losses = [waiting_for_data(data)]
     if wire is not None:
         losses.append(communicating(wire, Doubt(0.7, "waiting for slower ranks is counted too")))
-    elif forward and world(timelines)[1] > 1:
-        excess = max(backward - BACKWARD * forward, 0.0)
-        evidence.append(percent("backward beyond two forward passes", excess, "<", EXPOSED))
+    elif world(timelines)[1] > 1:
         doubts.append(Doubt(0.7, "the all-reduce is inside the backward phase"))
-        losses.append(communicating(excess, Doubt(0.6, "guessed from the length of the backward phase")))
-    evidence += measured.evidence() if measured else ()
-    losses = list(filter(None, losses))
-    if not losses and other >= work:
-        return undecided(f"{other:.0%} of the step is in no marked phase", UNEXPLAINED, remarks, evidence)
-    if not losses:
+    if not any(losses):
+        work = sum(shares[name] for name in PARTS[1:])
         reason = f"forward, backward and optimizer take {work:.0%} of the step"
         inside = "profile what the phases are made of: -p profile=torch, or cpu"
         advice = [Advice(inside, "shows where the time goes inside")]
         advice.append(Advice("more devices: computing takes the time", "at most in proportion"))
-        losses.append(Loss(Bound.COMPUTE, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice))
-    return max(losses, key=lambda loss: loss.share).verdict(doubts, evidence, remarks, of="step")
+        losses = [Loss(Bound.COMPUTE, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice)]
+    return max(filter(None, losses), key=lambda loss: loss.share).verdict(doubts, evidence, remarks, of="step")
 
 
 def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:

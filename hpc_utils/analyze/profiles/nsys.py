@@ -32,12 +32,12 @@ TIMEOUT = 3600.0  # s: exporting a report of some GB takes minutes
 # 1 if the host's side of a copy is pageable memory (ENUM_CUDA_MEM_KIND 0), 0 if pinned (1)
 _PAGEABLE = """CASE CASE WHEN copyKind IN (1, 3) THEN srcKind WHEN copyKind IN (2, 4) THEN dstKind END
     WHEN 0 THEN 1 WHEN 1 THEN 0 ELSE -1 END"""
-# Columns of the tables of a device's work: kind, name (only kernels have one), moved, copy, pageable
+# Columns of the tables of a device's work: kind, name (only kernels have one), copy, pageable
 _WORK = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": f"{COMPUTE}, demangledName, -1, 0, -1",
-    "CUPTI_ACTIVITY_KIND_MEMCPY": f"{MEMORY}, -1, bytes, copyKind, {_PAGEABLE}",
-    "CUPTI_ACTIVITY_KIND_MEMSET": f"{MEMORY}, -1, bytes, 0, -1",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": f"{UNKNOWN}, -1, -1, 0, -1",
+    "CUPTI_ACTIVITY_KIND_KERNEL": f"{COMPUTE}, demangledName, 0, -1",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": f"{MEMORY}, -1, copyKind, {_PAGEABLE}",
+    "CUPTI_ACTIVITY_KIND_MEMSET": f"{MEMORY}, -1, 0, -1",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": f"{UNKNOWN}, -1, 0, -1",
 }
 _IS_GRAPH = "nameId IN (SELECT id FROM StringIds WHERE value GLOB 'cudaGraphLaunch*' OR value GLOB 'cuGraphLaunch*')"
 # NvtxPushPopRange and NvtxStartEndRange of ENUM_NSYS_EVENT_TYPE, if they have ended
@@ -139,8 +139,7 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
             f"schema {schema[0]} is newer than {NEWEST}, the newest tested: new kinds of events are not read"
         )
     began = [ns for (ns,) in _rows(database, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")]
-    normalised = about.get("EXPORT_PARAM_TIME_NORMALIZE") == "true"
-    epoch = began[0] if began and not normalised else 0
+    epoch = began[0] if began else 0
     models = {name for (name,) in _rows(database, "TARGET_INFO_GPU", "name")}
     model = models.pop() if len(models) == 1 else ""
     ranges = _ranges(database, epoch)
@@ -186,8 +185,8 @@ def _work(
         return np.fromiter(rows, np.int64).reshape(-1, count).T
 
     there = f"globalPid >> 24 = {process} AND deviceId = {device}"
-    parts = [integers(table, f"start, [end], correlationId, {columns}", 8, there) for table, columns in _WORK.items()]
-    start, end, call, kind, name, moved, copy, pageable = np.concatenate(parts, axis=1)
+    parts = [integers(table, f"start, [end], correlationId, {columns}", 7, there) for table, columns in _WORK.items()]
+    start, end, call, kind, name, copy, pageable = np.concatenate(parts, axis=1)
     codes, name = np.unique(name, return_inverse=True)
     names = [texts.get(code, "") for code in codes.tolist()]
     kind = np.where(kind == COMPUTE, kernels.ops_kinds(names)[name], kind)
@@ -201,7 +200,7 @@ def _work(
     # nsys before 2023 records no work of whole graphs.
     elif graph.any() and not np.isin(calls[graph == 1], call).any():
         remarks.append(f"{graph.sum()} launches of CUDA graphs, whose work was not recorded: {NODES}")
-    columns = {"kind": kind, "name": name, "moved": moved, "copy": copy, "pageable": pageable}
+    columns = {"kind": kind, "name": name, "copy": copy, "pageable": pageable}
     return Events.of(start=start + epoch, end=end + epoch, launched=launched, **columns, names=names), remarks
 
 

@@ -37,10 +37,6 @@ class Peak:
     memory: float
     source: str
 
-    def ridge(self, precision: str) -> float:
-        """Operations per byte above which arithmetic, not memory, is the limit (Williams et al. 2009); KeyError: see `of`."""
-        return self.of(precision) / self.bandwidth
-
     def of(self, precision: str) -> float:
         """Operations/s; KeyError if the device lacks that precision."""
         if precision not in self.flops:

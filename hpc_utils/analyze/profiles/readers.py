@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROFILE = "profile"  # the folder of a run in which profilers write
-AT_ONCE = 2  # files read at a time: one is decompressed while another is parsed, and more would need more memory
 
 _HEAD = 65536
 _NAMES = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".ncu-rep")
@@ -76,9 +74,7 @@ def gather(paths: Iterable[str | Path]) -> Reports:
         expected = f"expected a {', a '.join(FileKind)}, or a run's folder"
         raise ProfileError(f"{unknown[0]} is empty or not a known profile: {expected}")
     exported = {path.with_suffix(".nsys-rep") for path, found in kinds.items() if found == FileKind.NSYS_EXPORT}
-    readable = [path for path in kinds if path not in exported]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = [one for own in pool.map(read, readable) for one in own]
+    found = [one for path in kinds if path not in exported for one in read(path)]
     timelines = sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.device or 0))
     recorded = [phases for phases in map(_phases, given) if phases]
     return Reports(
@@ -152,9 +148,6 @@ def _phases(folder: Path) -> dict[str, float] | None:
 
 
 def _warnings(timelines: Sequence[Timeline]) -> Iterator[str]:
-    unknown = list(dict.fromkeys(one.source for one in timelines if one.rank is None))
-    if len(unknown) > 1:
-        yield f"{unknown[0]} and {len(unknown) - 1} more do not contain their rank: each counts as another rank"
     seen: dict[tuple[int | str, int | None], str] = {}
     for one in timelines:
         if (before := seen.setdefault(one.place, one.source)) != one.source:

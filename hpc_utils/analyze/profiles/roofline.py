@@ -23,19 +23,9 @@ _PRECISIONS = {"flops_fp64": "fp64", "flops_fp32": "fp32", "flops_fp16": "fp16",
 ATTAINED = ["workload", "dataset", "precision", "device_name", "parallel", "layout", "world_size", "batch_per_device"]
 
 
-def intensity(flops: float, moved: float) -> float:
-    """Operations a byte; NaN if nothing was moved, or one is not known (NaN)."""
-    return flops / moved if moved > 0 else float("nan")
-
-
 def attainable(peak: Peak, precision: str, intensity: float | np.ndarray) -> float | np.ndarray:
     """Operations/s at most at this intensity (operations a byte)."""
     return np.minimum(peak.of(precision), np.asarray(intensity) * peak.bandwidth)[()]
-
-
-def share(achieved: float, peak: Peak, precision: str, intensity: float | None = None) -> float:
-    """Of `achieved` operations/s in the peak; with an intensity in what is attainable there. May exceed 1 by clocks."""
-    return achieved / (peak.of(precision) if intensity is None else attainable(peak, precision, intensity))
 
 
 def attained(runs: pd.DataFrame) -> pd.DataFrame:

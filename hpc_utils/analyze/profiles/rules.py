@@ -25,13 +25,12 @@ from .thresholds import (
 from .verdict import Advice, Bound, Doubt, Loss, beyond, saving, within
 
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
-MARK_PHASES = "mark data, forward, backward and optimizer with ranges"
 NOTHING_SEEN = (
     Advice("profile a few steps after warm-up: hpc run ... -p profile=torch", "a verdict"),
-    Advice(MARK_PHASES, "a verdict, also without a GPU"),
+    Advice("without a GPU give the folder of the run: its records have the phases of a step", "a verdict"),
 )
 UNEXPLAINED = (
-    Advice(f"{MARK_PHASES} and profile again", "shows what waits"),
+    Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
     Advice("have the profiler record launches (CUDA API calls)", "shows whether the GPU waits for them"),
 )
 
@@ -84,19 +83,16 @@ def straggler(found: Devices) -> Loss | None:
 
 
 def _why_late(found: Devices) -> str:
-    """What the straggler's own profile shows, against the median of the others."""
-    one = found.straggler
+    """In what the straggler differs most from the median of the others."""
+    late = {}
     for name, text in (
         ("loader_wait_ns", "it waits for data {:.3g} ms, the others {:.3g}"),
         ("compute_ns", "it computes {:.3g} ms, the others {:.3g}: clocks, temperature, or more work"),
         ("idle_ns", "its GPU is idle {:.3g} ms, the others' {:.3g}: its host is late"),
     ):
-        own, *others = found.of_straggler(name)
-        if None in (own, *others):
-            continue
-        if own - np.median(others) > 0.5 * one.behind_ns * one.last:  # half of what the others wait for it, or more
-            return text.format(own / 1e6, np.median(others) / 1e6)
-    return "clocks, temperature, throttling, and other jobs on its node"
+        own, *others = (ns or 0 for ns in found.of_straggler(name))
+        late[own - np.median(others)] = text.format(own / 1e6, np.median(others) / 1e6)
+    return late[max(late)]
 
 
 def loading(found: Devices) -> Loss | None:

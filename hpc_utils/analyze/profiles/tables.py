@@ -103,16 +103,6 @@ def _judged(one: Profile, runs: Sequence[str]) -> dict[str, Any]:
     return row
 
 
-def verdicts(found: Iterable[Profile]) -> pd.DataFrame:
-    """The verdict on each profile, its certainty, what to try first and what that gives at most, in words."""
-    rows = []
-    for one in (one for one in found if one.reports):
-        row = {"profile": one.name, "verdict": one.verdict.bound, "certainty": one.verdict.certainty}
-        first = one.verdict.advice[0]
-        rows.append(row | {"try_first": first.action, "gain_at_most": first.gain})
-    return pd.DataFrame(rows)
-
-
 def gains(profiles: pd.DataFrame, found: Mapping[str, Profile], tried: Iterable[Sequence[str]]) -> pd.DataFrame:
     """Measured gains of changes, and the upper bounds of the verdicts before them.
 

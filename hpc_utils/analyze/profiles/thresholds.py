@@ -15,7 +15,6 @@ MANY = 10  # kernels on each device; fewer show no pattern
 EXPLAINED = 0.50  # of the remaining idle time that late launches or short gaps must explain
 CAUSED = 0.50  # of all waiting that is for one rank, which is then the straggler
 CHANCE = 0.01  # probability that a rank is last so often by chance; below it, it is so systematically
-BACKWARD = 2.0  # forward passes in a backward pass; what is longer may be communication
 
 # The most that each share of `devices.Devices` should be.
 LIMITS = {

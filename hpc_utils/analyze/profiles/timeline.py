@@ -23,7 +23,7 @@ TO_DEVICE, TO_HOST = 1, 2
 # Columns of `Events`: type, and the value that means "not known".
 COLUMNS = {
     "start": (np.int64, 0), "end": (np.int64, 0), "kind": (np.int8, UNKNOWN), "name": (np.int32, 0),
-    "launched": (np.int64, -1), "moved": (np.int64, -1), "copy": (np.int8, 0), "pageable": (np.int8, -1),
+    "launched": (np.int64, -1), "copy": (np.int8, 0), "pageable": (np.int8, -1),
     "group": (np.int32, -1),
 }  # fmt: skip
 
@@ -43,7 +43,6 @@ class Events:
         name: int32, index into `names`, as the profiler gives them.
         kind: int8, COMPUTE, COMMUNICATION, MEMORY or UNKNOWN.
         launched: int64 ns, when the host launched it; -1: not known.
-        moved: int64 bytes of a memory operation or a collective's message; -1: not known.
         copy: int8, TO_DEVICE and so on. pageable: int8, 1: pageable host memory; 0: pinned; -1: not known.
         group: int32, index into `groups`: the process group of a collective; -1: not known.
     """
@@ -53,7 +52,6 @@ class Events:
     kind: np.ndarray
     name: np.ndarray
     launched: np.ndarray
-    moved: np.ndarray
     copy: np.ndarray
     pageable: np.ndarray
     group: np.ndarray
@@ -123,8 +121,8 @@ class Timeline:
 
     @property
     def label(self) -> str:
-        """Its name in tables and figures."""
-        rank = "rank ?" if self.rank is None else f"rank {self.rank}"
+        """Its name in tables and figures; the file's instead of an unknown rank."""
+        rank = Path(self.source).name if self.rank is None else f"rank {self.rank}"
         return rank if self.device is None else f"{rank}, GPU {self.device}"
 
     @property

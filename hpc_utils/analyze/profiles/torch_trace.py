@@ -22,7 +22,6 @@ import numpy as np
 from . import kernels, phases
 from .timeline import COMMUNICATION, MEMORY, Events, ProfileError, Timeline, coded, first_calls
 
-SCHEMA = 1  # Kineto's schemaVersion
 NO_KERNELS = "the host called the GPU, but its work was not recorded: was another profiler attached?"
 NO_RANGES = "no ranges of the program (record_function, ProfilerStep): phases and loader wait are not known"
 
@@ -36,25 +35,15 @@ _CATEGORIES = {
 }
 # Operators that count as ranges: collectives of the host, and phases where a trace has no annotations.
 _RANGE = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl):|Optimizer\.")
-_COLLECTIVE = "record_param_comms"  # the operator around a collective's launch, with its group and size
+_COLLECTIVE = "record_param_comms"  # the operator around a collective's launch, with its group
 _COPY = re.compile(r"(HtoD|HostToDevice)|(DtoH|DeviceToHost)")  # TO_DEVICE, TO_HOST
-# Bytes of a c10::ScalarType as record_param_comms writes it
-_SIZES = {
-    "Byte": 1, "Char": 1, "Bool": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4, "Float": 4, "Long": 8, "Double": 8,
-    "ComplexHalf": 4, "ComplexFloat": 8, "ComplexDouble": 16, "Float8_e4m3fn": 1, "Float8_e5m2": 1,
-    "Float8_e4m3fnuz": 1, "Float8_e5m2fnuz": 1, "UInt16": 2, "UInt32": 4, "UInt64": 8,
-}  # fmt: skip
 _EPOCH = 10**18  # ns, in 2001: later times count from 1970
 
 
 class _Args(msgspec.Struct, gc=False, frozen=True):
     device: int = 0
     correlation: int = -1
-    bytes: int = -1
     group: str | None = msgspec.field(name="Process Group Name", default=None)
-    sent: int = msgspec.field(name="In msg nelems", default=-1)
-    received: int = msgspec.field(name="Out msg nelems", default=-1)
-    dtype: str = ""
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -83,7 +72,6 @@ class _Device(msgspec.Struct):
 
 
 class _Trace(msgspec.Struct, gc=False, kw_only=True):
-    schema: int | None = msgspec.field(name="schemaVersion", default=None)
     devices: list[_Device] = msgspec.field(name="deviceProperties", default=[])
     distributed: _Distributed = msgspec.field(name="distributedInfo", default_factory=_Distributed)
     base: int = msgspec.field(name="baseTimeNanoseconds", default=0)
@@ -99,7 +87,6 @@ class _Trace(msgspec.Struct, gc=False, kw_only=True):
         return start + self.base, start + self.base + length
 
 
-# Made here: two threads that make the first decoder of a type at once crash (msgspec 0.22).
 _DECODER = msgspec.json.Decoder(_Trace)
 
 
@@ -136,11 +123,9 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     marks = trace.of("ranges") + [one for one in operators if _is_range(one.name)]
     ranges = Events.ranges(*trace.spans(marks), [one.name for one in marks])
     devices = _devices(trace, operators, calls)
-    if trace.schema is None and not (devices or operators or calls or marks):
+    if not (devices or operators or calls or marks):
         raise ValueError("it has no events of torch.profiler")
     remarks = []
-    if trace.schema != SCHEMA:
-        remarks.append(f"schemaVersion is {trace.schema}, where {SCHEMA} is known: numbers may be missing")
     if not len(ranges):
         remarks.append(NO_RANGES)
     if calls and not devices:
@@ -175,7 +160,7 @@ def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dic
     ids = (np.array([one.args.correlation for one in own], np.int64) for own in (work, calls))
     call = first_calls(*ids, asked)
     columns = {"start": start, "end": end, "name": name, "launched": np.append(asked, -1)[call]}
-    columns |= {"kind": kernels.ops_kinds(names)[name], "moved": np.array([one.args.bytes for one in work], np.int64)}
+    columns |= {"kind": kernels.ops_kinds(names)[name]}
     columns["kind"][len(computed) :] = MEMORY
     about = [(0, -1)] * len(computed) + [_copy(one.name) for one in copied]
     columns["copy"], columns["pageable"] = np.array(about, np.int8).reshape(-1, 2).T
@@ -191,9 +176,9 @@ def _collectives(
     trace: _Trace, operators: list[_Event], calls: list[_Event], work: list[_Event], call: np.ndarray,
     columns: dict[str, np.ndarray],
 ) -> tuple[np.ndarray, tuple[str, ...]]:  # fmt: skip
-    """(index of each operation's process group, the groups' names); writes the bytes of collectives into `moved`.
+    """(index of each operation's process group, the groups' names).
 
-    The kernel has both, or the operator that launched it does; without either, the group is the only one that there is.
+    The kernel has it, or the operator that launched it does; without either, it is the only one that there is.
     """
     threads: dict[int | str, list[_Event]] = {}
     for one in sorted((one for one in operators if one.name == _COLLECTIVE), key=lambda one: one.ts):
@@ -209,8 +194,6 @@ def _collectives(
             before = own[bisect(own, launch.ts, key=lambda one: one.ts) - 1] if own else launch
             if before.ts <= launch.ts < before.ts + before.dur:
                 about = before.args
-        if about.dtype in _SIZES:
-            columns["moved"][place] = max(about.sent, about.received) * _SIZES[about.dtype]
         if (name := only if about.group is None else about.group) is not None:
             group[place] = groups.setdefault(name, len(groups))
     return group, tuple(groups)

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from hpc_utils import allreduce_cost
 from hpc_utils.analyze.profiles import collectives
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, Timeline
 
-from .timelines import ALL_REDUCE, END, MS, anything, moments, timeline
+from .timelines import ALL_REDUCE, MS, anything, moments, timeline
 
 BROADCAST = "ncclDevKernel_Broadcast_RING_LL"
 
@@ -61,11 +60,8 @@ def test_exposed_parts_are_what_counting_gives(drawn: list) -> None:
         free = ~moments([item[:2] for item in work if item[2] == COMPUTE])
         on_wire = moments(list(zip(end - wire, end, strict=True)))
         waiting = moments(list(zip(start, end - wire, strict=True))) & ~on_wire
-        everything = moments([item[:2] for item in work if item[2] == COMMUNICATION])
-        shown = collectives.exposed(timelines[column], found, column)
-        assert shown.wire_ns == (on_wire & free).sum()
-        assert shown.waiting_ns == (waiting & free).sum()
-        assert shown.wire_ns + shown.waiting_ns + shown.other_ns == (everything & free).sum() <= END
+        expected = (on_wire & free).sum(), (waiting & free).sum()
+        assert collectives.exposed(timelines[column], found, column) == expected
 
 
 def _late(rank: int, of: int = 12, ranks: int = 4, by: int = 500) -> np.ndarray:
@@ -85,7 +81,7 @@ def test_the_straggler_is_named(step: bool) -> None:
     assert found.caused == 1.0
     assert 450 <= found.behind_ns <= 550
     unnamed = [replace(one, rank=None, source=f"of/host{n}.json") for n, one in enumerate(ranks)]
-    assert collectives.straggler(collectives.match(unnamed)).label == "rank ?, GPU 0 of host2.json"
+    assert collectives.straggler(collectives.match(unnamed)).label == "host2.json, GPU 0"
 
 
 def test_ranks_that_take_turns_and_few_turns_are_chance() -> None:
@@ -110,8 +106,7 @@ def test_ties_and_no_waiting_name_no_straggler(late: list[int]) -> None:
     assert collectives.straggler(collectives.match(ranks_of(arrivals, 100))) is None
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 8])
-@pytest.mark.parametrize("of", [1, 5, 40, 400])
+@pytest.mark.parametrize(("ranks", "of"), [(2, 1), (3, 40), (8, 400)])
 def test_the_bound_of_chance_holds(ranks: int, of: int) -> None:
     last = np.arange(of + 1)
     exact = np.minimum(1, ranks * binom.sf(last - 1, of, 1 / ranks))
@@ -124,7 +119,7 @@ def test_sends_and_receives_are_no_collectives() -> None:
     timelines = [timeline([(0, 90, COMMUNICATION, pair)], rank=0), timeline([(0, 10, COMMUNICATION, pair)], rank=1)]
     found = collectives.match(timelines)
     assert len(found) == 0
-    assert collectives.exposed(timelines[0], found, 0).other_ns == 90
+    assert collectives.exposed(timelines[0], found, 0) == (0, 0)
 
 
 def test_kinds_and_groups_are_matched_apart() -> None:
@@ -157,23 +152,14 @@ def test_different_numbers_are_reported_and_matched_by_their_ends_on_one_clock()
     assert apart.start[:, 0].tolist() == whole.ops.start[:4].tolist()
 
 
-def test_bus_bandwidth_is_that_of_the_wire_time() -> None:
-    size = 25 << 20
-    found = collectives.match(ranks_of(_late(1), MS, moved=size))
-    assert found.bus_bandwidth == pytest.approx(allreduce_cost.bandwidths(size, 1e-3, 4)[1])
-    other = collectives.match(ranks_of(_late(1), MS, moved=size, name="ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"))
-    assert other.bus_bandwidth == pytest.approx(found.bus_bandwidth / 2)
-    size_unknown = collectives.match(ranks_of(_late(1), MS))
-    name_unknown = collectives.match(ranks_of(_late(1), MS, moved=size, name="ncclDevKernel_Generic_4"))
-    ranks_missing = collectives.match(ranks_of(_late(1), MS, moved=size)[:3])
-    assert [one.bus_bandwidth for one in (size_unknown, name_unknown, ranks_missing)] == [None] * 3
-    assert "3 of 4 ranks" in ranks_missing.remarks[0]
+def test_missing_ranks_are_reported() -> None:
+    assert "3 of 4 ranks" in collectives.match(ranks_of(_late(1), MS)[:3]).remarks[0]
 
 
 @pytest.mark.parametrize("work", [None, [], [(0, 10, COMPUTE)]])
 def test_nothing_to_match(work: list | None) -> None:
     timelines = [timeline(work, rank=0), timeline(work, rank=1)]
     found = collectives.match(timelines)
-    assert len(found) == 0 and found.bus_bandwidth is None and found.wire_ns.tolist() == []
+    assert len(found) == 0 and found.wire_ns.tolist() == []
     assert collectives.straggler(found) is None
     assert collectives.table(timelines).waiting_ns.tolist() == [0, 0]

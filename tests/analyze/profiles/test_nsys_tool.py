@@ -23,7 +23,7 @@ from .timelines import named
 REPORTS = {"ddp-4xA100-one-rank": (0, 4), "loader-16workers-1xA100": (0, 1)}  # rank, world size
 # Reports of `nsys stats`: before 2023.1, since.
 KERNELS = ("gpukernsum", "cuda_gpu_kern_sum")
-COPY_TIMES, COPY_SIZES = ("gpumemtimesum", "cuda_gpu_mem_time_sum"), ("gpumemsizesum", "cuda_gpu_mem_size_sum")
+COPY_TIMES = ("gpumemtimesum", "cuda_gpu_mem_time_sum")
 RANGES = ("nvtxsum", "nvtx_sum")
 
 # A rank that computes nothing, and says what it does.
@@ -106,22 +106,10 @@ def test_kernels_are_those_of_nsys_stats(timeline: Timeline, stats: Callable) ->
 
 
 def test_memory_operations_are_those_of_nsys_stats(timeline: Timeline, stats: Callable) -> None:
-    times, sizes = stats(COPY_TIMES).set_index("name"), stats(COPY_SIZES).set_index("name")
+    times = stats(COPY_TIMES)
     memory = timeline.ops.of_kind(MEMORY)
-    seen = 0
-    for kind, texts in {
-        1: ("HtoD", "Host-to"),
-        2: ("DtoH", "to-Host"),
-        8: ("DtoD", "Device-to-Device"),
-        0: ("set",),
-    }.items():
-        rows = [name for name in times.index if any(text in name for text in texts)]
-        chosen = memory.where(memory.copy == kind)
-        assert len(chosen) == times.loc[rows, "count"].sum()
-        assert (chosen.end - chosen.start).sum() == times.loc[rows, "total"].sum()
-        assert chosen.moved.sum() / 1e6 == pytest.approx(sizes.loc[rows, "total"].sum(), abs=1e-3)  # three decimals
-        seen += len(chosen)
-    assert seen == len(memory) > 0
+    assert len(memory) == times["count"].sum() > 0
+    assert (memory.end - memory.start).sum() == times["total"].sum()
 
 
 def test_ranges_are_those_of_nsys_stats(timeline: Timeline, stats: Callable) -> None:

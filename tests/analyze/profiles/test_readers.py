@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -101,12 +99,12 @@ def test_two_files_of_one_rank_are_reported(tmp_path: Path) -> None:
     assert readers.gather([tmp_path / "rank0-a.json"]).remarks == ()
 
 
-def test_files_without_a_rank_are_each_another_rank_with_a_remark(tmp_path: Path) -> None:
+def test_files_without_a_rank_are_each_another_rank(tmp_path: Path) -> None:
     """So what they lack is not known, instead of zero; and none is taken for a repeat of the other."""
     for name in "ab":
         write(tmp_path / f"{name}.json", made.trace([kernel("k", 1, 1)]))
     found = readers.gather([tmp_path])
-    assert any("do not contain their rank" in remark for remark in found.remarks)
+    assert found.remarks == ()
     assert [part["communication_ns"] for part in breakdown.breakdowns(found.timelines)] == [None, None]
 
 
@@ -118,18 +116,3 @@ def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
     for content in ("", "rank,seconds\n"):
         with pytest.raises(ProfileError, match="is empty or not a known profile"):
             readers.gather([write(tmp_path / "x", content)])
-
-
-def test_reading_in_several_threads_at_once_does_no_harm(tmp_path: Path) -> None:
-    """msgspec once crashed where two threads met its first decoder of a type: in a fresh process, switching often."""
-    files = [write(tmp_path / f"rank{rank}.json", made.trace([kernel("k", 1, 1)])) for rank in range(8)]
-    code = """
-import sys
-sys.setswitchinterval(1e-6)
-from hpc_utils.analyze.profiles import readers
-readers.AT_ONCE = 8
-assert len(readers.gather(sys.argv[1:]).timelines) == 8
-"""
-    for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=60)
-        assert (done.returncode, done.stderr) == (0, "")

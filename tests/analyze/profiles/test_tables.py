@@ -113,9 +113,3 @@ def test_the_gain_of_other_peoples_profiles_is_of_the_mean_and_the_median_step()
     found = {"a": steps(8, 8, 8), "b": steps(4, 4, 8), "c": steps()}
     (gain,) = tables.gains(pd.DataFrame(), found, [("a", "b", "", ""), ("a", "c", "", "")]).itertuples()
     assert (gain.gain, gain.median_gain) == pytest.approx((24 / 16, 2.0)) and math.isnan(gain.low)
-
-
-def test_a_verdict_in_words_has_its_first_advice() -> None:
-    (found,) = tables.verdicts([profile(DATA)]).to_dict("records")
-    assert (found["profile"], found["verdict"]) == ("slow", Bound.INPUT)
-    assert found["try_first"] and found["gain_at_most"]

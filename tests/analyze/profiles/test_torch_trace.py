@@ -48,29 +48,6 @@ def test_real_traces_agree_with_going_through_every_moment(name: str) -> None:
     assert min(expected.values()) >= 0 and max(expected.values()) > 10**8
 
 
-def test_an_eager_trace_agrees_with_holistic_trace_analysis() -> None:
-    """It is right on eager traces, as long as it is told to keep the last step."""
-    pytest.importorskip("hta", reason="HolisticTraceAnalysis is not installed (it is one of the dev requirements)")
-    path = made.real("v100-resnet50-workers4.pt.trace.json.gz")
-    code = """
-import contextlib, io, json, sys
-from hta.trace_analysis import TraceAnalysis
-with contextlib.redirect_stdout(io.StringIO()):
-    found = TraceAnalysis(trace_files={0: sys.argv[1]}, include_last_profiler_step=True)
-    row = found.get_temporal_breakdown(visualize=False).to_dict("records")[0]
-print(json.dumps(row))
-"""
-    command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    theirs = json.loads(done.stdout.splitlines()[-1])
-    (line,) = trace.read(path)
-    ours = breakdown(line)
-    assert ours["span_ns"] == 1000 * theirs["kernel_time(us)"]
-    assert ours["idle_ns"] == 1000 * theirs["idle_time(us)"]
-    assert ours["compute_ns"] == 1000 * theirs["compute_time(us)"]
-    assert ours["busy_ns"] - ours["compute_ns"] == 1000 * theirs["non_compute_time(us)"]
-
-
 def test_the_ranks_of_a_compiled_run() -> None:
     folder = made.real("8xH100-compiled")
     found = [line for rank in (0, 7) for line in trace.read(folder / f"rank{rank}.json.gz")]
@@ -81,16 +58,11 @@ def test_the_ranks_of_a_compiled_run() -> None:
         steps = [name for name in line.ranges.names if name.startswith("ProfilerStep#")]
         assert sorted(steps) == [f"ProfilerStep#{number}" for number in range(10, 14)]
         assert int(np.datetime64(int(line.ops.start[0]), "ns").astype("datetime64[Y]").astype(int)) + 1970 == 2025
-        # There is one group; what was launched inside the window knows its size too.
+        # There is one group, also for what was launched before the window.
         collectives = line.ops.of_kind(COMMUNICATION)
         assert line.ops.groups == ("0",) and set(collectives.group.tolist()) == {0}
-        known = collectives.launched >= 0
-        assert known.sum() >= 50 and np.all((collectives.moved > 0) == known)
-        assert np.all(line.ops.launched[line.ops.launched >= 0] < line.ops.end[line.ops.launched >= 0])
-    # They are the same collectives on all ranks, so they moved the same bytes.
-    sizes = [sorted(set(line.ops.moved[(line.ops.kind == COMMUNICATION) & (line.ops.moved > 0)])) for line in found]
-    assert all(each == sizes[0] for each in sizes)
-    assert 50304 * 768 * 2 in sizes[0]  # an embedding's gradient in bfloat16
+        assert 50 <= np.sum(collectives.launched >= 0) < len(collectives)
+        assert np.all(line.ops.launched < line.ops.end)
 
 
 def test_an_old_trace_in_whole_microseconds() -> None:
@@ -99,7 +71,7 @@ def test_an_old_trace_in_whole_microseconds() -> None:
     assert (line.aligned, line.remarks) == (True, ())
     assert np.all(line.ops.launched >= 0)
     slow = line.ops.where(line.ops.pageable == 1)
-    assert len(slow) == 12 and set(slow.copy) == {TO_DEVICE} and max(slow.moved) == 32 * 3 * 224 * 224 * 4
+    assert len(slow) == 12 and set(slow.copy) == {TO_DEVICE}
     waits = named(line.ranges, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
     assert len(waits[0]) == 6 and len(named(line.ranges, "Optimizer.step#SGD.step")[0]) == 6
     assert not any("aten::" in name for name in line.ranges.names)
@@ -154,19 +126,18 @@ def test_kinds_streams_and_copies_are_distinguished(tmp_path: Path) -> None:
             kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long)", 20, 5, stream=20),
             kernel("void rcclDevKernel<1>(args)", 30, 5, stream=20),
             kernel("void at::native::(anonymous namespace)::cat<float, 4>(float*, int)", 11, 2),
-            event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 1, 2, device=0, stream=7, bytes=64),
-            event("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 3, 1, device=0, stream=7, bytes=32),
-            event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 4, 1, device=0, stream=7, bytes=16),
-            event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", 5, 1, device=0, stream=7, bytes=8),
-            event("gpu_memcpy", "CopyHostToDevice", 6, 1, device=0, stream=7, bytes=4),
-            event("gpu_memset", "Memset (Device)", 7, 1, device=0, stream=7, bytes=2),
+            event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 1, 2, device=0, stream=7),
+            event("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 3, 1, device=0, stream=7),
+            event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 4, 1, device=0, stream=7),
+            event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", 5, 1, device=0, stream=7),
+            event("gpu_memcpy", "CopyHostToDevice", 6, 1, device=0, stream=7),
+            event("gpu_memset", "Memset (Device)", 7, 1, device=0, stream=7),
         ],
     )
     ops = found.ops
     assert ops.kind.tolist() == [MEMORY] * 6 + [COMMUNICATION, COMPUTE, COMMUNICATION, COMMUNICATION]
     assert ops.copy.tolist()[:6] == [TO_DEVICE, TO_HOST, 0, 0, TO_DEVICE, 0] and not any(ops.copy[6:])
     assert ops.pageable.tolist() == [1, 0, -1, -1, -1, -1] + [-1] * 4
-    assert ops.moved.tolist() == [64, 32, 16, 8, 4, 2, -1, -1, -1, -1]
 
 
 def test_launches_are_found_by_correlation(tmp_path: Path) -> None:
@@ -194,32 +165,23 @@ def test_launches_are_found_by_correlation(tmp_path: Path) -> None:
     assert found.ops.launched.tolist() == [1000, 2000, 3000, 4000, 4000, -1, -1]
 
 
-def test_collectives_know_their_group_and_size_from_the_kernel_or_its_operator(tmp_path: Path) -> None:
-    about = {"Process Group Name": "2", "In msg nelems": 100, "Out msg nelems": 800, "dtype": "BFloat16"}
+def test_collectives_know_their_group_from_the_kernel_or_its_operator(tmp_path: Path) -> None:
+    def launch(moment: int, correlation: int, thread: int = 1) -> dict:
+        return event("cuda_runtime", "cudaLaunchKernelExC", moment, 1, pid=9, tid=thread, correlation=correlation)
+
     found = one(
         tmp_path,
         [
-            kernel("ncclDevKernel_AllGather_RING_LL(x)", 10, 1, **about),
-            kernel("ncclDevKernel_Broadcast_RING_LL(x)", 20, 1, correlation=3),
-            kernel("ncclDevKernel_SendRecv(x)", 30, 1, correlation=4),
-            event("cuda_runtime", "cudaLaunchKernelExC", 5, 1, pid=9, tid=1, correlation=3),
-            kernel("ncclDevKernel_SendRecv(x)", 40, 1, correlation=5),
-            event("cuda_runtime", "cudaLaunchKernelExC", 8, 1, pid=9, tid=1, correlation=5),  # after the operator
-            event("cuda_runtime", "cudaLaunchKernelExC", 5, 1, pid=9, tid=2, correlation=4),
-            event(
-                "cpu_op",
-                "record_param_comms",
-                4,
-                3,
-                pid=9,
-                tid=1,
-                **about | {"Process Group Name": "0", "dtype": "Int"},
-            ),
+            kernel("ncclDevKernel_AllGather_RING_LL(x)", 10, 1, **{"Process Group Name": "2"}),
+            *(kernel("ncclDevKernel_Broadcast_RING_LL(x)", 10 * n, 1, correlation=n) for n in (3, 4, 5)),
+            launch(5, 3),
+            launch(5, 4, thread=2),
+            launch(8, 5),  # after the operator
+            event("cpu_op", "record_param_comms", 4, 3, pid=9, tid=1, **{"Process Group Name": "0"}),
         ],
     )
     assert found.ops.groups == ("2", "0")
     assert found.ops.group.tolist() == [0, 1, -1, -1]
-    assert found.ops.moved.tolist() == [1600, 3200, -1, -1]
 
 
 def test_each_device_of_a_process_has_a_timeline(tmp_path: Path) -> None:
@@ -234,8 +196,6 @@ def test_each_device_of_a_process_has_a_timeline(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_in_the_remarks(tmp_path: Path) -> None:
-    newer = one(tmp_path, [kernel("a", 1, 1), event("user_annotation", "step", 0, 9)], schemaVersion=2)
-    assert "schemaVersion is 2" in newer.remarks[0]
     assert trace.NO_RANGES in one(tmp_path, [kernel("a", 1, 1)]).remarks
     only_host = one(tmp_path, [event("cuda_runtime", "cudaLaunchKernel", 1, 1, correlation=1)])
     assert (only_host.ops, only_host.device) == (None, None) and trace.NO_KERNELS in only_host.remarks
@@ -270,7 +230,7 @@ def test_a_file_that_is_no_complete_trace_is_refused(tmp_path: Path, content) ->
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     packed = write(tmp_path / "whole.json.gz", made.trace(kernel(f"k{n}", n, 1) for n in range(2000))).read_bytes()
-    for data in (packed[: len(packed) // 2], packed[:200] + bytes(50) + packed[250:]):
+    for data in (b"", packed[: len(packed) // 2], packed[:200] + bytes(50) + packed[250:]):
         (tmp_path / "odd.json.gz").write_bytes(data)
         with pytest.raises(ProfileError, match=r"no complete trace|cannot be read"):
             trace.read(tmp_path / "odd.json.gz")

@@ -31,7 +31,7 @@ def timeline(
         rows = [(*item, {})[3] for item in work]
         name, names = coded(row.get("name", NAMES[item[2]]) for item, row in zip(work, rows, strict=True))
         group, groups = coded(row.get("group", "") for row in rows)
-        columns = {key: [row.get(key, -1) for row in rows] for key in ("launched", "moved", "pageable")}
+        columns = {key: [row.get(key, -1) for row in rows] for key in ("launched", "pageable")}
         columns |= {key: [item[place] for item in work] for place, key in enumerate(("start", "end", "kind"))}
         columns |= {"copy": [row.get("copy", 0) for row in rows], "name": name}
         columns["group"] = [number if "group" in row else -1 for number, row in zip(group, rows, strict=True)]
@@ -67,7 +67,7 @@ def _work(draw: st.DrawFn, kinds: Sequence[int]) -> tuple:
     kind = draw(st.sampled_from(kinds))
     columns = {"launched": launched}
     if kind == MEMORY:
-        columns |= {"copy": copy, "pageable": pageable, "moved": draw(st.integers(0, 9))}
+        columns |= {"copy": copy, "pageable": pageable}
     return start, start + draw(_lengths), kind, columns
 
 
