@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hpc_utils.analyze.stats import Estimate
     from hpc_utils.launch.cluster import Cluster
 
+BATCHES = click.types.FuncParamType(lambda text: [int(part) for part in text.split(",")])
 repeats_option = click.option("--repeats", default=5, type=POSITIVE, help="Of each measurement.")
 
 
@@ -143,16 +144,11 @@ def bench_storage(dataset, cluster_name, repeats, **where):
     print_table(header, rows)
 
 
-def _batches(context: click.Context, option: click.Parameter, value: str) -> list[int]:
-    try:
-        return [int(part) for part in value.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"{value!r}: give whole numbers separated by commas, such as 8,16,32") from None
-
-
 @bench.command("compute")
 @parameters_option()
-@click.option("--batches", default="8,16,32,64", callback=_batches, help="Samples in a step.")
+@click.option(
+    "--batches", default="8,16,32,64", metavar="N,N...", type=BATCHES, help="Samples in a step, separated by commas."
+)
 @repeats_option
 def bench_compute(parameters, batches, repeats):
     """Measure the compute time of a model on one device of this machine, without a process group.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from hpc_utils.analyze.profiles.timeline import Timeline
 
 KERNELS = 10  # kernels that `hpc explain` lists
-REFUSED = 20  # refused rows that `hpc import` prints; provenance.json has all
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -155,28 +153,23 @@ def explain(files, as_json):
 
 
 def _print_breakdown(parts: Sequence[dict[str, Any]], timelines: Sequence[Timeline]) -> None:
-    fields = ("busy", "compute", "communication", "exposed_communication", "memory", "loader_wait")
-    rows = []
-    for part in parts:
-        span = part["span_ns"]
-        times = [part[f"{field}_ns"] for field in fields]
-        rows.append(
-            [
-                "?" if part["rank"] is None else str(part["rank"]),
-                "-" if part["device"] is None else str(part["device"]),
-                "not known" if span is None else f"{span / 1e6:,.1f}",
-                *(
-                    "not known" if one is None else f"{one / 1e6:,.1f} {one / max(span or 0, 1):4.0%}"
-                    for one in times
-                ),
-            ]
-        )
-    names = ["exposed" if field == "exposed_communication" else field.replace("_", " ") for field in fields]
-    print_table(["rank", "GPU", "span", *names], rows)
+    names = ("busy", "compute", "communication", "exposed_communication", "memory", "loader_wait")
+
+    def times(part: dict[str, Any]) -> list[str]:
+        each = [part[f"{name}_ns"] for name in names]
+        span = part["span_ns"] or 1
+        return ["not known" if one is None else f"{one / 1e6:,.1f} {one / span:4.0%}" for one in each]
+
+    def known(value: Any, text: str = "{}") -> str:
+        return "-" if value is None else text.format(value)
+
+    header = ["rank", "GPU", "span", *(name.removesuffix("_communication").replace("_", " ") for name in names)]
+    spans = [known(part["span_ns"] and part["span_ns"] / 1e6, "{:,.1f}") for part in parts]
+    each = zip(parts, spans, strict=True)
+    print_table(header, [[known(part["rank"]), known(part["device"]), span, *times(part)] for part, span in each])
     seen = any(one.ops is not None for one in timelines)
     devices = sorted({one.device_name for one in timelines if one.device_name})
     click.echo(printable("; ".join(["ms and share of the span" if seen else "no work of a GPU was seen", *devices])))
-    click.echo()
 
 
 def _print_kernels(timelines: Sequence[Timeline]) -> None:
@@ -186,16 +179,16 @@ def _print_kernels(timelines: Sequence[Timeline]) -> None:
     if longest.empty:
         return
     kinds = [f"{row.kind} {row.share:.0%}" for row in kernels.table(timelines, "kind").itertuples()]
-    click.echo(f"time of all kernels by class: {', '.join(kinds)}\n")
+    click.echo(f"\ntime of all kernels by class: {', '.join(kinds)}\n")
     rows = [
         [
             f"{row.share:.1%}", f"{row.total_ns / 1e6:,.2f}", str(row.count), f"{row.median_ns / 1e3:,.1f}", row.kind,
-            row.name if len(row.name) <= 60 else f"{row.name[:57]}...",
+            row.name[:60],
         ]
         for row in longest.head(KERNELS).itertuples()
     ]  # fmt: skip
     print_table(["share", "ms", "calls", "median us", "class", "kernel"], rows, text_columns=2)
-    click.echo(f"and {len(longest) - KERNELS} more\n" if len(longest) > KERNELS else "")
+    click.echo()
 
 
 @click.command("import")
@@ -209,8 +202,8 @@ def _print_kernels(timelines: Sequence[Timeline]) -> None:
 def import_(file, mapping, name, dry_run, draft):
     """Read results of other people, and check them as our own.
 
-    They are kept under results/foreign/NAME. A throughput that contradicts the time and samples of its row is corrected if the reason is known (a global count summed
-    over ranks, or the samples of one rank taken for all); otherwise the row is refused, and the exit code is 1.
+    They are kept under results/foreign/NAME. A throughput that contradicts the time and samples of its row is corrected if
+    the reason is known (a global count summed over ranks); otherwise the row is refused, and the exit code is 1.
     """
     from hpc_utils import provenance
     from hpc_utils.records import foreign
@@ -223,9 +216,7 @@ def import_(file, mapping, name, dry_run, draft):
         raise click.UsageError("--map MAPPING.toml is required; --draft writes an empty one")
     found = foreign.read(file, mapping, name)
     _print_foreign(found.runs)
-    print_refused(dict(islice(found.refused.items(), REFUSED)), "line ")
-    if len(found.refused) > REFUSED:
-        click.secho(f"and {len(found.refused) - REFUSED} more", fg="red", err=True)
+    print_refused(found.refused, "line ")
     if not dry_run:
         code = {"digest": provenance.measuring_digest(), "commit": provenance.commit(), "dirty": provenance.dirty()}
         click.echo(f"kept: {foreign.keep(found, code)}")
@@ -237,20 +228,22 @@ def _print_foreign(runs: pd.DataFrame) -> None:
     from hpc_utils.analyze.foreign import efficiency
 
     table = efficiency(runs)
-    varied = ("workload", "dataset", "precision", "device_name", "parallel")
-    columns = [name for name in varied if table[name].nunique() > 1]
-    shown = table[[*columns, "kind", "batch", "world_size", "nodes", "repeats"]].rename(
+    varied = [
+        name for name in ("workload", "dataset", "precision", "device_name", "parallel") if table[name].nunique() > 1
+    ]
+    shown = table[[*varied, "kind", "batch", "world_size", "nodes", "repeats"]].rename(
         columns={"world_size": "ranks"}
     )
-    formats = {
-        "batch": ("batch", "{:.0f}"), "nodes": ("nodes", "{:.0f}"),
+    columns = {
         "reported/s": ("reported_throughput", "{:,.1f}"), "corrected/s": ("throughput", "{:,.1f}"),
         "E reported": ("reported", "{:.1%}"), "E corrected": ("efficiency", "{:.1%}"),
     }  # fmt: skip
-    for title, (column, text) in formats.items():
+    for title, (column, text) in columns.items():
         shown[title] = table[column].map(text.format, na_action="ignore")
     shown["verdict"] = table.verdict + table.note.map(lambda note: f"; {note}" if note else "")
-    click.echo(shown.dropna(axis="columns", how="all").to_string(index=False, na_rep="-"))
+    click.echo(
+        shown.dropna(axis="columns", how="all").to_string(index=False, na_rep="-", float_format="{:.0f}".format)
+    )
     for correction, rows in runs.groupby("correction"):
         click.secho(f"corrected, {len(rows)} of {len(runs)} runs: {correction}", fg="yellow")
     counts = runs.verdict.value_counts()
