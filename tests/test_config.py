@@ -15,26 +15,18 @@ NAN = float("nan")
 
 # Parameters, and the beginning of the message.
 REFUSED = [
-    ({"workload": "resnet19"}, "workload=resnet19.* resnet18"),
-    ({"workload": "gpt"}, "workload=gpt.* resnet18, resnet50, cnn"),
-    ({"epoch": 3}, "unknown parameter 'epoch': did you mean epochs"),
-    ({"batch_size": 64}, "unknown parameter 'batch_size': did you mean .*batch"),
+    ({"workload": "resnet19"}, "workload=resnet19.* resnet18, resnet50, cnn"),
+    ({"epoch": 3, "sed": 1}, "unknown parameter 'epoch': did you mean epochs.*\nunknown parameter 'sed'"),
     ({"zzz": 1}, "unknown parameter 'zzz': `hpc params` lists them all"),
-    ({"epoch": 3, "sed": 1}, "unknown parameter 'epoch'.*\nunknown parameter 'sed'"),
     ({"lr": -1, "epochs": 0}, "epochs=0.*\nlr=-1"),
-    ({"epochs": "three"}, "epochs='three'"),
     ({"epochs": 2.5}, "epochs=2.5"),
     ({"dataset": types}, "dataset=<module"),
     ({"precision": "fp8"}, "precision='fp8'.*'fp32', 'tf32', 'bf16' or 'fp16'"),
     ({"lr": NAN}, "lr=nan"),
     ({"workload": "a:b", "workload_args": {"x": NAN}}, "workload_args"),
     ({"workload": "a:b", "workload_args": {"x": [1]}}, r"workload_args=\[1\]"),
-    ({"lr": 0}, "lr=0"),
-    ({"global_batch": 0}, "global_batch=0"),
-    ({"seed": -1}, "seed=-1"),
     ({"seed": 2**31}, "seed=2147483648"),
     ({"cores_per_rank": 1}, "cores_per_rank=1"),
-    ({"profile": "perf"}, "profile='perf'"),
     ({"monitor_seconds": -1}, "monitor_seconds=-1"),
 ]
 
@@ -45,14 +37,11 @@ CONTRADICTIONS = [
     ({"workload_args": {"depth": 3}}, "workload=resnet18"),
     ({"epochs": 2, "lr_warmup_epochs": 2.5}, "lr_warmup_epochs=2.5 with epochs=2"),
     (OWN | {"loader": "device"}, "loader=device with workload=a:b"),
-    (OWN | {"cutout": 3}, "cutout=3 with workload=a:b"),
     ({"cutout": 3, "augment": False}, "cutout=3 with augment=false"),
     ({"loader_workers": 2}, "loader_workers=2 with loader=host"),
-    ({"prefetch_factor": 3}, "prefetch_factor=3 with loader_workers=0"),
     ({"persistent_workers": False}, "persistent_workers=false with loader_workers=0"),
     ({"parallel": "fsdp", "comm_hook": "fp16"}, "comm_hook=fp16 with parallel=fsdp"),
     ({"parallel": "none", "static_graph": True}, "static_graph=true with parallel=none"),
-    ({"parallel": "none", "gradient_as_bucket_view": False}, "gradient_as_bucket_view=false with parallel=none"),
     ({"parallel": "fsdp", "bucket_mb": 50}, "bucket_mb=50 with parallel=fsdp"),
     ({"static_graph": True, "accumulate": 2}, "static_graph=true with accumulate=2"),
     ({"comm_hook": "powersgd", "warmup_steps": 0}, "comm_hook=powersgd with warmup_steps=0"),
@@ -64,13 +53,11 @@ CONTRADICTIONS = [
     ({"compile": "reduce-overhead", "warmup_steps": 2}, "compile=reduce-overhead with .*warmup_steps=3"),
     ({"compile": "default", "activation_checkpointing": True}, "compile=default with activation_checkpointing=true"),
     ({"compile": "default", "parallel": "fsdp"}, "compile=default with parallel=fsdp"),
-    ({"compile": "max-autotune", "accumulate": 2}, "compile=max-autotune with accumulate=2"),
     ({"compile": "default", "bucket_mb": 0.5}, "compile=default with bucket_mb=0.5"),
     ({"compile": "max-autotune", "deterministic": True}, "compile=max-autotune with deterministic=true"),
     ({"cores_per_rank": 0.5, "threads_per_rank": 2}, "cores_per_rank=0.5 with threads_per_rank=2"),
     ({"cores_per_rank": 0.5, "device": "cuda"}, "cores_per_rank=0.5 with device=cuda"),
     ({"cores_per_rank": 0.05}, r"cores_per_rank=0.05 with share_period=0.01: .*share_period=0\.02"),
-    ({"share_period": 0.02}, "share_period=0.02"),
     ({"profile": "ncu", "device": "cpu"}, "profile=ncu with device=cpu"),
     ({"profile_steps": 5}, "profile_steps=5"),
 ]
@@ -91,9 +78,8 @@ def test_compatible_options_are_accepted() -> None:
 
 
 def test_a_configuration_is_frozen() -> None:
-    config = RunConfig(epochs=2)
     with pytest.raises(ValueError, match="frozen"):
-        config.epochs = 3
+        RunConfig().epochs = 3
 
 
 @given(batch=st.integers(1, 5000), world=st.integers(1, 300))
@@ -108,11 +94,6 @@ def test_a_batch_divides_or_the_nearest_ones_are_named(batch: int, world: int) -
     assert all(b > 0 and b % world == 0 and abs(b - batch) < world for b in batches)
 
 
-@given(batch=st.integers(1, 1000), world=st.integers(1, 1000))
-def test_a_batch_per_device_always_fits(batch: int, world: int) -> None:
-    assert RunConfig(batch_per_device=batch).batches(world) == (batch * world, batch)
-
-
 @pytest.mark.parametrize(("scaling", "factor"), [("linear", 4), ("sqrt", 2), ("none", 1)])
 def test_the_rate_follows_the_global_batch_and_never_the_world_size(scaling: str, factor: float) -> None:
     config = RunConfig(lr=0.1, lr_batch=64, lr_scaling=scaling, global_batch=256)
@@ -122,49 +103,34 @@ def test_the_rate_follows_the_global_batch_and_never_the_world_size(scaling: str
     assert weak.scaled_lr(weak.batches(4)[0]) == pytest.approx(0.1 * factor)
 
 
-class TestFromNotebook:
-    def test_takes_the_parameters_and_leaves_the_rest(self) -> None:
-        def train() -> None: ...
+def test_a_notebook_gives_its_parameters_and_nothing_else() -> None:
+    def train() -> None: ...
 
-        names = {"epochs": 5, "lr": 0.2, "workload": "cnn", "x": 3, "text": "epochs", "np": np, "train": train,
-                 "_epoch": 9, "__name__": "__main__", "steps_per_epoch": None}  # fmt: skip
-        assert RunConfig.from_notebook(names) == RunConfig(epochs=5, lr=0.2, workload="cnn")
-
-    @pytest.mark.parametrize("name", ["epoch", "precison", "global_batchs", "workloads"])
-    def test_a_misspelt_name_is_refused(self, name: str) -> None:
-        with pytest.raises(ConfigError, match=f"unknown parameter '{name}': did you mean"):
-            RunConfig.from_notebook({name: 1})
-
-    def test_functions_and_modules_may_be_called_nearly_like_a_parameter(self) -> None:
-        assert RunConfig.from_notebook({"epoch": lambda: 0, "datasets": types}) == RunConfig()
-
-    def test_a_parameter_of_another_type_is_never_passed_over(self) -> None:
-        assert RunConfig.from_notebook({"epochs": np.int64(7), "lr": np.float32(0.5)}).epochs == 7
-        with pytest.raises(ConfigError, match="dataset=<object"):
-            RunConfig.from_notebook({"dataset": object()})
+    names = {"epochs": np.int64(5), "lr": np.float32(0.5), "workload": "cnn", "x": 3, "text": "epochs", "np": np, "train": train,
+             "_epoch": 9, "__name__": "__main__", "steps_per_epoch": None, "epoch": lambda: 0, "datasets": types}  # fmt: skip
+    assert RunConfig.from_notebook(names) == RunConfig(epochs=5, lr=0.5, workload="cnn")
+    with pytest.raises(ConfigError, match="unknown parameter 'precison': did you mean"):
+        RunConfig.from_notebook({"precison": 1})
+    with pytest.raises(ConfigError, match="dataset=<object"):
+        RunConfig.from_notebook({"dataset": object()})
 
 
-class TestAssignments:
-    def test_text_becomes_the_type_of_the_option(self) -> None:
-        text = ["epochs=3", "lr=1e-2", "augment=false", "precision=bf16", "steps_per_epoch=none", " seed =4"]
-        config = RunConfig(**parse_assignments(text))
-        expected = RunConfig(epochs=3, lr=0.01, augment=False, precision="bf16", seed=4)
-        assert config == expected
+def test_text_becomes_the_type_of_the_option() -> None:
+    text = ["epochs=3", "lr=1e-2", "augment=false", "precision=bf16", "steps_per_epoch=none", " seed =4"]
+    config = RunConfig(**parse_assignments(text))
+    assert config == RunConfig(epochs=3, lr=0.01, augment=False, precision="bf16", seed=4)
+    text = ["workload=gpt:make", "workload_args.depth=12", "workload_args.name=a=b", "workload_args.bias=true"]
+    assert RunConfig(**parse_assignments(text)).workload_args == {"depth": 12, "name": "a=b", "bias": True}
+    whole = parse_assignments(["workload=gpt:make", 'workload_args={"depth": 12}'])
+    assert RunConfig(**whole).workload_args == {"depth": 12}
+    with pytest.raises(ConfigError, match="epochs='none'"):
+        RunConfig(**parse_assignments(["epochs=none"]))
 
-    def test_arguments_of_a_users_own_workload(self) -> None:
-        text = ["workload=gpt:make", "workload_args.depth=12", "workload_args.name=a=b", "workload_args.bias=true"]
-        assert RunConfig(**parse_assignments(text)).workload_args == {"depth": 12, "name": "a=b", "bias": True}
-        whole = parse_assignments(["workload=gpt:make", 'workload_args={"depth": 12}'])
-        assert RunConfig(**whole).workload_args == {"depth": 12}
 
-    @pytest.mark.parametrize("text", ["epochs", "=3", ""])
-    def test_other_text_is_refused(self, text: str) -> None:
-        with pytest.raises(ConfigError, match=r"is not name=value"):
-            parse_assignments([text])
-
-    def test_none_for_an_option_without_none_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match="epochs='none'"):
-            RunConfig(**parse_assignments(["epochs=none"]))
+@pytest.mark.parametrize("text", ["epochs", "=3", ""])
+def test_what_is_no_assignment_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not name=value"):
+        parse_assignments([text])
 
 
 CONFIGS = st.fixed_dictionaries(

@@ -60,18 +60,11 @@ def test_the_results_page_agrees_with_the_schema() -> None:
 
 
 @pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
-def test_notebooks_are_committed_without_outputs(notebook: Path) -> None:
-    for cell in json.loads(notebook.read_text())["cells"]:
-        assert not cell.get("outputs")
-        assert cell.get("execution_count") is None
-
-
-@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
-def test_notebooks_are_chapters(notebook: Path) -> None:
-    """They begin with a title, cells are thin, and every code cell but the parameters follows prose or code."""
+def test_notebooks_are_chapters_without_outputs(notebook: Path) -> None:
+    """They begin with a title, and cells are short."""
     cells = json.loads(notebook.read_text())["cells"]
-    assert cells[0]["cell_type"] == "markdown"
-    assert "".join(cells[0]["source"]).startswith("# ")
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+    assert cells[0]["cell_type"] == "markdown" and "".join(cells[0]["source"]).startswith("# ")
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert max(source.count("\n") for source in code) < 25
     assert not [source for source in code if re.search(r"^(def|class) ", source, re.M)], "logic belongs to hpc_utils"
@@ -111,24 +104,14 @@ def test_an_import_loads_no_heavy_package(room: str, never: set[str]) -> None:
     assert not imported(f"import {room}") & never
 
 
-def test_help_names_every_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hpc_utils.cli", "--help"], capture_output=True, text=True, timeout=60
-    )
-    for command in ("run", "study", "data", "collect", "params", "report"):
-        assert re.search(rf"^  {command} ", done.stdout, re.M)
+def test_make_help_names_every_target_and_clean_deletes_no_results() -> None:
+    def make(*words: str) -> str:
+        return subprocess.run(["make", *words], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
 
-
-def test_make_help_names_every_target() -> None:
-    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    listed, clean = make("help"), make("-n", "clean")
     for target in ("study", "paper", "test", "lint", "lab", "data", "bench", "soak", "clean"):
-        assert f"make {target} " in done.stdout
-
-
-def test_clean_deletes_no_results_and_no_data() -> None:
-    done = subprocess.run(["make", "-n", "clean"], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert "rm -rf" in done.stdout
-    assert not re.search(r"\b(results|data)\b", done.stdout)
+        assert f"make {target} " in listed
+    assert "rm -rf" in clean and not re.search(r"\b(results|data)\b", clean)
 
 
 def test_nothing_committed_names_this_machine() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from hpc_utils import paths, provenance
 from hpc_utils.publish import exports, staleness
-from hpc_utils.publish.chapter import Chapter, stacked
+from hpc_utils.publish.chapter import Chapter
 from hpc_utils.publish.exports import ExportError
 
 from .conftest import chart, execution, faults
@@ -54,11 +54,6 @@ def test_a_table_rests_on_the_runs_of_its_columns_or_of_its_caller(result_set: P
     assert found.frame("laptop-scaling-t").runs.tolist() == [f"{one} {other}", other]
 
 
-def test_frames_are_stacked_with_their_names() -> None:
-    both = stacked({"a": ONE, "none": ONE.head(0), "b": ONE})
-    assert both.study.tolist() == ["a", "b"] and stacked({}).empty
-
-
 def test_invalid_exports_are_refused(result_set: Path) -> None:
     chapter = Chapter("x")
     for add in (lambda: chapter.export(ONE, "t", ""), lambda: chapter.figure(chart(ONE))):
@@ -80,26 +75,25 @@ def test_a_set_without_runs_is_refused_unless_none_are_needed(results: Path) -> 
     assert Chapter("x", required=False).runs.empty
 
 
-def written(name: str, content: bytes) -> Callable[[Path], None]:
+Change = Callable[[Path], None]
+
+
+def written(name: str, content: bytes) -> Change:
     return lambda exported: (exported / name).write_bytes(content) and None
 
 
-def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
+def replaced(name: str, old: str, new: str) -> Change:
     def change(exported: Path) -> None:
-        before = (exported / name).read_text()
-        (exported / name).write_text(before.replace(old, new, 1))
-        assert (exported / name).read_text() != before
+        (path,) = sorted(exported.glob(name))[:1]
+        before = path.read_text()
+        path.write_text(before.replace(old, new, 1))
+        assert path.read_text() != before
 
     return change
 
 
 def first_run(exported: Path) -> Path:
     return sorted((exported / "runs").iterdir())[0]
-
-
-def samples_of_an_epoch(exported: Path) -> None:
-    path = first_run(exported) / "epochs.csv"
-    path.write_text(path.read_text()[:-2] + "9\n")
 
 
 def a_run_less(exported: Path) -> None:
@@ -124,18 +118,16 @@ def a_run_of_the_index(exported: Path) -> None:
         (a_run_of_the_index, "is no longer valid.*: cnn-"),
         (written("studies/laptop.json", b'{"runs": [{}]}'), r"studies/laptop\.json is damaged"),
         (replaced(NOTEBOOK, "Exported: 2", "Exported: 3"), "is not the execution"),
-        (written("csv/runs.csv", b"\xff\xfe\n"), r"csv/runs\.csv differs"),
         (written("csv/runs.csv", b""), r"csv/runs\.csv differs"),
         (replaced("csv/runs.csv", ",complete,", ",failed,"), r"csv/runs\.csv differs"),
-        (samples_of_an_epoch, "has changed.*: cnn-"),
+        (replaced("runs/*/epochs.csv", "5120", "5121"), "has changed.*: cnn-"),
         (written("figures/laptop-efficiency.png", b"painted"), r"figures/laptop-efficiency\.png"),
-        (replaced("figures/laptop-efficiency.csv", "0.7231", "0.9"), r"figures/laptop-efficiency\.csv"),
         (replaced("tables/laptop-efficiency.csv", "0.7231", "0.9"), r"tables/laptop-efficiency\.csv"),
         (a_run_less, "is gone: cnn-"),
         (a_run_more, "does not know what its chapter would read: cnn-"),
     ],
 )  # fmt: skip
-def test_whatever_changes_is_found(exported: Path, change: Callable[[Path], None], named: str) -> None:
+def test_whatever_changes_is_found(exported: Path, change: Change, named: str) -> None:
     assert faults(exported) == []
     change(exported)
     assert pd.Series(faults(exported)).str.contains(named).any(), faults(exported)
@@ -144,7 +136,7 @@ def test_whatever_changes_is_found(exported: Path, change: Callable[[Path], None
 @pytest.mark.parametrize(
     "change", [written(PAGE, b"{"), written(PAGE, b"[]"), replaced(PAGE, "of every point", "of each point")]
 )
-def test_a_page_that_its_chapter_did_not_write_is_refused(exported: Path, change: Callable[[Path], None]) -> None:
+def test_a_page_that_its_chapter_did_not_write_is_refused(exported: Path, change: Change) -> None:
     change(exported)
     with pytest.raises(ExportError, match=PAGE):
         exports.read(exported)

@@ -14,6 +14,7 @@ from benchmarks import measure
 from hpc_utils import paths, records
 from hpc_utils.publish import exports, reference
 from hpc_utils.records import packed
+from hpc_utils.records.fingerprint import portable
 from tests.support import copy_runs
 
 from .conftest import faults
@@ -27,16 +28,12 @@ def test_every_committed_set_can_be_true(folder: Path) -> None:
     assert len(found.runs)
     assert not found.refused
     assert not found.unfinished
-    studies = [json.loads(index.read_text()) for index in (folder / "studies").glob("*.json")]
-    assert all({run["run_id"] for run in study["runs"]} <= set(found.runs.run_id) for study in studies)
-    chapters = reference.together([study["name"] for study in studies], folder)
-    labels = {"03_scaling": "scaling", "04_profiling": "profiling", "05_optimization": "speed"}
-    assert all(list((folder / "figures").glob(f"{labels[chapter]}-*.pdf")) for chapter in chapters)
+    studies = records.studies(folder)
+    assert set().union(*(study.run_ids for study in studies)) <= set(found.runs.run_id)
+    chapters = reference.together([study.name for study in studies], folder)
     if len(studies) == 1:
-        own = [chapter for chapter in studies[0]["chapters"] if chapter["notebook"] not in chapters]
-        if not all(chapter["run"] for chapter in own):
-            assert list((folder / "figures").glob(f"{studies[0]['name']}-*.pdf"))
-        chapters += [f"{studies[0]['name']}/{chapter['notebook']}" for chapter in own]
+        own = (chapter.notebook for chapter in studies[0].chapters if chapter.notebook not in chapters)
+        chapters += [f"{studies[0].name}/{chapter}" for chapter in own]
     assert chapters
     for chapter in chapters:
         executed = json.loads((folder / f"notebooks/{chapter}.ipynb").read_text())
@@ -47,70 +44,54 @@ def test_every_committed_set_can_be_true(folder: Path) -> None:
     assert drawn == set(exports.read(folder).figures), "every figure is exported, with its data and its runs"
 
 
-def test_an_unfinished_study_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HPC_RESULTS", str(tmp_path))
-    index = records.study_index("mine")
-    index.parent.mkdir(parents=True)
-    index.write_text(
-        json.dumps({"name": "mine", "title": "", "about": "", "chapters": [], "runs": [{"run_id": "x"}]})
-    )
+def test_an_unfinished_study_is_not_kept(results: Path) -> None:
+    index(results, "x")
     with pytest.raises(reference.CannotKeep, match="'mine' is not complete"):
         reference.keep(["mine"], "here")
     assert not (paths.root() / "results/reference/here").exists()
 
 
-def test_probes_of_the_machine_and_of_its_limited_links_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_probes_and_benches_of_the_same_machine_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
-    for name in ("rehearsal-cpu-0a", "rehearsal-cpu-0a-1gbit", "0a", "rehearsal-cpu-0b", "other-cpu-0a1"):
+    machine = "rehearsal-cpu-0a"
+    for name in (machine, f"{machine}-1gbit", "0a", "rehearsal-cpu-0b", "other-cpu-0a1"):
         probe = tmp_path / f"results/probes/allreduce/{name}.json"
         probe.parent.mkdir(parents=True, exist_ok=True)
         probe.write_text(json.dumps({"hardware_id": name}))
-    reference._keep_probes({"rehearsal-cpu-0a"}, tmp_path / "kept")
-    kept = {path.stem for path in (tmp_path / "kept/probes/allreduce").iterdir()}
-    assert kept == {"rehearsal-cpu-0a", "rehearsal-cpu-0a-1gbit", "0a"}
-
-
-def test_tables_of_benchmarks_are_kept_with_the_runs_of_the_same_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
-    monkeypatch.setenv("HPC_CLUSTER", "here")
     row = measure.Row(
         "a case", "a side", "throughput", "images/s", 1.0, 1.0, 1.0, 1, note=f"{tmp_path}/results/bench"
     )
-    measure.save("loaders", [row], measure.Options(), 0.0)
-    measure.save("overhead", [row], measure.Options(quick=True), 0.0)
-    monkeypatch.setenv("HPC_CLUSTER", "elsewhere")
-    measure.save("startup", [row], measure.Options(), 0.0)
-    reference._keep_bench({"here"}, tmp_path / "kept")
-    assert [path.relative_to(tmp_path).as_posix() for path in (tmp_path / "kept").rglob("*.csv")] == [
-        "kept/bench/loaders.csv"
-    ]
+    for cluster, name, quick in (
+        (machine, "loaders", False),
+        (machine, "overhead", True),
+        ("elsewhere", "startup", False),
+    ):
+        monkeypatch.setenv("HPC_CLUSTER", cluster)
+        measure.save(name, [row], measure.Options(quick=quick), 0.0)
+    reference._keep_probes({machine}, tmp_path / "kept")
+    reference._keep_bench({machine}, tmp_path / "kept")
+    kept = {path.relative_to(tmp_path / "kept").as_posix() for path in (tmp_path / "kept").rglob("*.*")}
+    probes = {f"probes/allreduce/{name}.json" for name in (machine, f"{machine}-1gbit", "0a")}
+    assert kept == probes | {"bench/loaders.csv"}
     assert pd.read_csv(tmp_path / "kept/bench/loaders.csv").note.tolist() == ["results/bench"]
+
+
+def index(results: Path, run: str) -> None:
+    path = results / "studies/mine.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"name": "mine", "runs": [{"run_id": run}]}))
 
 
 def test_of_a_profile_what_is_small_and_holds_no_environment_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (run,) = copy_runs(SETS[0], tmp_path / "results", limit=1)
-    for name, text in {
-        "profile/rank0.nsys-rep": "SECRET=1",
-        "profile/rank0.sqlite": "SECRET=1",
-        "profile/rank0_nvtxsum.csv": "Range\nstep\n",
-        "monitor/node1.csv": "time\n1\n",
-        "profile/rank1.trace.json.gz": "",
-    }.items():
+    for name in ("profile/rank0.nsys-rep", "profile/rank0.sqlite", "profile/rank0_nvtxsum.csv", "monitor/node1.csv"):
         (run / name).parent.mkdir(exist_ok=True)
-        (run / name).write_text(text)
+        (run / name).write_text("a\n1\n")
     (run / "profile/rank0.trace.json.gz").write_bytes(gzip.compress(f'["{run}"]'.encode()))
     (run / "profile/rank1.trace.json.gz").write_bytes(os.urandom(reference.SMALL + 1))
-    index = tmp_path / "results/studies/mine.json"
-    index.parent.mkdir()
-    index.write_text(
-        json.dumps({"name": "mine", "title": "", "about": "", "chapters": [], "runs": [{"run_id": run.name}]})
-    )
+    index(tmp_path / "results", run.name)
     monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     target = reference.keep(["mine"], "here") / "runs" / run.name
@@ -127,13 +108,9 @@ def test_a_set_s_name_is_a_folder_s_name(name: str) -> None:
         reference.keep(["laptop"], name)
 
 
-def test_paths_of_this_machine_are_taken_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
-    text = f"{tmp_path}/results/runs/x {paths.root()}/notebooks {Path.home()}/secret"
-    assert reference.portable(text) == "results/runs/x ./notebooks ~/secret"
-
-
-def test_only_whole_folders_are_taken_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_paths_of_this_machine_are_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPC_RESULTS", "/data/al")
+    text = f"/data/al/runs /data/alice/runs {paths.root()}/notebooks {Path.home()}/secret"
+    assert portable(text) == "results/runs /data/alice/runs ./notebooks ~/secret"
     monkeypatch.setenv("HOME", "/")
-    assert reference.portable("/data/al/runs /data/alice/runs /etc/x") == "results/runs /data/alice/runs /etc/x"
+    assert portable("/etc/x") == "/etc/x"
