@@ -8,10 +8,8 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
-from hpc_utils import toml_config
 from hpc_utils.records import atomic, fingerprint
 
 from . import exports, staleness
@@ -19,7 +17,6 @@ from .exports import Item
 
 FORMATS = ("pdf", "svg", "png")
 EMBEDDED = re.compile(r'<image[^>]*xlink:href="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"')
-START = re.compile(r"(<svg\b[^>]*>)")
 
 
 class CannotExport(ValueError):
@@ -35,6 +32,11 @@ class Figure:
     folder: Path
     drawn: Item
     page: dict
+
+    @property
+    def name(self) -> str:
+        """`<set>:<name>`."""
+        return f"{self.folder.name}:{self.drawn.name}"
 
 
 def figures(folders: Iterable[Path]) -> list[Figure]:
@@ -52,16 +54,11 @@ def find(name: str, among: Sequence[Figure]) -> Figure:
     Raises:
         CannotExport: no figure has that name, or several have it.
     """
-    own, _, alone = name.rpartition(":")
-    having = [one for one in among if one.drawn.name == alone and own in ("", one.folder.name)]
-    if len(having) == 1:
-        return having[0]
-    if having:
-        choice = " or ".join(f"{one.folder.name}:{alone}" for one in having)
-        raise CannotExport(f"several result sets have a figure {alone}: write {choice}")
-    if not among:
-        raise CannotExport("no chapter has exported a figure: run `hpc chapter`")
-    raise CannotExport(f"no figure {name!r}: {toml_config.hint(alone, {one.drawn.name for one in among})}")
+    having = [one for one in among if name in (one.name, one.drawn.name)]
+    if len(having) != 1:
+        choice = ", ".join(one.name for one in having or among) or "none, run `hpc chapter`"
+        raise CannotExport(f"{len(having)} figures are named {name!r}; there are: {choice}")
+    return having[0]
 
 
 def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
@@ -70,10 +67,9 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
     Raises:
         CannotExport: unknown format, or the figure's files have changed since the chapter wrote them.
     """
-    formats = list(dict.fromkeys(formats))
-    if wrong := [kind for kind in formats or [""] if kind not in FORMATS]:
-        raise CannotExport(f"no format {wrong[0]!r}: choose from {', '.join(FORMATS)}")
     drawn, folder = figure.drawn, figure.folder
+    if wrong := set(formats) - set(FORMATS):
+        raise CannotExport(f"no format {', '.join(sorted(wrong))}: choose from {', '.join(FORMATS)}")
     for path, digest in drawn.files.items():
         if not (folder / path).is_file() or fingerprint.of_file(folder / path) != digest:
             anew = staleness.remedy(folder, figure.page)
@@ -82,7 +78,7 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
     written = {kind: output / f"{drawn.name}.{kind}" for kind in (*formats, "csv", "json")}
     for kind, path in written.items():
         if kind == "svg":
-            atomic.write_text(path, svg(folder / drawn.file("pdf"), drawn.caption))
+            atomic.write_text(path, svg(folder / drawn.file("pdf")))
         elif kind == "json":
             atomic.write_json(path, source(figure))
         else:
@@ -108,11 +104,11 @@ def source(figure: Figure) -> dict:
     }
 
 
-def svg(pdf: Path, title: str = "") -> str:
+def svg(pdf: Path) -> str:
     """The drawing in `pdf` as SVG, with text as outlines, so that it needs no fonts.
 
     Raises:
-        CannotExport: typst is not installed, or cannot read the PDF.
+        CannotExport: typst is not installed.
     """
     try:
         import typst
@@ -122,13 +118,6 @@ def svg(pdf: Path, title: str = "") -> str:
         shutil.copyfile(pdf, Path(folder) / "figure.pdf")
         page = Path(folder) / "page.typ"
         page.write_text('#set page(width: auto, height: auto, margin: 0pt)\n#image("figure.pdf")\n')
-        try:
-            whole = typst.compile(str(page), format="svg").decode()
-        except Exception as error:
-            raise CannotExport(f"{pdf.name} cannot be drawn as SVG: {error}") from error
+        whole = typst.compile(str(page), format="svg").decode()
     # Typst embeds the drawing as an image in a page; other programs read the image alone more easily.
-    inner = EMBEDDED.findall(whole)
-    drawing = base64.b64decode(inner[0]).decode() if len(inner) == 1 else whole
-    return (
-        START.sub(lambda found: f"{found[1]}<title>{escape(title)}</title>", drawing, count=1) if title else drawing
-    )
+    return base64.b64decode(EMBEDDED.search(whole)[1]).decode()

@@ -20,17 +20,15 @@ def table(rows: pd.DataFrame, columns: Mapping[str, Writer]) -> pd.DataFrame:
     return pd.DataFrame({heading: [write(row) for row in records] for heading, write in columns.items()}, dtype=str)
 
 
-def measured(
-    column: str, scale: float = 1.0, *, alone: Callable[[Row], bool] = lambda row: row["repeats"] == 1
-) -> Writer:  # fmt: skip
-    """Writes `column` times `scale` with its interval (`<column>_low`, `<column>_high`), or "single run" where `alone`."""
+def measured(column: str, scale: float = 1.0) -> Writer:
+    """Writes `column` times `scale` with its interval (`<column>_low`, `<column>_high`), or "single run"."""
 
     def write(row: Row) -> str:
         value, low, high = (row[f"{column}{end}"] for end in ("", "_low", "_high"))
         if pd.isna(value):
             return ABSENT
         interval = f" ({number(low * scale)} to {number(high * scale)})" if pd.notna(low) else ""
-        return number(value * scale) + interval + (" (single run)" if alone(row) else "")
+        return number(value * scale) + interval + (" (single run)" if row["repeats"] == 1 else "")
 
     return write
 
@@ -66,10 +64,6 @@ def _throughput(row: Row) -> str:
     return measured("throughput")(row)
 
 
-def _several(row: Row) -> bool:
-    return row["repeats"] == 1 and row["world_size"] > 1
-
-
 WORKSHOP: dict[str, Writer] = {
     "curve": curve,
     "devices": _devices,
@@ -79,8 +73,8 @@ WORKSHOP: dict[str, Writer] = {
     "throughput (samples/s)": _throughput,
     "time per step (ms)": measured("step_seconds", 1e3),
     "time per epoch (s)": measured("epoch_seconds"),
-    "speed-up": measured("speedup", alone=_several),
-    "efficiency (%)": measured("efficiency", 100, alone=_several),
+    "speed-up": measured("speedup"),
+    "efficiency (%)": measured("efficiency", 100),
     "peak memory per device (MiB)": measured("peak_bytes", 1 / MIB),
 }
 

@@ -35,7 +35,7 @@ def gradients(before: Sequence[Any], after: Sequence[Any], whole: Any) -> Figure
     difference = np.abs(np.asarray(after[0], dtype=float) - np.asarray(whole, dtype=float))
     if shown := difference[difference > 0].tolist():
         seaborn.histplot(shown, bins=16, log_scale=True, color=style.ROLES["main"], ax=right)
-    right.set(title="distance to one process", xlabel="|averaged − whole batch|, where not 0", ylabel="parameters")
+    right.set(title="distance to one process", xlabel="|averaged − whole batch|", ylabel="parameters")
     return figure
 
 
