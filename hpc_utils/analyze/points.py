@@ -125,11 +125,11 @@ def links(runs: pd.DataFrame) -> pd.Series:
     return pd.to_numeric(runs.link_gbit).mask(runs.world_size == 1)
 
 
-def on_every_link(table: pd.DataFrame) -> pd.DataFrame:
-    """`table` with the rows of one rank, which needs no link, once for each `link_gbit`."""
+def on_every_link(table: pd.DataFrame, link: str = "link_gbit") -> pd.DataFrame:
+    """`table` with the rows of one rank, which needs no link, once for each limit in the column `link`."""
     alone = table.world_size == 1
-    limits = {np.nan, *table.link_gbit[~alone].dropna()}
-    return pd.concat([table[~alone], *(table[alone].assign(link_gbit=limit) for limit in limits)])
+    limits = {np.nan, *table[link][~alone].dropna()}
+    return pd.concat([table[~alone], *(table[alone].assign(**{link: limit}) for limit in limits)])
 
 
 def cores_per_rank(runs: pd.DataFrame) -> pd.Series:

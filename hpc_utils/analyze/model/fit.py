@@ -69,8 +69,12 @@ class Fitted:
     widths: Costs = WIDTHS
 
     def step(self, row: tuple, costs: Costs | None = None) -> Step:
-        """The step at one row (`itertuples`) of a frame with the columns `POINT`."""
-        return _step(self.work, costs or self.costs, row, self.bucket_mb, self.intra_gbit)
+        """The step at one row (`itertuples`) of a frame with the columns `POINT`; by default with the fitted costs."""
+        costs = costs or self.costs
+        inter, intra = (Link(costs.latency, gbit * 1e9 / 8) for gbit in (row.gbit, self.intra_gbit))
+        topology = Topology(int(row.nodes), int(row.ranks_per_node), inter, intra)
+        batch = row.batch_per_device
+        return step(self.work, costs, topology, batch, grouped=row.grouped, bucket_mb=self.bucket_mb)
 
     def predict(self, grid: pd.DataFrame) -> pd.DataFrame:
         """Steps at the points of `grid` (columns `POINT`), one row each.
@@ -186,10 +190,11 @@ def fit(
         own = math.log(reach.high / reach.low) / (2 * 1.96) if reach.repeats > 1 else WIDTHS.reach
         first, wide = replace(first, reach=reach.value), replace(WIDTHS, reach=max(FLOOR, own))
     guess, widths = np.log(_values(first)), np.array(_values(wide))
+    draft = Fitted(work, first, np.diag(widths**2), FLOOR, measured, bucket_mb, intra_gbit, wide)
 
     def off(logs: np.ndarray) -> np.ndarray:
         costs = Costs(*np.exp(logs))
-        return np.log([_step(work, costs, row, bucket_mb, intra_gbit).seconds for row in rows]) - seconds
+        return np.log([draft.step(row, costs).seconds for row in rows]) - seconds
 
     best, spread = guess, 0.05
     for _ in range(3):  # the scatter weighs data against priors, and comes from the fit itself
@@ -199,7 +204,7 @@ def fit(
         best = found.x
         spread = max(FLOOR, float(np.sqrt(np.sum(off(best) ** 2) / max(1, len(rows) - len(best)))))
     covariance = np.linalg.inv(found.jac.T @ found.jac)
-    return Fitted(work, Costs(*np.exp(best)), covariance, spread, measured, bucket_mb, intra_gbit, wide)
+    return replace(draft, costs=Costs(*np.exp(best)), covariance=covariance, residual=spread)
 
 
 def held_out(
@@ -217,7 +222,7 @@ def held_out(
 
 
 def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """{label: the runs that one model can be fitted to}, most configurations first.
+    """{label, such as "cnn on digits, fp32, ...": the runs that one model can be fitted to}, most configurations first.
 
     One workload on one kind of device with one `bucket_mb`, whatever layout, batch and link. Without oversubscribed and
     profiled runs, and without those that compress or accumulate gradients.
@@ -228,12 +233,8 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     known = usable(runs[runs.parallel.isin(MODELLED) & plain])
     found = {}
     for key, own in known.assign(bucket_mb=known.bucket_mb.fillna(BUCKET_MB)).groupby(keys, dropna=False):
-        workload, dataset, precision, device, hardware, cores, parameters, bucket, period = key
-        label = f"{workload} on {dataset}, {precision}, {device} ({hardware})"
-        if label in found:
-            label += f", {cores:g} cores, {parameters} parameters, buckets of {bucket:g} MiB"
-            label += "" if pd.isna(period) else f", a share every {1e3 * period:g} ms"
-        found[label] = own
+        workload, dataset, *rest = (f"{one:g}" if isinstance(one, float) else str(one) for one in key)
+        found[f"{workload} on {dataset}, {', '.join(rest)}"] = own
     return dict(sorted(found.items(), key=lambda one: -points(one[1]).groupby(POINT).ngroups))
 
 
@@ -278,12 +279,6 @@ def predictor(
         return Answer(seconds, found.extrapolation and f"extrapolation: {found.extrapolation}")
 
     return predict
-
-
-def _step(work: Work, costs: Costs, row: tuple, bucket_mb: float, intra_gbit: float) -> Step:
-    inter, intra = (Link(costs.latency, gbit * 1e9 / 8) for gbit in (row.gbit, intra_gbit))
-    topology = Topology(int(row.nodes), int(row.ranks_per_node), inter, intra)
-    return step(work, costs, topology, row.batch_per_device, grouped=row.grouped, bucket_mb=bucket_mb)
 
 
 def _values(costs: Costs) -> list:

@@ -25,6 +25,10 @@ PART = 2 * 4  # bytes: gloo's ring sends two parts a rank, and a part holds a fl
 FLOOR = 0.05  # relative: the smallest error of a size's time that the fit assumes
 OUTLIER = 2.0  # standard errors from which on a size counts less
 
+ABOUT = ["name", "hardware_id", "nodes", "ranks_per_node", "link_gbit"]
+ENDS = [f"{name}{end}" for name in ("latency", "bandwidth") for end in ("", "_low", "_high")]
+COLUMNS = [*ABOUT, "group", *ENDS, "residual", "worst", "caveat"]
+
 Record = Mapping[str, Any]
 
 
@@ -35,8 +39,7 @@ class LinkFit:
     Attributes:
         group, ranks: of the record.
         latency: s of one message. bandwidth: byte/s in each direction. Both with their 95 % interval.
-        residual: root mean square, over sizes, of modelled / measured - 1. worst: the largest absolute one, at `worst_bytes`,
-            where the longest repeat took `worst_spread` times the shortest.
+        residual: root mean square, over sizes, of modelled / measured - 1. worst: the largest absolute one, at `worst_bytes`.
         sizes: messages in bytes that were fitted to.
     """
 
@@ -47,7 +50,6 @@ class LinkFit:
     residual: float
     worst: float
     worst_bytes: int
-    worst_spread: float
     sizes: tuple[int, ...]
 
     @property
@@ -64,10 +66,8 @@ class LinkFit:
         """A warning where the fit does not describe the link; else ""."""
         if self.describes:
             return ""
-        return (
-            f"one latency and bandwidth do not describe this link: off by {self.worst:.0%} at {self.worst_bytes:,} "
-            f"bytes (where repeats differ by a factor of {self.worst_spread:.2g}), by {self.residual:.0%} on the whole"
-        )
+        off = f"off by {self.worst:.0%} at {self.worst_bytes:,} bytes, by {self.residual:.0%} on the whole"
+        return f"one latency and bandwidth do not describe this link: {off}"
 
     def seconds(self, size: float) -> float:
         """Time of the fitted ring's all-reduce of `size` bytes."""
@@ -99,10 +99,10 @@ def table(records: Iterable[Record]) -> pd.DataFrame:
     none); latency, latency_low, latency_high (s a message), bandwidth, bandwidth_low, bandwidth_high (byte/s), with 95 %
     intervals; residual, worst; caveat: a warning, or why there is no fit (then NaN).
     """
-    about, rows = ["name", "hardware_id", "nodes", "ranks_per_node", "link_gbit"], []
+    rows = []
     for record in records:
         for group in record["groups"]:
-            row = {name: record.get(name) for name in about} | {"group": group}
+            row = {name: record.get(name) for name in ABOUT} | {"group": group}
             try:
                 found = fit(record, group)
             except ValueError as why:
@@ -110,9 +110,7 @@ def table(records: Iterable[Record]) -> pd.DataFrame:
                 continue
             row |= found.latency.columns("latency") | found.bandwidth.columns("bandwidth")
             rows.append(row | {"residual": found.residual, "worst": found.worst, "caveat": found.caveat})
-    ends = [f"{name}{end}" for name in ("latency", "bandwidth") for end in ("", "_low", "_high")]
-    names = [*about[:4], "group", "link_gbit", *ends, "residual", "worst", "caveat"]
-    return pd.DataFrame(rows, columns=names).astype({"link_gbit": float})
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"link_gbit": float})
 
 
 def inside(links: pd.DataFrame, hardware_id: str) -> float:
@@ -199,13 +197,9 @@ def fit(record: Record, group: str) -> LinkFit:
         for middle, wide in zip(found.x, half, strict=True)
     )
     relative = np.abs(np.expm1(missed))
-    worst = int(relative.argmax())
-    there = measured[worst]["seconds"]
-    residual = float(np.sqrt((relative**2).mean()))
-    return LinkFit(
-        group, ranks, latency, bandwidth, residual, float(relative[worst]), int(sizes[worst]), max(there) / min(there),
-        tuple(map(int, sizes)),
-    )  # fmt: skip
+    worst, residual = int(relative.argmax()), float(np.sqrt((relative**2).mean()))
+    of_worst = float(relative[worst]), int(sizes[worst])
+    return LinkFit(group, ranks, latency, bandwidth, residual, *of_worst, tuple(map(int, sizes)))
 
 
 def _error(seconds: Sequence[float]) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ import pandas as pd
 from hpc_utils.allreduce_cost import evenly
 from hpc_utils.records import Records
 
+from ..points import on_every_link
 from ..scaling import FIXED, unique
 from ..stats import TAILS, Estimate
 from . import fit, links
@@ -22,6 +22,7 @@ from .step import Work
 
 RESAMPLES = 4000
 CURVE = ["kind", "size", "gbit"]
+SHOWN = ["efficiency", "low", "high", "extrapolation"]
 MODEL = "this model"
 
 
@@ -71,38 +72,31 @@ LAWS: dict[str, tuple[Callable[..., Law], ...]] = {"strong": (amdahl,), "weak": 
 
 @dataclass(frozen=True)
 class Validation:
-    """A model fitted to few ranks and some link rates, and its predictions of the others; false without a model.
+    """A model fitted to few ranks and some link rates, and its predictions of the others.
 
     Attributes:
-        name: of the family of runs. runs: the family's. points: as of `fit.points`. errors: as of `fit.held_out`, empty if
-        nothing was held out. options: of `fit.fit`. reasons: why families have no model, by name.
+        name: of the family of runs. runs: the family's. points: as of `fit.points`. fitted, errors: as of `fit.held_out`, errors
+        empty if nothing was held out. whole: the model fitted to all runs. reasons: why families have no model, by name.
+        Without a model all are empty or None.
     """
 
     name: str = ""
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     points: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=[*POINT, "seconds", "run_id"]))
     fitted: Fitted | None = None
+    whole: Fitted | None = None
     errors: pd.DataFrame = field(default_factory=pd.DataFrame)
-    options: Mapping[str, Any] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return self.fitted is not None
 
     @property
     def ids(self) -> tuple[str, ...]:
         """Ids of the family's runs."""
         return tuple(self.points.run_id)
 
-    @cached_property
-    def whole(self) -> Fitted | None:
-        """The model fitted to all runs of the family."""
-        return fit.fit(self.points, self.fitted.work, **self.options) if self else None
-
     def summary(self) -> pd.DataFrame:
         """One row: model, configurations and fitted_on (runs), scatter (standard deviation of the log of steps), gradient_bytes,
         buckets, source (of the compute times)."""
-        if not self:
+        if self.fitted is None:
             return pd.DataFrame()
         fitted, work = self.fitted, self.fitted.work
         row = {"model": self.name, "configurations": fitted.measured.groupby(POINT).ngroups}
@@ -111,7 +105,7 @@ class Validation:
 
     def costs(self) -> pd.DataFrame:
         """The fitted costs, as of `Fitted.table`."""
-        return self.fitted.table() if self else pd.DataFrame()
+        return pd.DataFrame() if self.fitted is None else self.fitted.table()
 
     def accuracy(self) -> pd.DataFrame:
         """`accuracy` by points: "held out" and "fitted"."""
@@ -123,7 +117,7 @@ class Validation:
     def ahead(self, gbits: Sequence[float], worlds: Sequence[int], strong: float = 8.0) -> pd.DataFrame:
         """Predictions of the model fitted to all runs for `worlds` ranks over links of `gbits`, as of `Fitted.scaling`: weak
         with the largest measured batch, and strong with `strong` times that in all."""
-        if not self:
+        if self.whole is None:
             return self.points.assign(kind="")
         batch, several = self.points.batch_per_device.max(), self.points[self.points.nodes > 1]
         each = int((several if len(several) else self.points).ranks_per_node.max())
@@ -156,10 +150,9 @@ def validate(
         except ValueError as why:
             reasons[name] = str(why)
             continue
-        options["reach"] = links.reach(measured, hardware)
-        return Validation(
-            name, own, points, fitted, errors if errors.held_out.any() else errors[:0], options, reasons
-        )
+        whole = fit.fit(points, work, reach=links.reach(measured, hardware), **options)
+        errors = errors if errors.held_out.any() else errors[:0]
+        return Validation(name, own, points, fitted, whole, errors, reasons)
     return Validation(reasons=reasons)
 
 
@@ -208,15 +201,11 @@ def curves(errors: pd.DataFrame) -> pd.DataFrame:
     """
     if errors.empty:
         return errors
-    sized = errors.assign(global_batch=errors.batch_per_device * errors.world_size)
-    sized = sized.sort_values(["grouped", "nodes"], kind="stable")
-    alone, found = sized[sized.world_size == 1], [sized.assign(kind="", size=np.nan)[:0]]
-    for kind, fixed in FIXED.items():
-        for (size, gbit), many in sized[sized.world_size > 1].groupby([fixed, "gbit"]):
-            own = pd.concat([alone[alone[fixed] == size].assign(gbit=gbit), many]).drop_duplicates("world_size")
-            found.append(own.assign(kind=kind, size=size).sort_values("world_size"))
-    together = pd.concat(found[1:] or found).drop(columns="global_batch")
-    return together[together.groupby(CURVE).world_size.transform("nunique") > 1].reset_index(drop=True)
+    linked = on_every_link(errors.assign(global_batch=errors.batch_per_device * errors.world_size), "gbit")
+    found = pd.concat([linked.assign(kind=kind, size=linked[fixed]) for kind, fixed in FIXED.items()])
+    found = found.sort_values([*CURVE, "world_size", "grouped", "nodes"]).drop_duplicates([*CURVE, "world_size"])
+    several = found.groupby(CURVE).world_size.transform("nunique") > 1
+    return found[several].drop(columns="global_batch").reset_index(drop=True)
 
 
 def between(fitted: Fitted, drawn: pd.DataFrame) -> pd.DataFrame:
@@ -258,21 +247,17 @@ def below(ahead: pd.DataFrame, efficient: float) -> pd.DataFrame:
     """One row per curve of `Validation.ahead`: the rank count from which it is less efficient than `efficient`.
 
     Columns: kind, gbit, batch (of one rank); below_at, and below_from and below_to by the interval's ends (NaN: at none);
-    efficient_to (the most ranks before below_at); limited_by, efficiency, low, high, extrapolation and world_size (at
-    below_at, or at the most ranks).
+    limited_by, efficiency, low, high, extrapolation and world_size (at below_at, or at the most ranks).
     """
     rows = []
-    for (kind, gbit), own in _curves_of(ahead):
-        many, row = (
-            own[own.world_size > 1],
-            {"kind": kind, "gbit": gbit, "batch": float(own.batch_per_device.iloc[0])},
-        )
-        for end, column in (("at", "efficiency"), ("from", "efficiency_low"), ("to", "efficiency_high")):
+    for curve, own in _curves_of(ahead):
+        many = own[own.world_size > 1]
+        row = curve | {"batch": float(own.batch_per_device.iloc[0])}
+        for end, column in (("at", "efficiency"), ("from", "low"), ("to", "high")):
             row[f"below_{end}"] = many.world_size[many[column] < efficient].min()
-        good, bad = many[~(many.world_size >= row["below_at"])], many[many.world_size == row["below_at"]]
-        row |= {"efficient_to": good.world_size.max() if len(good) else 1}
-        rows.append(row | _first(bad if len(bad) else many.tail(1), bottleneck="limited_by", world_size="world_size"))
-    return pd.DataFrame(rows)
+        shown = many[many.world_size == row["below_at"]] if row["below_at"] > 0 else many.tail(1)
+        rows.append(row | shown[[*SHOWN, "world_size", "bottleneck"]].iloc[0].to_dict())
+    return pd.DataFrame(rows).rename(columns={"bottleneck": "limited_by"})
 
 
 def bottlenecks(ahead: pd.DataFrame) -> pd.DataFrame:
@@ -281,24 +266,20 @@ def bottlenecks(ahead: pd.DataFrame) -> pd.DataFrame:
     Columns: kind, gbit, bottleneck, from_ranks, to_ranks; efficiency, low, high and extrapolation (at from_ranks).
     """
     rows = []
-    for (kind, gbit), own in _curves_of(ahead):
+    for curve, own in _curves_of(ahead):
         many = own[own.world_size > 1]
         for _, part in many.groupby((many.bottleneck != many.bottleneck.shift()).cumsum()):
-            found = _first(part, bottleneck="bottleneck", world_size="from_ranks")
-            rows.append({"kind": kind, "gbit": gbit, "to_ranks": part.world_size.max()} | found)
-    names = ["kind", "gbit", "bottleneck", "from_ranks", "to_ranks", "efficiency", "low", "high", "extrapolation"]
-    return pd.DataFrame(rows, columns=names)
+            row = curve | {"from_ranks": part.world_size.min(), "to_ranks": part.world_size.max()}
+            rows.append(row | part[["bottleneck", *SHOWN]].iloc[0].to_dict())
+    return pd.DataFrame(rows)
 
 
-def _curves_of(ahead: pd.DataFrame) -> Iterator[tuple[tuple, pd.DataFrame]]:
-    return iter(ahead.groupby(["kind", "gbit"], sort=False) if len(ahead) else ())
-
-
-def _first(rows: pd.DataFrame, **names: str) -> dict[str, Any]:
-    """Efficiency, its interval, extrapolation and the columns `names`, renamed so, of the first row."""
-    names = names | {"efficiency": "efficiency", "efficiency_low": "low", "efficiency_high": "high"}
-    row = rows.iloc[0]
-    return {new: row[old] for old, new in (names | {"extrapolation": "extrapolation"}).items()}
+def _curves_of(ahead: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """({kind, gbit}, its rows) of each curve, the ends of efficiency named low and high."""
+    if len(ahead):
+        own = ahead.drop(columns=["low", "high"]).rename(columns={"efficiency_low": "low", "efficiency_high": "high"})
+        for (kind, gbit), curve in own.groupby(["kind", "gbit"], sort=False):
+            yield {"kind": kind, "gbit": gbit}, curve
 
 
 def conclusions(accuracy: pd.DataFrame, below: pd.DataFrame) -> Iterator[str]:

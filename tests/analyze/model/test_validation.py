@@ -20,7 +20,7 @@ RUNS = measured([math.inf, 10.0, 3.0, 1.0, 0.3])
 @pytest.fixture(scope="module")
 def tested() -> validation.Validation:
     fitted, errors = fit.held_out(RUNS, work(), [3.0, 0.3])
-    return validation.Validation("cnn", RUNS, RUNS, fitted, errors)
+    return validation.Validation("cnn", RUNS, RUNS, fitted, fit.fit(RUNS, work()), errors)
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +68,12 @@ def test_more_ranks_are_predicted_for_every_rate_and_both_kinds(tested) -> None:
 
 def test_without_a_model_there_is_nothing_and_a_reason() -> None:
     none = validation.Validation()
-    assert not none and none.ids == ()
+    assert none.fitted is None and none.ids == ()
     assert none.summary().empty and none.costs().empty and none.ahead([1.0], [2]).empty
     runs = pd.DataFrame(columns=schema.names(schema.RUNS))
     how = {"rates": [1.0], "most_ranks": 4, "gbits": {}}
     found = validation.validate(records.Records(runs, pd.DataFrame()), [], links.table([]), **how)
-    assert not found and found.reasons == {}
+    assert found.fitted is None and found.reasons == {}
 
 
 def test_the_interval_s_ends_cross_where_they_do(tested) -> None:
@@ -85,10 +85,10 @@ def test_the_interval_s_ends_cross_where_they_do(tested) -> None:
     )
     (row,) = validation.below(frame, 0.7).to_dict("records")
     assert [row[f"below_{end}"] for end in ("from", "at", "to")] == [2, 8, 64]
-    assert (row["efficient_to"], row["world_size"], row["efficiency"]) == (2, 8, 0.6)
+    assert (row["world_size"], row["efficiency"]) == (8, 0.6)
     assert (row["kind"], row["gbit"], row["batch"]) == ("weak", 0.3, 8)
     (row,) = validation.below(frame.assign(efficiency=0.9, bottleneck="wire"), 0.7).to_dict("records")
-    assert math.isnan(row["below_at"]) and (row["efficient_to"], row["world_size"], row["limited_by"]) == (1024, 1024, "wire")  # fmt: skip
+    assert math.isnan(row["below_at"]) and (row["world_size"], row["limited_by"]) == (1024, "wire")
 
 
 def test_conclusions_are_a_sentence_a_held_out_group_and_a_curve(tested, accuracy) -> None:
