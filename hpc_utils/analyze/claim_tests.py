@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hpc_utils import toml_config
-
 from . import ablation, targets
 from .profiles.verdict import Bound as ProfileBound
 from .profiles.verdict import Certainty
@@ -53,29 +51,24 @@ def decide(value: Value, bound: Bound, min_repeats: int, without_interval: bool 
 
     Raises:
         Wrong: a text against a number or the other way round, a text that this value can never be, a share's bound in
-            percent, `without_interval` of a value that has one.
+            percent.
     """
-    verdict = _text(value, str(bound.bound)) if bound.kind == "is" else _number(value, bound, without_interval)
+    verdict = _text(value, bound) if bound.kind == "is" else _number(value, bound, without_interval)
     if verdict == NOT_MEASURED:
         return verdict, ""
     if 0 < value.repeats < min_repeats:
         return TOO_FEW, f"{value.repeats} of at least {min_repeats} repeats"
-    if bound.kind != "is" and not value.has_interval:
-        return verdict, ""  # the value in words mentions it
-    if verdict == UNDECIDED and bound.kind != "is":
+    if bound.kind != "is" and verdict == UNDECIDED and value.has_interval:
         return verdict, "the bound lies in the interval"
-    return verdict, f"{value.repeats} repeats" if value.repeats else ""
+    return verdict, f"{value.repeats} repeats" if value.repeats and (value.has_interval or bound.kind == "is") else ""
 
 
 def _number(value: Value, bound: Bound, without_interval: bool) -> str:
-    if isinstance(value.value, str):
+    if value.unit == "text":
         raise Wrong(f"{value.name} is a text ({value.value!r}): compare it with is")
-    limit = float(bound.bound)
+    limit, low, high = float(bound.bound), value.low, value.high
     if value.unit == "share" and abs(limit) > SHARE_MOST:
         raise Wrong(f"{value.name} is a share: {limit:g} would be {100 * limit:g} %; write {limit / 100:g}")
-    low, high = value.low, value.high
-    if value.has_interval and without_interval:
-        raise Wrong(f"{value.name} has an interval, which decides: remove without_interval")
     if not value.has_interval:
         if value.repeats and not without_interval:
             return UNDECIDED
@@ -85,11 +78,11 @@ def _number(value: Value, bound: Bound, without_interval: bool) -> str:
     return SUPPORTED if low >= limit else REFUTED if high < limit else UNDECIDED
 
 
-def _text(value: Value, wanted: str) -> str:
-    word = value.value
-    if not isinstance(word, str):
+def _text(value: Value, bound: Bound) -> str:
+    word, wanted = value.value, bound.bound
+    if value.unit != "text":
         raise Wrong(f"{value.name} is a number ({word:g}): compare it with at_least or at_most")
-    family = next((words for words in FAMILIES if word in words), None)
-    if family and wanted not in family:
-        raise Wrong(f"{value.name} is never {wanted!r}: {toml_config.hint(wanted, family)}")
+    family = next((words for words in FAMILIES if word in words), (wanted,))
+    if wanted not in family:
+        raise Wrong(f"{value.name} is never {wanted!r}, but one of {', '.join(family)}")
     return SUPPORTED if word == wanted else OPEN.get(word, REFUTED)

@@ -19,6 +19,10 @@ def value(number: float | str, low: float = float("nan"), high: float = float("n
     return Value(GAIN, number, **{"unit": unit, "says": "x", "low": low, "high": high, "repeats": 5} | more)
 
 
+def say(found: Value) -> str:
+    return f"<{found.value}>"
+
+
 def read(tmp_path: Path, text: str) -> claims.Claims:
     path = tmp_path / "claims.toml"
     path.write_text(text)
@@ -31,7 +35,7 @@ def judge(tmp_path: Path):
 
     def judge(condition: str, found: Value | None, more: str = "") -> claims.Judged:
         text = f'[one]\nsentence = "It is so"\ntests = [{{ value = "{GAIN}", {condition} }}]\n{more}'
-        (judged,) = claims.judge(read(tmp_path, text), ({GAIN: found} if found else {}).__getitem__)
+        (judged,) = claims.judge(read(tmp_path, text), ({GAIN: found} if found else {}).__getitem__, say)
         return judged
 
     return judge
@@ -71,43 +75,34 @@ def judge(tmp_path: Path):
 def test_the_whole_interval_decides(judge, condition: str, found: Value, verdict: str) -> None:
     judged = judge(condition, found)
     assert judged.verdict == verdict
-    assert judged.holds == (verdict == "supported") != judged.fails
+    assert judged.fails == (verdict != "supported")
 
 
 def test_too_few_repeats_states_how_many_of_how_many(judge) -> None:
     found = value(1.36, 1.3, 1.4, repeats=5)
     assert "5 of at least 6 repeats" in judge("at_least = 1.2", found, "min_repeats = 6").why
-    assert judge("at_least = 1.2", found, "min_repeats = 5").holds
+    assert judge("at_least = 1.2", found, "min_repeats = 5").verdict == "supported"
 
 
 def test_what_is_planned_is_not_measured_until_it_is(judge) -> None:
     waiting = judge("at_least = 1.2", None, "planned = true")
-    assert (waiting.verdict, waiting.fails, waiting.holds) == ("not measured", False, False)
-    assert waiting.why == "not measured yet"
+    assert (waiting.verdict, waiting.fails, waiting.why) == ("not measured", False, "not measured yet")
     assert judge("at_least = 1.5", value(1.36, 1.25, 1.48), "planned = true").fails
 
 
-def test_a_misspelt_table_of_a_planned_claim_is_an_error(tmp_path: Path) -> None:
-    claim = (
-        '[one]\nsentence = "S"\nplanned = true\ntests = [{ value = "gpu:speed-gain.alone[step=bf16]", at_least = 1 }]'
-    )
-    with pytest.raises(ClaimError, match=r"one\.tests\.1: .*no table 'speed-gain': did you mean speed-gains\?"):
-        claims.judge(read(tmp_path, claim), {}.__getitem__, tables={"speed-gains", "speed-best"})
-    for known in ({"speed-gain", "speed-gains"}, {"links"}, ()):
-        (judged,) = claims.judge(read(tmp_path, claim), {}.__getitem__, tables=known)
-        assert judged.verdict == "not measured"
-
-
-def test_why_shows_value_interval_and_bound(judge) -> None:
-    assert (
-        judge("at_least = 1.2", value(1.36, 1.25, 1.48)).why == "1.36 [1.25, 1.48], at least 1.2 claimed, 5 repeats"
-    )
-    share = value(0.72, 0.64, 0.81, unit="share")
-    assert judge("at_most = 0.9", share).why.startswith("72 % [64 %, 81 %], at most 90\u00a0% claimed, ")
-    why = judge("at_least = 1, without_interval = true", value(1.36)).why
-    assert why == "1.36 (5 repeats, no interval), at least 1 claimed"
-    assert judge('is = "equal"', value("equal")).why == "equal, 5 repeats"
-    assert judge('is = "equal"', value("differs")).why == 'differs, "equal" claimed, 5 repeats'
+@pytest.mark.parametrize(
+    ("condition", "found", "why"),
+    [
+        ("at_least = 1.2", value(1.36, 1.25, 1.48), "<1.36>, at least 1.2 claimed, 5 repeats"),
+        ("at_least = 1.4", value(1.36, 1.25, 1.48), "<1.36>, at least 1.4 claimed, the bound lies in the interval"),
+        ("at_most = 0.9", value(0.72, 0.64, 0.81, unit="share"), "<0.72>, at most 90\u00a0% claimed, 5 repeats"),
+        ("at_least = 1, without_interval = true", value(1.36), "<1.36>, at least 1 claimed"),
+        ('is = "equal"', value("equal"), "<equal>, 5 repeats"),
+        ('is = "equal"', value("differs"), "<differs>, equal claimed, 5 repeats"),
+    ],
+)
+def test_why_shows_value_bound_and_repeats(judge, condition: str, found: Value, why: str) -> None:
+    assert judge(condition, found).why == why
 
 
 BOTH = f"""
@@ -131,35 +126,29 @@ tests = [
     ],
 )
 def test_a_conjunction_is_as_good_as_its_worst(tmp_path: Path, gain: Value, equal: Value, verdict: str) -> None:
-    (judged,) = claims.judge(read(tmp_path, BOTH), {GAIN: gain, EQUAL: equal}.__getitem__)
+    (judged,) = claims.judge(read(tmp_path, BOTH), {GAIN: gain, EQUAL: equal}.__getitem__, say)
     assert judged.verdict == verdict
     assert judged.values == (GAIN, EQUAL)
     first, second = judged.why.split("; " + EQUAL)
-    assert first.startswith("gain: 1.36 [") and str(equal.value) in second
+    assert first.startswith("gain: <1.36>") and str(equal.value) in second
     assert judged.sentence == "bf16 is at least 1.2 times as fast, and equal its margin"
 
 
 def test_half_of_a_planned_claim_may_be_refuted_already(tmp_path: Path) -> None:
     planned = read(tmp_path, BOTH + "planned = true\n")
-    (waits,) = claims.judge(planned, {EQUAL: value("equal")}.__getitem__)
-    (wrong,) = claims.judge(planned, {EQUAL: value("differs")}.__getitem__)
+    (waits,) = claims.judge(planned, {EQUAL: value("equal")}.__getitem__, say)
+    (wrong,) = claims.judge(planned, {EQUAL: value("differs")}.__getitem__, say)
     assert (waits.verdict, wrong.verdict) == ("not measured", "refuted")
-    assert waits.values == (EQUAL,), "on what is not measured nothing rests"
+    assert waits.values == (EQUAL,), "only on what is measured"
     assert waits.sentence.startswith("bf16 is at least 1.2 times")
-
-
-def test_values_are_formatted_by_the_caller(tmp_path: Path) -> None:
-    values = {GAIN: value(1.36, 1.25, 1.48), EQUAL: value("equal")}
-    (judged,) = claims.judge(read(tmp_path, BOTH), values.__getitem__, lambda one: f"<{one.value}>")
-    assert judged.why.startswith("gain: <1.36>")
 
 
 def test_a_bound_that_needs_a_unit_has_it(tmp_path: Path) -> None:
     text = '[a]\nsentence = "It reaches {at_least}"\nplanned = true\ntests = [{ value = "x.y", at_least = 0.7, unit = "share" }]'
-    (judged,) = claims.judge(read(tmp_path, text), {}.__getitem__)
+    (judged,) = claims.judge(read(tmp_path, text), {}.__getitem__, say)
     assert judged.sentence == "It reaches 70\u00a0%"
     with pytest.raises(ClaimError, match="is in 'ratio', not in 'share'"):
-        claims.judge(read(tmp_path, text), {"x.y": value(0.8, repeats=0)}.__getitem__)
+        claims.judge(read(tmp_path, text), {"x.y": value(0.8, repeats=0)}.__getitem__, say)
 
 
 def test_places_name_a_condition_where_several_have_the_bound(tmp_path: Path) -> None:
@@ -169,8 +158,8 @@ def test_places_name_a_condition_where_several_have_the_bound(tmp_path: Path) ->
     tests = [{ value = "x.y", at_most = 5 }, { value = "x.z", at_most = 10 }]
     planned = true
     """
-    assert claims.judge(read(tmp_path, text), {}.__getitem__)[0].sentence == "Between 5 and 10"
-    with pytest.raises(ClaimError, match=r"a: \{at_most\} in the sentence: 2 conditions have it"):
+    assert claims.judge(read(tmp_path, text), {}.__getitem__, say)[0].sentence == "Between 5 and 10"
+    with pytest.raises(ClaimError, match=r"a: \{at_most\} in the sentence is the bound of 2"):
         read(tmp_path, text.replace("{at_most.1}", "{at_most}"))
 
 
@@ -180,22 +169,14 @@ def test_places_name_a_condition_where_several_have_the_bound(tmp_path: Path) ->
         ('sentence = "S"\ntests = []', "one.tests", "at least 1 item"),
         ('sentence = "S"', "one.tests", "this key is needed"),
         ('tests = [{ value = "x.y", is = "met" }]', "one.sentence", "this key is needed"),
-        ('sentence = "S"\ntests = [{ value = "x.y" }]', "one.tests.0", "here: none"),
-        ('sentence = "S"\ntests = [{ value = "x.y", at_least = 1, at_most = 2 }]', "one.tests.0", "at_least and at_most"),
-        ('sentence = "S"\ntests = [{ value = "x.y", at_leest = 1 }]', "one.tests.0", "did you mean at_least?"),
-        ('sentence = "S"\ntests = [{ value = "x.y", iss = "met" }]', "one.tests.0", "did you mean is?"),
-        ('sentence = "S"\nplaned = true\ntests = [{ value = "x.y", is = "met" }]', "one", "did you mean planned?"),
+        ('sentence = "S"\ntests = [{ value = "x.y" }]', "one.tests.0", "one of at_least, at_most and is"),
+        ('sentence = "S"\ntests = [{ value = "x.y", at_least = 1, at_most = 2 }]', "one.tests.0", "one of at_least, at_most and is"),
         ('sentence = "S"\ntests = [{ value = "x.y", at_least = nan }]', "one.tests.0.at_least", "finite"),
-        ('sentence = "S"\ntests = [{ value = "x.y", at_most = inf }]', "one.tests.0.at_most", "finite"),
         ('sentence = "S"\ntests = [{ value = "x.y", at_least = true }]', "one.tests.0.at_least", "valid number"),
-        ('sentence = "S"\ntests = [{ value = "x.y", at_least = "1.2" }]', "one.tests.0.at_least", "valid number"),
         ('sentence = "S"\ntests = [{ value = "x.y", is = "" }]', "one.tests.0.is", "at least 1 character"),
         ('sentence = "S"\nmin_repeats = 1\ntests = [{ value = "x.y", is = "met" }]', "one.min_repeats", "equal to 2"),
-        ('sentence = "# S"\ntests = [{ value = "x.y", is = "met" }]', "one.sentence", "Markdown"),
-        ('sentence = "as @knuth84"\ntests = [{ value = "x.y", is = "met" }]', "one.sentence", "cannot stand"),
-        ('sentence = "{at_most}"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one", "no condition has it"),
-        ('sentence = "{at_least.2}"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one", "no condition has it"),
-        ('sentence = "{}"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one", "no condition has it"),
+        ('sentence = "{at_most}"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one", "bound of 0 conditions"),
+        ('sentence = "{at_least.2}"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one", "bound of 0 conditions"),
     ],
 )  # fmt: skip
 def test_a_wrong_claim_is_refused_with_file_and_place(tmp_path: Path, claim: str, place: str, said: str) -> None:
@@ -213,22 +194,13 @@ def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
         read(tmp_path, '[Bad_Name]\nsentence = "S"\ntests = [{ value = "x.y", is = "met" }]\n')
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ClaimError, match="not TOML"):
-        read(tmp_path, "[one\n")
-    with pytest.raises(FileNotFoundError):
-        claims.read(tmp_path / "absent.toml")
-
-
 @pytest.mark.parametrize(
     ("condition", "found", "said"),
     [
         ("at_least = 1.2", value("equal"), "is a text ('equal'): compare it with is"),
         ('is = "met"', value(1.36, 1.3, 1.4), "is a number (1.36): compare it with at_least or at_most"),
-        ('is = "equal within"', value("equal"), "is never 'equal within': did you mean equal?"),
-        ('is = "fast"', value("slower"), "is never 'fast': did you mean faster?"),
+        ('is = "equal within"', value("equal"), "is never 'equal within', but one of equal,"),
         ("at_least = 70", value(0.72, 0.64, 0.81, unit="share"), "70 would be 7000 %; write 0.7"),
-        ("at_least = 1.2, without_interval = true", value(1.36, 1.3, 1.5), "has an interval, which decides"),
     ],
 )
 def test_a_bound_that_cannot_be_one_of_the_value_is_refused(judge, condition: str, found: Value, said: str) -> None:
@@ -242,7 +214,7 @@ def test_a_missing_cell_is_a_fault_with_its_error(tmp_path: Path) -> None:
         raise LookupError(f"near {name} is another")
 
     with pytest.raises(ClaimError) as refused:
-        claims.judge(read(tmp_path, BOTH), find)
+        claims.judge(read(tmp_path, BOTH), find, say)
     lines = str(refused.value).splitlines()
     assert len(lines) == 2, "both conditions at once"
     assert f"claims.toml: bf16-speed.tests.1: near {GAIN} is another" in lines[0]

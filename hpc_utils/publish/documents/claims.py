@@ -53,7 +53,6 @@ def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
             known,
             lambda name: sets.value(name).what,
             lambda value: formatting.text(value, "interval"),
-            sets.table_names,
         )
     except claims.ClaimError as error:
         for line in str(error).splitlines():
@@ -72,7 +71,7 @@ def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
             context.log(line)
     return ClaimTexts(
         {one.name: statement(one) for one in found},
-        {one.name: tuple(test.name for test in one.tests if test.found is not None) for one in found},
+        {one.name: one.values for one in found},
     )
 
 

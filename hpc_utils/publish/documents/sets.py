@@ -98,11 +98,6 @@ class Sets:
     def __init__(self, sets: Iterable[ResultSet]) -> None:
         self.by_alias = {one.alias: one for one in sets}
 
-    @property
-    def table_names(self) -> set[str]:
-        """Names of the tables of all sets."""
-        return {name for one in self.by_alias.values() for name in one.exported.tables}
-
     def value(self, written: str) -> Found:
         """The cell cited as `written`, which `cells` explains."""
         cited = cells.parse(written)

@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from hpc_utils import provenance, records
 from hpc_utils.analyze import claims
-from hpc_utils.publish import exports, manifest, staleness
+from hpc_utils.publish import exports, formatting, manifest, staleness
 from hpc_utils.publish.documents import project
 from hpc_utils.publish.documents.sets import ResultSet, Sets
 from hpc_utils.records.folder import read_json
@@ -134,7 +134,7 @@ def _claims(root: Path) -> Iterator[str]:
     paper = project.read(root / "paper/paper.toml")
     sets = Sets(ResultSet(alias, root / path, exports.read(root / path)) for alias, path in paper.sets.items())
     stated = claims.read(root / "paper" / paper.claims)
-    for one in claims.judge(stated, lambda name: sets.value(name).what, tables=sets.table_names):
+    for one in claims.judge(stated, lambda name: sets.value(name).what, formatting.text):
         if one.verdict in (claims.NOT_MEASURED, claims.TOO_FEW):
             yield f"{one.name}: {one.verdict}"
 
