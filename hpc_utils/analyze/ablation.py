@@ -205,23 +205,30 @@ def equivalence(
     difference, low, high (90 % interval), margin, repeats; verdict, and in words; runs. Empty where neither was recorded.
     """
     targets, rows = targets or study.targets, []
-    ordered = epochs.sort_values("epoch").groupby("run_id")[["test_accuracy", "test_loss", "train_loss"]]
-    last = ordered.last().apply(pd.to_numeric)
-    last = last.assign(accuracy=last.test_accuracy, loss=last.test_loss.fillna(last.train_loss))[["accuracy", "loss"]]
+    last = epochs.sort_values("epoch").groupby("run_id")[["test_accuracy", "test_loss", "train_loss"]].last()
+    last = last.astype(float).assign(loss=lambda own: own.test_loss.fillna(own.train_loss))
     found = configurations(runs, study)[["series", "repeat", "run_id"]].merge(last, on="run_id", how="left")
-    plain = found[found.series == study.ablation.plain].set_index("repeat")
+    sides = {series: own.set_index("repeat") for series, own in found.groupby("series")}
+    plain = sides.get(study.ablation.plain, found[:0])
     for step, series in [*path(study)[1:], *([(best.name, best.series)] if best else [])]:
-        own = found[found.series == series].set_index("repeat")
-        for measure, margin in (("accuracy", targets.accuracy_margin), ("loss", targets.loss_margin)):
-            both = pd.concat({"changed": own[measure], "plain": plain[measure]}, axis=1).astype(float).dropna()
-            if both.empty:
+        both = sides.get(series, found[:0]).join(plain.add_suffix("_plain"), how="inner")
+        for measure, column, margin in (
+            ("accuracy", "test_accuracy", targets.accuracy_margin), ("loss", "loss", targets.loss_margin)
+        ):  # fmt: skip
+            own = both.dropna(subset=[column, f"{column}_plain"])
+            if own.empty:
                 continue
-            differences = both.changed - both.plain
-            relative = differences / both.plain if measure == "loss" else differences
-            row = {"step": step, "measure": measure, "margin": margin, "plain": both.plain.mean()}
-            row |= {"changed": both.changed.mean()} | judge(relative.to_numpy(), margin)._asdict()
-            behind = unique(plain.run_id.reindex(both.index), own.run_id.reindex(both.index))
-            rows.append(row | {"words": words(row), "runs": behind})
+            changed, before = own[column], own[f"{column}_plain"]
+            judged = judge((changed - before) / (before if measure == "loss" else 1), margin)
+            row = {
+                "step": step,
+                "measure": measure,
+                "margin": margin,
+                "plain": before.mean(),
+                "changed": changed.mean(),
+            }
+            row |= judged._asdict() | {"runs": unique(own.run_id_plain, own.run_id)}
+            rows.append(row | {"words": words(row)})
     return pd.DataFrame(rows, columns=LEARNT)
 
 
@@ -230,24 +237,18 @@ def judge(differences: Sequence[float], margin: float) -> Judged:
 
     "differs" if the 95 % interval leaves out zero, and the difference is not shown to be within the margin; one pair
     alone is "not enough evidence".
-
-    Raises:
-        ValueError: the margin is not positive.
     """
-    if not margin > 0:
-        raise ValueError(f"margin={margin:g}: a margin is positive")
     differences = np.asarray(differences, dtype=float)
     count = len(differences)
     mean = float(differences.mean()) if count else np.nan
     if count < 2:
         return Judged(mean, np.nan, np.nan, count, UNKNOWN)
     error = differences.std(ddof=1) / np.sqrt(count)
-    (low, high), wide = (
-        [float(mean + side * stats.t_quantile(count - 1, p) * error) for side in (-1, 1)]
-        for p in (0.95, stats.TAILS[1])
-    )
-    found = DIFFERS if wide[0] > 0 or wide[1] < 0 else UNKNOWN
-    return Judged(mean, low, high, count, EQUAL if -margin < low and high < margin else found)
+    half, wide = (float(stats.t_quantile(count - 1, p) * error) for p in (0.95, stats.TAILS[1]))
+    verdict = DIFFERS if abs(mean) > wide else UNKNOWN
+    if abs(mean) + half < margin:
+        verdict = EQUAL
+    return Judged(mean, mean - half, mean + half, count, verdict)
 
 
 def words(row: Mapping[str, Any]) -> str:

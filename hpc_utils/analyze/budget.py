@@ -114,13 +114,9 @@ def table(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFram
     run, the mean), node_hours, device_hours, cost (in `unit`; NaN without a price), each with <name>_low and <name>_high;
     unit, basis and note (joined by ", " and "; " where configurations differ).
     """
-    rows = []
-    for key, own in estimates.groupby(LAYOUT, sort=False):
-        row = dict(zip(LAYOUT, key, strict=True)) | {"world_size": int(own.world_size.iloc[0])} | _mean(own, prices)
-        row |= {"configurations": len(own), "repeats": int(own.repeats.max())}
-        rows.append(row | {"note": "; ".join(dict.fromkeys(note for note in own.note if note))})
+    found = _grouped(estimates, LAYOUT, prices)
     columns = [*LAYOUT, "world_size", "configurations", "runs", "repeats", *ENDS, "unit", "basis", "note"]
-    return pd.DataFrame(rows, columns=columns)
+    return found.reindex(columns=columns)
 
 
 def by_study(estimates: Mapping[str, pd.DataFrame], prices: Mapping[str, Billing]) -> pd.DataFrame:
@@ -129,14 +125,11 @@ def by_study(estimates: Mapping[str, pd.DataFrame], prices: Mapping[str, Billing
     Columns: study; runs; nodes, devices: of the largest layout; node_hours, device_hours, hours (of one run, the mean), cost
     (in `unit`), each with <name>_low and <name>_high; unit, basis.
     """
-    together = pd.concat(estimates.values(), ignore_index=True)
-    rows = [
-        {"study": study, "nodes": int(own.nodes.max()), "devices": int(own.world_size.max())} | _mean(own, prices)
-        for study, own in [*estimates.items(), ("Total", together)]
-    ]
-    return pd.DataFrame(rows)[
-        ["study", "runs", "nodes", "devices", *ENDS[3:9], *ENDS[:3], *ENDS[9:], "unit", "basis"]
-    ]
+    each = pd.concat([own.assign(study=study) for study, own in estimates.items()], ignore_index=True)
+    found = _grouped(pd.concat([each, each.assign(study="Total")]), ["study"], prices).rename(
+        columns={"world_size": "devices"}
+    )
+    return found[["study", "runs", "nodes", "devices", *ENDS[3:9], *ENDS[:3], *ENDS[9:], "unit", "basis"]]
 
 
 def total(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> dict[str, Any]:
@@ -216,11 +209,16 @@ def counted(runs: pd.DataFrame, workloads: Iterable[str]) -> list[str]:
     return runs.run_id[runs.flops_per_sample.notna() & runs.workload.isin(set(workloads))].tolist()
 
 
-def _mean(estimates: pd.DataFrame, prices: Mapping[str, Billing]) -> dict[str, Any]:
-    """`total`, with the hours of a mean run, and the bases."""
-    sums = total(estimates, prices)
-    hours = {name: sums[name] / sums["runs"] for name in ENDS[:3]}
-    return sums | hours | {"basis": ", ".join(name for name in BASES if name in set(estimates.basis))}
+def _grouped(estimates: pd.DataFrame, by: list[str], prices: Mapping[str, Billing]) -> pd.DataFrame:
+    """`total` of the rows that are equal in `by`, with the hours of a mean run, the largest layout, bases and notes."""
+    rows = []
+    for key, own in estimates.groupby(by, sort=False):
+        sums = total(own, prices)
+        hours = {name: sums[name] / sums["runs"] for name in ENDS[:3]}
+        row = own[["nodes", "world_size", "repeats"]].max().to_dict() | sums | hours | dict(zip(by, key, strict=True))
+        row |= {"configurations": len(own), "basis": ", ".join(name for name in BASES if name in set(own.basis))}
+        rows.append(row | {"note": "; ".join(dict.fromkeys(note for note in own.note if note))})
+    return pd.DataFrame(rows)
 
 
 def _predicted(

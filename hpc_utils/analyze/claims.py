@@ -79,10 +79,10 @@ class Condition(Strict):
 
 
 class Claim(Strict):
-    """`sentence`: one line of plain text. `min_repeats`: with fewer a measured value decides nothing. `planned`: about values that
+    """`sentence`: one line of plain text, without citations and markup. `min_repeats`: with fewer a measured value decides nothing. `planned`: about values that
     are not measured yet, so that a missing cell is no fault."""
 
-    sentence: str = Field(min_length=1, pattern=r"^[^\n]*$")
+    sentence: str = Field(min_length=1, pattern=r"^[\w{][^\n@\[\]<]*$")
     tests: list[Condition] = Field(min_length=1)
     min_repeats: int = Field(REPEATS, ge=2, strict=True)
     planned: bool = Field(False, strict=True)

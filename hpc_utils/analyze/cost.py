@@ -104,24 +104,17 @@ def summary(found: Records, study: str = "") -> pd.DataFrame:
     """All runs of `found` in one row.
 
     Columns: study; complete (runs), refused, unfinished; and if there are runs: configurations, fewest_repeats, most_repeats
-    (of a configuration); ranks and nodes (the most of a run), device, workloads, datasets, torch (names of all); wall_seconds,
-    training_seconds, device_hours, core_hours, samples, energy_kwh (NaN: no counter), energy_counted (runs).
+    (of a configuration); ranks and nodes (the most of a run); wall_seconds, training_seconds, device_hours, core_hours,
+    energy_kwh (NaN: no counter), energy_counted (runs).
     """
     runs = found.runs
     row = {"study": study, "complete": len(runs), "refused": len(found.refused), "unfinished": len(found.unfinished)}
     if runs.empty:
         return pd.DataFrame([row])
     repeats, took = gather(runs).repeats, total(runs, found.epochs)
-    own = found.epochs[found.epochs.run_id.isin(runs.run_id)]
     row |= {"configurations": len(repeats), "fewest_repeats": int(repeats.min()), "most_repeats": int(repeats.max())}
     row |= {"ranks": int(runs.world_size.max()), "nodes": int(pd.to_numeric(runs.nodes).max())}
-    names = {"device": "device_name", "workloads": "workload", "datasets": "dataset", "torch": "torch"}
-    row |= {name: ", ".join(sorted(set(runs[column].dropna().astype(str)))) for name, column in names.items()}
-    row |= {
-        "wall_seconds": took.hours * HOUR,
-        "training_seconds": own.seconds.sum(),
-        "samples": int(own.samples.sum()),
-    }
+    row |= {"wall_seconds": took.hours * HOUR, "training_seconds": runs.seconds.sum()}
     row |= {"device_hours": took.device_hours, "core_hours": took.core_hours}
     return pd.DataFrame([row | {"energy_kwh": took.energy_kwh, "energy_counted": took.counted}])
 

@@ -13,8 +13,8 @@ from .points import oversubscribed, unprofiled
 OTHER = ("threads_per_rank", "share_period", "device", "parameters", "ranks_per_node", "global_batch")
 SAME = [name for name in [*identity.SAME, *identity.POINT] if name not in OTHER]
 COLUMNS = [
-    *SAME, "cores", "period", "step_seconds", "low", "high", "spread", "sample_seconds", "sample_low",
-    "sample_high", "periods", "deviation", "deviation_low", "deviation_high", "repeats", "runs",
+    *SAME, "cores", "period", "step_seconds", "low", "high", "spread", "sample_seconds", "sample_seconds_low",
+    "sample_seconds_high", "periods", "deviation", "deviation_low", "deviation_high", "repeats", "runs",
 ]  # fmt: skip
 
 
@@ -23,7 +23,7 @@ def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFram
 
     Columns: those of `SAME`; cores (of a device, 1 for whole ones), period (s, of the share; NaN: whole); step_seconds (mean
     step of a run, median over repeats) with its 95 % interval in low, high; spread (95th percentile of steps over their
-    median, median over repeats); sample_seconds (processor time that a sample may take: step_seconds x cores / batch), sample_low, sample_high;
+    median, median over repeats); sample_seconds (processor time that a sample may take: step_seconds x cores / batch) with <name>_low and <name>_high;
     periods (of the share in a step); deviation (step_seconds x cores over the whole core's step, less 1) with its interval;
     repeats; runs (ids).
     """
@@ -41,18 +41,10 @@ def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFram
         if whole.empty or len(whole) == len(alike):
             continue
         for (cores, period), group in alike.groupby(["cores", "period"], dropna=False):
-            step, ratio = stats.median(group.step), stats.ratio(group.step, whole.step)
-            a_sample = cores / group.batch_per_device.iloc[0]
-            rows.append(
-                {name: group[name].iloc[0] for name in SAME}
-                | {"cores": cores, "period": period, "spread": group.spread.median(), "periods": step.value / period}
-                | {"step_seconds": step.value, "low": step.low, "high": step.high, "repeats": step.repeats}
-                | {"sample_seconds": step.value * a_sample, "sample_low": step.low * a_sample}
-                | {
-                    "sample_high": step.high * a_sample,
-                    "deviation": cores * ratio.value - 1,
-                    "runs": tuple(group.run_id),
-                }
-                | {"deviation_low": cores * ratio.low - 1, "deviation_high": cores * ratio.high - 1}
-            )
+            step, ratio = stats.median(group.step), stats.ratio(group.step, whole.step).times(cores)
+            sample = step.times(cores / group.batch_per_device.iloc[0])
+            row = group[SAME].iloc[0].to_dict() | {"cores": cores, "period": period, "periods": step.value / period}
+            row |= {"spread": group.spread.median(), "runs": tuple(group.run_id)} | step.measure("step_seconds")
+            more = {name: value - 1 for name, value in ratio.columns("deviation").items()}
+            rows.append(row | sample.columns("sample_seconds") | more)
     return pd.DataFrame(rows, columns=COLUMNS).astype({"cores": float, "period": float})

@@ -174,6 +174,8 @@ def test_places_name_a_condition_where_several_have_the_bound(tmp_path: Path) ->
         ('sentence = "S"\ntests = [{ value = "x.y", at_least = nan }]', "one.tests.0.at_least", "finite"),
         ('sentence = "S"\ntests = [{ value = "x.y", at_least = true }]', "one.tests.0.at_least", "valid number"),
         ('sentence = "S"\ntests = [{ value = "x.y", is = "" }]', "one.tests.0.is", "at least 1 character"),
+        ('sentence = "# S"\ntests = [{ value = "x.y", is = "met" }]', "one.sentence", "pattern"),
+        ('sentence = "as @knuth84"\ntests = [{ value = "x.y", is = "met" }]', "one.sentence", "pattern"),
         ('sentence = "S"\nmin_repeats = 1\ntests = [{ value = "x.y", is = "met" }]', "one.min_repeats", "equal to 2"),
         ('sentence = "{at_most}"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one", "bound of 0 conditions"),
         ('sentence = "{at_least.2}"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one", "bound of 0 conditions"),

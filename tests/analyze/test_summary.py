@@ -21,9 +21,8 @@ def found() -> records.Records:
 
 def test_counts_and_hours_are_the_records(found) -> None:
     row = summary(found, "laptop").iloc[0]
-    assert (row.study, row.complete, row.device, row.ranks) == ("laptop", len(found.runs), "AMD EPYC", 2)
+    assert (row.study, row.complete, row.ranks) == ("laptop", len(found.runs), 2)
     assert row.fewest_repeats == row.most_repeats == 3 and row.configurations * 3 == len(found.runs)
-    assert row.samples == found.epochs.samples.sum()
     assert row.training_seconds == pytest.approx(found.epochs.seconds.sum())
     assert row.training_seconds < row.wall_seconds < 3600 * row.device_hours <= 2 * row.wall_seconds
     assert row.core_hours == pytest.approx(row.device_hours), "a device of this study is one core"

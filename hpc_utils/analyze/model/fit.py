@@ -6,6 +6,8 @@ fitted.predict(grid)
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -49,6 +51,15 @@ def points(runs: pd.DataFrame, *, gbit: float = math.inf) -> pd.DataFrame:
     return pd.DataFrame(columns).reset_index(drop=True)
 
 
+def grid(kind: str, batch: float, worlds: Iterable[int], ranks_per_node: int, gbit: float) -> pd.DataFrame:
+    """The `POINT` of each number of ranks in `worlds`, of one curve: `batch` samples of all ranks ("strong") or of each ("weak")."""
+    rows = [
+        (*evenly(world, ranks_per_node), world, world > 1, batch / world if kind == "strong" else batch, gbit)
+        for world in worlds
+    ]
+    return pd.DataFrame(rows, columns=POINT)
+
+
 @dataclass(frozen=True)
 class Fitted:
     """The model of one workload on one kind of device.
@@ -82,7 +93,14 @@ class Fitted:
         Adds: seconds, low, high (of a step; 95 % interval for the median of runs measured there), the parts of `Step` in
         seconds, algorithm, bottleneck, extrapolation (the quantities in which the point is outside the measured range).
         """
-        return self._predicted(grid, self._draws(grid))
+        rows = list(grid.itertuples())
+        steps = [self.step(row) for row in rows]
+        low, high = _interval(self._draws(grid))
+        parts = pd.DataFrame([one._asdict() for one in steps], index=grid.index, columns=Step._fields)
+        return grid.assign(
+            seconds=[one.seconds for one in steps], low=low, high=high, **parts,
+            bottleneck=[one.bottleneck for one in steps], extrapolation=[self._beyond(row) for row in rows],
+        )  # fmt: skip
 
     def scaling(
         self, kind: str, batch: float, worlds: Sequence[int], *, ranks_per_node: int = 1, gbit: float = math.inf
@@ -95,13 +113,8 @@ class Fitted:
         """
         strong = kind == "strong"
         worlds = [1, *(world for world in worlds if 1 < world <= (batch if strong else math.inf))]
-        rows = [
-            (*evenly(world, ranks_per_node), world, world > 1, batch / world if strong else batch, gbit)
-            for world in worlds
-        ]
-        grid = pd.DataFrame(rows, columns=POINT)
-        draws = self._draws(grid)
-        found = self._predicted(grid, draws)
+        points = grid(kind, batch, worlds, ranks_per_node, gbit)
+        found, draws = self.predict(points), self._draws(points)
         share = np.array(worlds if strong else [1] * len(worlds))
         low, high = _interval(draws[:, :1] - draws - np.log(share))
         efficiency = found.seconds.iloc[0] / found.seconds / share
@@ -126,16 +139,6 @@ class Fitted:
         columns |= {"high": value * np.exp(1.96 * spread), "unit": UNITS}
         return pd.DataFrame(columns | {"told": spread < np.array(_values(self.widths)) / 2})
 
-    def _predicted(self, grid: pd.DataFrame, draws: np.ndarray) -> pd.DataFrame:
-        rows = list(grid.itertuples())
-        steps = [self.step(row) for row in rows]
-        low, high = _interval(draws)
-        parts = pd.DataFrame([one._asdict() for one in steps], index=grid.index, columns=Step._fields)
-        return grid.assign(
-            seconds=[one.seconds for one in steps], low=low, high=high, **parts,
-            bottleneck=[one.bottleneck for one in steps], extrapolation=[self._beyond(row) for row in rows],
-        )  # fmt: skip
-
     def _draws(self, grid: pd.DataFrame) -> np.ndarray:
         """(draws, rows) logs of step times, for costs drawn from their distribution, with the scatter of runs."""
         rows = list(grid.itertuples())
@@ -154,10 +157,9 @@ class Fitted:
         for name, unit in units.items():
             known, value = (many if name == "gbit" else self.measured)[name], getattr(row, name)
             if len(known) and not known.min() <= value <= known.max():
-                low, high, value = (
-                    "unlimited" if math.isinf(one) else f"{one:g}" for one in (known.min(), known.max(), value)
+                found.append(
+                    f"{value:g} {unit} ({' to '.join(f'{one:g}' for one in sorted({known.min(), known.max()}))} measured)"
                 )
-                found.append(f"{value} {unit} ({low if low == high else f'{low} to {high}'} measured)")
         return ", ".join(found)
 
 
@@ -255,27 +257,24 @@ def predictor(
         runs, epochs: as of `records.load`. profiles: records of `results/probes/compute`. gbit: rate of the nodes' links.
     """
     known = usable(runs[runs.parallel.isin(MODELLED)])
-    known = {key: own for key, own in known.assign(cores_per_rank=cores_per_rank(known)).groupby(PLANNED)}
-    profiles, fitted = list(profiles), {}
+    groups = dict(list(known.assign(cores_per_rank=cores_per_rank(known)).groupby(PLANNED)))
+    profiles = list(profiles)
 
-    def fit_family(key: tuple) -> Fitted | None:
-        for own in families(known[key]).values() if key in known else ():
-            try:
+    @functools.cache
+    def fitted(key: tuple) -> Fitted | None:
+        for own in families(groups[key]).values() if key in groups else ():
+            with contextlib.suppress(ValueError):
                 work = Work.of(own, epochs, profiles)
                 return fit(points(own, gbit=gbit), work, bucket_mb=own.bucket_mb.iloc[0])
-            except ValueError:
-                return None
         return None
 
     def predict(point: Mapping[str, Any]) -> Answer | None:
-        key = tuple(point[name] for name in PLANNED)
-        if key not in fitted:
-            fitted[key] = fit_family(key)
-        if fitted[key] is None or point["parallel"] not in MODELLED:
+        model = fitted(tuple(point[name] for name in PLANNED))
+        if model is None or point["parallel"] not in MODELLED:
             return None
         more = {"grouped": point["parallel"] != "none", "gbit": point.get("link_gbit") or gbit}
-        found = fitted[key].predict(pd.DataFrame([dict(point) | more])[POINT]).iloc[0]
-        seconds = Estimate(found.seconds, found.low, found.high, len(fitted[key].measured))
+        found = model.predict(pd.DataFrame([dict(point) | more])[POINT]).iloc[0]
+        seconds = Estimate(found.seconds, found.low, found.high, len(model.measured))
         return Answer(seconds, found.extrapolation and f"extrapolation: {found.extrapolation}")
 
     return predict

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from hpc_utils.allreduce_cost import evenly
 from hpc_utils.records import Records
 
 from ..points import on_every_link
@@ -210,15 +209,11 @@ def curves(errors: pd.DataFrame) -> pd.DataFrame:
 
 def between(fitted: Fitted, drawn: pd.DataFrame) -> pd.DataFrame:
     """`Fitted.predict` on every number of ranks of the curves in `drawn` (as of `curves`), with `CURVE`."""
-    if drawn.empty:
-        return drawn
-    rows = [
-        (*evenly(world, int(own.ranks_per_node.max())), world, world > 1,
-         size / world if kind == "strong" else size, gbit, kind, size)
+    grids = [
+        fit.grid(kind, size, range(1, own.world_size.max() + 1), int(own.ranks_per_node.max()), gbit).assign(kind=kind, size=size)
         for (kind, size, gbit), own in drawn.groupby(CURVE)
-        for world in range(1, own.world_size.max() + 1)
     ]  # fmt: skip
-    return fitted.predict(pd.DataFrame(rows, columns=[*POINT, "kind", "size"]))
+    return fitted.predict(pd.concat(grids, ignore_index=True)) if grids else drawn
 
 
 def compare(errors: pd.DataFrame, most_ranks: float, fits: Mapping[str, Sequence[Callable]] = LAWS) -> pd.DataFrame:
@@ -231,15 +226,14 @@ def compare(errors: pd.DataFrame, most_ranks: float, fits: Mapping[str, Sequence
     """
     if errors.empty:
         return errors
-    drawn = curves(errors)
-    parts = [drawn.assign(law="", formula="")[:0]]
-    for (kind, _, _), own in drawn.groupby(CURVE):
+    parts = []
+    for (kind, _, _), own in curves(errors).groupby(CURVE):
         small, large = own[own.world_size <= most_ranks], own[own.world_size > most_ranks]
-        if len(small) >= 2 and len(large):
+        if len(small) > 1:
             laws = [one(small.world_size, small.measured) for one in fits[kind]]
             parts += [large.assign(law=o.name, formula=o.formula, seconds=o.seconds(large.world_size)) for o in laws]
             parts.append(large.assign(law=MODEL, formula=""))
-    together = pd.concat(parts[1:] or parts, ignore_index=True)
+    together = pd.concat(parts or [errors[:0].assign(law="", kind="")], ignore_index=True)
     return together.assign(error=together.seconds / together.measured - 1)
 
 

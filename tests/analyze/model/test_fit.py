@@ -162,12 +162,10 @@ def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
     found = fit.families(runs)
     assert [len(own) for own in found.values()] == [3, 2, 1]
     assert [set(own.threads_per_rank) for own in found.values()] == [{1}, {0.25}, {1}], "a share of a core is no core"
-    assert list(found)[2] == f"{list(found)[1]}, 1 cores, 10 parameters, buckets of 25 MiB"
     other = runs.assign(comm_hook=["none", "fp16", "powersgd", *[None] * 4], accumulate=[1, 1, 1, 2, *[None] * 3])
     assert [len(own) for own in fit.families(other).values()] == [2, 1], "other messages, or fewer of them"
     buckets = fit.families(runs.assign(bucket_mb=[25.0, 50.0, 50.0, None, 25.0, 25.0, 25.0]))
     assert sorted((len(own), *set(own.bucket_mb)) for own in buckets.values()) == [(1, 25), (1, 25), (2, 25), (2, 50)]
-    assert next(name for name, own in buckets.items() if 50 in set(own.bucket_mb)).endswith("buckets of 50 MiB")
     runs = runs[~runs.oversubscribed]
     assert fit.points(runs, gbit=100.0).gbit.tolist() == [100.0, 10.0, 1.0, 100.0, 1.0, 3.0]
     assert fit.points(runs).seconds.tolist() == pytest.approx([0.1] * 6)
