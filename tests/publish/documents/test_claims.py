@@ -63,7 +63,9 @@ def test_a_statement_is_the_sentence_its_verdict_and_the_value_that_decides(tmp_
 [planned]\nsentence = "It reaches {{at_least}}"\ntests = [{{ value = "x.later", at_least = 0.7, unit = "share" }}]
 planned = true\n""")
     found = Value("x.gain", 1.36, "ratio", "x", 1.25, 1.48, 5)
-    speed, planned = claims.judge(claims.read(path), {"x.gain": found}.__getitem__, lambda value: formatting.text(value, "interval"))
+    speed, planned = claims.judge(
+        claims.read(path), {"x.gain": found}.__getitem__, lambda value: formatting.text(value, "interval")
+    )
     assert statement(speed).replace("\u00a0", " ") == (
         "It is at least 1.2 times as fast (**the data support it**: 1.36 [1.25, 1.48], at least 1.2 claimed, 5 repeats)"
     )
