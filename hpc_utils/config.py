@@ -165,9 +165,6 @@ class RunConfig(BaseModel):
     save_weights: bool = option(False, "leave the trained weights in the run's folder, as weights.pt")
 
     def __init__(self, **parameters: Any) -> None:
-        unknown = [name for name in parameters if name not in type(self).model_fields]
-        if unknown:
-            raise ConfigError("\n".join(unknown_parameter(name, type(self).model_fields) for name in unknown))
         try:
             super().__init__(**parameters)
         except ValidationError as error:
@@ -209,13 +206,9 @@ class RunConfig(BaseModel):
         whatever it is given, and a misspelt parameter must not silently train the default.
         """
         known = cls.model_fields
-        plain = {
-            name: value
-            for name, value in namespace.items()
-            if not name.startswith("_") and isinstance(value, Scalar | dict | list | tuple)
-        }
-        misspelt = [n for n in plain if n not in known and toml_config.nearest(n, known, cutoff=0.8)]
-        if misspelt:
+        plain = [name for name, value in namespace.items() if isinstance(value, Scalar | dict | list | tuple)]
+        other = [name for name in plain if name not in known and not name.startswith("_")]
+        if misspelt := [name for name in other if toml_config.nearest(name, known, cutoff=0.8)]:
             raise ConfigError("\n".join(unknown_parameter(name, known) for name in misspelt))
         return cls(**{name: value for name, value in namespace.items() if name in known})
 
@@ -226,7 +219,6 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
     ddp, fsdp = c.parallel in ("ddp", "zero1"), c.parallel == "fsdp"
     compiled, graphs = c.compile != "off", c.compile in CUDA_GRAPHS and c.device != "cpu"
     warmup = 3 if graphs else 1
-    near = ours and toml_config.nearest(c.workload, WORKLOADS, cutoff=0.4)
     share = c.cores_per_rank
     changed = {name for name, field in RunConfig.model_fields.items() if getattr(c, name) != field.default}
 
@@ -235,7 +227,7 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
 
     faults: list[Fault] = [
         (ours and c.workload not in WORKLOADS, "workload",
-         f"unknown: {near and f'did you mean {near}? '}known are {', '.join(WORKLOADS)}, and your own as module:function"),
+         f"unknown: known are {', '.join(WORKLOADS)}, and your own as module:function"),
         (ours and c.workload_args, "workload", "workload_args go to your own module:function"),
         (c.global_batch and c.batch_per_device, "global_batch batch_per_device",
          "give global_batch (strong scaling) or batch_per_device (weak scaling), not both"),
@@ -314,9 +306,8 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
     parameters: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
-        if not equals or not name.strip():
+        if not equals:
             raise ConfigError(f"{assignment!r} is not name=value")
-        name = name.strip()
         if name.startswith("workload_args."):
             parameters.setdefault("workload_args", {})[name.removeprefix("workload_args.")] = _json_or_text(value)
         elif name == "workload_args":
@@ -334,10 +325,9 @@ def _json_or_text(value: str) -> Any:
 
 
 def unknown_parameter(name: str, known: Iterable[str]) -> str:
-    """A message about an unknown option, with the nearest known names."""
-    known = sorted(known)
-    close = toml_config.near(name, known)
-    hint = f"did you mean {' or '.join(close)}?" if close else "`hpc params` lists them all"
+    """A message about an unknown option, with the nearest known name."""
+    close = toml_config.nearest(name, known)
+    hint = f"did you mean {close}?" if close else "`hpc params` lists them all"
     return f"unknown parameter {name!r}: {hint}"
 
 
@@ -346,6 +336,8 @@ def _explain(item: Mapping[str, Any]) -> str:
     message = item["msg"].removeprefix("Value error, ")
     if not item["loc"]:
         return message
+    if item["type"] == "extra_forbidden":
+        return unknown_parameter(item["loc"][0], RunConfig.model_fields)
     return f"{item['loc'][0]}={item['input']!r}: {message[0].lower()}{message[1:]}"
 
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from hpc_utils import paths
@@ -49,7 +49,7 @@ def fetch(name: str, mirror: str | Path | None = None, progress: bool = True, fo
             fresh = Path(tempfile.mkdtemp(prefix=f"{name}~", dir=work))
             try:
                 store.write(fresh, decoded, meta)
-                _place(fresh, folder, force)
+                _place(fresh, folder)
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)
             shutil.rmtree(work / name, ignore_errors=True)
@@ -146,21 +146,11 @@ def in_mirror(name: str, mirror: Path) -> list[Path]:
     return list(dict.fromkeys(hit.parent if hit.name in markers else hit for hit in hits))
 
 
-def _place(fresh: Path, folder: Path, force: bool) -> None:
-    """Rename a finished data set into place, so that no reader sees a part of one."""
-    fresh.chmod(0o755)
-    old = folder.rename(folder.with_name(f"{folder.name}.old-{os.getpid()}")) if force and folder.is_dir() else None
-    try:
-        fresh.rename(folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
-        store.verify(folder.name)  # without locks, another fetch may have been first
-    if old is not None:  # other files than ours stay in it
-        for file in store.FILES:
-            (old / file).unlink(missing_ok=True)
-        with suppress(OSError):
-            old.rmdir()
+def _place(fresh: Path, folder: Path) -> None:
+    """Move a finished data set's files into place, the description last: without it there is no data set."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in store.FILES:
+        (fresh / file).replace(folder / file)
 
 
 @contextmanager

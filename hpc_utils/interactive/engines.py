@@ -58,8 +58,6 @@ def start(
         EnginesError: they did not connect; nothing is left running.
         SlurmError: there is no Slurm here.
     """
-    if where not in ("local", "slurm") or n < 1:
-        raise EnginesError(f"start({n}, {where!r}): expected at least one engine, and where='local' or 'slurm'")
     if where == "slurm":
         address = network.address_that_nodes_reach()
         paths.results().mkdir(parents=True, exist_ok=True)
@@ -67,7 +65,10 @@ def start(
     else:
         address, folder = network.LOOPBACK, Path(tempfile.mkdtemp(prefix="hpc-engines-"))
     command = [sys.executable, "-m", "hpc_utils.interactive.host", str(folder), where, address, str(n)]
-    process = subprocess.Popen([*command, *sbatch_options], stdin=subprocess.PIPE, start_new_session=True)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [*command, *sbatch_options], stdin=pipe, stdout=pipe, text=True, start_new_session=True
+    )
     end_host = partial(_end, process, folder)
     try:
         client = _connect(process, folder, n, timeout)
@@ -157,9 +158,7 @@ def _connect(process: subprocess.Popen, folder: Path, n: int, timeout: float) ->
     try:
         while client is None or len(client.ids) < n:
             if process.poll() is not None:
-                raise EnginesError(f"the engines' host ended (exit code {process.returncode}); see its output above")
-            if (failure := folder / "failure").exists():
-                raise EnginesError(f"the engines cannot be started: {failure.read_text()}")
+                raise EnginesError(f"the engines cannot be started: {process.stdout.read()}")
             if time.monotonic() > until:
                 found = 0 if client is None else len(client.ids)
                 raise EnginesError(f"{found} of {n} engines connected within {timeout:g} s{_queue(folder)}")
@@ -171,7 +170,7 @@ def _connect(process: subprocess.Popen, folder: Path, n: int, timeout: float) ->
         if client is not None:
             client.close()
         raise
-    process.stdin.write(b"!")  # from now on an engine may end without ending all
+    process.stdin.write("!")  # from now on an engine may end without ending all
     process.stdin.flush()
     return client
 
@@ -198,5 +197,6 @@ def _end(process: subprocess.Popen, folder: Path) -> None:
     except subprocess.TimeoutExpired:
         pass
     finally:
+        process.stdout.close()
         end_tree(process, str(folder))
         shutil.rmtree(folder, ignore_errors=True)

@@ -4,7 +4,7 @@
 
 When the input ends, because the notebook closes the set, or its kernel ends or is killed, it ends the engines (in
 Slurm: the job) and the controller and deletes FOLDER. One byte on the input reports that all engines are connected; before
-that, the end of one is a failure, whose reason is written to FOLDER/failure.
+that, the end of one is a failure: it prints the reason and ends the others.
 """
 
 from __future__ import annotations
@@ -60,24 +60,18 @@ class Host:
         }
 
     def run(self) -> None:
-        try:
-            self._start_process("controller", "controller", str(self.folder), self.address)
-            while not is_written(connection_file(self.folder, "engine")):
-                self._watch(0.05)
-            if self.where == "slurm":
-                self._submit()
-            else:
-                self._start_engines()
-            while True:
-                self._watch(0.5)
-        except (Failed, slurm_commands.SlurmError, OSError) as error:
-            self.end()
-            write_text(self.folder / "failure", str(error))
-            while True:  # the kernel reads it, and closes the pipe
-                self._listen(60)
+        self._start_process("controller", "controller", str(self.folder), self.address)
+        while not is_written(connection_file(self.folder, "engine")):
+            self._watch(0.05)
+        if self.where == "slurm":
+            self._submit()
+        else:
+            self._start_engines()
+        while True:
+            self._watch(0.5)
 
     def end(self) -> None:
-        """End all processes; a second call does nothing."""
+        """End all processes."""
         if self.job:
             slurm_commands.scancel([self.job])
             until = time.monotonic() + LET_GO
@@ -171,6 +165,8 @@ def main(folder: str, where: str, address: str, n: str, *options: str) -> None:
         host.run()
     except EOFError:
         pass
+    except (Failed, slurm_commands.SlurmError, OSError) as error:
+        print(error)
     finally:
         host.end()
         shutil.rmtree(folder, ignore_errors=True)

@@ -51,18 +51,13 @@ def _has_parts(module: nn.Module) -> bool:
     return any(True for _ in module.children())
 
 
-def recomputed(model: nn.Module) -> list[nn.Module]:
-    """The blocks worth recomputing: those with children. A single layer keeps only its input anyway."""
-    return [block for block in blocks(model) if _has_parts(block)]
-
-
 def checkpoint_activations(model: nn.Module) -> None:
     """Make `model`'s blocks keep only their inputs. Parameter names do not change.
 
     Raises:
         WorkloadError: the model has no blocks.
     """
-    found = recomputed(model)
+    found = [block for block in blocks(model) if _has_parts(block)]  # a single layer keeps only its input anyway
     if not found:
         raise WorkloadError(
             "activation_checkpointing=true saves nothing: this model has no blocks (modules with parameters and children "

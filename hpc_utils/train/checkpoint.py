@@ -72,20 +72,12 @@ class Checkpoints:
         self.wait()
         for unfinished in self.folder.glob(".*"):
             unfinished.unlink()
-        damaged = False
         for path in reversed(self._all()):
             try:
-                found = path, read(path)
+                return path, read(path)
             except Damaged as error:
-                damaged = True
                 path.replace(path.with_name(f"damaged-{path.name}"))
                 self._remark(f"checkpoint {path.name} is damaged ({error}): renamed to damaged-{path.name}")
-                continue
-            if damaged:
-                self._remark(f"using the previous checkpoint, {path.name}")
-            return found
-        if damaged:
-            self._remark("no good checkpoint: training starts from the beginning")
         return None
 
     def _all(self) -> list[Path]:

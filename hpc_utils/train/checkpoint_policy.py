@@ -70,7 +70,7 @@ class Consensus:
 
     def ask(self, request: StopRequest) -> StopRequest:
         """Reduce immediately and return the request over all ranks."""
-        return StopRequest(int(self._ranks.max(torch.tensor([request], dtype=torch.float64))))
+        return StopRequest(int(self._ranks.max(torch.tensor([request]))))
 
 
 class CheckpointPolicy:

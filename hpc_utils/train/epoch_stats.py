@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +19,7 @@ from .energy import EnergyMeter
 from .ranks import Ranks
 from .timing import PHASES, StepTime
 
-Usage = dict[str, float]
-
-# Minor page faults, CPU time and throttled time (share of a core used up) of this process; energy of its device. NaN: unknown.
-UNUSED: Usage = {"seconds": 0.0, "page_faults": 0, "cpu_seconds": 0.0, "throttled_seconds": 0.0, "energy_joules": 0.0}
+Usage = Counter  # seconds, and the values of `UsageMeter._read`
 
 
 class UsageMeter:
@@ -36,15 +34,18 @@ class UsageMeter:
 
     def stop(self) -> Usage:
         seconds = time.perf_counter() - self._begun
-        return {"seconds": seconds} | {name: now - self._before[name] for name, now in self._read().items()}
+        used = self._read()
+        used.subtract(self._before)
+        return Usage({**used, "seconds": seconds})
 
     def _read(self) -> Usage:
-        return {
-            "page_faults": memory.minor_faults(),
-            "cpu_seconds": time.process_time(),
-            "throttled_seconds": device_share.throttled() if self._share else math.nan,
-            "energy_joules": self._energy.joules(),
-        }
+        """Minor page faults, CPU time and throttled time of this process, energy of its device; NaN: unknown."""
+        return Usage(
+            page_faults=memory.minor_faults(),
+            cpu_seconds=time.process_time(),
+            throttled_seconds=device_share.throttled() if self._share else math.nan,
+            energy_joules=self._energy.joules(),
+        )
 
 
 @dataclass
@@ -58,7 +59,7 @@ class EpochStats:
     """
 
     samples: int = 0
-    usage: Usage = field(default_factory=UNUSED.copy)
+    usage: Usage = field(default_factory=Usage)
     paused: float = 0.0
     lr: float | None = None
     sums: dict[str, Tensor] = field(default_factory=dict)
@@ -80,22 +81,19 @@ class EpochStats:
     def state(self, steps: list[StepTime]) -> dict[str, Any]:
         """Return tensors and plain values for a checkpoint; `steps` are the steps since the last restart."""
         sums = {name: value.cpu() for name, value in self.sums.items()}
-        return vars(self) | {"sums": sums, "steps": [(one.seconds, one.phases) for one in self.steps + steps]}
+        steps = [(one.seconds, one.phases) for one in self.steps + steps]
+        return vars(self) | {"usage": dict(self.usage), "sums": sums, "steps": steps}
 
     @classmethod
     def continued(cls, state: dict[str, Any], device: torch.device) -> EpochStats:
         """Restore from `state`."""
         sums = {name: value.to(device) for name, value in state["sums"].items()}
-        return cls(**state | {"sums": sums, "steps": [StepTime(*one) for one in state["steps"]]})
+        steps = [StepTime(*one) for one in state["steps"]]
+        return cls(**state | {"usage": Usage(state["usage"]), "sums": sums, "steps": steps})
 
 
 def _double(value: Tensor | float) -> Tensor:
     return torch.as_tensor(value).detach().double()  # a sum in bf16 would stop growing
-
-
-def plus(total: Usage, used: Usage) -> Usage:
-    """Add by name."""
-    return {name: value + used[name] for name, value in total.items()}
 
 
 def reduce(number: int, stats: EpochStats, ranks: Ranks, counter: str) -> tuple[dict[str, Any], list[list[StepTime]]]:

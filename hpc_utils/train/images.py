@@ -11,13 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
 from hpc_utils import datasets
-from hpc_utils.config import ConfigError
 
 from . import augment
 from .workload import Batch
@@ -47,7 +45,6 @@ class ImageSource:
         channels_last: bool = True,
         pin_memory: bool = True,
     ) -> None:
-        self.name = f"{images.name} ({images.split})"
         self.pixels, self.labels = images.images, torch.from_numpy(np.array(images.labels))
         self.seed, self.padding, self.flip, self.cutout = seed, padding, flip, cutout
         self.channels_last, self.pin_memory = channels_last, pin_memory
@@ -97,19 +94,9 @@ class ImageSource:
 
 
 class DeviceImages:
-    """All images of a source in device memory.
-
-    Raises:
-        ConfigError: they do not fit into the free memory.
-    """
+    """All images of a source in device memory."""
 
     def __init__(self, source: ImageSource, device: torch.device) -> None:
-        needed, free = source.pixels.nbytes + source.labels.nbytes, _free_bytes(device)
-        if needed > free:
-            raise ConfigError(
-                f"loader='device': the images of {source.name} need {needed / 2**30:.2f} GiB, but {free / 2**30:.2f} GiB "
-                f"are free on {device}: use loader='host'"
-            )
         self._source, self._device = source, device
         self._pixels = torch.from_numpy(np.array(source.pixels)).to(device)
         self._labels = source.labels.to(device)
@@ -159,7 +146,3 @@ class ImageSamples:
         """Return images (B, C, H, W) in the configured layout, and labels (B,)."""
         images, labels = default_collate(samples)
         return images.permute(0, 3, 1, 2) if self._source.channels_last else images, labels
-
-
-def _free_bytes(device: torch.device) -> int:
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available

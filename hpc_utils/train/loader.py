@@ -28,9 +28,6 @@ class Loader:
     The image data sets are loaded as `config.loader` selects (see `images`), and any other `ArraySource` makes whole
     batches itself. Every other data set goes through a DataLoader. Its workers reseed torch, NumPy and Python from seed,
     epoch and step at each batch, so that an epoch can resume in its middle and on any worker.
-
-    Raises:
-        ConfigError: the images do not fit into device memory.
     """
 
     def __init__(self, source: Any, workload: Workload, config: RunConfig, device: torch.device) -> None:
@@ -56,7 +53,6 @@ class Loader:
         workers = config.loader_workers
         if workers:
             gc.collect()  # frees an earlier run's process group: a worker that collected it would hang
-        follows = hasattr(self.source, "set_epoch")  # persistent workers hold copies that would miss the call
         return DataLoader(
             samples,
             batch_sampler=self._batches,  # the same list object, refilled before each epoch
@@ -65,7 +61,7 @@ class Loader:
             worker_init_fn=_prepare,
             pin_memory=config.pin_memory and self.device.type == "cuda",
             prefetch_factor=config.prefetch_factor if workers else None,
-            persistent_workers=workers > 0 and config.persistent_workers and not follows,
+            persistent_workers=workers > 0 and config.persistent_workers,
             generator=torch.Generator().manual_seed(config.seed),  # otherwise it advances the global generator
         )
 
@@ -73,8 +69,6 @@ class Loader:
         """Yield one batch for each tensor of indices (B,); they are those of `epoch` from step `done` on."""
         if self._loader is not None:
             self._batches[:] = [Numbered(epoch, step, own.tolist()) for step, own in enumerate(indices, done)]
-            if hasattr(self.source, "set_epoch"):
-                self.source.set_epoch(epoch)
             for batch in self._loader:
                 yield to_device(tuple(batch), self.device)
         elif isinstance(self.source, DeviceImages):

@@ -24,7 +24,6 @@ from . import compilation, memory, operations, optim, precision, randomness
 from .blocks import checkpoint_activations
 from .checkpoint import CheckpointError, Checkpoints, read
 from .checkpoint_policy import CheckpointPolicy, StopRequest
-from .environment import Environment
 from .evaluation import Evaluation
 from .loader import Loader
 from .parallel import spread
@@ -32,6 +31,7 @@ from .pytree import microbatches, on_host
 from .ranks import Ranks, setup
 from .recorder import NonFiniteLoss, Recorder
 from .resolve import resolve, source_files
+from .run_writer import launched_folder
 from .sampler import Sampler
 from .workload import Workload, batch_size
 
@@ -69,13 +69,13 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
         Stopped: SIGUSR1 or SIGTERM was received and a checkpoint is on disk.
         CheckpointError: the final checkpoint could not be written, or the checkpoint to resume from does not match.
     """
-    environment = Environment.read()
-    require_same_request(environment.folder, config.model_dump())
-    if config.link_gbit is not None and environment.folder is None:
+    folder = launched_folder()
+    require_same_request(folder, config.model_dump())
+    if config.link_gbit is not None and folder is None:
         raise ConfigError("link_gbit: only `hpc submit` on a rehearsal cluster limits the links")
     sources = source_files(config)
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
-    with setup(config, environment) as ranks, exact, signals.listen() as received:
+    with setup(config) as ranks, exact, signals.listen() as received:
         compilation.require(config, ranks.device)
         recorder = Recorder(
             config.workload,
@@ -84,7 +84,6 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
             ranks=ranks,
             redo=redo,
             sources=sources,
-            environment=environment,
         )
         try:
             with recorder:
@@ -143,8 +142,6 @@ class Trainer:
         self.policy = CheckpointPolicy(config, ranks, received, lambda: self.checkpoints.busy)
         self.epoch, self.step = 1, 0
         recorder.expect(config.epochs, len(self.sampler))
-        if slow := precision.emulated(config.precision, device):
-            recorder.remark(slow)
         recorder.facts |= {
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
             "train_samples": len(self.workload.train),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import resource
+import statistics
 import sys
 from collections import Counter
 from pathlib import Path
@@ -47,13 +49,10 @@ class MemoryMeter(Observer):
         """
         found = self._peaks()
         for name, seen in self._levels.items():
-            rounded: Counter[int] = Counter()
-            for size, times in seen.items():
-                rounded[round(size / MIB)] += times
-            mode = max(rounded, key=lambda size, rounded=rounded: (rounded[size], size), default=0)
-            total = sum(size * times for size, times in seen.items())
-            found[f"mean_{name}_bytes"] = round(total / seen.total()) if seen else None
-            found[f"mode_{name}_bytes"] = mode * MIB if seen else None
+            sizes = [*seen.elements()]
+            modes = statistics.multimode(round(size / MIB) for size in sizes)
+            found[f"mean_{name}_bytes"] = round(statistics.mean(sizes)) if sizes else None
+            found[f"mode_{name}_bytes"] = max(modes) * MIB if modes else None
         return found
 
     def state(self) -> dict[str, Any]:
@@ -98,11 +97,7 @@ def keep_freed() -> None:
     Otherwise each step causes thousands of page faults, a third of the step time of a small model on a CPU. The settings
     last until the process ends; other C libraries do not have them.
     """
-    try:
-        glibc = os.confstr("CS_GNU_LIBC_VERSION")
-    except (AttributeError, ValueError, OSError):
-        return
-    if glibc and glibc.startswith("glibc"):
+    if platform.libc_ver()[0] == "glibc":
         trim_threshold, mmap_threshold = -1, -3
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(trim_threshold, 2**31 - 1)  # never return memory

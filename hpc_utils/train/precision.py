@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 import torch
 
-from hpc_utils import provenance
-
 
 @contextlib.contextmanager
 def matmul_precision(precision: str, *, deterministic: bool = False) -> Iterator[None]:
@@ -55,13 +53,6 @@ def autocast(precision: str, device: torch.device) -> contextlib.AbstractContext
     if precision not in formats:
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=formats[precision])
-
-
-def emulated(precision: str, device: torch.device) -> str:
-    """Return a note if this device emulates `precision`, else an empty string."""
-    if device.type == "cpu" and (precision == "fp16" or (precision == "bf16" and provenance.emulates_bf16())):
-        return f"NOTE: this processor has no {precision} instructions: torch emulates it, many times slower than fp32"
-    return ""
 
 
 def grad_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler:

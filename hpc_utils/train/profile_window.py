@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import workspace
-from hpc_utils.config import PROFILE_STEPS, ConfigError
+from hpc_utils.config import PROFILE_STEPS
 
 from .observer import Observer
 from .profilers import Profiler, profiler
@@ -41,8 +40,7 @@ class ProfileWindow(NoWindow):
     """The window starts after `BEFORE` steps of this process and ends within the same epoch.
 
     Args:
-        length: number of steps; fewer if the epoch ends earlier.
-        synchronize: waits for the device, so that the window holds exactly the work of its steps.
+        parameters: of the run: `profile` and `profile_steps`; fewer steps if the epoch ends earlier.
         pause: context that pauses the clock on all ranks.
 
     If the profiler fails to start, the window opens without it: closing it is a collective of all ranks.
@@ -50,22 +48,21 @@ class ProfileWindow(NoWindow):
 
     def __init__(
         self,
-        profile: str,
-        profiler: Profiler,
-        length: int,
-        *,
-        synchronize: Callable[[], None],
+        parameters: Mapping[str, Any],
+        ranks: Ranks,
         pause: Callable[[], AbstractContextManager],
     ) -> None:
-        self._profiler, self._length = profiler, length
-        self._synchronize, self._pause = synchronize, pause
-        self._ranges = StepRanges(profiler)
+        profile = parameters["profile"]
+        self._profiler = profiler(profile, ranks)
+        self._length = parameters.get("profile_steps") or PROFILE_STEPS[profile]
+        self._ranks, self._pause = ranks, pause
+        self._ranges = StepRanges(self._profiler)
         self._epoch, self._step, self._last = 1, 1, None  # the next step, and the last of the epoch if known
         self._seen = self._taken = 0  # steps of this process, steps in the window
         self._is_armed = self._is_open = self._is_running = False
         self._is_due = True
         self.problems: list[str] = []
-        self.facts = {"tool": profile, "version": profiler.version, "steps": 0}
+        self.facts = {"tool": profile, "version": self._profiler.version, "steps": 0}
 
     def on_start(self, run: Path) -> None:
         self._run = run
@@ -104,7 +101,7 @@ class ProfileWindow(NoWindow):
 
     def _open(self) -> None:
         self._is_due, self._is_open = False, True
-        self._synchronize()
+        self._ranks.synchronize()
         try:
             self._profiler.start()
         except Exception as error:
@@ -120,7 +117,7 @@ class ProfileWindow(NoWindow):
             return
         try:
             self._ranges.abandon()
-            self._synchronize()
+            self._ranks.synchronize()
             self._profiler.stop()
         except Exception as error:  # such as a full disk or a failed device, which the run itself reports
             self.problems.append(f"no profile: {type(error).__name__}: {error}")
@@ -174,27 +171,3 @@ class StepRanges:
     def _pop(self) -> None:
         self._profiler.pop()
         self._depth -= 1
-
-
-def profile_window(
-    parameters: Mapping[str, Any],
-    ranks: Ranks,
-    pause: Callable[[], AbstractContextManager],
-    started_by: workspace.Profiler | None = None,
-) -> NoWindow:
-    """The window that the parameters `profile` and `profile_steps` request.
-
-    Args:
-        started_by: the profiler that started this process.
-
-    Raises:
-        ConfigError: the profiler is not available; with the reason and the remedy.
-    """
-    profile = parameters.get("profile")
-    if profile is None:
-        return NoWindow()
-    if profile not in PROFILE_STEPS:
-        raise ConfigError(f"profile={profile!r}: expected one of {', '.join(PROFILE_STEPS)}")
-    length = parameters.get("profile_steps") or PROFILE_STEPS[profile]
-    made = profiler(profile, ranks, started_by)
-    return ProfileWindow(profile, made, length, synchronize=ranks.synchronize, pause=pause)

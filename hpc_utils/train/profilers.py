@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from hpc_utils import profilers, workspace
-from hpc_utils.config import ConfigError
+from hpc_utils.config import PROFILE_STEPS, ConfigError
 from hpc_utils.records.folder import PROFILE
 
 from .ranks import Ranks
@@ -86,14 +86,12 @@ class Nsight(Profiler):
 
     NVTX ranges come from torch if it is built with CUDA, else from the package nvtx.
 
-    Args:
-        started_by: the profiler that started this process.
-
     Raises:
         ConfigError: the profiler did not start this process, or waits on another device.
     """
 
-    def __init__(self, profile: str, ranks: Ranks, started_by: workspace.Profiler | None) -> None:
+    def __init__(self, profile: str, ranks: Ranks) -> None:
+        started_by = workspace.launch().profiler
         self._gpu = ranks.device.type == "cuda"
         window = "cuda" if self._gpu else "nvtx"
         if started_by is None or (started_by.tool, started_by.window) != (profile, window):
@@ -152,12 +150,14 @@ class PySpy(Profiler):
         self._partial.replace(self._folder / f"rank{self._rank}.speedscope.json")
 
 
-def profiler(profile: str, ranks: Ranks, started_by: workspace.Profiler | None) -> Profiler:
-    """Create the profiler named `profile`. Raises ConfigError if it is not available on this rank."""
+def profiler(profile: str, ranks: Ranks) -> Profiler:
+    """Create the profiler named `profile`. Raises ConfigError if it is unknown, or not available on this rank."""
+    if profile not in PROFILE_STEPS:
+        raise ConfigError(f"profile={profile!r}: expected one of {', '.join(PROFILE_STEPS)}")
     if profile == "torch":
         return TorchProfiler(ranks)
     if profile == "cpu":
         return PySpy(ranks)
     if profile == "ncu" and (ranks.world_size > 1 or ranks.device.type != "cuda"):
         raise ConfigError("profile='ncu' takes one rank on a GPU: use profile='nsys', 'torch' or 'cpu'")
-    return Nsight(profile, ranks, started_by)
+    return Nsight(profile, ranks)

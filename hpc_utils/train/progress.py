@@ -1,10 +1,9 @@
-"""Progress of a run: a bar in a terminal or notebook, a line per epoch in a log, `progress.json` for launchers."""
+"""Progress of a run: a line per epoch, and `progress.json` for launchers, which show a bar."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ class Progress(Observer):
     """Rank 0's progress; silent on other ranks (`show=False`)."""
 
     def __init__(self, *, show: bool) -> None:
-        self._show, self._path, self._bar = show, None, None
+        self._show = show
         self._shown = 0  # epochs whose line is printed
         self.expect(0, 0)
 
@@ -27,12 +26,6 @@ class Progress(Observer):
         """Set the plan: `epochs` of `steps` each (0: unknown), and the `done` steps of previous attempts."""
         self._epochs, self._total, self._done, self._next = epochs, epochs * steps, done, 0.0
         self._shown = max(0, (done - 1) // steps) if steps else 0
-        self._close_bar()
-        if self._show and self._total and _is_live():
-            from tqdm import tqdm
-
-            style = {"unit": "step", "file": sys.stderr, "leave": False, "dynamic_ncols": True}
-            self._bar = tqdm(total=self._total, initial=done, **style)
 
     def on_start(self, run: Path) -> None:
         self._path = run / "progress.json"
@@ -41,8 +34,6 @@ class Progress(Observer):
         if not (self._show and self._total):
             return
         self._done += 1
-        if self._bar is not None:
-            self._bar.update()
         if (now := time.monotonic()) >= self._next:
             self._next = now + HEARTBEAT
             # Not synced to disk: that would slow the step, and a lost update does no harm.
@@ -60,26 +51,8 @@ class Progress(Observer):
         parts = [f"epoch {row['epoch']}{total}", f"{row['throughput']:,.0f} samples/s"]
         names = {"train_loss": "train loss", "test_loss": "test loss", "test_accuracy": "test accuracy"}
         parts += [f"{label} {row[name]:.4f}" for name, label in names.items() if row.get(name) is not None]
-        line = "  ".join(parts)
         with contextlib.suppress(OSError):  # a log on a full disk does not stop the run
-            if self._bar is not None:
-                self._bar.write(line, file=sys.stdout)
-            else:
-                print(line, flush=True)
+            print(*parts, sep="  ", flush=True)
 
     def on_end(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self.on_epoch(rows, 0, None)
-        self._close_bar()
-
-    def _close_bar(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-
-
-def _is_live() -> bool:
-    """Whether the output is a terminal or a notebook, not a log."""
-    if sys.stderr.isatty():
-        return True
-    shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
-    return getattr(shell, "kernel", None) is not None

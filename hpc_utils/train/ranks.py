@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
-import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,12 +16,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hpc_utils import capability, provenance
+from hpc_utils import capability, provenance, workspace
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.device_share import NoShare, Share
 
 from . import memory
-from .environment import Environment
 
 CPU = torch.device("cpu")
 
@@ -138,7 +137,7 @@ class Ranks:
         return values[0]
 
 
-def present(device: torch.device | str | None = None, environment: Environment | None = None) -> Ranks:
+def present(device: torch.device | str | None = None) -> Ranks:
     """Ranks of the process group that the user initialised, or of a single process, for `Recorder`.
 
     `device` defaults to the current GPU if this process already uses one, else the CPU.
@@ -149,10 +148,8 @@ def present(device: torch.device | str | None = None, environment: Environment |
     threads = torch.get_num_threads()
     if not (dist.is_available() and dist.is_initialized()):
         return Ranks(device=device, threads=threads)
-    environment = environment or Environment.read()
     rank, world, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
-    per_node = environment.ranks_per_node or world
-    local = rank if environment.local_rank is None else environment.local_rank
+    local, per_node = _number("LOCAL_RANK", rank), _number("LOCAL_WORLD_SIZE", world)
     return Ranks(
         *(rank, world, local, per_node, device, backend),
         # Records are gathered on the host, which an NCCL-only group does not support.
@@ -163,20 +160,16 @@ def present(device: torch.device | str | None = None, environment: Environment |
 
 
 @contextlib.contextmanager
-def setup(config: RunConfig, environment: Environment | None = None) -> Iterator[Ranks]:
+def setup(config: RunConfig) -> Iterator[Ranks]:
     """Choose the device, pin the cores and join the process group; undo this on exit.
 
     The allocator settings of `memory.keep_freed` remain.
 
-    Args:
-        environment: values set by a launcher; by default read from `os.environ`.
-
     Raises:
         ConfigError: `parallel="none"` with several processes, or the device is not available.
     """
-    environment = environment or Environment.read()
-    rank, world = environment.rank, environment.world_size
-    local, per_node = environment.local_rank or 0, environment.ranks_per_node or 1
+    rank, world = _number("RANK", 0), _number("WORLD_SIZE", 1)
+    local, per_node = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
     if config.parallel == "none" and world > 1:
         raise ConfigError(
             f"parallel='none' takes one process, but {world} were started: use parallel='ddp', 'zero1' or 'fsdp'"
@@ -185,8 +178,8 @@ def setup(config: RunConfig, environment: Environment | None = None) -> Iterator
     memory.keep_freed()
     device = _device(config, local)
     grouped = config.parallel != "none"
-    with _cores(config, device, local, per_node, environment.node_cores) as host:
-        backend = _join(config, device, environment) if grouped else None
+    with _cores(config, device, local, per_node) as host:
+        backend = _join(config, device, rank, world) if grouped else None
         ranks = Ranks(rank, world, local, per_node, device, backend, **host)
         try:
             yield ranks
@@ -200,6 +193,11 @@ def setup(config: RunConfig, environment: Environment | None = None) -> Iterator
             dist.destroy_process_group()
 
 
+def _number(variable: str, default: int) -> int:
+    """A variable that torchrun or a launcher sets for this rank."""
+    return int(workspace.environment().get(variable, default))
+
+
 def _device(config: RunConfig, local_rank: int) -> torch.device:
     if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
         return CPU
@@ -207,52 +205,43 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
         raise ConfigError(
             "device='cuda', but torch sees no GPU (check `nvidia-smi`, and that torch is no CPU build): use device='auto'"
         )
-    count = torch.cuda.device_count()
-    if local_rank >= count:
-        raise ConfigError(
-            f"local rank {local_rank} has no GPU of its own: {count} visible on {socket.gethostname()}; "
-            f"start at most {count} ranks a node, or use device='cpu'"
-        )
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     return device
 
 
-def _join(config: RunConfig, device: torch.device, environment: Environment) -> str:
+def _join(config: RunConfig, device: torch.device, rank: int, world: int) -> str:
     """Initialise the default process group, with gloo for host tensors, and return the backend."""
     accelerated = device.type == "cuda"
     timeout = timedelta(seconds=config.collective_timeout)
-    alone = environment.world_size == 1  # which needs no network
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if accelerated else "gloo",
-        store=dist.HashStore() if alone else _rendezvous(environment.rendezvous, timeout),
-        rank=environment.rank,
-        world_size=environment.world_size,
+        store=dist.HashStore() if world == 1 else _rendezvous(timeout),  # one rank needs no network
+        rank=rank,
+        world_size=world,
         timeout=timeout,
         device_id=device if accelerated else None,
     )
     return ("rccl" if torch.version.hip else "nccl") if accelerated else "gloo"
 
 
-_stores: dict[tuple[str | None, str | None], tuple[dist.Store, Iterator[int]]] = {}
+@functools.cache
+def _shared_store() -> tuple[dist.Store, Iterator[int]]:
+    return next(dist.rendezvous("env://", timeout=timedelta(minutes=10)))[0], itertools.count()
 
 
-def _rendezvous(address: tuple[str | None, str | None], timeout: timedelta) -> dist.Store:
+def _rendezvous(timeout: timedelta) -> dist.Store:
     """Return the rendezvous store with a new prefix for each run of this process.
 
     Without it, ranks would find the addresses of an earlier process group and hang.
     """
-    if address not in _stores:
-        _stores[address] = next(dist.rendezvous("env://", timeout=timeout))[0], itertools.count()
-    shared, joins = _stores[address]
+    shared, joins = _shared_store()
     shared.set_timeout(timeout)
     return dist.PrefixStore(f"run-{next(joins)}", shared)
 
 
 @contextlib.contextmanager
-def _cores(
-    config: RunConfig, device: torch.device, local_rank: int, per_node: int, node_cores: float | None
-) -> Iterator[dict[str, Any]]:
+def _cores(config: RunConfig, device: torch.device, local_rank: int, per_node: int) -> Iterator[dict[str, Any]]:
     """Pin this rank to its cores, or its share of one; yields `Ranks`' threads, cores, share and oversubscribed."""
     provenance.hardware()  # counts the available cores, so it must run before pinning
     cores = provenance.core_groups()
@@ -266,8 +255,8 @@ def _cores(
                 f"cores_per_rank={config.cores_per_rank:g} is for CPU devices, but this rank uses a GPU: use device=cpu"
             )
         share = Share(config.cores_per_rank, config.share_period)
-    if node_cores:
-        oversubscribed = per_node * (share.cores if share else threads) > node_cores
+    if node_cores := workspace.environment().get(provenance.NODE_CORES):  # where rehearsal nodes share cores
+        oversubscribed = per_node * (share.cores if share else threads) > float(node_cores)
     elif share:
         oversubscribed = share.cores > capability.largest_share(per_node, len(cores))
     else:

@@ -12,8 +12,6 @@ The trainer (`loop`) uses the same class.
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import math
 import socket
 import time
@@ -27,15 +25,14 @@ from torch import Tensor
 from hpc_utils.records.folder import AlreadyComplete, profiled_files
 
 from . import energy, epoch_stats
-from .environment import Environment
-from .epoch_stats import UNUSED, EpochStats, Usage, UsageMeter, plus
+from .epoch_stats import EpochStats, Usage, UsageMeter
 from .memory import MemoryMeter
 from .monitor import Monitor
 from .precision import default_precision
-from .profile_window import BEFORE, profile_window
+from .profile_window import BEFORE, NoWindow, ProfileWindow
 from .progress import Progress
 from .ranks import Ranks, present
-from .run_writer import RunWriter
+from .run_writer import RunWriter, launched_folder
 from .timing import StepClock
 
 T = TypeVar("T")
@@ -56,10 +53,9 @@ class Recorder:
         ranks: by default taken from torch.distributed.
         redo: measure again even if the run is complete.
         sources: source files outside this project whose digest is part of the run's provenance.
-        environment: values set by a launcher; by default read from `os.environ`.
 
     Raises:
-        ValueError: the global batch does not divide over the ranks, or a parameter is not JSON-serialisable.
+        ValueError: the global batch does not divide over the ranks.
         AlreadyComplete: on entry, on every rank, if the run is complete.
         ClaimedElsewhere: on entry, if another process is measuring the run.
         ConfigError: the requested `profile` is not available.
@@ -75,10 +71,8 @@ class Recorder:
         ranks: Ranks | None = None,
         redo: bool = False,
         sources: Iterable[Path] = (),
-        environment: Environment | None = None,
     ) -> None:
-        self._environment = environment or Environment.read()
-        self.ranks = ranks = ranks or present(device, self._environment)
+        self.ranks = ranks = ranks or present(device)
         if global_batch % ranks.world_size:
             raise ValueError(f"global_batch={global_batch} does not divide over {ranks.world_size} ranks")
         self.parameters = {
@@ -89,23 +83,22 @@ class Recorder:
             **(parameters or {}),
             "global_batch": global_batch,
         }
-        _require_plain(self.parameters)
         self.facts: dict[str, Any] = {}
         self.path: Path | None = None
         self.rows: list[dict[str, Any]] = []
-        about = {"redo": redo, "sources": list(sources), "cold_start": self._environment.cold_start}
-        self._open = functools.partial(RunWriter, ranks, self.parameters, self.facts, **about)
+        self._redo, self._sources = redo, sources
         self._writer: RunWriter | None = None  # on rank 0 only
         self._expected: int | None = None  # steps per epoch
         self._stats = EpochStats()
-        self._total: Usage = {"steps": 0, "samples": 0, **UNUSED}
+        self._total = Usage()
         self._in_epoch = False
         self._is_carried = False  # whether the next epoch continues a checkpointed one
         self._clock = StepClock(ranks.device, self.parameters.get("phase_every", 4))
         self._memory = MemoryMeter(ranks.device)
         self._energy = energy.meter(ranks.device)
         self._usage = UsageMeter(ranks, self._energy)
-        self._profile = profile_window(self.parameters, ranks, self.paused, self._environment.profiler)
+        is_profiled = self.parameters.get("profile") is not None
+        self._profile = ProfileWindow(self.parameters, ranks, self.paused) if is_profiled else NoWindow()
         self._monitor = Monitor(self.parameters, ranks)
         self._progress = Progress(show=ranks.is_main)
         self._observers = (self._memory, self._energy, self._profile, self._monitor, self._progress)
@@ -114,10 +107,12 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         problem: Exception | None = None
-        folder = self._environment.take_folder()
+        folder = launched_folder(take=True)
         if self.ranks.is_main:
             try:
-                self._writer = self._open(folder=folder)
+                self._writer = RunWriter(
+                    self.ranks, self.parameters, self.facts, folder=folder, redo=self._redo, sources=self._sources
+                )
             except Exception as error:  # raised on every rank below: otherwise the others would wait forever
                 problem = error
         self.path, problem = self.ranks.broadcast((self._writer and self._writer.folder.path, problem))
@@ -161,7 +156,8 @@ class Recorder:
         self.ranks.settle()
 
     def _write_ranks(self) -> None:
-        ranks = self.ranks
+        ranks, total = self.ranks, dict(self._total)
+        faults_per_step = total.pop("page_faults") / total.pop("steps")
         mine = {
             "rank": ranks.rank,
             "local_rank": ranks.local_rank,
@@ -169,8 +165,8 @@ class Recorder:
             "device": str(ranks.device),
             "device_name": ranks.device_name,
             "cores": " ".join(map(str, ranks.cores)),
-            **{name: value for name, value in self._total.items() if name != "steps"},
-            "page_faults": self._total["page_faults"] / self._total["steps"] if self._total["steps"] else None,
+            **total,
+            "page_faults": faults_per_step,
             **self._memory.columns(),
         }
         everyone = ranks.gather((mine, self._energy.source, self._energy.name))
@@ -183,8 +179,6 @@ class Recorder:
     def _remark_problems(self) -> None:
         """Record the problems of all ranks' profilers and monitors, and the files of the profile."""
         facts = self._profile.facts
-        if facts is None and not self._monitor.seconds:
-            return
         problems = self.ranks.gather([text for observer in self._observers for text in observer.problems])
         for rank, own in enumerate(problems):
             for text in own:
@@ -225,7 +219,7 @@ class Recorder:
             yield batch
         self._profile.end_epoch()
         self.ranks.synchronize()
-        self._stats.usage = plus(self._stats.usage, self._usage.stop())
+        self._stats.usage.update(self._usage.stop())
         self._close_epoch()
 
     def _close_epoch(self) -> None:
@@ -233,8 +227,8 @@ class Recorder:
         stats = self._stats
         self._require_finite()
         stats.steps += self._clock.finish()
-        counted = {"steps": len(stats.steps), "samples": stats.samples, **stats.usage}
-        self._total = plus(self._total, counted)
+        self._total.update(stats.usage)
+        self._total.update(steps=len(stats.steps), samples=stats.samples)
         row, times = epoch_stats.reduce(len(self.rows) + 1, stats, self.ranks, self._energy.name)
         self.rows.append(row)
         if self._writer:
@@ -247,7 +241,7 @@ class Recorder:
         self.ranks.synchronize()
         begun = time.perf_counter()
         if self._in_epoch:
-            self._stats.usage = plus(self._stats.usage, self._usage.stop())
+            self._stats.usage.update(self._usage.stop())
         yield
         self.ranks.barrier()
         seconds = time.perf_counter() - begun
@@ -285,8 +279,6 @@ class Recorder:
 
     def note(self, **values: float) -> None:
         """Add values (`test_loss`, `test_accuracy`, `eval_seconds`, ...) to the last epoch's row."""
-        if not self.rows:
-            raise RuntimeError("no epoch yet: call `note` after the first epoch")
         self.rows[-1].update(values)
         if self._writer:
             self._writer.write_epochs(self.rows)
@@ -311,11 +303,11 @@ class Recorder:
         epoch = None
         if self._in_epoch or self._is_carried:  # carried: the run stops again before the epoch continues
             epoch = self._stats.state(self._clock.finish() if self._in_epoch else [])
-        return {"epoch": epoch, "total": self._total, "memory": self._memory.state()}
+        return {"epoch": epoch, "total": dict(self._total), "memory": self._memory.state()}
 
     def restore(self, state: dict[str, Any], own: dict[str, Any], *, epoch: int, step: int) -> None:
         """Continue from both states, in `epoch` after `step` steps. Call it between epochs."""
-        self.rows, self._total = state["rows"], own["total"]
+        self.rows, self._total = state["rows"], Usage(own["total"])
         self._memory.restore(own["memory"])
         self._is_carried = own["epoch"] is not None
         if self._is_carried:
@@ -331,16 +323,6 @@ class Recorder:
                 "the previous epoch did not finish, so it cannot be recorded: "
                 "shorten the loader with itertools.islice instead of leaving the loop by break"
             )
-
-
-def _require_plain(parameters: Mapping[str, Any]) -> None:
-    for name, value in parameters.items():
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"parameter {name} identifies the measurement, so it must be a string, a number or a list: {error}"
-            ) from None
 
 
 __all__ = ["AlreadyComplete", "NonFiniteLoss", "Recorder"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import paths, provenance
+from hpc_utils import paths, provenance, workspace
 from hpc_utils.records import schema
 from hpc_utils.records.folder import RunFolder
 from hpc_utils.records.identity import run_id
@@ -22,6 +22,22 @@ STEPS = "steps.csv.gz"
 
 Row = Mapping[str, Any]
 
+_used: set[str] = set()  # launchers' folders that this process has already used for a run
+
+
+def launched_folder(*, take: bool = False) -> RunFolder | None:
+    """The run folder that a launcher claimed for this process; None if there is none or an earlier run used it.
+
+    Args:
+        take: mark it as used.
+    """
+    run = workspace.launch().run
+    if not run or run in _used:
+        return None
+    if take:
+        _used.add(run)
+    return RunFolder(Path(run))
+
 
 class RunWriter:
     """The files of one attempt at a run.
@@ -31,7 +47,6 @@ class RunWriter:
         folder: folder claimed by a launcher, which also checks and closes it; if None, claimed here.
         redo: claim the folder even if the run is complete.
         sources: source files outside this project whose digest is part of the run's provenance.
-        cold_start: why this process was not forked from the warm process, if it should have been.
     """
 
     def __init__(
@@ -43,7 +58,6 @@ class RunWriter:
         folder: RunFolder | None = None,
         redo: bool = False,
         sources: Iterable[Path] = (),
-        cold_start: str = "",
     ) -> None:
         self._ranks, self._parameters, self._facts = ranks, parameters, facts
         self._is_claimant = folder is None
@@ -56,8 +70,8 @@ class RunWriter:
         self._former: list[dict[str, Any]] = []  # previous attempts that this one continues
         self._origin = provenance.collect(sources)
         self._write_origin()
-        if cold_start:
-            self.remark(f"cold start: {cold_start}")
+        if cold := workspace.launch().cold:
+            self.remark(f"cold start: {cold}")
 
     def remark(self, text: str) -> None:
         """Print a remark about the run and store it in `run.json`."""

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import io
 import json
 
 import numpy as np
 import pytest
 
-from hpc_utils.datasets import DATASETS, DataError, fetch, load, store, verify
+from hpc_utils.datasets import DATASETS, DataError, fetch, load, verify
 from hpc_utils.datasets.store import channel_statistics
 from tests.datasets import layouts
 
@@ -117,25 +116,3 @@ def test_digits_are_the_real_ones_split_by_class():
     share = np.bincount(test.labels) / (np.bincount(test.labels) + np.bincount(train.labels))
     np.testing.assert_allclose(share, 0.2, atol=0.005)
     np.testing.assert_allclose(channel_statistics(train.images), (train.mean, train.std), atol=1e-9)
-
-
-def test_damaged_digits_are_refused_by_name(monkeypatch, tmp_path):
-    file = tmp_path / "digits.npz"
-    monkeypatch.setattr(store, "DIGITS", file)
-    images, labels = np.zeros((1437, 8, 8, 1), np.uint8), np.zeros(1437, np.uint8)
-    for content in (
-        None,
-        b"junk",
-        store_bytes(train_images=images),
-        store_bytes(train_images=images, train_labels=labels),
-    ):
-        if content is not None:
-            file.write_bytes(content)
-        with pytest.raises(DataError, match=str(file)):
-            load("digits", "train")
-
-
-def store_bytes(**arrays) -> bytes:
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    return file.getvalue()

@@ -111,9 +111,3 @@ def test_engines_that_do_not_come_in_time_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(EnginesError, match=r"of 2 engines connected within 0\.2 s"):
         start(2, timeout=0.2)
     assert not list(tmp_path.glob("hpc-engines-*"))
-
-
-@pytest.mark.parametrize("arguments", [(0, "local"), (2, "moon")])
-def test_what_cannot_be_meant_is_refused(arguments: tuple[int, str]) -> None:
-    with pytest.raises(EnginesError, match="expected"):
-        start(*arguments)

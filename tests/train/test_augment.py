@@ -93,16 +93,6 @@ def test_cutout_blanks_to_the_mean_and_changes_nothing_else() -> None:
     assert blank.any() and torch.equal(cut[~blank], whole[~blank])
 
 
-def test_epochs_and_seeds_differ() -> None:
-    everyone = list(range(30))
-    first, second, seeded = batch(everyone), batch(everyone, epoch=2), batch(everyone, seed=1)
-    for one, other in ((first, second), (first, seeded), (second, seeded)):
-        assert sum(one[i] != other[i] for i in everyone) > 20
-    keys = {augment.key(seed, epoch) for seed in range(200) for epoch in range(50)}
-    assert len(keys) == 200 * 50
-    assert all(0 <= key < 2**63 for key in keys)
-
-
 def test_normalisation_is_all_that_happens_without_augmentation() -> None:
     data = images(3)
     made, _ = ImageSource(data, seed=0).batch(torch.arange(30), 1, CPU)

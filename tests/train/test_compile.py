@@ -64,6 +64,3 @@ def test_a_machine_without_a_compiler_is_reported(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, but g\+\+ is not on PATH"):
         train(RunConfig(**BRIEF | {"warmup_steps": 1}, compile="default"))
-    monkeypatch.setattr(capability.shutil, "which", lambda name: "/usr/bin/g++")
-    monkeypatch.setattr(capability.sysconfig, "get_path", lambda name: str(tmp_path))
-    assert "has no Python.h" in capability.of_compiler("default")

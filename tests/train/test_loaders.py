@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from hpc_utils.config import ConfigError, RunConfig
-from hpc_utils.train import images, train
+from hpc_utils.config import RunConfig
+from hpc_utils.train import images
 from hpc_utils.train.loader import Loader
 from hpc_utils.train.resolve import resolve
 from hpc_utils.train.sampler import Sampler
 
-from .conftest import OUTSIDE
 from .support import BRIEF, fit, same
 
 CPU = torch.device("cpu")
@@ -78,42 +76,6 @@ def test_training_and_evaluation_are_the_same(results: Path, way: dict) -> None:
     assert same(weights, others)
     columns = ["train_loss", "test_loss", "test_accuracy"]
     assert ours.tables()["epochs"][columns].equals(theirs.tables()["epochs"][columns])
-
-
-def test_images_that_do_not_fit_the_device_are_refused_with_what_to_do(results: Path, monkeypatch) -> None:
-    monkeypatch.setattr(images, "_free_bytes", lambda device: 50_000)
-    with pytest.raises(ConfigError, match=r"loader='device': .*digits \(train\) need .* free on cpu"):
-        train(RunConfig(**BRIEF, loader="device"))
-
-
-SEEN = (
-    OUTSIDE
-    + """
-    class Told(Points):
-        def __getitem__(self, index):
-            from torch.utils.data import get_worker_info
-            return torch.tensor([float(index), id_of(get_worker_info())]), self.y[index]
-
-    def id_of(worker):
-        import os
-        return -1.0 if worker is None else float(os.getpid())
-
-    def reports():
-        return Workload(model=None, train=Told(96, 0), test=Told(7, 1), loss=None)
-"""
-)
-
-
-@pytest.mark.parametrize(("workers", "persistent", "processes"), [(0, True, 0), (1, True, 1), (1, False, 2)])
-def test_workers_live_on_as_asked(module: Callable, workers: int, persistent: bool, processes: int) -> None:
-    module("seen", SEEN)
-    more = {"prefetch_factor": 3, "persistent_workers": persistent} if workers else {}
-    config = RunConfig(workload="seen:reports", loader_workers=workers, **more)
-    workload = resolve(config)
-    loader = Loader(workload.train, workload, config, CPU)
-    pids = {int(x[0, 1]) for epoch in (1, 2) for x, _ in loader.batches([torch.arange(4)], epoch)}
-    assert len(pids - {-1}) == processes and (-1 in pids) == (not workers), "without workers the rank loads"
-    assert loader._loader.prefetch_factor == more.get("prefetch_factor")
 
 
 @pytest.mark.parametrize("pinned", [True, False])

@@ -91,7 +91,7 @@ def test_frozen_parameters_are_left_out_and_no_momentum_is_plain_sgd() -> None:
     assert torch.allclose(model[1].weight, before * (1 - 0.1 * 5e-4) - 0.1)
 
 
-@pytest.mark.parametrize(("optimizer", "precision"), [("sgd", "fp32"), ("adamw", "fp32"), ("sgd", "fp16")])
+@pytest.mark.parametrize(("optimizer", "precision"), [("sgd", "fp16"), ("adamw", "fp32")])
 def test_a_fused_optimizer_learns_the_same_but_for_rounding(results: Path, optimizer: str, precision: str) -> None:
     run = BRIEF | {"optimizer": optimizer, "precision": precision, "lr": 0.01, "lr_scaling": "none"}
     plain, fused = (fit(**run, fused_optimizer=on)[1] for on in (False, True))

@@ -21,8 +21,8 @@ def set_flags(matmul: bool, convolution: bool) -> None:
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, convolution
 
 
-@pytest.fixture(params=[False, True], ids=["off before", "on before"])
-def before(request) -> Iterator[bool]:
+@pytest.fixture(params=[False, True])
+def before(request: pytest.FixtureRequest) -> Iterator[bool]:
     """TF32 as other code left it."""
     found = flags()
     set_flags(request.param, request.param)
@@ -30,19 +30,14 @@ def before(request) -> Iterator[bool]:
     set_flags(*found)
 
 
-@pytest.mark.parametrize(("name", "on"), [("fp32", False), ("tf32", True), ("bf16", False), ("fp16", False)])
-def test_tf32_is_on_for_tf32_only_and_put_back(before: bool, name: str, on: bool) -> None:
-    with precision.matmul_precision(name):
-        assert flags() == (on, on)
-        assert torch.backends.cudnn.benchmark and not torch.are_deterministic_algorithms_enabled()
-    assert flags() == (before, before)
+@pytest.mark.parametrize("name", ["fp32", "tf32", "bf16", "fp16"])
+def test_tf32_is_on_for_tf32_only_and_restored(before: bool, name: str) -> None:
     with pytest.raises(RuntimeError, match="inside"), precision.matmul_precision(name):
+        assert flags() == (name == "tf32",) * 2
+        assert torch.backends.cudnn.benchmark and not torch.are_deterministic_algorithms_enabled()
         raise RuntimeError("inside")
     assert flags() == (before, before)
-
-
-def test_determinism_is_switched_on_and_off_again() -> None:
-    with precision.matmul_precision("fp32", deterministic=True):
+    with precision.matmul_precision(name, deterministic=True):
         assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.benchmark
     assert not torch.are_deterministic_algorithms_enabled()
 

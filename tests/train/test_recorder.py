@@ -147,12 +147,3 @@ def test_the_heartbeat_states_how_far_a_run_is(tmp_path: Path, monkeypatch) -> N
     assert reports == [1, 1, 3, 3], "once a second"
     assert json.loads((tmp_path / "progress.json").read_text())["steps"] == 10
     assert os.listdir(tmp_path) == ["progress.json"]
-
-
-def test_a_log_gets_one_line_an_epoch(capsys) -> None:
-    row = {"epoch": 2, "throughput": 1234.5, "train_loss": 0.25, "test_accuracy": None}
-    for show in (True, False):
-        progress = Progress(show=show)
-        progress.expect(3, 5)
-        progress.on_end([row])
-    assert capsys.readouterr().out == "epoch 2/3  1,234 samples/s  train loss 0.2500\n"

@@ -20,26 +20,37 @@ from .support import distance, fit, same
 
 OWN = {"workload": "outside:make", "epochs": 2, "global_batch": 32, "threads_per_rank": 1}
 
+WRONG = """
+    instance = make()
+
+    def wrong(config):
+        return {}
+
+    class Whole(Points):
+        def batch(self, indices, epoch, device):
+            return torch.zeros(len(indices), 4), indices
+
+    def whole():
+        return Workload(model=lambda: nn.Linear(4, 96), train=Whole(256, 0), test=Whole(7, 1), loss=None)
+"""
+
 REFUSED = [
     ("nowhere:make", "No module named 'nowhere'"),
     ("outside:mak", "no attribute 'mak'"),
     ("outside:instance", "is not a function"),
     ("outside:wrong", "returned dict"),
     ("../a.py:make", "is not module:function"),
+    ("outside:whole", "make whole batches themselves"),
+    ("outside:make", "does not take these workload_args.*'depht'"),
 ]
 
 
 @pytest.mark.parametrize(("name", "why"), REFUSED)
 def test_what_is_no_workload_is_refused(module: Callable, name: str, why: str) -> None:
-    module("outside", OUTSIDE + "\n    instance = make()\n\n    def wrong():\n        return {}\n")
+    module("outside", OUTSIDE + WRONG)
+    arguments = {"depht": 3} if name == "outside:make" else {}
     with pytest.raises(WorkloadError, match=why):
-        train(RunConfig(workload=name))
-
-
-def test_arguments_that_the_function_does_not_take_are_refused(module: Callable) -> None:
-    module("outside", OUTSIDE)
-    with pytest.raises(WorkloadError, match=r"outside:make\(.*does not take these workload_args.*'depht'"):
-        train(RunConfig(**OWN, workload_args={"depht": 3}))
+        train(RunConfig(workload=name, loader_workers=1, workload_args=arguments))
 
 
 def test_ones_own_workload_is_found_in_the_working_folder(module: Callable, monkeypatch, tmp_path: Path) -> None:
@@ -76,14 +87,6 @@ def test_arguments_reach_the_function_and_make_another_run(module: Callable) -> 
     assert same(one[1], helped[1]), "workers change nothing but who loads"
 
 
-def test_a_function_may_ask_for_the_configuration(module: Callable) -> None:
-    module(
-        "outside", OUTSIDE + "\n    def from_config(config, plus):\n        return make(width=config.epochs + plus)\n"
-    )
-    made = resolve(RunConfig(workload="outside:from_config", epochs=7, workload_args={"plus": 2}))
-    assert made.model().layers[0].out_features == 9
-
-
 def test_the_source_of_ones_own_workload_is_part_of_the_digest(module: Callable) -> None:
     path = module("outside", OUTSIDE)
     assert source_files(RunConfig(**OWN)) == [path] and source_files(RunConfig()) == []
@@ -94,23 +97,17 @@ def test_the_source_of_ones_own_workload_is_part_of_the_digest(module: Callable)
     assert first == again != changed
 
 
-def test_a_collate_function_and_a_data_set_that_follows_the_epoch(module: Callable) -> None:
+def test_a_collate_function_makes_the_batches(module: Callable) -> None:
     module("outside", """
         import torch
         from torch import nn
         from hpc_utils.train import Workload
 
-        class Data(list):
-            epochs = []
-
-            def set_epoch(self, epoch):
-                self.epochs.append(epoch)
-
         def collate(samples):
             return torch.tensor(samples).float()[:, None] * 10, torch.tensor(samples)
 
         def make():
-            return Workload(model=lambda: nn.Linear(1, 1), train=Data(range(32)), test=Data(range(3)),
+            return Workload(model=lambda: nn.Linear(1, 1), train=list(range(32)), test=list(range(3)),
                             loss=lambda o, t: o.mean() * 0, collate=collate, forward=check)
 
         def check(model, inputs):
@@ -118,31 +115,6 @@ def test_a_collate_function_and_a_data_set_that_follows_the_epoch(module: Callab
             return model(inputs)
     """)  # fmt: skip
     fit(**OWN, warmup_steps=0, evaluate_every=2)
-    import outside
-
-    assert outside.Data.epochs == [1, 2, 0]
-
-
-def test_workers_for_data_that_make_whole_batches_themselves_are_refused(module: Callable) -> None:
-    module(
-        "outside",
-        OUTSIDE
-        + """
-    class Whole:
-        def __len__(self):
-            return 96
-
-        def batch(self, indices, epoch, device):
-            return torch.zeros(len(indices), 4), indices
-
-    def whole():
-        return Workload(model=lambda: nn.Linear(4, 96), train=Whole(), test=Whole(), loss=nn.functional.cross_entropy)
-""",
-    )
-    with pytest.raises(
-        WorkloadError, match="loader_workers=1: the data of 'outside:whole' make whole batches themselves"
-    ):
-        fit(**OWN | {"workload": "outside:whole"}, loader_workers=1)
 
 
 @pytest.mark.parametrize(("channels", "flip"), [(1, False), (3, True)])

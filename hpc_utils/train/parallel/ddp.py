@@ -39,10 +39,7 @@ class Ddp(Strategy):
         """
         if self.ranks.world_size == 1:
             return {}
-        try:
-            counters = self.wrapped._get_ddp_logging_data()
-        except (AttributeError, RuntimeError):  # a private interface, which may be missing
-            return {}
+        counters = self.wrapped._get_ddp_logging_data()
         found = {
             "comm_seconds": counters.get("avg_backward_comm_time", 0),
             "overlap_seconds": counters.get("avg_backward_compute_comm_overlap_time", 0),
