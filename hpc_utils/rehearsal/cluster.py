@@ -61,18 +61,12 @@ class Cluster(Plan):
         return Status(nodes, kept["daemons"], kept["rate"], kept["held"])
 
     @property
-    def rate(self) -> str | None:
-        """The nodes' links' limit now, as `1gbit`; None without a limit."""
-        return self._ask("status")["rate"]
-
-    @property
     def by_hand(self) -> str | None:
-        """The same without the limit that a run has set for its measurement."""
+        """The nodes' links' limit, as `1gbit`, without the one that a run has set for its measurement; None without."""
         return self._ask("status")["by_hand"]
 
     def kill_node(self, name: str) -> None:
         """A power cut: everything on the node is gone at once; Slurm notices within some 15 s."""
-        self._require_power(name, True)
         self._ask("kill", node=name)
 
     def revive_node(self, name: str) -> None:
@@ -80,7 +74,6 @@ class Cluster(Plan):
 
         If Slurm had not noticed the cut, it finds out within a minute that the node's jobs are gone.
         """
-        self._require_power(name, False)
         self._ask("revive", node=name)
 
     def shape(self, rate: str | None) -> None:
@@ -105,12 +98,6 @@ class Cluster(Plan):
     def down(self) -> list[str]:
         """End it and remove all of it; the names of what ended."""
         return down(self.name)
-
-    def _require_power(self, node: str, on: bool) -> None:
-        if node not in self.nodes:
-            raise ClusterError(f"cluster {self.name} has no node {node!r}: it has {', '.join(self.nodes)}")
-        if self._ask("status")["power"][node] != on:
-            raise ClusterError(f"{node} has {'no power' if on else 'power'}")
 
     def _require_links(self, rate: str | None) -> None:
         if self.flat:

@@ -231,8 +231,10 @@ class Keeper:
             case "end":
                 raise Ended
             case "kill":
+                self._require_power(node, True)
                 self.nodes.power_off(node)
             case "revive":
+                self._require_power(node, False)
                 self.nodes.power_on(node)
             case "shape":
                 self.nodes.shape(rate)
@@ -246,6 +248,12 @@ class Keeper:
             "by_hand": self.nodes.by_hand,
             "held": list(self.nodes.held.values()),
         }
+
+    def _require_power(self, node: str, on: bool) -> None:
+        if node not in self.plan.nodes:
+            raise ClusterError(f"no node {node!r}: there are {', '.join(self.plan.nodes)}")
+        if (node in self.nodes.on()) != on:
+            raise ClusterError(f"{node} has {'no power' if on else 'power'}")
 
 
 def main(folder: Path) -> None:

@@ -35,30 +35,6 @@ def require_failed(bench: Bench, outcome: Outcome, *reasons: str) -> None:
     assert bench.left() == []
 
 
-@pytest.mark.soak  # tests/slurm has a rank raise too
-def test_rank_that_raises_while_the_other_is_in_a_collective_is_named_and_the_run_can_be_redone(bench):
-    notebook = bench.notebook(TRAIN)
-    outcome = bench.hpc("run", notebook, "--nproc", 2, FAULT="raise")
-    require_failed(bench, outcome, "rank 1 raised ValueError: step three went wrong", "faulty.py")
-    report = json.loads((bench.run / "logs" / "rank1.error").read_text())
-    assert (report["rank"], report["name"]) == (1, "ValueError")
-    assert "misbehave(" in report["traceback"]
-    assert "\x1b" not in report["traceback"]
-
-    outcome = bench.hpc("run", notebook, "--nproc", 2)
-    assert outcome.code == 0, outcome.err
-    assert bench.status()["state"] == "complete"
-    assert not is_marked_failed(bench.run)
-    assert list(records.load(bench.results).runs.run_id) == [bench.run.name]
-    earlier = bench.run / "earlier" / "0001"
-    assert is_marked_failed(earlier)
-    assert (earlier / "logs" / "rank1.error").exists()
-    assert not (bench.run / "logs" / "rank1.error").exists()
-    collected = bench.hpc("collect")
-    assert collected.code == 0
-    assert "1 runs, 1 epochs" in collected.out
-
-
 def test_rank_that_is_lost_in_training(bench):
     outcome = bench.hpc("run", bench.notebook(TRAIN), "--nproc", 2, FAULT="kill", FAULT_RANK=0)
     require_failed(bench, outcome, "rank 0 was killed by SIGKILL")

@@ -75,19 +75,6 @@ def test_the_rank_is_found_although_it_was_another_program_when_it_was_first_see
         rank.communicate()
 
 
-def test_a_profiler_does_not_receive_the_signals_of_its_rank_s_group(tmp_path: Path, monkeypatch) -> None:
-    """torchrun tells the whole group of a rank to end: nsys would, and take the rank with it before its checkpoint."""
-    script = 'while [ "${1#/}" = "$1" ]; do shift; done; exec "$@"'  # what follows its options
-    (tmp_path / "nsys").write_text(f"#!/bin/sh\n{script}\n")
-    (tmp_path / "nsys").chmod(0o755)
-    (tmp_path / "logs").mkdir()
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    say = "import os, pathlib; pathlib.Path('logs/rank0.log').write_text(str(os.getpgid(0)))"
-    monkeypatch.chdir(tmp_path)
-    assert rank_profiler.run({"profile": "nsys", "device": "cpu"}, ["-c", say], tmp_path, 0) == 0
-    assert int((tmp_path / "logs/rank0.log").read_text()) != os.getpgid(0)
-
-
 def test_what_cannot_be_exported_is_a_remark(tmp_path: Path, monkeypatch) -> None:
     run = tmp_path / "run"
     (run / "profile").mkdir(parents=True)

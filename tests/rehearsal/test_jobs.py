@@ -73,12 +73,3 @@ def test_a_job_that_waits_for_a_failed_one_is_cancelled(cluster: Cluster) -> Non
     after = ("sbatch", "--parsable", f"--dependency=afterok:{failing}", "--output=/dev/null", "--wrap", "true")
     waiting = slurm(cluster, *after)
     wait_for(lambda: state(cluster, waiting) == "CANCELLED", "the waiting job is CANCELLED")
-
-
-def test_a_job_requeues_itself_within_seconds(cluster: Cluster, tmp_path: Path) -> None:
-    script = 'echo ${SLURM_RESTART_COUNT:-0}; [ -n "$SLURM_RESTART_COUNT" ] || { scontrol requeue $SLURM_JOB_ID; sleep 60; }'
-    job = ("sbatch", "--parsable", "--output=out", "--open-mode=append", "--wrap", script)
-    number = slurm(cluster, *job, cwd=tmp_path)
-    wait_for(lambda: state(cluster, number) == "COMPLETED", "its second attempt is COMPLETED", 40)
-    said = (tmp_path / "out").read_text().splitlines()
-    assert [line for line in said if line.isdigit()] == ["0", "1"]

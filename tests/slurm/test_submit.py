@@ -23,7 +23,8 @@ def done(cluster, tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """That study, each point measured once, submitted and waited for, from a folder whose name is hostile to a shell."""
     desk = Desk(tmp_path_factory.mktemp("desk") / "o'desk $(touch pwned) %j; x", cluster)
     shipped = (paths.jobs() / "studies/strong.toml").read_text()
-    once(desk).write_text(shipped.replace("repeats = 3", "repeats = 1"))
+    chapters = re.compile(r"    \{ notebook = .*(01_baseline|06_paper).*\n")  # two of the four are enough
+    once(desk).write_text(chapters.sub("", shipped).replace("repeats = 3", "repeats = 1"))
     said = desk.hpc(*(once(desk) if word == "strong" else word for word in SUBMIT.split()[1:]))
     (desk.folder / "said.txt").write_text(said.stdout)
     return desk
@@ -80,23 +81,16 @@ def test_the_wait_prints_each_change_of_state(done: Desk) -> None:
     assert "at most" in said
 
 
-def test_what_is_complete_is_not_submitted_again(done: Desk) -> None:
+def test_what_is_complete_is_shown_and_not_submitted_again(done: Desk) -> None:
     again = done.hpc("submit", once(done), "--cluster", "rehearsal")
     assert f"{len(asked(done))} complete, 0 in the queue, 0 to submit" in again.stdout
     assert len(submissions(done)) == 1
-
-
-def test_status_joins_records_and_queue(done: Desk) -> None:
-    said = done.hpc(*STATUS.split()[1:]).stdout
-    assert said.count("COMPLETED") == len(asked(done)) + 2, "each run, the report and the sum"
-
-
-def test_logs_of_a_run_are_all_of_them(done: Desk) -> None:
+    status = done.hpc(*STATUS.split()[1:]).stdout
+    assert status.count("COMPLETED") == len(asked(done)) + 2, "each run, the report and the sum"
     run = next(path for path in done.runs if "ddp2x1-fp32" in path.name)
-    said = done.hpc("logs", run.name).stdout
+    logs = done.hpc("logs", run.name).stdout
     for part in ("attempt 1", "launcher.log", "rank0.log", "rank1.log", "samples/s"):
-        assert part in said
-    assert done.hpc("logs", "nothing", check=False).returncode == 2
+        assert part in logs
 
 
 def test_27_points_are_one_array(done: Desk) -> None:
