@@ -22,7 +22,6 @@ HANG = 200  # s after which a job that should have come to something counts as h
 STUDY = """
 title = "A small study"
 repeats = {repeats}
-chapters = [{{ notebook = "06_paper_figures" }}]
 
 [parameters]
 workload = "cnn"
