@@ -24,7 +24,7 @@ def epoch_rows() -> list[dict[str, Any]]:
 
 def rank_rows() -> list[dict[str, Any]]:
     return [
-        {"rank": rank, "local_rank": rank, "host": "node1", "device": "cpu", "device_name": "a CPU",
+        {"rank": rank, "local_rank": rank, "host": f"node{rank + 1}", "device": "cpu", "device_name": f"CPU {rank}",
          "cores": str(rank), "samples": EPOCHS * STEPS * BATCH // RANKS, "seconds": 2.0 - rank / 100,
          "peak_rss_bytes": (rank + 1) * 10**8, "mode_rss_bytes": (2 - rank) * 10**7}
         for rank in range(RANKS)

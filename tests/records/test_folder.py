@@ -10,7 +10,7 @@ import pytest
 
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import AlreadyComplete, ClaimedElsewhere, RunFolder, claim
-from hpc_utils.records.folder import require_same_request, state
+from hpc_utils.records.folder import profiled_files, require_same_request, state
 
 
 @pytest.fixture
@@ -116,7 +116,18 @@ def test_tables_write_missing_values_as_empty_and_refuse_unknown_columns(run: Pa
     assert os.listdir(run) == ["ranks.csv"]
 
 
-def test_a_growing_table_has_one_header_and_every_row(run: Path) -> None:
+def test_a_growing_table_has_one_header_and_every_row_and_continues_a_former_attempt(run: Path) -> None:
+    folder = RunFolder.claimed(run)
+    assert folder.size("steps.csv.gz") == 0 and folder.restore("steps.csv.gz", 0, 1)
+    sizes = []
     for number in range(3):
-        RunFolder(run).append_table("steps.csv.gz", ["a", "b"], [{"a": number}])
+        folder.append_table("steps.csv.gz", ["a", "b"], [{"a": number}])
+        sizes.append(folder.size("steps.csv.gz"))
     assert gzip.decompress((run / "steps.csv.gz").read_bytes()) == b"a,b\n0,\n1,\n2,\n"
+    again, shelf = RunFolder.claimed(run), folder.next_shelf() - 1
+    assert not again.restore("steps.csv.gz", sizes[-1] + 1, shelf), "none has as much"
+    assert again.restore("steps.csv.gz", sizes[1], shelf)
+    assert gzip.decompress((run / "steps.csv.gz").read_bytes()) == b"a,b\n0,\n1,\n"
+    (run / "profile/more").mkdir(parents=True)
+    (run / "profile/rank0.json").write_text("{}")
+    assert profiled_files(run) == {"rank0.json": 2}

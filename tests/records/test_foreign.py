@@ -311,6 +311,7 @@ def test_a_whole_file_of_samples_counted_once_per_rank(read: Callable) -> None:
     assert found.runs.comparable.tolist() == [True, True, False, True]
     assert found.runs.parallel.tolist() == ["none", "ddp", "DataParallel", "ddp"]
     assert found.runs.correction.notna().tolist() == [False, True, True, True]
+    assert found.runs.derived.tolist() == ["batch_per_device = global_batch / world_size"] * 4
     assert set(found.runs.hardware_id) == {"foreign:theirs"}, "never pooled with our own measurements"
 
 

@@ -30,7 +30,7 @@ def test_a_run_is_one_row_of_values_from_its_tables(record: Callable, results: P
     expected = {
         "run_id": "a", "state": "complete", "workload": "cnn", "precision": "fp32", "world_size": 2, "epochs": 2,
         "global_batch": 64, "batch_per_device": 32, "samples": 640, "peak_rss_bytes": 2 * 10**8,
-        "mode_rss_bytes": 2 * 10**7, "job_id": "17", "test_accuracy": 0.7, "host": "node1", "digest": "d" * 12, "torch": "2.13.0", "path": "runs/a",
+        "mode_rss_bytes": 2 * 10**7, "job_id": "17", "test_accuracy": 0.7, "host": "node1", "device_name": "CPU 0", "digest": "d" * 12, "torch": "2.13.0", "path": "runs/a",
     }  # fmt: skip
     assert {name: run[name] for name in expected} == expected
     assert math.isclose(run.seconds, 2.1) and math.isclose(run.throughput, 640 / 2.1)

@@ -68,6 +68,8 @@ def test_a_packed_run_can_be_copied_and_damaged_steps_are_refused(two: dict[str,
     held = {packed.holder(run / name) for name in ("", "epochs.csv", "profile/rank0.trace.json.gz")}
     assert held == {results / name for name in ("runs.jsonl", "csv/epochs.csv", "files.zip")}
     assert packed.holder(run / "nothing") is None and packed.holder(results / "runs/c") is None
+    with pytest.raises(FileNotFoundError):
+        packed.content(run / "nothing")
     steps = results / "csv/steps.csv.gz"
     steps.write_bytes(steps.read_bytes()[:-9])
     with pytest.raises(Refused, match=r"steps\.csv\.gz"):
@@ -103,6 +105,9 @@ def test_a_damaged_table_refuses_its_runs_by_name(
     (results / name).write_bytes(change((results / name).read_bytes()))
     refused = records.load().refused
     assert refused and all(fingerprint.of_run(results / "runs" / run) != prints[run] for run in refused)
+    (results / "runs.jsonl").write_text("{}\n[]\n")
+    with pytest.raises(OSError, match="is damaged"):
+        packed.folders(results)
 
 
 def test_committed_sets_are_packed_in_a_few_files() -> None:
