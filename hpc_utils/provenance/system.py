@@ -64,11 +64,11 @@ def _section(kind: Sequence[str], records: list[Record]) -> list[str]:
 def _facts(records: list[Record]) -> list[str]:
     """Every fact, and its values in these runs."""
     variables = sorted({name for record in records for name in settings(record)})
+    versions = sorted({name for record in records for name in record.get("versions") or ()})
     each = [dict.fromkeys(variables, "unset") | facts(record) for record in records]
-    versions = sorted({label for one in each for label in one} - {*variables, *(label for label, *_ in FACTS)})
-    labels = {label: label for label in (*(label for label, *_ in FACTS), *versions)}
+    labels = {name: name for name in (*(label for label, *_ in FACTS), *versions)}
     labels |= {name: f"`{name}`" for name in variables}
-    rows = [(shown, _values(one[label] for one in each if label in one)) for label, shown in labels.items()]
+    rows = [(shown, _values(one[name] for one in each if name in one)) for name, shown in labels.items()]
     return _table(("fact", "value"), rows)
 
 

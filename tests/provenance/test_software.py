@@ -9,7 +9,7 @@ from importlib import metadata
 import pytest
 
 from hpc_utils.provenance import environment, host, job, versions
-from hpc_utils.provenance.software import Job, _cudnn, _numerics
+from hpc_utils.provenance.software import Job, _numerics
 
 
 def test_the_torch_build_is_the_same_read_and_asked() -> None:
@@ -26,10 +26,6 @@ print(json.dumps([read, asked, torch.version.cuda, torch.version.hip]))
     read, asked, cuda, hip = json.loads(done.stdout)
     assert (read["cuda"], read["hip"]) == (asked["cuda"], asked["hip"]) == (cuda, hip)
     assert set(read) == set(asked) and read["torch"] == metadata.version("torch") and read["python"]
-
-
-def test_both_forms_of_cudnn_versions() -> None:
-    assert [_cudnn(number) for number in (8902, 90100, 91002, None)] == ["8.9.2", "9.1.0", "9.10.2", None]
 
 
 def test_numeric_libraries_are_read_from_the_build_text_of_torch() -> None:

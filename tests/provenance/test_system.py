@@ -88,28 +88,6 @@ def test_nodes_of_a_kind_share_a_section() -> None:
     assert "GPU-7" not in text
 
 
-def test_unrecorded_facts_are_distinguished_from_absent_ones() -> None:
-    old = system_markdown([NODE])
-    for row in (
-        "governor",
-        "caches of a core",
-        "virtual machine",
-        "C library",
-        "container",
-        "modules",
-        "start of the ranks",
-    ):
-        assert f"| {row} | not recorded |" in old
-    new = copy.deepcopy(NODE)
-    new["host"] |= {"libc": "glibc 2.36", "container": None, "modules": "cuda/12.4"}
-    new["hardware"]["cpu"] |= {"governor": None, "virtual": True, "caches": "L1d 32K"}
-    new["versions"] |= {"slurm": "23.11.4", "blas": None}
-    text = system_markdown([NODE, new])
-    for row in ("governor | not known", "virtual machine | yes", "caches of a core | L1d 32K", "container | none",
-                "modules | cuda/12.4", "C library | glibc 2.36", "slurm | 23.11.4", "blas | none"):  # fmt: skip
-        assert f"| {row} |" in text
-
-
 def test_the_tasks_of_an_array_are_one_entry() -> None:
     def task(array: str | None, number: int) -> dict:
         return NODE | {
