@@ -56,12 +56,12 @@ class Work:
 
     def bound(self, ceiling: Peak, precision: str) -> str:
         """The limit: `compute` or `bytes`."""
-        ridge = ceiling.of(precision) / ceiling.bandwidth
+        ridge = ceiling.flops[precision] / ceiling.bandwidth
         return "compute" if self.flops / self.moved >= ridge else "bytes"
 
     def attained(self, seconds: float, ceiling: Peak, precision: str) -> str:
         """A note: the fractions of the matrix-product rate and of the floor that a step of `seconds` attains."""
-        achieved = self.flops / seconds / ceiling.of(precision)
+        achieved = self.flops / seconds / ceiling.flops[precision]
         floor = self.floor(ceiling, precision)
         return f"{achieved:.0%} of {precision} matmul, {floor / seconds:.0%} of its floor"
 

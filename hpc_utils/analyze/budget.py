@@ -197,7 +197,7 @@ def from_peak_rate(runs: pd.DataFrame, peak: Peak) -> Predict:
         work = operations.get((point["workload"], point["dataset"]), ())
         if len(work) != 1 or point["precision"] not in peak.flops:
             return None
-        fastest = float(work[0]) * point["batch_per_device"] / peak.of(point["precision"])
+        fastest = float(work[0]) * point["batch_per_device"] / peak.flops[point["precision"]]
         expected, slowest, quickest = (fastest / share for share in ATTAINED)
         return Answer(stats.Estimate(expected, quickest, slowest, 0), "")
 

@@ -25,6 +25,10 @@ _SHARES = {
     "outside": "between_steps_ns", "remaining": "otherwise_idle_ns", "late": "launched_late_ns",
     "short": "short_gaps_ns", "unknown": "unknown_ns",
 }  # fmt: skip
+_EVIDENCE = [
+    ("exposed on the wire", "wire"), ("exposed waiting for other ranks", "waiting"), ("loader idle", "loader"),
+    ("idle between steps, unmarked", "outside"), ("input copies with nothing beside", "copies"),
+]  # fmt: skip
 
 
 class Devices:
@@ -97,13 +101,9 @@ class Devices:
         rows = [
             percent("GPU utilisation", shares["busy"], ">", UTILISATION),
             percent("exposed communication", shares["exposed"], "<", EXPOSED),
-            percent("exposed on the wire", shares["wire"], "<", LIMITS["wire"]),
-            percent("exposed waiting for other ranks", shares["waiting"], "<", LIMITS["waiting"]),
-            percent("loader idle", shares["loader"], "<", LIMITS["loader"]),
-            percent("idle between steps, unmarked", shares["outside"], "<", LIMITS["outside"]),
+            *(percent(words, shares[name], "<", LIMITS[name]) for words, name in _EVIDENCE),
             percent("idle otherwise", shares["remaining"], "<", 1 - UTILISATION),
             percent("idle before late launches", shares["late"]),
-            percent("input copies with nothing beside", shares["copies"], "<", LIMITS["copies"]),
             Evidence("median kernel", rounded(self.median_kernel / 1e3), "us"),
             percent("kernels with few operations a byte", self.class_share(FEW_OPERATIONS), "<", LOW_INTENSITY),
             Evidence("pageable copies", self.pageable_copies, "copies"),

@@ -37,12 +37,6 @@ class Peak:
     memory: float
     source: str
 
-    def of(self, precision: str) -> float:
-        """Operations/s; KeyError if the device lacks that precision."""
-        if precision not in self.flops:
-            raise KeyError(f"{self.name} has no peak in {precision}; known are {', '.join(self.flops)}")
-        return self.flops[precision]
-
 
 def find(device_name: str) -> Peak | None:
     """The GPU of this name (as of `torch.cuda.get_device_name`, nvidia-smi, or a profile); None if it is not in the table.

@@ -136,19 +136,19 @@ def _name(one: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
 
 
 def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, dict[str, pd.DataFrame]]:
-    """`monitor` of each run in a result set that has at least `least` samples of a device."""
-    found = {run: monitor(results / "runs" / run) for run in runs}
-    return {run: own for run, own in found.items() if max(map(len, own.values()), default=0) >= least}
+    """What the monitors of these runs recorded (`records.folder.MONITOR`), of runs with at least `least` samples of a device.
 
-
-def monitor(run: Path) -> dict[str, pd.DataFrame]:
-    """The samples of the monitor beside a run (`records.folder.MONITOR`), of each host's processors and each device
-    (`node1, cuda:0`): seconds since the run's first sample, and utilisation (%), memory_bytes, power_watts, temperature
-    (°C; NaN: not known). Empty without a monitor."""
-    files = sorted((packed.unpacked(run) / MONITOR).glob("*.csv"))
-    if not files:
-        return {}
-    every = pd.concat(map(pd.read_csv, files)).dropna(subset=["time", "host", "device"])  # a truncated last line
-    every = every.assign(seconds=every.time - every.time.min()).rename(columns=SAMPLES)
-    columns = ["seconds", *SAMPLES.values()]
-    return {f"{host}, {device}": own[columns] for (host, device), own in every.groupby(["host", "device"])}
+    {run: {host's processors or device (`node1, cuda:0`): seconds since the run's first sample, utilisation (%),
+    memory_bytes, power_watts, temperature (°C; NaN: not known)}}.
+    """
+    found = {}
+    for run in runs:
+        files = sorted((packed.unpacked(results / "runs" / run) / MONITOR).glob("*.csv"))
+        if not files:
+            continue
+        every = pd.concat(map(pd.read_csv, files)).dropna(subset=["time", "host", "device"])  # a truncated last line
+        every = every.assign(seconds=every.time - every.time.min()).rename(columns=SAMPLES)
+        places = every.groupby(["host", "device"])
+        if places.size().max() >= least:
+            found[run] = {", ".join(place): own[["seconds", *SAMPLES.values()]] for place, own in places}
+    return found

@@ -25,7 +25,7 @@ ATTAINED = ["workload", "dataset", "precision", "device_name", "parallel", "layo
 
 def attainable(peak: Peak, precision: str, intensity: float | np.ndarray) -> float | np.ndarray:
     """Operations/s at most at this intensity (operations a byte)."""
-    return np.minimum(peak.of(precision), np.asarray(intensity) * peak.bandwidth)[()]
+    return np.minimum(peak.flops[precision], np.asarray(intensity) * peak.bandwidth)[()]
 
 
 def attained(runs: pd.DataFrame) -> pd.DataFrame:

@@ -205,7 +205,7 @@ def computing(matrix: float = 0.0, peak: Peak | None = None) -> list[Advice]:
     best = max((peak.flops.get(kind, 0.0) for kind in ("bf16", "fp16")), default=0.0) if peak else 0.0
     advice = []
     if matrix and best:
-        faster = best / peak.of("fp32")
+        faster = best / peak.flops["fp32"]
         action = f"16-bit autocast, if this ran in fp32: the {peak.name}'s peak is {faster:.3g} times as high"
         advice += saving(matrix * (1 - 1 / faster), action)
     elif matrix:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +60,10 @@ def test_columns_are_the_metrics_of_the_report(reports: Path, name: str) -> None
 
 
 def test_operations_are_those_of_the_source_code(reports: Path) -> None:
-    double = ncu.read(reports / NAMES[0]).iloc[0]
-    assert double.flops_fp64 > 0 and double.flops_fp64 == pytest.approx(round(double.flops_fp64), rel=1e-3)
     points = roofline.points(ncu.read(reports / NAMES[0]))
     assert (points.precision == "fp64").all() and (points.intensity < 1).all()
     assert points.share.isna().all()  # a workstation's GPU is not in our table
-    moved = ncu.read(reports / NAMES[2])
-    assert (moved.flops == 0).all() and roofline.points(moved).empty  # a transpose computes nothing
+    assert (ncu.read(reports / NAMES[2]).flops == 0).all()  # a transpose computes nothing
 
 
 def test_a_truncated_report_is_reported(reports: Path, tmp_path: Path) -> None:
@@ -96,14 +92,6 @@ def test_what_is_no_report_is_reported(tmp_path: Path) -> None:
         ncu.read(path)
     with pytest.raises(ProfileError, match=r"missing\.ncu-rep: cannot be read: No such file"):
         ncu.read(tmp_path / "missing.ncu-rep")
-
-
-def test_without_nvidias_package_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ncu_report", None)
-    path = tmp_path / "some.ncu-rep"
-    path.write_bytes(b"NVR\0\2\0\0\0\x08\x07")
-    with pytest.raises(ProfileError, match="pip install ncu-report"):
-        ncu.read(path)
 
 
 class _Metric:

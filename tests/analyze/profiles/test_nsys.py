@@ -75,19 +75,6 @@ def test_real_exports_hold_what_sql_finds_in_them(real: Path) -> None:
         assert set(one.ops.pageable[one.ops.copy == 8].tolist()) == {-1}
 
 
-def test_real_ranges_have_their_names_and_the_process_its_own(real: Path) -> None:
-    for one in nsys.read(real):
-        texts = sql(
-            real,
-            "SELECT coalesce(n.text, s.value) FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId WHERE "
-            "n.globalTid >> 24 = (SELECT globalPid >> 24 FROM CUPTI_ACTIVITY_KIND_KERNEL "
-            f"WHERE deviceId = {one.device} LIMIT 1)",
-        )
-        expected = Counter(text.split(", seq")[0].split(", op_id")[0] for (text,) in texts)
-        assert Counter(one.ranges.names[number] for number in one.ranges.name.tolist()) == expected
-        assert np.all(np.diff(one.ranges.start) >= 0)
-
-
 # -- made exports ---------------------------------------------------------------------------------------------
 
 

@@ -62,22 +62,14 @@ def row(time: float, host: str, device: str, percent: float, power: str = "") ->
 
 
 def test_every_host_and_device_has_its_own_curve_on_one_clock(tmp_path: Path) -> None:
-    folder = tmp_path / "monitor"
-    folder.mkdir()
+    folder = tmp_path / "runs/run/monitor"
+    folder.mkdir(parents=True)
     first = [row(100.0, "a", "cpu", 5), row(100.0, "a", "cuda:0", 90, "400"), row(101.0, "a", "cpu", 7)]
-    (folder / "a.csv").write_text("\n".join([HEADER, *first]) + "\n")
     (folder / "b.csv").write_text("\n".join([HEADER, row(100.5, "b", "cpu", 9)]) + "\n")
-    found = profiled_runs.monitor(tmp_path)
-    assert list(found) == ["a, cpu", "a, cuda:0", "b, cpu"]
-    assert found["a, cpu"].seconds.tolist() == [0.0, 1.0] and found["b, cpu"].seconds.tolist() == [0.5]
-    assert found["a, cuda:0"].power_watts.tolist() == [400.0] and found["a, cpu"].power_watts.isna().all()
-
-
-def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
-    assert profiled_runs.monitor(tmp_path) == {}
-    (tmp_path / "monitor").mkdir()
-    whole = "\n".join([HEADER, row(1763.25, "a", "cpu", 5), row(1764.25, "a", "cpu", 7)])
-    for cut in ("17", "1765.25,no", "1765.25,a,"):
-        (tmp_path / "monitor/a.csv").write_text(f"{whole}\n{cut}")
-        found = profiled_runs.monitor(tmp_path)
-        assert list(found) == ["a, cpu"] and found["a, cpu"].seconds.tolist() == [0.0, 1.0]
+    for cut in ("17", "1765.25,no", "1765.25,a,"):  # of the last line
+        (folder / "a.csv").write_text("\n".join([HEADER, *first, cut]))
+        found = profiled_runs.monitors(tmp_path, ["run", "without a monitor"])["run"]
+        assert list(found) == ["a, cpu", "a, cuda:0", "b, cpu"]
+        assert found["a, cpu"].seconds.tolist() == [0.0, 1.0] and found["b, cpu"].seconds.tolist() == [0.5]
+        assert found["a, cuda:0"].power_watts.tolist() == [400.0] and found["a, cpu"].power_watts.isna().all()
+    assert list(profiled_runs.monitors(tmp_path, ["run"], least=3)) == []

@@ -37,16 +37,13 @@ def test_another_gpu_is_not_guessed() -> None:
     assert [peaks.find(device) for device in others] == [None] * len(others)
 
 
-def test_the_table_holds_what_is_promised_each_with_its_document() -> None:
+def test_each_gpu_has_its_document_and_faster_narrower_precisions() -> None:
     frame = peaks.table()
-    for gpu in ("T4", "V100", "A100", "A40", "L40S", "H100", "H200", "MI250X"):
-        assert frame.name.str.startswith(gpu).any()
     assert frame.source.str.contains("https://").all()
     assert (frame[["bandwidth", "fp32", "fp16"]] > 0).all().all()
-    dense = frame[["fp32", "tf32", "bf16", "fp8"]].to_numpy()  # each at least as fast as the one before
+    dense = frame[["fp32", "tf32", "bf16", "fp8"]].to_numpy()
     pairs = dense[:, 1:] / dense[:, :-1]
     assert np.all(np.isnan(pairs) | (pairs >= 1))
-    assert (frame.bf16.isna() | (frame.bf16 == frame.fp16)).all()
 
 
 def test_the_roofline_is_the_lower_of_both_limits() -> None:
@@ -71,18 +68,16 @@ def test_mfu_of_a_model_that_is_known() -> None:
     assert (found.mfu_low < found.mfu).all() and (found.mfu < found.mfu_high).all()
 
 
-@pytest.mark.parametrize(("device", "precision"), [("Tesla T4", "bf16"), ("AMD EPYC 7763", "fp32")])
-def test_without_a_peak_there_are_operations_but_no_share(device: str, precision: str) -> None:
-    runs = repeated(1, 2.0, flops_per_sample=1e9, device_name=device, precision=precision)
-    (found,) = roofline.attained(pd.DataFrame(runs)).itertuples()
-    assert found.flops_per_second == pytest.approx(2560e9, rel=1e-3)
-    assert math.isnan(found.peak) and math.isnan(found.mfu)
-
-
-@pytest.mark.parametrize("other", [{"flops_per_sample": None}, {"profile": "nsys"}])
-def test_what_is_not_known_or_disturbed_attains_nothing(other: dict) -> None:
-    runs = pd.DataFrame(repeated(1, 2.0, **A100 | {"flops_per_sample": 1e9} | other))
-    assert roofline.attained(runs).empty
+def test_without_a_peak_there_are_operations_but_no_share_and_profiled_runs_attain_nothing() -> None:
+    known = {"flops_per_sample": 1e9, "device_name": "Tesla T4", "precision": "bf16"}
+    rows = repeated(1, 2.0, **known) + repeated(1, 2.0, **known | {"device_name": "AMD EPYC 7763"})
+    left_out = [{"flops_per_sample": None}, {"profile": "nsys"}]
+    found = roofline.attained(
+        pd.DataFrame(rows + [row for one in left_out for row in repeated(1, 2.0, **A100 | known | one)])
+    )
+    assert sorted(found.device_name) == ["AMD EPYC 7763", "Tesla T4"]
+    assert found.flops_per_second.tolist() == pytest.approx([2560e9] * 2, rel=1e-3)
+    assert found.peak.isna().all() and found.mfu.isna().all()
 
 
 def test_points_are_kernels_of_which_operations_and_bytes_are_known() -> None:
@@ -93,9 +88,7 @@ def test_points_are_kernels_of_which_operations_and_bytes_are_known() -> None:
             common | nothing | {"name": "fp32", "flops_fp32": 1.555e9, "flops": 1.555e9, "dram_bytes": 1.555e8},
             common | nothing | {"name": "tensor", "flops_tensor": 3e11, "flops_fp32": 1.0, "flops": 3e11, "dram_bytes": 1e8},
             common | nothing | {"name": "no operations", "flops": 0.0, "dram_bytes": 1e8},
-            common | nothing | {"name": "not known", "flops": math.nan, "dram_bytes": 1e8},
             common | nothing | {"name": "no bytes", "flops_fp32": 5.0, "flops": 5.0, "dram_bytes": math.nan},
-            common | nothing | {"name": "no time", "flops_fp32": 5.0, "flops": 5.0, "dram_bytes": 1.0, "duration_ns": 0.0},
         ]
     )  # fmt: skip
     found = roofline.points(frame).set_index("name")

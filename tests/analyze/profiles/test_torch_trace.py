@@ -12,7 +12,7 @@ import pytest
 
 from hpc_utils.analyze.profiles import kernels
 from hpc_utils.analyze.profiles import torch_trace as trace
-from hpc_utils.analyze.profiles.breakdown import KEYS, breakdown
+from hpc_utils.analyze.profiles.breakdown import breakdown
 from hpc_utils.analyze.profiles.timeline import COMMUNICATION, COMPUTE, MEMORY, TO_DEVICE, TO_HOST, ProfileError
 
 from . import torch_traces as made
@@ -28,36 +28,13 @@ def one(path: Path, events, **head):
     return found
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "8xH100-compiled/rank5.json.gz",
-        "v100-resnet50-workers0.pt.trace.json.gz",
-    ],
-)
-def test_real_traces_agree_with_going_through_every_moment(name: str) -> None:
-    path = made.real(name)
-    expected = made.brute(path)
-    found = {
-        (part["device"], key.removesuffix("_ns")): part[key]
-        for part in map(breakdown, trace.read(path))
-        for key in KEYS
-        if key.endswith("_ns") and key != "loader_wait_ns"
-    }
-    assert found == expected
-    assert min(expected.values()) >= 0 and max(expected.values()) > 10**8
-
-
 def test_the_ranks_of_a_compiled_run() -> None:
-    folder = made.real("8xH100-compiled")
-    found = [line for rank in (0, 7) for line in trace.read(folder / f"rank{rank}.json.gz")]
+    found = [line for rank in (0, 7) for line in trace.read(made.real(f"8xH100-compiled/rank{rank}.json.gz"))]
     assert [(line.rank, line.world_size, line.device) for line in found] == [(rank, 8, rank) for rank in (0, 7)]
     for line in found:
-        assert (line.device_name, line.aligned) == ("NVIDIA H100 80GB HBM3", True)
-        assert line.remarks == ()
+        assert (line.device_name, line.aligned, line.remarks) == ("NVIDIA H100 80GB HBM3", True, ())
         steps = [name for name in line.ranges.names if name.startswith("ProfilerStep#")]
         assert sorted(steps) == [f"ProfilerStep#{number}" for number in range(10, 14)]
-        assert int(np.datetime64(int(line.ops.start[0]), "ns").astype("datetime64[Y]").astype(int)) + 1970 == 2025
         # There is one group, also for what was launched before the window.
         collectives = line.ops.of_kind(COMMUNICATION)
         assert line.ops.groups == ("0",) and set(collectives.group.tolist()) == {0}
@@ -70,11 +47,9 @@ def test_an_old_trace_in_whole_microseconds() -> None:
     assert (line.rank, line.world_size, line.device, line.device_name) == (None, None, 0, "Tesla V100-DGXS-32GB")
     assert (line.aligned, line.remarks) == (True, ())
     assert np.all(line.ops.launched >= 0)
-    slow = line.ops.where(line.ops.pageable == 1)
-    assert len(slow) == 12 and set(slow.copy) == {TO_DEVICE}
-    waits = named(line.ranges, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
-    assert len(waits[0]) == 6 and len(named(line.ranges, "Optimizer.step#SGD.step")[0]) == 6
-    assert not any("aten::" in name for name in line.ranges.names)
+    assert line.ops.copy[line.ops.pageable == 1].tolist() == [TO_DEVICE] * 12
+    for name in ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#SGD.step"):
+        assert len(named(line.ranges, name)[0]) == 6
     shares = kernels.table([line], "kind").set_index("name").share
     assert shares.index[0] == "convolution" and shares["normalisation"] > 0.1 and shares["other"] < 0.05
 
@@ -97,24 +72,18 @@ def test_a_triton_operator_with_a_stream_is_no_work_of_the_device(tmp_path: Path
     ("base", "ts", "dur", "start"),
     [
         # Kineto since 2024: us with three decimals since a base
-        (EPOCH * 10**9, "6322354292627.937", "72.927", EPOCH * 10**9 + 6322354292627937),
+        (EPOCH * 10**9, 6322354292627.937, 72.927, EPOCH * 10**9 + 6322354292627937),
         # before PyTorch 2: whole us
-        (0, f"{EPOCH}123457", "3", EPOCH * 10**9 + 123457000),
-        (0, "9007199254740991", "1", 9007199254740991000),
-        (0, "0.001", "12.5", 1),
+        (0, int(f"{EPOCH}123457"), 3, EPOCH * 10**9 + 123457000),
+        (0, 9007199254740991, 1, 9007199254740991000),
+        (0, 0.001, 12.5, 1),
     ],
 )
 def test_times_are_exact(tmp_path: Path, base, ts, dur, start) -> None:
-    text = (
-        f'{{"schemaVersion": 1, "baseTimeNanoseconds": {base}, "traceEvents": [\n'
-        f'{{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {ts}, "dur": {dur}, '
-        '"args": {"device": 0, "stream": 7, "correlation": 5}},'
-        f'{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": {ts}, "dur": {dur}, '
-        '"args": {"correlation": 5}}]}'
-    )
-    (found,) = trace.read(write(tmp_path / "t.json.gz", text))
+    launch = event("cuda_runtime", "cudaLaunchKernel", ts, dur, correlation=5)
+    found = one(tmp_path, [kernel("k", ts, dur, correlation=5), launch], baseTimeNanoseconds=base)
     assert (found.ops.start.tolist(), found.ops.launched.tolist()) == ([start], [start])
-    assert found.ops.end.tolist() == [start + int(float(dur) * 1000)]
+    assert found.ops.end.tolist() == [start + int(dur * 1000)]
     assert found.aligned == (start > 10**18)
 
 
@@ -141,28 +110,18 @@ def test_kinds_streams_and_copies_are_distinguished(tmp_path: Path) -> None:
 
 
 def test_launches_are_found_by_correlation(tmp_path: Path) -> None:
-    calls = {"cudaLaunchKernel": 1, "cuLaunchKernelEx": 2, "hipExtModuleLaunchKernel": 3, "cudaGraphLaunch": 4}
+    calls = ["cudaLaunchKernel", "hipExtModuleLaunchKernel", "cudaGraphLaunch"]
     found = one(
         tmp_path,
         [
-            *(
-                event(
-                    "cuda_driver" if name.startswith("cu_") else "cuda_runtime",
-                    name,
-                    place,
-                    1,
-                    pid=9,
-                    correlation=place,
-                )
-                for name, place in calls.items()
-            ),
-            *(kernel("k", 10 + place, 1, correlation=place) for place in (1, 2, 3, 4, 4)),
+            *(event("cuda_runtime", name, n, 1, pid=9, correlation=n) for n, name in enumerate(calls, 1)),
+            *(kernel("k", 10 + place, 1, correlation=n) for place, n in enumerate((1, 2, 3, 3))),
             event("cuda_driver", "cuLaunchKernel", 1.5, 0.25, pid=9, correlation=1),  # inside cudaLaunchKernel
             kernel("launched before the window", 20, 1, correlation=77),
-            kernel("does not tell", 21, 1),
+            kernel("without an id", 21, 1),
         ],
     )
-    assert found.ops.launched.tolist() == [1000, 2000, 3000, 4000, 4000, -1, -1]
+    assert found.ops.launched.tolist() == [1000, 2000, 3000, 3000, -1, -1]
 
 
 def test_collectives_know_their_group_from_the_kernel_or_its_operator(tmp_path: Path) -> None:

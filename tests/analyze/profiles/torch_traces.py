@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 from collections.abc import Iterable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -48,34 +47,3 @@ def write(path: Path, content: Any) -> Path:
     data = text.encode() if isinstance(text, str) else text
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
-
-
-def brute(path: Path) -> dict[tuple[int, str], int]:
-    """{(device, part): ns}, by the standard library's JSON with decimals, and by going through all moments one by one."""
-    data = path.read_bytes()
-    text = gzip.decompress(data) if path.suffix == ".gz" else data
-    found = json.loads(text, parse_float=Decimal, parse_int=Decimal)["traceEvents"]
-    marks: dict[int, list[tuple[int, int, str]]] = {}
-    for one in found:
-        if one["ph"] == "X" and one.get("cat") in KERNELS + COPIES:
-            start, end = int(one["ts"] * 1000), int((one["ts"] + one["dur"]) * 1000)
-            kind = "memory" if one["cat"] in COPIES else "compute"
-            if kind == "compute" and any(mark in one["name"].lower() for mark in ("nccl", "rccl")):
-                kind = "communication"
-            marks.setdefault(int(one["args"]["device"]), []).extend([(start, 1, kind), (end, -1, kind)])
-    return {(device, part): ns for device, own in marks.items() for part, ns in _swept(own).items()}
-
-
-def _swept(marks: list[tuple[int, int, str]]) -> dict[str, int]:
-    running = dict.fromkeys(("compute", "communication", "memory"), 0)
-    found = dict.fromkeys(("busy", "exposed_communication", *running), 0)
-    marks = sorted(marks)
-    for (moment, change, kind), (following, _, _) in zip(marks, [*marks[1:], marks[-1]], strict=True):
-        running[kind] += change
-        for name, number in running.items():
-            found[name] += (following - moment) * (number > 0)
-        found["busy"] += (following - moment) * any(running.values())
-        found["exposed_communication"] += (following - moment) * (
-            running["communication"] > 0 and not running["compute"]
-        )
-    return found | {"span": marks[-1][0] - marks[0][0]}
