@@ -10,6 +10,8 @@ from contextlib import suppress
 from statistics import median
 from typing import TYPE_CHECKING
 
+from hpc_utils import provenance
+
 from . import cpu, gpu
 from .check import Context, Facts, Observations, Result, failed, judge, locations, not_applicable, passed
 
