@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpc_utils.allreduce_cost import Link, Topology, cheapest, hierarchical, ring, tree
+from hpc_utils.allreduce_cost import Link, Topology
 from hpc_utils.analyze.model import fit, validation
 from hpc_utils.analyze.model.step import Bucket, Costs, Line, Work, expected_maximum, step
 from hpc_utils.analyze.stats import Estimate
+
+from ..runs import run
 
 MIB = 2**20
 
@@ -29,26 +31,11 @@ def work(**changes) -> Work:
     return Work(**parts | changes)
 
 
+FREE = {"group": 1e-12, "host": 1e-18, "reach": 1.0, "latency": 1e-12, "drag": 1e-9}
+
+
 def topology(ranks: int, gbit: float, latency: float = 0.0) -> Topology:
     return Topology(ranks, 1, Link(latency, gbit * 1e9 / 8), Link(0.0, math.inf))
-
-
-# -- collectives -----------------------------------------------------------------------------------------------------
-
-
-def test_a_ring_moves_every_byte_but_one_share_twice():
-    assert ring(8e6, topology(4, 8.0)) == pytest.approx(2 * 3 / 4 * 8e6 / 1e9)
-    assert ring(8e6, topology(4, 8.0, latency=1e-3)) == pytest.approx(0.012 + 6 * 1e-3)
-    assert ring(8e6, topology(1, 8.0)) == tree(8e6, topology(1, 8.0)) == hierarchical(8e6, topology(1, 8.0)) == 0
-
-
-def test_the_cheapest_depends_on_size_ranks_and_nodes():
-    slow, fast = Link(50e-6, 1e9), Link(5e-6, 100e9)
-    flat = Topology(64, 1, slow, fast)
-    assert cheapest(1e3, flat)[0] == "tree" and cheapest(1e9, flat)[0] != "tree"
-    nodes = Topology(4, 8, slow, fast)
-    name, seconds = cheapest(1e8, nodes)
-    assert name == "hierarchical" and seconds < ring(1e8, nodes)
 
 
 # -- a step ----------------------------------------------------------------------------------------------------------
@@ -62,37 +49,23 @@ def test_buckets_are_closed_by_the_gradient_that_fills_them():
 
 
 def test_what_the_backward_pass_hides_costs_nothing_and_the_rest_is_exposed():
-    free = Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, drag=1e-9)
-    one_bucket = step(work(), free, topology(2, 3.2), 10, bucket_mb=1000)
-    assert one_bucket.bandwidth == pytest.approx(40e6 / 0.4e9)  # ready at the very end: all of it
-    assert one_bucket.compute + one_bucket.data == pytest.approx(0.2)
-    four = step(work(), free, topology(2, 3.2), 10, bucket_mb=1)
+
+    def exposed(gbit: float, bucket_mb: float = 1, **costs: float) -> float:
+        return step(work(), Costs(**FREE | costs), topology(2, gbit), 10, bucket_mb=bucket_mb).bandwidth
+
+    assert exposed(3.2, bucket_mb=1000) == pytest.approx(40e6 / 0.4e9)  # ready at the very end: all of it
     # Backward takes 0.12 s; buckets are ready at 0.03, 0.06, 0.09, 0.12 and take 0.025 each: the last is exposed.
-    assert four.bandwidth == pytest.approx(0.025)
-    slow = step(work(), free, topology(2, 0.32), 10, bucket_mb=1)
-    assert slow.bandwidth == pytest.approx(0.03 + 4 * 0.25 - 0.12)
-    assert slow.bottleneck == four.bottleneck == "communication: bandwidth"
-    assert step(work(), free, topology(2, 1000), 10, bucket_mb=1).bottleneck == "computing"
-
-
-def test_beside_computing_gradients_travel_slower():
-    costs = Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, drag=1.0)
-    half = step(work(), costs, topology(2, 3.2), 10, bucket_mb=1)
+    assert exposed(3.2) == pytest.approx(0.025)
+    assert exposed(0.32) == pytest.approx(0.03 + 4 * 0.25 - 0.12)
     # Each bucket takes 0.05 s beside the pass, ready every 0.03 s: 0.03-0.08, then 0.08-0.12 done to 0.8, the rest free.
-    assert half.bandwidth == pytest.approx(0.025 - 0.04 / 2 + 2 * 0.025)
-    none = step(
-        work(),
-        Costs(group=1e-12, host=1e-18, reach=1.0, latency=1e-12, drag=1e9),
-        topology(2, 3.2),
-        10,
-        bucket_mb=1,
-    )
-    assert none.bandwidth == pytest.approx(0.1)  # all of it is exposed
+    assert exposed(3.2, drag=1.0) == pytest.approx(0.025 - 0.04 / 2 + 2 * 0.025)
+    assert exposed(3.2, drag=1e9) == pytest.approx(0.1)  # all of it is exposed
+    for gbit, limit in ((0.32, "communication: bandwidth"), (1000, "computing")):
+        assert step(work(), Costs(**FREE), topology(2, gbit), 10, bucket_mb=1).bottleneck == limit
 
 
 def test_the_processors_part_delays_the_compute_that_it_overlaps():
-    costs = Costs(group=1e-12, host=1e-9, reach=1.0, latency=1e-12, drag=1e-9)
-    found = step(work(), costs, topology(2, math.inf), 10, bucket_mb=1)
+    found = step(work(), Costs(**FREE | {"host": 1e-9}), topology(2, math.inf), 10, bucket_mb=1)
     assert found.host == pytest.approx(40e6 * 1e-9)  # overlapped or not, it is taken from the step
     assert found.seconds == pytest.approx(0.24)
 
@@ -144,31 +117,19 @@ def test_rates_that_were_held_out_are_predicted():
 
 
 def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
-    common = {
-        "workload": "cnn", "dataset": "digits", "device_name": "a CPU", "hardware_id": "here", "threads_per_rank": 1,
-        "parameters": 10, "nodes": 2, "ranks_per_node": 1, "world_size": 2, "parallel": "ddp", "global_batch": 16,
-        "batch_per_device": 8, "seconds": 1.0, "samples": 160, "repeat": 1, "run_id": "r", "bucket_mb": 25.0,
-        "oversubscribed": False, "profile": None, "comm_hook": None, "accumulate": None,
-        "share_period": None, "cpu_seconds": None,
-    }  # fmt: skip
-    runs = pd.DataFrame(
-        [common | {"precision": "fp32", "link_gbit": gbit} for gbit in (None, 10.0, 1.0)]
-        + [
-            common | {"precision": "bf16", "link_gbit": None},
-            common | {"precision": "tf32", "link_gbit": None, "oversubscribed": True},
-        ]
-        + [common | {"precision": "bf16", "link_gbit": gbit, "threads_per_rank": 0.25} for gbit in (1.0, 3.0)]
-    )
-    found = fit.families(runs)
-    assert [len(own) for own in found.values()] == [3, 2, 1]
-    assert [set(own.threads_per_rank) for own in found.values()] == [{1}, {0.25}, {1}], "a share of a core is no core"
+    def family(precision: str = "fp32", **other) -> dict:
+        return run(2, 1.0, nodes=2, batch=16, precision=precision, parameters=10, bucket_mb=25.0, **other)
+
+    rates = [family(link_gbit=gbit) for gbit in (None, 10.0, 1.0)]
+    shares = [family("bf16", link_gbit=gbit, threads_per_rank=0.25) for gbit in (1.0, 3.0)]
+    runs = pd.DataFrame([*rates, family("bf16"), *shares, family("tf32", oversubscribed=True)])
+    assert [len(own) for own in fit.families(runs).values()] == [3, 2, 1], "a share of a core is no core"
     other = runs.assign(comm_hook=["none", "fp16", "powersgd", *[None] * 4], accumulate=[1, 1, 1, 2, *[None] * 3])
     assert [len(own) for own in fit.families(other).values()] == [2, 1], "other messages, or fewer of them"
     buckets = fit.families(runs.assign(bucket_mb=[25.0, 50.0, 50.0, None, 25.0, 25.0, 25.0]))
     assert sorted((len(own), *set(own.bucket_mb)) for own in buckets.values()) == [(1, 25), (1, 25), (2, 25), (2, 50)]
-    runs = runs[~runs.oversubscribed]
-    assert fit.points(runs, gbit=100.0).gbit.tolist() == [100.0, 10.0, 1.0, 100.0, 1.0, 3.0]
-    assert fit.points(runs).seconds.tolist() == pytest.approx([0.1] * 6)
+    assert fit.points(runs, gbit=100.0).gbit.tolist() == [100.0, 10.0, 1.0, 100.0, 1.0, 3.0, 100.0]
+    assert fit.points(runs).seconds.tolist() == pytest.approx([0.1] * 7)
 
 
 def test_costs_are_recovered_and_the_table_states_which_the_data_narrowed():
@@ -187,18 +148,15 @@ def test_a_reach_that_was_measured_is_believed_as_far_as_it_was_sure():
 
 
 def test_the_slower_of_wire_and_processor_counts_and_is_what_limits():
-    free = {"scale": 1.0, "group": 0.0, "reach": 1.0, "latency": 0.0, "drag": 0.0}
-    times = {
-        (gbit, host): step(work(), Costs(**free, host=host), topology(2, gbit), 10, bucket_mb=1000)
-        for gbit in (8.0, 0.8)
-        for host in (0.0, 2e-9)
-    }
     wire = {8.0: 0.04, 0.8: 0.4}  # s for 40 MB, ready at the pass's end; the processor takes 0.08
-    assert times[8.0, 0.0].bandwidth == pytest.approx(wire[8.0]) and times[0.8, 0.0].bandwidth == pytest.approx(
-        wire[0.8]
-    )
-    assert times[8.0, 2e-9].host == pytest.approx(0.08) and times[8.0, 2e-9].bandwidth == pytest.approx(0.0)
-    assert times[0.8, 2e-9].host == pytest.approx(0.0) and times[0.8, 2e-9].bandwidth == pytest.approx(wire[0.8])
+    for gbit, seconds in wire.items():
+        alone, both = (
+            step(work(), Costs(**FREE | {"host": host}), topology(2, gbit), 10, bucket_mb=1000)
+            for host in (1e-18, 2e-9)
+        )
+        assert alone.bandwidth == pytest.approx(seconds)
+        expected = (0.08, 0.0) if seconds < 0.08 else (0.0, seconds)
+        assert (both.host, both.bandwidth) == pytest.approx(expected, abs=1e-9)
 
 
 def test_more_noise_widens_the_interval_and_a_step_measured_there_falls_into_it():
@@ -220,6 +178,8 @@ def test_beyond_what_was_measured_it_is_marked_as_extrapolation():
 def test_scaling_counts_efficiency_against_one_rank_without_a_group():
     found = fit.fit(measured([10.0, 1.0]), work()).scaling("weak", 32, [2, 8, 1024], ranks_per_node=4, gbit=10)
     assert list(found.nodes) == [1, 1, 2, 256] and list(found.ranks_per_node) == [1, 2, 4, 4]
+    evenly = fit.grid("weak", 32, [8, 12, 16], 12, 10)
+    assert list(zip(evenly.nodes, evenly.ranks_per_node, strict=True)) == [(1, 8), (1, 12), (2, 8)]
     assert found.efficiency[0] == 1 and found.efficiency.is_monotonic_decreasing
     assert (found.speedup == found.efficiency * found.world_size).all()
     assert ((found.efficiency_low < found.efficiency) & (found.efficiency < found.efficiency_high))[1:].all()
@@ -248,14 +208,8 @@ def test_a_profile_gives_lines_against_the_batch_and_gradients_in_order():
 
 
 def test_runs_give_the_same_from_their_phases_and_their_number_of_parameters():
-    runs = pd.DataFrame(
-        {
-            "run_id": ["a", "b", "c"],
-            "parallel": ["none", "none", "ddp"],
-            "batch_per_device": [8, 32, 8],
-            "parameters": 10_000_000,
-        }
-    )
+    kinds = (("a", "none", 8), ("b", "none", 32), ("c", "ddp", 8))
+    runs = pd.DataFrame([run(1, 1.0, run_id=n, parallel=p, batch=b, parameters=10_000_000) for n, p, b in kinds])
     epochs = pd.DataFrame({"run_id": ["a", "b", "c"], "step_p50": 0.1, "step_p95": 0.1 * math.exp(1.645 * 0.03)})
     for phase in ("data", "forward", "backward", "optimizer"):
         epochs[f"{phase}_seconds"] = [0.01 + 0.001 * 8, 0.01 + 0.001 * 32, 9.9]
@@ -264,13 +218,6 @@ def test_runs_give_the_same_from_their_phases_and_their_number_of_parameters():
     assert found.gradient_bytes == pytest.approx(40e6) and found.gradients[-1].ready == 1
     with pytest.raises(ValueError, match="parallel=none"):
         Work.from_runs(runs[runs.parallel == "ddp"], epochs)
-
-
-def test_ranks_lie_evenly_on_nodes():
-    fitted = fit.fit(measured([10.0, 1.0]), work())
-    found = fitted.scaling("weak", 32, [8, 12, 16], ranks_per_node=12, gbit=10)
-    assert list(zip(found.nodes, found.ranks_per_node, strict=True)) == [(1, 1), (1, 8), (1, 12), (2, 8)]
-    assert (found.nodes * found.ranks_per_node == found.world_size).all()
 
 
 def test_links_never_measured_and_a_baseline_never_measured_are_extrapolated():

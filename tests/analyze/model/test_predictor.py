@@ -8,36 +8,36 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze.model.fit import predictor
-from hpc_utils.analyze.model.step import Work
+from hpc_utils.analyze.model.step import PHASES, Work
+
+from ..runs import run
 
 HERE = {
-    "workload": "cnn", "dataset": "digits", "precision": "fp32", "hardware_id": "rehearsal-0123abcd", "settings": "s",
-}  # fmt: skip
+    "workload": "cnn",
+    "dataset": "digits",
+    "precision": "fp32",
+    "hardware_id": "rehearsal-0123abcd",
+    "settings": "s",
+}
 LAYOUT = {
     "nodes": 1,
     "ranks_per_node": 1,
     "world_size": 1,
     "parallel": "none",
     "batch_per_device": 64,
-    "cores_per_rank": 0.0,
+    "cores_per_rank": 0,
 }
 
 
 def history() -> tuple[pd.DataFrame, pd.DataFrame]:
     """64 samples take 0.2 s alone; 0.25 s on two nodes."""
     runs, epochs = [], []
-    for world, seconds in ((1, 0.2), (2, 0.25)):
-        for repeat in (1, 2, 3):
-            name = f"{world}-{repeat}"
-            runs.append(
-                {**HERE, "run_id": name, "device_name": "a CPU", "threads_per_rank": 1,
-                 "comm_hook": None, "accumulate": None, "share_period": None, "cpu_seconds": None,
-                 "oversubscribed": False, "parameters": 1_000_000, "bucket_mb": 25.0, "parallel": "none" if world == 1 else "ddp",
-                 "nodes": world, "ranks_per_node": 1, "world_size": world, "global_batch": 64 * world,
-                 "batch_per_device": 64, "link_gbit": None, "profile": None, "samples": 640 * world, "seconds": 10 * seconds, "repeat": repeat}
-            )  # fmt: skip
-            phases = {f"{phase}_seconds": seconds / 4 for phase in ("data", "forward", "backward", "optimizer")}
-            epochs.append({"run_id": name, "step_p50": seconds, "step_p95": seconds * 1.02} | phases)
+    for world, seconds, repeat in ((world, 0.15 + 0.05 * world, repeat) for world in (1, 2) for repeat in (1, 2, 3)):
+        more = {"nodes": world, "batch": 64 * world, "repeat": repeat, "run_id": f"{world}-{repeat}"}
+        how = HERE | {"parallel": "none" if world == 1 else "ddp", "parameters": 1_000_000, "bucket_mb": 25.0}
+        runs.append(run(world, 10 * seconds, **more | how))
+        phases = {f"{phase}_seconds": seconds / 4 for phase in PHASES}
+        epochs.append({"run_id": f"{world}-{repeat}", "step_p50": seconds, "step_p95": seconds * 1.02} | phases)
     return pd.DataFrame(runs), pd.DataFrame(epochs)
 
 
@@ -53,22 +53,17 @@ def test_what_was_measured_is_predicted_and_more_nodes_take_longer():
 
 def test_other_hardware_or_a_single_configuration_says_nothing():
     runs, epochs = history()
-    assert predictor(runs, epochs)(HERE | LAYOUT | {"hardware_id": "elsewhere"}) is None
-    assert predictor(runs, epochs)(HERE | LAYOUT | {"settings": "a larger model"}) is None
-    alone = runs[runs.world_size == 1]
-    assert predictor(alone, epochs)(HERE | LAYOUT) is None
-    assert predictor(runs.assign(oversubscribed=True), epochs)(HERE | LAYOUT) is None
-    assert predictor(runs.assign(profile="nsys"), epochs)(HERE | LAYOUT) is None
-    assert predictor(runs.assign(comm_hook="fp16"), epochs)(HERE | LAYOUT) is None
+    for other in ({"hardware_id": "elsewhere"}, {"settings": "a larger model"}):
+        assert predictor(runs, epochs)(HERE | LAYOUT | other) is None
+    none = [runs[runs.world_size == 1]]
+    none += [runs.assign(**other) for other in ({"oversubscribed": True}, {"profile": "nsys"}, {"comm_hook": "fp16"})]
+    assert [predictor(own, epochs)(HERE | LAYOUT) for own in none] == [None] * 4
 
 
 def test_a_compute_profile_of_the_same_machine_is_preferred_to_phases():
-    batches = [
-        {"batch": batch, **{phase: [0.05 * batch / 64] * 3 for phase in ("data", "forward", "backward", "optimizer")}}
-        for batch in (32, 64, 128)
-    ]
+    batches = [{"batch": batch} | {phase: [0.05 * batch / 64] * 3 for phase in PHASES} for batch in (32, 64, 128)]
     profile = HERE | {
-        "hardware_id": "0123abcd", "threads_per_rank": 1, "parameters": 1_000_000, "device_name": "a CPU", "batches": batches,
+        "hardware_id": "0123abcd", "threads_per_rank": 1, "parameters": 1_000_000, "device_name": "X", "batches": batches,
         "ready": [{"name": "w", "bytes": 4e6, "fraction": 1.0}], "name": "p",
     }  # fmt: skip
     runs, epochs = history()

@@ -12,34 +12,20 @@ from hpc_utils.analyze.model import fit, simulation
 from hpc_utils.analyze.model.simulation import Noise
 from hpc_utils.analyze.model.step import Bucket, Line, Work, expected_maximum
 
+from ..runs import run
+
 STEADY = Noise(np.ones(50), np.ones(3))
 
 
 @pytest.fixture(scope="module")
 def fitted() -> fit.Fitted:
     work = Work(Line(0, 0), Line(0, 0.01), Line(0, 0.02), Line(0.01, 0), (Bucket(1e6, 1.0),))
-    rows = [
-        {"nodes": world, "ranks_per_node": 1, "world_size": world, "grouped": world > 1, "batch_per_device": 10.0,
-         "gbit": 10.0, "seconds": 0.31 + 0.01 * (world > 1)}
-        for world in (1, 2) for _ in range(3)
-    ]  # fmt: skip
-    return fit.fit(pd.DataFrame(rows), work)
+    points = pd.concat([grid(1, 2)] * 3)
+    return fit.fit(points.assign(seconds=0.31 + 0.01 * points.grouped), work)
 
 
 def grid(*worlds: int) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "nodes": w,
-                "ranks_per_node": 1,
-                "world_size": w,
-                "grouped": w > 1,
-                "batch_per_device": 10.0,
-                "gbit": 10.0,
-            }
-            for w in worlds
-        ]
-    )
+    return fit.grid("weak", 10.0, worlds, 1, 10.0)
 
 
 def test_equal_ranks_do_not_wait_and_take_the_models_time(fitted):
@@ -87,20 +73,9 @@ def test_noise_is_read_from_runs_and_needs_enough_steps(monkeypatch):
 
 def test_noise_is_taken_from_the_batch_with_most_steps_on_one_rank():
     rows = [
-        {
-            "run_id": name,
-            "parallel": parallel,
-            "batch_per_device": batch,
-            "global_batch": batch,
-            "samples": batch * steps,
-        }
-        for name, parallel, batch, steps in (
-            ("a", "none", 8, 10),
-            ("b", "none", 8, 10),
-            ("c", "none", 32, 15),
-            ("d", "ddp", 8, 99),
-        )
-    ]
+        run(1, 1.0, parallel=parallel, batch=batch, steps=steps, run_id=name)
+        for name, parallel, batch, steps in (("a", "none", 8, 10), ("b", "none", 8, 10), ("c", "none", 32, 15), ("d", "ddp", 8, 99))
+    ]  # fmt: skip
     runs = pd.DataFrame(rows)
     assert simulation.longest(runs).run_id.tolist() == ["a", "b"]
     assert simulation.longest(runs[runs.parallel == "ddp"]).empty and simulation.longest(runs.iloc[:0]).empty
