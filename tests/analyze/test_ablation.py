@@ -76,13 +76,6 @@ def test_the_best_configuration_is_a_row_with_what_it_learnt() -> None:
     assert row["accuracy_verdict"] == row["loss_verdict"] == ablation.EQUAL
 
 
-def test_one_repeat_has_gains_and_no_intervals() -> None:
-    study, runs, _ = ladders.ladder(STEPS, repeats=[1])
-    table = ablation.gains(runs, study)
-    assert list(table.alone) == pytest.approx(list(STEPS.values()))
-    assert table[["alone_low", "together_high"]].isna().all().all()
-
-
 def test_a_missing_run_takes_its_pair_only() -> None:
     study, runs, _ = ladders.ladder(STEPS, noise=jitter)
     table = ablation.gains(runs[runs.run_id != "plain-r2"], study).set_index("step")
@@ -118,12 +111,11 @@ def test_runs_of_another_torch_or_machine_are_no_pair_and_other_code_is_listed()
 
 
 def test_an_interval_is_reported_in_words() -> None:
-    told = [ablation.verdict(*ends) for ends in ((1.1, 1.2), (0.8, 0.9), (0.9, 1.1), (np.nan, np.nan))]
-    assert told == [ablation.FASTER, ablation.SLOWER, ablation.NOISE, ablation.SINGLE]
-
-
-def test_profiled_runs_are_no_configurations() -> None:
-    study, runs, _ = ladders.ladder(STEPS)
+    found = [ablation.verdict(*ends) for ends in ((1.1, 1.2), (0.8, 0.9), (0.9, 1.1), (np.nan, np.nan))]
+    assert found == [ablation.FASTER, ablation.SLOWER, ablation.NOISE, ablation.SINGLE]
+    study, runs, _ = ladders.ladder(STEPS, repeats=[1])
+    table = ablation.gains(runs, study)
+    assert set(table.alone_verdict) == {ablation.SINGLE} and table.together_high.isna().all()
     assert ablation.configurations(runs.assign(profile="torch"), study).empty
 
 
@@ -150,7 +142,7 @@ def test_an_epoch_s_first_step_does_not_lengthen_the_mean_step() -> None:
 # -- equal learning
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_it_is_two_one_sided_tests(seed: int) -> None:
     generator = np.random.default_rng(seed)
     differences, margin = generator.normal(generator.normal(0, 0.5), 0.5, 5), 0.7
@@ -161,21 +153,20 @@ def test_it_is_two_one_sided_tests(seed: int) -> None:
     assert ablation.judge(differences, margin).verdict == expected
 
 
-def test_all_three_verdicts_are_reached() -> None:
-    assert ablation.judge([0.001, -0.001, 0.0], 0.01).verdict == ablation.EQUAL
-    assert ablation.judge([0.051, 0.049, 0.05], 0.01).verdict == ablation.DIFFERS
-    assert ablation.judge([0.05, -0.05, 0.0], 0.01).verdict == ablation.UNKNOWN
-
-
-def test_one_pair_shows_nothing_and_the_same_bits_are_equal() -> None:
-    assert ablation.judge([0.0], 0.01).verdict == ablation.UNKNOWN
-    assert ablation.judge([], 0.01).verdict == ablation.UNKNOWN
-    same = ablation.judge([0.0] * 3, 0.01)
-    assert (same.verdict, same.low, same.high) == (ablation.EQUAL, 0, 0)
-
-
-def test_a_small_sure_difference_within_the_margin_is_equal() -> None:
-    assert ablation.judge([0.0021, 0.002, 0.0019], 0.01).verdict == ablation.EQUAL
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([0.001, -0.001, 0.0], ablation.EQUAL),
+        ([0.0021, 0.002, 0.0019], ablation.EQUAL),  # a sure difference within the margin
+        ([0.0, 0.0, 0.0], ablation.EQUAL),
+        ([0.051, 0.049, 0.05], ablation.DIFFERS),
+        ([0.05, -0.05, 0.0], ablation.UNKNOWN),
+        ([0.0], ablation.UNKNOWN),
+        ([], ablation.UNKNOWN),
+    ],
+)
+def test_all_three_verdicts_are_reached(differences: list[float], verdict: str) -> None:
+    assert ablation.judge(differences, 0.01).verdict == verdict
 
 
 def test_configurations_are_compared_with_the_plain_loop_seed_by_seed() -> None:

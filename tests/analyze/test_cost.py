@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pandas as pd
@@ -12,7 +13,7 @@ from hpc_utils.analyze.recommend import by_machine, describe, of_each, recommend
 from hpc_utils.launch.cluster import NodeType
 from hpc_utils.records import schema
 
-from .test_scaling import run
+from .runs import run
 
 SHARED = NodeType(partition="p", gpus=4, gpu="a100", precisions=["fp32"], price=8.0, unit="GPU-hours")
 WHOLE = SHARED.model_copy(update={"exclusive": True})
@@ -22,25 +23,22 @@ PRICES = {"h": SHARED}
 def records(*kinds: dict, epochs: int = 2, accuracy=lambda repeat, epoch: None, repeats: int = 1, **rows):
     """(runs, epochs): each of `kinds` (arguments of `run`) so often, its time spread over equal epochs."""
     all_runs, all_epochs = [], []
-    for kind in kinds:
-        for repeat in range(1, repeats + 1):
-            factor = kind.get("factor", 1.0) * (1 + 0.01 * (repeat - 1))
-            given = {name: value for name, value in kind.items() if name not in ("factor", "world", "seconds")}
-            world, seconds = kind["world"], kind["seconds"] * factor
-            layout = {
-                "nodes": -(-world // 4),
-                "ranks_per_node": min(world, 4),
-                "parallel": "ddp" if world > 1 else "none",
-            }
-            row = run(world, seconds, **layout | {"setup_seconds": 100.0, "warmup_seconds": 20.0} | given)
-            row |= {"run_id": f"run{len(all_runs)}", "repeat": repeat}
-            all_runs.append(row)
-            all_epochs += [
-                dict.fromkeys(schema.names(schema.EPOCHS))
-                | {"run_id": row["run_id"], "epoch": n, "samples": row["samples"] / epochs, "seconds": seconds / epochs,
-                   "eval_seconds": 30.0, "test_accuracy": accuracy(repeat, n), "energy_joules": 1.8e6} | rows
-                for n in range(1, epochs + 1)
-            ]  # fmt: skip
+    for kind, repeat in itertools.product(kinds, range(1, repeats + 1)):
+        given, name = dict(kind), f"run{len(all_runs)}"
+        world, seconds = given.pop("world"), given.pop("seconds") * (1 + 0.01 * (repeat - 1))
+        layout = {
+            "nodes": -(-world // 4),
+            "ranks_per_node": min(world, 4),
+            "parallel": "ddp" if world > 1 else "none",
+        }
+        more = {"setup_seconds": 100.0, "warmup_seconds": 20.0, "run_id": name, "repeat": repeat}
+        all_runs.append(run(world, seconds, **layout | more | given))
+        epoch = {"run_id": name, "samples": all_runs[-1]["samples"] / epochs, "seconds": seconds / epochs}
+        epoch |= {"eval_seconds": 30.0, "energy_joules": 1.8e6} | rows
+        blank = dict.fromkeys(schema.names(schema.EPOCHS))
+        all_epochs += [
+            blank | epoch | {"epoch": n, "test_accuracy": accuracy(repeat, n)} for n in range(1, epochs + 1)
+        ]
     return pd.DataFrame(all_runs), pd.DataFrame(all_epochs)
 
 

@@ -54,19 +54,17 @@ def test_the_baseline_is_without_a_group_where_there_is_one() -> None:
     assert found[found.parallel == "horovod"].note.tolist() == ["no run on one rank of the same configuration"]
 
 
-def test_weak_scaling_where_the_batch_per_device_is_fixed() -> None:
-    fixed = {"batch_per_device": 64}
-    found = table(run(1, 1000, global_batch=64, **fixed), run(4, 3600, global_batch=256, **fixed))
-    assert found.kind.tolist() == ["weak", "weak"]
-    assert found.batch.tolist() == [64, 64]
-    assert found.efficiency.tolist() == pytest.approx([1, 0.9])
-
-
-def test_without_a_batch_scaling_is_neither_strong_nor_weak() -> None:
-    none = {"global_batch": None, "batch_per_device": None, "parallel": None}
-    found = table(run(1, 1000, **none), run(2, 1800, **none))
-    assert found.kind.tolist() == ["unstated", "unstated"]
-    assert found.efficiency.tolist() == pytest.approx([1, 0.9])
+@pytest.mark.parametrize(
+    ("kind", "batch", "one", "many"),
+    [
+        ("weak", 64, {"global_batch": 64, "batch_per_device": 64}, {"global_batch": 256, "batch_per_device": 64}),
+        ("unstated", None, *[{"global_batch": None, "batch_per_device": None, "parallel": None}] * 2),
+    ],
+)
+def test_the_kind_of_scaling_is_that_of_the_fixed_batch(kind: str, batch: float, one: dict, many: dict) -> None:
+    found = table(run(1, 1000, **one), run(4, 3600, **many))
+    assert found.kind.tolist() == [kind] * 2 and found.efficiency.tolist() == pytest.approx([1, 0.9])
+    assert found.batch.dropna().tolist() == [batch] * 2 * (batch is not None)
 
 
 def test_runs_of_other_sets_devices_or_layouts_are_not_pooled() -> None:
@@ -88,13 +86,8 @@ def test_what_is_in_no_curve_is_there_with_the_reason() -> None:
     assert found.loc["not comparable", ["efficiency", "reported"]].isna().all()
 
 
-def test_without_a_reported_throughput_there_is_no_reported_efficiency() -> None:
-    found = table(run(1, 1000), run(2, 1800, reported_throughput=None, verdict="computed"))
-    assert math.isnan(found.reported.iloc[1])
-    assert found.efficiency.iloc[1] == pytest.approx(0.9)
-
-
-def test_a_throughput_alone_has_its_place() -> None:
-    found = table(run(1, 1000), run(2, 1800, samples=None, seconds=None, verdict="throughput only, unchecked"))
-    assert found.efficiency.tolist() == pytest.approx([1, 0.9])
+def test_a_throughput_alone_has_its_place_and_no_reported_efficiency() -> None:
+    alone = {"samples": None, "seconds": None, "reported_throughput": None, "verdict": "throughput only, unchecked"}
+    found = table(run(1, 1000), run(2, 1800, **alone))
+    assert found.efficiency.tolist() == pytest.approx([1, 0.9]) and math.isnan(found.reported.iloc[1])
     assert found.verdict.tolist()[1] == "throughput only, unchecked"

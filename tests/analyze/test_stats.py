@@ -41,20 +41,6 @@ def test_a_single_run_has_no_interval() -> None:
         assert estimate.repeats == 1
 
 
-def test_from_six_repeats_on_a_bootstrap_within_the_sample() -> None:
-    sample = [1.0, 1.1, 1.2, 1.3, 1.4, 9.0]
-    estimate = stats.median(sample)
-    assert 1.0 <= estimate.low < estimate.value == 1.25 < estimate.high <= 9.0
-    assert estimate == stats.median(sample), "the same data give the same interval"
-
-
-@given(st.lists(positive, min_size=2, max_size=9), positive)
-def test_units_do_not_matter(sample: list[float], unit: float) -> None:
-    plain, scaled = stats.median(sample), stats.median([unit * value for value in sample])
-    assert scaled.value == pytest.approx(unit * plain.value)
-    assert (scaled.low, scaled.high) == pytest.approx((unit * plain.low, unit * plain.high), rel=1e-6)
-
-
 @given(st.lists(positive, min_size=2, max_size=5), st.lists(positive, min_size=2, max_size=5))
 def test_a_ratio_turned_over_is_the_other_ratio(above: list[float], below: list[float]) -> None:
     there, back = stats.ratio(above, below), stats.ratio(below, above)
