@@ -56,11 +56,13 @@ def profiles(found: Iterable[Profile]) -> pd.DataFrame:
 
 def _devices(timelines: Sequence[Timeline]) -> dict[str, Any]:
     """`SHARES`, idle, few_operations (of the compute kernels' time), launched_late (of the idle time without other reason);
-    straggler, and how it and the others wait."""
+    step (s, the median); straggler, and how it and the others wait."""
     devices = Devices(timelines)
     shares, one = devices.shares, devices.straggler
     row = {name: shares[name] for name in SHARES} | {"few_operations": devices.class_share(FEW_OPERATIONS)}
     row["idle"] = 1 - shares["busy"]
+    if len(steps := np.concatenate(devices.steps)):
+        row["step"] = np.median(steps) * NS
     if shares["remaining"] and shares["late"] is not None:
         row["launched_late"] = shares["late"] / shares["remaining"]
     if one is not None:

@@ -153,7 +153,7 @@ def roofline(points: pd.DataFrame, bandwidths: Mapping[str, float], peaks: Mappi
 def utilisation(samples: pd.DataFrame) -> Figure:
     """What the monitor measured over time: utilisation, memory, and power and temperature where known.
 
-    `samples`: frames of `analyze.profiles.profiled_runs.monitor`, with the column device.
+    `samples`: frames of `analyze.profiles.profiled_runs.monitors`, with the column device.
     """
     shown = [column for column in MONITORED if samples[column].notna().any()]
     figure, panels = plt.subplots(
