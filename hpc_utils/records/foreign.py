@@ -63,6 +63,7 @@ MISSING = {"", "-", "--", "na", "n/a", "nan", "none", "null"}  # cells without a
 COARSE = math.log(2) / 2
 # Trailing zeros of an integer may be due to rounding (12300 for 12345.6), but rarely before the third digit.
 LEAST_DIGITS = 3
+KEPT = ("source.csv", "mapping.toml", "runs.csv")
 
 
 class ForeignError(ValueError):
@@ -474,9 +475,9 @@ def load(results: Path | None = None) -> pd.DataFrame:
 
     frames = [pd.DataFrame(columns=_columns())]
     for folder in sorted(((results or paths.results()) / "foreign").glob("*/")):
-        for name, digest in ((read_json(folder / "provenance.json") or {}).get("sha256") or {"runs.csv": ""}).items():
-            path = folder / name
-            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        digests = (read_json(folder / "provenance.json") or {}).get("sha256", {})
+        for path in (folder / name for name in KEPT):
+            if not path.is_file() or digests.get(path.name) != hashlib.sha256(path.read_bytes()).hexdigest():
                 raise ForeignError(f"{path} has changed since the import: import it again, or remove the folder")
         text = {column: "str" for column in (*WORDS, "foreign", "lines", "job_id", "digest", "commit")}
         frames.append(pd.read_csv(folder / "runs.csv", dtype=text, keep_default_na=False, na_values=[""]))
