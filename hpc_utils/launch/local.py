@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Any
@@ -61,7 +60,7 @@ def run(
     redo: bool = False,
     launcher: Sequence[str] = (),
     warm_process: str = "",
-    watch: Watch | None = None,
+    watch: Watch = lambda progress, new: None,
     is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive,
 ) -> Path:
     """Run the request, wait for its end, and return the folder of the complete run.
@@ -95,11 +94,19 @@ def run(
     path, state, reason = folder.path, "failed", "the launcher was ended"
     with signals.listen() as received:  # to the end: a second signal must not prevent the outcome from being written
         try:
-            returncode = _start_and_watch(request, path, launcher, warm_process, watch, received)
-            state, reason = _outcome(path, returncode, received)
+            process = _start(request, path, launcher, warm_process)
+            try:
+                _watch(process, path, watch, received)
+            finally:
+                end_tree(process, str(path))
+            state, reason = _outcome(path, process.returncode, received)
             if state == "complete":
-                say = (lambda line: watch({}, f"{line}\n")) if watch else (lambda line: None)
-                exports.finish(path, request.layout.ranks, is_hurried=lambda: bool(received), say=say)
+                exports.finish(
+                    path,
+                    request.layout.ranks,
+                    is_hurried=lambda: bool(received),
+                    say=lambda line: watch({}, f"{line}\n"),
+                )
         except KeyboardInterrupt:
             stopped = failure.stopped(path)
             state, reason = ("stopped", f"interrupted; {stopped}") if stopped else ("failed", "interrupted")
@@ -157,25 +164,17 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
     return folder
 
 
-def _start_and_watch(
-    request: Request,
-    folder: Path,
-    launcher: Sequence[str],
-    warm_process: str,
-    watch: Watch | None,
-    received: Sequence[Signals],
-) -> int:
-    """Start the ranks, wait for their end, and return the launcher's exit code."""
+def _start(request: Request, folder: Path, launcher: Sequence[str], warm_process: str) -> subprocess.Popen:
+    """Start the launcher of the ranks."""
     here, own = Workspace.current(), str(folder)
     if request.config.profile in profilers.PROGRAMS:
         warm_process = warm.OFF
     elif not warm_process and (not launcher or here.launch.warm == warm.OFF):  # another one is of this node only
         warm_process = here.launch.warm
-    record = Launch(owner=own, run=own, warm=warm_process)
-    if not launcher:  # ranks elsewhere end with their own launcher
-        record = replace(record, parent=os.getpid())
+    # Ranks elsewhere end with their own launcher.
+    record = Launch(owner=own, run=own, warm=warm_process, parent=None if launcher else os.getpid())
     with (folder / "logs" / "launcher.log").open("wb") as log, signals.waiting():
-        process = subprocess.Popen(
+        return subprocess.Popen(
             _command(request, folder, launcher),
             env=workspace.child_environment() | here.variables | record.variables | {"PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
@@ -183,11 +182,6 @@ def _start_and_watch(
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches this process alone, which forwards it
         )
-    try:
-        _watch(process, folder, watch, received)
-    finally:
-        end_tree(process, own)
-    return process.returncode
 
 
 def _command(request: Request, folder: Path, launcher: Sequence[str]) -> list[str]:
@@ -200,7 +194,7 @@ def _command(request: Request, folder: Path, launcher: Sequence[str]) -> list[st
     return warm.python(*torchrun, f"--nproc-per-node={request.layout.ranks_per_node}", *rank)
 
 
-def _watch(process: subprocess.Popen, folder: Path, watch: Watch | None, received: Sequence[Signals]) -> None:
+def _watch(process: subprocess.Popen, folder: Path, watch: Watch, received: Sequence[Signals]) -> None:
     """Until it ends: forward signals, show the log, and kill it if it does not end in time after a signal or an error."""
     log, seen = folder / "logs" / "rank0.log", 0
     passed_on: set[Signals] = set()
@@ -216,7 +210,7 @@ def _watch(process: subprocess.Popen, folder: Path, watch: Watch | None, receive
         if time.monotonic() > deadline:
             process.kill()
         ended = process.poll() is not None
-        if watch and log.exists():
+        if log.exists():
             with log.open("rb") as file:
                 file.seek(seen)
                 new = file.read()

@@ -97,9 +97,6 @@ def test_the_rehearsal_shows_what_its_cores_cannot_run(plan) -> None:
     strong = plan("strong", "rehearsal", **two)
     assert {p.ranks for p in strong.points} == {1, 2}
     assert [p.ranks for p in strong.not_applicable] == [4, 8, 12]
-    sensitivity = plan("sensitivity", "rehearsal", **two)
-    assert len(sensitivity.points) == 18
-    assert [(p.values["precision"], "emulates" in p.why) for p in sensitivity.not_applicable] == [("fp16", True)] * 9
     for study in ON_GPUS:
         configs = [point.request.config for point in plan(study, "rehearsal", **two).points]
         assert configs and {(c.device, c.workload, c.threads_per_rank) for c in configs} == {("cpu", "cnn", 1)}
