@@ -214,9 +214,9 @@ def _asked(study: Study, target: Target) -> Iterator[_Asked]:
                 given = _plain(shared | values)
                 yield _Asked(series.name, series.notebook, ranks, series.ranks_per_node, values, given)
     if own := study.ablation:
-        for one in own.configurations(_refusal(study, target)):
-            given = _ablated(study, target, one.changes)
-            yield _Asked(one.series, own.notebook, own.ranks, own.ranks_per_node, one.changes, given)
+        for name, changes in own.series(_refusal(study, target)).items():
+            given = _ablated(study, target, changes)
+            yield _Asked(name, own.notebook, own.ranks, own.ranks_per_node, changes, given)
 
 
 def _refusal(study: Study, target: Target) -> Callable[[Mapping[str, Any]], str]:
