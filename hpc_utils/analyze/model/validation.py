@@ -209,11 +209,13 @@ def curves(errors: pd.DataFrame) -> pd.DataFrame:
 
 def between(fitted: Fitted, drawn: pd.DataFrame) -> pd.DataFrame:
     """`Fitted.predict` on every number of ranks of the curves in `drawn` (as of `curves`), with `CURVE`."""
+    if drawn.empty:
+        return drawn
     grids = [
         fit.grid(kind, size, range(1, own.world_size.max() + 1), int(own.ranks_per_node.max()), gbit).assign(kind=kind, size=size)
         for (kind, size, gbit), own in drawn.groupby(CURVE)
     ]  # fmt: skip
-    return fitted.predict(pd.concat(grids, ignore_index=True)) if grids else drawn
+    return fitted.predict(pd.concat(grids, ignore_index=True))
 
 
 def compare(errors: pd.DataFrame, most_ranks: float, fits: Mapping[str, Sequence[Callable]] = LAWS) -> pd.DataFrame:

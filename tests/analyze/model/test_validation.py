@@ -70,6 +70,9 @@ def test_without_a_model_there_is_nothing_and_a_reason() -> None:
     none = validation.Validation()
     assert none.fitted is None and none.ids == ()
     assert none.summary().empty and none.costs().empty and none.ahead([1.0], [2]).empty
+    assert validation.between(none.fitted, validation.curves(none.errors)).empty and none.accuracy().empty
+    assert validation.compare(none.errors, 4).empty and validation.below(none.ahead([1.0], [2]), 0.7).empty
+    assert validation.bottlenecks(none.ahead([1.0], [2])).empty
     runs = pd.DataFrame(columns=schema.names(schema.RUNS))
     how = {"rates": [1.0], "most_ranks": 4, "gbits": {}}
     found = validation.validate(records.Records(runs, pd.DataFrame()), [], links.table([]), **how)
