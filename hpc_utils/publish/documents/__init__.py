@@ -3,6 +3,6 @@
 `substitute` marks the cited cells, pandoc parses the Markdown, `number_lint` and `pandoc_filter` check and complete its tree, and
 pandoc writes Typst or LaTeX with a template. `document` reads, `build` writes. Faults are collected, each with its file and line.
 
-The room is larger than its budget of 11,000 tokens: the checks (cited cells, typed quantities, claims), the colophon and the list of
-all numbers take more than half of it, and pandoc does none of them.
+The checks (cited cells, typed quantities, claims), the colophon and the list of all numbers take more than half of this package;
+pandoc does none of them.
 """
