@@ -92,7 +92,7 @@ def describe(row: pd.Series) -> str:
     """`4 devices on 2 nodes, DDP, bf16, batch 512`."""
     group = "no group" if row.parallel == "none" else row.parallel.upper()
     nodes = f" on {row.nodes:g} nodes" if row.nodes > 1 else ""
-    devices = f"{row.world_size:g} device{'s' * (row.world_size > 1)}"
+    devices = f"{row.world_size:g} device{'s' if row.world_size > 1 else ''}"
     return f"{devices}{nodes}, {group}, {row.precision}, batch {row.global_batch:g}"
 
 
