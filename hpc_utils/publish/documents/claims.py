@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from hpc_utils.analyze import claims
 from hpc_utils.analyze.claim_tests import NOT_MEASURED, REFUTED, SUPPORTED, TOO_FEW, UNDECIDED
 from hpc_utils.publish import formatting
+from hpc_utils.publish.cells import UnknownCell
 
 from . import project
 from .context import BuildContext
@@ -65,6 +66,12 @@ def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
                 message = f"{name}: {passage!r} {why}: write {{at_least}} or {{at_most}} for the test's bound"
                 faults.add(file, project.line_of(path, name), message)
     for one in found:
+        for test in one.tests:
+            try:
+                if test.found is None:
+                    sets.check_spelling(test.name)
+            except UnknownCell as error:
+                faults.add(file, project.line_of(path, one.name), f"{one.name}: {test.name}: {error}")
         line = f"  does not hold: {one.name}: {one.verdict}: {one.why}"
         if one.fails and line not in context.failing:
             context.failing.append(line)

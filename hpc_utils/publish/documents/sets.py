@@ -14,6 +14,7 @@ from hpc_utils.publish.cells import UnknownCell
 
 EVIDENCE = {"profile": "profiles of others", "project": "files of the project"}  # of exports without runs
 SHORT = 7  # digits of a commit, as git shows it
+SIMILAR = 0.8  # of names: a table that is not exported yet, but is so similar to an exported one, is misspelt
 
 
 class UnknownName(UnknownCell):
@@ -104,6 +105,24 @@ class Sets:
         found = self._one("tables", f"{cited.alias}:{cited.table}".removeprefix(":"))
         exported = self.by_alias[found.alias].exported
         return Found(found.alias, cells.cell(exported, replace(cited, alias="")), found.page)
+
+    def check_spelling(self, written: str) -> None:
+        """Check the names of a cell that is not measured yet against the tables that the sets have.
+
+        Raises:
+            UnknownCell: not a citation, a table whose name differs little from an exported one, or an unknown column or key.
+        """
+        cited = cells.parse(written)
+        exported = [one.exported for one in self.by_alias.values()]
+        known = {name for one in exported for name in one.tables}
+        if cited.table not in known:
+            if near := toml_config.nearest(cited.table, known, cutoff=SIMILAR):
+                raise UnknownName(f"no table {cited.table}: did you mean {near}?")
+            return
+        columns = {name for one in exported if cited.table in one.tables for name in one.frame(cited.table)}
+        for name in (cited.column, *(key for key, _ in cited.keys)):
+            if name and name not in columns:
+                raise UnknownName(f"{cited.table} has no column {name!r}: {toml_config.hint(name, columns)}")
 
     def figure(self, name: str) -> Found:
         return self._one("figures", name)

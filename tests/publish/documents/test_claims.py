@@ -56,6 +56,25 @@ def test_a_condition_s_name_holds_no_number(paper: Paper) -> None:
     assert claim(paper, more=', called = "twice as fast"')[0].startswith("paper/claims.toml:2: two-ranks")
 
 
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("gpu:eficiency[world_size=8]", "did you mean efficiency?"),
+        ("gpu:efficiency.speedupp[world_size=8]", "has no column 'speedupp'"),
+        ("gpu:efficiency[world_sise=8]", "has no column 'world_sise': did you mean world_size?"),
+        ("gpu:efficiency[world_size=8]", ""),
+        ("gpu:another[x=1]", ""),
+    ],
+)
+def test_a_misspelt_name_in_a_planned_claim_is_a_fault(paper: Paper, cell: str, said: str) -> None:
+    text = f'[later]\nsentence = "It holds"\nplanned = true\ntests = [{{ value = "{cell}", at_least = 0.5 }}]\n'
+    paper.put(text, "claims.toml")
+    paper.say("We say that {{claim:later}}.")
+    found = paper.faults("paper")
+    assert bool(found) == bool(said)
+    assert all(one.startswith("paper/claims.toml:1: later: ") and said in one for one in found)
+
+
 def test_a_statement_is_the_sentence_its_verdict_and_the_value_that_decides(tmp_path: Path) -> None:
     path = tmp_path / "claims.toml"
     tests = 'tests = [{ value = "x.gain", at_least = 1.2 }]'
