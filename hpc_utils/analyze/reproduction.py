@@ -127,7 +127,7 @@ def _computed(run: pd.Series, then: Side, now: Side, margins: Targets) -> Iterat
         if not count:
             others = pd.concat(then.by_epoch(name, seeds), axis=1).reindex(old.index)
             margin = margins.accuracy_margin if name.endswith("accuracy") else margins.loss_margin * old.abs()
-            allowed = np.maximum(others.max(axis=1) - others.min(axis=1), margin)
+            allowed = np.fmax(others.max(axis=1) - others.min(axis=1), margin)
         ends = [float(one.sum() if count else one.iloc[-1]) for one in (old, *(one for one in new if len(one)))]
         found = ends[0], float(np.median(ends[1:] or NAN)), NAN, NAN, NAN, 1, len(new)
         yield Judgement(name, COUNTS.get(name, ""), *found, *_equal(old, new, allowed))

@@ -317,8 +317,8 @@ def _check_samples(row: Row) -> None:
     """Compare the row's samples with steps x global batch, which is the better count of a data set's last, dropped batch."""
     values, batch = row.values, row.values["global_batch"]
     full = values["steps"] * batch
-    given = values.get("samples", full + 1)
-    if full < given < full + batch:
+    given = values.get("samples")
+    if given is None or full < given < full + batch:
         row.derive("samples", float(full), "steps x global_batch")
     elif not full - batch < given <= full:
         raise RowFault(f"{given:g} samples, but {values['steps']} steps of {batch} hold {full}")

@@ -119,7 +119,7 @@ def pack(results: Path) -> None:
         for name, raw in files.items():
             if name in DOCUMENTS and _json(document := json.loads(raw)) == raw:
                 line[DOCUMENTS[name]] = document
-            elif name in TABLES and (rows := _table(results / "runs" / run / name, raw)):
+            elif name in TABLES and _is_ours(name, raw, rows := _table(results / "runs" / run / name, raw)):
                 line.setdefault("columns", {})[name] = list(rows[0])
                 tables[name] += [{"run_id": run} | row for row in rows]
             else:
@@ -134,7 +134,8 @@ def pack(results: Path) -> None:
     after = Packed(results)
     for run, files in before.items():
         for name, raw in files.items():
-            if _plain(name, after.content(run, name)) != _plain(name, raw):
+            found = after.content(run, name)
+            if found != raw and _plain(name, found) != _plain(name, raw):
                 raise OSError(f"{results / RUNS}: packing changed {name} of {run}")
     if (results / "runs").is_dir():  # renamed first: a half-deleted folder would hide its packed run
         shutil.rmtree(results / DONE, ignore_errors=True)
@@ -250,6 +251,11 @@ def _csv(columns: Iterable[str], rows: Rows) -> bytes:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode()
+
+
+def _is_ours(name: str, raw: bytes, rows: Rows) -> bool:
+    """Whether writing the rows again gives the same text; another program may write CSV in another way."""
+    return bool(rows) and _csv(rows[0], rows) == _plain(name, raw)
 
 
 def _plain(name: str, raw: bytes) -> bytes:

@@ -226,6 +226,7 @@ def test_missing_numbers_are_derived_and_listed() -> None:
     found = judged(4, None, "10.00", None, steps=195, nodes=2, batch_per_device=64)
     assert (found.values["samples"], found.values["throughput"], found.reported) == (49_920, 4992, None)
     assert found.verdict == Verdict.COMPUTED
+    assert judged(1, None, "10.00", None, steps=195, global_batch=1).values["samples"] == 195
     assert found.derived == [
         "ranks_per_node = world_size / nodes",
         "global_batch = batch_per_device x world_size",

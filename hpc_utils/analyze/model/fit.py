@@ -224,7 +224,7 @@ def held_out(
 
 
 def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """{label, such as "cnn on digits, fp32, ...": the runs that one model can be fitted to}, most configurations first.
+    """{label: the runs that one model can be fitted to}, most configurations first.
 
     One workload on one kind of device with one `bucket_mb`, whatever layout, batch and link. Without oversubscribed and
     profiled runs, and without those that compress or accumulate gradients.
@@ -235,8 +235,9 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     known = usable(runs[runs.parallel.isin(MODELLED) & plain])
     found = {}
     for key, own in known.assign(bucket_mb=known.bucket_mb.fillna(BUCKET_MB)).groupby(keys, dropna=False):
-        workload, dataset, *rest = (f"{one:g}" if isinstance(one, float) else str(one) for one in key)
-        found[f"{workload} on {dataset}, {', '.join(rest)}"] = own
+        workload, dataset, precision, device, hardware, *rest = key
+        more = [f"{name}={value:.12g}" for name, value in zip(keys[5:], rest, strict=True) if pd.notna(value)]
+        found[", ".join([f"{workload} on {dataset}", precision, f"{device} ({hardware})", *more])] = own
     return dict(sorted(found.items(), key=lambda one: -points(one[1]).groupby(POINT).ngroups))
 
 

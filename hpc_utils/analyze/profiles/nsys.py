@@ -105,9 +105,12 @@ def _exported(report: Path, folder: Path) -> Path:
             f"{report.name}) and copy the .sqlite file"
         )
     command = [nsys, "export", "--type", "sqlite", "--output", str(file), str(report.absolute())]
-    done = subprocess.run(
-        command, timeout=TIMEOUT, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL
-    )
+    try:
+        done = subprocess.run(
+            command, timeout=TIMEOUT, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ProfileError(f"{report} could not be exported: {error}") from None
     if done.returncode or not file.is_file():
         words = " ".join((done.stderr or done.stdout).split())[-500:]
         raise ProfileError(

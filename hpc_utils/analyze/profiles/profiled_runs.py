@@ -143,7 +143,8 @@ def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, di
     """
     found = {}
     for run in runs:
-        files = sorted((packed.unpacked(results / "runs" / run) / MONITOR).glob("*.csv"))
+        folder = packed.unpacked(results / "runs" / run) / MONITOR
+        files = [file for file in sorted(folder.glob("*.csv")) if file.stat().st_size]
         if not files:
             continue
         every = pd.concat(map(pd.read_csv, files)).dropna(subset=["time", "host", "device"])  # a truncated last line

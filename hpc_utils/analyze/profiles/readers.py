@@ -138,7 +138,10 @@ def _phases(folder: Path) -> dict[str, float] | None:
     import pandas as pd
 
     columns = [f"{phase}_seconds" for phase in (*PARTS, "comm", "overlap")]
-    *means, comm, overlap = pd.read_csv(folder / "epochs.csv").reindex(columns=columns).mean()
+    try:
+        *means, comm, overlap = pd.read_csv(folder / "epochs.csv").reindex(columns=columns).astype(float).mean()
+    except ValueError:  # damaged
+        return None
     if math.isnan(sum(means)):
         return None
     found = dict(zip(map(str, PARTS), means, strict=True))
