@@ -83,7 +83,7 @@ def cell(exported: Exports, cited: Citation) -> Value:
     where = f" Where {', '.join(f'{name} is {value}' for name, value in cited.keys)}." if cited.keys else ""
     return Value(
         str(cited), str(value) if unit == "text" else getattr(value, "item", lambda: value)(), unit, item.caption + where,
-        *interval, repeats=repeats, runs=_runs(row, column, item), files=(item.file("csv"), *item.evidence), span=item.span,
+        *interval, repeats=repeats, runs=_runs(row, column, item), files=(item.file, *item.evidence), span=item.span,
     )  # fmt: skip
 
 

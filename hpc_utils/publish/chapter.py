@@ -103,7 +103,9 @@ class Chapter:
                 f"{name} has the units {', '.join(unknown)}, which publish/formatting.py does not declare"
             )
         more = {"measure": measure, "units": known, "span": span, "evidence": list(files)}
-        self._add("tables", name, caption, data, runs, [], more)
+        path = self.results / "tables" / f"{self.name(name)}.csv"
+        atomic.write_text(path, _csv(data))
+        self._add("tables", name, caption, data, runs, path, more)
         return data
 
     def table(
@@ -124,12 +126,12 @@ class Chapter:
         display(Markdown(f"*Not measured{f': {missing}' if missing else ''}.*"))
 
     def figure(self, *charts: Chart, missing: str = "") -> None:
-        """Save each chart as `figures/<name>.pdf` and `.png` and its data as `.csv`, and show it. A chart without data is skipped;
+        """Save each chart as `figures/<name>.pdf` and `.png`, and show it; the page keeps its data. A chart without data is skipped;
         if all are, what to run (`missing`) is shown."""
         drawn = [chart for chart in charts if chart.figure is not None]
         for chart in drawn:
-            saved = style.save(chart.figure, self.name(chart.name), self.results / "figures")
-            self._add("figures", chart.name, chart.caption, chart.data, chart.runs, saved, {})
+            pdf = style.save(chart.figure, self.name(chart.name), self.results / "figures")
+            self._add("figures", chart.name, chart.caption, chart.data, chart.runs, pdf, {"data": _csv(chart.data)})
             if get_ipython() is not None:
                 # By name and text the report finds runs and files.
                 about = {"alt": chart.caption, "figure": self.name(chart.name)}
@@ -174,33 +176,39 @@ class Chapter:
         return self.outside[name] if name.startswith(exports.PROFILE) else exports.place(name, self.results)
 
     def _add(
-        self, kind: str, name: str, caption: str, data: pd.DataFrame, runs: Iterable[str] | None, written: list[Path],
+        self, kind: str, name: str, caption: str, data: pd.DataFrame, runs: Iterable[str] | None, path: Path,
         more: Mapping[str, Any],
     ) -> None:  # fmt: skip
-        """Write `data` as CSV, and add the table or figure to the page; `runs` by default those in its columns of run ids."""
+        """Add the table or figure to the page; `runs` by default those in the columns of run ids of `data`."""
         name = self.name(name)
         if name in self.items[kind]:
             raise ExportError(f"{self.notebook} exports two {kind} of the name {name}")
-        columns = [column for column in data if column in BEHIND or column.endswith("_runs")]
-        if runs is None and columns:
+        if runs is None and (columns := _of_runs(data)):
             each = (own for column in columns for own in data[column] if isinstance(own, tuple | list))
             runs = [run for own in each for run in own]
         order = {run: number for number, run in enumerate(self.runs.run_id)}
         own = set(order if runs is None else runs)
         if foreign := sorted(own - order.keys()):
             raise ExportError(f"{name} rests on runs that {self.notebook} did not read: {', '.join(foreign)}")
-        path = self.results / kind / f"{name}.csv"
-        joined = {
-            column: data[column].map(lambda ids: " ".join(ids) if isinstance(ids, tuple | list) else ids)
-            for column in columns
-        }
-        atomic.write_text(path, data.assign(**joined).to_csv(index=False, lineterminator="\n"))
         self.items[kind][name] = {
             "caption": caption,
             "runs": sorted(order[run] for run in own),
-            "files": {one.relative_to(self.results).as_posix(): fingerprint.of_file(one) for one in (*written, path)},
+            "files": {path.relative_to(self.results).as_posix(): fingerprint.of_file(path)},
             **{key: value for key, value in more.items() if value},
         }
+
+
+def _of_runs(data: pd.DataFrame) -> list[str]:
+    """The columns that hold run ids."""
+    return [column for column in data if column in BEHIND or column.endswith("_runs")]
+
+
+def _csv(data: pd.DataFrame) -> str:
+    joined = {
+        column: data[column].map(lambda ids: " ".join(ids) if isinstance(ids, tuple | list) else ids)
+        for column in _of_runs(data)
+    }
+    return data.assign(**joined).to_csv(index=False, lineterminator="\n")
 
 
 def _known(value: Any) -> str | None:

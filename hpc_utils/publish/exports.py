@@ -1,6 +1,7 @@
 """The exports of a result set's chapters: tables and figures, with the runs and files behind them.
 
 `tables/<name>.csv` has a row for each configuration, with intervals, repeats and run ids; texts cite its cells (`cells.py`).
+`figures/<name>.pdf` is a figure; the page has the data that it shows.
 `exports/<chapter>.json`, a *page*, lists a chapter's tables and figures with fingerprints of all that they rest on, so that
 `staleness` can find what has changed.
 """
@@ -22,7 +23,7 @@ from hpc_utils.records.folder import read_json
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 2
+SCHEMA = 3
 FOLDER = "exports"
 # Evidence that is outside the set: another group's profile, which may be absent later; a file of this project.
 PROFILE, PROJECT = "profile:", "project:"
@@ -43,10 +44,11 @@ class Item:
     """A table or figure that a chapter exported.
 
     Attributes:
-        files: {path in the set: SHA-256}. page: the file in `exports/` that lists it.
+        files: {path in the set: SHA-256}: the CSV of a table, the PDF of a figure. page: the file in `exports/` that lists it.
         measure: of a table, the column that is cited where no column is named, and that `low` and `high` belong to.
         units: of a table, {column: unit}. span: what its intervals are, where they are no 95 % intervals.
         evidence: of a table, files behind it, besides runs.
+        data: of a figure, the rows that it shows, as CSV.
     """
 
     name: str
@@ -58,10 +60,12 @@ class Item:
     units: Mapping[str, str] = field(default_factory=dict)
     span: str = ""
     evidence: tuple[str, ...] = ()
+    data: str = ""
 
-    def file(self, kind: str) -> str | None:
-        """The path of its `pdf`, `png` or `csv`."""
-        return next((path for path in self.files if path.endswith(f".{kind}")), None)
+    @property
+    def file(self) -> str:
+        """The path of its table or drawing in the set."""
+        return next(iter(self.files))
 
 
 @dataclass(frozen=True)

@@ -77,12 +77,14 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
     output.mkdir(parents=True, exist_ok=True)
     written = {kind: output / f"{drawn.name}.{kind}" for kind in (*formats, "csv", "json")}
     for kind, path in written.items():
-        if kind == "svg":
-            atomic.write_text(path, svg(folder / drawn.file("pdf")))
+        if kind == "csv":
+            atomic.write_text(path, drawn.data)
         elif kind == "json":
             atomic.write_json(path, source(figure))
+        elif kind == "pdf":
+            shutil.copyfile(folder / drawn.file, path)
         else:
-            shutil.copyfile(folder / drawn.file(kind), path)
+            path.write_bytes(redrawn(folder / drawn.file, kind))
     return list(written.values())
 
 
@@ -104,8 +106,8 @@ def source(figure: Figure) -> dict:
     }
 
 
-def svg(pdf: Path) -> str:
-    """The drawing in `pdf` as SVG, with text as outlines, so that it needs no fonts.
+def redrawn(pdf: Path, kind: str) -> bytes:
+    """The drawing in `pdf` as PNG with 300 pixels an inch, or as SVG with text as outlines, so that it needs no fonts.
 
     Raises:
         CannotExport: typst is not installed.
@@ -113,11 +115,11 @@ def svg(pdf: Path) -> str:
     try:
         import typst
     except ImportError:
-        raise CannotExport("SVG needs typst: `pip install typst`, or leave it out with --format pdf,png") from None
+        raise CannotExport("SVG and PNG need typst: `pip install typst`, or choose --format pdf") from None
     with tempfile.TemporaryDirectory() as folder:
         shutil.copyfile(pdf, Path(folder) / "figure.pdf")
         page = Path(folder) / "page.typ"
         page.write_text('#set page(width: auto, height: auto, margin: 0pt)\n#image("figure.pdf")\n')
-        whole = typst.compile(str(page), format="svg").decode()
-    # Typst embeds the drawing as an image in a page; other programs read the image alone more easily.
-    return base64.b64decode(EMBEDDED.search(whole)[1]).decode()
+        whole = typst.compile(str(page), format=kind, ppi=300)
+    # Typst embeds the drawing as an image in an SVG page; other programs read the image alone more easily.
+    return base64.b64decode(EMBEDDED.search(whole.decode())[1]) if kind == "svg" else whole

@@ -59,7 +59,7 @@ def test_the_rehearsal_predicts_ranks_and_links_that_the_model_has_not_seen(exec
     assert off.median_error < 0.05 and off.worst_error < 0.25
     assert f"median error of {off.median_error:.1%}" in text
     assert {"scaling-model", "scaling-reach", "scaling-parts", "scaling-allreduce"} <= figures
-    assert figures == set(found.figures) and all(one.file("csv") for one in found.figures.values())
+    assert figures == set(found.figures) and all(one.data for one in found.figures.values())
     assert found.frame("scaling-reach").extrapolation.notna().any()
     kept = exports.read(REHEARSAL)
     assert set(found.tables) == set(kept.tables), "what texts cite"

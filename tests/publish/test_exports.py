@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -31,8 +32,8 @@ def test_what_was_exported_is_read_back(exported: Path) -> None:
     assert frame.efficiency.tolist() == [1, 0.7231] and frame.low.isna().tolist() == [True, False]
     assert set(frame.runs[1].split()) == every
     figure = found.figures["laptop-efficiency"]
-    assert {Path(file).suffix for file in figure.files} == {".pdf", ".png", ".csv"}
-    assert pd.read_csv(exported / figure.file("csv")).efficiency.tolist() == [1, 0.7231]
+    assert figure.files.keys() == {"figures/laptop-efficiency.pdf"}
+    assert pd.read_csv(io.StringIO(figure.data)).efficiency.tolist() == [1, 0.7231]
     assert 0 < len(figure.runs) < len(every)
     assert set(found.tables["laptop-points"].runs) == every, "without a column of runs: those of the chapter"
 
@@ -121,7 +122,7 @@ def a_run_of_the_index(exported: Path) -> None:
         (written("csv/runs.csv", b""), r"csv/runs\.csv differs"),
         (replaced("csv/runs.csv", ",complete,", ",failed,"), r"csv/runs\.csv differs"),
         (replaced("runs/*/epochs.csv", "5120", "5121"), "has changed.*: cnn-"),
-        (written("figures/laptop-efficiency.png", b"painted"), r"figures/laptop-efficiency\.png"),
+        (written("figures/laptop-efficiency.pdf", b"painted"), r"figures/laptop-efficiency\.pdf"),
         (replaced("tables/laptop-efficiency.csv", "0.7231", "0.9"), r"tables/laptop-efficiency\.csv"),
         (a_run_less, "is gone: cnn-"),
         (a_run_more, "does not know what its chapter would read: cnn-"),

@@ -31,9 +31,7 @@ def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, 
     told = json.loads(source.read_text())
     assert (told["says"], told["notebook"]) == ("Efficiency over ranks.", "06_paper_figures")
     assert set(told["runs"]) < {path.name for path in (exported / "runs").iterdir()}
-    assert told["measured at commits"] and told["files"].keys() == {
-        f"figures/{NAME}.{kind}" for kind in ("pdf", "png", "csv")
-    }
+    assert told["measured at commits"] and told["files"].keys() == {f"figures/{NAME}.pdf"}
     drawing = xml.etree.ElementTree.parse(svg).getroot()
     assert drawing.tag == f"{ELEMENT}svg"
     assert len(drawing.findall(f".//{ELEMENT}path")) > 20, "lines and letters are drawn, not one picture"
@@ -59,10 +57,9 @@ def test_of_two_sets_with_one_name_the_set_is_asked_for(exported: Path, tmp_path
 
 def test_a_figure_that_was_changed_since_is_not_given_out(exported: Path, tmp_path: Path) -> None:
     figure = figure_export.find(NAME, figure_export.figures([exported]))
-    csv = exported / f"figures/{NAME}.csv"
-    csv.write_text(csv.read_text().replace("0.7231", "0.9"))
+    (exported / f"figures/{NAME}.pdf").write_text("painted")
     with pytest.raises(
-        figure_export.CannotExport, match=r"figures/laptop-efficiency\.csv is not as 06_paper_figures wrote it"
+        figure_export.CannotExport, match=r"figures/laptop-efficiency\.pdf is not as 06_paper_figures wrote it"
     ):
         figure_export.write(figure, tmp_path / "out")
     assert not (tmp_path / "out").exists()

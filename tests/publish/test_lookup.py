@@ -70,9 +70,10 @@ def test_tables_and_figures_lead_to_runs_chapter_and_files(bound: Path) -> None:
     assert figure.button.img["alt"] == "Efficiency over ranks."
     caption = figure.figcaption.get_text()
     assert caption.startswith("Efficiency over ranks.") and "12 runs" in caption
-    files = {link.get_text() for link in figure.select("figcaption a") if "figures/" in link["href"]}
-    assert files == {"PDF", "PNG", "CSV"}
-    away = [link["href"] for link in page.select("section a[href]") if not link["href"].startswith("#")]
+    pdf, csv = figure.select("figcaption a")[-2:]
+    assert pdf["href"] == "../figures/laptop-efficiency.pdf" and csv["download"] == "laptop-efficiency.csv"
+    assert "0.7231" in unquote(csv["href"].removeprefix("data:text/csv,"))
+    away = [link["href"] for link in page.select("section a[href]") if not link["href"].startswith(("#", "data:"))]
     assert len(away) > 24 and all((bound.parent / unquote(link)).exists() for link in away)
     ids = [element["id"] for element in page.find_all(id=True)]
     assert len(ids) == len(set(ids))

@@ -176,7 +176,7 @@ def other_set(project: Path) -> None:
     [
         ("committed", edit("README.md", "changed"), False),
         ("tests pass", lambda project: (project / checklist.PASSED).unlink(), False),
-        ("exports are current", edit(f"{SET}/figures/laptop-efficiency.csv", "ranks\n1\n"), True),
+        ("exports are current", edit(f"{SET}/tables/laptop-efficiency.csv", "ranks\n1\n"), True),
         ("texts are built", lambda project: (project / "paper/build/manifest.json").unlink(), False),
         ("texts are built", lambda project: (project / PDF).unlink(), False),
         ("texts are built", edit(PDF, "%PDF-1.7 of somebody else"), False),

@@ -42,12 +42,12 @@ def test_what_a_chapter_exports_is_fresh_and_can_be_kept(
     assert faults(renewed) == []
     found = exports.read(renewed)
     assert {"laptop-efficiency", "laptop-throughput", "laptop-accuracy"} == set(found.figures)
-    assert all(one.file("csv") for one in (*found.figures.values(), *found.tables.values()))
+    assert all(one.data for one in found.figures.values())
     curves = scaling.efficiency(records.load(renewed, study="laptop").runs)
     row = curves[(curves.kind == "strong") & (curves.baseline == "none") & (curves.precision == "fp32")].iloc[-1]
     written = "laptop-efficiency[kind=strong, baseline=none, precision=fp32, world_size=2]"
     assert cells.cell(found, cells.parse(written)).value == row.efficiency
-    for pattern in ("exports/*", "tables/*", "figures/*.csv", "notebooks/*/*.ipynb"):
+    for pattern in ("exports/*", "tables/*", "notebooks/*/*.ipynb"):
         for path in renewed.glob(pattern):
             assert str(renewed) not in path.read_text() and str(paths.root()) not in path.read_text(), path
     notebook = nbformat.read(renewed / f"notebooks/laptop/{CHAPTER}.ipynb", as_version=4)
@@ -109,7 +109,7 @@ def test_names_that_would_go_leave_the_set_as_it_was(exported: Path, monkeypatch
 
 def test_ended_from_outside_it_leaves_the_set_as_it_was(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def execute(notebook: Path, output: Path, **parameters: object) -> Path:
-        (exported / "figures/laptop-efficiency.csv").write_text("half")
+        (exported / "figures/laptop-efficiency.pdf").write_text("half")
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("the signal was not received")
 

@@ -110,7 +110,7 @@ class Resolver:
             if kind == "figure":
                 found = self.sets.figure(name)
                 self.drawn.append(found)
-                path, source = self.sets.by_alias[found.alias].folder / found.what.file("pdf"), found.source()
+                path, source = self.sets.by_alias[found.alias].folder / found.what.file, found.source()
             else:
                 path, source = self.folder / unquote(image.url), options.get("source", "")
                 if not path.is_file() or not source:
@@ -129,7 +129,7 @@ class Resolver:
     def _result_table(self, figure: pf.Figure, options: dict[str, str], found: Found, line: int) -> list[pf.Element]:
         import pandas as pd
 
-        frame = pd.read_csv(self.sets.by_alias[found.alias].folder / found.what.file("csv"))
+        frame = pd.read_csv(self.sets.by_alias[found.alias].folder / found.what.file)
         wanted = [name.strip() for name in options.get("columns", ",".join(frame)).split(",")]
         if unknown := [name for name in wanted if name not in frame]:
             raise UnknownName(f"the table {found.what.name} has no column {', '.join(unknown)}")

@@ -96,10 +96,10 @@ def apply() -> None:
     )
 
 
-def save(figure: Figure, name: str, folder: Path) -> list[Path]:
-    """Write `figure` as `<name>.pdf` and `<name>.png` into `folder`; equal data give equal bytes."""
+def save(figure: Figure, name: str, folder: Path) -> Path:
+    """Write `figure` as `<name>.pdf`, which is returned, and `<name>.png` into `folder`; equal data give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.{kind}" for kind in ("pdf", "png")]
-    figure.savefig(paths[0], metadata={"CreationDate": None})
-    figure.savefig(paths[1], metadata={"Software": None})
-    return paths
+    pdf = folder / f"{name}.pdf"
+    figure.savefig(pdf, metadata={"CreationDate": None})
+    figure.savefig(pdf.with_suffix(".png"), metadata={"Software": None})
+    return pdf

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -125,7 +126,7 @@ class Lookup:
         return {
             "rests on": runs if places else ", ".join(item.evidence),
             "chapter, commit": Markup('<a href="#{}">{}</a>, {}').format(anchor, item.page, commit),
-            "files": Markup(", ").join(self._file(name, Path(name).suffix[1:].upper()) for name in item.files),
+            "files": Markup(", ").join((self._file(item.file, Path(item.file).suffix[1:].upper()), *_download(item))),
         }
 
     def _caption(self, figure: Item) -> Markup:
@@ -160,6 +161,12 @@ class Lookup:
             "parameters",
             Markup(", ").join(find.format(number, state) for state, number in sorted(states.items())),
         )
+
+
+def _download(figure: Item) -> list[str]:
+    """A link that saves the rows that a figure shows."""
+    link = Markup('<a href="data:text/csv,{}" download="{}.csv">CSV</a>')
+    return [link.format(quote(figure.data), figure.name)] if figure.data else []
 
 
 def _text(value: Any) -> str:
