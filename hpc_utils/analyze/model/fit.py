@@ -157,9 +157,10 @@ class Fitted:
         for name, unit in units.items():
             known, value = (many if name == "gbit" else self.measured)[name], getattr(row, name)
             if len(known) and not known.min() <= value <= known.max():
-                found.append(
-                    f"{value:g} {unit} ({' to '.join(f'{one:g}' for one in sorted({known.min(), known.max()}))} measured)"
+                low, high, value = (
+                    "unlimited" if math.isinf(one) else f"{one:g}" for one in (known.min(), known.max(), value)
                 )
+                found.append(f"{value} {unit} ({low if low == high else f'{low} to {high}'} measured)")
         return ", ".join(found)
 
 
@@ -235,9 +236,12 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     known = usable(runs[runs.parallel.isin(MODELLED) & plain])
     found = {}
     for key, own in known.assign(bucket_mb=known.bucket_mb.fillna(BUCKET_MB)).groupby(keys, dropna=False):
-        workload, dataset, precision, device, hardware, *rest = key
-        more = [f"{name}={value:.12g}" for name, value in zip(keys[5:], rest, strict=True) if pd.notna(value)]
-        found[", ".join([f"{workload} on {dataset}", precision, f"{device} ({hardware})", *more])] = own
+        workload, dataset, precision, device, hardware, cores, parameters, bucket, period = key
+        label = f"{workload} on {dataset}, {precision}, {device} ({hardware})"
+        if label in found:
+            label += f", {cores:g} cores, {parameters} parameters, buckets of {bucket:g} MiB"
+            label += "" if pd.isna(period) else f", a share every {1e3 * period:g} ms"
+        found[label] = own
     return dict(sorted(found.items(), key=lambda one: -points(one[1]).groupby(POINT).ngroups))
 
 
