@@ -82,17 +82,20 @@ def _write(context: BuildContext, document: Document) -> list[Path]:
             "words": [pandoc.verbatim(pandoc.quoted(word), "typst") for word in document.front.keywords],
         }
         pdf = _pdf(document.tree, document.entry.template, parts, files, **properties, **shared)
-        written = [_place(context, document.name, pdf, [document])]
+        written = []
         for style in document.entry.tex:
             folder = context.target / "tex" / style
             _copy(files, folder)
             tree = pandoc_filter.for_latex(copy.deepcopy(document.tree))
             names = [pandoc.verbatim(file.stem, "latex") for file in bibliography]
+            text = pandoc.write(tree, "latex", f"{style}.latex", bibfiles=names, **shared)
+            if unknown := pandoc.unknown_to_tex(text):
+                raise pandoc.PandocError(f"pdflatex cannot print {unknown}: use a formula, such as $\\alpha$")
             written.append(folder / f"{document.name}.tex")
-            atomic.write_text(written[-1], pandoc.write(tree, "latex", f"{style}.latex", bibfiles=names, **shared))
+            atomic.write_text(written[-1], text)
     except pandoc.PandocError as error:
         raise DocumentError([Fault(context.shown(document.entry.source), 0, str(error))]) from None
-    return written
+    return [_place(context, document.name, pdf, [document]), *written]
 
 
 def _pdf(tree: pf.Doc, template: str, parts: list[Any], files: dict[str, Path], **metadata: Any) -> bytes:
@@ -105,6 +108,7 @@ def _pdf(tree: pf.Doc, template: str, parts: list[Any], files: dict[str, Path], 
         _copy(files, folder)
         atomic.write_json(folder / "numbers.json", parts)
         bibfiles = [pandoc.verbatim(name, "typst") for name in files if name.endswith(".bib")]
+        tree = pandoc_filter.for_typst(tree)
         source = pandoc.write(tree, "typst", "document.typst", kind=template, bibfiles=bibfiles, **metadata)
         return pandoc.compile_typst(source, folder)
 

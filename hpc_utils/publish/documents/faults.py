@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from .number_lint import CLASSES
+
 
 @dataclass(frozen=True, order=True)
 class Fault:
@@ -56,7 +58,7 @@ class Source:
         """
         begin, end = r"\b" * passage[:1].isalnum(), r"(?!\w)" * passage.startswith(("@", "#"))
         words = r"\s+(?:>\s+)?".join(map(re.escape, passage.split()))
-        pattern = re.compile(rf"{begin}{words}{end}(?!\]\{{\.)")
+        pattern = re.compile(rf"{begin}{words}{end}(?!\]\{{\.(?:{'|'.join(CLASSES)})\b)")
         found = pattern.search(self.text, self._ends.get(passage, 0)) or pattern.search(self.text)
         if found is None:
             return 0

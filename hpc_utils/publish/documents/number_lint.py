@@ -62,7 +62,9 @@ def lint(tree: pf.Doc) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         ):
             allowed.append((pf.stringify(element), kind))
             return pf.Str(QUOTED if kind == "cited" else NEUTRAL)
-        if isinstance(element, pf.Code | pf.Math) or (isinstance(element, pf.Span) and element.classes):
+        if isinstance(element, pf.Code | pf.Math) or (
+            isinstance(element, pf.Span) and {"cell", "claim"} & {*element.classes}
+        ):
             return pf.Str(NEUTRAL)
         if isinstance(element, _TEXTS):
             text = pf.stringify(element)

@@ -96,6 +96,12 @@ def missing_letters(letters: Iterable[str]) -> str:
     return ""
 
 
+def unknown_to_tex(text: str) -> str:
+    """The letters beyond Latin ones in a TeX file that neither pdflatex nor the file's preamble knows."""
+    declared = {chr(int(code, 16)) for code in re.findall(r"\\DeclareUnicodeCharacter\{(\w+)\}", text)}
+    return "".join(sorted({letter for letter in text if letter >= "\u0180"} - declared - set("–—‘’“”")))
+
+
 def verbatim(text: str, target: str) -> pf.MetaInlines:
     """A value of `write`'s metadata that the writer of `target` does not escape."""
     return pf.MetaInlines(pf.RawInline(text, format=target))

@@ -1,7 +1,7 @@
 """The filter between pandoc's reader and its writers.
 
 `Resolver` completes a tree: cells, figures, tables, references, citations. Where pandoc's writers have no notation, it adds raw
-Typst and raw LaTeX side by side, of which a writer keeps its own. `slides` and `for_latex` are for one kind of output.
+Typst and raw LaTeX side by side, of which a writer keeps its own. `slides`, `for_typst` and `for_latex` are for one kind of output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from .sets import Found, Sets, UnknownName, source_line
 from .substitute import Cited
 
 REFERENCES = ("fig", "tbl", "tab", "sec", "eq")
-OPTIONS = {"wide", "width", "columns", "rows", "source"}  # attributes of figures and tables
+# Attributes of figures and tables, and their forms.
+OPTIONS = {"wide": "true|false", "width": r"\d+%", "columns": ".+", "rows": r"[1-9]\d*", "source": ".+"}
+PICTURES = (".pdf", ".png", ".jpg", ".jpeg")  # that both Typst and TeX read
 SHORT = 25  # characters of a setting that stay on one line
 COLUMN = 56  # letters of a table's row that fit into a column in TeX
 WRAPPED = 18  # letters of a column's share of a wider row
@@ -78,7 +80,12 @@ class Resolver:
     _rawblock = _rawinline
 
     def _header(self, header: pf.Header) -> None:
-        self._labels.add(header.identifier)
+        self._label(header.identifier)
+
+    def _label(self, label: str) -> None:
+        if label and label in self._labels:
+            self.fault(f"#{label}", f"the label #{label} is given twice")
+        self._labels.add(label)
 
     def _cite(self, cite: pf.Cite) -> list[pf.Element] | None:
         keys = [citation.id for citation in cite.citations]
@@ -113,17 +120,18 @@ class Resolver:
                 path, source = self.sets.by_alias[found.alias].folder / found.what.file, found.source()
             else:
                 path, source = self.folder / unquote(image.url), options.get("source", "")
-                if not path.is_file() or not source:
+                if not path.is_file() or path.suffix not in PICTURES or not source:
                     raise UnknownName(
-                        f'{image.url}: write figure:NAME, table:NAME or a file and source="drawn by the authors"'
+                        f"{image.url}: write figure:NAME, table:NAME or a file ({', '.join(PICTURES)}) and "
+                        'source="drawn by the authors"'
                     )
-        except (UnknownName, ValueError) as error:
+        except (UnknownName, ValueError, OSError) as error:
             self.fault(line, str(error))
             return []
         stem = re.sub(r"[^A-Za-z0-9-]+", "-", path.stem)  # TeX reads no others
         image.url = f"figures/{len(self.pictures) + 1}-{stem}{path.suffix}"
         self.pictures[image.url] = path
-        image.attributes = {"width": options.get("width", "100%")}
+        image.attributes = {"width": options.get("width", "100%"), "alt": pf.stringify(figure.caption).strip()}
         return self._float(figure, options, source, line)
 
     def _result_table(self, figure: pf.Figure, options: dict[str, str], found: Found, line: int) -> list[pf.Element]:
@@ -160,13 +168,11 @@ class Resolver:
         self, element: pf.Figure | pf.Table, options: dict[str, str], source: str, line: int
     ) -> list[pf.Element]:
         """The figure or table with its source at the end of the caption, over both columns if it is wide."""
-        if unknown := options.keys() - OPTIONS:
-            self.fault(
-                line, f"unknown attribute {', '.join(sorted(unknown))}: there are {', '.join(sorted(OPTIONS))}"
-            )
-        if element.identifier in self._labels:
-            self.fault(line, f"the label #{element.identifier} is given twice")
-        self._labels.add(element.identifier or str(id(element)))
+        for name, value in options.items():
+            if not re.fullmatch(OPTIONS.get(name, "(?!)"), value):
+                known = ", ".join(f"{one} ({form})" for one, form in OPTIONS.items())
+                self.fault(line, f"{name}={value!r} is no attribute of a figure or table: {known}")
+        self._label(element.identifier)
         if source:
             words = [*_raw("#source[", r" {\normalfont\footnotesize Source: "), pf.Str(source), *_raw("];", ".}")]
             blocks = element.caption.content or [pf.Plain()]
@@ -196,12 +202,25 @@ def slides(tree: pf.Doc) -> None:
     for title, *rest in parts:
         figures = [block for block in rest if isinstance(block, pf.Figure)]
         for figure in figures:
-            figure.content[0].content[0].attributes = {}  # the template fits it into its room
+            del figure.content[0].content[0].attributes["width"]  # the template fits it into its room
         begin = pf.Plain(pf.RawInline("#slide[", "typst"), *title.content, pf.RawInline("][", "typst"))
         tree.content.extend([begin, *(block for block in rest if block not in figures)])
         for figure in figures:
             tree.content.extend([pf.RawBlock("][", "typst"), figure])
         tree.content.append(pf.RawBlock("]", "typst"))
+
+
+def for_typst(tree: pf.Doc) -> pf.Doc:
+    """The tree with the alternative texts of images, which pandoc's writer omits."""
+
+    def visit(image: pf.Element, doc: pf.Doc) -> pf.Element | None:
+        if not isinstance(image, pf.Image):
+            return None
+        width = f", width: {image.attributes['width']}" if "width" in image.attributes else ""
+        alt = pandoc.quoted(image.attributes["alt"])
+        return pf.RawInline(f"#image({pandoc.quoted(image.url)}{width}, alt: {alt})", "typst")
+
+    return tree.walk(visit)
 
 
 def for_latex(tree: pf.Doc) -> pf.Doc:

@@ -18,6 +18,10 @@ _CITATION = re.compile(
     r"|\{\{(?P<cited>[^{}\n]*)\}\}|(?P<open>\{\{)",
     re.M | re.S,
 )
+# A unit typed behind a cell, which prints its own.
+_UNIT = re.compile(
+    r"[\s\u00a0\u202f]*(%|‰|(?:ms|µs|us|ns|s|min|h|[kMGTP]?(?:i?B|bit|flop)(?:/s)?|[km]?Wh?|EUR)(?![\w-]))"
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,9 @@ def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Fau
                 return _sentence(claims, written.removeprefix("claim:"))
             found = sets.value(written)
             one = Cited(line, written, found, formatting.text(found.what, form or "value"))
+            own = formatting.text(found.what).partition(formatting.FIXED)[2]
+            if (unit := _UNIT.match(text, match.end())) and (form != "bare" or unit[1] != own):
+                faults.add(file, line, f"the unit {unit[1]!r} stands behind {written}, which prints {one.text!r}")
         except (UnknownCell, formatting.FormatError) as error:
             faults.add(file, line, str(error))
             one = Cited(line, written)

@@ -26,6 +26,13 @@ def text(path: Path) -> str:
     return re.sub(r"\s+", " ", said.replace("\u00a0", " ").replace("\u202f", " "))
 
 
+def alternatives(path: Path) -> set[str]:
+    """The alternative texts of a PDF's images."""
+    reader = pypdf.PdfReader(path)
+    objects = (reader.get_object(number) for number in range(1, reader.trailer["/Size"]))
+    return {one["/Alt"] for one in objects if isinstance(one, dict) and "/Alt" in one}
+
+
 @pytest.fixture(scope="module")
 def built(_made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`paper/build` of the usual project."""
@@ -42,6 +49,7 @@ def test_text_has_values_in_every_form_and_place(built: Path) -> None:
         "efficiency 72.3 % [64.1, 80.7]", "{{this.is.code}}", "[1], [2, p. 3]", "Figure 1, Table 1, Section 1", "Table 2 shows",
     ):  # fmt: skip
         assert part in said
+    assert "How efficient 4 runs are." in alternatives(built / "paper.pdf")
     sources = re.findall(r"Source: chapter 03_scaling, 4 runs, commit [0-9a-f]{7}\.", said)
     assert len(sources) == 3, "of the figure, the table and the typed table"
 

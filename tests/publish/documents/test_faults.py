@@ -50,7 +50,11 @@ WRONG = [
     ("[A link](https://{{link.bandwidth}}).", "cannot stand in"),
     ("A rocket: \U0001f680", "U+1F680"),
     ("{{efficiency[world_size=2]} is open", "braces of a cited cell are open"),
-    ("![A caption.](figure:efficiency){height=5cm}", "unknown attribute height"),
+    ("![A caption.](figure:efficiency){height=5cm}", "height='5cm' is no attribute"),
+    ("![A caption.](figure:efficiency){wide=yes}", "wide='yes' is no attribute"),
+    ('![A caption.](paper.toml){source="us"}', "paper.toml: write figure:NAME"),
+    ("A link gives {{link.bandwidth|bare}} kB/s.", "'kB/s' stands behind link.bandwidth"),
+    ("It takes [10 s]{.seting}.", "'10 s' is typed by hand"),
 ]  # fmt: skip
 
 
@@ -100,6 +104,13 @@ def test_all_faults_come_at_once_and_the_other_document_is_built(paper: Paper) -
     assert not (target / "paper.pdf").exists()
     assert not (target / "tex/ieee/paper.tex").exists()
     assert (target / "slides.pdf").exists()
+
+
+def test_a_character_that_tex_lacks_stops_the_build(paper: Paper) -> None:
+    paper.say("An α.")
+    with pytest.raises(DocumentError, match="pdflatex cannot print α"):
+        paper.build("paper")
+    assert not (paper.folder / "build/paper.pdf").exists()
 
 
 def test_a_changed_record_stops_the_build(paper: Paper) -> None:
