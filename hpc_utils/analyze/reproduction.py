@@ -89,11 +89,6 @@ def compare(
     return [*_computed(run, then, now, margins or Targets()), *_measured(run, then, now, tolerance)]
 
 
-def is_tolerance(tolerance: object) -> bool:
-    """Whether times can be judged by it: a positive, finite number."""
-    return isinstance(tolerance, int | float) and 0 < tolerance < float("inf")
-
-
 def overall(judgements: Sequence[Judgement]) -> str:
     """DIFFER if any quantity does; UNKNOWN if any is inconclusive; else AGREE."""
     verdicts = {one.verdict for one in judgements}

@@ -66,11 +66,6 @@ def folders(results: Path) -> list[Path]:
     return [runs / name for name in sorted({*own, *(pack.runs if pack else ())}) if not name.startswith(".")]
 
 
-def is_run(folder: Path) -> bool:
-    """Whether `folder` is a run's folder, or the name of a packed run."""
-    return folder.is_dir() or _find(folder) is not None
-
-
 def names(folder: Path) -> list[str]:
     """The files of a run, relative to `folder`, sorted."""
     if folder.is_dir():

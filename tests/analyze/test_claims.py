@@ -52,7 +52,7 @@ def judge(tmp_path: Path):
         ("at_most = 1.48", value(1.36, 1.25, 1.48), "supported"),
         ("at_most = 1.3", value(1.36, 1.25, 1.48), "undecided"),
         ("at_most = 1.2", value(1.36, 1.25, 1.48), "refuted"),
-        ("at_least = 1.2", value(1.36), "undecided"),  # repeated, and still nobody knows how sure
+        ("at_least = 1.2", value(1.36), "undecided"),  # repeated, and still without an interval
         ("at_least = 1.2, without_interval = true", value(1.36), "supported"),  # a statistic of several points
         ("at_least = 1.4, without_interval = true", value(1.36), "refuted"),
         ("at_least = 1.2, without_interval = true", value(1.36, repeats=2), "too few repeats"),
@@ -164,7 +164,7 @@ def test_places_name_a_condition_where_several_have_the_bound(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("claim", "place", "said"),
+    ("claim", "place", "message"),
     [
         ('sentence = "S"\ntests = []', "one.tests", "at least 1 item"),
         ('sentence = "S"', "one.tests", "this key is needed"),
@@ -181,11 +181,11 @@ def test_places_name_a_condition_where_several_have_the_bound(tmp_path: Path) ->
         ('sentence = "{at_least.2}"\ntests = [{ value = "x.y", at_least = 0.7 }]', "one", "bound of 0 conditions"),
     ],
 )  # fmt: skip
-def test_a_wrong_claim_is_refused_with_file_and_place(tmp_path: Path, claim: str, place: str, said: str) -> None:
+def test_a_wrong_claim_is_refused_with_file_and_place(tmp_path: Path, claim: str, place: str, message: str) -> None:
     with pytest.raises(ClaimError) as refused:
         read(tmp_path, f"[one]\n{claim}\n")
     assert f"{tmp_path / 'claims.toml'}: {place}: " in str(refused.value)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "found", "said"),
+    ("condition", "found", "message"),
     [
         ("at_least = 1.2", value("equal"), "is a text ('equal'): compare it with is"),
         ('is = "met"', value(1.36, 1.3, 1.4), "is a number (1.36): compare it with at_least or at_most"),
@@ -205,10 +205,12 @@ def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
         ("at_least = 70", value(0.72, 0.64, 0.81, unit="share"), "70 would be 7000 %; write 0.7"),
     ],
 )
-def test_a_bound_that_cannot_be_one_of_the_value_is_refused(judge, condition: str, found: Value, said: str) -> None:
+def test_a_bound_that_cannot_be_one_of_the_value_is_refused(
+    judge, condition: str, found: Value, message: str
+) -> None:
     with pytest.raises(ClaimError) as refused:
         judge(condition, found)
-    assert "claims.toml: one.tests.1: " in str(refused.value) and said in str(refused.value)
+    assert "claims.toml: one.tests.1: " in str(refused.value) and message in str(refused.value)
 
 
 def test_a_missing_cell_is_a_fault_with_its_error(tmp_path: Path) -> None:

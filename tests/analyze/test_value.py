@@ -15,7 +15,7 @@ def test_a_value_has_an_interval_or_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "given",
     [
         {"value": math.nan},
         {"value": math.inf},
@@ -25,9 +25,9 @@ def test_a_value_has_an_interval_or_none() -> None:
         {"unit": "text"},
     ],
 )
-def test_what_is_no_number_or_no_interval_is_refused(told: dict) -> None:
+def test_what_is_no_number_or_no_interval_is_refused(given: dict) -> None:
     with pytest.raises(ValueError, match=r"a\.b"):
-        Value(**({"name": "a.b", "value": 1.0, "unit": "s", "says": ""} | told))
+        Value(**({"name": "a.b", "value": 1.0, "unit": "s", "says": ""} | given))
 
 
 def test_a_value_is_in_its_own_interval() -> None:

@@ -40,26 +40,26 @@ def of_set(own: ResultSet) -> Pins:
     ours = profiled_runs.configurations(own.folder, own.runs, asked)
     parts, judged, gains = {}, {}, {}
     for name, one in ours.items():
-        found, said = list(one.reports.values()), list(one.verdicts.values())
+        found, verdicts = list(one.reports.values()), list(one.verdicts.values())
         totals = [sum(each.phases.values()) for each in found]
         split = {
             phase: stats.median([each.phases[phase] / total for each, total in zip(found, totals, strict=True)])
             for phase in found[0].phases
         }
         parts[name] = known({phase: list(share[:3]) for phase, share in split.items()} | {"step": median(totals)})
-        judged[name] = _verdicts(said)
+        judged[name] = _verdicts(verdicts)
     for before, after in ADVICE:
         first, second = ours[before].plain, ours[after].plain
         gain = stats.median([second[repeat][1] / first[repeat][1] for repeat in sorted(first.keys() & second.keys())])
-        told = ablation.verdict(gain.low, gain.high)
-        gains[f"{before} to {after}"] = known({"gain": list(gain[:3]), "repeats": gain.repeats, "verdict": told})
+        verdict = ablation.verdict(gain.low, gain.high)
+        gains[f"{before} to {after}"] = known({"gain": list(gain[:3]), "repeats": gain.repeats, "verdict": verdict})
     return {"phases": parts, "verdicts": judged, "advice followed": gains}
 
 
-def _verdicts(said: list[Verdict]) -> dict:
+def _verdicts(verdicts: list[Verdict]) -> dict:
     """The commonest of the repeats' verdicts, how sure the least sure is, and what the advice gives at most."""
-    bound, times = Counter(one.bound for one in said).most_common(1)[0]
-    alike = [one for one in said if one.bound == bound]
+    bound, times = Counter(one.bound for one in verdicts).most_common(1)[0]
+    alike = [one for one in verdicts if one.bound == bound]
     least = min(alike, key=lambda one: one.confidence)
     promised = {}
     for number in range(len(least.advice)):
@@ -67,7 +67,7 @@ def _verdicts(said: list[Verdict]) -> dict:
         if None not in most:
             promised[f"gain_at_most_{number + 1}"] = list(stats.median(most)[:3])
     sure = {"certainty": least.certainty, "confidence": least.confidence}
-    return known({"bound": bound, "agreeing": times, "judged": len(said)} | sure | promised)
+    return known({"bound": bound, "agreeing": times, "judged": len(verdicts)} | sure | promised)
 
 
 def here(folder: Path = PROFILES) -> dict[str, Path]:
@@ -83,14 +83,16 @@ def readable() -> bool:
 
 
 def profile(path: Path) -> Rows:
-    """What `hpc explain --json` says of a profile, and the shares that the text on bottlenecks quotes."""
+    """What `hpc explain --json` prints of a profile, and the shares that the text on bottlenecks quotes."""
     command = [sys.executable, "-m", "hpc_utils.cli", "explain", "--json", str(path)]
-    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout)
-    found = rows(said["ranks"], "rank device", SPANS)
-    told = {name: said["verdict"][name] for name in ("bound", "confidence", "certainty")}
-    promised = {f"gain_at_most_{number}": one["at_most"] for number, one in enumerate(said["verdict"]["advice"], 1)}
-    found["verdict"] = known(told | promised)
-    if not said["ranks"]:
+    explained = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout)
+    found = rows(explained["ranks"], "rank device", SPANS)
+    verdict = {name: explained["verdict"][name] for name in ("bound", "confidence", "certainty")}
+    promised = {
+        f"gain_at_most_{number}": one["at_most"] for number, one in enumerate(explained["verdict"]["advice"], 1)
+    }
+    found["verdict"] = known(verdict | promised)
+    if not explained["ranks"]:
         counted = ncu.read(path).rename_axis("number").reset_index()
         return found | rows(counted, "name number", "duration_ns sm_share memory_share dram_share tensor_share")
     timelines = readers.gather([path]).timelines

@@ -39,7 +39,7 @@ def race(folder: Path, barrier, wins) -> None:
         except ClaimedElsewhere:
             continue
         wins.put((number, os.getpid()))
-    barrier.wait(30)  # nobody dies, and so gives up a claim, before all have raced
+    barrier.wait(30)  # no process ends, and so gives up its claim, before all have raced
 
 
 @pytest.mark.parametrize("takeover", [False, True], ids=["unclaimed", "dead claimant"])

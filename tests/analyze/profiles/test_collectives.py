@@ -1,4 +1,4 @@
-"""Collectives across ranks: matched, told apart into wire and waiting, and whom the ranks wait for."""
+"""Collectives across ranks: matched, split into wire and waiting, and the rank that the others wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other people's profiles: whose they are is said of each, and one that is not there is said, not fatal."""
+"""Other people's profiles: each names its owner, and a missing one is reported and not fatal."""
 
 from __future__ import annotations
 

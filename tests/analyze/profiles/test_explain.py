@@ -27,7 +27,7 @@ def explain(*arguments: str | Path):
 
 @pytest.fixture
 def two_ranks(tmp_path: Path) -> list[Path]:
-    """Given in the wrong order; of each the numbers are told by hand: us 0 to 100, of which 40 to 50 idle, 45 to 60 in data."""
+    """Given in the wrong order; computed by hand for each: us 0 to 100, of which 40 to 50 idle, 45 to 60 in data."""
     files = []
     for rank in (1, 0):
         events = [

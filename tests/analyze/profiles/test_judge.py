@@ -104,7 +104,7 @@ def test_communication_on_the_wire() -> None:
 
 
 def _waiting(late: int, ranks: int = 4, steps: int = 10) -> list[Timeline]:
-    """All-reduces that end together; the late one computes 3 ms longer and waits for nobody."""
+    """All-reduces that end together; the late one computes 3 ms longer and waits for no rank."""
     ends = [9500 if rank == late else 6500 for rank in range(ranks)]
     return [
         run((20, end, COMPUTE), (end, 9980, COMMUNICATION), steps=steps, rank=rank, world_size=ranks)

@@ -48,14 +48,16 @@ def test_columns_are_the_metrics_of_the_report(reports: Path, name: str) -> None
     assert tuple(frame) == ncu.COLUMNS
     assert len(frame) == len(metrics) > 0
     assert (frame.device != "").all()
-    for row, told in zip(frame.itertuples(), metrics, strict=True):
-        assert row.duration_ns == told["gpu__time_duration.sum"]
-        assert row.sm_share == told["sm__throughput.avg.pct_of_peak_sustained_elapsed"] / 100
-        assert row.dram_share == told["gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"] / 100
-        assert row.occupancy == told["sm__warps_active.avg.pct_of_peak_sustained_active"] / 100
-        assert row.dram_bytes == told["dram__bytes_read.sum"] + told["dram__bytes_write.sum"]
+    for row, recorded in zip(frame.itertuples(), metrics, strict=True):
+        assert row.duration_ns == recorded["gpu__time_duration.sum"]
+        assert row.sm_share == recorded["sm__throughput.avg.pct_of_peak_sustained_elapsed"] / 100
+        assert row.dram_share == recorded["gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"] / 100
+        assert row.occupancy == recorded["sm__warps_active.avg.pct_of_peak_sustained_active"] / 100
+        assert row.dram_bytes == recorded["dram__bytes_read.sum"] + recorded["dram__bytes_write.sum"]
         assert 0 <= row.sm_share <= 1 and 0 <= row.dram_share <= 1 and 0 < row.occupancy <= 1
-        assert row.dram_bytes / row.duration_ns == pytest.approx(told["dram__bytes.sum.per_second"] / 1e9, rel=1e-3)
+        assert row.dram_bytes / row.duration_ns == pytest.approx(
+            recorded["dram__bytes.sum.per_second"] / 1e9, rel=1e-3
+        )
         assert math.isnan(row.flops_fp16)  # no counters of half precision in these
 
 

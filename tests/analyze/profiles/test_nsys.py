@@ -36,7 +36,7 @@ def sql(path: Path, *statements: str) -> list[tuple]:
     return rows[-1]
 
 
-def said(timelines: list[Timeline]) -> str:
+def remarks_of(timelines: list[Timeline]) -> str:
     return "\n".join(dict.fromkeys(text for one in timelines for text in one.remarks))
 
 
@@ -115,7 +115,7 @@ def test_ranks_are_known_by_device_where_one_torchrun_started_one_each(tmp_path:
     synthetic_export.write(path, kernels=50, ranks=3)
     found = nsys.read(path)
     assert [(one.rank, one.world_size) for one in found] == [(0, 3), (1, 3), (2, 3)]
-    assert "rank taken from the device's number" in said(found)
+    assert "rank taken from the device's number" in remarks_of(found)
     sql(path, "UPDATE META_DATA_CAPTURE SET value = '--nnodes=2' WHERE value = '--nnodes=1'")
     assert [(one.rank, one.world_size) for one in nsys.read(path)] == [(None, None)] * 3
 
@@ -128,11 +128,11 @@ def test_a_missing_table_is_no_such_events_and_is_reported(small: Path) -> None:
     found = nsys.read(small)
     assert all(np.all(one.ops.launched == -1) for one in found)
     assert not any(np.any(one.ops.copy) for one in found)
-    assert "launch times are not known" in said(found)
+    assert "launch times are not known" in remarks_of(found)
     sql(small, "DROP TABLE NVTX_EVENTS", "DROP TABLE TARGET_INFO_SESSION_START_TIME")
     found = nsys.read(small)
     assert [len(one.ranges) for one in found] == [0, 0]
-    assert "no NVTX ranges" in said(found)
+    assert "no NVTX ranges" in remarks_of(found)
     assert not any(one.aligned for one in found)
 
 
@@ -141,12 +141,12 @@ def test_an_export_without_a_gpu_has_ranges_and_no_work(small: Path) -> None:
         sql(small, f"DELETE FROM CUPTI_ACTIVITY_KIND_{table}")
     found = nsys.read(small)
     assert [(one.ops, one.device, len(named(one.ranges, "step")[0])) for one in found] == [(None, None, 3)] * 2
-    assert "no events of a GPU" in said(found)
+    assert "no events of a GPU" in remarks_of(found)
     assert all(one["busy_ns"] is None for one in breakdowns(found))
     sql(small, "DROP TABLE NVTX_EVENTS")
     [one] = nsys.read(small)
     assert one.ops is None
-    assert "no NVTX ranges" in said([one])
+    assert "no NVTX ranges" in remarks_of([one])
 
 
 def test_graphs_that_were_traced_whole_are_unknown_work(small: Path) -> None:
@@ -159,7 +159,7 @@ def test_graphs_that_were_traced_whole_are_unknown_work(small: Path) -> None:
     found = nsys.read(small)
     graphs = found[0].ops.of_kind(UNKNOWN)
     assert (graphs.end - graphs.start).tolist() == [899_000]
-    assert "1 launches of CUDA graphs were traced whole" in said(found)
+    assert "1 launches of CUDA graphs were traced whole" in remarks_of(found)
     assert len(found[0].ops) == len(before.ops) + 1
 
 
@@ -171,15 +171,15 @@ def test_graphs_that_left_no_work_are_reported(small: Path) -> None:
         "INSERT INTO StringIds VALUES (9999, 'cudaGraphLaunch_v10000')",
         f"{launch} SELECT 10, 20, 0, min(globalTid), 777777, 9999, 0 FROM CUPTI_ACTIVITY_KIND_RUNTIME",
     )
-    assert "1 launches of CUDA graphs, whose work was not recorded" in said(nsys.read(small))
+    assert "1 launches of CUDA graphs, whose work was not recorded" in remarks_of(nsys.read(small))
     sql(small, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = 777777 WHERE rowid = 5")
-    assert "CUDA graphs" not in said(nsys.read(small))
+    assert "CUDA graphs" not in remarks_of(nsys.read(small))
 
 
 def test_a_newer_schema_is_read_and_reported(small: Path) -> None:
-    assert "newer" not in said(nsys.read(small))
+    assert "newer" not in remarks_of(nsys.read(small))
     sql(small, "UPDATE META_DATA_EXPORT SET value = '3.26.1' WHERE name = 'EXPORT_SCHEMA_VERSION'")
-    assert "schema 3.26 is newer than" in said(nsys.read(small))
+    assert "schema 3.26 is newer than" in remarks_of(nsys.read(small))
 
 
 def test_what_nsys_lost_is_repeated(small: Path) -> None:
@@ -194,7 +194,7 @@ def test_what_nsys_lost_is_repeated(small: Path) -> None:
         "source INTEGER NOT NULL, severity INTEGER NOT NULL, text TEXT NOT NULL, globalPid INTEGER)",
         f"INSERT INTO DIAGNOSTIC_EVENT VALUES {', '.join(values)}",
     )
-    remarks = said(nsys.read(small))
+    remarks = remarks_of(nsys.read(small))
     assert lost in remarks
     assert "Out of disk." in remarks
     assert other not in remarks

@@ -16,8 +16,8 @@ def asked(run: str, series: str, ranks: int = 1, **parameters: object) -> dict:
 
 
 def runs(*studied: dict, also: tuple[str, ...] = ()) -> pd.DataFrame:
-    told = [(one["run_id"], one["parameters"]) for one in studied] + [(run, {"profile": "torch"}) for run in also]
-    rows = [{"run_id": run, "profile": one["profile"], "repeat": one.get("repeat", 1)} for run, one in told]
+    every = [(one["run_id"], one["parameters"]) for one in studied] + [(run, {"profile": "torch"}) for run in also]
+    rows = [{"run_id": run, "profile": one["profile"], "repeat": one.get("repeat", 1)} for run, one in every]
     same = {"workload": "cnn", "dataset": "digits", "precision": "fp32", "world_size": 1, "global_batch": 8}
     return pd.DataFrame(rows).assign(**same, throughput=[100.0 + number for number in range(len(rows))])
 
