@@ -80,11 +80,11 @@ class Resolver:
     _rawblock = _rawinline
 
     def _header(self, header: pf.Header) -> None:
-        self._label(header.identifier)
+        self._label(header.identifier, self.source.next_line(f"#{header.identifier}"))
 
-    def _label(self, label: str) -> None:
+    def _label(self, label: str, line: int) -> None:
         if label and label in self._labels:
-            self.fault(f"#{label}", f"the label #{label} is given twice")
+            self.fault(line, f"the label #{label} is given twice")
         self._labels.add(label)
 
     def _cite(self, cite: pf.Cite) -> list[pf.Element] | None:
@@ -172,7 +172,7 @@ class Resolver:
             if not re.fullmatch(OPTIONS.get(name, "(?!)"), value):
                 known = ", ".join(f"{one} ({form})" for one, form in OPTIONS.items())
                 self.fault(line, f"{name}={value!r} is no attribute of a figure or table: {known}")
-        self._label(element.identifier)
+        self._label(element.identifier, line)
         if source:
             words = [*_raw("#source[", r" {\normalfont\footnotesize Source: "), pf.Str(source), *_raw("];", ".}")]
             blocks = element.caption.content or [pf.Plain()]
