@@ -166,14 +166,13 @@ def connect(to_rehearsal: bool, *, start: bool = True) -> bool:
     if not to_rehearsal or workspace.environment().get("SLURM_CONF"):
         return True
     try:
-        found, state = rehearsal.find(), "not up"
-    except rehearsal.KilledError:
-        found, state = None, "killed"
+        found, why = rehearsal.find(), "the rehearsal cluster is not up"
+    except rehearsal.ClusterError as error:
+        if start and not isinstance(error, rehearsal.KilledError):
+            raise
+        found, why = None, str(error)
     if found is None:
-        click.echo(
-            f"the rehearsal cluster is {state}{'; it is started (`hpc cluster down` ends it)' if start else ''}",
-            err=True,
-        )
+        click.echo(f"{why}{'; it is started (`hpc cluster down` ends it)' if start else ''}", err=True)
         if not start:
             return False
         found = rehearsal.up()

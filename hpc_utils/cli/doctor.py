@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
     from hpc_utils.analyze.stats import Estimate
     from hpc_utils.launch.cluster import Cluster
 
-BATCHES = click.types.FuncParamType(lambda text: [int(part) for part in text.split(",")])
+
+def _batches(text: str) -> list[int]:
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise ValueError(f"{text!r}: give whole numbers with commas between, such as 8,16")
+    return [int(part) for part in text.split(",")]
+
+
 repeats_option = click.option("--repeats", default=5, type=POSITIVE, help="Of each measurement.")
 
 
@@ -34,7 +41,12 @@ def where_options(nproc: int, nodes: int, ranks_per_node: int = 0) -> Callable:
 
     def add(command: Callable) -> Callable:
         for option in (
-            click.option("--ranks-per-node", default=ranks_per_node, help="Of the cluster; 0: one per device."),
+            click.option(
+                "--ranks-per-node",
+                default=ranks_per_node,
+                type=click.IntRange(0),
+                help="Of the cluster; 0: one per device.",
+            ),
             click.option("--nodes", default=nodes, type=POSITIVE, help="Nodes of the cluster."),
             node_type_option,
             cluster_option("Measure in a job on the nodes of this cluster."),
@@ -70,8 +82,9 @@ def _cluster(name: str | None) -> Cluster | None:
 def doctor(cluster_name, **where):
     """Check whether this machine, or a cluster, is ready to measure.
 
-    In at most two minutes it checks driver and torch, devices and cores, network, storage, Slurm and clocks. Each check gives pass, fail or unknown,
-    with what to do. The report is kept under results/doctor. The exit code is 1 if a check fails.
+    In at most two minutes it checks driver and torch, devices and cores, network, storage, Slurm and clocks. Each check
+    gives pass, fail or unknown, with what to do. The report is kept under results/doctor. The exit code is 1 if a check
+    fails.
     """
     report = _measure([], _cluster(cluster_name), **where)
     sys.exit(1 if report["verdict"] == "fail" else 0)
@@ -147,7 +160,7 @@ def bench_storage(dataset, cluster_name, repeats, **where):
 @bench.command("compute")
 @parameters_option()
 @click.option(
-    "--batches", default="8,16,32,64", metavar="N,N...", type=BATCHES, help="Samples in a step, separated by commas."
+    "--batches", default="8,16,32,64", metavar="N,N...", type=_batches, help="Samples in a step, separated by commas."
 )
 @repeats_option
 def bench_compute(parameters, batches, repeats):

@@ -54,8 +54,9 @@ COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, csv_file):
     """Predict time and cost of STUDY on a cluster, with intervals.
 
-    The basis are the runs measured there so far. Needs neither Slurm nor the data set: a laptop with the runs that `hpc pull` fetched is enough. Only the rehearsal
-    cluster, whose nodes are this machine, is started if it is not up (`hpc cluster down` ends it).
+    The basis is the runs measured there so far. Needs neither Slurm nor the data set: a laptop with the runs that `hpc
+    pull` fetched is enough. Only the rehearsal cluster, whose nodes are this machine, is started if it is not up (`hpc
+    cluster down` ends it).
     """
     from hpc_utils import records
     from hpc_utils.analyze import budget
@@ -114,7 +115,8 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
 def submit(study, cluster_name, node_type, dry_run, redo, wait):
     """Submit the missing runs of STUDY to Slurm.
 
-    They are submitted as job arrays, and behind them a job that writes the report. Complete runs, and those in the queue, are not submitted again.
+    They are submitted as job arrays, and behind them a job that writes the report. Complete runs, and those in the queue,
+    are not submitted again.
     """
     from hpc_utils.launch import submit as submitting
 
@@ -199,10 +201,17 @@ def cancel(what):
     from hpc_utils.launch.status import entries
     from hpc_utils.launch.submit import submissions
 
-    gone = connect_to_submissions(None)
-    names = {*what} | {one.index for word in what for one in submissions(word)}
-    chosen = [one for one in entries(gone=gone) if not one.is_over and names & {one.study, *_names(one)}]
-    slurm_commands.scancel(entry.job for entry in chosen)
+    found = entries(gone=connect_to_submissions(None))
+    chosen = set()
+    for word in what:
+        names = {word, *(one.index for one in submissions(word))}
+        meant = [entry for entry in found if names & {entry.study, *_names(entry)}]
+        if not meant:
+            raise click.UsageError(
+                f"no job of {word!r}: give a study, a run or a job (`hpc status --all` lists them)"
+            )
+        chosen |= {entry.job for entry in meant if not entry.is_over}
+    slurm_commands.scancel(sorted(chosen))
     click.echo(f"{len(chosen)} cancelled")
 
 

@@ -6,6 +6,7 @@ import contextlib
 import fnmatch
 import json
 import platform
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -55,8 +56,8 @@ def chapter(notebook, folder, parameters, drop):
 def paper(documents, check, pattern):
     """Build the paper, the proposal and the slides into paper/build/.
 
-    Each DOCUMENT is one of paper/paper.toml, by default all. All faults are listed with their places: a cell that does not exist, a table older than its records, a number typed by
-    hand. A document with a fault is not built.
+    Each DOCUMENT is one of paper/paper.toml, by default all. All faults are listed with their places: a cell that does not
+    exist, a table older than its records, a number typed by hand. A document with a fault is not built.
     """
     with _paper_packages():
         from hpc_utils.publish.documents import build, context
@@ -79,6 +80,7 @@ def _paper_packages() -> Iterator[None]:
 
 def _print_citable(sets: Any, pattern: str) -> None:
     """The tables and figures of each set whose names match, with captions, columns and units."""
+    shown = False
     for alias, one in sets.by_alias.items():
         for fault in one.faults:
             click.secho(f"{alias}: {fault}", fg="yellow", err=True)
@@ -86,11 +88,14 @@ def _print_citable(sets: Any, pattern: str) -> None:
             for item in items.values():
                 if not fnmatch.fnmatch(f"{alias}:{item.name}", f"*{pattern}*"):
                     continue
+                shown = True
                 measure = f"  (without a column: {item.measure})" if item.measure else ""
                 click.echo(f"{kind}{alias}:{item.name}{measure}\n    {item.caption}")
                 units = {name: unit for name, unit in item.units.items() if not name.endswith(("_low", "_high"))}
                 if units:
                     click.echo(f"    {', '.join(f'{name} ({unit})' for name, unit in units.items())}")
+    if not shown:
+        raise click.UsageError(f"no table or figure matches {pattern!r}: `hpc paper --values ''` lists all")
 
 
 @click.command()
@@ -255,14 +260,20 @@ def _print_checklist(root: Path) -> None:
         sys.exit(1)
 
 
+def _version(text: str) -> str:
+    if not re.fullmatch(r"\d+\.\d+", text):
+        raise ValueError(f"{text!r}: give two numbers, such as 3.11")
+    return text
+
+
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--data", "names", multiple=True, default=["cifar10"], metavar="NAME", help="A data set to include.")
 @click.option(
     "--have", type=click.File(), help="The output of `pip list --format=freeze` there. Default: nothing but torch."
 )
-@click.option("--python", default="{}.{}".format(*sys.version_info), help="The Python there.")
-@click.option("--glibc", default="2.28", help="The C library there, `ldd --version`.")
+@click.option("--python", default="{}.{}".format(*sys.version_info), type=_version, help="The Python there.")
+@click.option("--glibc", default="2.28", type=_version, help="The C library there, `ldd --version`.")
 @click.option("--machine", default=platform.machine(), help="The processor there, `uname -m`.")
 @click.option("--piece", default=30, type=POSITIVE, help="Maximum size of a file, MiB.")
 def bundle(out, names, have, python, glibc, machine, piece):

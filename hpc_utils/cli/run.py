@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     """Execute a notebook on every rank.
 
-    Ranks run under torchrun, or in one process if parallel=none. The run's folder under results/runs holds its records, its logs and the executed notebook of rank 0. A complete run is
-    not repeated; a stopped one continues from its checkpoint.
+    Ranks run under torchrun, or in one process if parallel=none. The run's folder under results/runs holds its records, its
+    logs and the executed notebook of rank 0. A complete run is not repeated; a stopped one continues from its checkpoint.
 
     LAUNCHER, after `--`, is another command that starts the ranks, such as `srun ... python -m torch.distributed.run ...`;
     `-m hpc_utils.launch.rank ...` is appended to it (see jobs/train.sbatch).
@@ -51,7 +51,7 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
 
 
 @click.command()
-@click.argument("points", type=click.Path(path_type=Path))
+@click.argument("points", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("number", type=int)
 @click.argument("launcher", nargs=-1, type=click.UNPROCESSED)
 def point(points, number, launcher):

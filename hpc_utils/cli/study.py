@@ -86,7 +86,8 @@ def study_keep(names, hardware):
 def collect(folder):
     """Join all complete runs into CSV files.
 
-    These are results/csv/runs.csv and epochs.csv; results/SYSTEM.md is written, too. Runs whose records are inconsistent are refused by name; the exit code is then 1.
+    These are results/csv/runs.csv and epochs.csv; results/SYSTEM.md is written, too. Runs whose records are inconsistent
+    are refused by name; the exit code is then 1.
     """
     from hpc_utils import records
     from hpc_utils.publish.chapters import write_system

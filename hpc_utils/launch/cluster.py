@@ -227,6 +227,11 @@ class Cluster(Strict):
     def _consistent(self) -> Cluster:
         if self.default and self.default not in self.nodes:
             raise ValueError(f"default: no [nodes.{self.default}]; {toml_config.hint(self.default, self.nodes)}")
+        studies = {"all", *(path.stem for path in paths.studies().glob("*.toml"))}
+        if unknown := next((name for name in self.studies if name not in studies), ""):
+            raise ValueError(
+                f"[studies.{unknown}]: no such study in jobs/studies; {toml_config.hint(unknown, studies)}"
+            )
         for name, node in self.nodes.items():
             node._name = name
         return self
@@ -314,8 +319,10 @@ def files(hardware_ids: Iterable[str]) -> list[Path]:
 
 def _described(hardware_ids: Iterable[str]) -> dict[str, tuple[Cluster, str]]:
     """{hardware_id: the cluster whose file describes it, and the node type there}."""
-    types = {f"{name}-{node}": (one, node) for name in known() for one in (read(name),) for node in one.nodes}
     names = {hardware: HardwareId.parse(hardware).name for hardware in hardware_ids}
+    # A wrong file matters only to those that use its cluster.
+    used = [read(one) for one in known() if any(name.startswith(f"{one}-") for name in names.values())]
+    types = {f"{one.name}-{node}": (one, node) for one in used for node in one.nodes}
     return {hardware: types[name] for hardware, name in names.items() if name in types}
 
 

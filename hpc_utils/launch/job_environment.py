@@ -127,13 +127,10 @@ def folders(cluster: Cluster) -> dict[str, str]:
     here, found = environment(), {}
     for name, key in {"HPC_RESULTS": "results", "HPC_DATA": "data"}.items():
         if (path := getattr(cluster.storage, key)) and not here.get(name):
-            try:
-                found[name] = str(paths.root() / Template(_at_home(path)).substitute(here))
-            except KeyError as error:
-                variable = error.args[0]
-                raise ClusterError(
-                    f"${variable} is not set here, and storage.{key} of {cluster.name} needs it"
-                ) from None
+            template = Template(_at_home(path))
+            if missing := [variable for variable in template.get_identifiers() if not here.get(variable)]:
+                raise ClusterError(f"${missing[0]} is not set here, and storage.{key} of {cluster.name} needs it")
+            found[name] = str(paths.root() / template.safe_substitute(here))
     return found
 
 

@@ -70,8 +70,8 @@ class Job:
 
     Attributes:
         id: `123`, or `123_4` for an array task.
-        reason: why it waits, or how it ended, as Slurm writes it: `exit code 1:0`, or `0:9` for signal 9. left: seconds until its limit, None if not known.
-        nodes: where it ran.
+        reason: why it waits, or how it ended, as Slurm writes it: `exit code 1:0`, or `0:9` for signal 9.
+        left: seconds until its limit, None if not known. nodes: where it ran.
     """
 
     id: str

@@ -10,7 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from hpc_utils import cli
+from hpc_utils import cli, rehearsal, workspace
+from hpc_utils.launch.submit import Submission
 
 
 def run(error: Exception) -> Result:
@@ -56,6 +57,9 @@ def test_other_errors_keep_their_traceback(error: OSError) -> None:
         (["verify", "x", "--tolerance", "nan"], 2, "nan is not a finite number"),
         (["export", "laptop-efficiency", "--results", "epyc-2core", "--output", "{}/figures"], 1, "error: {}"),
         (["export"], 2, "either a FIGURE or --list"),
+        (["cancel", "strogn"], 2, "no job of 'strogn'"),
+        (["paper", "--values", "efficency"], 2, "no table or figure matches 'efficency'"),
+        (["bench", "compute", "--batches", "8,x"], 2, "'8,x': give whole numbers"),
     ],
 )
 def test_an_invalid_request_is_one_message(tmp_path: Path, words: list[str], code: int, message: str) -> None:
@@ -63,3 +67,19 @@ def test_an_invalid_request_is_one_message(tmp_path: Path, words: list[str], cod
     file.write_text("a file")
     done = CliRunner().invoke(cli.main, [word.format(file) for word in words])
     assert done.exit_code == code and message.format(file) in done.stderr
+
+
+def test_the_status_next_to_a_half_dead_rehearsal_cluster_is_that_of_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find() -> None:
+        raise rehearsal.ClusterError("cluster rehearsal has lost slurmdbd")
+
+    monkeypatch.setattr(rehearsal, "find", find)
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    with workspace.using(HPC_RESULTS=str(tmp_path)):
+        Submission.begin("strong", "strong", "rehearsal", "cpu").add("7", ["a-run"])
+        done = CliRunner().invoke(cli.main, ["status"])
+        assert done.exit_code == 0 and done.stderr.startswith("cluster rehearsal has lost slurmdbd")
+        assert done.stdout.endswith("1 LOST\n") and "`hpc retry`" in done.stdout
+        assert CliRunner().invoke(cli.main, ["submit", "strong", "--cluster", "rehearsal"]).exit_code == 2

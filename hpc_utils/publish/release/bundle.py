@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -68,7 +68,7 @@ class Machine:
         return version is None or (version != "" and not requirement.specifier.contains(version, prereleases=True))
 
 
-def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Callable[[str], None]) -> None:
+def make(out: Path, names: Sequence[str], there: Machine, piece: int, say: Callable[[str], None]) -> None:
     """Write the bundle into the new folder `out`.
 
     Args:
@@ -81,6 +81,8 @@ def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Calla
     """
     if out.exists() and any(out.iterdir()):
         raise BundleError(f"{out} is not empty: name a new folder")
+    for name in names:
+        datasets.verify(name)
     root = paths.root()
     commit = git(root, "rev-parse", "HEAD").decode().strip()
     if changed := uncommitted(root):
@@ -98,7 +100,6 @@ def make(out: Path, names: Iterable[str], there: Machine, piece: int, say: Calla
             packed.add(code, "code")
             packed.add(wheels, "wheels")
             for name in names:
-                datasets.verify(name)
                 if (folder := paths.data() / name).is_dir():  # digits come with the code
                     packed.add(folder, f"data/{name}")
     pieces = _cut(archive, piece)
