@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from hpc_utils import toml_config
 from hpc_utils.toml_config import Strict
@@ -79,13 +79,22 @@ class Condition(Strict):
 
 
 class Claim(Strict):
-    """`sentence`: one line of plain text, without citations and markup. `min_repeats`: with fewer a measured value decides nothing. `planned`: about values that
-    are not measured yet, so that a missing cell is no fault."""
+    """`sentence`: one line of plain text, without citations and markup. `min_repeats`: with fewer a measured value decides
+    nothing. `planned`: about values that are not measured yet, so that a missing cell is no fault."""
 
-    sentence: str = Field(min_length=1, pattern=r"^[\w{][^\n@\[\]<]*$")
+    sentence: str
     tests: list[Condition] = Field(min_length=1)
     min_repeats: int = Field(REPEATS, ge=2, strict=True)
     planned: bool = Field(False, strict=True)
+
+    @field_validator("sentence")
+    @classmethod
+    def _is_plain(cls, sentence: str) -> str:
+        if not re.fullmatch(r"[\w{][^\n@\[\]<]*", sentence):
+            raise ValueError(
+                "it is one line that starts with a word, without citations and markup (no @, [, ] and <)"
+            )
+        return sentence
 
     @model_validator(mode="after")
     def _every_bound_is_known(self) -> Claim:

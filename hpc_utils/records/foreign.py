@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 WORDS = ("workload", "dataset", "parallel", "precision", "device_name")
 LAYOUT = ("world_size", "nodes", "ranks_per_node", "global_batch", "batch_per_device")
 
-Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
+Line = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]*$")]
 # Our names, and what their cells hold.
 TYPES = {
     **dict.fromkeys(WORDS, Line),
