@@ -1,4 +1,4 @@
-"""A set of ipyparallel engines as its notebook sees it."""
+"""A set of ipyparallel engines as its notebook sees it, and `%%px` with a time limit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ipyparallel.client.magics import ParallelMagics
+from IPython import get_ipython
+
 from hpc_utils import paths
 from hpc_utils.launch import slurm_commands
 from hpc_utils.launch.process_tree import end_tree
 
-from . import cells, group, host, network
+from . import group, host, network
 from .member import connection_file
 from .settle import parts, settle
 
@@ -88,7 +91,10 @@ class Engines:
         self.last: AsyncResult | None = None  # of the last `%%px` cell
         self._address, self._n = address, len(client.ids)
         self._close = weakref.finalize(self, _close, client, end_host)  # at the latest when Python ends
-        cells.activate(self)
+        if shell := get_ipython():
+            magics = Magics(shell, self.view)
+            magics.crew = self
+            shell.magics_manager.register(magics)
 
     def __enter__(self) -> Engines:
         return self
@@ -200,3 +206,23 @@ def _end(process: subprocess.Popen, folder: Path) -> None:
         process.stdout.close()
         end_tree(process, str(folder))
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Magics(ParallelMagics):
+    """A cell that fails or hangs on one engine ends on all; ipyparallel's own magics wait without a limit."""
+
+    crew: Engines
+
+    def parallel_execute(self, cell, block=None, groupby="type", save_name=None, **_):
+        result = super().parallel_execute(cell, block=False, save_name=save_name)
+        self.crew.last = result
+        if not (self.view.block if block is None else block):
+            return result
+        try:
+            freed = settle(self.crew.client, result, self.crew.cell_timeout)
+        finally:
+            if result.ready():
+                result.display_outputs(groupby)
+        if freed:
+            print(f"freed after waiting: engine {', '.join(map(str, freed))}", file=sys.stderr)
+        result.get()

@@ -26,8 +26,9 @@ from hpc_utils.doctor.check import (
     unknown,
     worst_of,
 )
+from hpc_utils.doctor.mailbox import Mailbox
 from hpc_utils.doctor.process import run_with_timeout
-from hpc_utils.doctor.runner import CHECKS, Mailbox, Runner
+from hpc_utils.doctor.runner import CHECKS, Runner
 
 from .conftest import seen
 
