@@ -17,7 +17,6 @@ SPREAD = 0.1  # of repeats, (largest - smallest) / median throughput
 ENOUGH_REPEATS = 3
 FAULTS_RATIO, FAULTS = 1.5, 100.0  # page faults a step of the slower point: over the other's, and how many more
 MEMORY_RATIO = 1.1  # peak memory of the slower point over the other's
-MIB = 2**20
 UNKNOWN = "the records show no cause"
 
 
@@ -153,7 +152,7 @@ def _causes(slow: pd.DataFrame, fast: pd.DataFrame) -> dict[str, str]:
     faults = [pd.to_numeric(own.page_faults).median() for own in sides]
     if faults[0] > FAULTS_RATIO * faults[1] and faults[0] - faults[1] > FAULTS:
         found["page faults"] = "{:,.0f} pages a step, the other {:,.0f}".format(*faults)
-    peaks = [points.memory(own).peak_bytes.median() / MIB for own in sides]
+    peaks = [points.memory(own).peak_bytes.median() / 2**20 for own in sides]
     if peaks[0] > MEMORY_RATIO * peaks[1]:
         found["more memory to allocate, and less of it in caches"] = "{:,.0f} MiB, the other {:,.0f}".format(*peaks)
     hosts = [set(own.host.dropna()) for own in sides]

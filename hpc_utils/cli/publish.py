@@ -19,8 +19,6 @@ from hpc_utils import paths, provenance
 
 from .common import POSITIVE, SET, Finite, aliases, parameters_option, progress, result_set, results_option
 
-MIB = 2**20
-
 
 @click.command()
 @click.argument("notebook")
@@ -238,7 +236,7 @@ def release(check, output):
             _print_checklist(paths.root())
             return
         path = archive.release(paths.root(), output or paths.results() / "release")
-    click.echo(f"{path} ({path.stat().st_size / MIB:.1f} MiB)")
+    click.echo(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
     click.echo("Upload it to Zenodo; .zenodo.json in it holds the entries of the form.", err=True)
 
 
@@ -287,6 +285,6 @@ def bundle(out, names, have, python, glibc, machine, piece):
 
     lines = [line.partition("==") for line in have or ()]
     packages = {name.partition(" @ ")[0].strip(): version.strip() for name, _, version in lines if name.strip()}
-    bundle.make(out, names, bundle.Machine(python, glibc, machine, packages), piece * MIB, progress)
+    bundle.make(out, names, bundle.Machine(python, glibc, machine, packages), piece * 2**20, progress)
     for path in sorted(out.iterdir()):
-        click.echo(f"{path.stat().st_size / MIB:7.1f} MiB  {path}")
+        click.echo(f"{path.stat().st_size / 2**20:7.1f} MiB  {path}")

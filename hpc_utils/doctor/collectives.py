@@ -80,7 +80,6 @@ def judge_join(facts: Facts) -> Result:
     return passed(f"{facts['backend']}, {facts['ranks']} rank(s), {facts['seconds']:.1f} s")
 
 
-MIB = 2**20
 ENOUGH = 0.6  # of the nominal link
 BUSY = 0.5  # of a processor, used or waited for by all threads of a rank: above it the processor limits the rate
 
@@ -90,7 +89,9 @@ def measure_all_reduce(context: Context) -> Facts:
     ranks = context.enter()
     before, began = _processor_seconds(), time.perf_counter()
     seconds = context.share(0.5, 6.0)
-    record = measure(ranks, repeats=1, smallest=MIB, largest=64, seconds=seconds, console=Console(False), parts=False)
+    record = measure(
+        ranks, repeats=1, smallest=2**20, largest=64, seconds=seconds, console=Console(False), parts=False
+    )
     busy = (_processor_seconds() - before) / (time.perf_counter() - began)
     ports = network.active_ports()
     used = context.adapters if ranks.backend != "gloo" else network.connected()
@@ -123,7 +124,7 @@ def judge_all_reduce(seen: Observations) -> Result:
     size, (seconds,) = facts["sizes"][-1]["bytes"], facts["sizes"][-1]["seconds"]
     algorithm, bus = (rate / 1e9 for rate in bandwidths(size, seconds, facts["ranks"]))
     measured = (
-        f"{size // MIB} MiB in {seconds * 1e3:.1f} ms: algorithm {algorithm:.2f} GB/s, bus {bus:.2f} GB/s "
+        f"{size // 2**20} MiB in {seconds * 1e3:.1f} ms: algorithm {algorithm:.2f} GB/s, bus {bus:.2f} GB/s "
         f"({8 * bus:.1f} Gbit/s)"
     )
     if facts["nodes"] == 1:

@@ -24,7 +24,6 @@ UNUSED = (
     "unset NCCL_IB_DISABLE, NCCL_NET and NCCL_IB_HCA; does `ibv_devinfo` list the adapter, is `ulimit -l` unlimited? A container needs "
     "/dev/infiniband and libibverbs (rdma-core); Slingshot needs the aws-ofi-nccl plugin (aws-ofi-rccl on AMD) and libfabric"
 )
-MIB = 2**20
 
 
 def parse(log: str) -> Facts:
@@ -54,7 +53,7 @@ def measure(context: Context) -> Facts:
     facts = {"backend": ranks.backend, "nodes": ranks.nodes}
     if ranks.device.type == "cpu":
         return facts
-    dist.all_reduce(torch.ones(8 * MIB // 4, device=ranks.device))
+    dist.all_reduce(torch.ones(8 * 2**20 // 4, device=ranks.device))
     ranks.synchronize()
     log = parse(read(Path(context.nccl_log)) or "")
     context.adapters = log["adapters"] or (log["interfaces"] if "NET/Socket" in log["paths"] else [])

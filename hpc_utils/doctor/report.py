@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -58,7 +59,8 @@ def write(report: Report) -> Path:
     home = paths.results() / "doctor"
     home.mkdir(parents=True, exist_ok=True)
     name = f"{report['provenance']['hardware_id']}-{report['made'][:10]}"
-    folder = home / f"{name}-{1 + len(list(home.glob(f'{name}-*')))}"
+    folders = (home / f"{name}-{number}" for number in itertools.count(1))
+    folder = next(folder for folder in folders if not folder.exists())
     folder.mkdir()
     atomic.write_json(folder / "doctor.json", report)
     return folder / "doctor.json"

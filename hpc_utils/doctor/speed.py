@@ -1,4 +1,4 @@
-"""How fast do the ranks compute, alike and without throttling?
+"""Compute speed: slow ranks and throttled devices.
 
 A product of two n x n matrices is 2 n^3 operations. fp32 is IEEE single precision (TF32 off); bf16 with torch's own
 accumulation. All ranks start together, so that shared power and cooling show.

@@ -16,9 +16,8 @@ from hpc_utils import datasets, paths
 
 from .check import Context, Facts, Observations, Result, failed, judge, locations, passed, unknown
 
-MIB, GIB = 2**20, 2**30
-MOST = 256 * MIB  # written and read, less where space is short
-CHUNK = 8 * MIB
+MOST = 256 * 2**20  # written and read, less where space is short
+CHUNK = 8 * 2**20
 FILES = 10_000  # a run leaves some twenty
 SLOWEST = 20e6  # byte/s: a ResNet-50's checkpoint, 200 MB with its momentum, in ten seconds
 ELSEWHERE = (
@@ -48,7 +47,7 @@ def space(folder: Path) -> Facts:
 def _describe(facts: Facts) -> str:
     """`lustre, 412.0 GiB and 3,100,000 files free`."""
     files = "" if facts["free_files"] is None else f" and {facts['free_files']:,} files"
-    return f"{facts['filesystem'] or 'unknown file system'}, {facts['free_bytes'] / GIB:.1f} GiB{files} free"
+    return f"{facts['filesystem'] or 'unknown file system'}, {facts['free_bytes'] / 2**30:.1f} GiB{files} free"
 
 
 @contextmanager
@@ -110,7 +109,7 @@ def judge_results(facts: Facts) -> Result:
         return failed(f"{facts['failure']} ({measured})", ELSEWHERE)
     if facts["filesystem"] in ("tmpfs", "ramfs"):
         return failed(f"{measured}: memory, lost after the job", ELSEWHERE)
-    if facts["free_bytes"] < GIB or (facts["free_files"] is not None and facts["free_files"] < FILES):
+    if facts["free_bytes"] < 2**30 or (facts["free_files"] is not None and facts["free_files"] < FILES):
         return failed(measured, f"free space (`df -h`, `df -i`, your quota), or {ELSEWHERE}")
     return passed(measured) if facts["write"] >= SLOWEST else failed(measured, ELSEWHERE)
 
@@ -194,10 +193,10 @@ def judge_data(seen: Observations) -> Result:
             return failed(f"{name} is not on every node", fix, locations(lacking))
     if not names:
         return unknown("no data set", "hpc data fetch cifar10 (on a node with internet)")
-    slow = [one for one in seen if one.facts["bytes"] > MIB and one.facts["read"] < SLOWEST]
+    slow = [one for one in seen if one.facts["bytes"] > 2**20 and one.facts["read"] < SLOWEST]
     facts = (slow or seen)[0].facts
     measured = ", ".join(names)
-    if facts["bytes"] > MIB:  # smaller files show only the latency
+    if facts["bytes"] > 2**20:  # smaller files show only the latency
         measured += f"; {facts['filesystem'] or 'unknown file system'}, read {facts['read'] / 1e6:.0f} MB/s"
     if slow:
         fix = "copy the data to a disk of the node (`storage.node_local` in the cluster file)"

@@ -61,6 +61,8 @@ def start(
         EnginesError: they did not connect; nothing is left running.
         SlurmError: there is no Slurm here.
     """
+    if where not in ("local", "slurm") or n < 1:
+        raise EnginesError(f"start({n}, {where!r}): expected at least one engine, and where='local' or 'slurm'")
     if where == "slurm":
         address = network.address_that_nodes_reach()
         paths.results().mkdir(parents=True, exist_ok=True)
@@ -164,7 +166,8 @@ def _connect(process: subprocess.Popen, folder: Path, n: int, timeout: float) ->
     try:
         while client is None or len(client.ids) < n:
             if process.poll() is not None:
-                raise EnginesError(f"the engines cannot be started: {process.stdout.read()}")
+                reason = process.stdout.read() or f"their host ended with exit code {process.returncode}"
+                raise EnginesError(f"the engines cannot be started: {reason}")
             if time.monotonic() > until:
                 found = 0 if client is None else len(client.ids)
                 raise EnginesError(f"{found} of {n} engines connected within {timeout:g} s{_queue(folder)}")

@@ -12,8 +12,6 @@ from pathlib import Path
 from . import nvml
 from .tools import run_tool
 
-MIB = 2**20
-
 
 @dataclass(frozen=True)
 class Gpu:
@@ -50,7 +48,7 @@ def amd(faults: list[str]) -> list[Gpu]:
     try:
         entries = json.loads(answer or "[]")
         for entry in entries["gpu_data"] if isinstance(entries, dict) else entries:  # newer versions wrap the list
-            size = int(entry["vram"]["size"]["value"]) * MIB
+            size = int(entry["vram"]["size"]["value"]) * 2**20
             name, driver = entry["asic"]["market_name"], entry["driver"]["version"]
             found.append(Gpu(int(entry["gpu"]), name, memory_bytes=size, driver=driver))
     except (ValueError, LookupError, TypeError) as error:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .formatting import ABSENT, aligned, number
-from .tables import MIB
 
 if TYPE_CHECKING:
     from hpc_utils.analyze.reproduction import Judgement
@@ -20,7 +19,7 @@ MEANING = {
     "differ": "at least one quantity differs",
     "inconclusive": "nothing differs, but not everything is shown to agree: more repeats make intervals narrower",
 }
-PRINTED = {"B": ("MiB", 1 / MIB), "s": ("ms", 1e3)}  # {unit: unit and factor in print}
+PRINTED = {"B": ("MiB", 1 / 2**20), "s": ("ms", 1e3)}  # {unit: unit and factor in print}
 
 
 def lines(head: str, judgements: Sequence[Judgement], apart: Sequence[Difference], verdict: str) -> Iterator[str]:

@@ -9,7 +9,6 @@ import pandas as pd
 
 from .formatting import ABSENT, number
 
-MIB = 2**20
 Row = Mapping[str, Any]
 Writer = Callable[[Row], str]
 
@@ -75,7 +74,7 @@ WORKSHOP: dict[str, Writer] = {
     "time per epoch (s)": measured("epoch_seconds"),
     "speed-up": measured("speedup"),
     "efficiency (%)": measured("efficiency", 100),
-    "peak memory per device (MiB)": measured("peak_bytes", 1 / MIB),
+    "peak memory per device (MiB)": measured("peak_bytes", 1 / 2**20),
 }
 
 

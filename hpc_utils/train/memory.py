@@ -16,8 +16,6 @@ import torch
 
 from .observer import Observer
 
-MIB = 2**20
-
 Bytes = dict[str, int | None]
 
 
@@ -50,9 +48,9 @@ class MemoryMeter(Observer):
         found = self._peaks()
         for name, seen in self._levels.items():
             sizes = [*seen.elements()]
-            modes = statistics.multimode(round(size / MIB) for size in sizes)
+            modes = statistics.multimode(round(size / 2**20) for size in sizes)
             found[f"mean_{name}_bytes"] = round(statistics.mean(sizes)) if sizes else None
-            found[f"mode_{name}_bytes"] = max(modes) * MIB if modes else None
+            found[f"mode_{name}_bytes"] = max(modes) * 2**20 if modes else None
         return found
 
     def state(self) -> dict[str, Any]:

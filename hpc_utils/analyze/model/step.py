@@ -23,7 +23,6 @@ from hpc_utils import allreduce_cost
 from hpc_utils.allreduce_cost import Link, Topology
 
 PHASES = ("data", "forward", "backward", "optimizer")
-MIB = 2**20
 NEGLIGIBLE = 0.1  # share of a step; if every loss is smaller, the step is limited by computing
 GRADIENTS = 20  # equal parts of the gradients, where their readiness was not measured
 BOTTLENECKS = {
@@ -92,7 +91,7 @@ class Work:
 
     def buckets(self, bucket_mb: float) -> tuple[Bucket, ...]:
         """DistributedDataParallel's buckets after its first step (torch's `compute_bucket_assignment_by_size`)."""
-        return _packed(self.gradients, bucket_mb * MIB)
+        return _packed(self.gradients, bucket_mb * 2**20)
 
     @classmethod
     def from_profile(cls, profile: Mapping[str, Any], jitter: float | None = None) -> Work:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from hpc_utils.train.ranks import Ranks
 
-MIB = 2**20
 STEP = 4  # factor from one size to the next
 MOMENT, MOST = 0.1, 1000  # s that a repeat should last at least, and calls in it at most
 GROUPS = {
@@ -53,7 +52,7 @@ def measure(
         raise ConfigError("an all-reduce needs at least two ranks, on one node or more")
     import torch
 
-    buffer = torch.zeros(largest * MIB // 4, device=ranks.device)  # sums stay zero, however often
+    buffer = torch.zeros(largest * 2**20 // 4, device=ranks.device)  # sums stay zero, however often
     groups, plan = list(_groups(ranks, parts)), []
     for group in groups:
         for bytes_, times in _sizes(ranks, group, buffer, smallest, repeats, seconds / len(groups), console):
