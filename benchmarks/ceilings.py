@@ -106,6 +106,7 @@ def main(threads: int, milliseconds: int = 300) -> dict[str, float]:
     import torch
     from torch.utils.benchmark import Timer
 
+    from hpc_utils import provenance
     from hpc_utils.train import precision
 
     torch.set_num_threads(threads)
@@ -122,7 +123,7 @@ def main(threads: int, milliseconds: int = 300) -> dict[str, float]:
 
     rates = {}
     for name in ("fp32", *(["tf32"] if gpu else []), "bf16"):
-        if precision.emulated(name, device):
+        if name == "bf16" and not gpu and provenance.emulates_bf16():
             continue
         dtype = torch.bfloat16 if name == "bf16" else torch.float32
         with precision.matmul_precision(name):

@@ -1,4 +1,4 @@
-"""Strict reading of TOML files: an error names the file and the key."""
+"""Strict reading of TOML files: an error names the file, the key and, if it is unknown, the nearest known one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 
 class Strict(BaseModel):
     """A table of such a file: frozen, and without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_known_keys(cls, content: Any) -> Any:
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        if isinstance(content, dict) and (
+            unknown := [key for key in content if key not in (*known, *cls.model_fields)]
+        ):
+            raise ValueError("; ".join(f"unknown key {key!r}: {hint(key, known)}" for key in unknown))
+        return content
 
 
 Table = TypeVar("Table", bound=Strict)
@@ -80,9 +90,7 @@ def _explain(path: Path, item: Any, name: str = "") -> str:
     """One of pydantic's errors as a message: file, key (below the table `name`) and fault."""
     place = [str(part) for part in (name, *item["loc"]) if part not in ("", "[key]")]
     message = item["msg"].removeprefix("Value error, ")
-    if item["type"] == "extra_forbidden":
-        message = f"unknown key {place.pop()!r}"
-    elif item["type"] == "missing":
+    if item["type"] == "missing":
         message = "this key is needed"
     elif item["type"] != "value_error" and not isinstance(item["input"], dict | list):
         message = f"{message[0].lower()}{message[1:]}, not {item['input']!r}"

@@ -279,6 +279,8 @@ class Recorder:
 
     def note(self, **values: float) -> None:
         """Add values (`test_loss`, `test_accuracy`, `eval_seconds`, ...) to the last epoch's row."""
+        if not self.rows:
+            raise RuntimeError("no epoch yet: call `note` after the first epoch")
         self.rows[-1].update(values)
         if self._writer:
             self._writer.write_epochs(self.rows)

@@ -49,7 +49,7 @@ def load_function(name: str) -> Callable[..., Workload]:
         function = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise WorkloadError(
-            f"workload {name!r} is not module:function in {Path.cwd()} or PYTHONPATH: {error}"
+            f"workload {name!r} cannot be imported as module:function from {Path.cwd()} or PYTHONPATH: {error}"
         ) from error
     if not callable(function):
         raise WorkloadError(f"workload {name!r} is not a function that returns a Workload")

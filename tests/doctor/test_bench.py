@@ -131,3 +131,14 @@ def test_a_profile_holds_phases_and_when_gradients_are_ready(results: Path) -> N
 
     assert of() and of(global_batch=12) and of(global_batch=None, batch_per_device=4)
     assert not of(optimizer="adamw") and not of(precision="bf16")
+
+
+def test_a_cold_read_that_memory_served_shows_no_speed_of_a_disk() -> None:
+    place = {"place": "shared", "filesystem": "ext4", "warm": {"bytes": 8e6, "seconds": [0.01]}}
+    rates = [
+        "\n".join(storage.table({"dataset": "cifar10", "bytes": 8e6, "nodes": 1, "ranks_per_node": 1, "places": [
+            place | {"cold": {"bytes": 8e6, "seconds": [seconds]}}]}))
+        for seconds in (0.08, 0.011)
+    ]  # fmt: skip
+    assert rates[0].split()[-2:] == ["100", "800"]
+    assert rates[1].split()[-3:] == ["from", "memory", "800"]

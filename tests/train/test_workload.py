@@ -39,7 +39,7 @@ REFUSED = [
     ("outside:mak", "no attribute 'mak'"),
     ("outside:instance", "is not a function"),
     ("outside:wrong", "returned dict"),
-    ("../a.py:make", "is not module:function"),
+    ("../a.py:make", "cannot be imported"),
     ("outside:whole", "make whole batches themselves"),
     ("outside:make", "does not take these workload_args.*'depht'"),
 ]

@@ -10,10 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from .. import stats
+from hpc_utils.records import probes
 
-IN_MEMORY = ("tmpfs", "ramfs")
-ALIKE = 0.8  # share of the warm rate from which on a cold read came from some memory
+from .. import stats
 
 Record = Mapping[str, Any]
 
@@ -38,10 +37,9 @@ def loader(record: Record | None) -> pd.DataFrame:
 
 def _first(record: Record, place: Record, load: Record) -> stats.Estimate:
     """Seconds a batch while the data are not in memory: repeat by repeat, since these were interleaved."""
-    if place["filesystem"] in IN_MEMORY:
+    if place["filesystem"] in probes.IN_MEMORY:
         return stats.median(load["seconds_per_batch"])
-    cold, warm = (stats.median(place[state]["seconds"]).value for state in ("cold", "warm"))
-    if warm > ALIKE * cold:  # memory served the cold reads
+    if probes.is_read_from_memory(place):
         return stats.UNKNOWN
     # All ranks share a pass and read at once: a rank's batch takes as many times longer as there are ranks.
     ranks = record["nodes"] * record["ranks_per_node"]

@@ -23,6 +23,7 @@ from hpc_utils import datasets, paths, workspace
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.doctor.process import Console, repeats_within
 from hpc_utils.doctor.storage import drop_cache, filesystem
+from hpc_utils.records import probes
 
 if TYPE_CHECKING:
     from hpc_utils.train.ranks import Ranks
@@ -88,8 +89,8 @@ def table(record: Mapping[str, Any]) -> Iterator[str]:
             yield f"{start}  not read: {place['skipped']}"
         else:
             cold, warm = (place[s]["bytes"] / median(place[s]["seconds"]) / 1e6 for s in ("cold", "warm"))
-            from_disk = place["filesystem"] not in IN_MEMORY and cold < ALIKE * warm
-            yield f"{start}  {f'{cold:,.0f}' if from_disk else 'from memory':>11}  {warm:11,.0f}"
+            shown = "from memory" if probes.is_read_from_memory(place) else f"{cold:,.0f}"
+            yield f"{start}  {shown:>11}  {warm:11,.0f}"
 
 
 class _Place:
