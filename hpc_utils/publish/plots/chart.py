@@ -34,14 +34,18 @@ class Chart:
         return replace(self, name=f"{prefix}-{self.name}")
 
 
-def charted(name: str, caption: str) -> Callable[[Callable[..., Figure]], Callable[..., Chart]]:
+def charted(
+    name: str, caption: str, intervals: bool = True
+) -> Callable[[Callable[..., Figure]], Callable[..., Chart]]:
     """A function that draws its first argument, a frame, returns a `Chart` of this name and caption, with a legend and a note on
-    its intervals; without a figure if the frame is empty."""
+    its intervals, if it draws `intervals`; without a figure if the frame is empty."""
 
     def decorate(draw: Callable[..., Figure]) -> Callable[..., Chart]:
         @functools.wraps(draw)
         def drawn(data: pd.DataFrame, *others: object, **options: object) -> Chart:
-            figure = None if data.empty else drawing.finished(draw(data, *others, **options), data)
+            if data.empty:
+                return Chart(None, data, name, caption)
+            figure = drawing.finished(draw(data, *others, **options), data if intervals else None)
             return Chart(figure, data, name, caption)
 
         return drawn

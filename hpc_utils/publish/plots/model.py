@@ -108,7 +108,11 @@ def reach(ahead: pd.DataFrame, measured: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted("laws", "How far laws that know only the number of ranks, and the model, miss times of steps on more ranks.")
+@charted(
+    "laws",
+    "How far laws that know only the number of ranks, and the model, miss times of steps on more ranks.",
+    intervals=False,
+)
 def laws(compared: pd.DataFrame) -> Figure:
     """Errors of each law and of the model on more ranks than they were fitted on, against the links' rate. Colours are laws,
     markers numbers of ranks. `compared`: `validation.compare`."""
