@@ -83,16 +83,17 @@ def straggler(found: Devices) -> Loss | None:
 
 
 def _why_late(found: Devices) -> str:
-    """In what the straggler differs most from the median of the others."""
-    late = {}
+    """What the straggler's own profile shows, against the median of the others: half of what they wait for it, or more."""
+    enough = 0.5 * found.straggler.behind_ns * found.straggler.last
     for name, text in (
         ("loader_wait_ns", "it waits for data {:.3g} ms, the others {:.3g}"),
         ("compute_ns", "it computes {:.3g} ms, the others {:.3g}: clocks, temperature, or more work"),
         ("idle_ns", "its GPU is idle {:.3g} ms, the others' {:.3g}: its host is late"),
     ):
-        own, *others = (ns or 0 for ns in found.of_straggler(name))
-        late[own - np.median(others)] = text.format(own / 1e6, np.median(others) / 1e6)
-    return late[max(late)]
+        own, *others = found.of_straggler(name)
+        if own is not None and None not in others and own - np.median(others) >= enough:
+            return text.format(own / 1e6, np.median(others) / 1e6)
+    return "clocks, temperature, throttling, and other jobs on its node"
 
 
 def loading(found: Devices) -> Loss | None:

@@ -120,6 +120,10 @@ def test_waiting_for_one_rank() -> None:
     waits = value(found, "exposed waiting for other ranks")
     assert waits == pytest.approx(22.6, abs=0.2)  # three of four wait 3 of 9.96 ms
     assert found.advice[0].at_most == pytest.approx(1 / (1 - waits / 100), rel=0.01)
+    work = (20, 6500, COMPUTE), (6500, 9500, MEMORY), (9500, 9980, COMMUNICATION)
+    copying = run(*work, steps=10, rank=2, world_size=4)
+    unexplained = judged(*(copying if one.rank == 2 else one for one in _waiting(late=2)))
+    assert "other jobs on its node" in unexplained.advice[0].action
     few = judged(*_waiting(late=2, steps=2))
     assert few.bound == Bound.STRAGGLER and "rank 2" in few.advice[0].action
     assert "too few to rule out chance" in few.reason and few.confidence < found.confidence
