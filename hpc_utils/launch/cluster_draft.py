@@ -66,7 +66,9 @@ def init(name: str = "") -> Path:
         raise cluster.ClusterError(f"{path} exists already: give another name, or remove it")
     nodes = []
     for line in ask(["sinfo", "--noheader", "--exact", f"--format={SINFO}"]).splitlines():
-        example = ask(["scontrol", "show", "hostnames", line.split("|")[5]]).split()[0]
+        if not (names := line.split("|")[5]):  # a partition without nodes
+            continue
+        example = ask(["scontrol", "show", "hostnames", names]).split()[0]
         nodes += read_nodes(line, ask(["scontrol", "show", "node", example, "--oneliner"]))
     command = ["sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={getpass.getuser()}"]
     try:

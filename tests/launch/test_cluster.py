@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils import provenance
+from hpc_utils import paths, provenance
 from hpc_utils.launch import cluster as clusters
 
 GOOD = """
@@ -145,3 +145,12 @@ def test_a_users_own_study_is_rehearsed_as_it_is() -> None:
     shared = clusters.read("rehearsal").rehearsed(links=None, share=0.14).overrides("my-own-study")
     assert (shared.parameters["cores_per_rank"], shared.parameters["threads_per_rank"]) == (0.14, None)
     assert clusters.read("rehearsal").overrides("strong").parameters["workload"] == "cnn"
+
+
+def test_a_wrong_file_matters_only_to_its_own_cluster(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write()
+    write("title = 3", "other.toml")
+    monkeypatch.setattr(paths, "clusters", lambda: tmp_path)
+    assert clusters.prices(["mine-a100", "elsewhere"])["mine-a100"].price == 4
+    with pytest.raises(clusters.ClusterError, match=r"other\.toml: title: .*not 3"):
+        clusters.prices(["other-cpu"])
