@@ -101,10 +101,11 @@ def _csv(results: Path, found: records.Records) -> Iterator[str]:
         path = results / "csv" / f"{name}.csv"
         if not path.is_file():
             continue
-        there, now = (
-            pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
-            for text in (path.read_text(errors="replace") or "empty\n", frame.to_csv(index=False))
-        )
+        now = pd.read_csv(io.StringIO(frame.to_csv(index=False)), dtype=str, keep_default_na=False)
+        try:
+            there = pd.read_csv(path, dtype=str, keep_default_na=False)
+        except ValueError:  # no table
+            there = pd.DataFrame()
         common = [column for column in now if column in there]
         if not common or not there[common].equals(now[common]):
             yield f"csv/{name}.csv differs from the runs' folders: `hpc collect --results {_named(results)}` writes it again"
