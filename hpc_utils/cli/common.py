@@ -219,11 +219,15 @@ def run_links(request: Request, *, on_nodes: bool) -> Iterator[None]:
             )
         yield
         return
-    expected = "" if gbit is not None else found.by_hand or ""
-    if named != expected:
+    again = "submit it again (in your own jobs `hpc cluster use NAME` first)"
+    if gbit is not None and named:
         raise ConfigError(
-            f"the run was named for links of {named or 'any rate'}, and they are limited to {expected or 'link_gbit'}: "
-            f"`hpc cluster shape --rate {named or 'none'}`, or submit it again (in your own jobs `hpc cluster use NAME` first)"
+            f"link_gbit is given, but the run was named for links of {named}: `hpc cluster shape --rate none`, then {again}"
+        )
+    if gbit is None and named != (found.by_hand or ""):
+        raise ConfigError(
+            f"the links' rate is now {found.by_hand or 'no limit'}, but the run was named for {named or 'no limit'}: "
+            f"`hpc cluster shape --rate {named or 'none'}`, or {again}"
         )
     with found.holding(found.by_hand if gbit is None else rehearsal.rate_of(gbit), by=request.run_id):
         yield

@@ -43,18 +43,19 @@ def test_a_plan_holds_the_points_whose_links_are_limited(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "hardware", "words"),
+    ("rate", "hardware", "gbit", "words"),
     [
-        ("500mbit", "rehearsal-cpu-0123abcd", "--rate none"),
-        ("1gbit", "rehearsal-cpu-0123abcd-1gbit", ""),
+        ("500mbit", "rehearsal-cpu-0123abcd", None, "--rate none"),
+        ("500mbit", "rehearsal-cpu-0123abcd-500mbit", 0.1, "--rate none"),
+        ("1gbit", "rehearsal-cpu-0123abcd-1gbit", None, ""),
     ],
 )
 def test_a_run_begins_over_the_links_that_its_id_names(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, rate: str | None, hardware: str, words: str
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, rate: str, hardware: str, gbit: float | None, words: str
 ) -> None:
     for name, value in (cluster.environment() | {"SLURM_JOB_ID": "1", "HPC_CLUSTER": hardware}).items():
         monkeypatch.setenv(name, value)
-    request = prepare(notebooks() / "02_ddp.ipynb", PARAMETERS, Layout(2, 1))
+    request = prepare(notebooks() / "02_ddp.ipynb", PARAMETERS | {"link_gbit": gbit}, Layout(2, 1))
     cluster.shape(rate)
     try:
         if words:
