@@ -141,7 +141,7 @@ class Lookup:
         for run, series in self.evidence.series.items():
             folder = self.evidence.results / "runs" / run
             request = read_json(folder / "run.json") or read_json(folder / "request.json") or {}
-            config = request.get("config", {})
+            config = request.get("config") or {}
             own = config | (complete.get(run) or {"state": _state(run, self.evidence)}) | {"series": series}
             own["commit"] = (own.get("commit") or "")[:SHORT]
             states[own["state"].partition(":")[0]] += 1
