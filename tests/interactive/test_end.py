@@ -111,3 +111,9 @@ def test_engines_that_do_not_come_in_time_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(EnginesError, match=r"of 2 engines connected within 0\.2 s"):
         start(2, timeout=0.2)
     assert not list(tmp_path.glob("hpc-engines-*"))
+
+
+@pytest.mark.parametrize("arguments", [(2, "Slurm"), (0, "local")])
+def test_another_place_and_no_engine_are_refused(arguments: tuple[int, str]) -> None:
+    with pytest.raises(EnginesError, match="where='local' or 'slurm'"):
+        start(*arguments)
