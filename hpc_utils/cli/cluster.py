@@ -55,11 +55,12 @@ def cluster():
 @click.option("--gpus", default=4, help="Stand-ins for GPUs that each node has for Slurm.")
 @click.option("--flat", is_flag=True, help="All nodes on this host, as without root.")
 def cluster_up(name, nodes, cores_per_node, cpus, gpus, flat):
-    """Start a cluster: munged, MariaDB, slurmdbd, slurmctld, and a slurmd on each node.
+    """Start a cluster on this machine.
 
-    With root each node has a host name, an address, processes and a link of its own. Jobs keep to their node's share of
-    the cores. More nodes than cores are valid devices with --cores-per-node, if the shares on a core add up to at most
-    90 %; other measurements on them are recorded as oversubscribed and excluded from scaling figures.
+    It has munged, MariaDB, slurmdbd, slurmctld, and a slurmd on each node. With root each node has a host name, an
+    address, processes and a link of its own. Jobs keep to their node's share of the cores. More nodes than cores are
+    valid devices with --cores-per-node, if the shares on a core add up to at most 90 %; other measurements on them are
+    recorded as oversubscribed and excluded from scaling figures.
     """
     from hpc_utils import device_share, rehearsal
 
@@ -84,7 +85,7 @@ def cluster_up(name, nodes, cores_per_node, cpus, gpus, flat):
 @cluster.command("down")
 @named
 def cluster_down(name):
-    """End a cluster and all its processes; also removes the files of a killed one."""
+    """End a cluster and all its processes. Also removes the files of a killed one."""
     from hpc_utils import rehearsal
 
     ended = rehearsal.down(name)
@@ -106,7 +107,7 @@ def cluster_status(found):
 @cluster.command("env")
 @running
 def cluster_env(found):
-    """Print the shell commands that point sbatch, squeue and the others at the cluster."""
+    """Print the variables by which Slurm's commands reach it."""
     for variable, value in found.environment().items():
         click.echo(f"export {variable}={shlex.quote(value)}")
 
@@ -142,7 +143,10 @@ def cluster_shape(rate, found):
 @click.argument("cluster_name", metavar="NAME")
 @node_type_option
 def cluster_use(cluster_name, node_type):
-    """Write jobs/environment.sh for the cluster NAME: the job scripts source it when you submit them by hand."""
+    """Write jobs/environment.sh for the cluster NAME.
+
+    The job scripts source it when you submit them by hand.
+    """
     from hpc_utils import paths
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import job_environment
@@ -163,9 +167,10 @@ def cluster_use(cluster_name, node_type):
 @cluster.command("init")
 @click.argument("cluster_name", metavar="[NAME]", default="")
 def cluster_init(cluster_name):
-    """Draft jobs/clusters/NAME.toml from this machine's Slurm; default NAME: the name in Slurm's configuration.
+    """Draft jobs/clusters/NAME.toml from this machine's Slurm.
 
-    Each value has its source as a comment; what Slurm does not know is marked FILL IN. No file is overwritten.
+    The default NAME is that in Slurm's configuration. Each value has its source as a comment; what Slurm does not know
+    is marked FILL IN. No file is overwritten.
     """
     from hpc_utils.launch.cluster_draft import init
 

@@ -107,10 +107,11 @@ def bench():
 @repeats_option
 @click.option("--largest", default=256, type=POSITIVE, metavar="MiB", help="Message size.")
 def bench_allreduce(cluster_name, repeats, largest, **where):
-    """Measure all-reduce over message sizes; fit latency and bandwidth.
+    """Measure all-reduce over message sizes.
 
-    Between all ranks, and if nodes have several, also within each node and between one rank of each. Sizes that would take
-    longer than about a minute are skipped. The record is kept under results/probes/allreduce.
+    Latency and bandwidth are fitted. Between all ranks, and if nodes have several, also within each node and between
+    one rank of each. Sizes that would take longer than about a minute are skipped. The record is kept under
+    results/probes/allreduce.
     """
     from hpc_utils.analyze.model import links
 
@@ -133,10 +134,10 @@ def bench_allreduce(cluster_name, repeats, largest, **where):
 @where_options(nproc=1, nodes=1, ranks_per_node=1)
 @repeats_option
 def bench_storage(dataset, cluster_name, repeats, **where):
-    """Measure reading of the data set, cold and warm, and the time of the loader.
+    """Measure reading of the data set, and the time of the loader.
 
-    From the data folder, a disk of the node (storage.node_local of the cluster file, else TMPDIR) and memory (/dev/shm).
-    Each gets a copy, which is removed at the end. The record is kept under results/probes/storage.
+    Cold and warm, from the data folder, a disk of the node (storage.node_local of the cluster file, else TMPDIR) and
+    memory (/dev/shm). Each gets a copy, which is removed at the end. The record is kept under results/probes/storage.
     """
     from hpc_utils.analyze.model import storage
     from hpc_utils.doctor.bench.storage import require
@@ -164,10 +165,10 @@ def bench_storage(dataset, cluster_name, repeats, **where):
 )
 @repeats_option
 def bench_compute(parameters, batches, repeats):
-    """Measure the compute time of a model on one device of this machine, without a process group.
+    """Measure the compute time of a model on one device.
 
-    For each batch size: the seconds of data, forward, backward and optimizer, and when in the backward pass each gradient is
-    ready. The performance model reads this record.
+    It is measured here, without a process group. For each batch size: the seconds of data, forward, backward and
+    optimizer, and when in the backward pass each gradient is ready. The performance model reads this record.
 
     \b
     hpc bench compute -p workload=resnet18 -p dataset=cifar10 --batches 8,16,32,64

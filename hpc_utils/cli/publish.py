@@ -93,7 +93,7 @@ def _print_citable(sets: Any, pattern: str) -> None:
                 if units:
                     click.echo(f"    {', '.join(f'{name} ({unit})' for name, unit in units.items())}")
     if not shown:
-        raise click.UsageError(f"no table or figure matches {pattern!r}: `hpc paper --values ''` lists all")
+        raise click.UsageError(f"no table or figure matches {pattern!r}: `hpc paper --values` lists all")
 
 
 @click.command()

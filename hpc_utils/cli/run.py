@@ -117,7 +117,7 @@ def data_list():
 @click.option("--mirror", type=click.Path(path_type=Path), help="A local folder to copy from ($HPC_DATA_MIRROR).")
 @click.option("--force", is_flag=True, help="Fetch and decode again even if it is here.")
 def data_fetch(names, mirror, force):
-    """Download (or copy from a mirror), verify and decode the data sets NAMES."""
+    """Download, verify and decode the data sets NAMES."""
     from hpc_utils import datasets
 
     for name in names:

@@ -58,7 +58,10 @@ def study_plan(name, parameters, repeats):
 @click.option("--no-report", is_flag=True, help="Only the runs; `hpc report NAME` writes the report later.")
 @overrides
 def study_run(name, redo, cold, no_report, parameters, repeats):
-    """Execute the missing runs of a study one after another, then draw its figures and write its report."""
+    """Execute the missing runs of a study; write its report.
+
+    They run one after another; then its figures are drawn.
+    """
     from hpc_utils.launch.study import execute
     from hpc_utils.launch.target import Target
     from hpc_utils.publish.chapters import conclude
@@ -72,9 +75,10 @@ def study_run(name, redo, cold, no_report, parameters, repeats):
 @click.argument("names", metavar="STUDY...", nargs=-1, required=True)
 @click.option("--as", "hardware", required=True, metavar="HARDWARE", help="Folder under results/reference.")
 def study_keep(names, hardware):
-    """Copy runs, figures and chapters of complete studies to results/reference/HARDWARE, to be committed.
+    """Copy complete studies to results/reference, to be committed.
 
-    Chapters that analyze all runs of a set, such as 03, are executed again on the whole set.
+    Their runs, figures and chapters go to results/reference/HARDWARE. Chapters that analyze all runs of a set, such as
+    03, are executed again on the whole set.
     """
     from hpc_utils.publish.reference import keep
 
@@ -133,8 +137,8 @@ def explain(files, as_json):
     """Find what limits a run from the profiles of its ranks.
 
     FILE is a trace of torch.profiler (.json, .json.gz), an export of Nsight Systems (.sqlite; .nsys-rep where nsys is
-    installed), a report of Nsight Compute, or a run's folder; its content decides, not its name. Give the files of all ranks
-    together. Times are of the profiled window; busy includes memory operations, compute does not.
+    installed), a report of Nsight Compute, or a run's folder; its content decides, not its name. Give the files of all
+    ranks together. Times are of the profiled window; busy includes memory operations, compute does not.
     """
     from hpc_utils.analyze.profiles import breakdown, readers
     from hpc_utils.analyze.profiles.judge import judge
