@@ -103,7 +103,9 @@ def _front_matter(tree: pf.Doc, source: Source) -> FrontMatter | None:
         return FrontMatter.model_validate(_plain(tree.metadata))
     except ValidationError as error:
         for one in error.errors():
-            source.fault(f"{one['loc'][0]}:", f"front matter: {'.'.join(map(str, one['loc']))}: {one['msg']}")
+            message = one["msg"].removeprefix("Value error, ")
+            key = (re.findall(r"unknown key '(.*?)'", message) or one["loc"])[0]
+            source.fault(f"{key}:", ": ".join(["front matter", *map(str, one["loc"]), message]))
         return None
 
 

@@ -136,7 +136,7 @@ def test_a_changed_figure_stops_the_build(paper: Paper) -> None:
         ("short: Small", "note: a speedup of 1.36x", 3),
         ("short: Small", 'subtitle: "{{no.such}}"', 3),
         ("keywords: [scaling, values]", "keywords: [72 % efficient]", 7),
-        ("  - name: Ada Example", "  - nam: Ada Example", 4),
+        ("  - name: Ada Example", "  - nam: Ada Example", 5),
         ("affiliation: University of Examples", "affiliation: 72.3 percent efficient", 6),
         ("author:\n  - name: Ada Example\n    affiliation: University of Examples", "author: 3", 4),
         ("keywords: [scaling, values]", "keywords:", 7),
