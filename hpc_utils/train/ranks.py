@@ -205,6 +205,11 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
         raise ConfigError(
             "device='cuda', but torch sees no GPU (check `nvidia-smi`, and that torch is no CPU build): use device='auto'"
         )
+    if local_rank >= (count := torch.cuda.device_count()):
+        raise ConfigError(
+            f"local rank {local_rank} has no GPU of its own ({count} visible): start at most {count} ranks a node, without "
+            f"--gpus-per-task and --gpu-bind, or use device='cpu'"
+        )
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     return device
