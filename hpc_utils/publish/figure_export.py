@@ -55,9 +55,10 @@ def find(name: str, among: Sequence[Figure]) -> Figure:
         CannotExport: no figure has that name, or several have it.
     """
     having = [one for one in among if name in (one.name, one.drawn.name)]
-    if len(having) != 1:
-        choice = ", ".join(one.name for one in having or among) or "none, run `hpc chapter`"
-        raise CannotExport(f"{len(having)} figures are named {name!r}; there are: {choice}")
+    if not having:
+        raise CannotExport(f"no figure is named {name!r}: `hpc export --list` lists them, `hpc chapter` draws them")
+    if len(having) > 1:
+        raise CannotExport(f"several sets have {name!r}: choose {' or '.join(one.name for one in having)}")
     return having[0]
 
 

@@ -40,7 +40,7 @@ def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, 
 
 def test_an_unknown_figure_or_format_is_refused_with_those_there_are(exported: Path, tmp_path: Path) -> None:
     found = figure_export.figures([exported])
-    with pytest.raises(figure_export.CannotExport, match=f"there are: results:{NAME}"):
+    with pytest.raises(figure_export.CannotExport, match="export --list"):
         figure_export.find("laptop-eficiency", found)
     with pytest.raises(figure_export.CannotExport, match=r"no format jpeg: .*png"):
         figure_export.write(figure_export.find(NAME, found), tmp_path, ["jpeg"])
@@ -50,7 +50,7 @@ def test_of_two_sets_with_one_name_the_set_is_asked_for(exported: Path, tmp_path
     other = tmp_path / "other"
     other.symlink_to(exported)
     both = figure_export.figures([exported, other])
-    with pytest.raises(figure_export.CannotExport, match=f"results:{NAME}, other:{NAME}"):
+    with pytest.raises(figure_export.CannotExport, match=f"results:{NAME} or other:{NAME}"):
         figure_export.find(NAME, both)
     assert figure_export.find(f"other:{NAME}", both).folder == other
 
