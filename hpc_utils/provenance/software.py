@@ -149,7 +149,7 @@ def _torch_build() -> dict[str, str | None]:
     with suppress(Exception):
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     with suppress(Exception):
-        found["cudnn"] = torch.backends.cudnn.version()
+        found["cudnn"] = _cudnn(torch.backends.cudnn.version())
     return found
 
 
@@ -157,3 +157,11 @@ def _numerics(text: str) -> tuple[str | None, str | None]:
     """(BLAS, with its version if it is MKL; oneDNN's version)."""
     blas, mkl, onednn = (match[1] if (match := re.search(pattern, text)) else None for pattern in BUILD.values())
     return (f"{blas} {mkl}" if blas == "mkl" and mkl else blas), onednn
+
+
+def _cudnn(version: int | None) -> str | None:
+    """8902 is 8.9.2; from version 9 on, there are two more digits: 90100 is 9.1.0."""
+    if not version:
+        return None
+    major, rest = divmod(version, 10_000 if version >= 90_000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
