@@ -7,7 +7,7 @@
     %%px                             # a cell on every rank; one that fails or hangs ends it on all
     crew.close()
 
-`engines`, `cells` and `settle` (which waits for answers) run in the notebook's kernel; `host` is the process that starts and
+`engines` and `settle` (which waits for answers) run in the notebook's kernel; `host` is the process that starts and
 ends the others, each of which is a `member`; `group` and `backward` run on the engines.
 
 The room is larger than its budget of 3.5 k tokens, because no library frees a rank that hangs in a collective.

@@ -96,10 +96,10 @@ def reach(ahead: pd.DataFrame, measured: pd.DataFrame) -> Figure:
     rates = set(measured.gbit[measured.world_size > 1])
     figure, (grid,) = drawing.panels(2, sharey=True)
     for axes, kind in zip(grid, ("strong", "weak"), strict=True):
-        label = lambda gbit: _links(gbit) + ("" if gbit in rates else ", not measured")  # noqa: E731
-        drawing.lines(
-            axes, ahead[ahead.kind == kind], "world_size", "efficiency", "gbit", label=label, band=True, marker=None
-        )
+        for number, (gbit, own) in enumerate(ahead[ahead.kind == kind].groupby("gbit", sort=False)):
+            look = {"label": _links(gbit) + ("" if gbit in rates else ", not measured"), "marker": None}
+            look["linewidth"] = max(1, 3 - number)  # lines that coincide stay visible
+            drawing.points(axes, own.world_size, own, "efficiency", band=True, **style.series(number) | look)
         axes.axvline(measured.world_size.max(), **BEYOND)
         axes.axhline(100, **style.IDEAL)
         drawing.ranks_axis(axes, ahead.world_size)
