@@ -44,10 +44,12 @@ SCRIPT, KERNELS, COLD, WARM, NEXT = (
 
 
 def run(options: measure.Options) -> Iterator[measure.Row]:
-    """Starts on one and two ranks, steps, files."""
+    """Starts on two ranks; with `full` on one too, steps, files."""
     with warm.started() as process:
         for ranks in (1, 2) if options.full else (2,):
             yield from _starts(ranks, process, options)
+        if not options.full and not options.quick:
+            return
         yield from _steps(process, options)
     if shutil.which("strace"):
         yield from _files(options)
