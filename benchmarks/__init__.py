@@ -1,7 +1,7 @@
 """Side-by-side measurements. A promise that is not kept is printed; it is not an error.
 
-    python -m benchmarks                      all benchmarks in about five minutes (`make bench`)
-    python -m benchmarks --full               larger work, ResNet-18 included: half an hour
+    python -m benchmarks                      without `loaders` and `optimizations`, in five to six minutes (`make bench`)
+    python -m benchmarks --full               all, with larger work, ResNet-18 included: half an hour
     python -m benchmarks loaders --quick      one benchmark, a smoke run of seconds
     python -m benchmarks startup records --repeats 9
 

@@ -47,8 +47,6 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
     }
     if options.quick:
         sides = {name: sides[name] for name in ("DataLoader, PIL", "ours, loader=host")}
-    elif not options.full:
-        sides = {name: side for name, side in sides.items() if side["kind"] not in ("v2", "device")}
     for dataset, steps in STEPS.items():
         if not options.full and dataset != "digits":
             continue

@@ -33,7 +33,7 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
 
     tiny = replace(TINY, steps=4, warmup=2) if options.quick else TINY
     yield from _loop(tiny, options)
-    if options.full:  # growth has one rank with DDP and without, too
+    if not options.quick:  # growth has one rank with DDP and without, too
         for case in cases(torch.cuda.is_available(), options):
             yield from _ddp(case, options)
     yield from _growth(tiny, options)
