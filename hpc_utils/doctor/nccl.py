@@ -70,10 +70,10 @@ def judge_transport(seen: Observations) -> Result:
     if not paths:
         return unknown(f"{facts['backend']}'s log names no channel", "set NCCL_DEBUG=INFO for a run and read its log")
     measured = f"{facts['backend']} {facts['version']}: {', '.join(sorted(paths))}"
-    return (_judge_one_node if facts["nodes"] == 1 else _judge_nodes)(seen, paths, measured)
+    return _judge_one_node(seen, paths, measured) if facts["nodes"] == 1 else _judge_nodes(seen, measured)
 
 
-def _judge_nodes(seen: Observations, paths: set[str], measured: str) -> Result:
+def _judge_nodes(seen: Observations, measured: str) -> Result:
     if on_sockets := [one for one in seen if "NET/Socket" in one.facts["paths"]]:
         interfaces = sorted({name for one in on_sockets for name in one.facts["interfaces"]})
         measured += f" over {', '.join(interfaces) or 'an interface that the log does not name'}"

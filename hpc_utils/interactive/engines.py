@@ -114,7 +114,7 @@ class Engines:
         import pandas as pd
 
         columns = ["host", "process", "logical CPUs"]
-        rows = self._ask(group.whereabouts, {rank: () for rank in range(self._n)}, COLD_IMPORT)
+        rows = self._ask(group.whereabouts, dict.fromkeys(range(self._n), ()), COLD_IMPORT)
         return pd.DataFrame(rows, columns=columns, index=pd.RangeIndex(self._n, name="rank"))
 
     def join(self, timeout: float = 60) -> None:

@@ -11,8 +11,6 @@ from pydantic import Field, field_validator, model_validator
 from hpc_utils import toml_config
 from hpc_utils.toml_config import Strict
 
-TEX = ("ieee", "acm")
-
 
 class ProjectError(ValueError):
     """paper.toml cannot be read, or contradicts itself; one line per fault."""

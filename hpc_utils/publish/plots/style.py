@@ -21,7 +21,7 @@ PRECISIONS = ("fp32", "bf16", "tf32", "fp16")
 SERIES = (
     (BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "D"), (PINK, ":", "^"), ("0.25", (0, (6, 2)), "v"),
 )  # fmt: skip
-ROLES = {"main": BLUE, "second": ORANGE, "milestone": ORANGE, "neutral": "0.75", "ink": "0.15", "quiet": "0.35"}
+ROLES = {"main": BLUE, "second": ORANGE, "milestone": ORANGE, "ink": "0.15", "quiet": "0.35"}
 # Colour and hatch of bars and areas, by what they show.
 FILLS = {
     # the verdict on a change
