@@ -46,7 +46,7 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     with warm.started(cold=needless) as warm_process:
         from hpc_utils.launch.request import Layout, prepare
 
-        request = prepare(notebook, parameters, Layout(nodes, nproc))
+        request = prepare(notebook, parameters, Layout(nodes, nproc), imports=not launcher)
         _execute(request, redo, launcher, "" if launcher and not cold else warm_process)
 
 

@@ -36,7 +36,7 @@ SYMPTOMS: tuple[tuple[str, str, str], ...] = (
     (r"torch sees no GPU", "", "a CPU build of torch, or no GPU was requested: see [software] torch and the node type's gpus"),
     (r"hpc data fetch", "", "fetch the data set where there is internet (a login node), then `hpc retry`"),
     (r"module: command not found|Lmod has detected|ModuleNotFoundError|No module named|command not found", "", "the job's environment lacks it: see [software] in the cluster file"),
-    (r"ConfigError|unknown parameter|does not divide", "", "correct the study or the cluster file, then submit again"),
+    (r"ConfigError|WorkloadError|unknown parameter|does not divide", "", "correct the study, its workload or the cluster file, then submit again"),
     (r"is being run by process", "", "another job works on this run: wait for it, or `hpc cancel` one of the two"),
 )  # fmt: skip
 
@@ -92,7 +92,7 @@ def explain(run: Path, returncode: int) -> str:
     cause = _silent(run, returncode, reported={report["rank"] for report in reports})
     if not cause and reports:
         first = min(reports, key=lambda report: report["at"])
-        cause = f"rank {first['rank']} raised {first['name']}: {first['message']}\n{first['traceback']}"
+        cause = f"rank {first['rank']} raised {first['name']}: {first['message']}\n{first['traceback']}".rstrip()
     cause = cause or f"the launcher ended with exit code {returncode}:\n{_log_end(run / 'logs' / 'launcher.log')}"
     try:  # in a full folder the ranks could not report an error either
         with tempfile.TemporaryFile(dir=run) as file:

@@ -27,6 +27,7 @@ from hpc_utils.launch import rank_profiler
 from hpc_utils.launch.failure import STOPPED, without_colours
 from hpc_utils.launch.process_tree import die_with_parent
 
+OF_REQUEST = ("ConfigError", "DataError", "WorkloadError")  # the user's, reported without our traceback
 PARTIAL = ".partial.ipynb"  # the launcher renames it at the end
 
 
@@ -83,13 +84,14 @@ def _under_profiler(config: Mapping[str, Any], notebook: Path, folder: Path, ran
 def _report(error: BaseException, folder: Path, rank: int) -> None:
     """Write the error for the launcher, and into the log."""
     # papermill's error has the cell's own error in `ename`, `evalue` and its text.
+    name, message = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", str(error))
     text = without_colours(str(error) if hasattr(error, "ename") else traceback.format_exc())
-    report = {"rank": rank, "at": time.time(), "name": getattr(error, "ename", type(error).__name__)}
-    report |= {"message": getattr(error, "evalue", str(error)), "traceback": text}
+    text = "" if name in OF_REQUEST else text
+    report = {"rank": rank, "at": time.time(), "name": name, "message": message, "traceback": text}
     with contextlib.suppress(OSError):  # a full disk must not hide the error itself
         (folder / "logs" / f"rank{rank}.error").write_text(json.dumps(report))
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(text or f"{name}: {message}", file=sys.stderr, flush=True)
 
 
 def _end(status: int) -> NoReturn:

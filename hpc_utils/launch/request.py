@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
+import json
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import datasets, paths, profilers, provenance
+from hpc_utils import datasets, paths, profilers, provenance, workspace
 from hpc_utils.allreduce_cost import evenly
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import identity
 from hpc_utils.records.folder import state
+from hpc_utils.workspace import Launch
 
-from . import parameters
+from . import parameters, warm
 
 
 @dataclass(frozen=True)
@@ -68,15 +71,18 @@ def prepare(
     *,
     hardware: str | None = None,
     needs_data: bool = True,
+    imports: bool = True,
 ) -> Request:
     """Check a request and name its run; nothing is started or written.
 
     Args:
         hardware: the target hardware, if it is not this machine (`provenance.hardware_id`).
-        needs_data: the data set must be here, because the run is to be started.
+        needs_data: the data set or the user's workload must be here, because the run is to be started.
+        imports: this Python imports the user's workload as the ranks do; not that of a container, which has other packages.
 
     Raises:
-        ConfigError: unknown, ill-typed or contradictory parameters, or a layout that does not divide.
+        ConfigError: unknown, ill-typed or contradictory parameters, a layout that does not divide, or a workload that
+            cannot be imported.
         DataError: the data set is missing or damaged.
     """
     layout = layout or Layout()
@@ -92,6 +98,8 @@ def prepare(
     measured = identity.measured(config, layout.ranks)
     if needs_data and ":" not in config.workload:
         require_data(config.dataset, paths.data())
+    elif needs_data and imports:
+        require_workload(config.workload, tuple(sorted(config.workload_args)))
     own = {n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields}
     hardware = hardware or provenance.hardware_id()
     run_id = identity.run_id(
@@ -105,3 +113,24 @@ def require_data(dataset: str, folder: Path) -> None:
     """DataError if the data set is not in `folder` (`paths.data()`), whole."""
     for split in ("train", "test"):
         datasets.load(dataset, split)
+
+
+@functools.cache
+def require_workload(workload: str, arguments: tuple[str, ...]) -> None:
+    """ConfigError if the user's `module:function` cannot be imported, or does not take `arguments`.
+
+    It is imported in a process of its own: with torch, and the user's code.
+    """
+    command = ["--check", f"workload={workload}", f"workload_args={json.dumps(dict.fromkeys(arguments))}"]
+    done = subprocess.run(
+        warm.python("-m", "hpc_utils.train", *command),
+        env=workspace.child_environment() | Launch(warm=workspace.launch().warm).variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode:
+        last = done.stderr.strip().rpartition("\n")[2]
+        ended = "" if done.returncode == 2 else f"importing {workload} ended with exit code {done.returncode}"
+        raise ConfigError(": ".join(filter(None, [ended, last.removeprefix("error: ")])))

@@ -168,6 +168,7 @@ def plan(name: str, target: Target | None = None, *, needs_data: bool = True) ->
         DataError: its data set is not here.
     """
     study, target = read(name), target or Target.here()
+    shared = {"hardware": target.hardware, "needs_data": needs_data, "imports": not target.in_container}
     points: list[Point] = []
     missing: list[NotApplicable] = []
     for asked in _asked(study, target):
@@ -182,7 +183,7 @@ def plan(name: str, target: Target | None = None, *, needs_data: bool = True) ->
                 target.layout(asked.ranks, asked.ranks_per_node),
             )
             try:
-                request = prepare(notebook, given, layout, hardware=target.hardware, needs_data=needs_data)
+                request = prepare(notebook, given, layout, **shared)
             except ConfigError as error:
                 raise StudyError(f"{name}, series {asked.series!r}: {error}") from None
             points.append(Point(asked.series, asked.ranks, repeat, request))

@@ -122,7 +122,7 @@ def read_point(path: Path, number: int) -> tuple[Request, bool]:
         ConfigError: it is another run by now: code or cluster changed since it was submitted.
     """
     point = json.loads(path.read_text())[number]
-    request = prepare(Path(point["notebook"]), point["parameters"], Layout(*point["layout"]))
+    request = prepare(Path(point["notebook"]), point["parameters"], Layout(*point["layout"]), needs_data=False)
     if request.run_id != point["run_id"]:
         raise ConfigError(
             f"{path}, point {number} was submitted as {point['run_id']}, but here it is {request.run_id}: the notebook, "
@@ -197,6 +197,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str) -> Target:
         gpus=node.vendor,
         fixed_links=fixed_links,
         is_here=cluster.rehearsal,
+        in_container=bool(cluster.software.container),
         ranks=tuple(here.ranks) if here.ranks else None,
         repeats=here.repeats,
         parameters=here.parameters,

@@ -22,7 +22,7 @@ class Target:
         unfit: why a run in a precision is not useful on its devices; "" if it is.
         gpus: their vendor, "nvidia" or "amd"; "" without GPUs, or if unknown.
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
-        is_here: whether this machine's own devices compute.
+        is_here: whether this machine's own devices compute. in_container: whether ranks have a container's Python.
         ranks, repeats, parameters, matrix: replace the study's values.
     """
 
@@ -33,6 +33,7 @@ class Target:
     gpus: str = ""
     fixed_links: str = "its links are fixed; a rehearsal cluster's can be limited"
     is_here: bool = False
+    in_container: bool = False
     ranks: tuple[int, ...] | None = None
     repeats: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)

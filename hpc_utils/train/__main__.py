@@ -1,4 +1,7 @@
-"""`python -m hpc_utils.train [name=value ...]`: one run from the command line, directly or under torchrun."""
+"""`python -m hpc_utils.train [name=value ...]`: one run from the command line, directly or under torchrun.
+
+With `--check` first, only the user's workload is imported and its `workload_args` are compared with its signature.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,19 @@ from hpc_utils.datasets import DataError
 from hpc_utils.signals import Stopped, remember
 
 from .loop import train
+from .resolve import call
 from .workload import WorkloadError
 
 
 def main(arguments: list[str]) -> int:
     """Train with the given parameters. Exit code 2: invalid parameters; 75 or 143: stopped by a signal, with a checkpoint."""
+    only_check = arguments[:1] == ["--check"]
     try:
-        result = train(RunConfig(**parse_assignments(arguments)))
+        config = RunConfig(**parse_assignments(arguments[only_check:]))
+        if only_check:
+            call(config)
+            return 0
+        result = train(config)
     except (ConfigError, DataError, WorkloadError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pkgutil
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from hpc_utils import toml_config
 from hpc_utils.config import RunConfig
 
 from . import optim, vision
@@ -22,13 +27,7 @@ def resolve(config: RunConfig) -> Workload:
     """
     if ":" not in config.workload:
         return vision.workload(config)
-    function = load_function(config.workload)
-    signature = inspect.signature(function)
-    arguments = ({"config": config} if "config" in signature.parameters else {}) | config.workload_args
-    try:
-        signature.bind(**arguments)
-    except TypeError as error:
-        raise WorkloadError(f"{config.workload}{signature} does not take these workload_args: {error}") from None
+    function, arguments = call(config)
     workload = function(**arguments)
     if not isinstance(workload, Workload):
         raise WorkloadError(
@@ -41,19 +40,52 @@ def resolve(config: RunConfig) -> Workload:
     return workload
 
 
+def call(config: RunConfig) -> tuple[Callable[..., Workload], dict[str, Any]]:
+    """Import the function of the user's workload, and return it with its arguments.
+
+    Raises:
+        WorkloadError: it cannot be imported, or does not take `workload_args`.
+    """
+    function = load_function(config.workload)
+    signature = inspect.signature(function)
+    arguments = ({"config": config} if "config" in signature.parameters else {}) | config.workload_args
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise WorkloadError(f"{config.workload}{signature} does not take these workload_args: {error}") from None
+    return function, arguments
+
+
 def load_function(name: str) -> Callable[..., Workload]:
     """Import the function `module:function`; the working folder comes first on the path, as with `python`."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         function = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise WorkloadError(
-            f"workload {name!r} cannot be imported as module:function from {Path.cwd()} or PYTHONPATH: {error}"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise WorkloadError(f"workload {name!r}: {_fault(name, error)}") from error
     if not callable(function):
         raise WorkloadError(f"workload {name!r} is not a function that returns a Workload")
     return function
+
+
+def _fault(name: str, error: BaseException) -> str:
+    """Why `name` was not imported, in one line."""
+    module, _, function = name.partition(":")
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+        folders = [Path.cwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        near = toml_config.nearest(module, (path.stem for path in Path.cwd().glob("*.py")))
+        remedy = f"did you mean {near}?" if near else "run this in the module's folder, or add that to PYTHONPATH"
+        return f"no module {error.name!r} in {', '.join(map(str, folders))}: {remedy}"
+    if found := sys.modules.get(module):  # a module that fails to import is not kept
+        known = [known for known, value in vars(found).items() if inspect.isfunction(value)]
+        return f"{found.__file__} has no {function!r}: {toml_config.hint(function, known)}"
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: {error.msg}"
+    installed = (*sysconfig.get_paths().values(), "<", __file__)
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(installed)]
+    place = f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
+    return f"{place}{type(error).__name__}: {error}".splitlines()[0]
 
 
 def source_files(config: RunConfig) -> list[Path]:

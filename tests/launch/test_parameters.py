@@ -120,3 +120,53 @@ def test_refusals_reach_the_user_and_start_nothing(bench):
     outcome = bench.hpc("run", notebook, HPC_RESULTS=bench.folder / "file")
     assert (outcome.code, "Traceback" in outcome.err) == (2, False)
     assert "cannot write to" in outcome.err
+
+
+STUDY = """
+title = "T"
+[parameters]
+workload = "faulty:workload"
+steps_per_epoch = 6
+workload_args = {{ {arguments} }}
+[[series]]
+name = "own"
+notebook = "02_ddp"
+ranks = [1, 2]
+"""
+SITE = 'title = "S"\n[nodes.c]\npartition = "c"\ncores = 2\nprecisions = ["fp32"]\n'
+
+
+def test_a_workload_that_cannot_be_called_is_refused_before_anything_starts(bench):
+    """By every command, in one line, and also from another folder than the module's, where PYTHONPATH helps."""
+    study = bench.folder / "own.toml"
+    study.write_text(STUDY.format(arguments="wdith = 3"))
+    run = ["run", bench.notebook(TRAIN), "--nproc", 2, "-p"]
+    commands = [[*run, "workload=faulti:workload"], [*run, "workload_args.wdith=3"], ["study", "plan", study]]
+    (bench.folder / "site.toml").write_text(SITE)
+    submit = ["submit", study, "--cluster", bench.folder / "site.toml"]
+    for command in [*commands, ["study", "run", study, "--no-report"], submit]:
+        outcome = bench.hpc(*command)
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.err
+        assert "faulty" in outcome.err, "the name that was meant"
+    assert not list(bench.results.rglob("*.json")), "no run, no index, no submission"
+    assert bench.hpc("plan", *submit[1:]).code == 0, "a forecast starts nothing"
+    (bench.folder / "site.toml").write_text(SITE + '[software]\ncontainer = "/a.sif"\n')
+    assert bench.hpc(*submit, "--dry-run").code == 0, "a container has packages of its own"
+
+    study.write_text(STUDY.format(arguments=""))
+    folder, bench.folder = bench.folder, bench.folder / "elsewhere"
+    bench.folder.mkdir()
+    plan = ["study", "plan", study]
+    refused = bench.hpc(*plan)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert str(bench.folder) in refused.err and "PYTHONPATH" in refused.err
+    bench.warm = ""  # a warm process has another PYTHONPATH
+    assert bench.hpc(*plan, PYTHONPATH=folder).out.count("absent") == 2
+
+
+def test_a_function_that_returns_no_workload_fails_in_one_line(bench):
+    (bench.folder / "other.py").write_text("def make():\n    return 3\n")
+    outcome = bench.hpc("run", bench.notebook(TRAIN), "-p", "workload=other:make")
+    assert outcome.code == 1 and "WorkloadError" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert bench.status()["reason"].count("\n") == 0

@@ -33,24 +33,40 @@ WRONG = """
     def whole():
         return Workload(model=lambda: nn.Linear(4, 96), train=Whole(256, 0), test=Whole(7, 1), loss=None)
 """
+FAULTS = {
+    "unfinished": "import os\ndef make(:",
+    "unpackaged": "import os\nimport no_such_package",
+    "raising": "import json\njson.loads('{')\n",
+    "leaving": "import os\nraise SystemExit(3)",
+}
 
 REFUSED = [
-    ("nowhere:make", "No module named 'nowhere'"),
-    ("outside:mak", "no attribute 'mak'"),
+    ("nowhere:make", "no module 'nowhere' in .*elsewhere.*/more.*PYTHONPATH"),
+    ("outsid:make", "did you mean outside"),
+    ("outside:mak", "outside.py has no 'mak': did you mean make"),
     ("outside:instance", "is not a function"),
     ("outside:wrong", "returned dict"),
-    ("../a.py:make", "cannot be imported"),
+    ("../a.py:make", "invalid format"),
+    ("unfinished:make", r"/unfinished.py:2: "),
+    ("unpackaged:make", r"/unpackaged.py:2: ModuleNotFoundError: .*no_such_package"),
+    ("raising:make", r"/raising.py:2: JSONDecodeError"),
+    ("leaving:make", r"/leaving.py:2: SystemExit"),
     ("outside:whole", "make whole batches themselves"),
     ("outside:make", "does not take these workload_args.*'depht'"),
 ]
 
 
 @pytest.mark.parametrize(("name", "why"), REFUSED)
-def test_what_is_no_workload_is_refused(module: Callable, name: str, why: str) -> None:
+def test_what_is_no_workload_is_refused_in_one_line(module: Callable, monkeypatch, name: str, why: str) -> None:
+    """A fault of the user's file with its line, not with that of the library that raised."""
+    monkeypatch.setenv("PYTHONPATH", "/more")
     module("outside", OUTSIDE + WRONG)
+    if text := FAULTS.get(name.partition(":")[0]):
+        module(name.partition(":")[0], text)
     arguments = {"depht": 3} if name == "outside:make" else {}
-    with pytest.raises(WorkloadError, match=why):
+    with pytest.raises(WorkloadError, match=why) as caught:
         train(RunConfig(workload=name, loader_workers=1, workload_args=arguments))
+    assert "\n" not in str(caught.value)
 
 
 def test_ones_own_workload_is_found_in_the_working_folder(module: Callable, monkeypatch, tmp_path: Path) -> None:
