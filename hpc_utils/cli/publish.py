@@ -44,22 +44,57 @@ def chapter(notebook, folder, parameters, drop):
     click.echo(renew(path, folder or paths.results(), drop=drop, **values | {"study": study}))
 
 
-@click.command()
+class _Paper(click.Group):
+    """`hpc paper [DOCUMENT]...` is `hpc paper build [DOCUMENT]...`."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        own = args[:1] and args[0] in (*self.commands, *context.help_option_names)
+        return super().parse_args(context, args if own else ["build", *args])
+
+
+@click.group(cls=_Paper)
+def paper():
+    """Build the paper, the proposal and the slides.
+
+    \b
+    hpc paper                        all of paper/paper.toml, into paper/build/
+    hpc paper paper slides           some of them (short for hpc paper build paper slides)
+    hpc paper new NAME               begin a document: one page about a study
+    """
+
+
+@paper.command("new")
+@click.argument("name")
+@click.option("--study", default="", show_default="NAME, or the only study in results/")
+def paper_new(name, study):
+    """Write a page about a study of results/, to be edited.
+
+    paper/NAME.md has a figure, the targets and the points of STUDY; its numbers are cited cells. The document is added to
+    paper/paper.toml, and results/ as the set `mine`. `hpc paper NAME` builds it.
+    """
+    from hpc_utils.publish.documents import draft
+
+    click.echo(f"{draft.write(paths.root(), paths.results(), name, study)}: edit it; `hpc paper {name}` builds it")
+
+
+@paper.command("build")
 @click.argument("documents", metavar="[DOCUMENT]...", nargs=-1)
 @click.option("--check", is_flag=True, help="List the faults; write nothing.")
 @click.option(
     "--values", "pattern", metavar="PATTERN", is_flag=False, flag_value="*",
     help="List the tables and figures that documents may cite, all or those whose names match (`scaling-*`).",
 )  # fmt: skip
-def paper(documents, check, pattern):
-    """Build the paper, the proposal and the slides into paper/build/.
+def paper_build(documents, check, pattern):
+    """Build documents into paper/build/.
 
     Each DOCUMENT is one of paper/paper.toml, by default all. All faults are listed with their places: a cell that does not
     exist, a table older than its records, a number typed by hand. A document with a fault is not built.
     """
-    with _paper_packages():
-        from hpc_utils.publish.documents import build, context
+    from hpc_utils.publish.documents import context
 
+    if pattern is None:
+        with _paper_packages():
+            from hpc_utils.publish.documents import build
     shared = context.read(paths.root(), log=click.echo if pattern is None else lambda line: None)
     if pattern is not None:
         _print_citable(shared.sets(shared.project.sets), pattern)
@@ -68,19 +103,25 @@ def paper(documents, check, pattern):
     click.secho("no faults" if check else f"{len(written)} files written", fg="green")
 
 
+class _NotInstalled(click.ClickException):
+    exit_code = 2
+
+
 @contextlib.contextmanager
 def _paper_packages() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is not installed: `pip install -e '.[paper]'`") from None
+        raise _NotInstalled(
+            f"{error.name} is not installed: run `make paper` once, or `pip install -e '.[paper]'`"
+        ) from None
 
 
 def _print_citable(sets: Any, pattern: str) -> None:
     """The tables and figures of each set whose names match, with captions, columns and units."""
     shown = False
     for alias, one in sets.by_alias.items():
-        for fault in one.faults:
+        for fault in one.stale.values():
             click.secho(f"{alias}: {fault}", fg="yellow", err=True)
         for kind, items in (("", one.exported.tables), ("figure:", one.exported.figures)):
             for item in items.values():

@@ -98,10 +98,10 @@ def _row(frame: pd.DataFrame, cited: Citation) -> pd.Series:
         return rows.iloc[0]
     names = list(fits)
     if rows.empty:
-        near = frame[fits.sum(axis=1) == fits.sum(axis=1).max()][names].map(_key).drop_duplicates().head(FEW)
+        near = frame[fits.sum(axis=1) == fits.sum(axis=1).max()][names].map(key).drop_duplicates().head(FEW)
         listed = "; ".join(", ".join(f"{name}={value}" for name, value in row.items()) for _, row in near.iterrows())
         raise UnknownCell(f"{cited}: no row; near are {listed}")
-    values = {name: rows[name].map(_key).unique() for name in rows if name not in names and not name.endswith("runs")}
+    values = {name: rows[name].map(key).unique() for name in rows if name not in names and not name.endswith("runs")}
     apart = [f"{name}={'|'.join(own[:FEW])}" for name, own in values.items() if 1 < len(own) <= 2 * FEW]
     raise UnknownCell(f"{cited}: {len(rows)} rows; say which with {'; '.join(apart[:FEW]) or 'more keys'}")
 
@@ -129,5 +129,5 @@ def _runs(row: pd.Series, column: str, item: Item) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids)) if names else item.runs
 
 
-def _key(value: object) -> str:
+def key(value: object) -> str:
     return NONE if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -56,7 +56,7 @@ def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
             lambda value: formatting.text(value, "interval"),
         )
     except claims.ClaimError as error:
-        for line in str(error).splitlines():
+        for line in () if sets.stale else str(error).splitlines():  # they may follow from stale pages
             message = line.removeprefix(f"{path}: ")
             faults.add(file, project.line_of(path, re.split(r"[.:]", message)[0]), message)
         return ClaimTexts(dict.fromkeys(known, ""))
@@ -73,7 +73,7 @@ def judged(context: BuildContext, sets: Sets, faults: Faults) -> ClaimTexts:
             except UnknownCell as error:
                 faults.add(file, project.line_of(path, one.name), f"{one.name}: {test.name}: {error}")
         line = f"  does not hold: {one.name}: {one.verdict}: {one.why}"
-        if one.fails and line not in context.failing:
+        if one.fails and not sets.stale and line not in context.failing:
             context.failing.append(line)
             context.log(line)
     return ClaimTexts(

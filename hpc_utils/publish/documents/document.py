@@ -67,10 +67,6 @@ def read(context: BuildContext, name: str) -> Document:
     """
     entry, faults = context.project.document[name], Faults()
     sets = context.sets(context.project.aliases(name))
-    for alias, one in sets.by_alias.items():
-        line = project.line_of(context.folder / "paper.toml", alias)
-        for message in one.faults:
-            faults.add(context.shown("paper.toml"), line, f"results {alias}: {message}")
     file = context.shown(entry.source)
     try:
         source = Source((context.folder / entry.source).read_text("utf-8"), file, faults)
@@ -92,6 +88,9 @@ def read(context: BuildContext, name: str) -> Document:
     meanings = [found.what.says for found in values.values()]
     if missing := pandoc.missing_letters("".join([pf.stringify(tree), *meanings])):
         source.fault(missing, f"no available font has {missing} (U+{ord(missing):04X}): use another character")
+    for alias, fault in sets.stale:
+        line = project.line_of(context.folder / "paper.toml", alias)
+        faults.add(context.shown("paper.toml"), line, f"results {alias}: {fault}")
     lines = [(passage, kind, source.next_line(f"[{passage}]{{.{kind}")) for passage, kind in allowed]
     if faults:
         raise DocumentError(faults)

@@ -22,21 +22,21 @@ class Fault:
 
 
 class Faults(list[Fault]):
-    """The faults found so far, each once."""
+    """The faults found so far, each once; an empty message, as of `sets.Stale`, is none."""
 
     def add(self, file: str, line: int, message: str) -> None:
         fault = Fault(file, line, message)
-        if fault not in self:
+        if message and fault not in self:
             self.append(fault)
 
 
 class DocumentError(ValueError):
-    """Documents that cannot be built: one fault a line."""
+    """Documents that cannot be built: one fault a line, first what others may follow from: stale chapters, of paper.toml."""
 
     exit_code = 2
 
     def __init__(self, faults: Iterable[Fault]) -> None:
-        self.faults = sorted(faults)
+        self.faults = sorted(faults, key=lambda fault: (not fault.file.endswith(".toml"), fault))
         super().__init__("\n  ".join([f"{len(self.faults)} faults in the documents", *map(str, self.faults)]))
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import panflute as pf
+import pypandoc
+import typst
 
 # Pandoc's Markdown without what a paper rarely means: lists by letters, tables drawn with spaces, TeX macros.
 READER = (
@@ -60,8 +62,6 @@ def compile_typst(source: str, folder: Path) -> bytes:
     Raises:
         PandocError: Typst refuses it.
     """
-    import typst
-
     for file in TEMPLATES.iterdir():
         if file.name.endswith(".typ"):
             (folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
@@ -79,8 +79,6 @@ def missing_letters(letters: Iterable[str]) -> str:
 
     Typst draws boxes for them, except in PDF/A, which refuses them.
     """
-    import typst
-
     doubtful = sorted(letter for letter in set(letters) if not (letter.isascii() or letter.isspace()))
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -113,8 +111,6 @@ def quoted(text: str) -> str:
 
 
 def _convert(text: str, source: str, target: str, *options: str) -> str:
-    import pypandoc
-
     try:
         return pypandoc.convert_text(text, target, source, extra_args=options, verify_format=False)
     except (OSError, RuntimeError) as error:

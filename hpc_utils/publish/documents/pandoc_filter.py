@@ -127,6 +127,7 @@ class Resolver:
                     )
         except (UnknownName, ValueError, OSError) as error:
             self.fault(line, str(error))
+            self._label(figure.identifier, line)
             return []
         stem = re.sub(r"[^A-Za-z0-9-]+", "-", path.stem)  # TeX reads no others
         image.url = f"figures/{len(self.pictures) + 1}-{stem}{path.suffix}"

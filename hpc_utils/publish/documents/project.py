@@ -43,9 +43,8 @@ class Project(Strict):
     @field_validator("sets", "document")
     @classmethod
     def _names(cls, named: dict[str, Any]) -> dict[str, Any]:
-        for name in named:
-            if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or name in ("claim", "claims", "numbers"):
-                raise ValueError(f"{name!r} cannot be a name: small letters, digits and -, not claim or numbers")
+        if fault := "; ".join(filter(None, map(unfit, named))):
+            raise ValueError(fault)
         return named
 
     @model_validator(mode="after")
@@ -73,6 +72,12 @@ def read(path: Path) -> Project:
         return toml_config.read(path, Project, ProjectError)
     except FileNotFoundError:
         raise ProjectError(f"{path}: there is no such file; paper/README.md documents it") from None
+
+
+def unfit(name: str) -> str:
+    """Why `name` cannot be the name of a document or set; "" if it can."""
+    fits = re.fullmatch(r"[a-z][a-z0-9-]*", name) and name not in ("claim", "claims", "numbers")
+    return "" if fits else f"{name!r} cannot be a name: small letters, digits and -, not claim or numbers"
 
 
 def line_of(path: Path, key: str) -> int:

@@ -21,6 +21,10 @@ class UnknownName(UnknownCell):
     """No such name, or several things have it; the message lists near names."""
 
 
+class Stale(UnknownName):
+    """Its page is stale, which `Sets.stale` lists; without a message, so that it is no fault of its own."""
+
+
 @dataclass(frozen=True)
 class Found:
     """An exported thing and its set. `what`: a `Value` or an `exports.Item`; `page`: the chapter's list of exports."""
@@ -69,12 +73,12 @@ def _many(word: str, names: list[str]) -> str:
 
 @dataclass
 class ResultSet:
-    """One set, read once for all documents."""
+    """One set, read once for all documents. `stale`: {page: what is wrong with it first, and the remedy}."""
 
     alias: str
     folder: Path
     exported: exports.Exports
-    faults: list[str] = field(default_factory=list)
+    stale: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     @functools.cached_property
@@ -84,20 +88,24 @@ class ResultSet:
 
 
 def read(alias: str, folder: Path) -> ResultSet:
-    """The set in `folder`; `faults` lists stale or damaged parts, `warnings` possible ones.
+    """The set in `folder`; `warnings`: pages that may be stale.
 
     Raises:
         ExportError: its exports cannot be read.
     """
     exported = exports.read(folder)
-    return ResultSet(alias, folder, exported, staleness.faults(exported), staleness.computed_otherwise(exported))
+    found = ResultSet(alias, folder, exported, warnings=staleness.computed_otherwise(exported))
+    for stem in exported.pages:
+        found.stale.update((stem, fault) for fault in list(staleness.page_faults(exported, stem, found.records))[:1])
+    return found
 
 
 class Sets:
-    """The sets of one document; names are looked up in all of them."""
+    """The sets of one document; names are looked up in all of them. `stale`: {(alias, fault)} of the pages that it draws on."""
 
     def __init__(self, sets: Iterable[ResultSet]) -> None:
         self.by_alias = {one.alias: one for one in sets}
+        self.stale: set[tuple[str, str]] = set()
 
     def value(self, written: str) -> Found:
         """The cell cited as `written`, which `cells` explains."""
@@ -144,4 +152,7 @@ class Sets:
             raise UnknownName(f"no {word} {name}: {toml_config.hint(own, known)}")
         (one,) = having
         what = getattr(one.exported, kind)[own]
+        if fault := one.stale.get(what.page):
+            self.stale.add((one.alias, fault))
+            raise Stale
         return Found(one.alias, what, one.exported.pages[what.page])

@@ -113,13 +113,21 @@ def test_a_character_that_tex_lacks_stops_the_build(paper: Paper) -> None:
     assert not (paper.folder / "build/paper.pdf").exists()
 
 
-def test_a_changed_record_stops_the_build(paper: Paper) -> None:
+def test_a_stale_chapter_is_one_fault_before_others_and_hides_those_of_its_cells(paper: Paper) -> None:
     records = next((paper.root / "sets/laptop/runs").glob("*/epochs.csv"))
     records.write_text(records.read_text().replace("1", "2", 1))
-    assert any(
-        fault.startswith("paper/paper.toml:2: results laptop: ") and "hpc chapter" in fault
-        for fault in paper.faults()
-    )
+    (paper.root / "sets/laptop/notebooks/03_scaling.ipynb").write_text("{}")
+    claim = 'sentence = "It is"\ntests = [{ value = "laptop:efficiency[world_size=2]", at_least = 0.5 }]\n'
+    paper.put(f"[many]\n{claim}", "claims.toml")
+    line = paper.say("{{laptop:efficiency[world_size=9]}}, {{claim:many}} and 72 %.")
+    stale, typed = paper.faults()
+    assert stale.startswith("paper/paper.toml:2: results laptop: ") and "hpc chapter 03_scaling" in stale
+    assert typed.startswith(f"paper/paper.md:{line}: '72 %'")
+
+
+def test_a_stale_chapter_that_nothing_cites_is_no_fault(paper: Paper) -> None:
+    (paper.root / "sets/rehearsal/notebooks/03_scaling.ipynb").write_text("{}")
+    assert paper.faults() == []
 
 
 def test_a_changed_figure_stops_the_build(paper: Paper) -> None:

@@ -1,0 +1,144 @@
+"""`hpc paper new`: the page that it writes builds at once, all its numbers are cells, and nothing is overwritten."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pypdf
+import pytest
+from click.testing import CliRunner, Result
+from matplotlib.figure import Figure
+
+from hpc_utils import cli, paths
+from hpc_utils.analyze import scaling
+from hpc_utils.publish.chapter import Chapter
+from hpc_utils.publish.plots.chart import Chart
+from tests.support import copy_runs
+
+from ..conftest import execution
+from .conftest import REFERENCE, ROOT
+from .test_build import text
+
+TOML = """\
+# A comment.
+[sets]
+rehearsal = "results/reference/rehearsal"  # another
+
+[document.slides]
+source = "slides.md"
+template = "slides"
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout without results."""
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setenv("HPC_RESULTS", str(tmp_path / "results"))
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper/paper.toml").write_text(TOML)
+    return tmp_path
+
+
+@pytest.fixture
+def study(root: Path) -> Path:
+    """`results/` with the runs of one rank of the laptop study, and their throughput as chapter 03 exports it."""
+    results = root / "results"
+    copy_runs(REFERENCE / "epyc-2core", results, "*ddp1-*")
+    shutil.copytree(REFERENCE / "epyc-2core/studies", results / "studies")
+    chapter = Chapter("03_scaling", study="laptop", label="scaling")
+    data = scaling.throughput(chapter.runs)
+    chapter.export(data, "throughput", "Throughput of every configuration.", measure="throughput")
+    figure = Figure(figsize=(4, 2))
+    chapter.figure(Chart(figure, data[["throughput"]], "throughput", "Throughput."))
+    execution(results, "laptop/03_scaling", chapter.close())
+    return results
+
+
+def paper(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.main, ["paper", *arguments])
+
+
+def pdf(root: Path, name: str) -> pypdf.PdfReader:
+    done = paper(name)
+    assert done.exit_code == 0, done.output
+    return pypdf.PdfReader(root / f"paper/build/{name}.pdf")
+
+
+def test_the_page_of_a_real_study(root: Path) -> None:
+    shutil.copytree(REFERENCE / "epyc-2core", root / "results")
+    assert paper("new", "my-page").exit_code == 0
+    toml = (root / "paper/paper.toml").read_text()
+    assert toml.startswith(TOML.replace("[sets]\n", '[sets]\nmine = "results"\n')), "comments and order are kept"
+    source = (root / "paper/my-page.md").read_text()
+    typed = re.sub(r"\{\{.*?\}\}|\]\(.*?\)\{.*?\}|fp32|bf16|95\\ % \w*\s?intervals", "", source)
+    assert not re.search(r"\d", typed), "each number is cited"
+    assert len(pdf(root, "my-page").pages) == 1
+    shown = text(root / "paper/build/my-page.pdf")
+    for part in ("Figure 1.", "Table 1. The targets", "Table 2.", "samples/s [", "not measured", "Source: chapter 06_paper_figures"):  # fmt: skip
+        assert part in shown
+    assert re.search(r"strong scaling in fp32 reaches [\d ]+ samples/s \[.*\] with an efficiency of \d+ % \[", shown)
+
+
+def test_the_document_in_the_readme_is_whole(root: Path) -> None:
+    shutil.copytree(REFERENCE / "epyc-2core", root / "results")
+    blocks = dict(re.findall(r"^```(markdown|toml)\n(.*?)^```", (ROOT / "paper/README.md").read_text(), re.M | re.S))
+    (root / "paper/paper.toml").write_text(blocks["toml"])
+    (root / "paper/my-page.md").write_text(blocks["markdown"])
+    pdf(root, "my-page")
+    promised = re.search(r'with the sentence "(.*?)"', (ROOT / "paper/README.md").read_text(), re.S)[1]
+    assert promised.replace("\n", " ") in text(root / "paper/build/my-page.pdf")
+
+
+def test_a_study_on_one_rank_has_a_page_about_its_throughput(root: Path, study: Path) -> None:
+    done = paper("new", "alone")
+    assert done.exit_code == 0, done.output
+    pdf(root, "alone")
+    shown = text(root / "paper/build/alone.pdf")
+    assert "Throughput (samples/s)" in shown and "Figure 1. Throughput." in shown and "Efficiency" not in shown
+
+
+def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -> None:
+    paper("new", "alone")
+    copy_runs(REFERENCE / "rehearsal", study, limit=2)
+    (study / "csv").mkdir()
+    (study / "csv/runs.csv").write_text("run_id\nold\n")
+    pdf(root, "alone")
+    record = next(study.glob("runs/cnn-digits-ddp1-fp32-b512-*/epochs.csv"))
+    record.write_text(record.read_text().replace("1", "2", 1))
+    done = paper("alone")
+    assert done.exit_code == 2 and "1 faults" in done.output and "hpc chapter 03_scaling" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["slides"], "choose another name"),
+        (["Slides"], "cannot be a name"),
+        (["other", "--study", "strong"], "hpc study run strong"),
+        (["other", "--study", "bare"], "hpc chapter 06_paper_figures -p study=bare"),
+        (["other"], "no study 'other'"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused(
+    root: Path, study: Path, arguments: list[str], message: str
+) -> None:
+    index = study / "studies/laptop.json"
+    (study / "studies/bare.json").write_text(index.read_text().replace('"laptop"', '"bare"'))
+    done = paper("new", *arguments)
+    assert done.exit_code == 2 and message in done.output
+    assert (root / "paper/paper.toml").read_text() == TOML
+    assert [path.name for path in (root / "paper").iterdir()] == ["paper.toml"]
+
+
+@pytest.mark.parametrize("package", ["panflute", "pypandoc", "typst"])
+def test_without_its_packages_the_build_names_the_command(package: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from hpc_utils.cli import main; main(['paper', 'slides'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=os.environ)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1 and "make paper" in done.stderr
