@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ COMMANDS = [
 ]
 INLINE = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", README, flags=re.M | re.S))
 MAKE = sorted(set(re.findall(r"^make ([a-z]+)", "\n".join(BLOCKS["sh"] + INLINE), re.M)))
+OWN = "my-model"  # the reader's own study
 RUNS = 12 if provenance.emulates_bf16() else 24  # of `make study`; bf16's half is left out where it is emulated
 
 
@@ -61,6 +63,17 @@ def environment(desk: Path) -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="module")
+def clone(desk: Path) -> Path:
+    """A copy of the clone with the reader's model, for commands that add files to the clone."""
+    copy = desk / "clone"
+    for name in ("hpc_utils", "jobs", "notebooks", "paper"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in (ROOT / "pyproject.toml", desk / "my_study.py"):
+        shutil.copy(file, copy)
+    return copy
+
+
 def need_mirror(name: str) -> None:
     if not os.environ.get("HPC_DATA_MIRROR"):
         if os.environ.get("CI"):
@@ -74,8 +87,12 @@ def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequ
         need_mirror("CIFAR-10")
     if "cluster" in command:
         request.getfixturevalue("slurm_installed")
+    folder, more = desk, {}
+    if OWN in command:
+        folder = request.getfixturevalue("clone")
+        more = {"PYTHONPATH": str(folder)}
     done = subprocess.run(
-        command.split(), cwd=desk, env=environment(desk), capture_output=True, text=True, timeout=280
+        command.split(), cwd=folder, env=environment(desk) | more, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -91,8 +108,30 @@ def test_the_runs_of_the_commands_pass_the_checks(desk: Path) -> None:
     assert not found.unfinished
     kinds = set(found.runs.workload)
     assert {"cnn", "my_study:mlp", "my-loop"} <= kinds
-    own = found.runs[found.runs.workload == "my_study:mlp"].iloc[0]
-    assert (own.world_size, own.parameters) == (2, 32 * 128 + 128 + 128 * 2 + 2)
+    own = found.runs[found.runs.parameters < 100_000].query("workload == 'my_study:mlp'").iloc[0]
+    assert (own.world_size, own.parameters) == (2, 257 * 128 + 129 * 128 + 129 * 2)
+
+
+def test_the_readers_own_study_has_a_figure_with_its_numbers_and_a_verdict(desk: Path) -> None:
+    """After the commands above."""
+    if not (desk / f"results/studies/{OWN}.json").exists():
+        pytest.skip("the commands were not run (selected by hand?)")
+    from hpc_utils.publish import exports
+
+    found = exports.read(desk / "results")
+    figure = desk / f"results/figures/{OWN}-efficiency.png"
+    assert figure.stat().st_size > 5_000 and f"{OWN}-efficiency" in found.figures
+    points = found.frame(f"{OWN}-efficiency").query("baseline == 'none' and world_size == 2").set_index("kind")
+    assert set(points.index) == {"strong", "weak"} and (points.repeats == 3).all()
+    assert ((0 < points.low) & (points.low < points.efficiency) & (points.efficiency < points.high)).all()
+    assert all(len(runs.split()) == 3 for runs in points.runs)
+    judged = found.frame(f"{OWN}-targets")
+    assert set(judged.kind) == {"strong", "weak"} and set(judged.verdict) <= {"met", "missed", "undecided"}
+
+
+def test_the_chapter_has_the_models_of_the_readme() -> None:
+    cells = json.loads((ROOT / "notebooks/12_your_model.ipynb").read_text())["cells"]
+    assert BLOCKS["python"][0].strip() in [("".join(cell["source"]).partition("\n")[2]) for cell in cells]
 
 
 def test_every_other_command_is_tried_elsewhere() -> None:

@@ -34,6 +34,21 @@ def study():
     """Plan and run the studies of jobs/studies on this machine."""
 
 
+@study.command("new")
+@click.argument("name")
+@click.option("--workload", required=True, metavar="MODULE:FUNCTION", help="Your model, from this folder or PYTHONPATH.")
+def study_new(name, workload):
+    """Draft a study of your own model.
+
+    The file jobs/studies/NAME.toml (or NAME, the path of a .toml) measures the baseline, strong and weak scaling on this
+    machine's devices; every line has a comment. No file is overwritten.
+    """
+    from hpc_utils.launch.study_draft import new
+
+    path = new(name, workload)
+    click.echo(f"{path}\nnext:\n  hpc study plan {name}    list its runs\n  hpc study run {name}     measure, and write the report")
+
+
 @study.command("plan")
 @click.argument("name")
 @overrides

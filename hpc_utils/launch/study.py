@@ -148,10 +148,14 @@ def read(name: str) -> Study:
     return study.model_copy(update={"ablation": ablation})
 
 
+def file(name: str) -> Path:
+    """The study file `name` of `jobs/studies`, or at that path."""
+    return Path(name) if name.endswith(".toml") else paths.studies() / f"{name}.toml"
+
+
 def _file(name: str) -> Study:
-    path = Path(name) if name.endswith(".toml") else paths.studies() / f"{name}.toml"
     try:
-        return toml_config.read(path, Study, StudyError)
+        return toml_config.read(file(name), Study, StudyError)
     except FileNotFoundError:
         known = sorted(p.stem for p in paths.studies().glob("*.toml"))
         raise StudyError(f"no study {name!r}: {toml_config.hint(name, known)} (or give a path to a .toml)") from None

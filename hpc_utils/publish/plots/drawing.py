@@ -240,9 +240,15 @@ def fixed_batch(kind: str, batch: float) -> str:
 
 
 def apart(table: pd.DataFrame) -> list[str]:
-    """The columns other than the precision in which the table's configurations differ: their points form no common curve."""
-    names = (name for name in ("scheme", *SAME) if name in table and name != "precision")
-    return [name for name in names if table[name].nunique(dropna=False) > 1]
+    """The columns other than the precision that tell the table's configurations apart: their points form no common curve.
+    A column that follows from those before it, such as the settings of each workload, is left out."""
+    names, configurations = [], 1
+    for name in ("scheme", *SAME):
+        if name in table and name != "precision":
+            found = len(table[[*names, name]].drop_duplicates())
+            if found > configurations:
+                names, configurations = [*names, name], found
+    return names
 
 
 def more(row: Any, names: Iterable[str]) -> str:

@@ -87,6 +87,13 @@ def test_panels_of_several_workloads_name_them(runs: pd.DataFrame) -> None:
     assert {"other" in axes.get_title() for axes in figure.axes} == {True, False} and uncovered(figure)
 
 
+def test_workloads_in_one_panel_are_told_apart_by_their_names_alone(runs: pd.DataFrame) -> None:
+    own = runs[runs.precision == "fp32"]
+    both = pd.concat([own, own.assign(workload="my-loop", dataset=None, settings="other")], ignore_index=True)
+    found = labels(plots.speedup(scaling.efficiency(both)).figure)
+    assert found == {*(f"fp32, workload {name}" for name in both.workload.unique()), "ideal"}
+
+
 def test_points_of_different_torch_are_no_curve(runs: pd.DataFrame) -> None:
     """Two versions of torch at the same layouts: two lines, each named, none joining them."""
     both = pd.concat([runs.assign(torch=version) for version in ("2.6.0", "2.13.0")], ignore_index=True)

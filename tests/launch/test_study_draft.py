@@ -1,0 +1,86 @@
+"""`hpc study new`: a draft plans as it stands, fits the machine and the workload, and replaces no file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hpc_utils import paths
+from hpc_utils.cli import main
+from hpc_utils.launch import study as studies
+from hpc_utils.launch import study_draft
+
+WORKLOADS = """
+import torch
+from hpc_utils.train import Workload
+def small(width=4, deep=True, config=None):
+    data = torch.utils.data.TensorDataset(torch.randn(100, 2), torch.zeros(100, dtype=torch.long))
+    return Workload(lambda: torch.nn.Linear(2, width), data, data, torch.nn.functional.cross_entropy, {"accuracy": len})
+def own():
+    made = small()
+    several = torch.utils.data.ConcatDataset([made.test] * 300)
+    return Workload(made.model, several, several, made.loss, optimizer=lambda *given: None)
+def none():
+    return 1
+"""
+
+
+@pytest.fixture
+def folder(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder with a module, in which drafts go instead of jobs/studies."""
+    (tmp_path / "drafted.py").write_text(WORKLOADS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(paths, "studies", lambda: tmp_path / "studies")
+    return tmp_path
+
+
+def new(*arguments: str):
+    return CliRunner().invoke(main, ["study", "new", *arguments])
+
+
+@pytest.mark.parametrize("given", ["mine", "elsewhere.toml"])
+def test_the_draft_is_where_the_command_says_and_its_next_commands_work(folder: Path, given: str) -> None:
+    done = new(given, "--workload", "drafted:small")
+    assert done.exit_code == 0, done.output
+    path = Path(done.output.splitlines()[0])
+    assert path == (Path(given) if given.endswith(".toml") else folder / f"studies/{given}.toml")
+    planned = re.search(r"hpc (study plan \S+)", done.output)[1].split()
+    assert CliRunner().invoke(main, planned).exit_code == 0
+    assert f"hpc study run {given} " in done.output
+    before = path.read_text()
+    assert new(given, "--workload", "cnn").exit_code == 2 and path.read_text() == before
+
+
+@pytest.mark.parametrize(("devices", "ranks"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4]), (64, [1, 2, 4, 8])])
+def test_the_draft_fits_the_machine_and_the_data(folder: Path, devices: int, ranks: list[int]) -> None:
+    path = folder / "fits.toml"
+    path.write_text(study_draft.draft("drafted:small", devices))
+    found = studies.plan(str(path))
+    assert [(one.name, one.ranks) for one in found.study.series] == [("baseline", [1]), ("strong", ranks), ("weak", ranks)]
+    configs = [(point.series, point.request.config, point.ranks) for point in found.points]
+    assert {(name, config.parallel) for name, config, _ in configs} == {("baseline", "none"), ("strong", "ddp"), ("weak", "ddp")}
+    assert max(config.batches(world)[0] for _, config, world in configs) <= 100, "a batch is no larger than the data"
+    assert len({point.repeat for point in found.points}) == 3
+    assert found.study.targets.strong_ranks == found.study.targets.weak_ranks == max(2, ranks[-1])
+    assert {one.notebook for one in found.study.chapters} == {"03_scaling", "06_paper_figures"}
+    assert "# workload_args = { width = 4, deep = true }" in path.read_text()
+
+
+def test_an_own_optimizer_and_large_test_data_are_respected(folder: Path) -> None:
+    path = folder / "own.toml"
+    path.write_text(study_draft.draft("drafted:own"))
+    parameters = studies.read(str(path)).parameters
+    assert "optimizer" not in parameters and parameters["evaluate_every"] == parameters["epochs"] > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "workload"),
+    [("mine", "nowhere:f"), ("mine", "drafted:f"), ("mine", "drafted:none"), ("mine", "cnm"), ("Mine_1", "cnn"), ("a/b", "cnn")],
+)
+def test_a_wrong_name_or_workload_drafts_nothing(folder: Path, name: str, workload: str) -> None:
+    done = new(name, "--workload", workload)
+    assert done.exit_code == 2 and not list(folder.rglob("*.toml"))

@@ -1,0 +1,28 @@
+"""Chapter 12, executed: a workload and a bare loop are measured, and come to one figure and to verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpc_utils import records
+from hpc_utils.publish import exports
+
+from .test_03 import executed  # noqa: F401
+
+
+@pytest.mark.timeout(260)
+def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "nothing").mkdir()
+    _, figures = executed(tmp_path / "nothing", "12_your_model", repeats=1)
+    results = tmp_path / "results"
+    found, runs = exports.read(results), records.load(results).runs
+    assert {"my-model-efficiency", "your-model-efficiency"} <= figures
+    assert set(zip(runs.workload, runs.parallel, runs.world_size, strict=True)) >= {
+        ("my_study:mlp", "none", 1), ("my_study:mlp", "ddp", 2), ("my-loop", "none", 1), ("my-loop", "ddp", 2),
+    }  # fmt: skip
+    assert not runs.oversubscribed.any() and set(runs.threads_per_rank) == {1}
+    judged = found.frame("your-model-targets").groupby("workload").kind.agg(set)
+    assert judged.to_dict() == {"my_study:mlp": {"strong", "weak"}, "my-loop": {"strong"}}
+    assert {path.name for path in (results / "your-model").glob("*.*")} == {"my_study.py", "my_loop.py", "my-model.toml"}
