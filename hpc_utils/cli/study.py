@@ -36,7 +36,9 @@ def study():
 
 @study.command("new")
 @click.argument("name")
-@click.option("--workload", required=True, metavar="MODULE:FUNCTION", help="Your model, from this folder or PYTHONPATH.")
+@click.option(
+    "--workload", required=True, metavar="MODULE:FUNCTION", help="Your model, from this folder or PYTHONPATH."
+)
 def study_new(name, workload):
     """Draft a study of your own model.
 
@@ -46,7 +48,9 @@ def study_new(name, workload):
     from hpc_utils.launch.study_draft import new
 
     path = new(name, workload)
-    click.echo(f"{path}\nnext:\n  hpc study plan {name}    list its runs\n  hpc study run {name}     measure, and write the report")
+    click.echo(
+        f"{path}\nnext:\n  hpc study plan {name}    list its runs\n  hpc study run {name}     measure, and write the report"
+    )
 
 
 @study.command("plan")

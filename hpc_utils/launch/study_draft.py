@@ -51,7 +51,9 @@ def draft(workload: str, devices: int | None = None) -> str:
     text = Path(__file__).with_suffix(".toml.j2").read_text()
     return jinja2.Template(text, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).render(
         workload=workload,
-        arguments={name: own.default for name, own in taken.items() if isinstance(own.default, bool | int | float | str)},
+        arguments={
+            name: own.default for name, own in taken.items() if isinstance(own.default, bool | int | float | str)
+        },
         today=date.today(),
         machine=f"{gpus} GPUs" if gpus else f"{devices} cores; a CPU rank is one of them",
         ranks=ranks,

@@ -60,9 +60,17 @@ def test_the_draft_fits_the_machine_and_the_data(folder: Path, devices: int, ran
     path = folder / "fits.toml"
     path.write_text(study_draft.draft("drafted:small", devices))
     found = studies.plan(str(path))
-    assert [(one.name, one.ranks) for one in found.study.series] == [("baseline", [1]), ("strong", ranks), ("weak", ranks)]
+    assert [(one.name, one.ranks) for one in found.study.series] == [
+        ("baseline", [1]),
+        ("strong", ranks),
+        ("weak", ranks),
+    ]
     configs = [(point.series, point.request.config, point.ranks) for point in found.points]
-    assert {(name, config.parallel) for name, config, _ in configs} == {("baseline", "none"), ("strong", "ddp"), ("weak", "ddp")}
+    assert {(name, config.parallel) for name, config, _ in configs} == {
+        ("baseline", "none"),
+        ("strong", "ddp"),
+        ("weak", "ddp"),
+    }
     assert max(config.batches(world)[0] for _, config, world in configs) <= 100, "a batch is no larger than the data"
     assert len({point.repeat for point in found.points}) == 3
     assert found.study.targets.strong_ranks == found.study.targets.weak_ranks == max(2, ranks[-1])
@@ -79,7 +87,14 @@ def test_an_own_optimizer_and_large_test_data_are_respected(folder: Path) -> Non
 
 @pytest.mark.parametrize(
     ("name", "workload"),
-    [("mine", "nowhere:f"), ("mine", "drafted:f"), ("mine", "drafted:none"), ("mine", "cnm"), ("Mine_1", "cnn"), ("a/b", "cnn")],
+    [
+        ("mine", "nowhere:f"),
+        ("mine", "drafted:f"),
+        ("mine", "drafted:none"),
+        ("mine", "cnm"),
+        ("Mine_1", "cnn"),
+        ("a/b", "cnn"),
+    ],
 )
 def test_a_wrong_name_or_workload_drafts_nothing(folder: Path, name: str, workload: str) -> None:
     done = new(name, "--workload", workload)

@@ -22,7 +22,7 @@ from pathlib import Path
 from hpc_utils.publish.chapters import execute
 execute(Path(sys.argv[1]), Path(sys.argv[2]), **json.loads(sys.argv[3]))
 """
-HANG = 240  # s; it takes some 20 s
+HANG = 400  # s; it takes some 20 s, chapter 12 some 90 s
 MADE = ("figures", "notebooks", "tables", "exports")  # what chapters made of a set
 REHEARSAL = paths.root() / "results/reference/rehearsal"
 LAPTOP = paths.root() / "results/reference/epyc-2core"

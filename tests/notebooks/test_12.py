@@ -9,10 +9,10 @@ import pytest
 from hpc_utils import records
 from hpc_utils.publish import exports
 
-from .test_03 import executed  # noqa: F401
+from .test_03 import HANG, executed  # noqa: F401
 
 
-@pytest.mark.timeout(260)
+@pytest.mark.timeout(HANG + 60)
 def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "nothing").mkdir()
     _, figures = executed(tmp_path / "nothing", "12_your_model", repeats=1)
@@ -25,4 +25,8 @@ def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path)
     assert not runs.oversubscribed.any() and set(runs.threads_per_rank) == {1}
     judged = found.frame("your-model-targets").groupby("workload").kind.agg(set)
     assert judged.to_dict() == {"my_study:mlp": {"strong", "weak"}, "my-loop": {"strong"}}
-    assert {path.name for path in (results / "your-model").glob("*.*")} == {"my_study.py", "my_loop.py", "my-model.toml"}
+    assert {path.name for path in (results / "your-model").glob("*.*")} == {
+        "my_study.py",
+        "my_loop.py",
+        "my-model.toml",
+    }
