@@ -30,6 +30,11 @@ def largest_share(devices: int, cores: int) -> float:
     return 0.9 / -(-devices // cores)
 
 
+def oversubscribed(devices: int, each: float, cores: int) -> bool:
+    """Whether `devices` of `each` whole cores, or that share of one, are more than `cores`."""
+    return each > largest_share(devices, cores) if each < 1 else devices * each > cores
+
+
 def shortest_period(cores: float) -> float:
     """The shortest period in seconds (a multiple of 1 ms) of a share of `cores`."""
     return math.ceil(1e3 * QUOTA_AT_LEAST / cores - 1e-9) / 1e3

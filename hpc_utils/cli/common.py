@@ -123,19 +123,19 @@ def printable(line: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
-def enter_cluster(name: str) -> tuple[Cluster, dict[str, str]]:
+def enter_cluster(name: str, *, start: bool = True) -> tuple[Cluster, dict[str, str]]:
     """Let this command use a cluster's Slurm, and its folders for results and data.
 
     Returns:
         The cluster, and the environment variables that were set because the cluster file moves those folders.
 
     Raises:
-        ClusterError: no such cluster, an invalid file, or the rehearsal cluster cannot start.
+        ClusterError: no such cluster, an invalid file, or the rehearsal cluster cannot start, or is not up and not to `start`.
     """
     from hpc_utils.launch import cluster, job_environment
 
     found = cluster.read(name)
-    connect(found.rehearsal)
+    connect(found.rehearsal, start=start)
     moved = job_environment.folders(found)
     set_variables(moved)
     return as_rehearsed(found), moved
@@ -155,29 +155,26 @@ def as_rehearsed(cluster: Cluster) -> Cluster:
     return cluster.rehearsed(links=None if found.flat else found.by_hand or "", share=found.share)
 
 
-def connect(to_rehearsal: bool, *, start: bool = True) -> bool:
+def connect(to_rehearsal: bool, *, start: bool = True) -> None:
     """Let Slurm's commands reach the rehearsal cluster; `start` it if it is not up.
 
-    Returns:
-        False if the rehearsal cluster is needed and not up.
+    Raises:
+        ClusterError: the rehearsal cluster is needed and not up, or cannot start.
     """
     from hpc_utils import rehearsal
 
     if not to_rehearsal or workspace.environment().get("SLURM_CONF"):
-        return True
+        return
     try:
         found, why = rehearsal.find(), "the rehearsal cluster is not up"
-    except rehearsal.ClusterError as error:
-        if start and not isinstance(error, rehearsal.KilledError):
-            raise
+    except rehearsal.KilledError as error:
         found, why = None, str(error)
     if found is None:
-        click.echo(f"{why}{'; it is started (`hpc cluster down` ends it)' if start else ''}", err=True)
         if not start:
-            return False
+            raise rehearsal.ClusterError(f"{why}: `hpc cluster up` starts it")
+        click.echo(f"{why}; it is started (`hpc cluster down` ends it)", err=True)
         found = rehearsal.up()
     set_variables(found.environment())
-    return True
 
 
 def connect_to_submissions(study: str | None) -> tuple[str, ...]:
@@ -186,10 +183,15 @@ def connect_to_submissions(study: str | None) -> tuple[str, ...]:
     Returns:
         The clusters of submissions that are down: their jobs are lost.
     """
+    from hpc_utils import rehearsal
     from hpc_utils.launch.submit import submissions
 
-    rehearsed = any(one.cluster == "rehearsal" for one in submissions(study))
-    return () if connect(rehearsed, start=False) else ("rehearsal",)
+    try:
+        connect(any(one.cluster == "rehearsal" for one in submissions(study)), start=False)
+    except rehearsal.ClusterError as error:
+        click.echo(str(error), err=True)
+        return ("rehearsal",)
+    return ()
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def submit(study, cluster_name, node_type, dry_run, redo, wait):
     """
     from hpc_utils.launch import submit as submitting
 
-    found, moved = enter_cluster(cluster_name)
+    found, moved = enter_cluster(cluster_name, start=not dry_run)
     if dry_run:
         draft = submitting.draft(study, found, node_type, redo=redo)
         _print_draft(draft)

@@ -31,13 +31,10 @@ def chapter(notebook, folder, parameters, drop):
     Its tables and its figures with their data are written again. If an earlier one would be missing, nothing is changed and
     they are listed (exit code 2). NOTEBOOK: a path, or a name such as 03_scaling.
     """
-    from hpc_utils.launch.parameters import of_chapter
+    from hpc_utils.launch.parameters import find, of_chapter
     from hpc_utils.publish.chapters import renew
 
-    path = Path(notebook) if notebook.endswith(".ipynb") else paths.notebooks() / f"{notebook}.ipynb"
-    if not path.is_file():
-        known = ", ".join(sorted(one.stem for one in paths.notebooks().glob("*.ipynb")))
-        raise click.BadParameter(f"there is no chapter {notebook}; known are {known}", param_hint="NOTEBOOK")
+    path = find(Path(notebook))
     study, values = of_chapter(path, parameters)
     if provenance.dirty():
         click.secho("uncommitted changes: a release refuses what is exported now", fg="yellow", err=True)

@@ -69,6 +69,8 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_proce
     def is_gone(owner: Mapping[str, Any]) -> bool:
         return bool(owner["job"]) and slurm_commands.is_gone(owner["job"])
 
+    if request.warning and not launcher:
+        click.secho(request.warning, fg="yellow", err=True)
     one_machine = bool(launcher) and not warm_process and provenance.NODE_CORES in workspace.environment()
     profiled = request.config.profile in profilers.PROGRAMS  # such ranks start cold
     across_nodes = one_machine and not profiled and workspace.launch().warm != warm.OFF

@@ -93,12 +93,15 @@ def explain(run: Path, returncode: int) -> str:
     if not cause and reports:
         first = min(reports, key=lambda report: report["at"])
         cause = f"rank {first['rank']} raised {first['name']}: {first['message']}\n{first['traceback']}".rstrip()
-    cause = cause or f"the launcher ended with exit code {returncode}:\n{_log_end(run / 'logs' / 'launcher.log')}"
+    words = tail(run / "logs" / "launcher.log")
+    cause = cause or f"the launcher ended with exit code {returncode}" + (
+        f":\n{words}" if words else ", without a log"
+    )
     try:  # in a full folder the ranks could not report an error either
         with tempfile.TemporaryFile(dir=run) as file:
             file.write(bytes(1 << 16))
     except OSError as error:
-        return f"nothing can be written to {run}: {error.strerror}\n{cause}"
+        return f"nothing can be written to {run}: {error.strerror}; free space, or set HPC_RESULTS to another folder\n{cause}"
     return cause
 
 
@@ -169,8 +172,4 @@ def _name(number: int) -> str:
 def _last_lines(log: Path) -> str:
     """A log's end; after a crash in native code the stack's inner end, which faulthandler writes first."""
     _, crash, stack = tail(log, 200).rpartition("Fatal Python error")
-    return "\n".join((crash + stack).splitlines()[:20]) if crash else _log_end(log)
-
-
-def _log_end(log: Path) -> str:
-    return tail(log) or "(no log)"
+    return "\n".join((crash + stack).splitlines()[:20]) if crash else tail(log) or "(no log)"

@@ -122,7 +122,12 @@ def run(
     if state == "stopped":
         raise _stopped(request, before, received, reason)
     code = signals.exit_code(signals.strongest(received)) if SIGTERM in received else 1
-    raise RunFailed(path, f"{request.run_id}: {reason}\n(logs and notebook: {path})", code)
+    raise RunFailed(
+        path,
+        f"{request.run_id}: {reason}\n(logs and notebook: {path}; the same command moves "
+        "them to earlier/ and runs it again, from its checkpoint if there is one)",
+        code,
+    )
 
 
 @contextlib.contextmanager

@@ -10,22 +10,36 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from hpc_utils import paths, toml_config
 from hpc_utils.config import ConfigError, RunConfig, unknown_parameter
 
 TAG = "parameters"
 BATCHES = {"global_batch", "batch_per_device"}
 
 
+def find(notebook: Path) -> Path:
+    """The notebook at that path, here or in the clone, or of that name among the chapters.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for path in (notebook, paths.root() / notebook, paths.notebooks() / notebook.with_suffix(".ipynb")):
+        if path.is_file():
+            return path
+    known = (path.stem for path in paths.notebooks().glob("*.ipynb"))
+    raise ConfigError(
+        f"no notebook {notebook} here or in {paths.notebooks()}: {toml_config.hint(notebook.stem, known)}"
+    )
+
+
 def defaults(notebook: Path) -> dict[str, Any]:
     """What the cell tagged `parameters` sets; empty without such a cell.
 
     Raises:
-        ConfigError: no such notebook, or the cell does more than set plain values.
+        ConfigError: it is no notebook, or the cell does more than set plain values.
     """
     try:
         cells = json.loads(Path(notebook).read_text())["cells"]
-    except OSError as error:
-        raise ConfigError(f"no notebook {notebook}: {error.strerror}") from None
     except (ValueError, TypeError, KeyError):
         raise ConfigError(f"{notebook} is not a notebook of format 4") from None
     for cell in cells:

@@ -85,8 +85,8 @@ def _report(error: BaseException, folder: Path, rank: int) -> None:
     """Write the error for the launcher, and into the log."""
     # papermill's error has the cell's own error in `ename`, `evalue` and its text.
     name, message = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", str(error))
-    text = without_colours(str(error) if hasattr(error, "ename") else traceback.format_exc())
-    text = "" if name in OF_REQUEST else text
+    text = str(error) if hasattr(error, "ename") else traceback.format_exc()
+    text = "" if name in OF_REQUEST else without_colours(text)
     report = {"rank": rank, "at": time.time(), "name": name, "message": message, "traceback": text}
     with contextlib.suppress(OSError):  # a full disk must not hide the error itself
         (folder / "logs" / f"rank{rank}.error").write_text(json.dumps(report))

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_utils import datasets, paths, profilers, provenance, workspace
+from hpc_utils import capability, datasets, paths, profilers, provenance, workspace
 from hpc_utils.allreduce_cost import evenly
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import identity
 from hpc_utils.records.folder import state
-from hpc_utils.workspace import Launch
 
 from . import parameters, warm
 
@@ -60,6 +59,16 @@ class Request:
         return self.path.name
 
     @property
+    def warning(self) -> str:
+        """Why this machine's times of the run are no measurement: more CPU devices than cores; else empty."""
+        config, ranks, cores = self.config, self.layout.ranks_per_node, len(provenance.core_groups())
+        each = config.cores_per_rank or config.threads_per_rank or 1
+        on_gpu = config.device != "cpu" and provenance.hardware().gpus
+        if on_gpu or not capability.oversubscribed(ranks, each, cores):
+            return ""
+        return f"oversubscribed: {ranks} ranks x {each:g} core(s) on {cores} core(s): excluded from scaling figures"
+
+    @property
     def state(self) -> str:
         return state(self.path)
 
@@ -88,6 +97,7 @@ def prepare(
     layout = layout or Layout()
     if layout.ranks_per_node < 1 or layout.nodes < 1:
         raise ConfigError(f"a layout of {layout} (nodes x ranks): at least one rank is needed")
+    notebook = parameters.find(notebook)
     config, inject = parameters.resolve(notebook, given)
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(
@@ -99,13 +109,13 @@ def prepare(
     if needs_data and ":" not in config.workload:
         require_data(config.dataset, paths.data())
     elif needs_data and imports:
-        require_workload(config.workload, tuple(sorted(config.workload_args)))
+        require_workload(config.workload, json.dumps(dict.fromkeys(config.workload_args)))
     own = {n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields}
     hardware = hardware or provenance.hardware_id()
     run_id = identity.run_id(
         measured | own, nodes=layout.nodes, ranks_per_node=layout.ranks_per_node, hardware=hardware
     )
-    return Request(Path(notebook).absolute(), config, inject, layout, paths.runs() / run_id)
+    return Request(notebook.absolute(), config, inject, layout, paths.runs() / run_id)
 
 
 @functools.cache  # once for all runs of a study; a refusal is not remembered
@@ -116,21 +126,18 @@ def require_data(dataset: str, folder: Path) -> None:
 
 
 @functools.cache
-def require_workload(workload: str, arguments: tuple[str, ...]) -> None:
-    """ConfigError if the user's `module:function` cannot be imported, or does not take `arguments`.
+def require_workload(workload: str, arguments: str) -> None:
+    """ConfigError if the user's `module:function` cannot be imported, or does not take `arguments`, a JSON object.
 
-    It is imported in a process of its own: with torch, and the user's code.
+    It is imported in a process of its own, because it needs torch and may do anything.
     """
-    command = ["--check", f"workload={workload}", f"workload_args={json.dumps(dict.fromkeys(arguments))}"]
     done = subprocess.run(
-        warm.python("-m", "hpc_utils.train", *command),
-        env=workspace.child_environment() | Launch(warm=workspace.launch().warm).variables,
+        warm.python("-m", "hpc_utils.train", "--check", f"workload={workload}", f"workload_args={arguments}"),
+        env=workspace.child_environment() | workspace.starting(workspace.launch()),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        errors="replace",
     )
     if done.returncode:
-        last = done.stderr.strip().rpartition("\n")[2]
-        ended = "" if done.returncode == 2 else f"importing {workload} ended with exit code {done.returncode}"
-        raise ConfigError(": ".join(filter(None, [ended, last.removeprefix("error: ")])))
+        last = done.stderr.strip().rpartition("\n")[2].removeprefix("error: ")
+        raise ConfigError(last or f"importing {workload} ended with exit code {done.returncode}")

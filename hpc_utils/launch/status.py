@@ -75,9 +75,9 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
 
     run = paths.runs() / task.run_id if task.run_id else None  # None: the report
     record = state(run) if run else ""
-    if (job is None or job.state.is_over) and (
-        record == "complete" or (job and not run and job.state == "COMPLETED")
-    ):
+    reported = job.state == JobState.COMPLETED if job else "report:" in failure.tail(log, 1)  # its last line
+    done = record == "complete" if run else reported
+    if (job is None or job.state.is_over) and done:
         return entry(JobState.COMPLETED)
     if gone:
         return entry(JobState.LOST, f"cluster {one.cluster} is not up any more", advice="`hpc retry`")

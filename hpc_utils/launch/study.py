@@ -172,7 +172,6 @@ def plan(name: str, target: Target | None = None, *, needs_data: bool = True) ->
         DataError: its data set is not here.
     """
     study, target = read(name), target or Target.here()
-    shared = {"hardware": target.hardware, "needs_data": needs_data, "imports": not target.in_container}
     points: list[Point] = []
     missing: list[NotApplicable] = []
     for asked in _asked(study, target):
@@ -187,7 +186,14 @@ def plan(name: str, target: Target | None = None, *, needs_data: bool = True) ->
                 target.layout(asked.ranks, asked.ranks_per_node),
             )
             try:
-                request = prepare(notebook, given, layout, **shared)
+                request = prepare(
+                    notebook,
+                    given,
+                    layout,
+                    hardware=target.hardware,
+                    needs_data=needs_data,
+                    imports=not target.in_container,
+                )
             except ConfigError as error:
                 raise StudyError(f"{name}, series {asked.series!r}: {error}") from None
             points.append(Point(asked.series, asked.ranks, repeat, request))
@@ -296,7 +302,7 @@ def execute(name: str, target: Target | None = None, *, redo: bool = False, cold
         for number, (request, again) in enumerate(todo, 1):
             pace = (time.monotonic() - begun) / (number - 1) if number > 1 else 0.0
             left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
-            _show(f"[{number}/{len(todo)}{left}] {request.run_id}")
+            _show(f"[{number}/{len(todo)}{left}] {request.run_id}", *filter(None, [request.warning]))
             try:
                 with local.follow(request.run_id, lines=False) as watch:
                     local.run(request, redo=again, warm_process=warm_process, watch=watch)

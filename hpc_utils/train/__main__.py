@@ -13,7 +13,7 @@ from hpc_utils.datasets import DataError
 from hpc_utils.signals import Stopped, remember
 
 from .loop import train
-from .resolve import call
+from .resolve import builder
 from .workload import WorkloadError
 
 
@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     try:
         config = RunConfig(**parse_assignments(arguments[only_check:]))
         if only_check:
-            call(config)
+            builder(config)
             return 0
         result = train(config)
     except (ConfigError, DataError, WorkloadError) as error:

@@ -260,12 +260,11 @@ def _cores(config: RunConfig, device: torch.device, local_rank: int, per_node: i
                 f"cores_per_rank={config.cores_per_rank:g} is for CPU devices, but this rank uses a GPU: use device=cpu"
             )
         share = Share(config.cores_per_rank, config.share_period)
+    each = share.cores if share else threads
     if node_cores := workspace.environment().get(provenance.NODE_CORES):  # where rehearsal nodes share cores
-        oversubscribed = per_node * (share.cores if share else threads) > float(node_cores)
-    elif share:
-        oversubscribed = share.cores > capability.largest_share(per_node, len(cores))
+        oversubscribed = per_node * each > float(node_cores)
     else:
-        oversubscribed = per_node * threads > len(cores)
+        oversubscribed = capability.oversubscribed(per_node, each, len(cores))
     pinned: tuple[int, ...] = ()
     # Host threads of a GPU are pinned only on request, because the local rank does not determine which cores are near the GPU.
     if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):

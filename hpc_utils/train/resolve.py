@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import pkgutil
@@ -10,7 +11,6 @@ import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from hpc_utils import toml_config
 from hpc_utils.config import RunConfig
@@ -27,8 +27,7 @@ def resolve(config: RunConfig) -> Workload:
     """
     if ":" not in config.workload:
         return vision.workload(config)
-    function, arguments = call(config)
-    workload = function(**arguments)
+    workload = builder(config)()
     if not isinstance(workload, Workload):
         raise WorkloadError(
             f"{config.workload} returned {type(workload).__name__}; expected hpc_utils.train.Workload"
@@ -40,8 +39,8 @@ def resolve(config: RunConfig) -> Workload:
     return workload
 
 
-def call(config: RunConfig) -> tuple[Callable[..., Workload], dict[str, Any]]:
-    """Import the function of the user's workload, and return it with its arguments.
+def builder(config: RunConfig) -> Callable[[], Workload]:
+    """Import the function of the user's workload, with its arguments.
 
     Raises:
         WorkloadError: it cannot be imported, or does not take `workload_args`.
@@ -53,7 +52,7 @@ def call(config: RunConfig) -> tuple[Callable[..., Workload], dict[str, Any]]:
         signature.bind(**arguments)
     except TypeError as error:
         raise WorkloadError(f"{config.workload}{signature} does not take these workload_args: {error}") from None
-    return function, arguments
+    return functools.partial(function, **arguments)
 
 
 def load_function(name: str) -> Callable[..., Workload]:
@@ -73,15 +72,13 @@ def _fault(name: str, error: BaseException) -> str:
     """Why `name` was not imported, in one line."""
     module, _, function = name.partition(":")
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-        folders = [Path.cwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         near = toml_config.nearest(module, (path.stem for path in Path.cwd().glob("*.py")))
         remedy = f"did you mean {near}?" if near else "run this in the module's folder, or add that to PYTHONPATH"
-        return f"no module {error.name!r} in {', '.join(map(str, folders))}: {remedy}"
+        elsewhere = os.environ.get("PYTHONPATH", "which is not set")
+        return f"no module {error.name!r} in {Path.cwd()} or PYTHONPATH ({elsewhere}): {remedy}"
     if found := sys.modules.get(module):  # a module that fails to import is not kept
-        known = [known for known, value in vars(found).items() if inspect.isfunction(value)]
+        known = dict(inspect.getmembers(found, inspect.isfunction))
         return f"{found.__file__} has no {function!r}: {toml_config.hint(function, known)}"
-    if isinstance(error, SyntaxError):
-        return f"{error.filename}:{error.lineno}: {error.msg}"
     installed = (*sysconfig.get_paths().values(), "<", __file__)
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(installed)]
     place = f"{own[-1].filename}:{own[-1].lineno}: " if own else ""

@@ -8,6 +8,7 @@ import pytest
 
 from hpc_utils.launch import failure
 from hpc_utils.launch.slurm_commands import JobState
+from tests.train.support import small_disk
 
 LOG = """job 7 on node[1-2]: 2 x 1 ranks, attempt 1
 Traceback (most recent call last):
@@ -54,3 +55,15 @@ def test_each_failure_comes_with_what_to_do(tmp_path: Path, state: str, text: st
     found, told = failure.advise(JobState(state), text, tmp_path / "no.log")
     assert found == becomes
     assert advice in told
+
+
+def test_a_full_disk_is_the_reason_where_nothing_else_could_be_written() -> None:
+    with small_disk(0.06) as run:
+        (run / "logs").mkdir()
+        (run / "logs" / "launcher.log").touch()
+        with pytest.raises(OSError), (run / "ballast").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        first, *rest = failure.explain(run, 1).splitlines()
+    assert "No space left on device" in first and "HPC_RESULTS" in first
+    assert not [line for line in [first, *rest] if line.endswith(":")], "each line is complete"

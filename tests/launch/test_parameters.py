@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from hpc_utils import paths, provenance, records
 from hpc_utils.config import ConfigError
-from hpc_utils.launch.parameters import defaults, resolve
+from hpc_utils.launch.parameters import defaults, find, resolve
+from hpc_utils.launch.request import Layout, prepare
 
 from .conftest import TRAIN
 
@@ -136,6 +140,30 @@ ranks = [1, 2]
 SITE = 'title = "S"\n[nodes.c]\npartition = "c"\ncores = 2\nprecisions = ["fp32"]\n'
 
 
+def test_a_notebook_of_the_clone_is_found_from_any_folder(bench, monkeypatch):
+    monkeypatch.chdir(bench.folder)
+    found = {find(Path(name)) for name in ("02_ddp", "02_ddp.ipynb", "notebooks/02_ddp.ipynb")}
+    assert found == {paths.notebooks() / "02_ddp.ipynb"}
+    own = bench.notebook(TRAIN, name="02_ddp").relative_to(bench.folder)
+    assert find(own) == own, "the one here comes first"
+    for missing in ("notebooks/02_dpp.ipynb", "elsewhere/02_ddp.ipynb"):
+        with pytest.raises(ConfigError, match="02_ddp"):
+            find(Path(missing))
+
+
+def test_more_devices_than_cores_are_announced_before_the_run(bench, monkeypatch):
+    outcome = bench.hpc("run", bench.notebook(TRAIN), "-p", f"threads_per_rank={1 + len(provenance.core_groups())}")
+    first, *rest = outcome.err.splitlines()
+    assert first.startswith("oversubscribed: 1 ranks") and rest and outcome.code == 0
+    assert records.load_run(bench.run)["run"]["oversubscribed"]
+
+    monkeypatch.setattr(provenance, "core_groups", lambda: ((0,), (1,)))
+    monkeypatch.setenv("HPC_RESULTS", str(bench.results))
+    shares = [({}, 2), ({}, 4), ({"cores_per_rank": 0.45}, 4), ({"cores_per_rank": 0.46}, 4)]
+    found = [prepare(Path("02_ddp"), {"device": "cpu"} | given, Layout(1, ranks)).warning for given, ranks in shares]
+    assert list(map(bool, found)) == [False, True, False, True]
+
+
 def test_a_workload_that_cannot_be_called_is_refused_before_anything_starts(bench):
     """By every command, in one line, and also from another folder than the module's, where PYTHONPATH helps."""
     study = bench.folder / "own.toml"
@@ -170,3 +198,4 @@ def test_a_function_that_returns_no_workload_fails_in_one_line(bench):
     assert outcome.code == 1 and "WorkloadError" in outcome.err
     assert "Traceback" not in outcome.err
     assert bench.status()["reason"].count("\n") == 0
+    assert str(bench.run) in outcome.err, "where its logs are"

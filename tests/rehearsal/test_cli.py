@@ -107,6 +107,18 @@ def test_a_killed_cluster_leaves_status_logs_and_cancel_to_tell_what_is_recorded
     assert "PENDING" in (said := desk.hpc("status", "--all", **unaware).stdout) or "RUNNING" in said
 
 
+def test_a_cluster_that_is_down_leaves_completed_jobs_and_is_not_started_by_a_dry_run(desk: Desk) -> None:
+    submit = ["submit", desk.study(ranks="[1]"), "--cluster", "rehearsal"]
+    desk.hpc(*submit, "--wait")
+    rehearsal.down()
+    unaware = {"SLURM_CONF": ""}
+    assert desk.hpc("status", **unaware).stdout == "2 COMPLETED\n", "the run and the report"
+    dry = desk.hpc(*submit, "--dry-run", "--redo", check=False, **unaware)
+    assert (dry.returncode, dry.stderr.count("\n"), dry.stdout) == (2, 1, "")
+    assert "`hpc cluster up`" in dry.stderr
+    assert rehearsal.find() is None
+
+
 def test_another_cluster_that_was_killed_disturbs_no_other(desk: Desk, cluster: Cluster) -> None:
     """Whose Slurm's commands are told of a cluster has that one."""
     elsewhere = Desk(desk.folder, cluster)
