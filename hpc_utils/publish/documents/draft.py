@@ -60,8 +60,7 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
     `study`: by default the one called NAME, or the only one.
 
     Raises:
-        ProjectError: NAME is taken, or the study has exported no throughput.
-        UnknownStudy: there is no such study.
+        ProjectError: NAME is taken, there is no such study, or it has exported no throughput.
     """
     import jinja2
 
@@ -73,7 +72,9 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
         raise ProjectError(f"{path} exists, or paper.toml has a document {name}: choose another name")
     studies = [one.name for one in records.studies(results)]
     study = study or (studies[0] if len(studies) == 1 else name)
-    records.read_study(study, results)
+    if study not in studies:
+        others = f"; or give one of them with --study: {', '.join(studies)}" if studies else ""
+        raise ProjectError(f"no study {study!r} in {results}: `hpc study run {study}` makes it{others}")
     aliases = {(root / folder).resolve(): alias for alias, folder in known.sets.items()}
     alias = aliases.get(results.resolve(), ALIAS)
     if results.resolve() not in aliases and ALIAS in known.sets:
@@ -99,6 +100,7 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
     text = environment.get_template("study.md.j2").render(
         study=study, alias=alias, points=points, measure=measure, figure=named(exported.figures, measure),
         summary=next(iter(tables.get("summary", ())), None), targets=tables.get("targets", ()),
+        panels=len({(row.fields.get("kind"), row.fields.get("batch")) for row in points}),
         largest=max(points, key=lambda row: [row.fields["world_size"], row.fields.get("kind") == "strong", row.fields["precision"] == "fp32"]),
         varied=[(name.replace("_", " ").capitalize(), name, "word") for name in VARIED if len({row.fields.get(name) for row in points}) > 1],
     )  # fmt: skip
