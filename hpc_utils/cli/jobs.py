@@ -70,7 +70,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
 
     peak = peaks.find(gpu) if gpu else None
     if gpu and peak is None:
-        raise click.UsageError(f"--like {gpu}: unknown GPU; known: {', '.join(peaks.table().name)}")
+        raise click.UsageError(f"--like {gpu}: unknown GPU; known: {', '.join(one.name for one in peaks.table())}")
     found = clusters.read(cluster_name)
     node = found.node(node_type)
     connect(found.rehearsal)

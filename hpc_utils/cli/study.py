@@ -178,19 +178,15 @@ def explain(files, as_json):
 
 def _print_breakdown(parts: Sequence[dict[str, Any]], timelines: Sequence[Timeline]) -> None:
     names = ("busy", "compute", "communication", "exposed_communication", "memory", "loader_wait")
-
-    def times(part: dict[str, Any]) -> list[str]:
-        each = [part[f"{name}_ns"] for name in names]
-        span = part["span_ns"] or 1
-        return ["not known" if one is None else f"{one / 1e6:,.1f} {one / span:4.0%}" for one in each]
-
-    def known(value: Any, text: str = "{}") -> str:
-        return "-" if value is None else text.format(value)
-
     header = ["rank", "GPU", "span", *(name.removesuffix("_communication").replace("_", " ") for name in names)]
-    spans = [known(part["span_ns"] and part["span_ns"] / 1e6, "{:,.1f}") for part in parts]
-    each = zip(parts, spans, strict=True)
-    print_table(header, [[known(part["rank"]), known(part["device"]), span, *times(part)] for part, span in each])
+    rows = []
+    for part in parts:
+        span = part["span_ns"]
+        about = part["rank"], part["device"], span and f"{span / 1e6:,.1f}"
+        times = (part[f"{name}_ns"] for name in names)
+        rows.append(["-" if one is None else str(one) for one in about])
+        rows[-1] += ["not known" if one is None else f"{one / 1e6:,.1f} {one / (span or 1):4.0%}" for one in times]
+    print_table(header, rows)
     seen = any(one.ops is not None for one in timelines)
     devices = sorted({one.device_name for one in timelines if one.device_name})
     click.echo(printable("; ".join(["ms and share of the span" if seen else "no work of a GPU was seen", *devices])))

@@ -9,6 +9,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -130,6 +131,9 @@ def run(
     )
 
 
+_KINETO = re.compile(r"^(?:INFO|STAGE|USDT|WARNING):\d{4}-.*\n?", re.M)  # torch.profiler's, for its log
+
+
 @contextlib.contextmanager
 def follow(title: str, *, lines: bool = True) -> Iterator[Watch]:
     """A `watch` for `run`: a progress bar on a terminal, and in logs the output of rank 0."""
@@ -139,7 +143,7 @@ def follow(title: str, *, lines: bool = True) -> Iterator[Watch]:
     bar.bar_format = "{desc} |{bar}| {percentage:3.0f}% {postfix}"
 
     def watch(progress: dict, new: str) -> None:
-        if lines and new:
+        if lines and (new := _KINETO.sub("", new)):
             bar.write(new.rstrip("\n"), file=sys.stderr)
         if progress.get("steps"):
             bar.total, bar.n = progress["steps"], progress["step"]

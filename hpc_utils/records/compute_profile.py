@@ -24,7 +24,7 @@ COMPUTED = (
 )  # fmt: skip
 
 # Options that change the step: a profile is taken without them.
-PLAIN = ("compile", "activation_checkpointing", "accumulate", "loader", "fused_optimizer", "cutout")
+PLAIN = ("profile", "compile", "activation_checkpointing", "accumulate", "loader", "fused_optimizer", "cutout")
 
 
 def computed(config: RunConfig) -> dict[str, Any]:

@@ -102,6 +102,7 @@ def run_id(parameters: Mapping[str, Any], *, nodes: int = 1, ranks_per_node: int
         parameters["precision"],
         f"b{parameters['global_batch']}",
         f"r{parameters['repeat']}",
+        f"profile-{parameters['profile']}" if parameters.get("profile") else "",
         short_hash(what),
     ]
     safe = [re.sub(r"[^A-Za-z0-9_.-]+", ".", part)[:60].strip(".-") for part in parts]

@@ -13,7 +13,7 @@ import pytest
 
 from hpc_utils import paths, profilers
 from hpc_utils.config import ConfigError
-from hpc_utils.launch import exports, rank_profiler
+from hpc_utils.launch import exports, local, rank_profiler
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.target import Target
 from hpc_utils.workspace import Launch, Profiler
@@ -73,6 +73,13 @@ def test_the_rank_is_found_although_it_was_another_program_when_it_was_first_see
     finally:
         rank.kill()
         rank.communicate()
+
+
+def test_a_profilers_own_lines_are_for_the_log_only(capsys) -> None:
+    with local.follow("a run") as watch:
+        watch({}, "USDT:2026-11-25 10:22:00 7:7 Sync.cpp:52] profiler_start\nepoch 1/3\n")
+        watch({}, "STAGE:2026-11-25 10:22:00 7:7 Sync.cpp:60] Completed Stage: Collection\n")
+    assert capsys.readouterr().err.split() == ["epoch", "1/3"]
 
 
 def test_what_cannot_be_exported_is_a_remark(tmp_path: Path, monkeypatch) -> None:

@@ -21,6 +21,8 @@ def name(config: RunConfig = CONFIG, world_size: int = 2, **layout) -> str:
 def test_an_id_is_readable_and_repeats() -> None:
     assert re.fullmatch(r"cnn-digits-ddp2-bf16-b128-r1-[0-9a-f]{8}", name())
     assert name() == name()
+    profiled = CONFIG.model_copy(update={"profile": "torch"})
+    assert name(profiled).startswith("cnn-digits-ddp2-bf16-b128-r1-profile-torch-")
     assert name(world_size=4, nodes=2, ranks_per_node=2).startswith("cnn-digits-ddp2x2-bf16-b128-r1-")
 
 

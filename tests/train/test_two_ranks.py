@@ -15,6 +15,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hpc_utils import records
+from hpc_utils.analyze.profiles import readers
+from hpc_utils.analyze.profiles.devices import Devices
+from hpc_utils.analyze.profiles.judge import judge
+from hpc_utils.analyze.profiles.verdict import Bound
 from hpc_utils.config import RunConfig
 from hpc_utils.provenance import core_groups
 from hpc_utils.records import checks
@@ -28,7 +32,8 @@ from .test_profile_window import ranges
 
 STRONG = {"workload": "cnn", "epochs": 2, "global_batch": 128, "eval_batch": 50, "lr": 0.2, "phase_every": 3}
 WEAK = STRONG | {"global_batch": None, "batch_per_device": 64}
-PROFILED = BRIEF | {"steps_per_epoch": 12, "profile": "torch", "profile_steps": 4, "monitor_seconds": 0.1}
+SLOW = {"workload": "counted:slow", "epochs": 1, "global_batch": 8, "evaluate_every": 0, "warmup_steps": 0}
+PROFILED = SLOW | {"steps_per_epoch": 8, "profile": "torch", "profile_steps": 5, "monitor_seconds": 0.1}
 
 COUNTED = """
     import os
@@ -94,7 +99,7 @@ def each_rank() -> dict:
     reports["restored"] = {"cores": len(core_groups()) == cores, "threads": torch.get_num_threads() == threads}
     run("compiled", BRIEF | {"compile": "default", "warmup_steps": 1, "loader": "device"})
     run("counted", {"workload": "counted:make", "epochs": 1, "global_batch": 8, "eval_batch": 5})
-    run("slow", {"workload": "counted:slow", "epochs": 1, "global_batch": 8, "evaluate_every": 0, "warmup_steps": 0})
+    run("slow", SLOW)
     run("profiled", PROFILED)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -247,11 +252,25 @@ def test_a_users_own_loop_leaves_the_same_records(two: Two) -> None:
 def test_two_ranks_leave_a_trace_each_and_one_monitor(two: Two) -> None:
     run = two.path("profiled")
     for rank in (0, 1):
-        assert [name for name, *_ in ranges(run, rank)] == ["step", *PHASES] * 4
+        assert [name for name, *_ in ranges(run, rank)] == ["step", *PHASES] * 5
     about = read_json(run / "run.json")["profiled"]
     assert list(about["files"]) == ["rank0.trace.json.gz", "rank1.trace.json.gz"] and remarks(run) == []
     (monitor,) = (run / "monitor").iterdir()
     assert pd.read_csv(monitor).rss_bytes.max() > 2 * 100e6, "both ranks' memory"
+
+
+def test_a_profile_on_cpus_shows_what_limits_them(two: Two) -> None:
+    found = readers.gather([two.path("profiled")])
+    assert found.worked == found.timelines, "five steps are enough"
+    verdict, devices = judge(found), Devices(found.worked)
+    assert verdict.bound in (Bound.STRAGGLER, Bound.LAUNCH), "one rank waits for the other, which sleeps"
+    assert not any("profile=torch" in one.action for one in verdict.advice)
+    one = devices.straggler
+    assert (one.label, one.last, one.of, one.per) == ("rank 1", 5, 5, "step")
+    waiting, sleeping = devices.parts
+    assert waiting["exposed_communication_ns"] > 0.8 * 5 * 0.1e9 > sleeping["exposed_communication_ns"]
+    assert sleeping["otherwise_idle_ns"] > 0.8 * 5 * 0.1e9 > waiting["otherwise_idle_ns"]
+    assert all(part["compute_ns"] > 0 and part["loader_wait_ns"] > 0 for part in devices.parts)
 
 
 def test_brief_runs_are_like_one_process_on_two_ranks_too(two: Two, results: Path) -> None:

@@ -40,7 +40,7 @@ PARTLY_UNKNOWN = "work of unknown kind (CUDA graphs traced whole): compute and c
 def breakdown(one: Timeline, *, several: bool = False) -> dict[str, Any]:
     """Where this device's time went: `COLUMNS`, in ns, exact at the resolution of its clock; None: not known.
 
-    span_ns: from the first start to the last end of the device's work.
+    span_ns: from the first start to the last end of the device's work, of a CPU from the first range on.
     busy_ns: any work. compute_ns: kernels other than communication. memory_ns: copies and fills.
     communication_ns: communication kernels, including the time in which they wait for other ranks.
     exposed_communication_ns: the part of it in which nothing is computed; overlapped_ns: the rest.
@@ -62,6 +62,8 @@ def breakdown(one: Timeline, *, several: bool = False) -> dict[str, Any]:
         return row
     busy, compute, communication = ops.union(), ops.union(COMPUTE), ops.union(COMMUNICATION)
     first, last = (ops.start[0], busy[1][-1]) if len(busy[0]) else (0, 0)
+    if one.device is None:  # the host waits for its first batch in the window, too
+        first = min([first, *one.ranges.start[:1]])
     unions = {"busy": busy, "compute": compute, "memory": ops.union(MEMORY), "unknown": ops.union(UNKNOWN)}
     row |= {f"{name}_ns": intervals.length(union) for name, union in unions.items()}
     row |= {"span_ns": int(last - first), "idle_ns": int(last - first) - row["busy_ns"]}

@@ -99,7 +99,7 @@ class Devices:
         """What decides, in the order of the thresholds, then further measurements."""
         shares, straggler = self.shares, self.straggler
         rows = [
-            percent("GPU utilisation", shares["busy"], ">", UTILISATION),
+            percent("utilisation", shares["busy"], ">", UTILISATION),
             percent("exposed communication", shares["exposed"], "<", EXPOSED),
             *(percent(words, shares[name], "<", LIMITS[name]) for words, name in _EVIDENCE),
             percent("idle otherwise", shares["remaining"], "<", 1 - UTILISATION),

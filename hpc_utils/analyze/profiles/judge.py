@@ -1,20 +1,21 @@
 """What limits a training run, from the profiles of its ranks: a verdict with its evidence.
 
 Shares are of the time from the first to the last work of the devices, summed over them. Of the losses beyond their
-thresholds the largest is the verdict (`verdict.WHEN`); without any, the devices compute or move bytes. Without GPU
-events the phases in the run's own records decide, else the counters of single kernels. Both have medium confidence at most.
+thresholds the largest is the verdict (`verdict.WHEN`); without any, the devices compute or move bytes. Without their work
+(`Reports.worked`) the phases in the run's own records decide, else the counters of single kernels. Both have medium
+confidence at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from .devices import Counters, Devices
 from .phases import PARTS, Phase
 from .readers import Reports
 from .rules import (
     LOSSES,
-    NOTHING_SEEN,
     SLOW_KERNELS,
     UNEXPLAINED,
     communicating,
@@ -23,25 +24,36 @@ from .rules import (
     waiting_for_data,
     working,
 )  # fmt: skip
-from .thresholds import EFFICIENCY, EXPOSED, LOADER, UTILISATION
+from .thresholds import EFFICIENCY, EXPOSED, LOADER, STEPS, UTILISATION
 from .timeline import Timeline, world
 from .verdict import Advice, Bound, Doubt, Loss, Verdict, beyond, percent, saving, undecided, within
 
+# Options, and words of the advice that a run follows if they are not plain.
+FOLLOWED = {"comm_hook": "compression", "compile": "torch.compile", "fused_optimizer": "fused optimizer"}
+FOLLOWED |= {"precision": "autocast", "channels_last": "channels_last"}
+PLAIN = "None False none off fp32 tf32"
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
 
 def judge(reports: Reports) -> Verdict:
-    """What limits the run of these profiles, by everything in them."""
+    """What limits the run of these profiles, by everything in them, and what to try that it does not do already."""
+    found = _judge(reports)
+    config = reports.config or {}
+    done = [words for option, words in FOLLOWED.items() if str(config.get(option)) not in PLAIN]
+    return replace(found, advice=tuple(one for one in found.advice if not any(words in one.action for words in done)))
+
+
+def _judge(reports: Reports) -> Verdict:
     measured = None if reports.kernels is None else Counters(reports.kernels)
     timelines = reports.timelines
-    remarks = [*dict.fromkeys(remark for one in timelines for remark in one.remarks), *reports.remarks]
-    if worked := [one for one in timelines if one.worked]:
+    remarks = list(dict.fromkeys(remark for one in timelines for remark in one.remarks))
+    if worked := reports.worked:
         return _by_devices(worked, reports, measured, remarks)
     if reports.phases and any(reports.phases.values()):
         return _by_phases(reports.phases, timelines, measured, remarks)
     if measured is not None:
         return _by_counters(measured, remarks)
-    return undecided("the profiles have no GPU events, no phases and no counters", NOTHING_SEEN, remarks)
+    return undecided("the profiles have no operators, no phases and no counters", UNEXPLAINED, remarks)
 
 
 def _by_devices(
@@ -52,7 +64,7 @@ def _by_devices(
     remarks += dict.fromkeys(remark for part in found.parts for remark in part["remarks"] if remark not in remarks)
     remarks += found.matched.remarks if found.matched is not None else ()
     if blind := [one.label for one in reports.timelines if not one.worked]:
-        remarks.append(f"no GPU work was recorded for {', '.join(blind)}: the verdict excludes them")
+        remarks.append(f"no work was recorded for {', '.join(blind)}: the verdict excludes them")
     if shares["loader"] is None and recorded:
         shares["loader"] = recorded["data"] / sum(recorded.values())
         remarks.append("no data ranges in the profile: loader idle is the data phase of the run's own records")
@@ -60,8 +72,8 @@ def _by_devices(
     losses = sorted(filter(None, (rule(found) for rule in LOSSES)), key=lambda loss: -loss.share)
     if not losses and shares["busy"] < UTILISATION:
         idle = 1 - shares["busy"]
-        advice = [*UNEXPLAINED, *saving(idle, "then remove the cause")]
-        return undecided(f"the GPU is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
+        advice = [UNEXPLAINED[bool(found.marked_steps)], *saving(idle, "then remove the cause")]
+        return undecided(f"the device is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
     chosen = losses[0] if losses else working(found, measured)
     doubts = _doubts(found, reports.timelines)
     if len(losses) > 1 and losses[1].share > 0.7 * chosen.share:
@@ -74,11 +86,11 @@ def _doubts(found: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
     seen, size = world(timelines)
     steps, unknown = found.marked_steps, found.shares["unknown"]
     doubts = [
-        Doubt(1.0 if steps >= 5 else 0.9 if steps > 1 else 0.8, f"{steps or 'no'} steps marked"),
+        Doubt(1.0 if steps >= STEPS else 0.9 if steps > 1 else 0.8, f"{steps or 'no'} steps marked"),
         Doubt(0.85 if size > seen else 1.0, f"{seen} of {size} ranks"),
     ]
     if len(timelines) > seen:
-        doubts.append(Doubt(0.5, "several profiles of one rank are judged together"))
+        doubts.append(Doubt(0.5, "several profiles of one rank are judged together: are they of one run?"))
     if found.shares["exposed"] is None:
         doubts.append(Doubt(0.7, "communication was not recorded"))
     if found.shares["loader"] is None:
@@ -111,7 +123,7 @@ def _by_phases(
     if not any(losses):
         work = sum(shares[name] for name in PARTS[1:])
         reason = f"forward, backward and optimizer take {work:.0%} of the step"
-        inside = "profile what the phases are made of: -p profile=torch, or cpu"
+        inside = f"profile what the phases are made of: -p profile={'cpu' if timelines else 'torch'}"
         advice = [Advice(inside, "shows where the time goes inside")]
         advice.append(Advice("more devices: computing takes the time", "at most in proportion"))
         losses = [Loss(Bound.COMPUTE, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice)]

@@ -41,7 +41,9 @@ CONVOLUTION, GEMM, ATTENTION, NORMALISATION, ELEMENTWISE, REDUCTION, OPTIMIZER, 
 )
 
 # MSCCL, NVSHMEM and PyTorch's symmetric memory are not NCCL, but move the same bytes between the same devices.
-_COMMUNICATION = re.compile(r"nccl|rccl|msccl|nvshmem|(?:one|two)_shot_all_reduce|multimem_(?:all|one)", re.I)
+_COMMUNICATION = re.compile(
+    r"^(?:gloo|mpi|ucc|xccl):|nccl|rccl|msccl|nvshmem|(?:one|two)_shot_all_reduce|multimem_(?:all|one)", re.I
+)
 
 _NORM = r"(?:batch|layer|group|instance|rms)_?norm"
 _CONV = r"conv(?!ert)"  # not FlashAttention's "Convert"
@@ -50,7 +52,10 @@ _PATTERNS = [
     (TRANSFER, r"^mem(?:cpy|set)\b|^copy(?:host|device)"),
     # torch.compile: pointwise, templates, groups of pointwise (foreach: the optimizer's), reductions
     (ELEMENTWISE, r"^triton_poi_"),
-    (OPTIMIZER, r"^triton_for_|multi_tensor_apply|\badam|_adam|fused_?adam|fused_?sgd|fused_?adagrad|lamb_stage"),
+    (
+        OPTIMIZER,
+        r"^optimizer: |^triton_for_|multi_tensor_apply|\badam|_adam|fused_?adam|fused_?sgd|fused_?adagrad|lamb_stage",
+    ),
     (ATTENTION, r"^triton_tem_.*(?:flex_)?attention"),
     (CONVOLUTION, r"^triton_tem_.*" + _CONV),
     (GEMM, r"^triton_tem_|^triton_(?:b?mm|addmm)\b"),
@@ -70,7 +75,10 @@ _PATTERNS = [
         rf"{_CONV}|winograd|fprop|dgrad|wgrad|im2col|im2d2col|col2im|[sdhc\d]cudnn|cask_cudnn|cudnn::cnn"
         r"|fft2d_|igemm_(?:fwd|bwd|wrw)|implicit_gemm|depthwise",
     ),
-    (GEMM, r"gemm|gemv|nvjet|cijk_|cublas|splitk|cutlass|tensorop|xmma|matmul|dot_kernel|magma"),
+    (
+        GEMM,
+        r"gemm|gemv|addmm|aten::(?:linear|b?mm)\b|mmbackward|nvjet|cijk_|cublas|splitk|cutlass|tensorop|xmma|matmul|dot_kernel|magma",
+    ),
     (REDUCTION, r"reduce|nll_|criterion|cross_entropy|arg_?m(?:ax|in)"),
     (TRANSFER, r"transpose|permute|copy|gather|scatter|embedding|index"),
     (ELEMENTWISE, r"relu|gelu|silu|sigmoid|tanh|dropout|\badd_|\bmul_|bias"),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpc_utils.records import packed
+from hpc_utils.records.folder import read_json
 
-from .phases import PARTS
+from .phases import PARTS, steps
+from .thresholds import STEPS
 from .timeline import ProfileError, Timeline, named_rank
 
 if TYPE_CHECKING:
@@ -48,13 +50,20 @@ class Reports:
         kernels: those that Nsight Compute measured (`ncu.read`), if there are any.
         phases: seconds a step under data, forward, backward, optimizer from the records of the run, if its folder was
             given; and exposed communication if DDP measured it, which is then no part of backward.
-        remarks: warnings about the files together.
+        config: the run's options, likewise.
     """
 
     timelines: Sequence[Timeline] = ()
     kernels: pd.DataFrame | None = None
     phases: dict[str, float] | None = None
-    remarks: tuple[str, ...] = ()
+    config: Mapping[str, Any] | None = None
+
+    @property
+    def worked(self) -> list[Timeline]:
+        """Those by whose work the run is judged. On a CPU the run's records cover more than the few steps of a short profile."""
+        worked = [one for one in self.timelines if one.worked]
+        short = all(one.device is None and len(steps(one.ranges)[0]) < STEPS for one in worked)
+        return [] if short and self.phases else worked
 
 
 def kind(path: Path) -> FileKind | None:
@@ -76,12 +85,11 @@ def gather(paths: Iterable[str | Path]) -> Reports:
     exported = {path.with_suffix(".nsys-rep") for path, found in kinds.items() if found == FileKind.NSYS_EXPORT}
     found = [one for path in kinds if path not in exported for one in read(path)]
     timelines = sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.device or 0))
-    recorded = [phases for phases in map(_phases, given) if phases]
+    recorded = list(filter(None, map(_recorded, given)))
     return Reports(
         timelines,
         _kernels([path for path, found in kinds.items() if found == FileKind.NCU_REPORT]),
-        recorded[0] if len(recorded) == 1 else None,
-        tuple(_warnings(timelines)),
+        *(recorded[0] if len(recorded) == 1 else (None, None)),
     )
 
 
@@ -116,7 +124,7 @@ def _files(given: Path) -> list[Path]:
     folder = given / PROFILE if (given / PROFILE).is_dir() else given
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     chosen = [path for path in files if kind(path) or (path.name.endswith(_NAMES) and not path.stat().st_size)]
-    if not chosen and not _phases(given):
+    if not chosen and not _recorded(given):
         raise ProfileError(f"{given}: holds no profile; `hpc run ... -p profile=torch` makes a run with one")
     return chosen
 
@@ -131,8 +139,8 @@ def _kernels(reports: Sequence[Path]) -> pd.DataFrame | None:
     return pd.concat(map(ncu.read, reports), ignore_index=True)
 
 
-def _phases(folder: Path) -> dict[str, float] | None:
-    """The means over the epochs in a run's own records; None if this is no run's folder."""
+def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any]] | None:
+    """(`phases`: the means over the epochs, `config`) of a run's own records; None if this is no run's folder."""
     if not (folder / "epochs.csv").is_file():
         return None
     import pandas as pd
@@ -147,11 +155,4 @@ def _phases(folder: Path) -> dict[str, float] | None:
     found = dict(zip(map(str, PARTS), means, strict=True))
     if 0 <= comm - overlap <= found["backward"]:  # NaN on one rank, and where DDP measures nothing
         found |= {"backward": found["backward"] - (comm - overlap), "communication": comm - overlap}
-    return found
-
-
-def _warnings(timelines: Sequence[Timeline]) -> Iterator[str]:
-    seen: dict[tuple[int | str, int | None], str] = {}
-    for one in timelines:
-        if (before := seen.setdefault(one.place, one.source)) != one.source:
-            yield f"{one.label} is in {before} and in {one.source}: are they of one run?"
+    return found, (read_json(folder / "run.json") or {}).get("config", {})

@@ -25,13 +25,12 @@ from .thresholds import (
 from .verdict import Advice, Bound, Doubt, Loss, beyond, saving, within
 
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
-NOTHING_SEEN = (
-    Advice("profile a few steps after warm-up: hpc run ... -p profile=torch", "a verdict"),
-    Advice("without a GPU give the folder of the run: its records have the phases of a step", "a verdict"),
-)
+COUNTERS = Advice("measure the longest kernels with Nsight Compute: do they use the tensor cores?", "the next step")
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
-    Advice("have the profiler record launches (CUDA API calls)", "shows whether the GPU waits for them"),
+    Advice(
+        "record launches (CUDA API calls) or, on a CPU, stacks (-p profile=cpu)", "shows what the host does meanwhile"
+    ),
 )
 
 
@@ -88,7 +87,7 @@ def _why_late(found: Devices) -> str:
     for name, text in (
         ("loader_wait_ns", "it waits for data {:.3g} ms, the others {:.3g}"),
         ("compute_ns", "it computes {:.3g} ms, the others {:.3g}: clocks, temperature, or more work"),
-        ("idle_ns", "its GPU is idle {:.3g} ms, the others' {:.3g}: its host is late"),
+        ("idle_ns", "it is idle {:.3g} ms, the others {:.3g}: its host is late"),
     ):
         own, *others = found.of_straggler(name)
         if own is not None and None not in others and own - np.median(others) >= enough:
@@ -111,7 +110,9 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
         return None
     advice, doubts = [], []
     if loader < limit and not copies:
-        doubts.append(Doubt(0.7, "the GPU idles between steps, where nothing is marked: usually that is the loader"))
+        doubts.append(
+            Doubt(0.7, "the device idles between steps, where nothing is marked: usually that is the loader")
+        )
     if copies:
         copied = f" ({pageable:,} copies are pageable)" if pageable else ""
         advice += saving(copies, f"pin the host's memory and copy with non_blocking=True{copied}")
@@ -120,7 +121,7 @@ def waiting_for_data(loader: float, outside: float = 0.0, copies: float = 0.0, p
         if outside > loader:
             mark = "mark the wait for a batch with a range `data`"
             advice.append(Advice(mark, "replaces the guess by a measurement"))
-        advice += saving(idle, "decode once, before training, or augment on the GPU")
+        advice += saving(idle, "decode once, before training, or augment whole batches")
     else:
         advice += saving(copies, "copy the next batch on a stream of its own, beside this one's kernels")
     return Loss(Bound.INPUT, idle + copies, margin, "waiting for data", advice=advice, doubts=doubts)
@@ -142,7 +143,7 @@ def launching(found: Devices) -> Loss | None:
         doubts.append(Doubt(0.5, "it may be communication, which was not recorded"))
     advice = saving(
         share,
-        "torch.compile with CUDA graphs (mode='reduce-overhead')",
+        "torch.compile, on a GPU with CUDA graphs (mode='reduce-overhead')",
         "a larger batch per device: as many launches for more work",
         "a fused optimizer (fused=True), and no .item() or print of a tensor inside the step",
     )
@@ -188,7 +189,9 @@ def working(found: Devices, measured: Counters | None) -> Loss:
         return Loss(Bound.MEMORY, share, margin, "", reason, moving_bytes(share), doubts)
     device = next((one.device_name for one in found.timelines if one.device_name), "")
     advice = computing(shares["computing"] * found.class_share(MATRIX), peaks.find(device))
-    reason = f"the GPU is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"
+    if device == "CPU":
+        advice.remove(COUNTERS)
+    reason = f"the device is busy {shares['busy']:.0%} of the time, and no loss is beyond its threshold"
     return Loss(Bound.COMPUTE, shares["busy"], margin, "", reason, advice, doubts)
 
 
@@ -210,6 +213,5 @@ def computing(matrix: float = 0.0, peak: Peak | None = None) -> list[Advice]:
         action = f"16-bit autocast, if this ran in fp32: the {peak.name}'s peak is {faster:.3g} times as high"
         advice += saving(matrix * (1 - 1 / faster), action)
     elif matrix:
-        advice.append(Advice("16-bit autocast, if this ran in fp32", "as much as the GPU's peaks differ"))
-    tensor = "measure the longest kernels with Nsight Compute: do they use the tensor cores?"
-    return [*advice, Advice(tensor, "the next step"), Advice("more devices: these are used", "at most in proportion")]
+        advice.append(Advice("16-bit autocast, if this ran in fp32", "as much as the device's peaks differ"))
+    return [*advice, COUNTERS, Advice("more devices: these are used", "at most in proportion")]

@@ -21,7 +21,7 @@ from .timeline import Timeline
 NS = 1e-9  # s
 PLACES = ("first", "second", "third")  # of advice
 SHARES = ("busy", "computing", "exposed", "wire", "waiting", "loader", "outside", "remaining", "copies")
-PHASES = ("data", "forward", "backward", "optimizer", "communication")
+PHASES = (*phases.PARTS, "communication")
 
 
 def thresholds() -> pd.DataFrame:
@@ -42,7 +42,7 @@ def profiles(found: Iterable[Profile]) -> pd.DataFrame:
     rows = []
     for one in found:
         runs = tuple(run for run, own in one.reports.items() if own.phases)
-        if worked := [line for line in one.timelines if line.worked]:
+        if worked := one.first.worked:
             runs = tuple(one.reports)[:1]
             row = _devices(worked)
         elif runs:

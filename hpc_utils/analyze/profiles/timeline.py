@@ -97,8 +97,8 @@ class Timeline:
     Attributes:
         source: the file, as it was given.
         rank: global rank; None if the file does not contain it. world_size: likewise.
-        device: its number as the rank sees it; None without a GPU. device_name: its model; "" if not known.
-        ops: the device's work; None if the profile has no events of a GPU.
+        device: its number as the rank sees it; None without a GPU. device_name: its model, or "CPU"; "" if not known.
+        ops: the device's work, without a GPU the operators of the rank; None if the profile has none.
         ranges: the host's, of the whole process: the devices of one process share them.
         aligned: whether times are ns since the epoch, so that ranks can be compared.
         remarks: warnings for readers of the numbers, such as missing events.

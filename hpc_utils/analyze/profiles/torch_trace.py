@@ -4,6 +4,8 @@ The category alone decides what a device's work is (kernel, gpu_memcpy, gpu_mems
 1.12): the *host* event of a Triton kernel has a stream too, and would count twice. Times are in us with three decimals, or
 in whole us in older versions. They become integer ns exactly; only times with decimals that count from 1970, as PyTorch 2.3
 wrote them, are rounded to 0.25 us, which is a float's resolution there.
+
+Without a GPU, the host's operators are the work, and each starts when it is launched.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ import re
 import zlib
 from bisect import bisect
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from . import kernels, phases
+from . import intervals, kernels, phases
+from .phases import Phase
 from .timeline import COMMUNICATION, MEMORY, Events, ProfileError, Timeline, coded, first_calls
 
 NO_KERNELS = "the host called the GPU, but its work was not recorded: was another profiler attached?"
@@ -33,8 +37,9 @@ _CATEGORIES = {
     "operators": ("cpu_op", "Operator"),
     "ranges": ("user_annotation",),
 }
-# Operators that count as ranges: collectives of the host, and phases where a trace has no annotations.
-_RANGE = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl):|Optimizer\.")
+_WIRE = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl):")  # the host's collectives, on threads of the process group
+# Around hooks, which may wait, and around calls of a process group.
+_AROUND = re.compile(r"autograd::engine::evaluate_function|_?c10d|record_param_comms")
 _COLLECTIVE = "record_param_comms"  # the operator around a collective's launch, with its group
 _COPY = re.compile(r"(HtoD|HostToDevice)|(DtoH|DeviceToHost)")  # TO_DEVICE, TO_HOST
 _EPOCH = 10**18  # ns, in 2001: later times count from 1970
@@ -122,9 +127,12 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     operators, calls = trace.of("operators"), trace.of("calls")
     marks = trace.of("ranges") + [one for one in operators if _is_range(one.name)]
     ranges = Events.ranges(*trace.spans(marks), [one.name for one in marks])
-    devices = _devices(trace, operators, calls)
+    devices: dict[int | None, Events] = _devices(trace, operators, calls)
+    names: dict[int | None, str] = {one.id: one.name for one in trace.devices}
     if not (devices or operators or calls or marks):
         raise ValueError("it has no events of torch.profiler")
+    if operators and not (devices or calls or names):
+        devices, names = {None: _host(trace, operators, ranges)}, {None: "CPU"}
     remarks = []
     if not len(ranges):
         remarks.append(NO_RANGES)
@@ -132,7 +140,7 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
         remarks.append(NO_KERNELS)
     shown = [ranges, *devices.values()]
     aligned = bool(trace.base) or any(len(one) and one.start[0] > _EPOCH for one in shown)
-    about, names = trace.distributed, {one.id: one.name for one in trace.devices}
+    about = trace.distributed
     return [
         Timeline(source, about.rank, about.world_size, device, names.get(device, ""), ops, ranges, aligned, tuple(remarks))
         for device, ops in (devices or {None: None}).items()
@@ -141,7 +149,8 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
 
 @functools.lru_cache(maxsize=65536)
 def _is_range(name: str) -> bool:
-    return bool(_RANGE.match(name)) or phases.phase_of(name) is not None
+    """Of operators: collectives of the host, and phases where a trace has no annotations."""
+    return bool(_WIRE.match(name)) or phases.phase_of(name) is not None
 
 
 def _ns(values: list[int | float]) -> np.ndarray:
@@ -170,6 +179,29 @@ def _devices(trace: _Trace, operators: list[_Event], calls: list[_Event]) -> dic
         one: Events.of(**{key: own[device == one] for key, own in columns.items()}, names=names, groups=groups)
         for one in np.unique(device).tolist()
     }
+
+
+def _host(trace: _Trace, operators: list[_Event], ranges: Events) -> Events:
+    """The work of a run without a GPU: collectives, and the outermost operators of each thread, outside of data ranges.
+
+    Names have no spaces, at which `kernels.short` cuts; those of the optimizer's operators begin with `optimizer: `.
+    """
+    wires = [one for one in trace.of("ranges") if _WIRE.match(one.name)]
+    work, until = [], {}
+    for one in sorted(operators + wires, key=lambda one: (one.ts, -one.dur)):
+        if not _AROUND.match(one.name) and one.ts > until.get(one.tid, 0):
+            work.append(one)
+            until[one.tid] = one.ts + one.dur - 5e-4  # half of the clock's resolution: floats are rounded
+    start, end = trace.spans(work)
+    updating = intervals.holds(start, phases.windows(ranges, Phase.OPTIMIZER))
+    names = [
+        f"{'optimizer: ' * (inside and not _WIRE.match(one.name))}{one.name.replace(' ', '-')}"
+        for one, inside in zip(work, updating.tolist(), strict=True)
+    ]
+    ops = Events.ranges(start, end, names)
+    kind = kernels.ops_kinds(ops.names)[ops.name]
+    loading = intervals.holds(ops.start, phases.windows(ranges, Phase.DATA))
+    return replace(ops, launched=ops.start, kind=kind).where(~loading | (kind == COMMUNICATION))
 
 
 def _collectives(

@@ -245,6 +245,21 @@ def test_whatever_was_seen_there_is_a_verdict(drawn: list, world: bool) -> None:
     assert isinstance(found.bound, Bound)
 
 
+def test_a_short_profile_of_a_cpu_leaves_the_verdict_to_the_records() -> None:
+    recorded = {"data": 0.8, "forward": 0.1, "backward": 0.1, "optimizer": 0.0}
+    short, long = (
+        judged(run(BUSY, steps=steps, device=None, device_name="CPU"), phases=recorded) for steps in (2, 5)
+    )
+    assert (short.bound, long.bound) == (Bound.INPUT, Bound.COMPUTE)
+    assert not any("Nsight" in one.action for one in long.advice)
+
+
+def test_what_the_run_does_already_is_not_advised() -> None:
+    ranks = [run((20, 6000, COMPUTE), (5000, 9980, COMMUNICATION), rank=r, world_size=2) for r in (0, 1)]
+    plain, hooked = (judged(*ranks, config={"comm_hook": hook}) for hook in ("none", "bf16"))
+    assert [one for one in plain.advice if "16 bits" not in one.action] == [*hooked.advice] != [*plain.advice]
+
+
 def test_confidence_falls_with_what_is_missing() -> None:
     sure = judged(run(BUSY)).confidence
     unseen = judged(run(BUSY, world_size=2))

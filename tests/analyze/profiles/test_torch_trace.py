@@ -196,7 +196,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_torch_writes_here(tmp_path: Path) -> None:
-    """A run on the CPU: no work of a GPU, but the program's ranges and gloo's."""
+    """A run on the CPU: its operators and gloo's collectives are the work, what the loader runs is not."""
     program = f"""
 import torch, torch.distributed as dist
 from torch.profiler import profile, record_function
@@ -217,10 +217,16 @@ found.export_chrome_trace("{tmp_path}/rank0.json.gz")
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True)
     (found,) = trace.read(tmp_path / "rank0.json.gz")
-    assert (found.device, found.ops, found.aligned) == (None, None, True)
+    assert (found.device, found.device_name, found.aligned) == (None, "CPU", True)
+    work = [found.ops.names[number] for number in found.ops.name]
+    assert (work.count("gloo:all_reduce"), work.count("aten::linear"), work.count("AddmmBackward0")) == (2, 2, 2)
+    assert "aten::addmm" not in work and "aten::stack" not in work, "inside another one, and the loader's"
+    assert {"optimizer", "GEMM"} <= set(kernels.table([found], "kind").name)
+    assert np.sum(found.ops.kind == COMMUNICATION) == 2
     counts = {name: len(named(found.ranges, name)[0]) for name in found.ranges.names}
     assert (counts["step"], counts["forward"], counts["backward"], counts["Optimizer.step#SGD.step"]) == (2, 2, 2, 2)
     assert sum(count for name, count in counts.items() if name.startswith("enumerate(DataLoader)#")) == 3
     assert counts["gloo:all_reduce"] == 2
     assert (found.rank, found.world_size) == (0, 1)
-    assert breakdown(found)["busy_ns"] is None
+    part = breakdown(found)
+    assert 0 < part["compute_ns"] < part["busy_ns"] < part["span_ns"] and part["loader_wait_ns"] > 0
