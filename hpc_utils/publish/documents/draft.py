@@ -13,19 +13,27 @@ import pandas as pd
 from hpc_utils import records
 from hpc_utils.analyze import scaling
 from hpc_utils.publish import cells, exports, formatting
-from hpc_utils.publish.exports import Item
+from hpc_utils.publish.exports import Exports, Item
 from hpc_utils.records import atomic
+from hpc_utils.records.identity import POINT, SAME
 
 from . import project
 from .project import ProjectError
 
 TEMPLATES = Path(__file__).parent / "templates"
 ALIAS = "mine"  # of results/
-LABELS = ("", "scaling-")  # before the names of what chapters 06 and 03 export about a study
-# The columns that tell rows apart, in the order in which they are tried; then all others but these, which may change.
-KEYS = ("kind", "world_size", "ranks", "precision", "baseline", "parallel", "global_batch", "batch", "layout")
-LOOSE = {"repeats", "target", "verdict", "why", "device_name"}
-VARIED = ("workload", "scheme", "hardware_id", "nodes")  # columns of the page's table if the rows differ in them
+TABLES = ("summary", "efficiency", "throughput", "targets")  # of chapters 03 and 06
+KEYS = (
+    "kind",
+    "world_size",
+    "ranks",
+    "precision",
+    "baseline",
+    "scheme",
+    "batch",
+    *POINT,
+    *SAME,
+)  # in the order tried
 
 
 @dataclass(frozen=True)
@@ -75,35 +83,28 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
     if study not in studies:
         others = f"; or give one of them with --study: {', '.join(studies)}" if studies else ""
         raise ProjectError(f"no study {study!r} in {results}: `hpc study run {study}` makes it{others}")
-    aliases = {(root / folder).resolve(): alias for alias, folder in known.sets.items()}
-    alias = aliases.get(results.resolve(), ALIAS)
-    if results.resolve() not in aliases and ALIAS in known.sets:
+    here, places = results.resolve(), {one: (root / folder).resolve() for one, folder in known.sets.items()}
+    alias = next((one for one, place in places.items() if place == here), ALIAS)
+    if places.get(alias, here) != here:
         raise ProjectError(f"{toml}: {ALIAS} is another folder than {results}: give that a name in [sets]")
 
-    def named(items: dict[str, Item], name: str) -> Item | None:
-        return next((items[full] for label in LABELS if (full := f"{study}-{label}{name}") in items), None)
-
-    tables = {}
-    for table in ("summary", "efficiency", "throughput", "targets"):
-        if item := named(exported.tables, table):
-            frame = exported.frame(item.name)
-            some = scaling.headline(frame) if table == "efficiency" else frame
-            tables[table] = [_row(alias, item, frame, fields) for fields in some.to_dict("records")]
-    measure = "efficiency" if "efficiency" in tables else "throughput"
-    if not (points := tables.get(measure)):
+    # By their names without the label of their chapter; those of 06, without a label, before those of 03.
+    tables, figures = (
+        {
+            full.removeprefix(label): item
+            for label in (f"{study}-scaling-", f"{study}-")
+            for full, item in items.items()
+            if full.startswith(label)
+        }
+        for items in (exported.tables, exported.figures)
+    )
+    if "throughput" not in tables:
         anew = f"`hpc chapter 06_paper_figures -p study={study}`"
         raise ProjectError(f"{results} has no table of the throughput of {study}: {anew} exports it")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
-        comment_start_string="{##",
-    )  # fmt: skip
-    text = environment.get_template("study.md.j2").render(
-        study=study, alias=alias, points=points, measure=measure, figure=named(exported.figures, measure),
-        summary=next(iter(tables.get("summary", ())), None), targets=tables.get("targets", ()),
-        panels=len({(row.fields.get("kind"), row.fields.get("batch")) for row in points}),
-        largest=max(points, key=lambda row: [row.fields["world_size"], row.fields.get("kind") == "strong", row.fields["precision"] == "fp32"]),
-        varied=[(name.replace("_", " ").capitalize(), name, "word") for name in VARIED if len({row.fields.get(name) for row in points}) > 1],
-    )  # fmt: skip
+    rows = {name: _rows(alias, tables[name], exported) for name in TABLES if name in tables}
+    source = (TEMPLATES / "study.md.j2").read_text(encoding="utf-8")
+    page = jinja2.Template(source, undefined=jinja2.StrictUndefined, trim_blocks=True, comment_start_string="{##")
+    text = page.render(study=study, alias=alias, tables=rows, figures=figures)
     entry = f'\n[document.{name}]\nsource = "{name}.md"\ntemplate = "report"\nsets = ["{alias}"]\n'
     project_text = toml.read_text(encoding="utf-8").rstrip() + "\n" + entry
     if alias not in known.sets:
@@ -116,12 +117,14 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
     return path
 
 
-def _row(alias: str, item: Item, frame: pd.DataFrame, fields: dict[str, Any]) -> Row:
-    """The row of a table that has `fields`, with keys that leave no other row."""
-    words = [name for name, unit in item.units.items() if unit in ("text", "count") and name not in LOOSE]
-    keys = []
-    for name in sorted(words, key=lambda name: KEYS.index(name) if name in KEYS else len(KEYS)):
-        fits = frame[frame[name].map(cells.key) == cells.key(fields[name])]
-        if len(fits) < len(frame):
-            keys, frame = [*keys, f"{name}={cells.key(fields[name])}"], fits
-    return Row(f"{alias}:{item.name}", item.measure, f"[{', '.join(keys)}]" * bool(keys), fields)
+def _rows(alias: str, item: Item, exported: Exports) -> list[Row]:
+    """The rows of a table, of efficiencies those against the first baseline, each with keys that leave no other row."""
+    frame = exported.frame(item.name)
+    found = []
+    for fields in (scaling.headline(frame) if item.measure == "efficiency" else frame).to_dict("records"):
+        keys, left = [], frame
+        for name in KEYS:
+            if name in frame and len(fits := left[left[name].map(cells.key) == cells.key(fields[name])]) < len(left):
+                keys, left = [*keys, f"{name}={cells.key(fields[name])}"], fits
+        found.append(Row(f"{alias}:{item.name}", item.measure, f"[{', '.join(keys)}]" * bool(keys), fields))
+    return found
