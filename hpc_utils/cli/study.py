@@ -43,7 +43,8 @@ def study_new(name, workload):
     """Draft a study of your own model.
 
     The file jobs/studies/NAME.toml (or NAME, the path of a .toml) measures the baseline, strong and weak scaling on this
-    machine's devices; every line has a comment. No file is overwritten.
+    machine's devices, with comments on what to change. Two steps are tried, to choose the steps of an epoch. No file is
+    overwritten.
     """
     from hpc_utils.launch.study_draft import new
 

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import inspect
 import re
+import time
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hpc_utils import provenance
+from hpc_utils import paths, provenance
 from hpc_utils.config import RunConfig
 from hpc_utils.records import atomic
 
 from .study import StudyError, file
 
-MOST_RANKS, MOST_SAMPLES, STEPS = 8, 256, 20
+if TYPE_CHECKING:
+    from hpc_utils.train import Workload
+
+MOST_RANKS, MOST_SAMPLES = 8, 256
+EPOCH, STEPS = 1.0, (10, 200)  # an epoch takes about a second, but at least and at most so many steps
 
 
 def new(name: str, workload: str) -> Path:
     """Write the file of the study `name`, and return its path.
 
     Raises:
-        StudyError: there is such a file already, or the name is not valid.
+        StudyError: there is such a file already, the name is not valid, or a step of the workload fails.
         ConfigError, WorkloadError: there is no such workload.
     """
     path = file(name)
@@ -40,7 +46,8 @@ def draft(workload: str, devices: int | None = None) -> str:
     from hpc_utils.train import optim
     from hpc_utils.train.resolve import load_function, resolve
 
-    built = resolve(RunConfig(workload=workload))
+    config = RunConfig(workload=workload)
+    built = resolve(config)
     taken = inspect.signature(load_function(workload)).parameters if ":" in workload else {}
     gpus = len(provenance.hardware().gpus)
     devices = devices or gpus or len(provenance.core_groups())
@@ -48,6 +55,14 @@ def draft(workload: str, devices: int | None = None) -> str:
     batch = MOST_SAMPLES
     while batch * ranks[-1] > len(built.train) and batch > ranks[-1]:
         batch //= 2
+    try:
+        seconds = _step_seconds(built, config, batch)
+    except Exception as error:
+        shown = f"hpc run {paths.notebooks()}/01_baseline.ipynb -p workload={workload}"
+        raise StudyError(
+            f"{workload}: a step fails: {type(error).__name__}: {error}; `{shown}` shows where"
+        ) from error
+    steps = min(max(round(EPOCH / seconds), STEPS[0]), STEPS[1])
     text = Path(__file__).with_suffix(".toml.j2").read_text()
     return jinja2.Template(text, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).render(
         workload=workload,
@@ -58,8 +73,30 @@ def draft(workload: str, devices: int | None = None) -> str:
         machine=f"{gpus} GPUs" if gpus else f"{devices} cores; a CPU rank is one of them",
         ranks=ranks,
         batch=batch,
-        steps=STEPS,
+        steps=steps,
+        seconds=seconds,
         measures=["loss", *built.metrics],
-        every_epoch=len(built.test) <= STEPS * batch,
+        every_epoch=len(built.test) <= steps * batch,
         own_optimizer=built.optimizer is not optim.build,
     )
+
+
+def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
+    """About the time of a step of `batch` samples on one device: that of the second one, without the optimizer."""
+    import torch
+
+    from hpc_utils.train.loader import Loader
+
+    device, threads = torch.device("cuda" if torch.cuda.is_available() else "cpu"), torch.get_num_threads()
+    model = workload.model().to(device)
+    torch.set_num_threads(1)
+    ends = []
+    try:
+        for inputs, targets in Loader(workload.train, workload, config, device).batches([torch.arange(batch)] * 2, 0):
+            loss = workload.loss(workload.forward(model, inputs), targets)
+            loss.backward()
+            loss.item()  # waits for a GPU
+            ends.append(time.perf_counter())
+    finally:
+        torch.set_num_threads(threads)
+    return ends[1] - ends[0]

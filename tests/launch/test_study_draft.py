@@ -14,7 +14,7 @@ from hpc_utils.launch import study as studies
 from hpc_utils.launch import study_draft
 
 WORKLOADS = """
-import torch
+import time, torch
 from hpc_utils.train import Workload
 def small(width=4, deep=True, config=None):
     data = torch.utils.data.TensorDataset(torch.randn(100, 2), torch.zeros(100, dtype=torch.long))
@@ -22,7 +22,10 @@ def small(width=4, deep=True, config=None):
 def own():
     made = small()
     several = torch.utils.data.ConcatDataset([made.test] * 300)
-    return Workload(made.model, several, several, made.loss, optimizer=lambda *given: None)
+    slow = lambda model, inputs: time.sleep(0.2) or model(inputs)
+    return Workload(made.model, several, several, made.loss, forward=slow, optimizer=lambda *given: None)
+def broken():
+    return small(width=0)
 def none():
     return 1
 """
@@ -78,11 +81,20 @@ def test_the_draft_fits_the_machine_and_the_data(folder: Path, devices: int, ran
     assert "# workload_args = { width = 4, deep = true }" in path.read_text()
 
 
-def test_an_own_optimizer_and_large_test_data_are_respected(folder: Path) -> None:
-    path = folder / "own.toml"
-    path.write_text(study_draft.draft("drafted:own"))
-    parameters = studies.read(str(path)).parameters
-    assert "optimizer" not in parameters and parameters["evaluate_every"] == parameters["epochs"] > 1
+def test_a_slow_workload_has_few_steps_and_its_own_optimizer_and_rare_tests(folder: Path) -> None:
+    parameters = {}
+    for name in ("small", "own"):
+        path = folder / f"{name}.toml"
+        path.write_text(study_draft.draft(f"drafted:{name}"))
+        parameters[name] = studies.read(str(path)).parameters
+    assert parameters["own"]["steps_per_epoch"] == 10 < parameters["small"]["steps_per_epoch"]
+    assert "optimizer" not in parameters["own"] and "optimizer" in parameters["small"]
+    assert (
+        parameters["own"]["evaluate_every"]
+        == parameters["own"]["epochs"]
+        > 1
+        == parameters["small"]["evaluate_every"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,6 +103,7 @@ def test_an_own_optimizer_and_large_test_data_are_respected(folder: Path) -> Non
         ("mine", "nowhere:f"),
         ("mine", "drafted:f"),
         ("mine", "drafted:none"),
+        ("mine", "drafted:broken"),
         ("mine", "cnm"),
         ("Mine_1", "cnn"),
         ("a/b", "cnn"),
