@@ -9,6 +9,7 @@ curve's runs on few ranks.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -81,9 +82,10 @@ def installed() -> str | None:
 
 
 def evaluate(formula: str, ranks: np.ndarray) -> np.ndarray:
-    """Evaluate a formula that Extra-P printed as Python, in p (the ranks) and log2."""
-    names = {"__builtins__": {}, "p": ranks, "log2": np.log2}
-    return eval(formula, names) * np.ones_like(ranks)  # the output of a program that the user installed
+    """Evaluate a formula that Extra-P printed as Python: numbers, p (the ranks), log2 and the operators + - * / **."""
+    if not re.fullmatch(r"(?:log2\(|p|[-+*/() ]|\d+\.?\d*(?:e[-+]?\d+)?)+", formula):
+        raise click.ClickException(f"not a formula of Extra-P: {formula}")
+    return eval(formula, {"__builtins__": {}, "p": ranks, "log2": np.log2}) * np.ones_like(ranks)
 
 
 if __name__ == "__main__":

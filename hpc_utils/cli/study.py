@@ -231,7 +231,7 @@ def import_(file, mapping, name, dry_run, draft):
 
     if draft:
         path = foreign.draft(file)
-        click.echo(f"{path}: fill it in, then: hpc import {file} --map {path} --dry-run")
+        click.echo(f"{path}: fill it in, then: hpc import {file} --map {path} --as {name or path.stem} --dry-run")
         return
     if mapping is None:
         raise click.UsageError("--map MAPPING.toml is required; --draft writes an empty one")

@@ -31,6 +31,8 @@ from .cluster import Cluster, NodeType
 from .request import Layout, Request, prepare
 from .target import Target
 
+ARRAY = 1000  # runs in an array, for Slurm's default MaxArraySize of 1001
+
 
 class SubmittedJob(BaseModel):
     """One job; its task number i makes the run `runs[i]`. The report's job makes none."""
@@ -304,11 +306,12 @@ def _queued() -> set[str]:
 
 
 def _groups(requests: list[Request]) -> list[Group]:
-    """Runs by layout. With several layouts, also by repeat, in turn: else one layout's repeats would all be measured
-    before the next one's, and a drift of the machine would look like scaling.
+    """Runs by layout, at most `ARRAY` together. With several layouts, also by repeat, in turn: else one layout's repeats
+    would all be measured before the next one's, and a drift of the machine would look like scaling.
     """
     several = len({request.layout for request in requests}) > 1
-    found: dict[tuple[int, Layout], list[Request]] = {}
-    for request in requests:
-        found.setdefault((request.config.repeat if several else 0, request.layout), []).append(request)
-    return [Group(layout, members) for (_, layout), members in found.items()]
+    found: dict[tuple[int, Layout, int], list[Request]] = {}
+    for place, request in enumerate(requests):
+        key = request.config.repeat if several else 0, request.layout, place // ARRAY
+        found.setdefault(key, []).append(request)
+    return [Group(layout, members) for (_, layout, _), members in found.items()]

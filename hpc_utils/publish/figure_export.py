@@ -75,18 +75,14 @@ def write(figure: Figure, output: Path, formats: Iterable[str] = FORMATS) -> lis
         if not (folder / path).is_file() or fingerprint.of_file(folder / path) != digest:
             anew = staleness.remedy(folder, figure.page)
             raise CannotExport(f"{path} is not as {figure.page['notebook']} wrote it: {anew}")
+    drawings = {kind: redrawn(folder / drawn.file, kind) for kind in formats}
     output.mkdir(parents=True, exist_ok=True)
-    written = {kind: output / f"{drawn.name}.{kind}" for kind in (*formats, "csv", "json")}
-    for kind, path in written.items():
-        if kind == "csv":
-            atomic.write_text(path, drawn.data)
-        elif kind == "json":
-            atomic.write_json(path, source(figure))
-        elif kind == "pdf":
-            shutil.copyfile(folder / drawn.file, path)
-        else:
-            path.write_bytes(redrawn(folder / drawn.file, kind))
-    return list(written.values())
+    *paths, table, origin = (output / f"{drawn.name}.{kind}" for kind in (*drawings, "csv", "json"))
+    for path, drawing in zip(paths, drawings.values(), strict=True):
+        path.write_bytes(drawing)
+    atomic.write_text(table, drawn.data)
+    atomic.write_json(origin, source(figure))
+    return [*paths, table, origin]
 
 
 def source(figure: Figure) -> dict:
@@ -108,11 +104,13 @@ def source(figure: Figure) -> dict:
 
 
 def redrawn(pdf: Path, kind: str) -> bytes:
-    """The drawing in `pdf` as PNG with 300 pixels an inch, or as SVG with text as outlines, so that it needs no fonts.
+    """The drawing in `pdf`: itself, as PNG with 300 pixels an inch, or as SVG with text as outlines, so that it needs no fonts.
 
     Raises:
         CannotExport: typst is not installed.
     """
+    if kind == "pdf":
+        return pdf.read_bytes()
     try:
         import typst
     except ImportError:

@@ -19,6 +19,12 @@ def test_formulas_are_read(formula, value):
     assert extrap.evaluate(formula, np.array([4.0])) == pytest.approx([value])
 
 
+@pytest.mark.parametrize("formula", ["p.tofile('x')", "().__class__", "exit()"])
+def test_anything_else_is_not_evaluated(formula):
+    with pytest.raises(click.ClickException, match="not a formula"):
+        extrap.evaluate(formula, RANKS)
+
+
 def test_a_missing_program_is_an_error_that_names_the_command(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(extrap.sys, "prefix", str(tmp_path / "none"))

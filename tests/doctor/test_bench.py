@@ -43,7 +43,7 @@ def cifar10(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         (["allreduce", "--nproc=1"], "--nproc"),
         (["compute", "--batches", "8;16"], "--batches"),
         (["compute", "--repeats", "0"], "--repeats"),
-        (["compute", "-p", "compile=default", "-p", "accumulate=2"], "compile=default, accumulate=2"),
+        (["compute", "-p", "compile=default", "-p", "profile=torch"], "profile=torch, compile=default"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_starts(

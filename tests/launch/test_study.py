@@ -11,7 +11,7 @@ from hpc_utils import paths, provenance, records
 from hpc_utils.cli import main
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
-from hpc_utils.launch.submit import read_point, write_points
+from hpc_utils.launch.submit import ARRAY, _groups, read_point, write_points
 from hpc_utils.launch.target import Target
 from hpc_utils.provenance.gpu import Gpu
 from hpc_utils.records import read_study
@@ -172,6 +172,8 @@ def test_a_task_finds_its_run_and_whether_it_is_to_be_measured_again(results: Pa
     write_points(tmp_path / "points.json", asked, redo=True)
     request, again = read_point(tmp_path / "points.json", 1)
     assert (request.run_id, request.layout, again) == (asked[1].run_id, Layout(2, 1), True)
+    groups = _groups(asked[:1] * (ARRAY + 1))
+    assert [len(group.requests) for group in groups] == [ARRAY, 1], "Slurm refuses larger arrays"
 
 
 ONE_FAILS = """

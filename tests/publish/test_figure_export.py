@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import xml.etree.ElementTree
 from pathlib import Path
 
@@ -44,6 +45,14 @@ def test_an_unknown_figure_or_format_is_refused_with_those_there_are(exported: P
         figure_export.find("laptop-eficiency", found)
     with pytest.raises(figure_export.CannotExport, match=r"no format jpeg: .*png"):
         figure_export.write(figure_export.find(NAME, found), tmp_path, ["jpeg"])
+
+
+def test_without_typst_nothing_is_written(exported: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "typst", None)
+    figure = figure_export.find(NAME, figure_export.figures([exported]))
+    with pytest.raises(figure_export.CannotExport, match="--format pdf"):
+        figure_export.write(figure, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_of_two_sets_with_one_name_the_set_is_asked_for(exported: Path, tmp_path: Path) -> None:

@@ -445,7 +445,8 @@ def test_a_fault_of_the_request_exits_with_2(
 
 def test_a_drafted_mapping_names_the_columns_and_must_be_filled_in(desk: Path) -> None:
     (desk / "theirs.toml").unlink()
-    assert hpc("theirs.csv", "--draft").exit_code == 0
+    done = hpc("theirs.csv", "--draft", "--as", "others")
+    assert done.exit_code == 0 and "--as others" in done.stdout, "the command that follows"
     assert "gpus,mode,epoch_time_s,images_per_sec" in (desk / "theirs.toml").read_text()
     done = hpc("theirs.csv", "--map", "theirs.toml")
     assert done.exit_code == 2 and "title" in done.stderr

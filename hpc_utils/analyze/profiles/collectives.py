@@ -109,6 +109,7 @@ def match(timelines: Sequence[Timeline]) -> Collectives:
     for key in dict.fromkeys(key for own in found for key in own):
         ranks = {column: own[key] for column, own in enumerate(found) if key in own}
         if len(ranks) == 1:
+            remarks.append(f"{kernels.short(key[1])}: recorded by one rank only, and not matched")
             continue
         fewest, most = (bound(map(len, ranks.values())) for bound in (min, max))
         if fewest < most:

@@ -109,10 +109,7 @@ def _by_phases(
     shares = {name: value / total for name, value in seconds.items()}
     data, wire = shares[Phase.DATA], shares.get(COMMUNICATION)
     limits = {Phase.DATA: LOADER, COMMUNICATION: EXPOSED}
-    evidence = [
-        percent(f"{name} phase, of the step", share, "<" if name in limits else "", limits.get(name))
-        for name, share in shares.items()
-    ]
+    evidence = [percent(f"{name} phase, of the step", share, "<", limits.get(name)) for name, share in shares.items()]
     evidence += measured.evidence() if measured else ()
     doubts = [Doubt(0.6, "from the phases of the host only")]
     losses = [waiting_for_data(data)]
@@ -127,7 +124,7 @@ def _by_phases(
         advice = [Advice(inside, "shows where the time goes inside")]
         advice.append(Advice("more devices: computing takes the time", "at most in proportion"))
         losses = [Loss(Bound.COMPUTE, work, within([(data, LOADER), (wire, EXPOSED)]), "", reason, advice)]
-    return max(filter(None, losses), key=lambda loss: loss.share).verdict(doubts, evidence, remarks, of="step")
+    return max(filter(None, losses), key=lambda loss: loss.share).verdict(doubts, evidence, remarks)
 
 
 def _by_counters(measured: Counters, remarks: Sequence[str]) -> Verdict:

@@ -161,9 +161,18 @@ def _timelines(source: str, database: sqlite3.Connection) -> list[Timeline]:
         if device is not None:
             ops, missing = _work(database, process, device, texts, epoch)
         missing += [] if len(own) else [NO_RANGES]
-        about_device = device, model if device is not None else ""
         timelines.append(
-            Timeline(source, ranks[process], world_size, *about_device, ops, own, bool(began), (*remarks, *missing))
+            Timeline(
+                source,
+                ranks[process],
+                world_size,
+                device,
+                "" if device is None else model,
+                ops,
+                own,
+                bool(began),
+                (*remarks, *missing),
+            )
         )
     return timelines
 

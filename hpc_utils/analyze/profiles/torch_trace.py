@@ -127,8 +127,8 @@ def _timelines(source: str, trace: _Trace) -> list[Timeline]:
     operators, calls = trace.of("operators"), trace.of("calls")
     marks = trace.of("ranges") + [one for one in operators if _is_range(one.name)]
     ranges = Events.ranges(*trace.spans(marks), [one.name for one in marks])
-    devices: dict[int | None, Events] = _devices(trace, operators, calls)
-    names: dict[int | None, str] = {one.id: one.name for one in trace.devices}
+    devices = _devices(trace, operators, calls)
+    names = {one.id: one.name for one in trace.devices}
     if not (devices or operators or calls or marks):
         raise ValueError("it has no events of torch.profiler")
     if operators and not (devices or calls or names):

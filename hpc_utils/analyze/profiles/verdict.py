@@ -168,16 +168,14 @@ class Loss:
     advice: Sequence[Advice] = ()
     doubts: Sequence[Doubt] = ()
 
-    def verdict(
-        self, doubts: Sequence[Doubt], evidence: Iterable[Evidence], remarks: Sequence[str], of: str = "time"
-    ) -> Verdict:
+    def verdict(self, doubts: Sequence[Doubt], evidence: Iterable[Evidence], remarks: Sequence[str]) -> Verdict:
         """That this is what limits: all doubts follow the reason, with at most three pieces of advice.
 
         Half of the confidence comes from the margin; doubts reduce all of it.
         """
         doubts = (*doubts, *self.doubts)
         confidence = (0.5 + 0.5 * self.margin) * math.prod(doubt.factor for doubt in doubts)
-        reason = self.reason or f"{self.share:.0%} of the {of} is lost {self.what}"
+        reason = self.reason or f"{self.share:.0%} of the time is lost {self.what}"
         words = "; ".join([reason, *(doubt.why for doubt in doubts if doubt.why)])
         return Verdict(self.bound, confidence, words, tuple(evidence), tuple(self.advice)[:3], tuple(remarks))
 

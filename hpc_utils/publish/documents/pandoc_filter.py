@@ -81,6 +81,8 @@ class Resolver:
 
     def _header(self, header: pf.Header) -> None:
         self._label(header.identifier, self.source.next_line(f"#{header.identifier}"))
+        if self.cites and pf.stringify(header) == "References":
+            self.fault("# References", "the bibliography has this heading already: remove it")
 
     def _label(self, label: str, line: int) -> None:
         if label and label in self._labels:

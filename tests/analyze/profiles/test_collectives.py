@@ -152,7 +152,10 @@ def test_different_numbers_are_reported_and_matched_by_their_ends_on_one_clock()
     assert apart.start[:, 0].tolist() == whole.ops.start[:4].tolist()
 
 
-def test_missing_ranks_are_reported() -> None:
+def test_missing_ranks_and_collectives_of_one_rank_are_reported() -> None:
+    both, alone = (0, 10, COMMUNICATION), (20, 30, COMMUNICATION, {"name": BROADCAST})
+    found = collectives.match([timeline([both, alone]), timeline([both], rank=1)])
+    assert len(found) == 1 and "one rank only" in found.remarks[0]
     assert "3 of 4 ranks" in collectives.match(ranks_of(_late(1), MS)[:3]).remarks[0]
 
 

@@ -40,6 +40,7 @@ WRONG = [
     ("Figure @fig:ef", "nothing is labelled #fig:ef"),
     ("As known [@amdal1967].", "no entry 'amdal1967' in the bibliography"),
     ("As known [see @amdahl1967].", "not printed"),
+    ("# References", "this heading already"),
     ("It is 72 % faster.", "'72 %' is typed by hand"),
     ("It is twice as fast.", "'twice as' is a quantity in words"),
     ("Others reach [94 %]{.cited}.", "cites nothing"),
