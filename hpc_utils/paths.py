@@ -41,8 +41,8 @@ def reference() -> Path:
 
 
 def is_result_set(folder: Path) -> bool:
-    """Whether a folder holds runs, in folders or packed."""
-    return (folder / "runs").is_dir() or (folder / PACKED).is_file()
+    """Whether a folder holds runs, in folders or packed, or studies."""
+    return any((folder / name).exists() for name in ("runs", "studies", PACKED))
 
 
 def result_set(name: str | Path) -> Path:

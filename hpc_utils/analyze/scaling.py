@@ -15,6 +15,7 @@ from .points import (
     MEASURES,
     POINT,
     SAME,
+    accuracy,
     gather,
     number,
     on_every_link,
@@ -117,6 +118,25 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of `efficiency` against each curve's first baseline: without a group, else its scheme on one rank."""
     without = (table.baseline == "none").groupby(number(table, [*SAME, *CURVE])).transform("any")
     return table[(table.baseline == "none") | ~without]
+
+
+def outcome(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """One row per curve, at its largest rank count by the fastest layout, against its first baseline; without curves, of each
+    workload, data set and precision the fastest configuration on most ranks. Strong scaling comes first, then the fastest.
+
+    Columns: as of `efficiency` (without curves, kind is "" and the efficiency NaN); metric (its name) and learned, low_learned,
+    high_learned: what the runs reached at their end, with its 95 % interval.
+    """
+    found, by = headline(efficiency(runs)), LINE
+    if found.empty:
+        found = points(unprofiled(runs)).reindex(columns=found.columns)
+        found, by = found.assign(kind="", batch=found.global_batch), ["workload", "dataset", "precision"]
+    order = ["link_gbit", "kind", "world_size", "throughput"]
+    found = found.sort_values(order, ascending=[False, True, False, False], na_position="first").drop_duplicates(by)
+    metric, reached = "test_accuracy", accuracy(runs).rename(columns={"accuracy": "test_accuracy"})
+    reached = reached.explode("runs").set_index("runs")[[metric, "low", "high"]]
+    reached = reached.set_axis(["learned", "low_learned", "high_learned"], axis=1)
+    return found.assign(metric=metric, first=found.runs.str[0]).join(reached, on="first")
 
 
 def workshop(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:

@@ -132,7 +132,7 @@ def submit(study, cluster_name, node_type, dry_run, redo, wait):
         click.echo(f"nothing to submit: `hpc report {draft.index}` draws the figures", err=True)
         return
     click.echo(f"submitted {', '.join(made.job_ids)}; follow them with: hpc status {draft.index}", err=True)
-    click.echo(f"the last job writes {paths.results() / 'report' / 'index.html'}", err=True)
+    click.echo(f"the last job writes {paths.results() / 'report' / draft.index / 'index.html'}", err=True)
     for name, folder in moved.items():
         click.echo(
             f"export {name}={shlex.quote(folder)}   # for hpc status, collect, report: where {found.name} has it"

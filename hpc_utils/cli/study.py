@@ -132,14 +132,14 @@ def collect(folder):
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The page; default: report/index.html in the set.",
+    help="Write this page only; default: report/STUDY/index.html in the set, and report/index.html.",
 )
 def report(name, folder, output):
-    """Write chapters, numbers and runs as one HTML page.
+    """Write what was reached, chapters, numbers and runs of a study as one HTML page.
 
-    The chapters that read the records of STUDY (default: laptop) are executed, and results/report/index.html is written.
-    With --results nothing is executed: the page holds the chapters of that set (of STUDY or all) as they are. The page
-    lists on top what is stale.
+    The chapters that read the records of STUDY (default: laptop) are executed, and results/report/STUDY/index.html is written.
+    results/report/index.html is the same page, or with several studies a list of them. With --results nothing is executed: the
+    pages hold the chapters of that set (of STUDY or all studies) as they are. What looks wrong or is stale is on top.
     """
     from hpc_utils.publish.chapters import conclude
     from hpc_utils.publish.report import bind

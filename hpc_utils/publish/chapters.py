@@ -105,13 +105,13 @@ def _restored_on_failure(results: Path) -> Iterator[None]:
 def conclude(study_name: str, output: Path | None = None) -> Path:
     """Collect the records, write SYSTEM.md, execute the chapters of a study and write its report; returns the report's path.
 
-    Runs with invalid records are omitted and listed on stderr.
+    Runs with invalid records are omitted and listed on stderr. Without a complete run no chapter is executed.
     """
-    study, found = records.read_study(study_name), records.load()
+    study, found = records.read_study(study_name), records.load(study=study_name)
     for name, why in found.refused.items():
         print(f"refused {name}: {why}", file=sys.stderr)
     complete = found.runs.run_id.tolist()
-    for chapter in study.chapters:
+    for chapter in study.chapters if complete else ():
         if chapter.run is None:
             print(f"executing {chapter.notebook}", file=sys.stderr, flush=True)
             _execute_here(paths.notebooks() / f"{chapter.notebook}.ipynb", study.name)

@@ -149,9 +149,9 @@ def text(value: Value, form: str = "value") -> str:
     return f"({written}{interval}){unit}" if power else written + unit + interval
 
 
-def quantity(value: float, unit: str) -> str:
-    """A number that is no cell of a table, in the form of one without an interval."""
-    return text(Value("", value, unit, ""))
+def quantity(value: float, unit: str, **more: float) -> str:
+    """A number that is no cited cell, with its interval if `more` has low, high and repeats."""
+    return text(Value("", value, unit, "", **more), "interval")
 
 
 def _scale(value: Value) -> tuple[float, str, str]:

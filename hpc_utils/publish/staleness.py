@@ -14,18 +14,15 @@ from . import exports
 from .exports import Exports
 
 
-def faults(exported: Exports, found: records.Records | None = None) -> list[str]:
-    """What is stale, changed by hand or missing in the set: one sentence each, with the remedy.
-
-    `found`: `records.load` of the whole set, if it is already read.
-    """
-    found = records.load(exported.folder) if found is None else found
+def faults(exported: Exports) -> list[str]:
+    """What is stale, changed by hand or missing in the set: one sentence each, with the remedy."""
+    found = records.load(exported.folder)
     pages = [fault for stem in exported.pages for fault in page_faults(exported, stem, found)]
     return [*pages, *_csv(exported.folder, found)]
 
 
 def page_faults(exported: Exports, stem: str, found: records.Records | None = None) -> Iterator[str]:
-    """`faults` of one page, `exports/<stem>.json`."""
+    """`faults` of one page, `exports/<stem>.json`; `found`: `records.load` of the whole set, if it is already read."""
     folder, page, where = exported.folder, exported.pages[stem], f"exports/{stem}.json"
     anew = remedy(folder, page)
     if _digest(folder / page["executed"]) != page.get(exports.EXECUTED, ""):

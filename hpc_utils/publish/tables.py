@@ -45,11 +45,11 @@ def markdown(rows: pd.DataFrame) -> str:
 
 def curve(row: Row) -> str:
     """`strong, batch 768, resnet18 on cifar10, fp32`: the curve that a row belongs to."""
-    batch = f"batch {row['batch']:g}" if row["kind"] == "strong" else f"{row['batch']:g} a device"
+    batch = f"{row['batch']:g} a device" if row["kind"] == "weak" else f"batch {row['batch']:g}"
     what = f"{row['workload']} on {row['dataset']}" if row["dataset"] else row["workload"]
     whole = ["whole epochs"] if row["kind"] == "weak" and pd.isna(row["steps_per_epoch"]) else []
     links = [] if pd.isna(row["link_gbit"]) else [f"{row['link_gbit']:g} Gbit/s"]
-    return ", ".join([row["kind"], batch, what, row["precision"], *whole, *links])
+    return ", ".join(filter(None, [row["kind"], batch, what, row["precision"], *whole, *links]))
 
 
 def _devices(row: Row) -> str:

@@ -48,6 +48,18 @@ def test_whole_epochs_of_a_fixed_batch_per_device_are_compared_by_their_steps() 
     assert point(table, world_size=2).efficiency == pytest.approx(0.8)
 
 
+def test_the_outcome_is_each_curve_at_its_largest_rank_count() -> None:
+    runs = study(strong={"1x2": 0.9, "1x4": 0.7, "2x2": 0.8}, weak={"1x2": 0.95}, test_accuracy=0.9)
+    strong, weak = scaling.outcome(runs, pd.DataFrame()).itertuples()
+    assert (strong.kind, strong.layout, strong.baseline, strong.learned) == ("strong", "2x2", "none", 0.9)
+    assert (weak.kind, weak.layout) == ("weak", "1x2")
+    assert (strong.efficiency, weak.efficiency) == pytest.approx((0.8, 0.95))
+    one = pd.DataFrame([run(1, 8.0), run(1, 4.0, batch=1024), run(1, 5.0, precision="bf16")])
+    alone = scaling.outcome(one, pd.DataFrame())
+    assert list(zip(alone.kind, alone.precision, alone.batch, strict=True)) == [("", "fp32", 1024), ("", "bf16", 512)]
+    assert alone.efficiency.isna().all()
+
+
 def test_more_ranks_than_cores_stand_in_no_scaling_figure() -> None:
     runs = pd.DataFrame([run(1, 8.0, parallel="none"), run(2, 5.0), run(4, 4.0, oversubscribed=True)])
     assert set(scaling.efficiency(runs).world_size) == {1, 2}

@@ -223,16 +223,18 @@ def test_of_a_study_its_chapters_their_exports_and_its_runs(exported: Path, tmp_
     index["chapters"] = [{"notebook": name, "run": None} for name in ("03_scaling", "02_ddp", "01_baseline")]
     (exported / "studies/half.json").write_text(json.dumps(index))
     lay(exported, "03_scaling", "half/02_ddp", "02_ddp", "other/01_baseline")
+    whole = Chapter("03_scaling")
+    whole.export(pd.DataFrame({"seconds": [1.5]}), "topic", "What this is.", runs=whole.runs.run_id[3:])
+    whole.close()
     page = bind(exported, "half", tmp_path / "page.html")
     assert titles(page) == ["03_scaling", "half/02_ddp"], "a study's own chapters precede those of all"
     assert not (exported / "report").exists()
     link = soup(page).select_one("#runs tbody a")["href"]
     assert (page.parent / link).is_dir(), "links work from wherever the page lies"
-    nothing = lookup.gather(exported, "half")
-    assert not nothing.exported.tables and set(nothing.series) == {run["run_id"] for run in index["runs"]}
-    own = lookup.gather(exported, "half", [exported / "notebooks/laptop/06_paper_figures.ipynb"])
-    assert len(own.exported.tables) == 2 and own.exported.figures
-    assert set(own.series) == set(own.found.runs.run_id), "the runs behind its exports, too"
+    half, laptop = (lookup.gather(exported, study) for study in ("half", "laptop"))
+    assert list(half.exported.tables) == ["topic"] and not half.exported.figures
+    assert set(half.series) == set(half.found.runs.run_id), "its own runs, and those behind its exports"
+    assert len(laptop.exported.tables) == 2 and laptop.exported.figures
 
 
 @pytest.mark.parametrize(("words", "reason"), [(["none"], "no study 'none'"), ([], "no result set")])

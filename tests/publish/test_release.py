@@ -96,6 +96,7 @@ def test_a_release_is_whole_and_described(project: Path, tmp_path: Path) -> None
     there = {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     assert there.keys() - set(git(project, "ls-files").splitlines()) == {
         "SHA256SUMS", "ro-crate-metadata.json", ".zenodo.json", PDF, "paper/build/manifest.json", f"{SET}/report/index.html",
+        f"{SET}/report/laptop/index.html",
     }  # fmt: skip
     assert there[PDF] == (project / PDF).read_bytes()
     assert str(tmp_path) not in there[f"{SET}/report/index.html"].decode()

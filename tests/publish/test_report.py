@@ -13,6 +13,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from PIL import Image
 
 from hpc_utils.publish.report import ReportError, write_report
+from hpc_utils.publish.report.head import Head
+from hpc_utils.records import StudyIndex
 
 from .browser import tried
 
@@ -127,14 +129,18 @@ def broken():
     )  # fmt: skip
 
 
-def bind(folder: Path, *notebooks, **kwargs) -> Path:
+def bind(folder: Path, *notebooks, title: str = "A study", about: str = "", facts: dict | None = None) -> Path:
     """Each notebook where a run keeps its own, bound into `folder/out/index.html`."""
     chapters = []
     for number, notebook in enumerate(notebooks):
         chapters.append(folder / f"run{number}" / "notebook.ipynb")
         chapters[-1].parent.mkdir(exist_ok=True)
         nbformat.write(notebook, chapters[-1])
-    return write_report(chapters, folder / "out" / "index.html", **{"title": "A study"} | kwargs)
+    return write_report(chapters, folder / "out" / "index.html", head(title, about, facts or {}))
+
+
+def head(title: str = "A study", about: str = "", facts: dict | None = None) -> Head:
+    return Head(StudyIndex(title=title, about=about, runs=[]), facts or {}, (), (), ())
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +152,7 @@ def report(tmp_path_factory, figure) -> Path:
         parallel(figure),
         broken(),
         title="A & B <i>scaling</i>",
-        subtitle="On <one> laptop",
+        about="On <one> laptop",
         facts=FACTS,
     )
 
@@ -244,7 +250,7 @@ def test_what_is_no_notebook_is_refused_by_name(tmp_path, content, words):
     if content is not None:
         path.write_text(content)
     with pytest.raises(ReportError, match=rf"03_scaling\.ipynb {words}"):
-        write_report([path], tmp_path / "index.html", title="A study")
+        write_report([path], tmp_path / "index.html", head())
     assert not (tmp_path / "index.html").exists()
 
 

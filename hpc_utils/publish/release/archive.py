@@ -30,7 +30,8 @@ def release(root: Path, output: Path) -> Path:
     commit, day = checklist.git(root, "log", "-1", "--format=%H %cs").decode().split()
     added = {name: root / name for name in checklist.built(root)}
     for folder in crate.result_sets(root):
-        added[f"{crate.REFERENCE}/{folder.name}/report/index.html"] = bind(folder)
+        for page in bind(folder).parent.rglob("index.html"):
+            added[page.relative_to(root).as_posix()] = page
     files = {name: root / name for name in checklist.tracked(root)} | added
     top = f"{project['name']}-{project['version']}"
     with tempfile.TemporaryDirectory() as scratch:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpc_utils import paths, provenance, records
+from hpc_utils import paths, records
+from hpc_utils.publish.address import relative
 from hpc_utils.records.atomic import write_text
+from hpc_utils.records.study import StudyIndex, StudyRun
 
 from .chapter import FOLDER, Exporter, ReportError, name_of, read, unique
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from .head import Head
     from .lookup import Evidence
 
 __all__ = ["ReportError", "bind", "write_report"]
@@ -24,63 +25,46 @@ RESERVED = {"top", "main", "contents", "zoom", "stale", "tables", "figures", "ru
 
 
 def bind(results: str | Path, study: str = "", output: Path | None = None) -> Path:
-    """Write `report/index.html` (or `output`) of a result set, its folder or name, from its executed chapters; returns its path.
+    """Write the reports of a result set, its folder or name, from its executed chapters; returns the path of the one asked for.
 
-    `study`: only the chapters of this study, their runs and its own.
+    Each study has `report/STUDY/index.html`. `report/index.html` is that of a set's only study, or lists the studies. Of a `study`
+    its own and the latter are written; with `output` nothing but the one asked for.
 
     Raises:
         UnknownStudy: the study was never run with these results. NoResultSet: there are no runs.
     """
+    from .head import head
     from .lookup import gather
 
     results = paths.result_set(results)
-    folder = results / "notebooks"
-    if study:
-        studies = [records.read_study(study, results)]
-        names = [f"{chapter.notebook}.ipynb" for chapter in studies[0].chapters]
-        # A chapter that was executed on all runs of the set is above the studies' own.
-        places = [(folder / study / name, folder / name) for name in names]
-        chapters = [path for pair in places if (path := next(filter(Path.is_file, pair), None))]
-    else:
-        studies = records.studies(results)
-        chapters = sorted(folder.rglob("*.ipynb"), key=lambda path: (path.name, path))
-    evidence = gather(results, study, chapters)
-    title, subtitle = f"Results: {results.name}", "; ".join(one.title for one in studies)
+    if output is None:
+        own = [study] if study else [index.name for index in records.studies(results)]
+        pages = {name: results / "report" / name / "index.html" for name in own}
+        for name, page in (pages | {"": results / "report" / "index.html"}).items():
+            bind(results, name, page)
+        return pages.get(study, page)
+    evidence = gather(results, study)
+    found, studies = evidence.found, evidence.studies
     if len(studies) == 1:
-        title, subtitle = studies[0].title, studies[0].about
-    runs, refused = evidence.found.runs, evidence.series.keys() & evidence.found.refused
-    shown = facts(runs[runs.run_id.isin(evidence.series)], len(refused))
-    output = output or results / "report" / "index.html"
-    return write_report(chapters, output, title=title, subtitle=subtitle, facts=shown, evidence=evidence)
-
-
-def facts(runs: pd.DataFrame, refused: int) -> dict[str, str]:
-    """The head of the report: where the numbers of these runs come from."""
-    if runs.empty:
-        return {"runs": "none is complete"}
-    commits = runs.commit.str[: provenance.SHORT] + runs.dirty.map({True: " (modified)"}).fillna("")
-    shown = {"device": runs.device_name, "commit": commits, "code digest": runs.digest, "torch": runs.torch}
-    first, last = (time[:16].replace("T", " ") for time in (min(runs.started), max(runs.started)))
-    return {
-        "runs": f"{len(runs)} complete, {refused} refused",
-        "measured": f"{first} to {last} UTC",
-        **{name: ", ".join(sorted(set(column.dropna()))) for name, column in shown.items()},
-    }
+        return write_report(evidence.chapters, output, head(found, studies[0]), evidence=evidence)
+    runs = [StudyRun(run_id=run) for run in evidence.series]
+    whole = head(found, StudyIndex(title=f"Results: {results.name}", runs=runs))
+    pages = [(results / "report" / one.name / "index.html", head(found, one)) for one in studies]
+    listed = [(relative(page, output.parent) if page.is_file() else "", one) for page, one in pages]
+    return write_report(evidence.chapters, output, whole, listed, evidence)
 
 
 def write_report(
     chapters: Sequence[Path],
     output: Path,
-    *,
-    title: str,
-    subtitle: str = "",
-    facts: Mapping[str, str] = {},
+    head: Head,
+    studies: Sequence[tuple[str, Head]] = (),
     evidence: Evidence | None = None,
 ) -> Path:
     """Write the executed notebooks `chapters`, in this order, as one self-contained page; returns its path.
 
     Args:
-        facts: shown under the title: where the numbers come from.
+        studies: (link, head) of each study that it lists instead of its own outcome; "": there is no report yet.
         evidence: tables, figures and runs to look up, with links to their files, and on top what is stale.
 
     Raises:
@@ -91,6 +75,8 @@ def write_report(
     from itables import options
     from itables.javascript import generate_init_offline_itables_html
     from markupsafe import Markup
+
+    from hpc_utils.publish import formatting, tables
 
     from .lookup import Lookup
 
@@ -111,8 +97,8 @@ def write_report(
     init = generate_init_offline_itables_html(options.dt_bundle)
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True)
     page = environment.get_template("page.html.j2").render(
-        title=title, subtitle=subtitle, facts=facts, chapters=bound, tables=lookup.tables if lookup else (),
-        faults=evidence.faults if evidence else (), datatables=Markup(init),
+        head=head, studies=studies, curve=tables.curve, quantity=formatting.quantity, chapters=bound, tables=lookup.tables if lookup else (),
+        evidence=evidence, datatables=Markup(init),
         bundle=re.search(r"window\.(_itables_\w+)", init)[1],
         css=Markup((FOLDER / "page.css").read_text()), js=Markup((FOLDER / "page.js").read_text()),
     )  # fmt: skip

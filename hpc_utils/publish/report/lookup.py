@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from hpc_utils.publish.exports import Exports, Item
 from hpc_utils.publish.formatting import number
 from hpc_utils.records import packed
 from hpc_utils.records.folder import read_json
+from hpc_utils.records.study import StudyIndex
 
 COLUMNS = {  # of the runs, by the names of `records`
     "state": "state", "series": "series", "workload": "workload", "dataset": "data set", "parallel": "parallel",
@@ -34,43 +35,53 @@ class Evidence:
     """The records, the exports and what is stale of a result set, or of one of its studies.
 
     Attributes:
-        found: all runs of the set. series: {run to show: its series}, in the studies' order.
+        found: all runs of the set. chapters: executed notebooks. series: {run to show: its series}, in the studies' order.
     """
 
     results: Path
     found: records.Records
     exported: Exports
+    studies: Sequence[StudyIndex]
+    chapters: Sequence[Path]
     faults: Sequence[str]
     series: Mapping[str, str]
 
 
-def gather(results: Path, study: str = "", chapters: Iterable[Path] = ()) -> Evidence:
-    """Read the evidence; of a study its runs, what its executed `chapters` exported, and the runs behind that.
+def gather(results: Path, study: str = "") -> Evidence:
+    """Read the evidence; of a study its runs, its executed chapters, what they exported, and the runs behind that; of a set of
+    several studies not their chapters, but those on all runs.
 
     Raises:
         UnknownStudy: no such study, or a damaged one. ExportError: the exports cannot be read.
     """
-    found, exported = records.load(results), exports.read(results)
-    faults = [*staleness.faults(exported, found), *staleness.computed_otherwise(exported)]
-    studies = records.studies(results)
-    series: dict[str, list[str]] = {}
-    for index in studies:
-        for run in index.runs:
-            name = f"{index.name}: {run.series}" if len(studies) > 1 else run.series
-            series.setdefault(run.run_id, []).append(name)
-    for run in (*found.runs.run_id, *found.refused, *found.unfinished):
-        series.setdefault(run, [])
+    found, exported, folder = records.load(results), exports.read(results), results / "notebooks"
+    studies = [records.read_study(study, results)] if study else records.studies(results)
+    several = len(studies) > 1
     if study:
-        own = {path.resolve() for path in chapters}
-        pages = {name: page for name, page in exported.pages.items() if (results / page["executed"]).resolve() in own}
+        names = [f"{chapter.notebook}.ipynb" for chapter in studies[0].chapters]
+        # A chapter that was executed on all runs of the set is above the studies' own.
+        places = [(folder / study / name, folder / name) for name in names]
+        chapters = [path for pair in places if (path := next(filter(Path.is_file, pair), None))]
+    else:
+        chapters = sorted(folder.glob("*.ipynb" if several else "**/*.ipynb"), key=lambda path: (path.name, path))
+    if study or several:
+        pages = {name: page for name, page in exported.pages.items() if results / page["executed"] in chapters}
         tables, figures = (
             {name: item for name, item in items.items() if item.page in pages}
             for items in (exported.tables, exported.figures)
         )
         exported = replace(exported, pages=pages, tables=tables, figures=figures)
-        wanted = records.read_study(study, results).run_ids.union(*(page["runs"] for page in pages.values()))
-        series = {run: names for run, names in series.items() if run in wanted}
-    return Evidence(results, found, exported, faults, {run: ", ".join(names) for run, names in series.items()})
+    series: dict[str, list[str]] = {}
+    for index in studies:
+        for run in index.runs:
+            series.setdefault(run.run_id, []).append(f"{index.name}: {run.series}" if several else run.series)
+    behind = (run for page in exported.pages.values() for run in page["runs"])
+    for run in behind if study else (*found.runs.run_id, *found.refused, *found.unfinished):
+        series.setdefault(run, [])
+    faults = [fault for stem in exported.pages for fault in staleness.page_faults(exported, stem, found)]
+    faults += staleness.computed_otherwise(exported)
+    joined = {run: ", ".join(names) for run, names in series.items()}
+    return Evidence(results, found, exported, studies, chapters, faults, joined)
 
 
 @dataclass(frozen=True)

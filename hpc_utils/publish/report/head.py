@@ -1,0 +1,43 @@
+"""The head of a report: how fast, how well it scales, whether the targets are met, and what looks wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from hpc_utils import provenance
+from hpc_utils.analyze import anomalies, scaling, targets
+from hpc_utils.publish.tables import Row
+from hpc_utils.records import Records
+from hpc_utils.records.study import StudyIndex
+
+
+class Head(NamedTuple):
+    """What a study reached.
+
+    Attributes:
+        facts: where the numbers come from. outcome: as of `scaling.outcome`. targets: as of `targets.judge`, of its curves.
+            wrong: as of `anomalies.find`.
+    """
+
+    index: StudyIndex
+    facts: Mapping[str, str]
+    outcome: Sequence[Row]
+    targets: Sequence[Row]
+    wrong: Sequence[Row]
+
+
+def head(found: Records, index: StudyIndex) -> Head:
+    """The head of the report on the study `index`, of whose runs `found` has all."""
+    runs = found.runs[found.runs.run_id.isin(index.run_ids)]
+    judged = targets.judge(scaling.efficiency(runs), index.targets)
+    shown = (scaling.outcome(runs, found.epochs), judged[judged.runs.map(len) > 0], anomalies.find(runs))
+    commits = runs.commit.str[: provenance.SHORT] + runs.dirty.map({True: " (modified)"}).fillna("")
+    about = {"device": runs.device_name, "commit": commits, "code digest": runs.digest, "torch": runs.torch}
+    ends = sorted(runs.started)[:: max(len(runs) - 1, 1)]
+    facts = {
+        "runs": f"{len(runs)} of {len(index.run_ids)} complete",
+        "measured (UTC)": " to ".join(time[:16].replace("T", " ") for time in ends),
+        **{name: ", ".join(sorted(set(column.dropna()))) for name, column in about.items()},
+    }
+    return Head(index, facts, *(one.to_dict("records") for one in shown))
