@@ -104,7 +104,10 @@ def _by_phases(
     seconds: Mapping[str, float], timelines: Sequence[Timeline], measured: Counters | None, remarks: Sequence[str]
 ) -> Verdict:
     """`seconds`: of a step under `PARTS`, and `COMMUNICATION` if that is known."""
-    remarks = [*remarks, "no GPU events: the host's phases decide, and waiting inside a phase is not visible"]
+    remarks = [
+        *remarks,
+        f"no GPU events, or fewer than {STEPS} steps of a CPU: the host's phases decide, and waiting inside a phase is not visible",
+    ]
     total = sum(seconds.values())
     shares = {name: value / total for name, value in seconds.items()}
     data, wire = shares[Phase.DATA], shares.get(COMMUNICATION)
