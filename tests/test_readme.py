@@ -113,7 +113,7 @@ def test_the_runs_of_the_commands_pass_the_checks(desk: Path) -> None:
     assert (own.world_size, own.parameters) == (2, 257 * 128 + 129 * 128 + 129 * 2)
 
 
-def test_the_readers_own_study_has_a_figure_with_its_numbers_and_a_verdict(desk: Path) -> None:
+def test_the_readers_own_study_has_a_figure_with_its_numbers_a_verdict_and_a_page(desk: Path) -> None:
     """After the commands above."""
     if not (desk / f"results/studies/{OWN}.json").exists():
         pytest.skip("the commands were not run (selected by hand?)")
@@ -126,6 +126,7 @@ def test_the_readers_own_study_has_a_figure_with_its_numbers_and_a_verdict(desk:
     assert set(points.index) == {"strong", "weak"} and (points.repeats == 3).all()
     assert ((points.low > 0) & (points.low < points.efficiency) & (points.efficiency < points.high)).all()
     assert all(len(runs.split()) == 3 for runs in points.runs)
+    assert (desk / f"clone/paper/build/{OWN}.pdf").stat().st_size > 5_000
     judged = found.frame(f"{OWN}-targets")
     assert set(judged.kind) == {"strong", "weak"} and set(judged.verdict) <= {"met", "missed", "undecided"}
 
