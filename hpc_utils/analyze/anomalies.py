@@ -83,10 +83,11 @@ def find(runs: pd.DataFrame) -> pd.DataFrame:
     """
     sound = usable(runs).reset_index(drop=True)
     found = curves(sound)
+    measured = headline(gains(found))
     rows = [
-        *_super_linear(headline(gains(found)), sound),
+        *_super_linear(measured, sound),
         *_falling(found),
-        *_rising(headline(gains(found)), sound),
+        *_rising(measured, sound),
         *_of_configurations(gather(sound), sound),
         *_oversubscribed(runs[oversubscribed(runs)]),
     ]

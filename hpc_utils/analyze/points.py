@@ -24,6 +24,13 @@ def unprofiled(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[runs.profile.isna()]
 
 
+def one_rank(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs on one rank: those without a process group, or if there is none, those with one."""
+    one = runs[runs.world_size == 1]
+    alone = one.parallel == "none"
+    return one[alone == alone.any()]
+
+
 def oversubscribed(runs: pd.DataFrame) -> np.ndarray:
     """Whether each run had more ranks than cores."""
     return runs.oversubscribed.fillna(False).to_numpy(dtype=bool)
@@ -60,7 +67,7 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
     return gather(runs)[COLUMNS]
 
 
-def gather(runs: pd.DataFrame) -> pd.DataFrame:
+def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES) -> pd.DataFrame:
     """`points`, with the runs behind them: `at`, their positions in `runs`, and `<measure>_each`, their values."""
     several = runs.world_size > 1  # one rank is on one node, recorded or not, without a link
     layout = {name: runs[name].where(several, 1) for name in ("nodes", "ranks_per_node")}
@@ -74,7 +81,7 @@ def gather(runs: pd.DataFrame) -> pd.DataFrame:
         for row in found.itertuples()
     ]  # fmt: skip
     found["at"], found["runs"] = _objects(at), _objects([tuple(runs.run_id.iloc[own]) for own in at])
-    for name in MEASURES:
+    for name in measures:
         values = runs[name].to_numpy(dtype=float, na_value=np.nan)
         each = [values[own] for own in at]
         found[[name, f"{name}_low", f"{name}_high"]] = [_median(own)[:3] for own in each] or np.empty((0, 3))
@@ -82,22 +89,21 @@ def gather(runs: pd.DataFrame) -> pd.DataFrame:
     return found.assign(repeats=[len(own) for own in at])
 
 
-def accuracy(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per configuration whose runs were evaluated: columns of `SAME` and `POINT`, layout; epochs; accuracy (a share,
-    the median of the runs' last evaluations), low, high (95 %; at most 1; NaN where an accuracy is 0), repeats, runs.
+def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """One row per configuration whose runs were evaluated, profiled ones included, by one metric of the test samples: accuracy, else
+    another of the workload, else the loss.
 
-    Profiled runs are included.
+    Columns: those of `SAME` and `POINT`, layout; epochs; metric (a column of `epochs`), value (of the runs' last evaluations),
+    unit ("share": at most 1, or "ratio"), low, high (95 %; NaN where a value is not positive), repeats, runs.
     """
-    runs = runs[pd.to_numeric(runs.test_accuracy).notna()]
-    found = gather(runs)
-    for own in found.itertuples():
-        behind = runs.iloc[own.at]
-        reached = behind.test_accuracy.to_numpy(float)
-        estimate = _median(reached if (reached > 0).all() else reached[:0])
-        row = [behind.epochs.median(), np.median(reached), estimate.low, np.minimum(estimate.high, 1.0)]
-        found.loc[own.Index, ["epochs", "accuracy", "low", "high"]] = row
-    columns = [*SAME, *POINT, "layout", "epochs", "accuracy", "low", "high", "repeats", "runs"]
-    return found.reindex(columns=columns)
+    names = sorted(epochs.filter(regex="^test_"), key="test_loss".__eq__)
+    latest = epochs.sort_values("epoch", ascending=False).melt("run_id", names, "metric").dropna()
+    runs = runs.merge(latest.drop_duplicates("run_id"), on="run_id")
+    found = gather(runs, ["value", "epochs"]).rename(columns={"value_low": "low", "value_high": "high"})
+    found["value"], found["metric"] = found.value_each.map(np.median), runs.metric[found["at"].str[0]].array
+    found["high"] = found.high.clip(upper=found.metric.map({"test_accuracy": 1}))
+    found["unit"] = np.where(found.metric == "test_accuracy", "share", "ratio")
+    return found[[*SAME, *POINT, "layout", "epochs", "metric", "value", "unit", "low", "high", "repeats", "runs"]]
 
 
 def step_seconds(runs: pd.DataFrame) -> pd.Series:
@@ -139,9 +145,9 @@ def cores_per_rank(runs: pd.DataFrame) -> pd.Series:
 
 
 def _median(values: np.ndarray) -> stats.Estimate:
-    """Over the repeats that recorded it."""
+    """Over the repeats that recorded it; `UNKNOWN` if one is not positive."""
     known = values[~np.isnan(values)]
-    return stats.median(known) if len(known) else stats.UNKNOWN
+    return stats.median(known) if len(known) and (known > 0).all() else stats.UNKNOWN
 
 
 def _objects(values: Sequence) -> np.ndarray:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from hpc_utils.records.identity import task
+
 from .cost import KEYS, MEASURES, currency
 
 MINUTES = 10.0  # that an epoch may take where one waits for it
@@ -65,12 +67,10 @@ def recommend(table: pd.DataFrame, *, minutes: float = MINUTES, efficient: float
 def by_machine(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The configurations with a time, over links as they are, of each workload and machine that has several, by a title."""
     alike = table[table.seconds.notna() & table.link_gbit.isna()]
-    machines = alike.groupby(["workload", "dataset"], dropna=False).hardware_id.nunique()
-    return {
-        f"{workload} on {dataset}" + (f", {machine}" if machines[workload, dataset] > 1 else ""): own
-        for (workload, dataset, machine), own in alike.groupby(["workload", "dataset", "hardware_id"], dropna=False)
-        if len(own) > 1
-    }
+    which = pd.Series(map(task, alike.to_dict("records")), alike.index, object)
+    several = alike.hardware_id.groupby(which).transform("nunique") > 1
+    which += (", " + alike.hardware_id).where(several, "")
+    return {title: own for title, own in alike.groupby(which) if len(own) > 1}
 
 
 def of_each(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -35,7 +35,7 @@ RATIO = ["ratio", "low", "high", "repeats"]
 
 RANKS = (1, 2, 4, 8, 12)  # rank counts of the workshop's table
 MEASURED, NOT_MEASURED, BARRED = "measured", "not measured", "barred"
-WORKSHOP = [*SAME, *CURVE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *BEHIND, "state", "why"]
+WORKSHOP = [*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *BEHIND, "state", "why"]
 
 
 def usable(runs: pd.DataFrame) -> pd.DataFrame:
@@ -144,7 +144,7 @@ def workshop(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
 
     Speed-up and efficiency are against one process without a group, else the scheme on one rank, else NaN.
 
-    Columns: as of `efficiency`, without baseline; state ("measured", "not measured"; "barred": more ranks than cores), why
+    Columns: as of `efficiency`, baseline empty where there is none; state ("measured", "not measured"; "barred": more ranks than cores), why
     (in words, where there are no numbers).
     """
     found = curves(runs.assign(oversubscribed=False))
@@ -152,7 +152,8 @@ def workshop(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
     barred = np.array([crowded[at].any() for at in found["at"]], dtype=bool)
     one = found[~barred & (found.world_size == 1)]
     one = one.sort_values("parallel", key=lambda names: names != "none").drop_duplicates("curve")
-    beside = one.set_index("curve")[["step_seconds_each", "runs"]].set_axis(["step_seconds_one", "runs_one"], axis=1)
+    beside = one.set_index("curve")[["step_seconds_each", "runs", "parallel"]]
+    beside = beside.set_axis(["step_seconds_one", "runs_one", "baseline"], axis=1)
     found = found.assign(itself=found.index.isin(one.index)).join(beside, on="curve")
     parts = [
         _gains(found[~barred & found.runs_one.notna()]).assign(state=MEASURED, why=""),
@@ -263,12 +264,17 @@ def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     return both[[*LINE, *PLACE, *RATIO, "runs"]]
 
 
+def relative(baseline: str) -> str:
+    """What a sentence adds to an efficiency; "" for the usual T(1), without a group."""
+    return "" if baseline == "none" else f", relative to {baseline.upper()} on one rank"
+
+
 def sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for each point of `efficiency` on several ranks against one process without a group."""
-    many = table[(table.baseline == "none") & (table.world_size > 1)]
+    """A sentence for each point of `efficiency` on several ranks, against the `headline` baseline."""
+    many = headline(table[table.world_size > 1])
     return [
         f"{row.kind} scaling, {row.precision}: {row.world_size} ranks run at **{row.efficiency:.0%}** efficiency"
-        f"{_interval(row, '.0%')}, a speed-up of {row.speedup:.2f}."
+        f"{_interval(row, '.0%')}, a speed-up of {row.speedup:.2f}{relative(row.baseline)}."
         for row in many.itertuples()
     ]
 

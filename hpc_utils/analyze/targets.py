@@ -10,9 +10,13 @@ import pandas as pd
 from hpc_utils.records.study import Targets
 
 from .points import number
-from .scaling import LINE, headline, unique, variation
+from .scaling import LINE, headline, relative, unique, variation
 
 MET, MISSED, UNDECIDED, NOT_MEASURED = "met", "missed", "undecided", "not measured"
+NEEDS = (
+    "runs on one rank and on several with the same batch, which `hpc study run` makes with `ranks = [1, 2]` in a series of "
+    "the study's file"
+)
 SHOWN = ["ranks", "layout", "value", "low", "high", "repeats"]
 COLUMNS = [*LINE, "target", "required", "at_ranks", *SHOWN, "verdict", "why", "runs"]
 
@@ -56,12 +60,12 @@ def _judged(found: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
             "kind": kind,
             "runs": (),
             "verdict": NOT_MEASURED,
-            "why": f"there is no curve of {kind} scaling",
+            "why": f"no curve of {kind} scaling, which needs {NEEDS}",
         }
     for row in found.to_dict("records"):
         low, high = row["low"], row["high"]
         interval = "a single run" if np.isnan(low) else f"{low:.1%} to {high:.1%}"
-        why = f"{row['value']:.1%} ({interval}) on {row['world_size']} ranks ({row['layout']})"
+        why = f"{row['value']:.1%} ({interval}) on {row['world_size']} ranks ({row['layout']}){relative(row['baseline'])}"
         reached = row["ranks"] == at
         if kind == "weak":  # more ranks cannot reduce the variation
             reached = row["ranks"] >= at or low > required

@@ -72,7 +72,7 @@ def fastest(name: str, own: records.Records) -> pd.DataFrame:
     columns: dict[str, tables.Writer] = {
         "set": lambda row: name,
         "one device": lambda row: row["device_name"],
-        "model on data set": lambda row: f"{row['workload']} on {row['dataset']}",
+        "model on data set": records.identity.task,
         "precision": lambda row: row["precision"],
         "images/s": tables.measured("throughput"),
         "repeats": lambda row: str(row["repeats"]),

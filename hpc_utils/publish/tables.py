@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from hpc_utils.records.identity import task
+
 from .formatting import ABSENT, number
 
 Row = Mapping[str, Any]
@@ -46,10 +48,9 @@ def markdown(rows: pd.DataFrame) -> str:
 def curve(row: Row) -> str:
     """`strong, batch 768, resnet18 on cifar10, fp32`: the curve that a row belongs to."""
     batch = f"{row['batch']:g} a device" if row["kind"] == "weak" else f"batch {row['batch']:g}"
-    what = f"{row['workload']} on {row['dataset']}" if row["dataset"] else row["workload"]
     whole = ["whole epochs"] if row["kind"] == "weak" and pd.isna(row["steps_per_epoch"]) else []
     links = [] if pd.isna(row["link_gbit"]) else [f"{row['link_gbit']:g} Gbit/s"]
-    return ", ".join(filter(None, [row["kind"], batch, what, row["precision"], *whole, *links]))
+    return ", ".join(filter(None, [row["kind"], batch, task(row), row["precision"], *whole, *links]))
 
 
 def _devices(row: Row) -> str:
@@ -72,6 +73,7 @@ WORKSHOP: dict[str, Writer] = {
     "throughput (samples/s)": _throughput,
     "time per step (ms)": measured("step_seconds", 1e3),
     "time per epoch (s)": measured("epoch_seconds"),
+    "baseline": lambda row: ABSENT if pd.isna(row["baseline"]) else row["baseline"],
     "speed-up": measured("speedup"),
     "efficiency (%)": measured("efficiency", 100),
     "peak memory per device (MiB)": measured("peak_bytes", 1 / 2**20),

@@ -69,6 +69,12 @@ def _source(module: str) -> str:
     return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:8] if spec.has_location else ""
 
 
+def task(run: Mapping[str, Any]) -> str:
+    """`cnn on digits`; a user's own workload or loop has no data set and stands alone."""
+    workload, dataset = run["workload"], run["dataset"]
+    return f"{workload} on {dataset}" if isinstance(dataset, str) and dataset else workload
+
+
 def settings(parameters: Mapping[str, Any]) -> str:
     """8 hex digits of all parameters that have no column of their own (`APART`).
 

@@ -159,6 +159,9 @@ def test_each_machine_and_workload_has_its_own_advice() -> None:
     )
     each = by_machine(table)
     assert list(each) == ["cnn on digits, g", "cnn on digits, h"], "one configuration is no choice"
+    assert list(by_machine(own.assign(dataset=None, workload="my-loop"))) == ["my-loop"], (
+        "a user's loop has no data set"
+    )
     assert list(by_machine(own)) == ["cnn on digits"] and slug("cnn on digits, h") == "cnn-on-digits-h"
     found = of_each(each)
     assert found.which.value_counts().to_dict() == dict.fromkeys(each, 4) and of_each({}).empty

@@ -40,11 +40,21 @@ def test_nothing_measured_has_counts_alone(found) -> None:
 
 
 def test_accuracies_are_those_of_the_last_epoch(found) -> None:
-    table = points.accuracy(found.runs)
+    table = points.learned(found.runs, found.epochs)
+    assert set(table.metric) == {"test_accuracy"} and set(table.unit) == {"share"}
     own = table[(table.world_size == 2) & (table.global_batch == 1024) & (table.precision == "fp32")].iloc[0]
     behind = found.runs[found.runs.run_id.isin(own.runs)]
-    assert own.accuracy == behind.test_accuracy.astype(float).median() and own.repeats == len(behind) == 3
-    assert len(table) == 8 and (table.high <= 1).all() and (table.low <= table.accuracy).all()
+    assert own.value == behind.test_accuracy.astype(float).median() and own.repeats == len(behind) == 3
+    assert len(table) == 8 and (table.high <= 1).all() and (table.low <= table.value).all()
+
+
+def test_a_workload_without_accuracy_has_its_own_metric_or_its_loss(found) -> None:
+    plain = found.epochs.assign(test_accuracy=None)
+    assert set(points.learned(found.runs, plain).metric) == {"test_loss"}
+    assert points.learned(found.runs, plain.assign(test_loss=None)).empty
+    own = points.learned(found.runs, plain.assign(test_r2=-1.0 * plain.epoch))
+    assert set(own.metric) == {"test_r2"} and set(own.unit) == {"ratio"}
+    assert (own.value == -own.epochs).all() and own.low.isna().all(), "no interval of negative values"
 
 
 def test_the_chapter_the_colophon_and_the_system_s_page_count_alike() -> None:

@@ -63,7 +63,7 @@ def test_single_runs_decide_nothing() -> None:
 
 def test_a_target_without_a_curve_has_its_row() -> None:
     (found,) = verdicts(study(weak={"1x2": 0.98})).to_dict("records")
-    assert found["verdict"] == "not measured" and "no curve of strong scaling" in found["why"]
+    assert found["verdict"] == "not measured" and "`hpc study run`" in found["why"]
     assert math.isnan(found["value"])
 
 
@@ -78,3 +78,8 @@ def test_ddp_on_one_rank_replaces_a_baseline_that_was_not_measured() -> None:
     runs = study(strong={"1x8": 0.9})
     (found,) = verdicts(runs[runs.parallel == "ddp"]).to_dict("records")
     assert found["baseline"] == "ddp" and found["value"] == pytest.approx(0.9 * 1.02)
+    (sentence,) = scaling.sentences(scaling.efficiency(runs[runs.parallel == "ddp"]))
+    assert all("DDP on one rank" in words for words in (sentence, found["why"]))
+    (sentence,), (usual,) = scaling.sentences(scaling.efficiency(runs)), verdicts(runs).to_dict("records")
+    assert usual["baseline"] == "none" and not any("DDP" in words for words in (sentence, usual["why"]))
+    assert set(scaling.workshop(runs[runs.parallel == "ddp"]).baseline.dropna()) == {"ddp"}

@@ -22,6 +22,30 @@ from pathlib import Path
 from hpc_utils.publish.chapters import execute
 execute(Path(sys.argv[1]), Path(sys.argv[2]), **json.loads(sys.argv[3]))
 """
+OWN = """
+import torch
+from hpc_utils.train import Workload
+
+def line():
+    x = torch.randn(512, 8)
+    data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+    error = {"absolute_error": lambda out, y: (out - y).abs().sum()}
+    return Workload(lambda: torch.nn.Linear(8, 1), data, data, torch.nn.functional.mse_loss, error)
+"""
+STUDY = """
+title = "No baseline"
+repeats = 2
+[parameters]
+workload = "my_own:line"
+lr = 0.001
+[[series]]
+name = "strong"
+notebook = "02_ddp"
+ranks = [1, 2]
+parameters = { global_batch = 64 }
+[targets]
+strong_ranks = 2
+"""
 HANG = 400  # s; it takes some 20 s, chapter 12 some 90 s
 MADE = ("figures", "notebooks", "tables", "exports")  # what chapters made of a set
 REHEARSAL = paths.root() / "results/reference/rehearsal"
@@ -40,7 +64,7 @@ def said(notebook: Path) -> str:
 def executed(tmp_path: Path):
     def execute_on(results: Path, chapter: str = CHAPTER, **parameters: object) -> tuple[str, set[str]]:
         """What the chapter says of a copy of `results`, and which figures it draws."""
-        shutil.copytree(results, tmp_path / "results", ignore=shutil.ignore_patterns(*MADE))
+        shutil.copytree(results, tmp_path / "results", ignore=shutil.ignore_patterns(*MADE), dirs_exist_ok=True)
         output = tmp_path / "out.ipynb"
         notebook = paths.notebooks() / f"{chapter}.ipynb"
         command = [sys.executable, "-c", EXECUTE, notebook, output, json.dumps(parameters)]
@@ -63,7 +87,7 @@ def test_the_rehearsal_predicts_ranks_and_links_that_the_model_has_not_seen(exec
     assert found.frame("scaling-reach").extrapolation.notna().any()
     kept = exports.read(REHEARSAL)
     assert set(found.tables) == set(kept.tables), "what texts cite"
-    assert all(one.units == kept.tables[name].units for name, one in found.tables.items())
+    assert all(kept.tables[name].units.items() <= one.units.items() for name, one in found.tables.items())
 
 
 def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
@@ -83,6 +107,29 @@ def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
     assert len([name for name in figures if "pareto" in name]) == 2
     advice = exports.read(tmp_path / "results").frame("scaling-advice")
     assert advice.which[advice.purpose == "production"].nunique() == 2
+
+
+def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(executed, tmp_path):
+    (tmp_path / "my_own.py").write_text(OWN)
+    (tmp_path / "own.toml").write_text(STUDY)
+    command = [sys.executable, "-m", "hpc_utils.cli", "study", "run", "./own.toml", "--no-report"]
+    environment = os.environ | {"HPC_RESULTS": str(tmp_path / "raw")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for chapter, label, metric in (
+        (CHAPTER, "own-scaling", set()),
+        ("06_paper_figures", "own", {"own-absolute-error"}),
+    ):
+        text, figures = executed(tmp_path / "raw", chapter, study="own")
+        assert {f"{label}-efficiency", *metric} <= figures
+        conclusion = next(line for line in text.splitlines() if line.startswith("- strong scaling"))
+        assert "**not measured**" not in conclusion and "DDP on one rank" in conclusion
+        found = exports.read(tmp_path / "results")
+        assert set(found.frame(f"{label}-targets").baseline.dropna()) == {"ddp"}
+        assert set(found.frame(f"{label}-learned").metric) == {"test_absolute_error"}
+        assert "evaluate_every" not in text and " on ," not in text
+    assert set(found.frame("own-scaling-reach").baseline) == {"ddp"}
+    assert found.frame("own-scaling-advice").which.unique().tolist() == ["my_own:line"]
 
 
 @pytest.mark.soak

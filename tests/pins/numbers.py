@@ -106,7 +106,7 @@ def curves(own: ResultSet) -> Pins:
         "before and after": rows(scaling.before_after(usual), point, "gain+ utilisation utilisation_before"),
         "memory": rows(memory, f"{curve} parallel layout", "bytes ratio+"),
         "targets": rows(targets.judge(efficiency, aims), curve, "required at=at_ranks ranks value+ verdict"),
-        "accuracy": rows(points.accuracy(usual), point, "accuracy+"),
+        "accuracy": rows(points.learned(usual, own.found.epochs), point, "accuracy=value+"),
         "findings": rows(anomalies.find(own.runs), f"finding {curve} baseline {SIZE}", "value+"),
     }
 

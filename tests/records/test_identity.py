@@ -110,3 +110,11 @@ def test_an_edited_workload_is_another_measurement(tmp_path: Path, monkeypatch: 
     assert identity.measured(config, 1) == before
     file.write_text("# edited\n")
     assert identity.measured(config, 1)["source"] != before["source"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "dataset", "words"),
+    [("cnn", "digits", "cnn on digits"), ("my_study:mlp", "", "my_study:mlp"), ("my-loop", None, "my-loop"), ("my-loop", float("nan"), "my-loop")],
+)  # fmt: skip
+def test_what_has_no_data_set_of_ours_is_named_alone(workload: str, dataset: object, words: str) -> None:
+    assert identity.task({"workload": workload, "dataset": dataset}) == words

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from hpc_utils.allreduce_cost import Link, Topology, evenly
-from hpc_utils.records.identity import CODE, PLANNED, SAME
+from hpc_utils.records.identity import CODE, PLANNED, SAME, task
 
 from ..points import cores_per_rank, step_seconds
 from ..scaling import usable
@@ -79,13 +79,19 @@ class Fitted:
     intra_gbit: float = math.inf
     widths: Costs = WIDTHS
 
+    @functools.cached_property
+    def baseline(self) -> str:
+        """T(1) of its curves: "none", or "ddp" if it was fitted to no run without a process group and predicts none."""
+        return "ddp" if self.measured.grouped.all() else "none"
+
     def step(self, row: tuple, costs: Costs | None = None) -> Step:
         """The step at one row (`itertuples`) of a frame with the columns `POINT`; by default with the fitted costs."""
         costs = costs or self.costs
         inter, intra = (Link(costs.latency, gbit * 1e9 / 8) for gbit in (row.gbit, self.intra_gbit))
         topology = Topology(int(row.nodes), int(row.ranks_per_node), inter, intra)
         batch = row.batch_per_device
-        return step(self.work, costs, topology, batch, grouped=row.grouped, bucket_mb=self.bucket_mb)
+        grouped = row.grouped or self.baseline == "ddp"
+        return step(self.work, costs, topology, batch, grouped=grouped, bucket_mb=self.bucket_mb)
 
     def predict(self, grid: pd.DataFrame) -> pd.DataFrame:
         """Steps at the points of `grid` (columns `POINT`), one row each.
@@ -105,8 +111,8 @@ class Fitted:
     def scaling(
         self, kind: str, batch: float, worlds: Sequence[int], *, ranks_per_node: int = 1, gbit: float = math.inf
     ) -> pd.DataFrame:
-        """`predict` for `worlds` ranks, with kind, speedup, efficiency, efficiency_low and efficiency_high against one rank
-        without a process group.
+        """`predict` for `worlds` ranks, with kind, baseline, speedup, efficiency, efficiency_low and efficiency_high against
+        one rank as of `baseline`.
 
         `batch`: of all ranks (kind "strong", at least one sample a rank) or of each ("weak"). If T(1) is extrapolated, so
         is every row.
@@ -120,7 +126,7 @@ class Fitted:
         efficiency = found.seconds.iloc[0] / found.seconds / share
         base = found.extrapolation.iloc[0]
         return found.assign(
-            kind=kind, speedup=efficiency * worlds, efficiency=efficiency, efficiency_low=low, efficiency_high=high,
+            kind=kind, baseline=self.baseline, speedup=efficiency * worlds, efficiency=efficiency, efficiency_low=low, efficiency_high=high,
             extrapolation=[one or (base and f"T(1): {base}") for one in found.extrapolation],
         )  # fmt: skip
 
@@ -236,8 +242,8 @@ def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     known = usable(runs[runs.parallel.isin(MODELLED) & plain])
     found = {}
     for key, own in known.assign(bucket_mb=known.bucket_mb.fillna(BUCKET_MB)).groupby(keys, dropna=False):
-        workload, dataset, precision, device, hardware, cores, parameters, bucket, period = key
-        label = f"{workload} on {dataset}, {precision}, {device} ({hardware})"
+        _, _, precision, device, hardware, cores, parameters, bucket, period = key
+        label = f"{task(own.iloc[0])}, {precision}, {device} ({hardware})"
         if label in found:
             label += f", {cores:g} cores, {parameters} parameters, buckets of {bucket:g} MiB"
             label += "" if pd.isna(period) else f", a share every {1e3 * period:g} ms"

@@ -14,6 +14,7 @@ import pandas as pd
 
 from hpc_utils import records
 
+from ..points import one_rank
 from .fit import Fitted
 
 STEPS = 300
@@ -81,9 +82,9 @@ def one_slow_rank(fitted: Fitted, grid: pd.DataFrame, noise: Noise, slows: Itera
 
 
 def longest(runs: pd.DataFrame) -> pd.DataFrame:
-    """Of the runs without a process group those of the batch with most steps."""
+    """Of the runs on one rank (`one_rank`) those of the batch with most steps."""
     if runs.empty:
         return runs
-    alone = runs[runs.parallel == "none"]
+    alone = one_rank(runs)
     steps = (alone.samples / alone.global_batch).groupby(alone.batch_per_device).sum()
     return alone[alone.batch_per_device == steps.idxmax()] if len(alone) else alone

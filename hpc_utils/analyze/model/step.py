@@ -22,6 +22,8 @@ import pandas as pd
 from hpc_utils import allreduce_cost
 from hpc_utils.allreduce_cost import Link, Topology
 
+from ..points import one_rank
+
 PHASES = ("data", "forward", "backward", "optimizer")
 NEGLIGIBLE = 0.1  # share of a step; if every loss is smaller, the step is limited by computing
 GRADIENTS = 20  # equal parts of the gradients, where their readiness was not measured
@@ -109,23 +111,23 @@ class Work:
     def from_runs(cls, runs: pd.DataFrame, epochs: pd.DataFrame, *, bytes_each: int = 4) -> Work:
         """From the phases that runs of one family (`fit.families`) recorded without a process group.
 
-        Records do not hold when each gradient is ready: the gradients are spread evenly over the backward pass.
+        Records do not hold when each gradient is ready: the gradients are spread evenly over the backward pass. Where all runs
+        have a process group, those on one rank take its place, with what the group costs there.
 
         Raises:
-            ValueError: no run without a process group is among them.
+            ValueError: no run is on one rank.
         """
-        alone = runs[runs.parallel == "none"]
+        alone = one_rank(runs)
         if alone.empty:
-            raise ValueError("the model needs runs without a process group (parallel=none) for its compute time")
+            raise ValueError("the model needs runs on one rank, or `hpc bench compute`, for its compute time")
         rows = epochs.merge(alone[["run_id", "batch_per_device"]], on="run_id")
         phases = rows.groupby("batch_per_device")[[f"{phase}_seconds" for phase in PHASES]].median()
         batches = phases.index.to_numpy(float)
         lines = {phase: Line.through(batches, phases[f"{phase}_seconds"].to_numpy(float)) for phase in PHASES}
         size = float(alone.parameters.iloc[0]) * bytes_each / GRADIENTS
         gradients = tuple(Bucket(size, (part + 1) / GRADIENTS) for part in range(GRADIENTS))
-        return cls(
-            **lines, gradients=gradients, jitter=_jitter(rows), source=f"phases of {len(alone)} runs without a group"
-        )
+        source = f"phases of {len(alone)} runs {'without a group' if 'none' in set(alone.parallel) else 'of DDP on one rank'}"
+        return cls(**lines, gradients=gradients, jitter=_jitter(rows), source=source)
 
     @classmethod
     def of(cls, runs: pd.DataFrame, epochs: pd.DataFrame, profiles: Iterable[Mapping[str, Any]] = ()) -> Work:
@@ -134,9 +136,9 @@ class Work:
         optimizer, augmentation) may differ: the fitted `Costs.scale` holds them.
 
         Raises:
-            ValueError: there is no such profile, and no run without a process group.
+            ValueError: there is no such profile, and no run on one rank.
         """
-        own = epochs[epochs.run_id.isin(runs.run_id[runs.parallel == "none"])]
+        own = epochs[epochs.run_id.isin(one_rank(runs).run_id)]
         run, same = (
             runs.iloc[0],
             ("workload", "dataset", "precision", "threads_per_rank", "parameters", "device_name"),

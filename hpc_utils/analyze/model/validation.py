@@ -13,7 +13,7 @@ import pandas as pd
 from hpc_utils.records import Records
 
 from ..points import on_every_link
-from ..scaling import FIXED, unique
+from ..scaling import FIXED, relative, unique
 from ..stats import TAILS, Estimate
 from . import fit, links
 from .fit import POINT, Fitted
@@ -21,7 +21,7 @@ from .step import Work
 
 RESAMPLES = 4000
 CURVE = ["kind", "size", "gbit"]
-SHOWN = ["efficiency", "low", "high", "extrapolation"]
+SHOWN = ["baseline", "efficiency", "low", "high", "extrapolation"]
 MODEL = "this model"
 
 
@@ -243,7 +243,7 @@ def below(ahead: pd.DataFrame, efficient: float) -> pd.DataFrame:
     """One row per curve of `Validation.ahead`: the rank count from which it is less efficient than `efficient`.
 
     Columns: kind, gbit, batch (of one rank); below_at, and below_from and below_to by the interval's ends (NaN: at none);
-    limited_by, efficiency, low, high, extrapolation and world_size (at below_at, or at the most ranks).
+    limited_by, baseline, efficiency, low, high, extrapolation and world_size (at below_at, or at the most ranks).
     """
     rows = []
     for curve, own in _curves_of(ahead):
@@ -259,7 +259,7 @@ def below(ahead: pd.DataFrame, efficient: float) -> pd.DataFrame:
 def bottlenecks(ahead: pd.DataFrame) -> pd.DataFrame:
     """One row per stretch of a curve of `Validation.ahead` with one bottleneck.
 
-    Columns: kind, gbit, bottleneck, from_ranks, to_ranks; efficiency, low, high and extrapolation (at from_ranks).
+    Columns: kind, gbit, bottleneck, from_ranks, to_ranks; baseline, efficiency, low, high and extrapolation (at from_ranks).
     """
     rows = []
     for curve, own in _curves_of(ahead):
@@ -290,6 +290,7 @@ def conclusions(accuracy: pd.DataFrame, below: pd.DataFrame) -> Iterator[str]:
         size = f"{row.batch:g} samples {'in all' if row.kind == 'strong' else 'a rank'}, over {row.gbit:g} Gbit/s"
         where = "at least 70 % up to" if pd.isna(row.below_at) else "first below 70 % at"
         yield (
-            f"{row.kind} scaling, {size}: {where} {row.world_size:,} ranks, {row.efficiency:.0%} [{row.low:.0%}, {row.high:.0%}] there, "
-            f"limited by {row.limited_by}" + (" (extrapolation)." if row.extrapolation else ".")
+            f"{row.kind} scaling, {size}: {where} {row.world_size:,} ranks, {row.efficiency:.0%} [{row.low:.0%}, {row.high:.0%}] there"
+            f"{relative(row.baseline)}, limited by {row.limited_by}"
+            + (" (extrapolation)." if row.extrapolation else ".")
         )

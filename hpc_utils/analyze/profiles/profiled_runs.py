@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpc_utils.records import packed
+from hpc_utils.records import identity, packed
 from hpc_utils.records.folder import MONITOR
 
 from .judge import judge
@@ -112,7 +112,7 @@ def configurations(results: Path, runs: pd.DataFrame, asked: Iterable[Mapping[st
     for first, own in zip(firsts, profiled.values(), strict=True):
         name, row = _name(first, firsts), known[first["run_id"]]
         ranks = "1 rank" if row["world_size"] == 1 else f"{row['world_size']} ranks"
-        what = "{workload} on {dataset}, {precision}, {0}, {global_batch} samples a step".format(ranks, **row)
+        what = f"{identity.task(row)}, {row['precision']}, {ranks}, {row['global_batch']} samples a step"
         paths = {one["run_id"]: [results / "runs" / one["run_id"]] for one in own}
         found[name] = Profile(name, f"{name}: {what}", paths, plain.get(_key(first, REPEATS + PROFILING), {}))
     return found

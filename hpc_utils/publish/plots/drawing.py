@@ -79,7 +79,7 @@ def points(
 ) -> None:  # fmt: skip
     """`column` at `places` in the unit of its axis, with its interval where there is one: the columns `<column>_low` and `_high`,
     or `low` and `high`; as bars, or as a band."""
-    label, scale = AXES.get(column, (column, 1))
+    label, scale = AXES.get(column, (column.replace("_", " "), 1))
     values = scale * rows[column]
     below, above = (scale * one for one in reach(rows, column))
     if horizontal:
@@ -263,7 +263,7 @@ def _described(name: str, value: Any) -> str:
         return f"{value:g} cores" if value > 1 else f"{value:g} core"
     if name == "share_period":
         return "" if pd.isna(value) else f"every {1e3 * value:g} ms"
-    return f"{name.replace('_', ' ')} {str(value)[:12]}"
+    return f"{name.replace('_', ' ')} {str(value)[:24]}"
 
 
 def precisions(rows: pd.DataFrame) -> list[str]:

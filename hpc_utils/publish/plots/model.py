@@ -7,6 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hpc_utils.analyze.scaling import relative
+
 from . import drawing, style
 from .chart import Chart, charted
 
@@ -103,7 +105,7 @@ def reach(ahead: pd.DataFrame, measured: pd.DataFrame) -> Figure:
         axes.axvline(measured.world_size.max(), **BEYOND)
         axes.axhline(100, **style.IDEAL)
         drawing.ranks_axis(axes, ahead.world_size)
-        axes.set_title(f"{kind} scaling")
+        axes.set_title(f"{kind} scaling{relative(ahead.baseline.iloc[0])}")
         axes.set_ylim(bottom=0)
     return figure
 

@@ -38,17 +38,17 @@ def throughput(table: pd.DataFrame) -> Figure:
     return figure
 
 
-@charted("accuracy", "Test accuracy over the epochs: every run by itself, and the median.")
-def accuracy(epochs: pd.DataFrame, runs: pd.DataFrame) -> Figure:
-    """Test accuracy over epochs: every run thin, the median marked; a panel for each layout and global batch."""
-    joined = epochs.merge(runs[["run_id", "precision", *LAYOUT]], on="run_id").dropna(subset=["test_accuracy"])
+@charted("learned", "A metric over the epochs: every run by itself, and the median.")
+def learned(epochs: pd.DataFrame, runs: pd.DataFrame, metric: str) -> Figure:
+    """A column of `epochs` over them: every run thin, the median marked; a panel for each layout and global batch."""
+    joined = epochs.merge(runs[["run_id", "precision", *LAYOUT]], on="run_id").dropna(subset=[metric])
     joined = joined.sort_values(LAYOUT, ascending=[True, False, True], kind="stable")
     layouts = list(joined.groupby(LAYOUT, sort=False))
     figure, (grid,) = drawing.panels(len(layouts), height=1.8, sharey=True)
     for axes, (_, chosen) in zip(grid, layouts, strict=True):
         for precision in drawing.precisions(chosen):
             look = style.precision(precision) | {"label": precision}
-            drawing.every_run(axes, chosen[chosen.precision == precision], "epoch", "test_accuracy", **look)
+            drawing.every_run(axes, chosen[chosen.precision == precision], "epoch", metric, **look)
         axes.set(xlabel="epoch", title=_layout(chosen.iloc[0]).replace(", ", "\n"))
         axes.xaxis.get_major_locator().set_params(integer=True)
     return figure

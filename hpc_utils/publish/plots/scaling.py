@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hpc_utils.analyze.scaling import headline
+from hpc_utils.records.identity import task
 from hpc_utils.records.study import Targets
 
 from . import drawing, style
@@ -84,7 +85,7 @@ def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) 
                 title += ", whole epochs"
             own = rows[["workload", "dataset"]].drop_duplicates()
             if works > 1 and len(own) == 1:  # the legend distinguishes several in one panel
-                title += "\n" + " on ".join(own.iloc[0].dropna())
+                title += "\n" + task(own.iloc[0])
             axes.set_title(title)
     return figure
 
@@ -121,7 +122,7 @@ def _target(axes: Axes, kind: str, targets: Targets) -> None:
 def _lines(axes: Axes, rows: pd.DataFrame, column: str, power: float | None) -> None:
     """Every configuration's `column` with its interval, side by side, and the ideal."""
     configurations = list(_configurations(rows))
-    both = rows.baseline.nunique() > 1 or column == "efficiency"
+    both = (rows.baseline != "none").any() or column == "efficiency"
     for number, (label, look, points) in enumerate(configurations):
         first = points.iloc[0]
         look |= {"linewidth": 1.4} if first.baseline == "none" else {"linewidth": 0.8, "fillstyle": "bottom"}

@@ -118,7 +118,7 @@ def metadata(root: Path, files: Iterable[str], commit: str, day: str) -> dict[st
             properties = {
                 "name": run["run_id"],
                 "startTime": run["started"],
-                "description": f"{run['workload']} on {run['dataset']}, {run['parallel']} on {run['world_size']} ranks of "
+                "description": f"{records.identity.task(run)}, {run['parallel']} on {run['world_size']} ranks of "
                 f"{run['nodes']} nodes, {run['precision']}, global batch {run['global_batch']}, on {run['device']}; "
                 f"measuring code {run['digest']}, commit {run['commit'] or 'unknown'}",
                 "agent": people[0],

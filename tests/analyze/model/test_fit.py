@@ -216,8 +216,21 @@ def test_runs_give_the_same_from_their_phases_and_their_number_of_parameters():
     found = Work.from_runs(runs, epochs)
     assert found.forward == pytest.approx((0.01, 0.001)) and found.jitter == pytest.approx(0.03)
     assert found.gradient_bytes == pytest.approx(40e6) and found.gradients[-1].ready == 1
-    with pytest.raises(ValueError, match="parallel=none"):
-        Work.from_runs(runs[runs.parallel == "ddp"], epochs)
+    grouped = Work.from_runs(runs[runs.parallel == "ddp"], epochs)
+    assert grouped.forward.seconds(8) == pytest.approx(9.9) and "DDP on one rank" in grouped.source
+    with pytest.raises(ValueError, match="one rank"):
+        Work.from_runs(runs[:0], epochs)
+
+
+def test_without_a_process_alone_efficiency_is_relative_to_ddp_on_one_rank():
+    runs = measured([10.0, 1.0])
+    alone, grouped = fit.fit(runs, work()), fit.fit(runs[runs.grouped], work())
+    assert (alone.baseline, grouped.baseline) == ("none", "ddp")
+    found = grouped.scaling("weak", 8, [2], gbit=10.0)
+    one = runs[runs.grouped & (runs.world_size == 1) & (runs.batch_per_device == 8)].seconds.median()
+    assert set(found.baseline) == {"ddp"} and found.seconds[0] == pytest.approx(one, rel=0.03)
+    (sentence,) = validation.conclusions(pd.DataFrame(columns=["points"]), validation.below(found, 0.7))
+    assert "DDP on one rank" in sentence
 
 
 def test_links_never_measured_and_a_baseline_never_measured_are_extrapolated():

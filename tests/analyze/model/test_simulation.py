@@ -78,4 +78,5 @@ def test_noise_is_taken_from_the_batch_with_most_steps_on_one_rank():
     ]  # fmt: skip
     runs = pd.DataFrame(rows)
     assert simulation.longest(runs).run_id.tolist() == ["a", "b"]
-    assert simulation.longest(runs[runs.parallel == "ddp"]).empty and simulation.longest(runs.iloc[:0]).empty
+    assert simulation.longest(runs[runs.parallel == "ddp"]).run_id.tolist() == ["d"]
+    assert simulation.longest(runs.iloc[:0]).empty

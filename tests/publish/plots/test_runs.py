@@ -56,6 +56,13 @@ def test_run_figures_from_a_run_s_own_tables() -> None:
     assert all(part in shown for part in ("rank", "p99", "step time (ms)"))
 
 
+def test_a_metric_over_epochs_is_named_as_its_column_is() -> None:
+    runs = speed().head(2).assign(run_id=["a", "b"])
+    epochs = pd.DataFrame({"run_id": list("aabb"), "epoch": [1, 2] * 2, "test_r2": [0.1, 0.4, 0.2, 0.3]})
+    shown = texts(plots.learned(epochs, runs, "test_r2").figure)
+    assert "test r2" in shown and "1 rank no group" in shown
+
+
 def test_saving_writes_both_kinds_and_the_same_bytes_again(tmp_path: Path) -> None:
     folders = [style.save(plots.throughput(speed()).figure, "f", tmp_path / name).parent for name in "ab"]
     first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
