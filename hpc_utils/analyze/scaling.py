@@ -15,8 +15,8 @@ from .points import (
     MEASURES,
     POINT,
     SAME,
-    accuracy,
     gather,
+    learned,
     number,
     on_every_link,
     oversubscribed,
@@ -133,10 +133,9 @@ def outcome(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
         found, by = found.assign(kind="", batch=found.global_batch), ["workload", "dataset", "precision"]
     order = ["link_gbit", "kind", "world_size", "throughput"]
     found = found.sort_values(order, ascending=[False, True, False, False], na_position="first").drop_duplicates(by)
-    metric, reached = "test_accuracy", accuracy(runs).rename(columns={"accuracy": "test_accuracy"})
-    reached = reached.explode("runs").set_index("runs")[[metric, "low", "high"]]
-    reached = reached.set_axis(["learned", "low_learned", "high_learned"], axis=1)
-    return found.assign(metric=metric, first=found.runs.str[0]).join(reached, on="first")
+    reached = learned(runs, epochs).explode("runs").set_index("runs")[["metric", "value", "low", "high"]]
+    reached = reached.set_axis(["metric", "learned", "low_learned", "high_learned"], axis=1)
+    return found.assign(first=found.runs.str[0]).join(reached, on="first")
 
 
 def workshop(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:

@@ -73,7 +73,7 @@ def cell(exported: Exports, cited: Citation) -> Value:
     own = column == item.measure and isinstance(row.get("unit"), str)  # each row has a unit of its own
     if not (unit := row["unit"] if own else item.units.get(column, "")):
         raise UnknownCell(f"{cited}: the unit of {column!r} is not declared (publish/formatting.py)")
-    if _key(row.get("baseline")) != NONE and "baseline" not in dict(cited.keys):
+    if key(row.get("baseline")) != NONE and "baseline" not in dict(cited.keys):
         raise UnknownCell(f"{cited}: T(1) has a process group: name it with baseline={row.baseline}")
     value = row[column]
     if pd.isna(value):

@@ -50,12 +50,12 @@ def test_whole_epochs_of_a_fixed_batch_per_device_are_compared_by_their_steps() 
 
 def test_the_outcome_is_each_curve_at_its_largest_rank_count() -> None:
     runs = study(strong={"1x2": 0.9, "1x4": 0.7, "2x2": 0.8}, weak={"1x2": 0.95}, test_accuracy=0.9)
-    strong, weak = scaling.outcome(runs, pd.DataFrame()).itertuples()
+    strong, weak = scaling.outcome(runs, runs[["run_id", "test_accuracy"]].assign(epoch=1)).itertuples()
     assert (strong.kind, strong.layout, strong.baseline, strong.learned) == ("strong", "2x2", "none", 0.9)
     assert (weak.kind, weak.layout) == ("weak", "1x2")
     assert (strong.efficiency, weak.efficiency) == pytest.approx((0.8, 0.95))
     one = pd.DataFrame([run(1, 8.0), run(1, 4.0, batch=1024), run(1, 5.0, precision="bf16")])
-    alone = scaling.outcome(one, pd.DataFrame())
+    alone = scaling.outcome(one, one[["run_id", "test_accuracy"]].assign(epoch=1))
     assert list(zip(alone.kind, alone.precision, alone.batch, strict=True)) == [("", "fp32", 1024), ("", "bf16", 512)]
     assert alone.efficiency.isna().all()
 

@@ -64,7 +64,7 @@ def test_the_answer_is_that_of_the_tables(two: tuple[Path, str]) -> None:
     found, shown = records.load(two[0], study=CURVES), answer(page)
     cited = {
         "efficiency on 2 ranks": ROW, "throughput": "curves-throughput[world_size=2, global_batch=512]",
-        "test accuracy": "curves-accuracy[world_size=2, global_batch=512]",
+        "test accuracy": "curves-learned[world_size=2, global_batch=512]",
     }  # fmt: skip
     for heading, cell in cited.items():
         assert shown[heading] == formatting.text(cells.cell(exported, cells.parse(cell)), "interval")

@@ -124,7 +124,10 @@ def _rows(alias: str, item: Item, exported: Exports) -> list[Row]:
     for fields in (scaling.headline(frame) if item.measure == "efficiency" else frame).to_dict("records"):
         keys, left = [], frame
         for name in KEYS:
-            if name in frame and len(fits := left[left[name].map(cells.key) == cells.key(fields[name])]) < len(left):
+            if name not in frame:
+                continue
+            fits = left[left[name].map(cells.key) == cells.key(fields[name])]
+            if len(fits) < len(left) or name == "baseline":
                 keys, left = [*keys, f"{name}={cells.key(fields[name])}"], fits
         found.append(Row(f"{alias}:{item.name}", item.measure, f"[{', '.join(keys)}]" * bool(keys), fields))
     return found
