@@ -69,14 +69,12 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_proce
     def is_gone(owner: Mapping[str, Any]) -> bool:
         return bool(owner["job"]) and slurm_commands.is_gone(owner["job"])
 
-    if request.warning and not launcher:
-        click.secho(request.warning, fg="yellow", err=True)
     one_machine = bool(launcher) and not warm_process and provenance.NODE_CORES in workspace.environment()
     profiled = request.config.profile in profilers.PROGRAMS  # such ranks start cold
     across_nodes = one_machine and not profiled and workspace.launch().warm != warm.OFF
     serving = warm.started(across_nodes=True) if across_nodes else nullcontext(warm_process)
     try:
-        with serving as name, local.follow(request.run_id) as watch, run_links(request, on_nodes=bool(launcher)):
+        with serving as name, local.follow(request) as watch, run_links(request, on_nodes=bool(launcher)):
             path = local.run(request, redo=redo, launcher=launcher, warm_process=name, watch=watch, is_gone=is_gone)
     except local.AlreadyComplete as done:
         click.echo(f"{done}: nothing to do (--redo measures again, also after a change of the code)", err=True)

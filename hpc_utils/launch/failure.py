@@ -94,9 +94,7 @@ def explain(run: Path, returncode: int) -> str:
         first = min(reports, key=lambda report: report["at"])
         cause = f"rank {first['rank']} raised {first['name']}: {first['message']}\n{first['traceback']}".rstrip()
     words = tail(run / "logs" / "launcher.log")
-    cause = cause or f"the launcher ended with exit code {returncode}" + (
-        f":\n{words}" if words else ", without a log"
-    )
+    cause = cause or f"the launcher ended with exit code {returncode}\n{words}".rstrip()
     try:  # in a full folder the ranks could not report an error either
         with tempfile.TemporaryFile(dir=run) as file:
             file.write(bytes(1 << 16))

@@ -63,8 +63,7 @@ def variables(folder: Path, layout: Layout) -> dict[str, str]:
     here = Workspace.current()
     ours = {"HPC_JOB_ENVIRONMENT": str(folder / "environment.sh"), "RANKS_PER_NODE": str(layout.ranks_per_node)}
     if Path.cwd() != here.project:  # jobs run in the clone; a user's own workload is in the folder of the submission
-        inherited = environment().get("PYTHONPATH")
-        ours["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *([inherited] if inherited else [])])
+        ours["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path.cwd()), environment().get("PYTHONPATH")]))
     return here.variables | ours
 
 

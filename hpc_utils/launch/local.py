@@ -135,11 +135,15 @@ _KINETO = re.compile(r"^(?:INFO|STAGE|USDT|WARNING):\d{4}-.*\n?", re.M)  # torch
 
 
 @contextlib.contextmanager
-def follow(title: str, *, lines: bool = True) -> Iterator[Watch]:
-    """A `watch` for `run`: a progress bar on a terminal, and in logs the output of rank 0."""
+def follow(request: Request, *, lines: bool = True) -> Iterator[Watch]:
+    """A `watch` for `run`: a progress bar on a terminal, and in logs the output of rank 0; the request's warning first."""
     from tqdm import tqdm
 
-    bar = tqdm(total=1, desc=title, unit="step", leave=False, dynamic_ncols=True, disable=not sys.stderr.isatty())
+    if request.warning:
+        print(request.warning, file=sys.stderr, flush=True)
+    bar = tqdm(
+        total=1, desc=request.run_id, unit="step", leave=False, dynamic_ncols=True, disable=not sys.stderr.isatty()
+    )
     bar.bar_format = "{desc} |{bar}| {percentage:3.0f}% {postfix}"
 
     def watch(progress: dict, new: str) -> None:

@@ -26,10 +26,8 @@ def find(notebook: Path) -> Path:
     for path in (notebook, paths.root() / notebook, paths.notebooks() / notebook.with_suffix(".ipynb")):
         if path.is_file():
             return path
-    known = (path.stem for path in paths.notebooks().glob("*.ipynb"))
-    raise ConfigError(
-        f"no notebook {notebook} here or in {paths.notebooks()}: {toml_config.hint(notebook.stem, known)}"
-    )
+    hint = toml_config.hint(notebook.stem, (path.stem for path in paths.notebooks().glob("*.ipynb")))
+    raise ConfigError(f"no notebook {notebook} here or in {paths.notebooks()}: {hint}")
 
 
 def defaults(notebook: Path) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def execute(
             for number, request in enumerate(requests, 1):
                 say(f"[{number}/{repeats}] {request.run_id}, into {into}")
                 try:
-                    with local.follow(request.run_id, lines=False) as watch:
+                    with local.follow(request, lines=False) as watch:
                         local.run(request, redo=request.state == "complete", warm_process=warm_process, watch=watch)
                 except local.RunStopped:
                     raise

@@ -181,19 +181,12 @@ def plan(name: str, target: Target | None = None, *, needs_data: bool = True) ->
         for repeat in range(1, (target.repeats or study.repeats) + 1):
             # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
             given = asked.parameters | {"repeat": repeat, "seed": asked.parameters.get("seed", 0) + repeat - 1}
-            notebook, layout = (
-                paths.notebooks() / f"{asked.notebook}.ipynb",
-                target.layout(asked.ranks, asked.ranks_per_node),
-            )
+            layout = target.layout(asked.ranks, asked.ranks_per_node)
             try:
                 request = prepare(
-                    notebook,
-                    given,
-                    layout,
-                    hardware=target.hardware,
-                    needs_data=needs_data,
-                    imports=not target.in_container,
-                )
+                    Path(asked.notebook), given, layout,
+                    hardware=target.hardware, needs_data=needs_data, imports=not target.in_container,
+                )  # fmt: skip
             except ConfigError as error:
                 raise StudyError(f"{name}, series {asked.series!r}: {error}") from None
             points.append(Point(asked.series, asked.ranks, repeat, request))
@@ -302,9 +295,9 @@ def execute(name: str, target: Target | None = None, *, redo: bool = False, cold
         for number, (request, again) in enumerate(todo, 1):
             pace = (time.monotonic() - begun) / (number - 1) if number > 1 else 0.0
             left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
-            _show(f"[{number}/{len(todo)}{left}] {request.run_id}", *filter(None, [request.warning]))
+            _show(f"[{number}/{len(todo)}{left}] {request.run_id}")
             try:
-                with local.follow(request.run_id, lines=False) as watch:
+                with local.follow(request, lines=False) as watch:
                     local.run(request, redo=again, warm_process=warm_process, watch=watch)
             except local.AlreadyComplete:  # by another process
                 continue
