@@ -1,6 +1,7 @@
 """The environment of this process: folders, and the launcher's record. No other module reads these variables.
 
-Users set `HPC_RESULTS` and `HPC_DATA`. A launcher sets `HPC_LAUNCH`, a `Launch` as a JSON object, for the processes that it
+Users set `HPC_RESULTS` and `HPC_DATA`; `HPC_SHARED=1` marks runs that share the machine on purpose, as tests do: they wait for
+no other run, and are in no scaling figure. A launcher sets `HPC_LAUNCH`, a `Launch` as a JSON object, for the processes that it
 starts. `using` overrides variables without changing `os.environ`; readers of `environment()`, and processes started with it,
 see the new values.
 """
@@ -78,24 +79,28 @@ class Launch:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folders of this process, and its launcher's settings."""
+    """The folders of this process, its launcher's settings, and whether its runs share the machine on purpose."""
 
     project: Path
     data: Path
     results: Path
     launch: Launch
+    shared: bool
 
     @classmethod
     def current(cls) -> Workspace:
         clone, here = Path(__file__).resolve().parent.parent, environment()
         project = clone if (clone / "pyproject.toml").is_file() else Path.cwd()  # an installed copy has no clone
         data, results = (Path(here.get(name) or project / default) for name, default in _FOLDERS.items())
-        return cls(project, data.absolute(), results.absolute(), _adopted or Launch.of(here))
+        return cls(
+            project, data.absolute(), results.absolute(), _adopted or Launch.of(here), bool(here.get("HPC_SHARED"))
+        )
 
     @property
     def variables(self) -> dict[str, str]:
-        """The folders as environment variables."""
-        return {"HPC_DATA": str(self.data), "HPC_RESULTS": str(self.results)}
+        """The folders, and the mark of shared runs, as environment variables."""
+        shared = {"HPC_SHARED": "1"} if self.shared else {}
+        return {"HPC_DATA": str(self.data), "HPC_RESULTS": str(self.results)} | shared
 
 
 _FOLDERS = {"HPC_DATA": "data", "HPC_RESULTS": "results"}

@@ -33,6 +33,9 @@ LAUNCHED = (
     "WORLD_SIZE",
 )
 
+# Tests share the machine: their runs wait for no other, and are in no figure. Where figures are drawn of them, it is unset.
+os.environ["HPC_SHARED"] = "1"
+
 # A shell that starts the tests in the background has them ignore Ctrl-C, and all that they start with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

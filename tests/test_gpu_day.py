@@ -50,7 +50,7 @@ def machine(packages: dict[str, str] | None = None) -> bundle.Machine:
 
 def start(folder: Path, work: Path, *options: str) -> subprocess.Popen:
     """`start.sh` on a machine without a compiler."""
-    environment = clean_environment() | {"PYTHON": sys.executable, "CXX": "/nonexistent"}
+    environment = clean_environment() | {"PYTHON": sys.executable, "CXX": "/nonexistent", "HPC_SHARED": ""}
     command = [
         "bash",
         folder / "start.sh",

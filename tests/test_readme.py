@@ -60,6 +60,7 @@ def environment(desk: Path) -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HPC_RESULTS": str(desk / "results"),
         "HPC_DATA": str(desk / "data"),
+        "HPC_SHARED": "",  # figures are drawn of these runs
     }
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from . import points, stats
-from .points import POINT, SAME, gather, number, oversubscribed
+from .points import POINT, SAME, barred, gather, number
 from .scaling import curves, gains, headline, usable
 
+LOAD = 0.05  # share of a device's cores that other processes use, or the hypervisor steals
 SPREAD = 0.1  # of repeats, (largest - smallest) / median throughput
 ENOUGH_REPEATS = 3
 FAULTS_RATIO, FAULTS = 1.5, 100.0  # page faults a step of the slower point: over the other's, and how many more
@@ -35,6 +36,11 @@ FINDINGS = {
         "",
         "the baseline first: repeat it, on the same nodes; then a profiled step of both",
     ),
+    "faster with a group": About(
+        "at most the throughput of one process without a group: one rank with a group does the same work and more",
+        "",
+        "both again, alone on the machine and in turn; outside_seconds in runs.csv",
+    ),
     "throughput falls": About(
         "at least that of fewer ranks",
         "the link between nodes, an all-reduce that a smaller batch a device no longer hides, the input, or cores and memory "
@@ -42,6 +48,11 @@ FINDINGS = {
         "comm_seconds and overlap_seconds of both in epochs.csv; the link (`hpc bench allreduce`)",
     ),
     "efficiency rises": About("at most that of fewer ranks", "", "the point of fewer ranks: repeat it first"),
+    "outside load": About(
+        f"at most {LOAD:.0%} of the device's cores used by other processes, or stolen by the hypervisor",
+        "another program or user of the machine (outside_seconds in runs.csv); a virtual machine's neighbours (steal_seconds)",
+        "`top`; then the same runs again, alone on the machine (--redo)",
+    ),
     "repeats spread": About(
         f"repeats within {SPREAD:.0%} of each other",
         "other work on the machine, nodes that are not alike, or caches that the first repeat found cold",
@@ -52,8 +63,8 @@ FINDINGS = {
         "a time limit, a preemption or a fault; the time is whole, but caches were cold more than once",
         "the same points without these runs",
     ),
-    "oversubscribed": About(
-        "no more ranks than cores",
+    "barred": About(
+        "no more ranks than cores, and a machine that is not shared on purpose (HPC_SHARED)",
         "a functional test: these runs stand in no scaling figure and no table",
         "a machine with enough cores, or fewer threads per rank at every rank count",
     ),
@@ -74,22 +85,26 @@ def find(runs: pd.DataFrame) -> pd.DataFrame:
     "super-linear": an efficiency whose interval is wholly above 1;
     "throughput falls" as ranks are added, "efficiency rises" again with more ranks, by more than the interval of
     their ratio (of single runs: more than `SPREAD`), each rank count by its best layout;
-    "repeats spread" by more than `SPREAD`;
-    "restarted": runs continued from a checkpoint; "oversubscribed": barred from scaling figures; "few repeats".
+    "faster with a group": one rank with a process group than without, by more than the interval of their ratio;
+    "outside load" on the cores of some runs, by more than `LOAD`; "repeats spread" by more than `SPREAD`;
+    "restarted": runs continued from a checkpoint; "barred" from scaling figures; "few repeats".
 
     Columns: finding; those of `SAME`; kind, batch and baseline of the curve it is seen on, if any; those of `POINT`, layout;
-    value, low, high (an efficiency, a ratio of throughputs, a spread, or a count); expected, evidence, likely (cause), look
-    (what to look at): in words.
+    value, low, high (an efficiency, a ratio of throughputs, a load, a spread, or a count); expected, evidence, likely
+    (cause), look (what to look at): in words.
     """
     sound = usable(runs).reset_index(drop=True)
-    found = curves(sound)
+    others = sound[["outside_seconds", "steal_seconds"]].astype(float).sum(axis=1)  # empty: not recorded
+    sound["load"] = others / (sound.seconds * sound.threads_per_rank).astype(float)
+    found, configurations = curves(sound), gather(sound)
     measured = headline(gains(found))
     rows = [
         *_super_linear(measured, sound),
         *_falling(found),
         *_rising(measured, sound),
-        *_of_configurations(gather(sound), sound),
-        *_oversubscribed(runs[oversubscribed(runs)]),
+        *_faster_with_a_group(configurations[configurations.world_size == 1], sound),
+        *_of_configurations(configurations, sound),
+        *_barred(runs[barred(runs)]),
     ]
     rows.sort(key=lambda row: list(FINDINGS).index(row["finding"]))
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -124,10 +139,24 @@ def _rising(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
             yield found | {"evidence": "; ".join(filter(None, [" then ".join(each), found["evidence"]]))}
 
 
+def _faster_with_a_group(alone: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
+    for _, alike in alone.groupby(number(alone, [*SAME, "global_batch", "steps_per_epoch"])):
+        for plain, row in itertools.permutations(alike.to_dict("records"), 2):
+            gain = stats.ratio(row["throughput_each"], plain["throughput_each"])
+            if plain["parallel"] == "none" and gain.low > 1:
+                causes = _causes(runs.iloc[plain["at"]], runs.iloc[row["at"]])
+                yield _row("faster with a group", row, gain.value, causes) | gain.measure("ratio")
+
+
 def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
     restarted = pd.to_numeric(runs.restarts).fillna(0) > 0
     for row in configurations.to_dict("records"):
         own = runs.iloc[row["at"]]
+        each = [f"{r.load:.0%} in {r.run_id}" for r in own.itertuples() if r.load > LOAD]
+        if each:
+            if (width := (row["throughput_high"] - row["throughput_low"]) / row["throughput"]) > SPREAD:
+                each.append(f"the 95 % interval of the throughput is {width:.0%} wide")
+            yield _row("outside load", row, own.load.max(), each)
         spread = np.ptp(row["throughput_each"]) / row["throughput"]
         if spread > SPREAD:
             ends = own.sort_values("throughput").iloc[[0, -1]].itertuples()
@@ -142,9 +171,9 @@ def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iter
         yield _row("few repeats", rows.iloc[0][SAME].to_dict(), len(rows), each)
 
 
-def _oversubscribed(barred: pd.DataFrame) -> Iterator[dict]:
-    for row in gather(barred).to_dict("records"):
-        yield _row("oversubscribed", row, len(row["at"]), row["runs"])
+def _barred(runs: pd.DataFrame) -> Iterator[dict]:
+    for row in gather(runs).to_dict("records"):
+        yield _row("barred", row, len(row["at"]), row["runs"])
 
 
 def _causes(slow: pd.DataFrame, fast: pd.DataFrame) -> dict[str, str]:
@@ -156,6 +185,9 @@ def _causes(slow: pd.DataFrame, fast: pd.DataFrame) -> dict[str, str]:
     peaks = [points.memory(own).peak_bytes.median() / 2**20 for own in sides]
     if peaks[0] > MEMORY_RATIO * peaks[1]:
         found["more memory to allocate, and less of it in caches"] = "{:,.0f} MiB, the other {:,.0f}".format(*peaks)
+    loads = [own.load.max() for own in sides]
+    if loads[0] > LOAD:
+        found["other processes on its cores"] = "{:.0%} outside load, the other {:.0%}".format(*loads)
     hosts = [set(own.host.dropna()) for own in sides]
     if all(hosts) and not hosts[0] & hosts[1]:
         found["other nodes"] = "on {}, the other on {}".format(*(", ".join(sorted(own)) for own in hosts))

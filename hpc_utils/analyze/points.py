@@ -31,9 +31,9 @@ def one_rank(runs: pd.DataFrame) -> pd.DataFrame:
     return one[alone == alone.any()]
 
 
-def oversubscribed(runs: pd.DataFrame) -> np.ndarray:
-    """Whether each run had more ranks than cores."""
-    return runs.oversubscribed.fillna(False).to_numpy(dtype=bool)
+def barred(runs: pd.DataFrame) -> np.ndarray:
+    """Whether the times of each run are in no scaling figure: more ranks than cores, or a machine shared on purpose."""
+    return runs[["oversubscribed", "shared"]].eq(True).any(axis=1).to_numpy(dtype=bool)
 
 
 def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

@@ -16,7 +16,7 @@ import pandas as pd
 from hpc_utils.records.study import Targets
 
 from . import stats
-from .points import POINT, SAME, STATE, memory, number, oversubscribed
+from .points import POINT, SAME, STATE, barred, memory, number
 
 AGREE, DIFFER, UNKNOWN, NOT_JUDGED = "agree", "differ", "inconclusive", "not judged"
 TOLERANCE = 0.1  # of times and memory: within a factor of 1.1, either way
@@ -148,8 +148,8 @@ def _measured(run: pd.Series, then: Side, now: Side, tolerance: float) -> Iterat
     time_reasons = {
         f"it ran with a profiler ({run.profile})": pd.notna(run.profile),
         "a run was continued from a checkpoint": run.restarts or now.runs.restarts.fillna(0).any(),
-        "there were more ranks than cores, but not both times":
-            (oversubscribed(now.runs) != bool(run.oversubscribed)).any(),
+        "there were more ranks than cores, or a shared machine, but not both times":
+            (barred(now.runs) != barred(pd.DataFrame([run]))).any(),
     }  # fmt: skip
     times = "; ".join([*hardware, *(reason for reason, holds in time_reasons.items() if holds)])
     yield _ratio("throughput", "sample/s", then.runs.throughput, now.runs.throughput, tolerance, times)

@@ -15,11 +15,11 @@ from .points import (
     MEASURES,
     POINT,
     SAME,
+    barred,
     gather,
     learned,
     number,
     on_every_link,
-    oversubscribed,
     points,
     unprofiled,
 )
@@ -39,11 +39,11 @@ WORKSHOP = [*LINE, *PLACE, "memory", *ESTIMATES, *GAIN, "repeats", *BEHIND, "sta
 
 
 def usable(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs allowed in a scaling figure: without a profiler, with no more ranks than cores, and with steps that
+    """The runs allowed in a scaling figure: without a profiler, not `barred`, and with steps that
     compute for enough periods of their share of a core."""
     cores, period, cpu = (pd.to_numeric(runs[name]) for name in ("threads_per_rank", "share_period", "cpu_seconds"))
     short = cpu / cores / (runs.samples / runs.global_batch) < PERIODS_OF_A_STEP * period
-    return unprofiled(runs[~short & ~oversubscribed(runs)])
+    return unprofiled(runs[~short & ~barred(runs)])
 
 
 def curves(runs: pd.DataFrame) -> pd.DataFrame:
@@ -143,21 +143,23 @@ def workshop(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
 
     Speed-up and efficiency are against one process without a group, else the scheme on one rank, else NaN.
 
-    Columns: as of `efficiency`, baseline empty where there is none; state ("measured", "not measured"; "barred": more ranks than cores), why
+    Columns: as of `efficiency`, baseline empty where there is none; state ("measured", "not measured"; "barred"), why
     (in words, where there are no numbers).
     """
-    found = curves(runs.assign(oversubscribed=False))
-    crowded = oversubscribed(runs)
-    barred = np.array([crowded[at].any() for at in found["at"]], dtype=bool)
-    one = found[~barred & (found.world_size == 1)]
+    found = curves(runs.assign(oversubscribed=False, shared=False))
+    out = barred(runs)
+    out = np.array([out[at].any() for at in found["at"]], dtype=bool)
+    one = found[~out & (found.world_size == 1)]
     one = one.sort_values("parallel", key=lambda names: names != "none").drop_duplicates("curve")
     beside = one.set_index("curve")[["step_seconds_each", "runs", "parallel"]]
     beside = beside.set_axis(["step_seconds_one", "runs_one", "baseline"], axis=1)
     found = found.assign(itself=found.index.isin(one.index)).join(beside, on="curve")
     parts = [
-        _gains(found[~barred & found.runs_one.notna()]).assign(state=MEASURED, why=""),
-        found[~barred & found.runs_one.isna()].assign(state=MEASURED, why=""),
-        found[barred].drop(columns=[*ESTIMATES, "repeats"]).assign(state=BARRED, why="more ranks than cores"),
+        _gains(found[~out & found.runs_one.notna()]).assign(state=MEASURED, why=""),
+        found[~out & found.runs_one.isna()].assign(state=MEASURED, why=""),
+        found[out]
+        .drop(columns=[*ESTIMATES, "repeats"])
+        .assign(state=BARRED, why="more ranks than cores, or a shared machine"),
         pd.DataFrame(_missing(found, ranks)),
     ]
     every = pd.concat([part for part in parts if len(part)] or [parts[0]]).astype({"world_size": int})

@@ -7,7 +7,7 @@ import pandas as pd
 from hpc_utils.records import identity
 
 from . import stats
-from .points import oversubscribed, unprofiled
+from .points import barred, unprofiled
 
 # Equal on a share and on the whole core that it is compared with; what follows from the others is omitted.
 OTHER = ("threads_per_rank", "share_period", "device", "parameters", "ranks_per_node", "global_batch")
@@ -28,7 +28,7 @@ def against_whole_cores(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFram
     repeats; runs (ids).
     """
     on_cores = (runs.device == "cpu") & (pd.to_numeric(runs.threads_per_rank) <= 1)
-    own = unprofiled(runs[on_cores & ~oversubscribed(runs)])
+    own = unprofiled(runs[on_cores & ~barred(runs)])
     last = epochs.sort_values("epoch").groupby("run_id").last()
     own = own.join(last[["seconds", "steps", "step_p95", "step_p50"]].add_suffix("_last"), on="run_id")
     own = own.assign(

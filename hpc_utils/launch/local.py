@@ -1,6 +1,7 @@
 """Run a notebook on this machine: on every rank under torchrun, or in one plain process without a process group.
 
-`run` takes a request (`launch.request`) through its life: claim its folder, start the ranks, monitor them, close the folder.
+`run` takes a request (`launch.request`) through its life: wait for the cores, claim its folder, start the ranks, monitor them,
+close the folder.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Any
 
-from hpc_utils import datasets, profilers, signals, workspace
+from hpc_utils import datasets, profilers, provenance, signals, workspace
 from hpc_utils.config import ConfigError
 from hpc_utils.records.claim import assume_alive
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, read_json
 from hpc_utils.records.load import Refused, verify
 from hpc_utils.workspace import Launch, Workspace
 
-from . import exports, failure, warm
+from . import core_lock, exports, failure, warm
 from .process_tree import GRACE, end_tree
 from .rank import PARTIAL
 from .request import Request
@@ -90,10 +91,13 @@ def run(
         datasets.verify(request.config.dataset)
     if not launcher:  # else the ranks may be on other machines
         profilers.require(request.config.profile)
-    before = failure.stopped(request.path)
-    folder = _claim(request, redo, is_gone)
-    path, state, reason = folder.path, "failed", "the launcher was ended"
-    with signals.listen() as received:  # to the end: a second signal must not prevent the outcome from being written
+    if request.state == "complete" and not redo:
+        raise AlreadyComplete(request.path)
+    # Listen to the end: a second signal must not prevent the outcome from being written.
+    with _cores(request), signals.listen() as received:
+        before = failure.stopped(request.path)
+        folder = _claim(request, redo, is_gone)
+        path, state, reason = folder.path, "failed", "the launcher was ended"
         try:
             process = _start(request, path, launcher, warm_process)
             try:
@@ -157,6 +161,19 @@ def follow(request: Request, *, lines: bool = True) -> Iterator[Watch]:
         yield watch
     finally:
         bar.close()
+
+
+def _cores(request: Request) -> contextlib.AbstractContextManager:
+    """The lock of this machine's cores, for which other runs wait.
+
+    None for runs on GPUs or on shares of cores, which the kernel enforces; those marked as shared (`HPC_SHARED`), and those
+    that a run's own cells start.
+    """
+    here, config = Workspace.current(), request.config
+    on_gpus = config.device != "cpu" and provenance.hardware().gpus
+    if config.cores_per_rank or on_gpus or here.shared or here.launch.owner:
+        return contextlib.nullcontext()
+    return core_lock.held(request.run_id)
 
 
 def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], bool]) -> RunFolder:

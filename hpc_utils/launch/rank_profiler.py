@@ -10,7 +10,6 @@ code or signal. If it is killed, the one that trains ends, and then nsys by itse
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -23,6 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from hpc_utils import profilers, provenance, signals, workspace
 from hpc_utils.config import ConfigError
@@ -61,7 +62,8 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
     log = folder / "logs" / f"profiler{rank}.log"
     try:
         with signals.listen() as received:
-            with _one_at_a_time():
+            # One rank of a node after another: two at once may collide in /dev/shm.
+            with FileLock(Path(tempfile.gettempdir()) / f"hpc-profiler-{os.getuid()}.lock"):
                 with log.open("ab") as output, signals.waiting():
                     process = subprocess.Popen(
                         command,
@@ -102,18 +104,6 @@ def settle(mark: Profiler) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, args=[mark.front], daemon=True).start()
-
-
-@contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """One rank of a node after another starts its profiler: two at once may collide in /dev/shm."""
-    path = Path(tempfile.gettempdir()) / f"hpc-profiler-{os.getuid()}.lock"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _until(condition: Callable[[], object]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Columns of `ranks.csv` whose largest value becomes a column of the run.
 LARGEST = (
     "peak_allocated_bytes", "peak_rss_bytes", "mean_allocated_bytes", "mode_allocated_bytes", "mean_rss_bytes",
-    "mode_rss_bytes", "page_faults", "cpu_seconds", "throttled_seconds",
+    "mode_rss_bytes", "page_faults", "cpu_seconds", "throttled_seconds", "outside_seconds", "steal_seconds",
 )  # fmt: skip
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
+import os
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor
 
 from hpc_utils import device_share
+from hpc_utils.provenance import cpu
 
 from . import energy, memory
 from .energy import EnergyMeter
@@ -27,6 +31,8 @@ class UsageMeter:
 
     def __init__(self, ranks: Ranks, meter: EnergyMeter) -> None:
         self._share, self._energy = ranks.share, meter
+        is_apart = ranks.ranks_per_node == 1 or ranks.cores  # no other rank uses this one's CPUs
+        self._cpus = (ranks.cores or cpu.usable()) if psutil.LINUX and is_apart and not ranks.share else ()
 
     def start(self) -> None:
         self._before = self._read()
@@ -39,13 +45,23 @@ class UsageMeter:
         return Usage({**used, "seconds": seconds})
 
     def _read(self) -> Usage:
-        """Minor page faults, CPU time and throttled time of this process, energy of its device; NaN: unknown."""
-        return Usage(
+        """Minor page faults, CPU time and throttled time of this process, energy of its device; on its CPUs, the time of other
+        processes and that stolen by the hypervisor; NaN or absent: unknown."""
+        used = Usage(
             page_faults=memory.minor_faults(),
             cpu_seconds=time.process_time(),
             throttled_seconds=device_share.throttled() if self._share else math.nan,
             energy_joules=self._energy.joules(),
         )
+        if self._cpus:
+            pids = [os.getpid(), *(worker.pid for worker in multiprocessing.active_children())]
+            # User and system time, also of children that ended.
+            used["outside_seconds"] = -sum(sum(psutil.Process(pid).cpu_times()[:4]) for pid in pids)
+        for number, times in enumerate(psutil.cpu_times(percpu=True)):
+            if number in self._cpus:
+                used["outside_seconds"] += times.user + times.nice + times.system
+                used["steal_seconds"] += times.steal
+        return used
 
 
 @dataclass

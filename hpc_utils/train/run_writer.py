@@ -99,6 +99,7 @@ class RunWriter:
                 "share_period": ranks.share and ranks.share.period,
                 "pinned": bool(ranks.cores),
                 "oversubscribed": ranks.oversubscribed,
+                "shared": workspace.Workspace.current().shared,
                 "hardware_id": provenance.hardware_id(),
                 "restarts": len(self._former),
                 "remarks": self._remarks,

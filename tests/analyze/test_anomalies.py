@@ -49,6 +49,7 @@ def test_a_super_linear_point_is_flagged_and_a_doubtful_one_is_not() -> None:
         ({"peak_rss_bytes": 800 * MIB}, "more memory", "800 MiB, the other 400"),
         ({"host": "n7"}, "other nodes", "on n7, the other on n1"),
         ({"pinned": False}, "cores", "pinned False, the other True"),
+        ({"outside_seconds": 4.0, "steal_seconds": 0.0}, "other processes", "51% outside load, the other 0%"),
     ],
 )
 def test_the_cause_is_taken_from_what_the_baseline_recorded(change: dict, cause: str, evidence: str) -> None:
@@ -94,13 +95,34 @@ def test_repeats_that_spread_are_named() -> None:
     assert runs[at(runs, 2)].run_id.iloc[0] in found["evidence"]
 
 
+def test_load_from_outside_is_named_with_the_interval_that_it_widened() -> None:
+    runs = study(strong={"1x2": 0.9}).assign(outside_seconds=0.01, steal_seconds=0.0)
+    assert find(runs).empty
+    slowed = at(runs, 2) & (runs.repeat == 1)
+    runs.loc[slowed, "outside_seconds"] = 1.5
+    runs.loc[at(runs, 1, "none"), "steal_seconds"] = 0.8
+    found = flagged(slow(runs, slowed, 1.2), "outside load")
+    assert {row["parallel"]: row["value"] for row in found} == pytest.approx({"none": 0.1, "ddp": 0.28}, abs=0.02)
+    assert {row["parallel"]: "interval" in row["evidence"] for row in found} == {"none": False, "ddp": True}
+    assert all(run in row["evidence"] for row in found for run in runs[slowed].run_id if row["parallel"] == "ddp")
+
+
+def test_one_rank_faster_with_a_group_than_without_is_flagged() -> None:
+    runs = study(strong={"1x2": 0.9}, weak={"1x2": 0.9})
+    runs = slow(runs, at(runs, 1, "none") & (runs.global_batch == 768), 1.6).assign(steal_seconds=0.0)
+    runs.loc[at(runs, 1, "none"), "outside_seconds"] = 6.0
+    (found,) = flagged(runs, "faster with a group")
+    assert (found["parallel"], found["global_batch"]) == ("ddp", 768) and "other processes" in found["likely"]
+    assert found["value"] == pytest.approx(1.6 / 1.02) and 1 < found["low"] < found["value"] < found["high"]
+
+
 def test_what_is_no_clean_measurement_is_named() -> None:
     runs = study(strong={"1x2": 0.9})
     runs.loc[at(runs, 2) & (runs.repeat == 2), "restarts"] = 3
     barred = pd.DataFrame([run(4, 3.0, batch=768, oversubscribed=True, run_id=f"crowd{n}") for n in range(8)])
     found = find(pd.concat([runs, barred], ignore_index=True)).set_index("finding")
     assert found.loc["restarted", "evidence"] == runs[at(runs, 2)].run_id.iloc[1]
-    assert (found.loc["oversubscribed", "value"], found.loc["oversubscribed", "world_size"]) == (8, 4)
+    assert (found.loc["barred", "value"], found.loc["barred", "world_size"]) == (8, 4)
     assert "few repeats" not in found.index
     few = flagged(runs[~(at(runs, 2) & (runs.repeat == 3))], "few repeats")
     assert [(row["value"], row["evidence"]) for row in few] == [(1, "ddp 1x2, batch 768: 2")]

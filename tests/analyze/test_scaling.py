@@ -61,7 +61,9 @@ def test_the_outcome_is_each_curve_at_its_largest_rank_count() -> None:
 
 
 def test_more_ranks_than_cores_stand_in_no_scaling_figure() -> None:
-    runs = pd.DataFrame([run(1, 8.0, parallel="none"), run(2, 5.0), run(4, 4.0, oversubscribed=True)])
+    runs = pd.DataFrame(
+        [run(1, 8.0, parallel="none"), run(2, 5.0), run(4, 4.0, oversubscribed=True), run(8, 1.0, shared=True)]
+    )
     assert set(scaling.efficiency(runs).world_size) == {1, 2}
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hpc_utils import records
+from hpc_utils.provenance.cpu import usable
 from hpc_utils.records import AlreadyComplete, RunFolder, checks
 from hpc_utils.records.folder import read_json, state
-from hpc_utils.train import Recorder
+from hpc_utils.train import Recorder, energy
 from hpc_utils.train import progress as progress_module
+from hpc_utils.train.epoch_stats import UsageMeter
 from hpc_utils.train.progress import Progress
 from hpc_utils.train.ranks import Ranks
 
@@ -147,3 +153,36 @@ def test_the_heartbeat_states_how_far_a_run_is(tmp_path: Path, monkeypatch) -> N
     assert reports == [1, 1, 3, 3], "once a second"
     assert json.loads((tmp_path / "progress.json").read_text())["steps"] == 10
     assert os.listdir(tmp_path) == ["progress.json"]
+
+
+@pytest.mark.skipif(not psutil.LINUX, reason="/proc/stat")
+def test_time_of_other_processes_on_the_ranks_cores_is_measured_and_that_of_its_workers_is_not() -> None:
+    core = usable()[0]
+    meter = UsageMeter(Ranks(cores=(core,)), energy.meter(torch.device("cpu")))
+    spin = f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spin]) as other:
+        meter.start()
+        time.sleep(1.5)
+        used = meter.stop()
+        other.kill()
+    assert used["outside_seconds"] > 0.5 * used["seconds"] and used["steal_seconds"] >= 0
+    worker = multiprocessing.get_context("fork").Process(target=exec, args=(spin,))
+    worker.start()
+    meter.start()
+    time.sleep(1.5)
+    used, own = meter.stop(), sum(psutil.Process(worker.pid).cpu_times()[:2])
+    worker.kill()
+    worker.join()
+    assert used["outside_seconds"] < used["seconds"] - own + 0.1
+    together = UsageMeter(Ranks(ranks_per_node=2), energy.meter(torch.device("cpu")))  # not pinned, on the same cores
+    together.start()
+    assert "outside_seconds" not in together.stop()
+
+
+def test_a_run_says_whether_it_shares_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = records.load_run(measure(1).path)
+    monkeypatch.delenv("HPC_SHARED")
+    alone = records.load_run(measure(1, "y").path)
+    assert (shared["run"]["shared"], alone["run"]["shared"]) == (True, False)
+    for name in ("outside_seconds", "steal_seconds"):
+        assert alone["run"][name] == alone["ranks"][name].max()

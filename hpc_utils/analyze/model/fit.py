@@ -233,7 +233,7 @@ def held_out(
 def families(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """{label: the runs that one model can be fitted to}, most configurations first.
 
-    One workload on one kind of device with one `bucket_mb`, whatever layout, batch and link. Without oversubscribed and
+    One workload on one kind of device with one `bucket_mb`, whatever layout, batch and link. Without barred and
     profiled runs, and without those that compress or accumulate gradients.
     """
     any_value = ("settings", "device", "link_gbit", *CODE, "share_period")

@@ -1,0 +1,90 @@
+"""Runs on the same cores wait for each other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.config import ConfigError
+from hpc_utils.launch import core_lock
+from hpc_utils.provenance.cpu import usable
+
+from .conftest import Bench
+
+HOLD = """
+import os, sys
+from hpc_utils.launch import core_lock
+if len(sys.argv) > 2:
+    os.sched_setaffinity(0, {int(sys.argv[2])})
+with core_lock.held(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+Hold = Callable[..., subprocess.Popen]
+
+
+@pytest.fixture
+def hold(tmp_path: Path) -> Iterator[Hold]:
+    """`hold(run, cpu)`: a process that locks this CPU (default: all) for a run, in a folder of this test."""
+    with ExitStack() as stack:
+
+        def start(run: str, *cpu: int) -> subprocess.Popen:
+            pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            command = [sys.executable, "-c", HOLD, run, *map(str, cpu)]
+            process = subprocess.Popen(command, env=os.environ | {"TMPDIR": str(tmp_path)}, text=True, **pipes)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def test_a_run_waits_for_that_on_its_cores_even_if_it_is_killed(hold: Hold) -> None:
+    first = hold("run-a")
+    assert first.stdout.readline() == "held\n"
+    second = hold("run-b")
+    line = second.stderr.readline()
+    assert "run-a" in line and f"process {first.pid}" in line and f"CPUs {usable()[0]} to {usable()[-1]}" in line
+    first.kill()
+    assert second.stdout.readline() == "held\n"
+
+
+@pytest.mark.skipif(len(usable()) < 2 or sys.platform != "linux", reason="one core")
+def test_runs_on_cores_of_their_own_do_not_wait(hold: Hold) -> None:
+    one, other, *_ = usable()
+    for process in (hold("run-a", one), hold("run-b", other)):
+        assert process.stdout.readline() == "held\n"
+    assert "run-a" in hold("run-c").stderr.readline()
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with core_lock.held("run-a"):
+        (folder,) = tmp_path.iterdir()
+        assert folder.stat().st_mode & 0o777 == 0o700
+    other = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: other)
+    folder.rename(tmp_path / f"hpc-cores-{other}")
+    with pytest.raises(ConfigError, match="another user"), core_lock.held("run-a"):
+        pass
+
+
+def test_a_run_waits_unless_it_is_marked_shared(bench: Bench, hold: Hold) -> None:
+    bench.warm = ""  # a warm process has read its own TMPDIR
+    first = hold("run-a")
+    assert first.stdout.readline() == "held\n"
+    notebook = bench.notebook("import os\nassert os.environ['HPC_SHARED']")
+    shared = bench.hpc("run", notebook, "-p", "parallel=none", TMPDIR=bench.folder)
+    assert "run-a" not in shared.err and bench.run.exists(), "it ran, though without a measurement"
+    waiting = bench.start("run", notebook, "-p", "parallel=none", "-p", "seed=1", TMPDIR=bench.folder, HPC_SHARED="")
+    assert "run-a" in waiting.process.stderr.readline()
+    assert len(bench.runs) == 1, "nothing is claimed while it waits"
+    first.stdin.close()
+    waiting.end()
+    assert len(bench.runs) == 2
