@@ -14,7 +14,7 @@ class Value:
         name: its cell, as a text cites it.
         value: in base units (a share of 1, seconds, bytes, samples per second), or a word.
         unit: as `publish.formatting` prints it: share, ratio, count, text, s, B, ...
-        says: one sentence about the meaning of the number, without the number.
+        caption: one sentence about the meaning of the number, without the number.
         low, high: the 95 % interval (or `span`); NaN where there is none.
         repeats: the fewest independent repeats behind it; 0 for what no repeat could change (a count, a setting, a fit).
         runs: ids of the runs that it rests on.
@@ -29,7 +29,7 @@ class Value:
     name: str
     value: float | str
     unit: str
-    says: str
+    caption: str
     low: float = math.nan
     high: float = math.nan
     repeats: int = 0

@@ -91,7 +91,7 @@ def source(figure: Figure) -> dict:
     runs = [page["runs"][run] for run in drawn.runs]
     return {
         "figure": drawn.name,
-        "says": drawn.caption,
+        "caption": drawn.caption,
         "set": figure.folder.name,
         "notebook": page["notebook"],
         "study": page["study"],

@@ -16,7 +16,7 @@ EQUAL = "avx512:speed-learnt.verdict[step=bf16]"
 
 def value(number: float | str, low: float = float("nan"), high: float = float("nan"), **more) -> Value:
     unit = "text" if isinstance(number, str) else "ratio"
-    return Value(GAIN, number, **{"unit": unit, "says": "x", "low": low, "high": high, "repeats": 5} | more)
+    return Value(GAIN, number, **{"unit": unit, "caption": "x", "low": low, "high": high, "repeats": 5} | more)
 
 
 def say(found: Value) -> str:

@@ -27,7 +27,7 @@ def test_a_value_has_an_interval_or_none() -> None:
 )
 def test_what_is_no_number_or_no_interval_is_refused(given: dict) -> None:
     with pytest.raises(ValueError, match=r"a\.b"):
-        Value(**({"name": "a.b", "value": 1.0, "unit": "s", "says": ""} | given))
+        Value(**({"name": "a.b", "value": 1.0, "unit": "s", "caption": ""} | given))
 
 
 def test_a_value_is_in_its_own_interval() -> None:

@@ -30,7 +30,7 @@ def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, 
         assert image.format == "PNG"
     assert pd.read_csv(csv).efficiency.tolist() == [1, 0.7231]
     told = json.loads(source.read_text())
-    assert (told["says"], told["notebook"]) == ("Efficiency over ranks.", "06_paper_figures")
+    assert (told["caption"], told["notebook"]) == ("Efficiency over ranks.", "06_paper_figures")
     assert set(told["runs"]) < {path.name for path in (exported / "runs").iterdir()}
     assert told["measured at commits"] and told["files"].keys() == {f"figures/{NAME}.pdf"}
     drawing = xml.etree.ElementTree.parse(svg).getroot()

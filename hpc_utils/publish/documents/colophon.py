@@ -95,7 +95,7 @@ def numbers(values: Iterable[Found], folders: Mapping[str, Path], target: Path) 
         {
             "name": one.full,
             "value": formatting.text(one.what, "interval"),
-            "meaning": one.what.says,
+            "meaning": one.what.caption,
             "basis": _basis(one),
             "chapter": relative(folders[one.alias] / one.page["executed"], target),
         }

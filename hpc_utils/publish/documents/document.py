@@ -85,7 +85,7 @@ def read(context: BuildContext, name: str) -> Document:
     resolver = Resolver(source, cells, sets, keys, context.folder)
     tree = resolver.run(tree)
     values = {**resolver.values, **{one.full: one for one in texts.values(sets)}}
-    meanings = [found.what.says for found in values.values()]
+    meanings = [found.what.caption for found in values.values()]
     if missing := pandoc.missing_letters("".join([pf.stringify(tree), *meanings])):
         source.fault(missing, f"no available font has {missing} (U+{ord(missing):04X}): use another character")
     for alias, fault in sets.stale:
