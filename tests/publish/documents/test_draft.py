@@ -104,7 +104,9 @@ def test_a_study_on_one_rank_has_a_page_about_its_throughput(root: Path, study: 
 
 
 def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -> None:
+    """Neither runs of others, although a chapter about all runs of the set is then stale, nor the tables of `hpc collect`."""
     paper("new", "alone")
+    execution(study, "03_scaling", Chapter("03_scaling").close())
     copy_runs(REFERENCE / "rehearsal", study, limit=2)
     (study / "csv").mkdir()
     (study / "csv/runs.csv").write_text("run_id\nold\n")
