@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpc_utils import paths, provenance, records
-from hpc_utils.records import fingerprint, packed
+from hpc_utils.records import fingerprint
 
 from . import exports
 from .exports import Exports
@@ -17,8 +16,7 @@ from .exports import Exports
 def faults(exported: Exports) -> list[str]:
     """What is stale, changed by hand or missing in the set: one sentence each, with the remedy."""
     found = records.load(exported.folder)
-    pages = [fault for stem in exported.pages for fault in page_faults(exported, stem, found)]
-    return [*pages, *_csv(exported.folder, found)]
+    return [fault for stem in exported.pages for fault in page_faults(exported, stem, found)]
 
 
 def page_faults(exported: Exports, stem: str, found: records.Records | None = None) -> Iterator[str]:
@@ -87,22 +85,3 @@ def _digest(path: Path) -> str | None:
 def _first(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{more}"
-
-
-def _csv(results: Path, found: records.Records) -> Iterator[str]:
-    """Compare the tables of `hpc collect` with the runs' folders, in all common columns."""
-    import pandas as pd
-
-    tables = {"runs": found.runs} | ({} if (results / packed.RUNS).is_file() else {"epochs": found.epochs})
-    for name, frame in tables.items():
-        path = results / "csv" / f"{name}.csv"
-        if not path.is_file():
-            continue
-        now = pd.read_csv(io.StringIO(frame.to_csv(index=False)), dtype=str, keep_default_na=False)
-        try:
-            there = pd.read_csv(path, dtype=str, keep_default_na=False)
-        except ValueError:  # no table
-            there = pd.DataFrame()
-        common = [column for column in now if column in there]
-        if not common or not there[common].equals(now[common]):
-            yield f"csv/{name}.csv differs from the runs' folders: `hpc collect --results {_named(results)}` writes it again"

@@ -123,7 +123,6 @@ def test_ended_from_outside_it_leaves_the_set_as_it_was(exported: Path, monkeypa
 def test_a_set_is_joined_where_it_lies(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HPC_RESULTS")
     (exported / "csv/runs.csv").write_text('run_id\n"cut off')
-    assert "hpc collect" in faults(exported)[0]
     done = CliRunner().invoke(main, ["collect", "--results", str(exported)])
     assert done.exit_code == 0 and str(exported / "csv") in done.output
-    assert faults(exported) == []
+    assert set(pd.read_csv(exported / "csv/runs.csv").run_id) == {one.name for one in (exported / "runs").iterdir()}

@@ -104,12 +104,10 @@ def test_a_study_on_one_rank_has_a_page_about_its_throughput(root: Path, study: 
 
 
 def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -> None:
-    """Neither runs of others, although a chapter about all runs of the set is then stale, nor the tables of `hpc collect`."""
+    """Runs of others do not, although a chapter about all runs of the set is then stale."""
     paper("new", "alone")
     execution(study, "03_scaling", Chapter("03_scaling").close())
     copy_runs(REFERENCE / "rehearsal", study, limit=2)
-    (study / "csv").mkdir()
-    (study / "csv/runs.csv").write_text("run_id\nold\n")
     pdf(root, "alone")
     record = next(study.glob("runs/cnn-digits-ddp1-fp32-b512-*/epochs.csv"))
     record.write_text(record.read_text().replace("1", "2", 1))
