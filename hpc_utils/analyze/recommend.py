@@ -15,15 +15,14 @@ MINUTES = 10.0  # that an epoch may take where one waits for it
 EFFICIENT = 0.70  # at least: the studies' target for strong scaling
 
 
-def recommend(table: pd.DataFrame, *, minutes: float = MINUTES, efficient: float = EFFICIENT) -> pd.DataFrame:
+def recommend(table: pd.DataFrame) -> pd.DataFrame:
     """One row per purpose, chosen among the configurations of `table` (as of `cost.to_finish` or `cost.to_accuracy`).
 
     Of configurations whose 95 % intervals overlap with the best one's, the simplest is taken (fewest nodes, fewest
     devices, no group), with a `caveat`. Costs are compared as of `cost.currency`.
 
-    Args:
-        minutes: development takes the smallest configuration whose epoch's training takes no longer.
-        efficient: production takes the fastest of those that are at least so efficient: the knee of the curve.
+    Development takes the smallest configuration whose epoch trains within `MINUTES`, production the fastest of those that are
+    at least `EFFICIENT`: the knee of the curve.
 
     Columns: purpose (development, production, fastest, cheapest), reason, caveat ("" if there is none); `cost.KEYS`,
     `cost.MEASURES` (without intervals), unit, epoch_seconds, efficiency, repeats.
@@ -35,15 +34,15 @@ def recommend(table: pd.DataFrame, *, minutes: float = MINUTES, efficient: float
     known = table.dropna(subset=["wall_seconds", money])
     if known.empty:
         raise ValueError("nothing to recommend: no configuration has finished, or has reached the target")
-    quick = known[known.epoch_seconds <= minutes * 60].sort_values(["nodes", "world_size"])
+    quick = known[known.epoch_seconds <= MINUTES * 60].sort_values(["nodes", "world_size"])
     small = quick[(quick[["nodes", "world_size"]] == quick[["nodes", "world_size"]].iloc[:1].to_numpy()).all(axis=1)]
-    why = f"the fewest devices with which an epoch trains within {minutes:g} min"
+    why = f"the fewest devices with which an epoch trains within {MINUTES:g} min"
     if quick.empty:
         small, why = known[known.epoch_seconds == known.epoch_seconds.min()], "no epoch trains faster"
     rows = []
     for purpose, among, by, reason in (
         ("development", small, "wall_seconds", why),
-        ("production", known[known.efficiency >= efficient], "wall_seconds", f"least time with {efficient:.0%} efficiency"),
+        ("production", known[known.efficiency >= EFFICIENT], "wall_seconds", f"least time with {EFFICIENT:.0%} efficiency"),
         ("fastest", known, "wall_seconds", "least time"),
         ("cheapest", known, money, f"least {'cost' if money == 'cost' else 'device-hours'}"),
     ):  # fmt: skip

@@ -140,15 +140,17 @@ def test_the_frontier_holds_what_nothing_beats_in_both() -> None:
     assert cost.pareto(ladder(), "cost").pareto.all(), "shared ones: fewer devices always cost less"
 
 
-def test_each_purpose_has_its_configuration_and_its_reason() -> None:
+def test_each_purpose_has_its_configuration_and_its_reason(monkeypatch) -> None:
+    monkeypatch.setattr("hpc_utils.analyze.recommend.MINUTES", 30)
     table = ladder(h=WHOLE)
-    found = recommend(table, minutes=30).set_index("purpose")
+    found = recommend(table).set_index("purpose")
     assert found.world_size.to_dict() == {"development": 4, "production": 4, "fastest": 8, "cheapest": 4}
     assert "within 30 min" in found.reason["development"]
     assert "70% efficiency" in found.reason["production"] and "86% efficient" in found.reason["production"]
     assert "the intervals of 2 configurations overlap" in found.caveat["fastest"], "1950 against 2000 s"
     assert found.caveat["cheapest"] == "" and "GPU-hours" in found.reason["cheapest"]
-    assert recommend(table, minutes=1).reason[0].startswith("no epoch trains faster: 3")
+    monkeypatch.setattr("hpc_utils.analyze.recommend.MINUTES", 1)
+    assert recommend(table).reason[0].startswith("no epoch trains faster: 3")
 
 
 def test_each_machine_and_workload_has_its_own_advice() -> None:

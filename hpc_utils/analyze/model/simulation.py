@@ -44,9 +44,7 @@ class Noise:
         return cls(np.concatenate([own / own.median() for own in steps]), medians / np.median(medians))
 
 
-def replay(
-    fitted: Fitted, grid: pd.DataFrame, noise: Noise, *, slow: float = 1.0, steps: int = STEPS, seed: int = 0
-) -> pd.DataFrame:
+def replay(fitted: Fitted, grid: pd.DataFrame, noise: Noise, *, slow: float = 1.0, seed: int = 0) -> pd.DataFrame:
     """`fitted`'s steps at the points of `grid` (columns `fit.POINT`), with ranks that differ as `noise`.
 
     Args:
@@ -63,7 +61,7 @@ def replay(
         parts = fitted.step(row)
         own = parts.data + parts.compute
         rest = parts.host + parts.latency + parts.bandwidth
-        lasting = np.repeat(generator.choice(noise.ranks, (RUNS, row.world_size)), steps // RUNS, axis=0)
+        lasting = np.repeat(generator.choice(noise.ranks, (RUNS, row.world_size)), STEPS // RUNS, axis=0)
         factors = generator.choice(noise.steps, lasting.shape) * lasting
         factors[:, 0] *= slow
         slowest = factors.max(axis=1)

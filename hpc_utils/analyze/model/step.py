@@ -108,7 +108,7 @@ class Work:
         return cls(**lines, gradients=gradients, jitter=jitter, source=f"compute profile {profile.get('name', '')}")
 
     @classmethod
-    def from_runs(cls, runs: pd.DataFrame, epochs: pd.DataFrame, *, bytes_each: int = 4) -> Work:
+    def from_runs(cls, runs: pd.DataFrame, epochs: pd.DataFrame) -> Work:
         """From the phases that runs of one family (`fit.families`) recorded without a process group.
 
         Records do not hold when each gradient is ready: the gradients are spread evenly over the backward pass. Where all runs
@@ -124,7 +124,7 @@ class Work:
         phases = rows.groupby("batch_per_device")[[f"{phase}_seconds" for phase in PHASES]].median()
         batches = phases.index.to_numpy(float)
         lines = {phase: Line.through(batches, phases[f"{phase}_seconds"].to_numpy(float)) for phase in PHASES}
-        size = float(alone.parameters.iloc[0]) * bytes_each / GRADIENTS
+        size = float(alone.parameters.iloc[0]) * 4 / GRADIENTS  # fp32
         gradients = tuple(Bucket(size, (part + 1) / GRADIENTS) for part in range(GRADIENTS))
         source = f"phases of {len(alone)} runs {'without a group' if 'none' in set(alone.parallel) else 'of DDP on one rank'}"
         return cls(**lines, gradients=gradients, jitter=_jitter(rows), source=source)

@@ -7,7 +7,7 @@ SHA-256 of each file.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,11 +34,11 @@ _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="u
 EXAMPLES = tuple(Example(files=tuple(row.pop("files")), **row) for row in _TABLE["example"])
 
 
-def profiles(folder: Path, examples: Iterable[Example] = EXAMPLES) -> dict[str, Profile]:
+def profiles(folder: Path) -> dict[str, Profile]:
     """Those in `folder`, by name."""
-    return {one.name: Profile(one.name, one.what, {"": [folder / file for file in one.files]}) for one in examples}
+    return {one.name: Profile(one.name, one.what, {"": [folder / file for file in one.files]}) for one in EXAMPLES}
 
 
-def evidence(folder: Path, found: Mapping[str, Profile], examples: Iterable[Example] = EXAMPLES) -> dict[str, Path]:
+def evidence(folder: Path, found: Mapping[str, Profile]) -> dict[str, Path]:
     """The files of the profiles that were read, by the names that exports give them."""
-    return {f"profile:{file}": folder / file for one in examples if found[one.name].reports for file in one.files}
+    return {f"profile:{file}": folder / file for one in EXAMPLES if found[one.name].reports for file in one.files}

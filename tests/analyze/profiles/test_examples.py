@@ -10,14 +10,15 @@ from hpc_utils.analyze.profiles.verdict import Bound
 from . import torch_traces
 
 
-def test_those_that_are_here_are_read_and_the_others_named(tmp_path: Path) -> None:
+def test_those_that_are_here_are_read_and_the_others_named(tmp_path: Path, monkeypatch) -> None:
     mine = examples.Example("mine", ("torch/rank0.json",), "a run", "me", "github.com/me", "MIT")
     lost = examples.Example("lost", ("torch/rank1.json",), "a run", "me", "github.com/me", "MIT")
+    monkeypatch.setattr(examples, "EXAMPLES", (mine, lost))
     (tmp_path / "torch").mkdir()
     torch_traces.write(tmp_path / "torch/rank0.json", torch_traces.trace([torch_traces.kernel("gemm", 1, 2)]))
-    found = examples.profiles(tmp_path, (mine, lost))
+    found = examples.profiles(tmp_path)
     assert found["mine"].what == "a run" and found["mine"].timelines[0].rank == 0 and not found["mine"].missing
     assert not found["lost"].timelines and found["lost"].verdict.bound == Bound.NOT_ENOUGH
     assert "torch/rank1.json" in found["lost"].missing
     named = {"profile:torch/rank0.json": tmp_path / "torch/rank0.json"}
-    assert examples.evidence(tmp_path, found, (mine, lost)) == named
+    assert examples.evidence(tmp_path, found) == named
