@@ -18,6 +18,8 @@ import random
 import shutil
 from pathlib import Path
 
+from hpc_utils.records import RunFolder
+
 from . import measure
 
 LAYOUTS = [("none", 1, 1), ("ddp", 1, 1), ("ddp", 1, 2), ("ddp", 1, 4), ("ddp", 1, 8), ("ddp", 2, 4), ("ddp", 3, 4)]
@@ -103,6 +105,7 @@ def _populate(results: Path, count: int) -> None:
         (copy / "run.json").write_text(json.dumps(recorded | about, indent=2) + "\n")
         _write(copy / "epochs.csv", [_scaled(row, grown, slower) for row in epochs])
         _write(copy / "ranks.csv", [_scaled(ranks[0], grown / world, slower) | {"rank": n} for n in range(world)])
+        RunFolder(copy).set_status("complete")
     shutil.rmtree(real)
 
 

@@ -47,7 +47,10 @@ def of_one_state(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     own, others = runs[states == kept], runs[states != kept]
     if len(others):
         measured = others[STATE].astype(str).drop_duplicates().agg(", ".join, axis=1)
-        remarks.append(f"{len(others)} of {len(runs)} runs are left out, as measured by {'; '.join(measured)}")
+        remarks.append(
+            f"{len(others)} of {len(runs)} runs are left out (`--redo` measures all again), "
+            f"as measured by {'; '.join(measured)}"
+        )
     digests = sorted(map(str, own.digest.dropna().unique()))
     if len(digests) > 1:
         remarks.append(f"the runs were measured by {len(digests)} states of the code: {', '.join(digests)}")

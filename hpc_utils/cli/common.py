@@ -66,6 +66,12 @@ def parameters_option(help: str = "See `hpc params`.") -> Callable:
     )
 
 
+def redo_options(command: Callable) -> Callable:
+    """`--redo` and `--outdated`: which complete runs of a study are measured again."""
+    older = click.option("--outdated", is_flag=True, help="Measure again what other code measured than is here now.")
+    return click.option("--redo", is_flag=True, help="Measure again what is complete.")(older(command))
+
+
 def results_option(help: str) -> Callable:
     """`--results SET`; the command receives `folder`, a path or None."""
     return click.option(

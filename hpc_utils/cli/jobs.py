@@ -24,6 +24,7 @@ from .common import (
     enter_cluster,
     node_type_option,
     print_refused,
+    redo_options,
     set_variables,
 )
 
@@ -110,9 +111,9 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
 @cluster_option(CLUSTER, required=True)
 @node_type_option
 @click.option("--dry-run", is_flag=True, help="Show the plan and the commands; submit nothing.")
-@click.option("--redo", is_flag=True, help="Measure again what is complete.")
+@redo_options
 @click.option("--wait", is_flag=True, help="Wait until all jobs have ended.")
-def submit(study, cluster_name, node_type, dry_run, redo, wait):
+def submit(study, cluster_name, node_type, dry_run, wait, **again):
     """Submit the missing runs of STUDY to Slurm.
 
     They are submitted as job arrays, and behind them a job that writes the report. Complete runs, and those in the queue,
@@ -122,11 +123,11 @@ def submit(study, cluster_name, node_type, dry_run, redo, wait):
 
     found, moved = enter_cluster(cluster_name, start=not dry_run)
     if dry_run:
-        draft = submitting.draft(study, found, node_type, redo=redo)
+        draft = submitting.draft(study, found, node_type, **again)
         _print_draft(draft)
         click.echo("\n".join(submitting.commands(draft)))
         return
-    draft, made = submitting.submit(study, found, node_type, redo=redo)
+    draft, made = submitting.submit(study, found, node_type, **again)
     _print_draft(draft)
     if made is None:
         click.echo(f"nothing to submit: `hpc report {draft.index}` draws the figures", err=True)

@@ -1,14 +1,17 @@
-"""`hpc run`, `point`, `params`, `data`: one run, its parameters and its data."""
+"""`hpc run`, `point`, `discard`, `params`, `data`: one run, its parameters and its data."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from hpc_utils import paths
 
 from .common import parameters_option, run_links
 
@@ -64,10 +67,7 @@ def point(points, number, launcher):
 
 def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_process: str = "") -> None:
     from hpc_utils import profilers, provenance, workspace
-    from hpc_utils.launch import local, slurm_commands, warm
-
-    def is_gone(owner: Mapping[str, Any]) -> bool:
-        return bool(owner["job"]) and slurm_commands.is_gone(owner["job"])
+    from hpc_utils.launch import local, warm
 
     one_machine = bool(launcher) and not warm_process and provenance.NODE_CORES in workspace.environment()
     profiled = request.config.profile in profilers.PROGRAMS  # such ranks start cold
@@ -75,11 +75,39 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_proce
     serving = warm.started(across_nodes=True) if across_nodes else nullcontext(warm_process)
     try:
         with serving as name, local.follow(request) as watch, run_links(request, on_nodes=bool(launcher)):
-            path = local.run(request, redo=redo, launcher=launcher, warm_process=name, watch=watch, is_gone=is_gone)
+            path = local.run(request, redo=redo, launcher=launcher, warm_process=name, watch=watch, is_gone=_is_gone)
     except local.AlreadyComplete as done:
         click.echo(f"{done}: nothing to do (--redo measures again, also after a change of the code)", err=True)
         path = done.path
     click.echo(path)
+
+
+def _is_gone(owner: Mapping[str, Any]) -> bool:
+    from hpc_utils.launch import slurm_commands
+
+    return bool(owner["job"]) and slurm_commands.is_gone(owner["job"])
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+def discard(runs):
+    """Remove runs from results/runs, whatever their state.
+
+    RUN is an id, or its last part. A run that a process works on is refused (exit code 3). A terminal is asked first.
+    """
+    from hpc_utils.launch import rerun
+    from hpc_utils.records import claim
+
+    found = [rerun.find(run, paths.results()) for run in runs]
+    for path in found:
+        if path.parent != paths.runs() or path.is_symlink() or not (path / "status.json").is_file():
+            raise click.UsageError(f"{path} is not the folder of a run in {paths.runs()}")
+    if sys.stdin.isatty():
+        click.confirm(f"remove {', '.join(path.name for path in found)}?", abort=True)
+    for path in found:
+        claim.claim(path, _is_gone)
+        shutil.rmtree(path)
+        click.echo(f"removed {path}")
 
 
 @click.command()

@@ -12,7 +12,16 @@ import click
 
 from hpc_utils import paths
 
-from .common import POSITIVE, SET, parameters_option, print_refused, print_table, printable, results_option
+from .common import (
+    POSITIVE,
+    SET,
+    parameters_option,
+    print_refused,
+    print_table,
+    printable,
+    redo_options,
+    results_option,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,16 +77,16 @@ def study_plan(name, parameters, repeats):
     for request in plan.requests:
         click.echo(f"{request.state:10} {request.run_id}")
     runs, done = len(plan.requests), sum(request.state == "complete" for request in plan.requests)
-    click.echo(f"{runs} runs, {done} complete, {runs - done} to do")
+    click.echo("\n".join([f"{runs} runs, {done} complete, {runs - done} to do", *plan.changes()]))
 
 
 @study.command("run")
 @click.argument("name")
-@click.option("--redo", is_flag=True, help="Measure again what is complete.")
+@redo_options
 @click.option("--cold", is_flag=True, help="Start each rank as a new process instead of a fork of a warm one.")
 @click.option("--no-report", is_flag=True, help="Only the runs; `hpc report NAME` writes the report later.")
 @overrides
-def study_run(name, redo, cold, no_report, parameters, repeats):
+def study_run(name, cold, no_report, parameters, repeats, **again):
     """Execute the missing runs of a study; write its report.
 
     They run one after another; then its figures are drawn.
@@ -86,7 +95,7 @@ def study_run(name, redo, cold, no_report, parameters, repeats):
     from hpc_utils.launch.target import Target
     from hpc_utils.publish.chapters import conclude
 
-    name = execute(name, Target.here(parameters, repeats), redo=redo, cold=cold)
+    name = execute(name, Target.here(parameters, repeats), cold=cold, **again)
     if not no_report:
         conclude(name)
 
@@ -114,14 +123,17 @@ def collect(folder):
     are refused by name; the exit code is then 1.
     """
     from hpc_utils import records
+    from hpc_utils.launch import rerun
     from hpc_utils.publish.chapters import write_system
 
     folder = folder or paths.results()
     found = records.collect(folder)
     write_system(found, folder)
-    print_refused(found.refused)
+    print_refused({name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in found.refused.items()})
     for name, state in found.unfinished.items():
         click.secho(f"not complete ({state}): {name}", fg="yellow", err=True)
+    for line in records.by_other_code(found.runs, records.studies(folder)):
+        click.secho(line, fg="yellow", err=True)
     click.echo(f"{len(found.runs)} runs, {len(found.epochs)} epochs: {folder / 'csv'}")
     sys.exit(1 if found.refused else 0)
 

@@ -80,6 +80,11 @@ def resolve(notebook: Path, given: Mapping[str, Any]) -> tuple[RunConfig, dict[s
     return config, inject
 
 
+def options(given: Mapping[str, Any]) -> list[str]:
+    """The options of `hpc` that give these parameters."""
+    return [f"-p{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.items()]
+
+
 def _require_known(given: Mapping[str, Any], known: Collection[str]) -> None:
     if unknown := [name for name in given if name not in known]:
         raise ConfigError("\n".join(unknown_parameter(name, known) for name in unknown))

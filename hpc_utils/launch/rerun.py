@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,17 @@ def find(run: str, results: Path | None = None) -> Path:
 def study_of(run: Path) -> StudyIndex | None:
     """The first study in the run's set that the run belongs to."""
     return next((index for index in studies(run.parent.parent) if run.name in index.run_ids), None)
+
+
+def remedy(run: Path) -> str:
+    """What to do about damaged records: the command that measures the run again, and the one that removes it."""
+    command, asked = "", read_json(run / "request.json")
+    if index := study_of(run):
+        command = index.command
+    elif asked and asked["nodes"] == 1:
+        options = [f"--nproc={asked['ranks_per_node']}", *parameters.options(asked["parameters"]), "--redo"]
+        command = shlex.join(["hpc", "run", f"notebooks/{asked['notebook']}", *options])
+    return f"{f'measure it again with `{command}`, or ' if command else ''}remove it with `hpc discard {run.name}`"
 
 
 def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:

@@ -11,6 +11,7 @@ import collections
 import itertools
 import random
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +21,11 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, model_validator
 
-from hpc_utils import datasets, paths, signals, toml_config
+from hpc_utils import datasets, paths, provenance, signals, source_code, toml_config
 from hpc_utils.config import ConfigError, plain
-from hpc_utils.records import ClaimedElsewhere, identity
-from hpc_utils.records.load import Refused, verify
+from hpc_utils.records import ClaimedElsewhere, claim, identity, packed
+from hpc_utils.records.folder import read_json
+from hpc_utils.records.load import Refused, digests, verify
 from hpc_utils.records.study import NotApplicable, ReportChapter, StudyIndex, StudyRun, Targets
 from hpc_utils.toml_config import Strict
 
@@ -90,9 +92,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a study on a target, and the configurations that cannot run there."""
+    """All runs of a study on a target, the configurations that cannot run there, and the command that runs it."""
 
     name: str
+    command: str
     study: Study
     target: Target
     points: list[Point]
@@ -131,7 +134,28 @@ class Plan:
         ]
         about = {key: getattr(self.study, key) for key in ("title", "about", "chapters", "targets")}
         ablation = self.study.ablation and self.study.ablation.index(_refusal(self.study, self.target))
-        return StudyIndex(name=name, **about, ablation=ablation, not_applicable=self.not_applicable, runs=runs)
+        return StudyIndex(
+            name=name, command=self.command, **about, ablation=ablation, not_applicable=self.not_applicable, runs=runs
+        )
+
+    def changes(self) -> Iterator[str]:
+        """Lines on complete runs of other code than is here now, and on runs left out since the user's own module was edited."""
+        if other := sum(run.state == "complete" and not _is_current(run) for run in self.requests):
+            yield f"{other} complete runs were measured by other code: `{self.command} --outdated` measures them again"
+        names = (run.config.workload for run in self.requests)
+        own = {name: source_code.digest(name) for name in names if ":" in name}
+        folders = packed.folders(paths.results()) if own else ()
+        configs = [(read_json(folder / "run.json") or {}).get("config") or {} for folder in folders]
+        if former := sum(one.get("source", now) != now for one in configs if (now := own.get(one.get("workload")))):
+            yield f"{former} runs are left out: {', '.join(own)} was edited since; `{self.command}` measures them again"
+
+    def to_do(self, *, redo: bool = False, outdated: bool = False) -> list[Request]:
+        """The runs to make: those not complete or damaged; also those of other code (`outdated`), or all (`redo`)."""
+        return [
+            run
+            for run in self.requests
+            if redo or run.state != "complete" or (outdated and not _is_current(run)) or _is_damaged(run)
+        ]
 
 
 def read(name: str) -> Study:
@@ -191,7 +215,7 @@ def plan(name: str, target: Target | None = None, *, needs_data: bool = True) ->
                 raise StudyError(f"{name}, series {asked.series!r}: {error}") from None
             points.append(Point(asked.series, asked.ranks, repeat, request))
     points.sort(key=lambda point: point.repeat)
-    return Plan(Path(name).stem, study, target, points, missing)
+    return Plan(Path(name).stem, target.command.replace("STUDY", name), study, target, points, missing)
 
 
 class _Asked(NamedTuple):
@@ -272,10 +296,13 @@ def _forecast(point: Point, hardware: str) -> dict[str, Any]:
     }
 
 
-def execute(name: str, target: Target | None = None, *, redo: bool = False, cold: bool = False) -> str:
-    """Run the missing runs on this machine, one after another, and return the study's name.
+def execute(
+    name: str, target: Target | None = None, *, redo: bool = False, outdated: bool = False, cold: bool = False
+) -> str:
+    """Run the missing runs on this machine (see `Plan.to_do`), one after another, and return the study's name.
 
-    A run that fails does not end the study. All ranks are forked from one warm process, unless `cold`.
+    A run that fails does not end the study; one that another process here measures is waited for. All ranks are forked
+    from one warm process, unless `cold`.
 
     Raises:
         StudyError: as `plan`, or nothing of it can be run here.
@@ -288,14 +315,18 @@ def execute(name: str, target: Target | None = None, *, redo: bool = False, cold
         raise StudyError("\n".join([f"{found.name}: nothing of it can be measured here", *found.impossible]))
     found.index(found.name).write()
     # Each with whether it is measured again although it is complete.
-    todo = [(r, redo or r.state == "complete") for r in requests if redo or r.state != "complete" or _is_damaged(r)]
+    todo = [(r, redo or r.state == "complete") for r in found.to_do(redo=redo, outdated=outdated)]
     _show(f"{found.study.title}: {len(requests)} runs, {len(requests) - len(todo)} complete", *found.impossible)
-    begun, failed = time.monotonic(), []
+    if not (redo or outdated):
+        _show(*found.changes())
+    begun, failed, planned = time.monotonic(), [], len(todo)
     with warm.started(cold=cold or not todo) as warm_process:
         for number, (request, again) in enumerate(todo, 1):
             pace = (time.monotonic() - begun) / (number - 1) if number > 1 else 0.0
             left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
             _show(f"[{number}/{len(todo)}{left}] {request.run_id}")
+            while number > planned and request.state == "running":
+                time.sleep(0.5)
             try:
                 with local.follow(request, lines=False) as watch:
                     local.run(request, redo=again, warm_process=warm_process, watch=watch)
@@ -306,13 +337,24 @@ def execute(name: str, target: Target | None = None, *, redo: bool = False, cold
             except (local.RunFailed, ClaimedElsewhere) as error:
                 if error.exit_code == signals.exit_code(signal.SIGTERM):  # before the run could be stopped in order
                     raise
-                failed.append(request.run_id)
+                _, owner = claim.current(request.path)
+                if isinstance(error, ClaimedElsewhere) and (not owner or owner["host"] == socket.gethostname()):
+                    todo.append((request, False))  # waited for at the end
+                    _show("another process is measuring it")
+                    continue
+                failed.append(request)
                 _show(f"not complete: {error}")
-    if failed:
+    if lacking := [request.run_id for request in failed if request.state != "complete"]:
         raise RunsFailed(
-            f"{len(failed)} of {len(todo)} runs are not complete: {', '.join(failed)}; the same command runs them again"
+            f"{len(lacking)} of {planned} runs are not complete: {', '.join(lacking)}; the same command runs them again"
         )
     return found.name
+
+
+def _is_current(request: Request) -> bool:
+    """Whether the code that is here now measured the run."""
+    then = digests(read_json(request.path / "provenance.json") or {})
+    return provenance.measuring_digest(source_code.files(request.config.workload)).startswith(then)
 
 
 def _is_damaged(request: Request) -> bool:

@@ -110,7 +110,7 @@ def write_points(path: Path, requests: list[Request], *, redo: bool = False) -> 
             "notebook": str(request.notebook),
             "parameters": dict(request.inject),
             "layout": [request.layout.nodes, request.layout.ranks_per_node],
-            "redo": redo,
+            "redo": redo or request.state == "complete",
         }
         for request in requests
     ]
@@ -204,11 +204,12 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str) -> Target:
         repeats=here.repeats,
         parameters=here.parameters,
         matrix=here.matrix,
+        command=f"hpc submit STUDY --cluster {cluster.source}",
     )
 
 
-def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False) -> Draft:
-    """Find the missing runs; nothing is written or submitted.
+def draft(name: str, cluster: Cluster, node_type: str = "", **again: bool) -> Draft:
+    """Find the missing runs, and with `again` those of `study.Plan.to_do`; nothing is written or submitted.
 
     Raises:
         StudyError, ClusterError, DataError: a wrong file, or the data set is not here.
@@ -216,14 +217,14 @@ def draft(name: str, cluster: Cluster, node_type: str = "", *, redo: bool = Fals
     """
     node = cluster.node(node_type)
     plan = study.plan(name, target_on(cluster, node, Path(name).stem))
-    complete = set() if redo else {r.run_id for r in plan.requests if r.state == "complete"}
-    queued = _queued() & {r.run_id for r in plan.requests}
-    todo = [r for r in plan.requests if r.run_id not in complete | queued]
-    return Draft(plan, cluster, node, complete, queued, _groups(todo))
+    missing, every = plan.to_do(**again), {r.run_id for r in plan.requests}
+    queued = _queued() & every
+    todo = [r for r in missing if r.run_id not in queued]
+    return Draft(plan, cluster, node, every - {r.run_id for r in missing}, queued, _groups(todo))
 
 
 def submit(
-    name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False
+    name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False, outdated: bool = False
 ) -> tuple[Draft, Submission | None]:
     """Submit the missing runs: an array for each group, then the report after all of them, however they ended.
 
@@ -233,7 +234,7 @@ def submit(
         as `draft`; SlurmError: Slurm refused a job. Earlier jobs of the submission remain and are recorded.
     """
     with _one_at_a_time():
-        planned = draft(name, cluster, node_type, redo=redo)
+        planned = draft(name, cluster, node_type, redo=redo, outdated=outdated)
         planned.plan.index(planned.index).write()
         if not planned.groups:
             return planned, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from hpc_utils import capability, device_share, profilers, provenance
 from hpc_utils.config import ConfigError
 
+from .parameters import options
 from .request import Layout
 
 
@@ -24,6 +26,7 @@ class Target:
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
         is_here: whether this machine's own devices compute. in_container: whether ranks have a container's Python.
         ranks, repeats, parameters, matrix: replace the study's values.
+        command: runs the study STUDY there.
     """
 
     hardware: str
@@ -38,11 +41,16 @@ class Target:
     repeats: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     matrix: Mapping[str, list[Any]] = field(default_factory=dict)
+    command: str = ""
 
     @classmethod
     def here(cls, parameters: Mapping[str, Any] | None = None, repeats: int | None = None) -> Target:
         """This machine, on which the launcher runs."""
-        return cls(provenance.hardware_id(), is_here=True, parameters=parameters or {}, repeats=repeats)
+        given = parameters or {}
+        words = ["hpc", "study", "run", "STUDY", *options(given), *([f"--repeats={repeats}"] if repeats else ())]
+        return cls(
+            provenance.hardware_id(), is_here=True, parameters=given, repeats=repeats, command=shlex.join(words)
+        )
 
     def layout(self, ranks: int, most: int | None = None) -> Layout:
         """`ranks` on as few nodes as hold them evenly, at most `most` on each even where more would fit."""

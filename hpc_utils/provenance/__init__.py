@@ -2,7 +2,6 @@
 
     from hpc_utils import provenance
     record = provenance.collect()            # JSON-able; a few milliseconds beside the tools that it runs
-    provenance.require(record)               # refuses a run with neither digest nor commit
     provenance.write_system(records, path)   # SYSTEM.md
 
 Unknown values are None. A tool that fails, or does not answer within `HPC_PROBE_TIMEOUT` seconds (10), is listed under
@@ -14,7 +13,7 @@ and AMD, and the page SYSTEM.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +32,6 @@ __all__ = [
     "SHORT",
     "Hardware",
     "HardwareId",
-    "ProvenanceError",
     "analysis_digest",
     "collect",
     "commit",
@@ -49,7 +47,6 @@ __all__ = [
     "job",
     "measuring_digest",
     "of_rule",
-    "require",
     "system_markdown",
     "versions",
     "write_system",
@@ -58,10 +55,6 @@ __all__ = [
 
 start = "cold"  # "warm" in a process that was forked from one which had imported everything (`launch.warm`)
 NODE_CORES = "HPC_NODE_CORES"  # the variable that holds this node's share of a core, where nodes share cores
-
-
-class ProvenanceError(ValueError):
-    """The code of a run is unknown."""
 
 
 def collect(extra_files: Iterable[Path] = (), root: Path | None = None) -> dict[str, Any]:
@@ -83,12 +76,3 @@ def collect(extra_files: Iterable[Path] = (), root: Path | None = None) -> dict[
         "environment": attempt(environment, faults),
         "faults": faults,
     }
-
-
-def require(provenance: Mapping[str, Any] | None) -> None:
-    """Raise ProvenanceError if a record has neither a digest nor a commit."""
-    if not provenance or not (provenance.get("digest") or provenance.get("commit")):
-        raise ProvenanceError(
-            "neither a digest of the measuring code nor a commit is known, so the run could not be traced; "
-            "run from a readable copy of the compendium"
-        )

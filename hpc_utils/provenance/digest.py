@@ -7,14 +7,14 @@ runs that record none) covered the whole package, every notebook, the jobs and p
 
 from __future__ import annotations
 
-import ast
-import functools
 import hashlib
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from hpc_utils.source_code import parsed
 
 PACKAGE = Path(__file__).resolve().parents[1]
 RULE = 2
@@ -102,20 +102,3 @@ def cells(notebook: str) -> str:
     except (ValueError, KeyError, TypeError):
         return notebook
     return json.dumps([parsed("\n".join(source.splitlines())) for source in code])
-
-
-@functools.lru_cache(maxsize=1024)
-def parsed(source: str) -> str:
-    """Python's rendering of the parsed code without docstrings; text that is not Python is unchanged, also behind a cell's magic."""
-    if source.startswith("%%"):
-        magic, _, rest = source.partition("\n")
-        return f"{magic}\n{parsed(rest)}"
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return source
-    for node in ast.walk(tree):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        if documented and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)

@@ -67,15 +67,17 @@ class Chapter:
         return "-".join(filter(None, (self.prefix, name)))
 
     def overview(self) -> Markdown:
-        """The number of complete runs; the refused, unfinished and not applicable ones with the reason."""
+        """The number of complete runs; the refused, unfinished and not applicable ones with the reason; those of other code."""
         found = self.records
         beyond = sorted({(point.series, point.why) for point in self.index.not_applicable}) if self.index else ()
+        other = records.by_other_code(found.runs, [self.index] if self.index else records.studies())
         return Markdown(
             f"**{len(found.runs)} complete runs**; {len(found.refused)} refused because their records contradict themselves, "
             f"{len(found.unfinished)} not complete."
             + "".join(f"\n- refused: `{name}`: {why}" for name, why in found.refused.items())
             + "".join(f"\n- {state}: `{name}`" for name, state in found.unfinished.items())
             + "".join(f"\n- not applicable: {series}: {why}" for series, why in beyond)
+            + "".join(f"\n- {line}" for line in other)
         )
 
     def export(

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from hpc_utils import paths, provenance, records, signals
 from hpc_utils.records import atomic
 from hpc_utils.records.fingerprint import portable
@@ -104,25 +106,28 @@ def _restored_on_failure(results: Path) -> Iterator[None]:
 
 def conclude(study_name: str, output: Path | None = None) -> Path:
     """Collect the records, write SYSTEM.md, execute the chapters of a study and write its report; returns the report's path.
+    One process at a time does so.
 
     Runs with invalid records are omitted and listed on stderr. Without a complete run no chapter is executed.
     """
-    study, found = records.read_study(study_name), records.load(study=study_name)
-    for name, why in found.refused.items():
-        print(f"refused {name}: {why}", file=sys.stderr)
-    complete = found.runs.run_id.tolist()
-    for chapter in study.chapters if complete else ():
-        if chapter.run is None:
-            print(f"executing {chapter.notebook}", file=sys.stderr, flush=True)
-            _execute_here(paths.notebooks() / f"{chapter.notebook}.ipynb", study.name)
-        elif executed := _executed(chapter.run, study.runs, complete):
-            copy = paths.results() / "notebooks" / study.name / f"{chapter.notebook}.ipynb"
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(executed, copy)
-    write_system(records.collect(), paths.results())  # a chapter may make runs, as 00_start_here does
-    page = bind(paths.results(), study_name, output)
-    print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")
-    return page
+    study = records.read_study(study_name)
+    with FileLock(paths.results() / ".report.lock"):
+        found = records.load(study=study_name)
+        for name, why in found.refused.items():
+            print(f"refused {name}: {why}", file=sys.stderr)
+        complete = found.runs.run_id.tolist()
+        for chapter in study.chapters if complete else ():
+            if chapter.run is None:
+                print(f"executing {chapter.notebook}", file=sys.stderr, flush=True)
+                _execute_here(paths.notebooks() / f"{chapter.notebook}.ipynb", study.name)
+            elif executed := _executed(chapter.run, study.runs, complete):
+                copy = paths.results() / "notebooks" / study.name / f"{chapter.notebook}.ipynb"
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(executed, copy)
+        write_system(records.collect(), paths.results())  # a chapter may make runs, as 00_start_here does
+        page = bind(paths.results(), study_name, output)
+        print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")
+        return page
 
 
 def _executed(wanted: Mapping[str, Any], runs: Iterable[StudyRun], complete: Collection[str]) -> Path | None:

@@ -28,7 +28,7 @@ PLAIN = ("profile", "compile", "activation_checkpointing", "accumulate", "loader
 
 
 def computed(config: RunConfig) -> dict[str, Any]:
-    """The part of `config` that a profile must match; for a user's own workload also the digest of its file."""
+    """The part of `config` that a profile must match; for a user's own workload also the digest of its code."""
     known = measured(config.model_copy(update={"global_batch": 1, "batch_per_device": None}), 1)
     return {name: known[name] for name in COMPUTED} | {"source": known.get("source", "")}
 

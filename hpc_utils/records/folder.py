@@ -6,7 +6,7 @@ provenance.json  code digest, commit, versions, hardware, job
 epochs.csv       one row per epoch
 steps.csv.gz     one row per step and rank
 ranks.csv        one row per rank
-status.json      running | complete | stopped | failed, and the reason
+status.json      running | complete | stopped | failed, and the reason; digests of the tables of a complete run
 progress.json    the progress (updated while it runs)
 notebook.ipynb   the executed notebook of rank 0
 weights.pt       the trained weights, if requested
@@ -33,7 +33,7 @@ from typing import Any
 
 from hpc_utils.config import ConfigError
 
-from . import atomic, claim, packed
+from . import atomic, claim, fingerprint, packed
 
 CHECKPOINTS, PROFILE, MONITOR = "checkpoints", "profile", "monitor"
 
@@ -106,6 +106,10 @@ class RunFolder:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         before = read_json(self.path / "status.json") or {}
         status = {"state": state, "started": before.get("started", now), "updated": now, "reason": reason}
+        if state == "complete":
+            status["tables"] = {
+                name: fingerprint.of_file(self.path / name) for name in packed.TABLES if self.size(name)
+            }
         atomic.write_json(self.path / "status.json", status)
 
     def write_json(self, name: str, value: Any) -> None:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Mapping
-from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import Any
 
+from hpc_utils import source_code
 from hpc_utils.config import RunConfig
 
 # Options that cannot change a measurement.
@@ -43,7 +41,7 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
     """The parameters that a run of `config` is identified by, both batch sizes resolved.
 
     `batch_per_device=64` on two ranks and `global_batch=128` are one measurement. A user's own workload has its own
-    data set, and is another measurement after its module's file was edited.
+    data set, and is another measurement after its module's code was edited.
     """
     global_batch, per_device = config.batches(world_size)
     parameters = config.model_dump(exclude=NOT_MEASURED) | {
@@ -51,22 +49,8 @@ def measured(config: RunConfig, world_size: int) -> dict[str, Any]:
         "batch_per_device": per_device,
     }
     if ":" in config.workload:
-        parameters |= {"dataset": "", "source": _source(config.workload.partition(":")[0])}
+        parameters |= {"dataset": "", "source": source_code.digest(config.workload)}
     return parameters
-
-
-def _source(module: str) -> str:
-    """8 hex digits of the file of `module`, found as `python -m` would find it; "" if there is none.
-
-    The module is not imported, because a launcher must not run the code of the ranks.
-    """
-    place = [str(Path.cwd()), *sys.path]
-    for part in module.split("."):
-        spec = PathFinder.find_spec(part, place)
-        if spec is None:
-            return ""
-        place = list(spec.submodule_search_locations or ())
-    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:8] if spec.has_location else ""
 
 
 def task(run: Mapping[str, Any]) -> str:

@@ -6,16 +6,17 @@ import csv
 import io
 import statistics
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_utils import paths
 
-from . import atomic, checks, packed, schema
+from . import atomic, checks, fingerprint, packed, schema
 from .folder import read_json, state
 from .identity import settings
-from .study import read_study
+from .study import StudyIndex, read_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,6 +111,18 @@ def collect(results: Path | None = None) -> Records:
     return records
 
 
+def by_other_code(runs: pd.DataFrame, studies: Iterable[StudyIndex]) -> list[str]:
+    """A line for each study with runs that other code measured than the latest run of that workload and machine."""
+    latest = runs.sort_values("started").groupby(["workload", "hardware_id"], dropna=False).digest.transform("last")
+    other = set(runs.run_id[runs.digest.ne(latest)])
+    return [
+        f"{len(found)} runs of {index.name} were measured by other code than the latest: "
+        f"`{index.command} --outdated` measures them again"
+        for index in studies
+        if (found := index.run_ids & other)
+    ]
+
+
 class Refused(ValueError):
     """A run's records are missing, damaged or contradict themselves."""
 
@@ -136,13 +149,20 @@ def _read(folder: Path, results: Path) -> tuple[dict[str, Any], list[dict[str, A
             raise Refused(f"{name} is missing or incomplete")
     epochs, ranks = _table(folder / "epochs.csv"), _table(folder / "ranks.csv")
     try:
-        fault = next(checks.run_faults(run, origin, epochs, ranks), None)
+        fault = next(checks.run_faults(run, origin, epochs, ranks), None) or _changed(folder)
         row = None if fault else _row(folder, results, run, origin, epochs, ranks)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         fault = f"a value is missing or of the wrong kind ({type(error).__name__}: {error})"
     if fault:
         raise Refused(fault)
     return row, epochs
+
+
+def _changed(folder: Path) -> str:
+    """The table that is not as the run left it; "" of packed runs, which git keeps, and of runs without digests."""
+    noted = (read_json(folder / "status.json") or {}).get("tables", {}) if folder.is_dir() else {}
+    names = (name for name, digest in noted.items() if fingerprint.of_file(folder / name) != digest)
+    return next((f"{name} is damaged, or was changed after the run" for name in names), "")
 
 
 def _row(
@@ -171,7 +191,7 @@ def _row(
         **{name: max((r[name] for r in ranks if r.get(name) is not None), default=None) for name in LARGEST},
         "host": ranks[0]["host"],
         "job_id": (origin.get("job") or {}).get("id"),
-        "digest": _digests(origin),
+        "digest": digests(origin),
         "commit": origin.get("commit"),
         "dirty": origin.get("dirty"),
         "started": origin.get("collected_at"),
@@ -180,7 +200,7 @@ def _row(
     }
 
 
-def _digests(origin: dict) -> str:
+def digests(origin: dict) -> str:
     """The code's digest; where a run was continued by other code, all of them in order."""
     attempts = [*origin.get("continues", ()), origin]
     return "+".join(dict.fromkeys((attempt.get("digest") or "")[:12] for attempt in attempts))

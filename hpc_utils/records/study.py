@@ -87,12 +87,13 @@ class NotApplicable(Strict):
 
 
 class StudyIndex(Strict):
-    """The index of a study. In the file, the ablation is called `ladder`, as in study files."""
+    """The index of a study, and the command that runs it. In the file, the ablation is called `ladder`, as in study files."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     version: int = Field(VERSION, ge=1, le=VERSION)
     name: str = ""
+    command: str = ""
     title: str = ""
     about: str = ""
     chapters: list[ReportChapter] = Field([])

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from hpc_utils import toml_config
+from hpc_utils import source_code, toml_config
 from hpc_utils.config import RunConfig
 
 from . import optim, vision
@@ -93,5 +93,5 @@ def source_files(config: RunConfig) -> list[Path]:
     """
     if ":" not in config.workload:
         return []
-    path = inspect.getsourcefile(inspect.unwrap(load_function(config.workload)))
-    return [Path(path)] if path else []
+    load_function(config.workload)
+    return source_code.files(config.workload)

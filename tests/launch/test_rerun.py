@@ -15,7 +15,7 @@ from hpc_utils.cli import main
 from hpc_utils.config import ConfigError
 from hpc_utils.launch import rerun
 from hpc_utils.launch.rerun import CannotRerun
-from hpc_utils.records import packed
+from hpc_utils.records import RunFolder, packed
 from hpc_utils.records.folder import read_json
 from tests.support import copy_runs
 
@@ -55,6 +55,7 @@ def test_a_run_made_again_is_bit_equal_and_the_run_itself_stays(bench: Bench) ->
     cells = row.split(",")
     cells[header.split(",").index("train_loss")] = "0.9"
     (copy / "epochs.csv").write_text(f"{header}\n{','.join(cells)}\n")
+    RunFolder(copy).set_status("complete")
     said = bench.hpc("verify", copy, "--against", made.parent)
     assert said.code == 1, said.out + said.err
     assert "differ (not bit-equal; by " in said.out and "differ: at least one quantity differs" in said.out

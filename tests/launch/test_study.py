@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,12 +11,15 @@ from click.testing import CliRunner
 
 from hpc_utils import paths, provenance, records
 from hpc_utils.cli import main
+from hpc_utils.config import parse_assignments
+from hpc_utils.launch import rerun
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.submit import ARRAY, _groups, read_point, write_points
 from hpc_utils.launch.target import Target
 from hpc_utils.provenance.gpu import Gpu
-from hpc_utils.records import read_study
+from hpc_utils.records import RunFolder, read_study
+from hpc_utils.records.folder import read_json
 
 from .conftest import Bench
 
@@ -205,3 +210,90 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(bench: Bench) -> None
     assert len(found.runs) == 1 and list(found.unfinished.values()) == ["failed"]
     last = outcome.err.splitlines()[-1]
     assert "1 of 2 runs are not complete" in last and next(iter(found.unfinished)) in last
+
+
+def test_two_processes_run_one_study_at_once(bench: Bench) -> None:
+    study = bench.folder / "shared.toml"
+    study.write_text(ONE_FAILS.replace("1e30", "0.02").replace("steps_per_epoch = 2", "steps_per_epoch = 150"))
+    first = bench.start("study", "run", study, "--no-report")
+    bench.wait_for(lambda: len(bench.runs) == 1)
+    second = bench.hpc("study", "run", study, "--no-report")
+    outcomes = [first.end(), second]
+    assert [one.code for one in outcomes] == [0, 0], outcomes
+    assert [len(list(run.glob("claims/*.json"))) for run in bench.runs] == [1, 1], "each was measured once"
+
+
+OWN = """
+title = "Own"
+repeats = 2
+[parameters]
+workload = "faulty:workload"
+parallel = "none"
+epochs = 1
+steps_per_epoch = 2
+warmup_steps = 0
+evaluate_every = 0
+lr_warmup_epochs = 0
+[[series]]
+name = "alone"
+notebook = "01_baseline"
+ranks = [1]
+"""
+
+
+def test_changed_code_and_damaged_runs_are_named_with_what_to_do(bench: Bench) -> None:
+    study, module = bench.folder / "own.toml", bench.folder / "faulty.py"
+    study.write_text(OWN)
+    assert bench.hpc("study", "run", study, "--no-report").code == 0
+    older, newer = bench.runs
+
+    def plan() -> list[str]:
+        return bench.hpc("study", "plan", study).out.splitlines()[2:]
+
+    module.write_text(module.read_text() + "# only a comment\n")
+    assert plan() == ["2 runs, 2 complete, 0 to do"]
+
+    origin = read_json(older / "provenance.json")
+    (older / "provenance.json").write_text(json.dumps(origin | {"digest": "0" * 64}))
+    again = f"`hpc study run {study} --outdated`"
+    assert plan()[1].startswith("1 ") and again in plan()[1]
+    for command in (("study", "run", study, "--no-report"), ("collect",)):
+        done = bench.hpc(*command)
+        assert done.code == 0 and again in done.err
+    assert bench.hpc("study", "run", study, "--no-report", "--outdated").code == 0
+    assert [len(list(run.glob("claims/*.json"))) for run in (older, newer)] == [2, 1]
+    assert len(plan()) == 1
+
+    steps = newer / "steps.csv.gz"
+    steps.write_bytes(steps.read_bytes()[:-9])
+    done = bench.hpc("collect")
+    assert done.code == 1 and newer.name in done.err
+    assert f"`hpc study run {study}`" in done.err and f"`hpc discard {newer.name}`" in done.err
+    assert bench.hpc("discard", newer.name).code == 0 and bench.runs == [older]
+
+    module.write_text(module.read_text() + "changed = True\n")
+    assert plan()[0] == "2 runs, 0 complete, 2 to do"
+    assert (
+        plan()[1].startswith("1 runs ") and "faulty:workload" in plan()[1] and f"`hpc study run {study}`" in plan()[1]
+    )
+
+
+def test_only_a_run_of_ones_own_that_nobody_measures_is_discarded(bench: Bench) -> None:
+    measured = RunFolder.claimed(bench.results / "runs" / "measured").path
+    folder = bench.results / "runs" / "notes"
+    folder.mkdir()
+    (bench.results / "runs" / "link").symlink_to(folder)
+    for name, code in (("measured", 3), ("notes", 2), ("link", 2), ("epyc", 2), (str(folder), 2)):
+        assert bench.hpc("discard", name).code == code, name
+    RunFolder(measured).close("failed", "why")
+    assert bench.hpc("discard", "measured").code == 0
+    assert not measured.exists() and folder.exists()
+
+
+def test_a_run_of_no_study_is_measured_again_with_its_parameters(tmp_path: Path) -> None:
+    run, given = RunFolder(tmp_path / "runs" / "x"), {"lr": 0.1, "workload": "a b", "steps_per_epoch": None}
+    run.write_json("request.json", {"notebook": "02_ddp.ipynb", "nodes": 1, "ranks_per_node": 2, "parameters": given})
+    command = rerun.remedy(run.path).split("`")[1]
+    words = shlex.split(command)
+    assert words[:3] == ["hpc", "run", "notebooks/02_ddp.ipynb"] and {"--nproc=2", "--redo"} < set(words)
+    assert parse_assignments(word[2:] for word in words if word.startswith("-p")) == given | {"lr": "0.1"}

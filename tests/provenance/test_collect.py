@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.provenance import ProvenanceError, collect, digest, hardware_id, measuring_digest, require
+from hpc_utils.provenance import collect, digest, hardware_id, measuring_digest
 
 
 def test_a_clone(clone: Path, git: Callable[..., str]) -> None:
@@ -23,17 +23,12 @@ def test_a_clone(clone: Path, git: Callable[..., str]) -> None:
     when = datetime.fromisoformat(record["collected_at"])
     assert when.utcoffset() == timedelta(0) and abs(datetime.now(UTC) - when) < timedelta(minutes=1)
     assert record["faults"] == []
-    require(record)
 
 
-def test_neither_digest_nor_commit_is_refused(tmp_path: Path) -> None:
+def test_without_code_there_is_neither_digest_nor_commit(tmp_path: Path) -> None:
     record = collect(root=tmp_path)
     assert record["digest"] is record["commit"] is None
     assert record["faults"] and "no measuring code" in record["faults"][0]
-    for nothing in (record, {}, None):
-        with pytest.raises(ProvenanceError, match="neither"):
-            require(nothing)
-    require({"commit": "f" * 40})
 
 
 def test_an_unreadable_workload_is_a_fault_not_a_false_digest(tree: Path, tmp_path: Path) -> None:
@@ -46,7 +41,6 @@ def test_a_copied_tree_without_any_tools_is_valid(tree: Path, monkeypatch: pytes
     monkeypatch.setenv("PATH", "")
     record = collect(root=tree)
     assert record["commit"] is None and record["digest"] and record["hardware"]["gpus"] == []
-    require(record)
 
 
 def test_secrets_stay_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import hpc_utils
 from hpc_utils.provenance import analysis_digest, digest, measuring_digest
+from hpc_utils.source_code import parsed
 
 from .conftest import NOTEBOOK
 
@@ -46,6 +47,8 @@ def test_running_the_notebooks_and_their_prose_change_nothing(tree: Path) -> Non
         "hpc_utils/publish/plots.py",
         "hpc_utils/toml_config.py",
         "notebooks/03_scaling.ipynb",
+        "jobs/studies/strong.toml",
+        "jobs/clusters/leonardo.toml",
         "pyproject.toml",
     ],
 )
@@ -90,15 +93,15 @@ def test_measuring_code_changes_the_digest(tree: Path, name: str, text: str) -> 
 
 
 def test_the_code_of_a_cell_with_a_magic_is_parsed() -> None:
-    codes = {digest.parsed(f"%%px\n{rest}") for rest in ("a = 1", "a = 1  # why", "a=1\n")}
+    codes = {parsed(f"%%px\n{rest}") for rest in ("a = 1", "a = 1  # why", "a=1\n")}
     assert len(codes) == 1
-    assert digest.parsed("%%px\na = 2") not in codes and digest.parsed("%%time\na = 1") not in codes
-    assert digest.parsed("!ls  # all") == "!ls  # all"
+    assert parsed("%%px\na = 2") not in codes and parsed("%%time\na = 1") not in codes
+    assert parsed("!ls  # all") == "!ls  # all"
 
 
 def test_every_setting_that_training_imports_is_covered() -> None:
     """Of the modules beside the rooms; those left out hold no setting and no step of a measurement."""
-    left_out = {"paths", "profilers", "toml_config", "workspace"}
+    left_out = {"paths", "profilers", "source_code", "toml_config", "workspace"}
     covered = {Path(name).stem for name in digest.SETTINGS}
     assert all((PACKAGE / name).is_file() for name in digest.SETTINGS)
     modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}

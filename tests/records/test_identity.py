@@ -107,7 +107,8 @@ def test_an_edited_workload_is_another_measurement(tmp_path: Path, monkeypatch: 
     file.write_text("raise RuntimeError('never imported by the launching side')\n")
     before = identity.measured(config, 1)
     assert before["source"]
-    assert identity.measured(config, 1) == before
+    file.write_text("""'''The model.'''\nraise RuntimeError('never imported by the launching side')  # so\n""")
+    assert identity.measured(config, 1) == before, "comments and docstrings"
     file.write_text("# edited\n")
     assert identity.measured(config, 1)["source"] != before["source"]
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hpc_utils import records
 from hpc_utils.records import RunFolder, schema
 from hpc_utils.records.load import Refused, verify
+from hpc_utils.records.study import StudyIndex, StudyRun
 
-from .conftest import epoch_rows
+from .conftest import epoch_rows, run_json
 
 
 def test_a_run_is_one_row_of_values_from_its_tables(record: Callable, results: Path) -> None:
@@ -113,11 +114,36 @@ def test_step_times_cut_short_and_a_file_that_cannot_be_read_are_refused(record:
     folder = record("a")
     steps, run = folder / "steps.csv.gz", folder / "run.json"
     steps.write_bytes(steps.read_bytes()[:-9])
-    with pytest.raises(Refused, match=r"steps\.csv\.gz cannot be read"):
+    with pytest.raises(Refused, match=r"steps\.csv\.gz"):
         verify(folder)
+    assert "steps.csv.gz" in records.load().refused["a"]
     run.unlink()
     run.mkdir()
     assert list(records.load().refused) == ["a"]
+
+
+def test_an_accuracy_changed_by_hand_is_refused_unless_the_run_noted_no_digest(record: Callable) -> None:
+    table = record("a", epochs=[row | {"test_accuracy": 0.725} for row in epoch_rows()]) / "epochs.csv"
+    table.write_text(table.read_text().replace("0.725", "0.9"))
+    assert "epochs.csv" in records.load().refused["a"]
+    (table.parent / "status.json").write_text('{"state": "complete"}')
+    assert records.load().runs.test_accuracy.tolist() == [0.9], "of another program, or before digests were noted"
+
+
+def test_runs_of_other_code_than_the_latest_are_named_with_the_command(record: Callable) -> None:
+    for number, digest in enumerate("abb"):
+        record(f"r{number}", provenance={"digest": digest * 64, "collected_at": f"2026-01-0{number + 1}"})
+    record("own", run={"config": run_json("own")["config"] | {"workload": "my:mlp"}}, provenance={"digest": "c" * 64})
+    runs = [StudyRun(run_id=f"r{number}", series="strong") for number in range(3)]
+    index, elsewhere = (
+        StudyIndex(name="s", command="hpc study run s -pepochs=1", runs=runs),
+        StudyIndex(runs=runs[1:]),
+    )
+    found = records.load().runs
+    (line,) = records.by_other_code(found, [index, elsewhere])
+    assert line.startswith("1 runs of s ") and "`hpc study run s -pepochs=1 --outdated`" in line
+    assert list(records.by_other_code(found[found.run_id != "r0"], [index])) == []
+    assert list(records.by_other_code(found[:0], [index])) == []
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)

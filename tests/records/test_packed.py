@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils import paths, records
-from hpc_utils.records import fingerprint, packed
+from hpc_utils.records import RunFolder, fingerprint, packed
 from hpc_utils.records.folder import read_json, state
 from hpc_utils.records.load import Refused, verify
 
@@ -28,6 +28,7 @@ def two(record: Callable[..., Path], results: Path) -> dict[str, bytes]:
     (run / "profile/rank1.trace.json.gz").write_bytes(gzip.compress(b"{}" * 99)[:-9])
     (run / "request.json").write_text('{"by": "hand"}')
     (run / "ranks.csv").write_bytes((run / "ranks.csv").read_bytes().replace(b"\n", b"\r\n"))
+    RunFolder(run).set_status("complete")
     for name in ("a", "b"):
         shutil.rmtree(results / "runs" / name / "claims")
     found = (path for path in (results / "runs").rglob("*") if path.is_file())
