@@ -113,7 +113,10 @@ def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(ex
     (tmp_path / "my_own.py").write_text(OWN)
     (tmp_path / "own.toml").write_text(STUDY)
     command = [sys.executable, "-m", "hpc_utils.cli", "study", "run", "./own.toml", "--no-report"]
-    environment = os.environ | {"HPC_RESULTS": str(tmp_path / "raw")}
+    environment = os.environ | {
+        "HPC_RESULTS": str(tmp_path / "raw"),
+        "HPC_SHARED": "",
+    }  # figures are drawn of these runs
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr[-3000:]
     for chapter, label, metric in (
