@@ -93,7 +93,7 @@ class Workspace:
         project = clone if (clone / "pyproject.toml").is_file() else Path.cwd()  # an installed copy has no clone
         data, results = (Path(here.get(name) or project / default) for name, default in _FOLDERS.items())
         return cls(
-            project, data.absolute(), results.absolute(), _adopted or Launch.of(here), bool(here.get("HPC_SHARED"))
+            project, data.absolute(), results.absolute(), _adopted or Launch.of(here), here.get("HPC_SHARED") == "1"
         )
 
     @property

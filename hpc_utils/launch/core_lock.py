@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpc_utils.config import ConfigError
 from hpc_utils.provenance.cpu import usable
 
 RECORD = 256  # bytes of the file for each logical CPU: a run locks them, and describes itself there
@@ -23,13 +22,10 @@ def held(run: str) -> Iterator[None]:
     The kernel releases the locks when this process ends. Jobs with cores of their own do not wait for each other, nor do
     different users.
     """
-    folder = Path(tempfile.gettempdir()) / f"hpc-cores-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.lstat().st_uid != os.getuid():  # of the link itself, if it is one
-        raise ConfigError(f"{folder} belongs to another user: set TMPDIR to another place")
     cpus = usable()
     me = f"{run} (process {os.getpid()}) is measured on CPUs {cpus[0]} to {cpus[-1]}"
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    path = Path(tempfile.gettempdir()) / f"hpc-cores-{os.getuid()}.lock"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         for start in (cpu * RECORD for cpu in cpus):  # in ascending order, so that there is no deadlock
             try:

@@ -19,7 +19,7 @@ from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Any
 
-from hpc_utils import datasets, profilers, provenance, signals, workspace
+from hpc_utils import datasets, profilers, signals, workspace
 from hpc_utils.config import ConfigError
 from hpc_utils.records.claim import assume_alive
 from hpc_utils.records.folder import AlreadyComplete, RunFolder, read_json
@@ -169,9 +169,8 @@ def _cores(request: Request) -> contextlib.AbstractContextManager:
     None for runs on GPUs or on shares of cores, which the kernel enforces; those marked as shared (`HPC_SHARED`), and those
     that a run's own cells start.
     """
-    here, config = Workspace.current(), request.config
-    on_gpus = config.device != "cpu" and provenance.hardware().gpus
-    if config.cores_per_rank or on_gpus or here.shared or here.launch.owner:
+    here = Workspace.current()
+    if request.config.cores_per_rank or request.on_gpus or here.shared or here.launch.owner:
         return contextlib.nullcontext()
     return core_lock.held(request.run_id)
 

@@ -59,12 +59,16 @@ class Request:
         return self.path.name
 
     @property
+    def on_gpus(self) -> bool:
+        """Whether the run takes GPUs of this machine."""
+        return self.config.device != "cpu" and bool(provenance.hardware().gpus)
+
+    @property
     def warning(self) -> str:
         """Why this machine's times of the run are no measurement: more CPU devices than cores; else empty."""
         config, ranks, cores = self.config, self.layout.ranks_per_node, len(provenance.core_groups())
         each = config.cores_per_rank or config.threads_per_rank or 1
-        on_gpu = config.device != "cpu" and provenance.hardware().gpus
-        if on_gpu or not capability.oversubscribed(ranks, each, cores):
+        if self.on_gpus or not capability.oversubscribed(ranks, each, cores):
             return ""
         return f"oversubscribed: {ranks} ranks x {each:g} core(s) on {cores} core(s): excluded from scaling figures"
 

@@ -8,6 +8,7 @@ notebook, a list of `ranks`, its own `parameters` and a `matrix` of values to co
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import random
 import signal
@@ -23,7 +24,7 @@ from pydantic import Field, model_validator
 
 from hpc_utils import datasets, paths, provenance, signals, source_code, toml_config
 from hpc_utils.config import ConfigError, plain
-from hpc_utils.records import ClaimedElsewhere, claim, identity, packed
+from hpc_utils.records import ClaimedElsewhere, UnknownStudy, claim, identity, read_study
 from hpc_utils.records.folder import read_json
 from hpc_utils.records.load import Refused, digests, verify
 from hpc_utils.records.study import NotApplicable, ReportChapter, StudyIndex, StudyRun, Targets
@@ -139,15 +140,13 @@ class Plan:
         )
 
     def changes(self) -> Iterator[str]:
-        """Lines on complete runs of other code than is here now, and on runs left out since the user's own module was edited."""
+        """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this one."""
         if other := sum(run.state == "complete" and not _is_current(run) for run in self.requests):
             yield f"{other} complete runs were measured by other code: `{self.command} --outdated` measures them again"
-        names = (run.config.workload for run in self.requests)
-        own = {name: source_code.digest(name) for name in names if ":" in name}
-        folders = packed.folders(paths.results()) if own else ()
-        configs = [(read_json(folder / "run.json") or {}).get("config") or {} for folder in folders]
-        if former := sum(one.get("source", now) != now for one in configs if (now := own.get(one.get("workload")))):
-            yield f"{former} runs are left out: {', '.join(own)} was edited since; `{self.command}` measures them again"
+        with contextlib.suppress(UnknownStudy):
+            former = read_study(self.name).run_ids.difference(run.run_id for run in self.requests)
+            if number := sum((paths.runs() / run).exists() for run in former):
+                yield f"{number} former runs are left out: study, parameters or workload changed; `{self.command}` measures"
 
     def to_do(self, *, redo: bool = False, outdated: bool = False) -> list[Request]:
         """The runs to make: those not complete or damaged; also those of other code (`outdated`), or all (`redo`)."""
@@ -313,42 +312,50 @@ def execute(
     requests = found.requests
     if not requests:
         raise StudyError("\n".join([f"{found.name}: nothing of it can be measured here", *found.impossible]))
-    found.index(found.name).write()
     # Each with whether it is measured again although it is complete.
     todo = [(r, redo or r.state == "complete") for r in found.to_do(redo=redo, outdated=outdated)]
     _show(f"{found.study.title}: {len(requests)} runs, {len(requests) - len(todo)} complete", *found.impossible)
     if not (redo or outdated):
         _show(*found.changes())
-    begun, failed, planned = time.monotonic(), [], len(todo)
+    found.index(found.name).write()
+    begun, failed = time.monotonic(), []
     with warm.started(cold=cold or not todo) as warm_process:
         for number, (request, again) in enumerate(todo, 1):
             pace = (time.monotonic() - begun) / (number - 1) if number > 1 else 0.0
             left = f", about {pace * (len(todo) - number + 1) / 60:.1f} min left" if pace else ""
             _show(f"[{number}/{len(todo)}{left}] {request.run_id}")
-            while number > planned and request.state == "running":
-                time.sleep(0.5)
             try:
-                with local.follow(request, lines=False) as watch:
-                    local.run(request, redo=again, warm_process=warm_process, watch=watch)
-            except local.AlreadyComplete:  # by another process
-                continue
+                _measure(request, again, warm_process)
             except local.RunStopped:
                 raise
             except (local.RunFailed, ClaimedElsewhere) as error:
                 if error.exit_code == signals.exit_code(signal.SIGTERM):  # before the run could be stopped in order
                     raise
-                _, owner = claim.current(request.path)
-                if isinstance(error, ClaimedElsewhere) and (not owner or owner["host"] == socket.gethostname()):
-                    todo.append((request, False))  # waited for at the end
-                    _show("another process is measuring it")
-                    continue
                 failed.append(request)
                 _show(f"not complete: {error}")
     if lacking := [request.run_id for request in failed if request.state != "complete"]:
         raise RunsFailed(
-            f"{len(lacking)} of {planned} runs are not complete: {', '.join(lacking)}; the same command runs them again"
+            f"{len(lacking)} of {len(todo)} runs are not complete: {', '.join(lacking)}; the same command runs them again"
         )
     return found.name
+
+
+def _measure(request: Request, redo: bool, warm_process: str) -> None:
+    """Run it, unless another process completes it meanwhile; one on this machine is waited for."""
+    try:
+        with local.follow(request, lines=False) as watch:
+            local.run(request, redo=redo, warm_process=warm_process, watch=watch)
+    except local.AlreadyComplete:
+        return
+    except ClaimedElsewhere:
+        _, owner = claim.current(request.path)
+        if owner and owner["host"] != socket.gethostname():
+            raise
+        _show("waiting: another process measures it")
+        time.sleep(0.5)
+        while request.state == "running":
+            time.sleep(0.5)
+        _measure(request, False, warm_process)
 
 
 def _is_current(request: Request) -> bool:

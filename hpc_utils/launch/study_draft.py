@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import time
 from datetime import date
@@ -30,9 +29,10 @@ def new(name: str, workload: str) -> Path:
         ConfigError, WorkloadError: there is no such workload.
     """
     path = file(name)
-    own = path.stem if name.endswith(".toml") else name
-    if not re.fullmatch(r"[a-z][a-z0-9-]*", own):
-        raise StudyError(f"{own!r}: a study's name is lower-case letters, digits and -, and begins with a letter")
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", path.stem):
+        raise StudyError(
+            f"{path.stem!r}: a study's name is lower-case letters, digits and -, and begins with a letter"
+        )
     if path.exists():
         raise StudyError(f"{path} exists already: give another name, or remove it")
     atomic.write_text(path, draft(workload))
@@ -44,11 +44,10 @@ def draft(workload: str, devices: int | None = None) -> str:
     import jinja2
 
     from hpc_utils.train import optim
-    from hpc_utils.train.resolve import load_function, resolve
+    from hpc_utils.train.resolve import resolve
 
-    config = RunConfig(workload=workload)
+    config = RunConfig(workload=workload, parallel="none")
     built = resolve(config)
-    taken = inspect.signature(load_function(workload)).parameters if ":" in workload else {}
     gpus = len(provenance.hardware().gpus)
     devices = devices or gpus or len(provenance.core_groups())
     ranks = [world for world in (1, 2, 4, MOST_RANKS) if world <= devices]
@@ -66,9 +65,6 @@ def draft(workload: str, devices: int | None = None) -> str:
     text = Path(__file__).with_suffix(".toml.j2").read_text()
     return jinja2.Template(text, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).render(
         workload=workload,
-        arguments={
-            name: own.default for name, own in taken.items() if isinstance(own.default, bool | int | float | str)
-        },
         today=date.today(),
         machine=f"{gpus} GPUs" if gpus else f"{devices} cores; a CPU rank is one of them",
         ranks=ranks,
@@ -82,21 +78,18 @@ def draft(workload: str, devices: int | None = None) -> str:
 
 
 def _step_seconds(workload: Workload, config: RunConfig, batch: int) -> float:
-    """About the time of a step of `batch` samples on one device: that of the second one, without the optimizer."""
+    """Seconds of a step of `batch` samples on one device: of the second one, without the optimizer."""
     import torch
 
     from hpc_utils.train.loader import Loader
+    from hpc_utils.train.ranks import setup
 
-    device, threads = torch.device("cuda" if torch.cuda.is_available() else "cpu"), torch.get_num_threads()
-    model = workload.model().to(device)
-    torch.set_num_threads(1)
     ends = []
-    try:
-        for inputs, targets in Loader(workload.train, workload, config, device).batches([torch.arange(batch)] * 2, 0):
+    with setup(config) as ranks:
+        model, loader = workload.model().to(ranks.device), Loader(workload.train, workload, config, ranks.device)
+        for inputs, targets in loader.batches([torch.arange(batch)] * 2, 0):
             loss = workload.loss(workload.forward(model, inputs), targets)
             loss.backward()
             loss.item()  # waits for a GPU
             ends.append(time.perf_counter())
-    finally:
-        torch.set_num_threads(threads)
     return ends[1] - ends[0]

@@ -204,7 +204,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str) -> Target:
         repeats=here.repeats,
         parameters=here.parameters,
         matrix=here.matrix,
-        command=f"hpc submit STUDY --cluster {cluster.source}",
+        command=f"hpc submit STUDY --cluster {cluster.source} --nodes-of {node.name}",
     )
 
 

@@ -116,8 +116,8 @@ def by_other_code(runs: pd.DataFrame, studies: Iterable[StudyIndex]) -> list[str
     latest = runs.sort_values("started").groupby(["workload", "hardware_id"], dropna=False).digest.transform("last")
     other = set(runs.run_id[runs.digest.ne(latest)])
     return [
-        f"{len(found)} runs of {index.name} were measured by other code than the latest: "
-        f"`{index.command} --outdated` measures them again"
+        f"{len(found)} runs of {index.name} were measured by other code than the latest"
+        + (f": `{index.command} --outdated` measures them again" if index.command else "")
         for index in studies
         if (found := index.run_ids & other)
     ]

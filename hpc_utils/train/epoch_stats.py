@@ -57,8 +57,8 @@ class UsageMeter:
             pids = [os.getpid(), *(worker.pid for worker in multiprocessing.active_children())]
             # User and system time, also of children that ended.
             used["outside_seconds"] = -sum(sum(psutil.Process(pid).cpu_times()[:4]) for pid in pids)
-        for number, times in enumerate(psutil.cpu_times(percpu=True)):
-            if number in self._cpus:
+            each = psutil.cpu_times(percpu=True)
+            for times in (each[number] for number in self._cpus):
                 used["outside_seconds"] += times.user + times.nice + times.system
                 used["steal_seconds"] += times.steal
         return used

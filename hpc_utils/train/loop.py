@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hpc_utils import records, signals
+from hpc_utils import records, signals, source_code
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.records import atomic
 from hpc_utils.records.folder import CHECKPOINTS, AlreadyComplete, require_same_request
@@ -30,7 +30,7 @@ from .parallel import spread
 from .pytree import microbatches, on_host
 from .ranks import Ranks, setup
 from .recorder import NonFiniteLoss, Recorder
-from .resolve import resolve, source_files
+from .resolve import resolve
 from .run_writer import launched_folder
 from .sampler import Sampler
 from .workload import Workload, batch_size
@@ -73,7 +73,6 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
     require_same_request(folder, config.model_dump())
     if config.link_gbit is not None and folder is None:
         raise ConfigError("link_gbit: only `hpc submit` on a rehearsal cluster limits the links")
-    sources = source_files(config)
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
     with setup(config) as ranks, exact, signals.listen() as received:
         compilation.require(config, ranks.device)
@@ -83,7 +82,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
             parameters=measured(config, ranks.world_size),
             ranks=ranks,
             redo=redo,
-            sources=sources,
+            sources=source_code.files(config.workload),
         )
         try:
             with recorder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import pkgutil
 import sys
 import sysconfig
@@ -12,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from hpc_utils import source_code, toml_config
+from hpc_utils import toml_config
 from hpc_utils.config import RunConfig
 
 from . import optim, vision
@@ -74,8 +73,7 @@ def _fault(name: str, error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
         near = toml_config.nearest(module, (path.stem for path in Path.cwd().glob("*.py")))
         remedy = f"did you mean {near}?" if near else "run this in the module's folder, or add that to PYTHONPATH"
-        elsewhere = os.environ.get("PYTHONPATH", "which is not set")
-        return f"no module {error.name!r} in {Path.cwd()} or PYTHONPATH ({elsewhere}): {remedy}"
+        return f"no module {error.name!r} in {Path.cwd()} or PYTHONPATH: {remedy}"
     if found := sys.modules.get(module):  # a module that fails to import is not kept
         known = dict(inspect.getmembers(found, inspect.isfunction))
         return f"{found.__file__} has no {function!r}: {toml_config.hint(function, known)}"
@@ -83,15 +81,3 @@ def _fault(name: str, error: BaseException) -> str:
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(installed)]
     place = f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
     return f"{place}{type(error).__name__}: {error}".splitlines()[0]
-
-
-def source_files(config: RunConfig) -> list[Path]:
-    """Return the source file of the user's workload, whose digest is part of the run's provenance.
-
-    Raises:
-        WorkloadError: there is no such module or function.
-    """
-    if ":" not in config.workload:
-        return []
-    load_function(config.workload)
-    return source_code.files(config.workload)

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hpc_utils import provenance
+from hpc_utils import provenance, source_code
 from hpc_utils.config import RunConfig
 from hpc_utils.records import probes
 from hpc_utils.records.compute_profile import KIND, PHASES, computed
 from hpc_utils.train import precision
 from hpc_utils.train.loop import Trainer
 from hpc_utils.train.ranks import Ranks, setup
-from hpc_utils.train.resolve import source_files
 from hpc_utils.train.sampler import Sampler
 from hpc_utils.train.timing import StepClock
 
@@ -70,7 +69,7 @@ def profile(config: RunConfig, batches: Sequence[int], repeats: int, tell: Calla
             "gradient_bytes": sum(bytes_of[name] for name in fractions),
             "batches": [{"batch": batch, **own} for batch, own in times.items()],
             "ready": [{"name": name, "bytes": bytes_of[name], "fraction": fraction} for name, fraction in order],
-            "provenance": provenance.collect(source_files(config)),
+            "provenance": provenance.collect(source_code.files(config.workload)),
         }
     what = (config.workload, record["dataset"], config.precision, f"t{record['threads_per_rank']:g}")
     return probes.keep(KIND, "-".join(filter(None, [*what, record["hardware_id"]])), record)
