@@ -9,7 +9,6 @@ products in each number format, and a copy larger than any cache (bytes read plu
 from __future__ import annotations
 
 import json
-import math
 import statistics
 import sys
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ def measured(options: measure.Options) -> tuple[Peak, list[measure.Row]]:
     rows |= measure.summarise("ceilings", "rate", "GB/s", {"copy": [one["copy"] / 1e9 for one in rounds]})
     flops = {name: statistics.median([one[name] for one in rounds]) for name in formats}
     copy = statistics.median([one["copy"] for one in rounds])
-    return Peak("this machine", flops, copy, math.nan, "measured"), list(rows.values())
+    return Peak("this machine", "", flops, copy, "measured"), list(rows.values())
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ def text(page: str) -> str:
 
 
 def cited(page: str) -> list[str]:
-    """The citations of a page that are no pattern of one."""
+    """The citations of a page that are no pattern of one, nor of the reader's own set."""
     found = re.findall(r"\{\{([^{}|\\]+)[|\\}]", text(page))
-    return [one for one in found if "\u2026" not in one and not one.startswith("claim")]
+    return [one for one in found if "\u2026" not in one and not one.startswith(("claim", "mine:"))]
 
 
 @pytest.mark.parametrize("page", ["README.md", "paper/README.md"])

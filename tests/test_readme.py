@@ -198,7 +198,7 @@ def test_make_study_trains_and_draws(study: tuple[subprocess.CompletedProcess, P
         names = ("throughput", "accuracy", "efficiency")
         for figure in (results / "figures" / f"laptop-{n}.{k}" for n in names for k in ("pdf", "png")):
             assert figure.stat().st_size > 5_000
-    report = (results / "report/index.html").read_text()
+    report = (results / "report/laptop/index.html").read_text()
     assert 'id="stale"' not in report
     for title in ("Start here", "The baseline", "Data-parallel training", "The paper's figures"):
         assert title in report.replace("’", "'").replace("&#39;", "'")

@@ -275,9 +275,9 @@ def _gain(
 ) -> tuple[stats.Estimate, tuple[str, ...]]:
     """Median ratio of `column` over the repeats of both series, and the ids of the runs behind it."""
     own, other = (table[table.series == one].set_index("repeat") for one in (series, against))
-    ratios = (own[column].astype(float) / other[column].astype(float)).dropna().sort_index().to_numpy()
+    ratios = (own[column].astype(float) / other[column].astype(float)).sort_index()
     runs = unique(*(one.run_id[one.index.isin(own.index) & one.index.isin(other.index)] for one in (other, own)))
-    return stats.median(ratios) if len(ratios) else stats.UNKNOWN, runs
+    return stats.median(ratios), runs
 
 
 def _median(table: pd.DataFrame, series: str, column: str) -> float:

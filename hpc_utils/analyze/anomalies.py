@@ -104,7 +104,7 @@ def find(runs: pd.DataFrame) -> pd.DataFrame:
         *_rising(measured, sound),
         *_faster_with_a_group(configurations[configurations.world_size == 1], sound),
         *_of_configurations(configurations, sound),
-        *_barred(runs[barred(runs)]),
+        *(_row("barred", row, row["repeats"], row["runs"]) for row in gather(runs[barred(runs)]).to_dict("records")),
     ]
     rows.sort(key=lambda row: list(FINDINGS).index(row["finding"]))
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -140,12 +140,13 @@ def _rising(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
 
 
 def _faster_with_a_group(alone: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
-    for _, alike in alone.groupby(number(alone, [*SAME, "global_batch", "steps_per_epoch"])):
-        for plain, row in itertools.permutations(alike.to_dict("records"), 2):
-            gain = stats.ratio(row["throughput_each"], plain["throughput_each"])
-            if plain["parallel"] == "none" and gain.low > 1:
-                causes = _causes(runs.iloc[plain["at"]], runs.iloc[row["at"]])
-                yield _row("faster with a group", row, gain.value, causes) | gain.measure("ratio")
+    alone = alone.assign(like=number(alone, [*SAME, "global_batch", "steps_per_epoch"]))
+    plain = alone[alone.parallel == "none"].set_index("like")[["throughput_each", "at"]]
+    for row in alone[alone.parallel != "none"].join(plain.add_suffix("_one"), on="like", how="inner").to_dict("records"):
+        gain = stats.ratio(row["throughput_each"], row["throughput_each_one"])
+        if gain.low > 1:
+            causes = _causes(runs.iloc[row["at_one"]], runs.iloc[row["at"]])
+            yield _row("faster with a group", row, gain.value, causes) | gain.measure("ratio")
 
 
 def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
@@ -169,11 +170,6 @@ def _of_configurations(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iter
             f"{row.parallel} {row.layout}, batch {row.global_batch:g}: {row.repeats}" for row in rows.itertuples()
         )
         yield _row("few repeats", rows.iloc[0][SAME].to_dict(), len(rows), each)
-
-
-def _barred(runs: pd.DataFrame) -> Iterator[dict]:
-    for row in gather(runs).to_dict("records"):
-        yield _row("barred", row, len(row["at"]), row["runs"])
 
 
 def _causes(slow: pd.DataFrame, fast: pd.DataFrame) -> dict[str, str]:

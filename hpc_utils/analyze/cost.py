@@ -183,13 +183,14 @@ def _configurations(runs: pd.DataFrame, spent: pd.DataFrame) -> pd.DataFrame:
         row = dict(zip(KEYS, key, strict=True)) | {"repeats": len(own), "reached": len(there)}
         row |= {"runs": tuple(own.run_id), "unit": there.unit.iloc[0] if len(there) else ""}
         for name in ("epochs", "seconds", "wall_seconds", "energy_kwh"):
-            row |= _median(own[name].to_numpy(float)).columns(name)
+            # A missing value is longer than all others, and leaves no interval.
+            row |= stats.median(own[name].astype(float).fillna(np.inf)).columns(name)
         # Within a configuration these follow from the time: one estimate serves them all.
         for name in HOURLY:
             ratio = there[name].iloc[0] / there.wall_seconds.iloc[0] if len(there) else NAN
             row |= {f"{name}{end}": row[f"wall_seconds{end}"] * ratio for end in ("", "_low", "_high")}
         rows.append(row | {"epoch_seconds": row["seconds"] / row["epochs"]})
-    table = pd.DataFrame(rows, columns=COLUMNS)
+    table = pd.DataFrame(rows, columns=COLUMNS).replace(np.inf, NAN)
     return table.assign(efficiency=_efficiency(table))
 
 
@@ -201,11 +202,3 @@ def _efficiency(table: pd.DataFrame) -> pd.Series:
     first = known.groupby(number(known, SAME)).device_seconds.transform("first")
     found = first / known.device_seconds
     return found[~found.index.duplicated()].reindex(table.index)
-
-
-def _median(values: np.ndarray) -> stats.Estimate:
-    """As `stats.median`; a missing value (NaN) is longer than all others and leaves no interval."""
-    if (values > 0).all():
-        return stats.median(values)
-    middle = float(np.median(np.where(np.isfinite(values), values, np.inf)))
-    return stats.Estimate(middle if np.isfinite(middle) else NAN, NAN, NAN, len(values))

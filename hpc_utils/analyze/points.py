@@ -87,7 +87,7 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES) -> pd.DataFra
     for name in measures:
         values = runs[name].to_numpy(dtype=float, na_value=np.nan)
         each = [values[own] for own in at]
-        found[[name, f"{name}_low", f"{name}_high"]] = [_median(own)[:3] for own in each] or np.empty((0, 3))
+        found[[name, f"{name}_low", f"{name}_high"]] = [stats.median(own)[:3] for own in each] or np.empty((0, 3))
         found[f"{name}_each"] = _objects(each)
     return found.assign(repeats=[len(own) for own in at])
 
@@ -103,7 +103,7 @@ def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     latest = epochs.sort_values("epoch", ascending=False).melt("run_id", names, "metric").dropna()
     runs = runs.merge(latest.drop_duplicates("run_id"), on="run_id")
     found = gather(runs, ["value", "epochs"]).rename(columns={"value_low": "low", "value_high": "high"})
-    found["value"], found["metric"] = found.value_each.map(np.median), runs.metric[found["at"].str[0]].array
+    found["metric"] = runs.metric[found["at"].str[0]].array
     found["high"] = found.high.clip(upper=found.metric.map({"test_accuracy": 1}))
     found["unit"] = np.where(found.metric == "test_accuracy", "share", "ratio")
     return found[[*SAME, *POINT, "layout", "epochs", "metric", "value", "unit", "low", "high", "repeats", "runs"]]
@@ -145,12 +145,6 @@ def cores_per_rank(runs: pd.DataFrame) -> pd.Series:
     """The share of a core that each run's devices were; 0: whole cores, or GPUs."""
     cores = pd.to_numeric(runs.threads_per_rank)
     return cores.where(cores < 1, 0.0)
-
-
-def _median(values: np.ndarray) -> stats.Estimate:
-    """Over the repeats that recorded it; `UNKNOWN` if one is not positive."""
-    known = values[~np.isnan(values)]
-    return stats.median(known) if len(known) and (known > 0).all() else stats.UNKNOWN
 
 
 def _objects(values: Sequence) -> np.ndarray:

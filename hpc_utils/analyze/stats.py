@@ -39,20 +39,20 @@ UNKNOWN = Estimate(float("nan"), float("nan"), float("nan"), 0)
 
 
 def median(values: Sequence[float]) -> Estimate:
-    """Median of positive measurements, in the unit of `values`.
+    """Median of the recorded measurements (NaN: not recorded), in the unit of `values`.
 
     From 6 repeats on the interval is a percentile bootstrap of the median (Efron 1979); below, a t interval of the
-    logs, because times and rates are positive and vary by factors.
-
-    Raises:
-        ValueError: no values, or one that is not positive and finite.
+    logs, because times and rates are positive and vary by factors. A value that is not positive and finite leaves none.
     """
-    own = _positive(values)
+    own = np.asarray(values, dtype=float)
+    own = own[~np.isnan(own)]
+    if not len(own):
+        return UNKNOWN
     value, count = float(np.median(own)), len(own)
+    if count == 1 or not _are_positive(own):
+        return Estimate(value, np.nan, np.nan, count)
     if count >= BOOTSTRAP_FROM:
         return Estimate(value, *_bootstrap(own), count)
-    if count == 1:
-        return Estimate(value, np.nan, np.nan, count)
     logs = np.log(own)
     half = t_quantile(count - 1) * logs.std(ddof=1) / np.sqrt(count)
     return Estimate(value, *np.exp(np.median(logs) + half * SIDES).tolist(), count)
@@ -119,9 +119,13 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 def _positive(values: Sequence[float]) -> np.ndarray:
     found = np.asarray(values, dtype=float)
-    if not len(found) or not (np.isfinite(found) & (found > 0)).all():
+    if not len(found) or not _are_positive(found):
         raise ValueError(f"expected positive measurements, got {list(values)}")
     return found
+
+
+def _are_positive(values: np.ndarray) -> bool:
+    return bool((np.isfinite(values) & (values > 0)).all())
 
 
 def _around(value: float, half: float, repeats: int) -> Estimate:

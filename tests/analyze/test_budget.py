@@ -197,7 +197,7 @@ def test_what_is_asked_for_is_rounded_up_to_two_digits(amount: float, asked: flo
     assert budget.round_up(amount) == pytest.approx(asked)
 
 
-PEAK = Peak("X1", {"fp32": 1e12, "bf16": 1e13}, 1e12, 1e10, "a document")
+PEAK = Peak("X1", "x1", {"fp32": 1e12, "bf16": 1e13}, 1e12, "a document")
 
 
 def test_operations_over_the_peak_rate_predict_unmeasured_runs() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 
 import pytest
 
@@ -40,7 +39,7 @@ def test_half_the_bits_move_fewer_bytes_for_the_same_operations() -> None:
 
 
 def test_the_floor_is_the_slower_of_computing_and_moving() -> None:
-    ceiling = Peak("ten a second", {"fp32": 10.0}, 5.0, math.nan, "here")
+    ceiling = Peak("ten a second", "", {"fp32": 10.0}, 5.0, "here")
     assert Work(100.0, 10.0).floor(ceiling, "fp32") == 10.0
     assert Work(100.0, 10.0).bound(ceiling, "fp32") == "compute"
     assert Work(100.0, 100.0).floor(ceiling, "fp32") == 20.0

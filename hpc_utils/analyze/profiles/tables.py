@@ -76,18 +76,11 @@ def _phases(repeats: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """`repeats`: seconds a step in each phase."""
     spent = pd.DataFrame(repeats)
     step = spent.sum(axis=1)
-    row: dict[str, Any] = {"repeats": len(spent)} | _median("step", step)
+    row: dict[str, Any] = {"repeats": len(spent)} | stats.median(step).columns("step")
     for phase in PHASES:
         if phase in spent and spent[phase].notna().all():
-            row |= _median(phase, spent[phase] / step)
+            row |= stats.median(spent[phase] / step).columns(phase)
     return row
-
-
-def _median(column: str, values: Sequence[float]) -> dict[str, float]:
-    """With its interval, which logarithms of zero do not have."""
-    if min(values) > 0:
-        return stats.median(list(values)).columns(column)
-    return stats.Estimate(median(values), np.nan, np.nan, 0).columns(column)
 
 
 def _judged(one: Profile, runs: Sequence[str]) -> dict[str, Any]:
@@ -101,7 +94,7 @@ def _judged(one: Profile, runs: Sequence[str]) -> dict[str, Any]:
         row[f"try_{place}"] = advice.action
         most = [verdict.advice[number].at_most for verdict in chosen if len(verdict.advice) > number]
         if None not in most:
-            row |= _median(f"at_most_{place}", most)
+            row |= stats.median(most).columns(f"at_most_{place}")
     return row
 
 

@@ -23,17 +23,7 @@ from .project import ProjectError
 TEMPLATES = Path(__file__).parent / "templates"
 ALIAS = "mine"  # of results/
 TABLES = ("summary", "efficiency", "throughput", "targets")  # of chapters 03 and 06
-KEYS = (
-    "kind",
-    "world_size",
-    "ranks",
-    "precision",
-    "baseline",
-    "scheme",
-    "batch",
-    *POINT,
-    *SAME,
-)  # in the order tried
+KEYS = [*"kind world_size ranks precision baseline scheme batch".split(), *POINT, *SAME]  # in the order tried
 
 
 @dataclass(frozen=True)
@@ -49,14 +39,12 @@ class Row:
         return not pd.isna(self.fields.get(column))
 
     def cite(self, column: str, form: str = "") -> str:
-        """`{{mine:laptop-efficiency.throughput[kind=strong, ...]|interval}}`; the word itself (`form="word"`); a dash where it is empty.
+        """`{{mine:laptop-efficiency.throughput[kind=strong, ...]|interval}}`; a dash where it is empty.
 
         A value that has no interval despite its repeats, such as the efficiency of a baseline, is cited without form.
         """
         if not self.has(column):
             return formatting.ABSENT
-        if form == "word":
-            return str(self.fields[column])
         low = "low" if column == self.measure else f"{column}_low"
         form = f"|{form}" * bool(form and (self.has(low) or self.fields["repeats"] == 1))
         return f"{{{{{self.table}.{column}{self.keys}{form}}}}}"
@@ -123,9 +111,7 @@ def _rows(alias: str, item: Item, exported: Exports) -> list[Row]:
     found = []
     for fields in (scaling.headline(frame) if item.measure == "efficiency" else frame).to_dict("records"):
         keys, left = [], frame
-        for name in KEYS:
-            if name not in frame:
-                continue
+        for name in filter(frame.columns.__contains__, KEYS):
             fits = left[left[name].map(cells.key) == cells.key(fields[name])]
             if len(fits) < len(left) or name == "baseline":
                 keys, left = [*keys, f"{name}={cells.key(fields[name])}"], fits

@@ -154,7 +154,7 @@ class Lookup:
             request = read_json(folder / "run.json") or read_json(folder / "request.json") or {}
             config = request.get("config") or {}
             own = config | (complete.get(run) or {"state": _state(run, self.evidence)}) | {"series": series}
-            own["commit"] = (own.get("commit") or "")[:SHORT]
+            own["commit"] = _text(own.get("commit"))[:SHORT]
             states[own["state"].partition(":")[0]] += 1
             row = {title: _text(own.get(name)) for name, title in COLUMNS.items()}
             chosen = " ".join(f"{name}={value}" for name, value in config.items() if value != defaults.get(name))
