@@ -24,7 +24,7 @@ from .model.step import PHASES
 from .points import memory, of_one_state, step_seconds, unprofiled
 from .scaling import unique
 
-FASTER, SLOWER, NOISE, SINGLE = "faster", "slower", "not told from noise", "a single run"
+FASTER, SLOWER, NOISE, SINGLE = "faster", "slower", "within noise", "a single run"
 EQUAL, DIFFERS, UNKNOWN = "equal", "differs", "not enough evidence"
 GAINS = ["alone", "marginal", "together"]
 BEHIND = [f"{name}_runs" for name in GAINS]  # ids of the runs behind each gain

@@ -67,7 +67,7 @@ def judge(tmp_path: Path):
         ('is = "equal"', value("equal", repeats=2), "too few repeats"),
         ('is = "met"', value("not measured"), "not measured"),
         ('is = "met"', value("undecided"), "undecided"),
-        ('is = "slower"', value("not told from noise"), "undecided"),
+        ('is = "slower"', value("within noise"), "undecided"),
         ('is = "slower"', value("a single run"), "too few repeats"),
         ('is = "compute"', value("communication", repeats=0), "refuted"),
     ],

@@ -22,7 +22,7 @@ PLAIN = {
 }
 
 # Words of the code, and the pins' words for them.
-WORDS = {"not told from noise": "inconclusive", "equal": "equal within"}
+WORDS = {"within noise": "inconclusive", "equal": "equal within"}
 
 
 def rows(frame: pd.DataFrame | Iterable[Mapping[str, Any]], keys: str, quantities: str) -> Rows:

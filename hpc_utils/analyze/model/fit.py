@@ -139,11 +139,11 @@ class Fitted:
         return found.assign(error=found.seconds / found.measured - 1)
 
     def table(self) -> pd.DataFrame:
-        """One row per cost: cost, value, low, high (95 %), unit, told (whether the data narrowed the initial interval)."""
+        """One row per cost: cost, value, low, high (95 %), unit, significant (whether the runs narrowed the prior interval to less than half)."""
         spread, value = np.sqrt(np.diag(self.covariance)), np.array(_values(self.costs))
         columns = {"cost": list(asdict(self.costs)), "value": value, "low": value * np.exp(-1.96 * spread)}
         columns |= {"high": value * np.exp(1.96 * spread), "unit": UNITS}
-        return pd.DataFrame(columns | {"told": spread < np.array(_values(self.widths)) / 2})
+        return pd.DataFrame(columns | {"significant": spread < np.array(_values(self.widths)) / 2})
 
     def _draws(self, grid: pd.DataFrame) -> np.ndarray:
         """(draws, rows) logs of step times, for costs drawn from their distribution, with the scatter of runs."""

@@ -135,8 +135,8 @@ def test_runs_of_one_workload_on_one_device_make_a_family_whatever_their_link():
 def test_costs_are_recovered_and_the_table_states_which_the_data_narrowed():
     table = fit.fit(measured([math.inf, 10.0, 1.0, 0.1]), work()).table().set_index("cost")
     for name in ("scale", "host", "reach"):
-        assert table.low[name] <= getattr(TRUE, name) <= table.high[name] and table.told[name]
-    assert not table.told["latency"]  # some messages of microseconds in a step of a third of a second
+        assert table.low[name] <= getattr(TRUE, name) <= table.high[name] and table.significant[name]
+    assert not table.significant["latency"]  # some messages of microseconds in a step of a third of a second
 
 
 def test_a_reach_that_was_measured_is_believed_as_far_as_it_was_sure():
