@@ -142,7 +142,9 @@ def _rising(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
 def _faster_with_a_group(alone: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:
     alone = alone.assign(like=number(alone, [*SAME, "global_batch", "steps_per_epoch"]))
     plain = alone[alone.parallel == "none"].set_index("like")[["throughput_each", "at"]]
-    for row in alone[alone.parallel != "none"].join(plain.add_suffix("_one"), on="like", how="inner").to_dict("records"):
+    for row in (
+        alone[alone.parallel != "none"].join(plain.add_suffix("_one"), on="like", how="inner").to_dict("records")
+    ):
         gain = stats.ratio(row["throughput_each"], row["throughput_each_one"])
         if gain.low > 1:
             causes = _causes(runs.iloc[row["at_one"]], runs.iloc[row["at"]])

@@ -68,7 +68,7 @@ def executed(tmp_path: Path):
         output = tmp_path / "out.ipynb"
         notebook = paths.notebooks() / f"{chapter}.ipynb"
         command = [sys.executable, "-c", EXECUTE, notebook, output, json.dumps(parameters)]
-        environment = os.environ | {"HPC_RESULTS": str(tmp_path / "results")}
+        environment = os.environ | {"HPC_RESULTS": str(tmp_path / "results"), "HPC_SHARED": ""}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG)
         assert done.returncode == 0, done.stderr[-3000:]
         return said(output), {path.stem for path in (tmp_path / "results/figures").glob("*.pdf")}

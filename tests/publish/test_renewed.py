@@ -71,8 +71,12 @@ def test_what_a_chapter_exports_is_fresh_and_can_be_kept(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["01_baseline"], [CHAPTER, "-p", "studdy=laptop"], [CHAPTER, "--results", "no-such-set"], ["99_none"],
-        [CHAPTER, "-p", "study=none"], [CHAPTER, "-p", "study="],
+        ["01_baseline"],
+        [CHAPTER, "-p", "studdy=laptop"],
+        [CHAPTER, "--results", "no-such-set"],
+        ["99_none"],
+        [CHAPTER, "-p", "study=none"],
+        [CHAPTER, "-p", "study="],
     ],
 )
 def test_what_cannot_be_executed_is_reported(arguments: list[str], result_set: Path) -> None:

@@ -23,7 +23,11 @@ from .project import ProjectError
 TEMPLATES = Path(__file__).parent / "templates"
 ALIAS = "mine"  # of results/
 TABLES = ("summary", "efficiency", "throughput", "targets")  # of chapters 03 and 06
-KEYS = [*["kind", "world_size", "ranks", "precision", "baseline", "scheme", "batch"], *POINT, *SAME]  # in the order tried
+KEYS = [
+    *["kind", "world_size", "ranks", "precision", "baseline", "scheme", "batch"],
+    *POINT,
+    *SAME,
+]  # in the order tried
 
 
 @dataclass(frozen=True)

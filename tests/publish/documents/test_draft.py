@@ -82,7 +82,9 @@ def test_the_page_of_a_real_study(root: Path) -> None:
     shown = text(root / "paper/build/my-page.pdf")
     for part in ("Figure 1.", "Table 1. The targets", "Table 2.", "samples/s [", "not measured", "Source: chapter 06_paper_figures"):  # fmt: skip
         assert part in shown
-    assert re.search(r"strong scaling in \w+ reaches [\d ]+ samples/s \[.*\] with an efficiency of [\d.]+ % \[", shown)
+    assert re.search(
+        r"strong scaling in \w+ reaches [\d ]+ samples/s \[.*\] with an efficiency of [\d.]+ % \[", shown
+    )
 
 
 def test_the_document_in_the_readme_is_whole(root: Path) -> None:
