@@ -21,14 +21,15 @@ def files(workload: str) -> list[Path]:
 
     The module is not imported, because a launcher must not run the code of the ranks.
     """
-    module, own, _ = workload.partition(":")
+    if ":" not in workload:
+        return []
     place = [str(Path.cwd()), *sys.path]
-    for part in module.split(".") if own else ():
+    for part in workload.partition(":")[0].split("."):
         spec = PathFinder.find_spec(part, place)
         if spec is None:
             return []
         place = list(spec.submodule_search_locations or ())
-    return [Path(spec.origin)] if own and spec.has_location else []
+    return [Path(spec.origin)] if spec.has_location else []
 
 
 @functools.lru_cache(maxsize=1024)

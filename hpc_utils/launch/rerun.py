@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,13 +51,9 @@ def study_of(run: Path) -> StudyIndex | None:
 
 def remedy(run: Path) -> str:
     """What to do about damaged records: the command that measures the run again, and the one that removes it."""
-    command, asked = "", read_json(run / "request.json")
-    if index := study_of(run):
-        command = index.command
-    elif asked and asked["nodes"] == 1:
-        options = [f"--nproc={asked['ranks_per_node']}", *parameters.options(asked["parameters"]), "--redo"]
-        command = shlex.join(["hpc", "run", f"notebooks/{asked['notebook']}", *options])
-    return f"{f'measure it again with `{command}`, or ' if command else ''}remove it with `hpc discard {run.name}`"
+    index = study_of(run)
+    command = f"`{index.command}`" if index and index.command else "its command and --redo"
+    return f"measure it again with {command}, or remove it with `hpc discard {run.name}`"
 
 
 def again(run: Path, repeat: int, *, notebook: Path | None = None) -> Request:

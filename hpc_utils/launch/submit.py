@@ -10,16 +10,14 @@ logs/            what the jobs print
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from filelock import FileLock
 from pydantic import BaseModel, Field
 
 from hpc_utils import paths
@@ -233,7 +231,10 @@ def submit(
     Raises:
         as `draft`; SlurmError: Slurm refused a job. Earlier jobs of the submission remain and are recorded.
     """
-    with _one_at_a_time():
+    paths.submissions().mkdir(parents=True, exist_ok=True)
+    with FileLock(
+        paths.submissions() / ".lock"
+    ):  # of several processes, one after another: no run is submitted twice
         planned = draft(name, cluster, node_type, redo=redo, outdated=outdated)
         planned.plan.index(planned.index).write()
         if not planned.groups:
@@ -287,16 +288,6 @@ def _job_name(planned: Draft) -> str:
 
 def _script(name: str) -> Path:
     return paths.jobs() / f"{name}.sbatch"
-
-
-@contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Of several processes that submit at once, one plans and submits, then the next: no run is submitted twice."""
-    folder = paths.submissions()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _queued() -> set[str]:

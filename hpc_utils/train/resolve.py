@@ -39,23 +39,12 @@ def resolve(config: RunConfig) -> Workload:
 
 
 def builder(config: RunConfig) -> Callable[[], Workload]:
-    """Import the function of the user's workload, with its arguments.
+    """Import the function of the user's workload, with its arguments; the working folder comes first on the path, as with `python`.
 
     Raises:
         WorkloadError: it cannot be imported, or does not take `workload_args`.
     """
-    function = load_function(config.workload)
-    signature = inspect.signature(function)
-    arguments = ({"config": config} if "config" in signature.parameters else {}) | config.workload_args
-    try:
-        signature.bind(**arguments)
-    except TypeError as error:
-        raise WorkloadError(f"{config.workload}{signature} does not take these workload_args: {error}") from None
-    return functools.partial(function, **arguments)
-
-
-def load_function(name: str) -> Callable[..., Workload]:
-    """Import the function `module:function`; the working folder comes first on the path, as with `python`."""
+    name = config.workload
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -64,7 +53,13 @@ def load_function(name: str) -> Callable[..., Workload]:
         raise WorkloadError(f"workload {name!r}: {_fault(name, error)}") from error
     if not callable(function):
         raise WorkloadError(f"workload {name!r} is not a function that returns a Workload")
-    return function
+    signature = inspect.signature(function)
+    arguments = ({"config": config} if "config" in signature.parameters else {}) | config.workload_args
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise WorkloadError(f"{name}{signature} does not take these workload_args: {error}") from None
+    return functools.partial(function, **arguments)
 
 
 def _fault(name: str, error: BaseException) -> str:

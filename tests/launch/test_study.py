@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from hpc_utils import paths, provenance, records
 from hpc_utils.cli import main
 from hpc_utils.config import parse_assignments
-from hpc_utils.launch import rerun
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.submit import ARRAY, _groups, read_point, write_points
@@ -290,10 +289,8 @@ def test_only_a_run_of_ones_own_that_nobody_measures_is_discarded(bench: Bench) 
     assert not measured.exists() and folder.exists()
 
 
-def test_a_run_of_no_study_is_measured_again_with_its_parameters(tmp_path: Path) -> None:
-    run, given = RunFolder(tmp_path / "runs" / "x"), {"lr": 0.1, "workload": "a b", "steps_per_epoch": None}
-    run.write_json("request.json", {"notebook": "02_ddp.ipynb", "nodes": 1, "ranks_per_node": 2, "parameters": given})
-    command = rerun.remedy(run.path).split("`")[1]
-    words = shlex.split(command)
-    assert words[:3] == ["hpc", "run", "notebooks/02_ddp.ipynb"] and {"--nproc=2", "--redo"} < set(words)
+def test_the_command_of_a_study_gives_its_parameters_again() -> None:
+    given = {"lr": 0.1, "workload": "a b", "steps_per_epoch": None}
+    words = shlex.split(Target.here(given, 2).command)
+    assert words[:3] == ["hpc", "study", "run"] and words[-1] == "--repeats=2"
     assert parse_assignments(word[2:] for word in words if word.startswith("-p")) == given | {"lr": "0.1"}

@@ -143,6 +143,8 @@ def test_runs_of_other_code_than_the_latest_are_named_with_the_command(record: C
     (line,) = records.by_other_code(found, [index, elsewhere])
     assert line.startswith("1 runs of s ") and "`hpc study run s -pepochs=1 --outdated`" in line
     assert list(records.by_other_code(found[found.run_id != "r0"], [index])) == []
+    (line,) = records.by_other_code(found, [StudyIndex(name="s", runs=runs)])
+    assert "`" not in line, "an older index names no command"
     assert list(records.by_other_code(found[:0], [index])) == []
 
 
