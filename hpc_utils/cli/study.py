@@ -147,7 +147,7 @@ def collect(folder):
     help="Write this page only; default: report/STUDY/index.html in the set, and report/index.html.",
 )
 def report(name, folder, output):
-    """Write what was reached, chapters, numbers and runs of a study as one HTML page.
+    """Write results, chapters and runs of a study as an HTML page.
 
     The chapters that read the records of STUDY (default: laptop) are executed, and results/report/STUDY/index.html is written.
     results/report/index.html is the same page, or with several studies a list of them. With --results nothing is executed: the

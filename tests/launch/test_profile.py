@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_the_rank_is_found_although_it_was_another_program_when_it_was_first_see
 
 
 def test_a_profilers_own_lines_are_for_the_log_only(capsys) -> None:
-    with local.follow("a run") as watch:
+    with local.follow(SimpleNamespace(run_id="a run", warning="")) as watch:
         watch({}, "USDT:2026-11-25 10:22:00 7:7 Sync.cpp:52] profiler_start\nepoch 1/3\n")
         watch({}, "STAGE:2026-11-25 10:22:00 7:7 Sync.cpp:60] Completed Stage: Collection\n")
     assert capsys.readouterr().err.split() == ["epoch", "1/3"]

@@ -197,7 +197,7 @@ def test_a_complete_run_is_not_trained_again(results: Path, monkeypatch, capsys)
     ("arguments", "why"),
     [
         (["epoch=3"], "did you mean epochs"),
-        (["workload=nowhere:make"], "No module named 'nowhere'"),
+        (["workload=nowhere:make"], "'nowhere'"),
         (["workload=cnn", "dataset=digit"], "digits"),
         (["workload=cnn", "global_batch=2000"], "1437 samples, fewer than one global batch"),
     ],
