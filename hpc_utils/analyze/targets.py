@@ -13,10 +13,6 @@ from .points import number
 from .scaling import LINE, headline, relative, unique, variation
 
 MET, MISSED, UNDECIDED, NOT_MEASURED = "met", "missed", "undecided", "not measured"
-NEEDS = (
-    "runs on one rank and on several with the same batch, which `hpc study run` makes with `ranks = [1, 2]` in a series of "
-    "the study's file"
-)
 SHOWN = ["ranks", "layout", "value", "low", "high", "repeats"]
 COLUMNS = [*LINE, "target", "required", "at_ranks", *SHOWN, "verdict", "why", "runs"]
 
@@ -60,7 +56,8 @@ def _judged(found: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
             "kind": kind,
             "runs": (),
             "verdict": NOT_MEASURED,
-            "why": f"no curve of {kind} scaling, which needs {NEEDS}",
+            "why": f"no curve of {kind} scaling, which needs runs on one rank and on several with the same batch: "
+            "`hpc study run` makes them with `ranks = [1, 2]` in a series of the study's file",
         }
     for row in found.to_dict("records"):
         low, high = row["low"], row["high"]

@@ -123,9 +123,8 @@ def _print_citable(sets: Any, pattern: str) -> None:
                 shown = True
                 measure = f"  (without a column: {item.measure})" if item.measure else ""
                 click.echo(f"{kind}{alias}:{item.name}{measure}\n    {item.caption}")
-                units = {name: unit for name, unit in item.units.items() if not name.endswith(("_low", "_high"))}
-                if units:
-                    click.echo(f"    {', '.join(f'{name} ({unit})' for name, unit in units.items())}")
+                if units := item.quantities.items():
+                    click.echo(f"    {', '.join(f'{name} ({unit})' for name, unit in units)}")
     if not shown:
         raise click.UsageError(f"no table or figure matches {pattern!r}: `hpc paper --values` lists all")
 

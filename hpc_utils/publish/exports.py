@@ -63,6 +63,11 @@ class Item:
     data: str = ""
 
     @property
+    def quantities(self) -> dict[str, str]:
+        """{column: unit}, without the ends of intervals."""
+        return {name: unit for name, unit in self.units.items() if not name.endswith(("_low", "_high"))}
+
+    @property
     def file(self) -> str:
         """The path of its table or drawing in the set."""
         return next(iter(self.files))

@@ -31,15 +31,14 @@ from .verdict import Advice, Bound, Doubt, Loss, Verdict, beyond, percent, savin
 # Options, and words of the advice that a run follows if they are not plain.
 FOLLOWED = {"comm_hook": "compression", "compile": "torch.compile", "fused_optimizer": "fused optimizer"}
 FOLLOWED |= {"precision": "autocast", "channels_last": "channels_last"}
-PLAIN = "None False none off fp32 tf32"
+PLAIN = "None False none off fp32 tf32".split()
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
 
 def judge(reports: Reports) -> Verdict:
     """What limits the run of these profiles, by everything in them, and what to try that it does not do already."""
     found = _judge(reports)
-    config = reports.config or {}
-    done = [words for option, words in FOLLOWED.items() if str(config.get(option)) not in PLAIN]
+    done = [words for option, words in FOLLOWED.items() if str(reports.config.get(option)) not in PLAIN]
     return replace(found, advice=tuple(one for one in found.advice if not any(words in one.action for words in done)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,7 @@ class Reports:
     timelines: Sequence[Timeline] = ()
     kernels: pd.DataFrame | None = None
     phases: dict[str, float] | None = None
-    config: Mapping[str, Any] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def worked(self) -> list[Timeline]:
@@ -89,7 +89,7 @@ def gather(paths: Iterable[str | Path]) -> Reports:
     return Reports(
         timelines,
         _kernels([path for path, found in kinds.items() if found == FileKind.NCU_REPORT]),
-        *(recorded[0] if len(recorded) == 1 else (None, None)),
+        *(recorded[0] if len(recorded) == 1 else ()),
     )
 
 

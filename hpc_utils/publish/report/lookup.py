@@ -120,8 +120,7 @@ class Lookup:
         return Markup('<a href="{}">{}</a>').format(relative(path, self.page.parent), text) if path else text
 
     def _item(self, item: Item) -> dict[str, str]:
-        units = {name: unit for name, unit in item.units.items() if not name.endswith(("_low", "_high"))}
-        shown = (f"{name} ({unit})" for name, unit in units.items() if unit not in ("text", "count"))
+        shown = (f"{name} ({unit})" for name, unit in item.quantities.items() if unit not in ("text", "count"))
         quantities = {"quantities (unit)": ", ".join(shown)} if item.units else {}
         own = {"name": Markup("<b>{}</b>").format(item.name), "what it shows": item.caption}
         return own | quantities | self._source(item)
