@@ -31,7 +31,7 @@ from .verdict import Advice, Bound, Doubt, Loss, Verdict, beyond, percent, savin
 # Options, and words of the advice that a run follows if they are not plain.
 FOLLOWED = {"comm_hook": "compression", "compile": "torch.compile", "fused_optimizer": "fused optimizer"}
 FOLLOWED |= {"precision": "autocast", "channels_last": "channels_last"}
-PLAIN = "None False none off fp32 tf32".split()
+PLAIN = ["None", "False", "none", "off", "fp32", "tf32"]
 COMMUNICATION = "communication"  # that the backward pass does not hide, beside the phases of the host
 
 
