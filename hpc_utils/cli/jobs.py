@@ -156,7 +156,9 @@ def status(study, watch, everything):
         return
     found = entries(study, gone=gone)
     if not found:
-        raise click.UsageError(f"no submission{f' of {study!r}' if study else ''}: hpc submit STUDY --cluster NAME")
+        raise click.UsageError(
+            f"no submission{f' of {study!r}' if study else ''}: `hpc submit STUDY --cluster NAME` makes one; `hpc study plan STUDY` lists runs on this machine"
+        )
     for entry in found:
         if entry.state == "COMPLETED" and not everything:
             continue

@@ -97,7 +97,11 @@ def paper_build(documents, check, pattern):
         _print_citable(shared.sets(shared.project.sets), pattern)
         return
     written = build.build(shared, documents, check=check)
-    click.secho("no faults" if check else f"{len(written)} files written", fg="green")
+    click.secho("no faults" if check else f"files written: {len(written)}", fg="green")
+
+
+class _NotInstalled(RuntimeError):
+    exit_code = 2
 
 
 @contextlib.contextmanager
@@ -105,7 +109,7 @@ def _paper_packages() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise click.UsageError(
+        raise _NotInstalled(
             f"{error.name} is not installed: run `make paper` once, or `pip install -e '.[paper]'`"
         ) from None
 

@@ -49,8 +49,10 @@ class Progress(Observer):
         self._shown, row = len(rows), rows[-1]
         total = f"/{self._epochs}" if self._epochs else ""
         parts = [f"epoch {row['epoch']}{total}", f"{row['throughput']:,.0f} samples/s"]
-        names = {"train_loss": "train loss", "test_loss": "test loss", "test_accuracy": "test accuracy"}
-        parts += [f"{label} {row[name]:.4f}" for name, label in names.items() if row.get(name) is not None]
+        shown = (
+            name for name in row if name == "train_loss" or name.startswith("test_")
+        )  # with a workload's own metrics
+        parts += [f"{name.replace('_', ' ')} {row[name]:.4f}" for name in shown if row[name] is not None]
         with contextlib.suppress(OSError):  # a log on a full disk does not stop the run
             print(*parts, sep="  ", flush=True)
 

@@ -58,7 +58,11 @@ def builder(config: RunConfig) -> Callable[[], Workload]:
     try:
         signature.bind(**arguments)
     except TypeError as error:
-        raise WorkloadError(f"{name}{signature} does not take these workload_args: {error}") from None
+        near = [
+            toml_config.nearest(one, signature.parameters) for one in arguments if one not in signature.parameters
+        ]
+        hint = f"; did you mean {near[0]}?" if any(near) else ""
+        raise WorkloadError(f"{name}{signature} does not take these workload_args: {error}{hint}") from None
     return functools.partial(function, **arguments)
 
 
