@@ -294,3 +294,5 @@ def conclusions(accuracy: pd.DataFrame, below: pd.DataFrame) -> Iterator[str]:
             f"{relative(row.baseline)}, limited by {row.limited_by}"
             + (" (extrapolation)." if row.extrapolation else ".")
         )
+    if len(below) and "held out" not in set(accuracy.get("points", ())):
+        yield "These predictions are not validated: no run was held out from the model."

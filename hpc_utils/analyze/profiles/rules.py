@@ -76,7 +76,7 @@ def straggler(found: Devices) -> Loss | None:
         advice = saving(
             share * one.caused,
             f"look at {one.label}: {_why_late(found)}",
-            f"repeat it without the node of {one.label}: if the waiting is gone it was the node, not the program",
+            f"repeat it without the device of {one.label}: if the waiting is gone it was the device, not the program",
         )
     return Loss(Bound.STRAGGLER, share, beyond(share, limit), "waiting for other ranks", reason, advice, doubts)
 
