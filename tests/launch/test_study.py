@@ -180,22 +180,23 @@ def test_a_task_finds_its_run_and_whether_it_is_to_be_measured_again(results: Pa
     assert [len(group.requests) for group in groups] == [ARRAY, 1], "Slurm refuses larger arrays"
 
 
-ONE_FAILS = """
-title = "One of two cannot be trained"
-[parameters]
-workload = "cnn"
-dataset = "digits"
-parallel = "none"
+SHORT = """parallel = "none"
 epochs = 1
 steps_per_epoch = 2
 warmup_steps = 0
 evaluate_every = 0
-lr_warmup_epochs = 0
+lr_warmup_epochs = 0"""  # two steps of one process
+ONE_FAILS = f"""
+title = "One of two cannot be trained"
+[parameters]
+workload = "cnn"
+dataset = "digits"
+{SHORT}
 [[series]]
 name = "rates"
 notebook = "01_baseline"
 ranks = [1]
-matrix = { lr = [1e30, 0.01] }
+matrix = {{ lr = [1e30, 0.01] }}
 """
 
 
@@ -222,17 +223,12 @@ def test_two_processes_run_one_study_at_once(bench: Bench) -> None:
     assert [len(list(run.glob("claims/*.json"))) for run in bench.runs] == [1, 1], "each was measured once"
 
 
-OWN = """
+OWN = f"""
 title = "Own"
 repeats = 2
 [parameters]
 workload = "faulty:workload"
-parallel = "none"
-epochs = 1
-steps_per_epoch = 2
-warmup_steps = 0
-evaluate_every = 0
-lr_warmup_epochs = 0
+{SHORT}
 [[series]]
 name = "alone"
 notebook = "01_baseline"
