@@ -73,8 +73,7 @@ extrap: .venv-extrap/bin/extrap ## Install Extra-P, which chapter 03 compares it
 	@touch $@
 
 docs: $(VENV)/.installed ## Renew the tables that are written from the code and the committed runs
-	$(BIN)/python -c 'import pathlib; from hpc_utils.publish import systems; from hpc_utils.records import schema; \
-		page = pathlib.Path("results/README.md"); page.write_text(schema.renew(page.read_text())); systems.renew()'
+	$(BIN)/python docs/renew.py
 
 clean: ## Remove the environment and caches; never results or data
 	rm -rf $(VENV) .venv-extrap build *.egg-info .pytest_cache .ruff_cache .hypothesis

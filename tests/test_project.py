@@ -52,13 +52,6 @@ def test_the_pins_lie_within_the_ranges_and_name_no_build() -> None:
     )
 
 
-def test_the_results_page_agrees_with_the_schema() -> None:
-    from hpc_utils.records import schema
-
-    page = (ROOT / "results/README.md").read_text()
-    assert page == schema.renew(page), "run `make docs`"
-
-
 @pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_are_chapters_without_outputs(notebook: Path) -> None:
     """They begin with a title, and cells are short, but for files that they write for the reader."""

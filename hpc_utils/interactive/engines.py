@@ -21,6 +21,7 @@ from IPython import get_ipython
 from hpc_utils import paths
 from hpc_utils.launch import slurm_commands
 from hpc_utils.launch.process_tree import end_tree
+from hpc_utils.records.folder import read_json
 
 from . import group, host, network
 from .member import connection_file
@@ -171,7 +172,7 @@ def _connect(process: subprocess.Popen, folder: Path, n: int, timeout: float) ->
             if time.monotonic() > until:
                 found = 0 if client is None else len(client.ids)
                 raise EnginesError(f"{found} of {n} engines connected within {timeout:g} s{_queue(folder)}")
-            if client is None and host.is_written(connection_file(folder, "client")):
+            if client is None and read_json(connection_file(folder, "client")):
                 with contextlib.suppress(TimeoutError):  # the controller has ended, or is slow: look again
                     client = ipyparallel.Client(str(connection_file(folder, "client")), timeout=2)
             time.sleep(0.05)

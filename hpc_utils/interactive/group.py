@@ -9,6 +9,7 @@ import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from hpc_utils.doctor.network import interface_of
 from hpc_utils.provenance.cpu import usable
 
 from . import network
@@ -49,7 +50,7 @@ def join(rank: int, ranks: int, address: str, port: int, controller: str, timeou
     if dist.is_initialized():
         dist.destroy_process_group()
     # By default gloo resolves the host's name, which is often wrong on laptops and login nodes.
-    os.environ["GLOO_SOCKET_IFNAME"] = network.interface_of(network.address_towards(controller))
+    os.environ["GLOO_SOCKET_IFNAME"] = interface_of(network.address_towards(controller))
     store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=timeout))
     before = _connections().keys()
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout))

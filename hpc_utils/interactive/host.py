@@ -10,7 +10,6 @@ that, the end of one is a failure: it prints the reason and ends the others.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import shlex
@@ -23,8 +22,10 @@ from pathlib import Path
 
 from hpc_utils import paths, provenance, workspace
 from hpc_utils.launch import slurm_commands
+from hpc_utils.launch.failure import tail
 from hpc_utils.launch.process_tree import end_tree
 from hpc_utils.records.atomic import write_text
+from hpc_utils.records.folder import read_json
 from hpc_utils.workspace import Launch
 
 from .member import connection_file
@@ -61,7 +62,7 @@ class Host:
 
     def run(self) -> None:
         self._start_process("controller", "controller", str(self.folder), self.address)
-        while not is_written(connection_file(self.folder, "engine")):
+        while not read_json(connection_file(self.folder, "engine")):
             self._watch(0.05)
         if self.where == "slurm":
             self._submit()
@@ -139,18 +140,8 @@ class Host:
     def _log(self, name: str) -> Path:
         return self.folder / f"{name.replace(' ', '-')}.log"
 
-    def _tail(self, name: str, lines: int = 15) -> str:
-        log = self._log(name)
-        text = log.read_text(errors="replace") if log.exists() else ""
-        return "\n".join(text.splitlines()[-lines:]) or "(it wrote nothing)"
-
-
-def is_written(file: Path) -> bool:
-    """Whether the controller has written all of `file`."""
-    try:
-        return bool(json.loads(file.read_text()))
-    except (OSError, ValueError):
-        return False
+    def _tail(self, name: str) -> str:
+        return tail(self._log(name)) or "(it wrote nothing)"
 
 
 def _end_on_sigterm(*_: object) -> None:

@@ -20,20 +20,6 @@ def address_towards(host: str) -> str:
         return probe.getsockname()[0]
 
 
-def interface_of(address: str) -> str:
-    """The network interface that has `address`, such as `eth0`.
-
-    Raises:
-        LookupError: no interface has it.
-    """
-    import psutil
-
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(entry.family == socket.AF_INET and entry.address == address for entry in addresses):
-            return name
-    raise LookupError(f"no network interface of {socket.gethostname()} has the address {address}")
-
-
 def address_that_nodes_reach() -> str:
     """This machine's address on its way to the nodes of its Slurm cluster.
 

@@ -104,11 +104,7 @@ class _Shell(InteractiveShell):
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    def showsyntaxerror(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def enable_gui(self, gui: str | None = None) -> None:  # `%matplotlib inline` requests none
-        pass
+    showsyntaxerror = enable_gui = showtraceback  # `%matplotlib inline` requests no event loop
 
     def ask_exit(self) -> None:  # `exit()`, `quit()`
         raise SystemExit

@@ -1,21 +1,22 @@
-"""What all committed sets were measured on: current, and true to their records."""
+"""What `make docs` writes: what all committed sets were measured on, current and true to their records; the record schema."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from docs import renew
 from hpc_utils import paths, records
-from hpc_utils.publish import systems
+from hpc_utils.records import schema
 from tests.support import copy_runs
 
 CORES = paths.reference() / "epyc-2core"
 
 
 def test_the_committed_pages_are_what_the_committed_runs_say() -> None:
-    pages = systems.pages(sorted(paths.reference().glob("*/")))
+    pages = renew.pages(sorted(paths.reference().glob("*/")))
     assert {path.parent for path in pages} == {paths.root(), *paths.reference().iterdir()}
-    for path, text in pages.items():
+    for path, text in (pages | renew.columns()).items():
         assert path.read_text() == text, f"{path}: make docs"
 
 
@@ -36,7 +37,7 @@ def test_a_set_has_a_column_and_every_difference_within_it(tmp_path: Path) -> No
     change(first, hardware={"gpus": [gpu] * 4, "infiniband": [port]})
     job = {"scheduler": "slurm", "id": "12"}
     change(second, commit="f" * 40, dirty=True, host={"libc": None, "container": "a.sif"}, job=job)
-    text = list(systems.pages([CORES, mine]).values())[-1]
+    text = list(renew.pages([CORES, mine]).values())[-1]
 
     def row(name: str) -> list[str]:
         (line,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
@@ -57,7 +58,7 @@ def test_a_set_has_a_column_and_every_difference_within_it(tmp_path: Path) -> No
 
 def test_the_readmes_table_has_the_fastest_of_one_device_and_how_soon_cifar10_is_learnt() -> None:
     found = records.load(CORES)
-    (row,) = systems.fastest("set", found).to_dict("records")
+    (row,) = renew.fastest("set", found).to_dict("records")
     alone = found.runs[found.runs.world_size == 1]
     keys = ["parallel", "precision", "global_batch", "steps_per_epoch"]
     medians = alone.groupby(keys, dropna=False).throughput.median()
@@ -65,7 +66,17 @@ def test_the_readmes_table_has_the_fastest_of_one_device_and_how_soon_cifar10_is
 
     found.runs["dataset"] = "cifar10"
     found.epochs["test_accuracy"] = found.epochs.epoch.map(lambda epoch: 0.95 if epoch else 0.5)
-    (row,) = systems.fastest("set", found).to_dict("records")
+    (row,) = renew.fastest("set", found).to_dict("records")
     epochs = found.epochs[found.epochs.run_id.isin(alone.run_id)]
     until = epochs[epochs.epoch <= 1].groupby("run_id").seconds.sum()
     assert until.min() <= float(row["to 94% (s)"].split()[0]) <= until.max() and row["to 96% (s)"] == "–"
+
+
+def test_the_results_page_has_every_column_of_every_table_under_its_heading() -> None:
+    (page,) = renew.columns().values()
+    parts = page.partition(renew.COLUMNS)[2].partition(renew.END)[0].split("### ")[1:]
+    for (table, columns), part in zip(schema.TABLES.items(), parts, strict=True):
+        assert table in part.splitlines()[0]
+        rows = [line for line in part.splitlines() if line.startswith("| `")]
+        assert [row.split("`")[1] for row in rows] == schema.names(columns)
+        assert all(row.count("|") == 4 for row in rows)

@@ -1,5 +1,5 @@
-"""SYSTEM.md of the clone (hardware, software, dates and jobs of each committed result set), the README's table of their speed, and
-the sets' own SYSTEM.md. `make docs` writes all of them."""
+"""Renews what is written from the code and the committed runs (`make docs`): SYSTEM.md of the clone (hardware, software, dates and
+jobs of each committed result set) and of each set, the README's table of their speed, and the record schema in results/README.md."""
 
 from __future__ import annotations
 
@@ -14,14 +14,23 @@ import pandas as pd
 from hpc_utils import paths, provenance, records
 from hpc_utils.analyze import cost, points
 from hpc_utils.provenance.facts import FACTS, UNKNOWN, facts
-from hpc_utils.records import atomic
+from hpc_utils.publish import tables
+from hpc_utils.publish.documents import colophon
+from hpc_utils.publish.formatting import ABSENT, number
+from hpc_utils.records import atomic, schema
 from hpc_utils.records.folder import read_json
 
-from . import tables
-from .documents import colophon
-from .formatting import ABSENT, number
-
 FASTEST, END = "<!-- written by make docs from the committed runs -->", "<!-- end -->"
+COLUMNS = "<!-- written by `make docs` from hpc_utils/records/schema.toml -->"
+# The headings of the schema's tables in `results/README.md`.
+HEADINGS = {
+    "runs": "`csv/runs.csv`: one row per run (joined by `hpc collect`)",
+    "epochs": "`runs/<run>/epochs.csv` and `csv/epochs.csv` (with `run_id` as first column): one row per epoch",
+    "steps": "`runs/<run>/steps.csv.gz`: one row per step and rank",
+    "ranks": "`runs/<run>/ranks.csv`: one row per rank",
+    "monitor": "`runs/<run>/monitor/<host>.csv`, if requested: one row per device and sample",
+    "foreign": "`foreign/<name>/runs.csv`: all columns of `csv/runs.csv`, followed by these",
+}
 GOALS = (0.94, 0.96)  # shares of CIFAR-10's test images
 VERSIONS = ("python", "torch", "cuda", "nccl", "blas", "onednn", "slurm")
 PAGE = f"""# What the results were measured on
@@ -38,12 +47,19 @@ Measured by the authors in [`CITATION.cff`](CITATION.cff). Serial numbers and ad
 """
 
 
-def renew() -> Path:
-    """Write all pages; returns the path of the clone's SYSTEM.md."""
-    written = pages(sorted(paths.reference().glob("*/")))
-    for path, text in written.items():
-        atomic.write_text(path, text)
-    return list(written)[-1]
+def columns() -> dict[Path, str]:
+    """{results/README.md: its text} with the schema's tables."""
+    page, parts = paths.root() / "results" / "README.md", []
+    for table, heading in HEADINGS.items():
+        rows = [f"| `{c.name}` | {c.unit} | {c.meaning} |" for c in schema.TABLES[table]]
+        parts.append("\n".join([f"### {heading}", "", "| column | unit | meaning |", "|---|---|---|", *rows]))
+    return {page: between(page, COLUMNS, "\n\n".join(parts))}
+
+
+def between(page: Path, begin: str, text: str) -> str:
+    """The page with `text` between the marks `begin` and `END`."""
+    before, _, rest = page.read_text().partition(begin)
+    return f"{before}{begin}\n\n{text}\n\n{END}{rest.partition(END)[2]}"
 
 
 def pages(sets: Sequence[Path]) -> dict[Path, str]:
@@ -57,9 +73,7 @@ def pages(sets: Sequence[Path]) -> dict[Path, str]:
         answers[f"[`{folder.name}`]({link}/SYSTEM.md)"] = _answers(folder, own, origins)
         speeds.append(fastest(f"[`{folder.name}`]({link})", own))
     readme = paths.root() / "README.md"
-    before, _, rest = readme.read_text().partition(FASTEST)
-    table = tables.markdown(pd.concat(speeds))
-    written[readme] = f"{before}{FASTEST}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
+    written[readme] = between(readme, FASTEST, tables.markdown(pd.concat(speeds)))
     table = tables.markdown(pd.DataFrame(answers).rename_axis("").reset_index())
     return written | {paths.root() / "SYSTEM.md": PAGE.format(table=table)}
 
@@ -113,3 +127,8 @@ def _all(values: Iterable[str]) -> str:
     """Each value once, in natural order."""
     parts = {text: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)] for text in values}
     return ", ".join(sorted(parts, key=parts.get)) or ABSENT
+
+
+if __name__ == "__main__":
+    for path, text in (columns() | pages(sorted(paths.reference().glob("*/")))).items():
+        atomic.write_text(path, text)
