@@ -111,8 +111,10 @@ def find(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def counts(found: pd.DataFrame) -> pd.DataFrame:
-    """The number of anomalies of each kind: finding, count."""
-    return found.groupby("finding", sort=False).size().rename("count").reset_index()
+    """The number of anomalies of each kind: finding, count, outside (the largest outside load)."""
+    outside = found.value.where(found.finding == "outside load").astype(float)
+    kinds = found.assign(outside=outside).groupby("finding", sort=False)
+    return kinds.agg(count=("value", "size"), outside=("outside", "max")).reset_index()
 
 
 def _super_linear(measured: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict]:

@@ -12,6 +12,7 @@ from .tools import read, run_tool
 # Set while a git hook runs, these point git to the hook's repository.
 ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE")
 
+CODE = ("hpc_utils", "notebooks")
 EXPORTED = "COMMIT"  # the file of a bundle that names its commit
 
 
@@ -26,16 +27,16 @@ def commit(root: Path | None = None) -> str | None:
     return answer[1]
 
 
-def dirty(root: Path | None = None) -> bool | None:
-    """Whether the tree differs from its commit, results aside; None if git does not know the tree."""
+def dirty(root: Path | None = None, *more: str) -> bool | None:
+    """Whether the code that measures and analyses differs from its commit; None if git does not know the tree.
+
+    Runs record studies, options, and a digest of the user's own modules, which therefore do not count. `more`: other folders
+    that do.
+    """
     root = root or paths.root()
     if commit(root) is None or (root / EXPORTED).exists():
         return None
-    ours = [":(top,exclude,literal)results"]
-    moved = paths.results().resolve()
-    if moved != root.resolve() and moved.is_relative_to(root.resolve()):
-        ours.append(f":(top,exclude,literal){moved.relative_to(root.resolve()).as_posix()}")
-    status = _git(root, "status", "--porcelain", "--untracked-files=normal", "--", ":(top)", *ours)
+    status = _git(root, "status", "--porcelain", "--untracked-files=normal", "--", *CODE, *more)
     return None if status is None else bool(status.strip())
 
 

@@ -1,6 +1,6 @@
 """`manifest.json`, next to the PDFs: the sources of each document. A release checks its PDFs against it.
 
-{"schema": 1, "documents": {name: {"file": "paper.pdf", "sha256": of the file, "commit": SHA,
+{"schema": 2, "documents": {name: {"files": {"paper.pdf": SHA-256}, "commit": SHA,
  "sources": {path in the clone: SHA-256}, "sets": {path in the clone: fingerprint of what the set exports}}}}
 
 `commit` is null without git, or if the tree has uncommitted changes.
@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from hpc_utils.records.folder import read_json
 from . import exports
 
 FILE = "manifest.json"
-SCHEMA = 1
+SCHEMA = 2
 
 
 class NoManifest(ValueError):
@@ -29,12 +29,13 @@ class NoManifest(ValueError):
     exit_code = 2
 
 
-def note(pdf: Path, root: Path, sources: Iterable[Path], sets: Iterable[Path]) -> None:
-    """Add `pdf` to the manifest next to it: built now from `sources` and the result sets `sets` of the clone `root`."""
+def note(files: Sequence[Path], root: Path, sources: Iterable[Path], sets: Iterable[Path]) -> None:
+    """Add a document, its PDF first, to the manifest next to it: built now from `sources` and the result sets `sets` of the
+    clone `root`."""
+    pdf = files[0]
     entry = {
-        "file": pdf.name,
-        "sha256": of_file(pdf),
-        "commit": None if provenance.dirty(root) else provenance.commit(root),
+        "files": {path.name: of_file(path) for path in files},
+        "commit": None if provenance.dirty(root, "paper") else provenance.commit(root),
         "sources": {_inside(path, root): of_file(path) for path in sorted(sources)},
         "sets": {_inside(folder, root): of_set(folder) for folder in sorted(sets)},
     }

@@ -84,7 +84,7 @@ def test_single_runs_are_flagged_only_beyond_what_repeats_spread() -> None:
     runs = study(weak={"1x4": 0.85, "1x8": 0.9, "1x12": 0.3})
     found = find(runs[runs.repeat == 1])
     assert set(found.finding) == {"throughput falls", "few repeats"}
-    assert dict(counts(found).itertuples(index=False)) == found.finding.value_counts().to_dict()
+    assert counts(found).set_index("finding")["count"].to_dict() == found.finding.value_counts().to_dict()
 
 
 def test_repeats_that_spread_are_named() -> None:
@@ -101,7 +101,9 @@ def test_load_from_outside_is_named_with_the_interval_that_it_widened() -> None:
     slowed = at(runs, 2) & (runs.repeat == 1)
     runs.loc[slowed, "outside_seconds"] = 1.5
     runs.loc[at(runs, 1, "none"), "steal_seconds"] = 0.8
-    found = flagged(slow(runs, slowed, 1.2), "outside load")
+    found = flagged(runs := slow(runs, slowed, 1.2), "outside load")
+    kinds = counts(find(runs)).set_index("finding").outside
+    assert kinds["outside load"] == max(row["value"] for row in found) and kinds.drop("outside load").isna().all()
     assert {row["parallel"]: row["value"] for row in found} == pytest.approx({"none": 0.1, "ddp": 0.28}, abs=0.02)
     assert {row["parallel"]: "interval" in row["evidence"] for row in found} == {"none": False, "ddp": True}
     assert all(run in row["evidence"] for row in found for run in runs[slowed].run_id if row["parallel"] == "ddp")

@@ -21,16 +21,19 @@ def test_changed_and_new_code_is_dirty(clone: Path, git: Git) -> None:
     assert dirty(clone) is True
 
 
-def test_results_and_ignored_files_are_not_dirty(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("results/runs/a.json", "results/reference/laptop/a.json", "hpc_utils/__pycache__/x.pyc"):
+def test_results_studies_modules_of_users_and_ignored_files_are_not_dirty(clone: Path) -> None:
+    new = (
+        "results/runs/a.json",
+        "hpc_utils/__pycache__/x.pyc",
+        "jobs/studies/mine.toml",
+        "my_study.py",
+        "paper/mine.md",
+    )
+    for name in new:
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         (clone / name).touch()
     assert dirty(clone) is False
-    (clone / "my [results]").mkdir()
-    (clone / "my [results]/a.json").touch()
-    assert dirty(clone) is True
-    monkeypatch.setenv("HPC_RESULTS", str(clone / "my [results]"))
-    assert dirty(clone) is False
+    assert dirty(clone, "paper") is True
 
 
 def test_a_copy_has_no_commit_also_inside_another_repository(clone: Path, tmp_path: Path) -> None:

@@ -20,24 +20,24 @@ def built(exported: Path, tmp_path: Path) -> Path:
     folder.mkdir()
     for name in ("slides", "paper"):
         (folder / f"{name}.pdf").write_bytes(name.encode())
-        manifest.note(folder / f"{name}.pdf", tmp_path, [tmp_path / "paper.md"], [exported])
+        manifest.note([folder / f"{name}.pdf"], tmp_path, [tmp_path / "paper.md"], [exported])
     return folder
 
 
 def test_each_document_is_listed_with_its_sources_and_sets(built: Path, exported: Path, tmp_path: Path) -> None:
     found = manifest.read(built)
     assert list(found) == ["paper", "slides"]
-    assert (found["paper"]["file"], found["paper"]["sha256"]) == ("paper.pdf", manifest.of_bytes(b"paper"))
+    assert found["paper"]["files"] == {"paper.pdf": manifest.of_bytes(b"paper")}
     assert found["paper"]["sources"] == {"paper.md": manifest.of_bytes(b"words")}
     assert found["paper"]["sets"] == {"results": manifest.of_set(exported)}
     execution(exported, "x", Chapter("x").close())
     assert found["paper"]["sets"] != {"results": manifest.of_set(exported)}, "it follows the set's exports"
     (built / "paper.pdf").write_bytes(b"another")
-    manifest.note(built / "paper.pdf", tmp_path, [], [])
+    manifest.note([built / "paper.pdf"], tmp_path, [], [])
     manifest.forget(built / "slides.pdf")
     manifest.forget(tmp_path / "elsewhere.pdf")
-    again = {name: entry["sha256"] for name, entry in manifest.read(built).items()}
-    assert again == {"paper": manifest.of_bytes(b"another")}
+    again = {name: entry["files"] for name, entry in manifest.read(built).items()}
+    assert again == {"paper": {"paper.pdf": manifest.of_bytes(b"another")}}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 9, "documents": {}}'])
@@ -45,5 +45,5 @@ def test_what_is_no_manifest_is_refused_and_written_over(built: Path, tmp_path: 
     (built / manifest.FILE).write_text(text)
     with pytest.raises(manifest.NoManifest):
         manifest.read(built)
-    manifest.note(built / "paper.pdf", tmp_path, [], [])
+    manifest.note([built / "paper.pdf"], tmp_path, [], [])
     assert list(manifest.read(built)) == ["paper"]

@@ -75,7 +75,7 @@ def commit(root: Path) -> str:
     (root / checklist.PASSED).write_text(json.dumps({"commit": done}))
     (root / PDF).parent.mkdir(parents=True, exist_ok=True)
     (root / PDF).write_bytes(b"%PDF-1.7 a paper")
-    manifest.note(root / PDF, root, [root / "paper/paper.md"], [root / SET])
+    manifest.note([root / PDF], root, [root / "paper/paper.md"], [root / SET])
     return done
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +15,22 @@ from hpc_utils import toml_config
 from hpc_utils.publish import manifest
 from hpc_utils.records import atomic
 
-from . import colophon, number_lint, pandoc, pandoc_filter, project
+from . import colophon, numbers, pandoc, pandoc_filter, project
 from .context import BuildContext
 from .document import Document, read
 from .faults import DocumentError, Fault
-from .sets import Found
 
-NUMBERS = "numbers"
 NUMBERS_FRONT = """---
-title: Every number, and where it comes from
-short: Every number
+title: The numbers of {name}
 note: >-
-  Each number of the documents: its name, value with 95 % interval, its meaning, and its evidence. A number is
-  listed with the first document that uses it.
+  Name, value with 95 % interval, meaning and evidence of each number. Runs are numbered as listed at the end;
+  {name}-numbers.csv has their ids in each row.
 ---
 """
 
 
 def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = False) -> list[Path]:
-    """Build the documents `names`, by default all and numbers.pdf; returns the files written.
+    """Build the documents `names`, by default all, each with the list of its numbers; returns the files written.
 
     A document with a fault leaves no PDF, not even an old one; the others are built. `check` writes nothing.
 
@@ -47,7 +44,6 @@ def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = Fal
             raise project.ProjectError(f"no document {name!r} in paper.toml: {hint}")
     faults: list[Fault] = []
     written: list[Path] = []
-    done: list[Document] = []
     for name in names or context.project.document:
         context.log(f"{name}: {context.project.document[name].source}")
         if not check:
@@ -56,11 +52,8 @@ def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = Fal
             document = read(context, name)
             if not check:
                 written += _write(context, document)
-            done.append(document)
         except DocumentError as error:
             faults += error.faults
-    if not check and not names:
-        written += _write_numbers(context, done)
     for path in written:
         context.log(f"  wrote {context.shown(str(path.relative_to(context.folder)))}")
     if faults:
@@ -69,19 +62,18 @@ def build(context: BuildContext, names: Sequence[str] = (), *, check: bool = Fal
 
 
 def _write(context: BuildContext, document: Document) -> list[Path]:
-    """One document's PDF and TeX."""
-    values, pictures = document.values.values(), document.resolved.pictures
-    rows = colophon.rows([*values, *document.resolved.drawn], document.sets, context.root)
+    """One document's PDF and TeX, and the list of its numbers."""
+    pictures = document.resolved.pictures
+    rows = colophon.rows(document, context.root)
     shared = {"colophon": [{"what": pf.MetaString(what), "words": pf.MetaString(words)} for what, words in rows]}
     bibliography = context.bibliography(document.entry) if document.resolved.cites else []
-    parts = [{"numbers": _rows(context, values)}] if document.entry.numbers == "within" else []
     files = pictures | {file.name: file for file in bibliography}
     try:
         properties = {
             "names": [pandoc.verbatim(pandoc.quoted(one.name), "typst") for one in document.front.author],
             "words": [pandoc.verbatim(pandoc.quoted(word), "typst") for word in document.front.keywords],
         }
-        pdf = _pdf(document.tree, document.entry.template, parts, files, **properties, **shared)
+        pdf = _pdf(document.tree, document.entry.template, files, **properties, **shared)
         written = []
         for style in document.entry.tex:
             folder = context.target / "tex" / style
@@ -95,18 +87,18 @@ def _write(context: BuildContext, document: Document) -> list[Path]:
             atomic.write_text(written[-1], text)
     except pandoc.PandocError as error:
         raise DocumentError([Fault(context.shown(document.entry.source), 0, str(error))]) from None
-    return [_place(context, document.name, pdf, [document]), *written]
+    return [*_place(context, document, pdf), *written]
 
 
-def _pdf(tree: pf.Doc, template: str, parts: list[Any], files: dict[str, Path], **metadata: Any) -> bytes:
-    """`parts`: lists of numbers; `files`: {address: file} of pictures and bibliographies."""
+def _pdf(tree: pf.Doc, template: str, files: dict[str, Path], listed: Any = None, **metadata: Any) -> bytes:
+    """`files`: {address: file} of pictures and bibliographies; `listed`: what the template `numbers` shows."""
     tree = copy.deepcopy(tree)
     if template == "slides":
         pandoc_filter.slides(tree)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         _copy(files, folder)
-        atomic.write_json(folder / "numbers.json", parts)
+        atomic.write_json(folder / "numbers.json", listed)
         bibfiles = [pandoc.verbatim(name, "typst") for name in files if name.endswith(".bib")]
         tree = pandoc_filter.for_typst(tree)
         source = pandoc.write(tree, "typst", "document.typst", kind=template, bibfiles=bibfiles, **metadata)
@@ -119,49 +111,31 @@ def _copy(files: dict[str, Path], folder: Path) -> None:
         shutil.copy(file, folder / address)
 
 
-def _write_numbers(context: BuildContext, done: Sequence[Document]) -> list[Path]:
-    """numbers.pdf: the numbers of the documents, each with the first document that uses it."""
-    seen: set[str] = set()
-    parts = []
-    for document in done:
-        new = [one for full, one in document.values.items() if full not in seen]
-        seen.update(document.values)
-        lines: dict[tuple[str, str], list[int]] = {}
-        for passage, kind, line in document.allowed:
-            lines.setdefault((passage, kind), []).append(line)
-        file = context.shown(document.entry.source)
-        allowed = [
-            (passage, f"{number_lint.CLASSES[kind]}; {file}:{', '.join(map(str, sorted(set(own))))}")
-            for (passage, kind), own in sorted(lines.items())
-        ]
-        parts.append({"title": document.name, "numbers": _rows(context, new), "allowed": allowed})
-    return [_place(context, NUMBERS, _pdf(pandoc.parse(NUMBERS_FRONT), NUMBERS, parts, {}), done)]
+def _paths(context: BuildContext, name: str) -> list[Path]:
+    """The document's PDF, and the list of its numbers as PDF and as CSV."""
+    return [context.target / f"{name}{end}" for end in (".pdf", "-numbers.pdf", "-numbers.csv")]
 
 
-def _rows(context: BuildContext, values: Iterable[Found]) -> list[dict[str, Any]]:
-    folders = {alias: one.folder for alias, one in context.result_sets.items()}
-    return colophon.numbers(values, folders, context.target)
-
-
-def _place(context: BuildContext, name: str, pdf: bytes, documents: Sequence[Document]) -> Path:
-    """Write the PDF, and its sources into the manifest."""
-    path, sources, folders = context.target / f"{name}.pdf", {context.folder / "paper.toml"}, set()
-    atomic.write(path, lambda file: file.write(pdf))
-    if (claims := context.folder / context.project.claims).is_file():
-        sources.add(claims)
-    for one in documents:
-        sources.update(
-            [context.folder / one.entry.source, *context.bibliography(one.entry), *one.resolved.pictures.values()]
-        )
-        folders.update(one.folder for one in one.sets.by_alias.values())
-    manifest.note(path, context.root, sources, folders)
-    return path
+def _place(context: BuildContext, document: Document, pdf: bytes) -> list[Path]:
+    """Write the PDF and the list of its numbers, and note their sources in the manifest."""
+    front = pandoc.parse(NUMBERS_FRONT.format(name=document.name))
+    listed = _pdf(front, "numbers", {}, numbers.listed(document, context))
+    table = numbers.table(document, context).to_csv(index=False, lineterminator="\n")
+    paths = _paths(context, document.name)
+    for path, content in zip(paths, (pdf, listed, table.encode()), strict=True):
+        atomic.write(path, lambda file, content=content: file.write(content))
+    claims, entry = context.folder / context.project.claims, document.entry
+    sources = [context.folder / "paper.toml", context.folder / entry.source, *context.bibliography(entry)]
+    sources += [*document.resolved.pictures.values(), *[claims] * claims.is_file()]
+    manifest.note(paths, context.root, set(sources), {one.folder for one in document.sets.by_alias.values()})
+    return paths
 
 
 def _discard(context: BuildContext, name: str) -> None:
     """Remove the output of a former build."""
-    path = context.target / f"{name}.pdf"
-    path.unlink(missing_ok=True)
-    manifest.forget(path)
+    paths = _paths(context, name)
+    for path in paths:
+        path.unlink(missing_ok=True)
+    manifest.forget(paths[0])
     for style in context.project.document[name].tex:
         shutil.rmtree(context.target / "tex" / style, ignore_errors=True)

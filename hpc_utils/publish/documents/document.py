@@ -82,7 +82,7 @@ def read(context: BuildContext, name: str) -> Document:
     for passage, why in refused:
         source.fault(passage, f"{passage!r} {why}")
     keys = set(re.findall(r"^\s*@\w+\s*\{\s*([^,\s]+)\s*,", bibliography, re.M))
-    resolver = Resolver(source, cells, sets, keys, context.folder)
+    resolver = Resolver(source, cells, sets, keys, context.folder, f"{name}-numbers.pdf")
     tree = resolver.run(tree)
     values = {**resolver.values, **{one.full: one for one in texts.values(sets)}}
     meanings = [found.what.caption for found in values.values()]

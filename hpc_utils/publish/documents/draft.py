@@ -22,9 +22,9 @@ from .project import ProjectError
 
 TEMPLATES = Path(__file__).parent / "templates"
 ALIAS = "mine"  # of results/
-TABLES = ("summary", "efficiency", "throughput", "targets")  # of chapters 03 and 06
+TABLES = ("summary", "efficiency", "throughput", "targets", "finding-counts")  # of chapters 03 and 06
 KEYS = [
-    *["kind", "world_size", "ranks", "precision", "baseline", "scheme", "batch"],
+    *["finding", "kind", "world_size", "ranks", "precision", "baseline", "scheme", "batch"],
     *POINT,
     *SAME,
 ]  # in the order tried
@@ -70,8 +70,8 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
         raise ProjectError(fault)
     if name in known.document or path.exists():
         raise ProjectError(f"{path} exists, or paper.toml has a document {name}: choose another name")
-    studies = [one.name for one in records.studies(results)]
-    study = study or (studies[0] if len(studies) == 1 else name)
+    studies = {one.name: one for one in records.studies(results)}
+    study = study or (next(iter(studies)) if len(studies) == 1 else name)
     if study not in studies:
         others = f"; or give one of them with --study: {', '.join(studies)}" if studies else ""
         raise ProjectError(f"no study {study!r} in {results}: `hpc study run {study}` makes it{others}")
@@ -91,6 +91,10 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
         for items in (exported.tables, exported.figures)
     )
     if "throughput" not in tables:
+        wanted = studies[study].run_ids
+        if left := len(wanted - set(records.load(results).runs.run_id)):
+            wait = f"wait until they are, or `hpc study run {study}` measures them"
+            raise ProjectError(f"{left} of {len(wanted)} runs of {study} are not measured yet: {wait}")
         anew = f"`hpc chapter 06_paper_figures -p study={study}`"
         raise ProjectError(f"{results} has no table of the throughput of {study}: {anew} exports it")
     rows = {name: _rows(alias, tables[name], exported) for name in TABLES if name in tables}

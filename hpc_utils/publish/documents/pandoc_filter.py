@@ -34,12 +34,14 @@ class Resolver:
     """Completes the tree of a document; faults are reported at lines of its `source`.
 
     `values`, `drawn`: the cells, and the results' figures and tables, that it shows; `pictures`: {address in the output: file};
-    `keys`: of the bibliography.
+    `keys`: of the bibliography; `numbers`: the PDF that the cells lead to.
     """
 
-    def __init__(self, source: Source, cells: dict[str, Cited], sets: Sets, keys: set[str], folder: Path) -> None:
+    def __init__(
+        self, source: Source, cells: dict[str, Cited], sets: Sets, keys: set[str], folder: Path, numbers: str
+    ) -> None:
         self.source, self.fault = source, source.fault
-        self.cells, self.sets, self.keys, self.folder = cells, sets, keys, folder
+        self.cells, self.sets, self.keys, self.folder, self.numbers = cells, sets, keys, folder, numbers
         self.values: dict[str, Found] = {}
         self.drawn: list[Found] = []
         self.pictures: dict[str, Path] = {}
@@ -65,7 +67,7 @@ class Resolver:
             if number not in self.cells or not (found := self.cells[number].found):
                 return []
             self.values.setdefault(found.full, found)
-            address = f"numbers.pdf#nameddest=number:{found.full}"
+            address = f"{self.numbers}#nameddest=number:{found.full}"
             return pf.Link(pf.Str(self.cells[number].text), url=address, classes=["number"], title=found.full)
         text = pf.stringify(span)
         if set(CLASSES) & set(span.classes) and len(text) < SHORT:
@@ -227,7 +229,7 @@ def for_typst(tree: pf.Doc) -> pf.Doc:
 
 
 def for_latex(tree: pf.Doc) -> pf.Doc:
-    """The tree with tables as floats, with their captions above, and without links to numbers.pdf."""
+    """The tree with tables as floats, with their captions above, and without links to the list of numbers."""
 
     def visit(element: pf.Element, doc: pf.Doc) -> Any:
         if isinstance(element, pf.Link) and "number" in element.classes:

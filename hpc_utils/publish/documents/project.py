@@ -21,8 +21,7 @@ class ProjectError(ValueError):
 class DocumentEntry(Strict):
     """One document.
 
-    `sets`: aliases, all by default. `tex`: the conference classes that it is exported for. `numbers`: "within" ends the document
-    with the list of its numbers, which otherwise is in numbers.pdf only.
+    `sets`: aliases, all by default. `tex`: the conference classes that it is exported for.
     """
 
     source: str
@@ -30,7 +29,6 @@ class DocumentEntry(Strict):
     sets: tuple[str, ...] = ()
     bibliography: tuple[str, ...] = ("references.bib",)
     tex: tuple[Literal["ieee", "acm"], ...] = ()
-    numbers: Literal["within", "apart"] = "apart"
 
 
 class Project(Strict):
@@ -76,8 +74,8 @@ def read(path: Path) -> Project:
 
 def unfit(name: str) -> str:
     """Why `name` cannot be the name of a document or set; "" if it can."""
-    fits = re.fullmatch(r"[a-z][a-z0-9-]*", name) and name not in ("claim", "claims", "numbers")
-    return "" if fits else f"{name!r} cannot be a name: small letters, digits and -, not claim or numbers"
+    fits = re.fullmatch(r"(?!claims?$|.*-numbers$)[a-z][a-z0-9-]*", name)
+    return "" if fits else f"{name!r} cannot be a name: small letters, digits and -, not claim, claims or ...-numbers"
 
 
 def line_of(path: Path, key: str) -> int:

@@ -95,7 +95,7 @@ def uncommitted(root: Path) -> str:
 def built(root: Path) -> list[str]:
     """The documents that `make paper` built, and their manifest."""
     documents = manifest.read(root / BUILD).values()
-    return [f"{BUILD}/{file}" for file in (manifest.FILE, *(one["file"] for one in documents))]
+    return [f"{BUILD}/{file}" for file in (manifest.FILE, *(name for one in documents for name in one["files"]))]
 
 
 def _committed(root: Path) -> Iterator[str]:
@@ -121,7 +121,7 @@ def _documents(root: Path) -> Iterator[str]:
     for name in project.read(root / "paper/paper.toml").document.keys() - written.keys():
         yield f"{name} is not built: run `make paper`"
     for name, entry in written.items():
-        files = {f"{BUILD}/{entry['file']}": entry["sha256"], **entry["sources"]}
+        files = {f"{BUILD}/{file}": own for file, own in entry["files"].items()} | entry["sources"]
         changed = [path for path, own in files.items() if manifest.of_file(root / path) != own]
         changed += [path for path, own in entry["sets"].items() if manifest.of_set(root / path) != own]
         changed += ["the commit"] * (entry["commit"] != provenance.commit(root))

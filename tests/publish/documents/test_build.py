@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import pytest
 from hpc_utils import provenance
 from hpc_utils.analyze.value import Value
 from hpc_utils.publish.documents import sets
+from hpc_utils.publish.documents.faults import DocumentError
 
 from .conftest import PAPER, ROOT, Paper
 
@@ -75,7 +77,7 @@ def test_the_colophon_lists_the_resources(paper: Paper) -> None:
     for part in (
         "Colophon", "Results: laptop", "Results: rehearsal", "PyTorch 2.13.0", "AMD EPYC (4 runs)", "Slurm jobs 41, 45, 57, 75",
         "directly on the machine", "device-hours", "core-hours of processors", "energy not known: no run had a counter",
-        "make paper",
+        "hpc paper paper", "paper-numbers.pdf, .csv",
     ):  # fmt: skip
         assert part in said
     for page in (paper.root / "sets").glob("*/exports/*.json"):
@@ -85,7 +87,7 @@ def test_the_colophon_lists_the_resources(paper: Paper) -> None:
 def test_one_changed_value_changes_every_place(paper: Paper) -> None:
     paper.export(efficiency=0.712)
     paper.build()
-    for name in ("paper", "slides", "numbers"):
+    for name in ("paper", "slides", "paper-numbers"):
         said = text(paper.folder / f"build/{name}.pdf")
         assert "71.2 %" in said
         assert "72.3" not in said
@@ -99,14 +101,14 @@ def test_each_number_leads_to_its_row_and_the_executed_chapter(built: Path) -> N
         notes = [note.get_object() for page in pages for note in page.get("/Annots", [])]
         return {note["/A"]["/URI"] for note in notes if "/A" in note}
 
-    rows = pypdf.PdfReader(built / "numbers.pdf").named_destinations
-    led = {link.partition("nameddest=")[2] for link in links("paper.pdf") if link.startswith("numbers.pdf#")}
+    rows = pypdf.PdfReader(built / "paper-numbers.pdf").named_destinations
+    led = {link.partition("nameddest=")[2] for link in links("paper.pdf") if link.startswith("paper-numbers.pdf#")}
     assert led == {"number:laptop:efficiency[world_size=2]", "number:laptop:study.complete", "number:laptop:link.bandwidth", "number:laptop:limits.what"}  # fmt: skip
     assert led <= rows.keys()
-    said = text(built / "numbers.pdf")
+    said = text(built / "paper-numbers.pdf")
     assert "laptop:efficiency[world_size=2] 72.3 % [64.1, 80.7] Strong-scaling efficiency of two ranks." in said
     assert "10 Gbit/s a setting of the experiments; paper/paper.md:" in said
-    files = [link for link in links("numbers.pdf") if "://" not in link]
+    files = [link for link in links("paper-numbers.pdf") if "://" not in link]
     assert any(link.endswith(".ipynb") for link in files) and all((built / link).exists() for link in files)
 
 
@@ -118,11 +120,21 @@ def test_apostrophes_are_printed_as_such(paper: Paper) -> None:
     assert "2020\u2019s Annex" in said
 
 
-def test_the_list_of_numbers_may_end_a_document(paper: Paper) -> None:
-    toml = (paper.folder / "paper.toml").read_text()
-    paper.put(toml.replace('template = "paper"\n', 'template = "paper"\nnumbers = "within"\n'), "paper.toml")
-    paper.build("paper")
-    assert "Every number of this document" in text(paper.folder / "build/paper.pdf")
+def test_a_document_alone_has_its_numbers_with_all_runs_beside_it(paper: Paper) -> None:
+    names = {path.name for path in paper.build("slides")}
+    assert names == {"slides.pdf", "slides-numbers.pdf", "slides-numbers.csv"}
+    ids = sorted(path.name for path in (paper.root / "sets/laptop/runs").iterdir())
+    with (paper.folder / "build/slides-numbers.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["value"], row["low"], row["high"], row["results"]) == ("0.723", "0.641", "0.807", "sets/laptop")
+    assert row["name"] == "laptop:efficiency[world_size=2]" and row["runs"].split() == ids
+    said = text(paper.folder / "build/slides-numbers.pdf")
+    assert "runs 1 to 4;" in said and all(f"{number}. {run}" in said for number, run in enumerate(ids, 1))
+    paper.put("# {{unknown.cell}}\n", "slides.md")
+    assert paper.faults("slides")
+    with pytest.raises(DocumentError):
+        paper.build("slides")
+    assert not names & {path.name for path in (paper.folder / "build").iterdir()}, "none of a former build is left"
 
 
 def test_same_sources_same_bytes(paper: Paper, tmp_path: Path) -> None:

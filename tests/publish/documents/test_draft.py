@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pypdf
 import pytest
 from click.testing import CliRunner, Result
@@ -54,6 +56,8 @@ def study(root: Path) -> Path:
     chapter = Chapter("03_scaling", study="laptop", label="scaling")
     data = scaling.throughput(chapter.runs)
     chapter.export(data, "throughput", "Throughput of every configuration.", measure="throughput")
+    loads = {"finding": ["outside load", "repeats spread"], "count": [2, 1], "outside": [0.313, None]}
+    chapter.export(pd.DataFrame(loads), "finding-counts", "Findings by kind.", runs=chapter.runs.run_id)
     figure = Figure(figsize=(4, 2))
     chapter.figure(Chart(figure, data[["throughput"]], "throughput", "Throughput."))
     execution(results, "laptop/03_scaling", chapter.close())
@@ -80,7 +84,10 @@ def test_the_page_of_a_real_study(root: Path) -> None:
     assert not re.search(r"\d", typed), "each number is cited"
     assert len(pdf(root, "my-page").pages) == 1
     shown = text(root / "paper/build/my-page.pdf")
-    for part in ("Figure 1.", "Table 1. The targets", "Table 2.", "samples/s [", "not measured", "Source: chapter 06_paper_figures"):  # fmt: skip
+    for part in (
+        "Figure 1.", "Table 1. The targets", "Table 2.", "samples/s [", "not measured", "Source: chapter 06_paper_figures",
+        "against one process without a process group",
+    ):  # fmt: skip
         assert part in shown
     assert re.search(
         r"strong scaling in \w+ reaches [\d ]+ samples/s \[.*\] with an efficiency of [\d.]+ % \[", shown
@@ -103,6 +110,16 @@ def test_a_study_on_one_rank_has_a_page_about_its_throughput(root: Path, study: 
     pdf(root, "alone")
     shown = text(root / "paper/build/alone.pdf")
     assert "Throughput (samples/s)" in shown and "Figure 1. Throughput." in shown and "Efficiency" not in shown
+    assert "up to 31.3 % of the cores during runs of 2" in shown and shown.count("hypervisor") == 1
+
+
+def test_the_baseline_of_the_efficiencies_is_named(root: Path, study: Path) -> None:
+    copy_runs(REFERENCE / "epyc-2core", study, "*ddp2-*")
+    chapter = Chapter("06_paper_figures", study="laptop")
+    chapter.export(scaling.efficiency(chapter.runs), "efficiency", "Efficiency.", measure="efficiency")
+    execution(study, "laptop/06_paper_figures", chapter.close())
+    paper("new", "grouped")
+    assert "against DDP on one rank" in (root / "paper/grouped.md").read_text()
 
 
 def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -> None:
@@ -124,14 +141,17 @@ def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -
         (["Slides"], "cannot be a name"),
         (["other", "--study", "strong"], "hpc study run strong"),
         (["other", "--study", "bare"], "hpc chapter 06_paper_figures -p study=bare"),
+        (["other", "--study", "begun"], "18 of 24 runs of begun are not measured yet"),
         (["other"], "no study 'other'"),
     ],
 )
 def test_a_page_that_cannot_be_written_is_refused(
     root: Path, study: Path, arguments: list[str], message: str
 ) -> None:
-    index = study / "studies/laptop.json"
-    (study / "studies/bare.json").write_text(index.read_text().replace('"laptop"', '"bare"'))
+    index = json.loads((study / "studies/laptop.json").read_text())
+    measured = [run for run in index["runs"] if (study / "runs" / run["run_id"]).exists()]
+    for name, runs in (("begun", index["runs"]), ("bare", measured)):
+        (study / f"studies/{name}.json").write_text(json.dumps(index | {"name": name, "runs": runs}))
     done = paper("new", *arguments)
     assert done.exit_code == 2 and message in done.output
     assert (root / "paper/paper.toml").read_text() == TOML

@@ -1,0 +1,69 @@
+"""The list of a document's numbers, each with its runs: as a PDF shows it, and as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pandas as pd
+
+from hpc_utils.publish import formatting
+from hpc_utils.publish.address import relative
+
+from .colophon import ranges
+from .context import BuildContext
+from .document import Document
+from .number_lint import CLASSES
+from .sets import Found
+
+
+def table(document: Document, context: BuildContext) -> pd.DataFrame:
+    """A row for each number: the fields of its `Value`, with the ids of all its runs, and the folder of its result set."""
+    rows = [
+        dataclasses.asdict(one.what)
+        | {"name": one.full, "results": context.project.sets[one.alias]}
+        | {name: " ".join(getattr(one.what, name)) for name in ("runs", "files")}
+        for one in document.values.values()
+    ]
+    return pd.DataFrame(rows)
+
+
+def listed(document: Document, context: BuildContext) -> dict[str, list[Any]]:
+    """What the template `numbers` shows: `numbers`, each with its name, interval, meaning, evidence and executed
+    chapter; their `runs`, set by set, numbered from `first`; `allowed`: numbers that are no results.
+    """
+    values, places, runs = document.values.values(), {}, []
+    for alias in document.sets.by_alias:
+        if ids := sorted({run for one in values if one.alias == alias for run in one.what.runs}):
+            runs.append({"title": f"{alias}: {context.project.sets[alias]}", "first": len(places) + 1, "ids": ids})
+            places.update(((alias, run), number) for number, run in enumerate(ids, len(places) + 1))
+    lines: dict[tuple[str, str], set[int]] = {}
+    for passage, kind, line in document.allowed:
+        lines.setdefault((passage, kind), set()).add(line)
+    file = context.shown(document.entry.source)
+    return {
+        "numbers": [
+            {
+                "name": one.full,
+                "value": formatting.text(one.what, "interval"),
+                "meaning": one.what.caption,
+                "basis": _basis(one, {places[one.alias, run] for run in one.what.runs}),
+                "chapter": relative(document.sets.by_alias[one.alias].folder / one.page["executed"], context.target),
+            }
+            for one in values
+        ],
+        "runs": runs,
+        "allowed": [
+            (passage, f"{CLASSES[kind]}; {file}:{', '.join(map(str, sorted(own)))}")
+            for (passage, kind), own in sorted(lines.items())
+        ],
+    }
+
+
+def _basis(one: Found, runs: set[int]) -> str:
+    value = one.what
+    parts = [one.source()]
+    parts += [f"{value.repeats} repeat{'s' * (value.repeats != 1)} at least"] if value.repeats else []
+    parts += [f"unit {value.unit}"] if value.unit not in ("text", "count") else []
+    parts += [f"run{'s' * (len(runs) > 1)} {ranges(runs)}"] if runs else []
+    return "; ".join([*parts, *value.files]) + "."
