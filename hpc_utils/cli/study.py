@@ -74,10 +74,12 @@ def study_plan(name, parameters, repeats):
     plan = studies.plan(name, Target.here(parameters, repeats))
     for line in plan.impossible:
         click.secho(line, dim=True)
-    for request in plan.requests:
-        click.echo(f"{request.state:10} {request.run_id}")
-    runs, done = len(plan.requests), sum(request.state == "complete" for request in plan.requests)
-    click.echo("\n".join([f"{runs} runs, {done} complete, {runs - done} to do", *plan.changes()]))
+    states, todo = {run.run_id: run.state for run in plan.requests}, [run.run_id for run in plan.to_do()]
+    damaged = [run for run in todo if states[run] == "complete"]
+    for run, state in (states | dict.fromkeys(damaged, "damaged")).items():
+        click.echo(f"{state:10} {run}")
+    counts = f"{len(states)} runs, {len(states) - len(todo)} complete, {len(todo)} to do"
+    click.echo("\n".join([counts + f", {len(damaged)} of them damaged" * bool(damaged), *plan.changes()]))
 
 
 @study.command("run")
@@ -132,7 +134,7 @@ def collect(folder):
     print_refused({name: f"{why}; {rerun.remedy(folder / 'runs' / name)}" for name, why in found.refused.items()})
     for name, state in found.unfinished.items():
         click.secho(f"not complete ({state}): {name}", fg="yellow", err=True)
-    for line in records.by_other_code(found.runs, records.studies(folder)):
+    for line in records.by_other_code(found, folder):
         click.secho(line, fg="yellow", err=True)
     click.echo(f"{len(found.runs)} runs, {len(found.epochs)} epochs: {folder / 'csv'}")
     sys.exit(1 if found.refused else 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import itertools
 import random
 import signal
@@ -141,8 +142,8 @@ class Plan:
 
     def changes(self) -> Iterator[str]:
         """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this one."""
-        if other := sum(run.state == "complete" and not _is_current(run) for run in self.requests):
-            yield f"{other} complete runs were measured by other code: `{self.command} --outdated` measures them again"
+        if other := self._of_other_code():
+            yield f"{len(other)} complete runs were measured by other code: `{self.command} --outdated` measures them again"
         with contextlib.suppress(UnknownStudy):
             former = read_study(self.name).run_ids.difference(run.run_id for run in self.requests)
             if number := sum((paths.runs() / run).exists() for run in former):
@@ -150,11 +151,32 @@ class Plan:
 
     def to_do(self, *, redo: bool = False, outdated: bool = False) -> list[Request]:
         """The runs to make: those not complete or damaged; also those of other code (`outdated`), or all (`redo`)."""
+        other = self._of_other_code() if outdated else ()
         return [
             run
             for run in self.requests
-            if redo or run.state != "complete" or (outdated and not _is_current(run)) or _is_damaged(run)
+            if redo or run.state != "complete" or run.run_id in other or self._is_damaged(run)
         ]
+
+    def _of_other_code(self) -> set[str]:
+        """The complete runs that other code measured than is here now."""
+        now = functools.cache(lambda workload: provenance.measuring_digest(source_code.files(workload)))
+        return {
+            run.run_id
+            for run in self.requests
+            if run.state == "complete"
+            and not now(run.config.workload).startswith(digests(read_json(run.path / "provenance.json") or {}))
+        }
+
+    def _is_damaged(self, run: Request) -> bool:
+        """Whether the records of a complete run contradict each other."""
+        try:
+            verify(run.path)
+        except Refused as why:
+            remedies = f"`{self.command}` measures it again, `hpc discard {run.run_id}` removes it"
+            _show(f"damaged: {run.run_id}: {why}; {remedies}")
+            return True
+        return False
 
 
 def read(name: str) -> Study:
@@ -356,22 +378,6 @@ def _measure(request: Request, redo: bool, warm_process: str) -> None:
         while request.state == "running":
             time.sleep(0.5)
         _measure(request, False, warm_process)
-
-
-def _is_current(request: Request) -> bool:
-    """Whether the code that is here now measured the run."""
-    then = digests(read_json(request.path / "provenance.json") or {})
-    return provenance.measuring_digest(source_code.files(request.config.workload)).startswith(then)
-
-
-def _is_damaged(request: Request) -> bool:
-    """Whether the records of a complete run contradict each other."""
-    try:
-        verify(request.path)
-    except Refused as error:
-        _show(f"refused {request.run_id}: {error}; it is measured again")
-        return True
-    return False
 
 
 def _show(*lines: str) -> None:

@@ -70,7 +70,7 @@ class Chapter:
         """The number of complete runs; the refused, unfinished and not applicable ones with the reason; those of other code."""
         found = self.records
         beyond = sorted({(point.series, point.why) for point in self.index.not_applicable}) if self.index else ()
-        other = records.by_other_code(found.runs, [self.index] if self.index else records.studies())
+        other = records.by_other_code(found, self.results, self.study)
         return Markdown(
             f"**{len(found.runs)} complete runs**; {len(found.refused)} refused because their records contradict themselves, "
             f"{len(found.unfinished)} not complete."

@@ -31,6 +31,7 @@ def page_faults(exported: Exports, stem: str, found: records.Records | None = No
     except records.UnknownStudy as error:
         yield f"{where}: {error}"
         return
+    yield from records.by_former_code(found, folder, page["study"])
     items = [item for kind in exports.KINDS for item in page[kind].values()]
     files = page["files"] | {name: digest for item in items for name, digest in item["files"].items()}
     files = {name: digest for name, digest in files.items() if not name.startswith(exports.PROFILE)}

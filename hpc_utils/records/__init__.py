@@ -19,7 +19,7 @@ others, and with a conversion that must lose nothing.
 from .claim import ClaimedElsewhere
 from .folder import AlreadyComplete, RunFolder
 from .identity import run_id
-from .load import Records, by_other_code, collect, load, load_run
+from .load import Records, by_former_code, by_other_code, collect, load, load_run
 from .study import StudyIndex, UnknownStudy, read_study, studies, study_index
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "RunFolder",
     "StudyIndex",
     "UnknownStudy",
+    "by_former_code",
     "by_other_code",
     "collect",
     "load",

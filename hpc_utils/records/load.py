@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import statistics
 import zlib
@@ -11,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_utils import paths
+from hpc_utils import paths, source_code
 
 from . import atomic, checks, fingerprint, packed, schema
 from .folder import read_json, state
 from .identity import settings
-from .study import StudyIndex, read_study
+from .study import read_study, studies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,15 +112,36 @@ def collect(results: Path | None = None) -> Records:
     return records
 
 
-def by_other_code(runs: pd.DataFrame, studies: Iterable[StudyIndex]) -> list[str]:
-    """A line for each study with runs that other code measured than the latest run of that workload and machine."""
+def by_other_code(found: Records, results: Path, study: str = "") -> list[str]:
+    """`by_former_code`, and a line for each study with runs of other code than the latest run of that workload and machine."""
+    runs = found.runs
     latest = runs.sort_values("started").groupby(["workload", "hardware_id"], dropna=False).digest.transform("last")
-    other = set(runs.run_id[runs.digest.ne(latest)])
+    mixed = _lines(runs.run_id[runs.digest.ne(latest)], results, study, "than the latest")
+    return by_former_code(found, results, study) + mixed
+
+
+def by_former_code(found: Records, results: Path, study: str = "") -> list[str]:
+    """A line for each study, or for one, with runs of a user's own workload whose code has changed since.
+
+    Packed runs are not compared: they are kept, and the code moves on. The code is looked for as `hpc run` does.
+    """
+    now = functools.cache(source_code.digest)
+    former = [
+        run.run_id
+        for run in found.runs.itertuples()
+        if now(run.workload)
+        and (folder := results / run.path).is_dir()
+        and read_json(folder / "run.json")["config"].get("source") != now(run.workload)
+    ]
+    return _lines(former, results, study, "of the workload than is here now")
+
+
+def _lines(runs: Iterable[str], results: Path, study: str, other: str) -> list[str]:
     return [
-        f"{len(found)} runs of {index.name} were measured by other code than the latest"
+        f"{len(found)} of {len(index.run_ids)} runs of {index.name} were measured by other code {other}"
         + (f": `{index.command} --outdated` measures them again" if index.command else "")
-        for index in studies
-        if (found := index.run_ids & other)
+        for index in ([read_study(study, results)] if study else studies(results))
+        if (found := index.run_ids.intersection(runs))
     ]
 
 
@@ -129,8 +151,9 @@ class Refused(ValueError):
 
 def verify(folder: Path) -> None:
     """Raise `Refused` with the reason if the records in `folder`, step times included, cannot be true."""
-    _read(Path(folder), Path(folder).parent.parent)
-    _steps(Path(folder))
+    _read(folder, folder.parent.parent)
+    if not _noted(folder):
+        _steps(folder)
 
 
 def _steps(folder: Path) -> pd.DataFrame:
@@ -160,9 +183,12 @@ def _read(folder: Path, results: Path) -> tuple[dict[str, Any], list[dict[str, A
 
 def _changed(folder: Path) -> str:
     """The table that is not as the run left it; "" of packed runs, which git keeps, and of runs without digests."""
-    noted = (read_json(folder / "status.json") or {}).get("tables", {}) if folder.is_dir() else {}
-    names = (name for name, digest in noted.items() if fingerprint.of_file(folder / name) != digest)
+    names = (name for name, digest in _noted(folder).items() if fingerprint.of_file(folder / name) != digest)
     return next((f"{name} is damaged, or was changed after the run" for name in names), "")
+
+
+def _noted(folder: Path) -> dict[str, str]:
+    return (read_json(folder / "status.json") or {}).get("tables", {}) if folder.is_dir() else {}
 
 
 def _row(

@@ -261,15 +261,28 @@ def test_changed_code_and_damaged_runs_are_named_with_what_to_do(bench: Bench) -
 
     steps = newer / "steps.csv.gz"
     steps.write_bytes(steps.read_bytes()[:-9])
+    done = bench.hpc("study", "plan", study)
+    states = dict(reversed(line.split()) for line in done.out.splitlines()[:2])
+    assert states == {older.name: "complete", newer.name: "damaged"}
+    assert (
+        done.out.splitlines()[2].startswith("2 runs, 1 complete, 1 to do")
+        and f"`hpc discard {newer.name}`" in done.err
+    )
     done = bench.hpc("collect")
     assert done.code == 1 and newer.name in done.err
     assert f"`hpc study run {study}`" in done.err and f"`hpc discard {newer.name}`" in done.err
+    assert bench.hpc("study", "run", study, "--no-report").code == 0 and plan() == ["2 runs, 2 complete, 0 to do"]
+    assert [len(list(run.glob("claims/*.json"))) for run in (older, newer)] == [2, 2]
     assert bench.hpc("discard", newer.name).code == 0 and bench.runs == [older]
 
     module.write_text(module.read_text() + "changed = True\n")
     assert plan()[0] == "2 runs, 0 complete, 2 to do"
     assert plan()[1].startswith("1 former runs ") and f"`hpc study run {study}`" in plan()[1]
-    assert bench.hpc("study", "run", study, "--no-report").code == 0
+    assert again in bench.hpc("collect").err and bench.hpc("report", "own").code == 0
+    page = bench.results / "report/own/index.html"
+    assert again in page.read_text()
+    assert bench.hpc("study", "run", study).code == 0
+    assert again not in page.read_text()
     assert plan() == ["2 runs, 2 complete, 0 to do"]
 
 

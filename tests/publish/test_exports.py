@@ -11,10 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hpc_utils import paths, provenance
+from hpc_utils import paths, provenance, source_code
 from hpc_utils.publish import exports, staleness
 from hpc_utils.publish.chapter import Chapter
 from hpc_utils.publish.exports import ExportError
+from hpc_utils.records import atomic, packed
 
 from .conftest import chart, execution, faults
 
@@ -170,6 +171,27 @@ def test_other_code_or_uncommitted_code_is_no_fault_of_the_data(
     assert PAGE in doubt and f"`hpc chapter 06_paper_figures --results {exported} -p study=laptop`" in doubt
     found.pages["laptop-06_paper_figures"]["dirty"] = None
     assert len(staleness.uncommitted(found)) == 1 and faults(exported) == []
+
+
+def test_a_page_is_stale_after_the_code_of_a_users_own_workload_changed(
+    result_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "own_model.py"
+    module.write_text("width = 1")
+    monkeypatch.chdir(tmp_path)
+    own = {"workload": "own_model:net", "source": source_code.digest("own_model:net")}
+    for path in result_set.glob("runs/*/run.json"):
+        run = json.loads(path.read_text())
+        atomic.write_json(path, run | {"config": run["config"] | own})
+    execution(result_set, "laptop/x", Chapter("x", study="laptop").close())
+    module.write_text("width = 1  # a comment")
+    assert faults(result_set) == []
+    module.write_text("width = 2")
+    (fault,) = faults(result_set)
+    assert fault.startswith("24 of 24 runs of laptop ")
+    assert fault in Chapter("x", study="laptop").overview().data
+    packed.pack(result_set)
+    assert faults(result_set) == [], "of a set that is kept the code moves on"
 
 
 def test_evidence_outside_the_set(result_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,22 +131,22 @@ def test_an_accuracy_changed_by_hand_is_refused_unless_the_run_noted_no_digest(r
     assert records.load().runs.test_accuracy.tolist() == [0.9], "of another program, or before digests were noted"
 
 
-def test_runs_of_other_code_than_the_latest_are_named_with_the_command(record: Callable) -> None:
+def test_runs_of_other_code_than_the_latest_are_named_with_the_command(record: Callable, results: Path) -> None:
     for number, digest in enumerate("abb"):
         record(f"r{number}", provenance={"digest": digest * 64, "collected_at": f"2026-01-0{number + 1}"})
     record("own", run={"config": run_json("own")["config"] | {"workload": "my:mlp"}}, provenance={"digest": "c" * 64})
     runs = [StudyRun(run_id=f"r{number}", series="strong") for number in range(3)]
-    index, elsewhere = (
-        StudyIndex(name="s", command="hpc study run s -pepochs=1", runs=runs),
-        StudyIndex(runs=runs[1:]),
-    )
-    found = records.load().runs
-    (line,) = records.by_other_code(found, [index, elsewhere])
-    assert line.startswith("1 runs of s ") and "`hpc study run s -pepochs=1 --outdated`" in line
-    assert list(records.by_other_code(found[found.run_id != "r0"], [index])) == []
-    (line,) = records.by_other_code(found, [StudyIndex(name="s", runs=runs)])
+    StudyIndex(name="s", command="hpc study run s -pepochs=1", runs=runs).write()
+    StudyIndex(name="t", runs=runs[1:]).write()
+    found = records.load()
+    (line,) = records.by_other_code(found, results)
+    assert line.startswith("1 of 3 runs of s ") and "`hpc study run s -pepochs=1 --outdated`" in line
+    assert records.by_other_code(found, results, "t") == []
+    StudyIndex(name="t", runs=runs).write()
+    (line,) = records.by_other_code(found, results, "t")
     assert "`" not in line, "an older index names no command"
-    assert list(records.by_other_code(found[:0], [index])) == []
+    shutil.rmtree(results / "runs")
+    assert records.by_other_code(records.load(), results) == []
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)

@@ -78,10 +78,11 @@ def gather(results: Path, study: str = "") -> Evidence:
     behind = (run for page in exported.pages.values() for run in page["runs"])
     for run in behind if study else (*found.runs.run_id, *found.refused, *found.unfinished):
         series.setdefault(run, [])
-    faults = [fault for stem in exported.pages for fault in staleness.page_faults(exported, stem, found)]
+    faults = records.by_former_code(found, results, study)
+    faults += [fault for stem in exported.pages for fault in staleness.page_faults(exported, stem, found)]
     faults += staleness.computed_otherwise(exported)
     joined = {run: ", ".join(names) for run, names in series.items()}
-    return Evidence(results, found, exported, studies, chapters, faults, joined)
+    return Evidence(results, found, exported, studies, chapters, list(dict.fromkeys(faults)), joined)
 
 
 @dataclass(frozen=True)
