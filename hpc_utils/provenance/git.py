@@ -27,16 +27,15 @@ def commit(root: Path | None = None) -> str | None:
     return answer[1]
 
 
-def dirty(root: Path | None = None, *more: str) -> bool | None:
+def dirty(root: Path | None = None) -> bool | None:
     """Whether the code that measures and analyses differs from its commit; None if git does not know the tree.
 
-    Runs record studies, options, and a digest of the user's own modules, which therefore do not count. `more`: other folders
-    that do.
+    Runs record studies, options, and a digest of the user's own modules, which therefore do not count.
     """
     root = root or paths.root()
     if commit(root) is None or (root / EXPORTED).exists():
         return None
-    status = _git(root, "status", "--porcelain", "--untracked-files=normal", "--", *CODE, *more)
+    status = _git(root, "status", "--porcelain", "--untracked-files=normal", "--", *CODE)
     return None if status is None else bool(status.strip())
 
 

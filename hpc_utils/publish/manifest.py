@@ -3,7 +3,7 @@
 {"schema": 2, "documents": {name: {"files": {"paper.pdf": SHA-256}, "commit": SHA,
  "sources": {path in the clone: SHA-256}, "sets": {path in the clone: fingerprint of what the set exports}}}}
 
-`commit` is null without git, or if the tree has uncommitted changes.
+`commit` is null without git, or if the code has uncommitted changes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def note(files: Sequence[Path], root: Path, sources: Iterable[Path], sets: Itera
     pdf = files[0]
     entry = {
         "files": {path.name: of_file(path) for path in files},
-        "commit": None if provenance.dirty(root, "paper") else provenance.commit(root),
+        "commit": None if provenance.dirty(root) else provenance.commit(root),
         "sources": {_inside(path, root): of_file(path) for path in sorted(sources)},
         "sets": {_inside(folder, root): of_set(folder) for folder in sorted(sets)},
     }

@@ -33,7 +33,6 @@ def test_results_studies_modules_of_users_and_ignored_files_are_not_dirty(clone:
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         (clone / name).touch()
     assert dirty(clone) is False
-    assert dirty(clone, "paper") is True
 
 
 def test_a_copy_has_no_commit_also_inside_another_repository(clone: Path, tmp_path: Path) -> None:

@@ -23,10 +23,9 @@ SOFTWARE = {"python": "Python", "torch": "PyTorch", "cuda": "CUDA", "nccl": "NCC
 def rows(document: Document, root: Path) -> list[tuple[str, str]]:
     """(label, text) of the evidence of a document of the checkout `root`; labels below a result set's are indented."""
     name, used = document.name, [*document.values.values(), *document.resolved.drawn]
-    commit, dirty = provenance.commit(root), provenance.dirty(root, "paper")
-    changed = " (modified)" * bool(dirty)
+    commit, changed = provenance.commit(root), " (modified)" * bool(provenance.dirty(root))
     tree = f"commit {commit[: provenance.SHORT]}{changed}" if commit else "a copy of the sources without a commit"
-    found = [("Built from", tree), ("Build again", f"hpc paper {name}"), ("Numbers", f"{name}-numbers.pdf, .csv")]
+    found = [("Built with", tree), ("Build again", f"hpc paper {name}"), ("Numbers", f"{name}-numbers.pdf, .csv")]
     for alias in dict.fromkeys(item.alias for item in used):
         one, own = document.sets.by_alias[alias], [item for item in used if item.alias == alias]
         runs = one.records.runs
