@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts what `hpc bundle` packed, on a machine without network: unpacks it, runs the GPU day, packs the results.
+# Starts what jobs/bundle.py packed, on a machine without network: unpacks it, runs the GPU day, packs the results.
 set -uo pipefail
 
 usage="usage: bash start.sh [--work FOLDER] [--output FOLDER] [--size MIB] [options of jobs/gpu-day.sh]

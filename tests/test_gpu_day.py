@@ -18,9 +18,9 @@ import pytest
 from hpc_utils import paths, records
 from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.provenance import git
-from hpc_utils.publish.release import bundle
 from hpc_utils.publish.release.crate import ReleaseRefused
 from hpc_utils.records.folder import read_json
+from jobs import bundle
 
 ROOT = paths.root()
 STEPS = {

@@ -21,7 +21,7 @@ SECTIONS = {
     "Run": (run.run, run.discard, run.params, doctor.doctor, doctor.bench, run.data),
     "Study": (study.study, study.collect, study.report, study.explain, study.import_),
     "Cluster": (
-        cluster.cluster, jobs.plan, jobs.submit, jobs.status, jobs.logs, jobs.cancel, jobs.retry, jobs.pull, publish.bundle,
+        cluster.cluster, jobs.plan, jobs.submit, jobs.status, jobs.logs, jobs.cancel, jobs.retry, jobs.pull,
     ),
     "Publish": (publish.chapter, publish.paper, publish.verify, publish.export, publish.release),
 }  # fmt: skip

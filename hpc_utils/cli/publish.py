@@ -1,12 +1,10 @@
-"""`hpc chapter`, `paper`, `export`, `verify`, `release`, `bundle`: what others read, repeat or take along."""
+"""`hpc chapter`, `paper`, `export`, `verify`, `release`: what others read, repeat or take along."""
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
 import json
-import platform
-import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -293,35 +291,3 @@ def _print_checklist(root: Path) -> None:
         click.echo(f"{target} {f'is refused: {faults} faults' if faults else 'can be released'}")
     if checklist.refused(found, version):
         sys.exit(1)
-
-
-def _version(text: str) -> str:
-    if not re.fullmatch(r"\d+\.\d+", text):
-        raise ValueError(f"{text!r}: give two numbers, such as 3.11")
-    return text
-
-
-@click.command()
-@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--data", "names", multiple=True, default=["cifar10"], metavar="NAME", help="A data set to include.")
-@click.option(
-    "--have", type=click.File(), help="The output of `pip list --format=freeze` there. Default: nothing but torch."
-)
-@click.option("--python", default="{}.{}".format(*sys.version_info), type=_version, help="The Python there.")
-@click.option("--glibc", default="2.28", type=_version, help="The C library there, `ldd --version`.")
-@click.option("--machine", default=platform.machine(), help="The processor there, `uname -m`.")
-@click.option("--piece", default=30, type=POSITIVE, help="Maximum size of a file, MiB.")
-def bundle(out, names, have, python, glibc, machine, piece):
-    """Pack code, wheels and data into OUT for a machine without network.
-
-    \b
-    hpc bundle gpu-day --have packages.txt --python 3.12
-    bash gpu-day/start.sh --minutes 25                         there: docs/gpu-day.md
-    """
-    from hpc_utils.publish.release import bundle
-
-    lines = [line.partition("==") for line in have or ()]
-    packages = {name.partition(" @ ")[0].strip(): version.strip() for name, _, version in lines if name.strip()}
-    bundle.make(out, names, bundle.Machine(python, glibc, machine, packages), piece * 2**20, progress)
-    for path in sorted(out.iterdir()):
-        click.echo(f"{path.stat().st_size / 2**20:7.1f} MiB  {path}")

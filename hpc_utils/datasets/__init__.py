@@ -10,5 +10,3 @@ from __future__ import annotations
 from .catalog import DATASETS, DataError, DatasetInfo, info
 from .fetch import fetch
 from .store import Images, load, verify
-
-__all__ = ["DATASETS", "DataError", "DatasetInfo", "Images", "fetch", "info", "load", "verify"]

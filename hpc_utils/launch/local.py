@@ -284,6 +284,3 @@ def _stopped(request: Request, before: signals.Stopped | None, received: list[Si
         message += ", but it did no step since the last stop: use a longer time limit"
         code = 1  # 75 would requeue the job without end
     return RunStopped(request.path, message, code)
-
-
-__all__ = ["AlreadyComplete", "RunFailed", "RunStopped", "follow", "run"]

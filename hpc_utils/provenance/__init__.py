@@ -28,31 +28,6 @@ from .software import environment, host, job, versions
 from .system import system_markdown, write_system
 from .tools import attempt
 
-__all__ = [
-    "SHORT",
-    "Hardware",
-    "HardwareId",
-    "analysis_digest",
-    "collect",
-    "commit",
-    "core_groups",
-    "differences",
-    "dirty",
-    "emulates_bf16",
-    "environment",
-    "fingerprint",
-    "hardware",
-    "hardware_id",
-    "host",
-    "job",
-    "measuring_digest",
-    "of_rule",
-    "system_markdown",
-    "versions",
-    "write_system",
-]
-
-
 start = "cold"  # "warm" in a process that was forked from one which had imported everything (`launch.warm`)
 NODE_CORES = "HPC_NODE_CORES"  # the variable that holds this node's share of a core, where nodes share cores
 

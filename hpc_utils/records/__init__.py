@@ -21,21 +21,3 @@ from .folder import AlreadyComplete, RunFolder
 from .identity import run_id
 from .load import Records, by_former_code, by_other_code, collect, load, load_run
 from .study import StudyIndex, UnknownStudy, read_study, studies, study_index
-
-__all__ = [
-    "AlreadyComplete",
-    "ClaimedElsewhere",
-    "Records",
-    "RunFolder",
-    "StudyIndex",
-    "UnknownStudy",
-    "by_former_code",
-    "by_other_code",
-    "collect",
-    "load",
-    "load_run",
-    "read_study",
-    "run_id",
-    "studies",
-    "study_index",
-]

@@ -17,5 +17,3 @@ room a little larger than its budget of 8 k tokens.
 from .cluster import Cluster, Status, around, down, find, up
 from .host import ClusterError, KilledError
 from .network import rate_of
-
-__all__ = ["Cluster", "ClusterError", "KilledError", "Status", "around", "down", "find", "rate_of", "up"]

@@ -10,17 +10,6 @@ write each step. Memory, energy, profiler, monitor and progress are observers of
 from hpc_utils.signals import Stopped
 
 from .checkpoint import CheckpointError
-from .loop import NonFiniteLoss, Result, train
-from .recorder import Recorder
+from .loop import Result, train
+from .recorder import NonFiniteLoss, Recorder
 from .workload import Workload, WorkloadError
-
-__all__ = [
-    "CheckpointError",
-    "NonFiniteLoss",
-    "Recorder",
-    "Result",
-    "Stopped",
-    "Workload",
-    "WorkloadError",
-    "train",
-]

@@ -29,7 +29,7 @@ from .loader import Loader
 from .parallel import spread
 from .pytree import microbatches, on_host
 from .ranks import Ranks, setup
-from .recorder import NonFiniteLoss, Recorder
+from .recorder import Recorder
 from .resolve import resolve
 from .run_writer import launched_folder
 from .sampler import Sampler
@@ -37,8 +37,6 @@ from .workload import Workload, batch_size
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["NonFiniteLoss", "Result", "train"]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from hpc_utils.records.folder import AlreadyComplete, profiled_files
+from hpc_utils.records.folder import profiled_files
 
 from . import energy, epoch_stats
 from .epoch_stats import EpochStats, Usage, UsageMeter
@@ -325,6 +325,3 @@ class Recorder:
                 "the previous epoch did not finish, so it cannot be recorded: "
                 "shorten the loader with itertools.islice instead of leaving the loop by break"
             )
-
-
-__all__ = ["AlreadyComplete", "NonFiniteLoss", "Recorder"]

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .head import Head
     from .lookup import Evidence
 
-__all__ = ["ReportError", "bind", "write_report"]
 
 RESERVED = {"top", "main", "contents", "zoom", "stale", "tables", "figures", "runs"}  # the page's own anchors
 

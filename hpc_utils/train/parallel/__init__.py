@@ -23,6 +23,3 @@ def spread(model: nn.Module, config: RunConfig, ranks: Ranks) -> Strategy:
     module, _, kind = KINDS[config.parallel].partition(".")
     # Imported lazily: importing ZeroRedundancyOptimizer takes seconds.
     return getattr(importlib.import_module(f".{module}", __package__), kind)(model, config, ranks)
-
-
-__all__ = ["Strategy", "spread"]

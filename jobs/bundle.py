@@ -1,10 +1,15 @@
 """A bundle for a machine without network: this commit, missing packages and data sets, in pieces, with a start script.
 
+    python jobs/bundle.py gpu-day --have packages.txt --python 3.12
+    bash gpu-day/start.sh --minutes 25                         there: docs/gpu-day.md
+
 It contains HEAD without the committed results. torch and torchvision are expected on the machine.
 """
 
 from __future__ import annotations
 
+import platform
+import re
 import subprocess
 import sys
 import tarfile
@@ -14,6 +19,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import click
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -21,8 +27,8 @@ from packaging.utils import canonicalize_name
 from hpc_utils import datasets, paths
 from hpc_utils.provenance.git import EXPORTED
 from hpc_utils.publish import manifest
-
-from .checklist import git, uncommitted
+from hpc_utils.publish.release.checklist import git, uncommitted
+from hpc_utils.publish.release.crate import ReleaseRefused
 
 PROJECT = "scaling-compendium"
 # Packages that need not be sent: torch is expected there, and no run needs the others.
@@ -32,8 +38,6 @@ TESTS = ("pytest", "pytest-timeout", "hypothesis")
 
 class BundleError(RuntimeError):
     """A bundle cannot be made; the message states the reason."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -169,3 +173,41 @@ def _cut(archive: Path, size: int) -> list[Path]:
             pieces[-1].write_bytes(part)
     archive.unlink()
     return pieces
+
+
+def _version(text: str) -> str:
+    if not re.fullmatch(r"\d+\.\d+", text):
+        raise ValueError(f"{text!r}: give two numbers, such as 3.11")
+    return text
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--data", "names", multiple=True, default=["cifar10"], metavar="NAME", help="A data set to include.")
+@click.option(
+    "--have", type=click.File(), help="The output of `pip list --format=freeze` there. Default: nothing but torch."
+)
+@click.option("--python", default="{}.{}".format(*sys.version_info), type=_version, help="The Python there.")
+@click.option("--glibc", default="2.28", type=_version, help="The C library there, `ldd --version`.")
+@click.option("--machine", default=platform.machine(), help="The processor there, `uname -m`.")
+@click.option("--piece", default=30, type=click.IntRange(1), help="Maximum size of a file, MiB.")
+def main(out, names, have, python, glibc, machine, piece):
+    """Pack code, wheels and data into OUT for a machine without network."""
+    lines = [line.partition("==") for line in have or ()]
+    packages = {name.partition(" @ ")[0].strip(): version.strip() for name, _, version in lines if name.strip()}
+    try:
+        make(
+            out,
+            names,
+            Machine(python, glibc, machine, packages),
+            piece * 2**20,
+            lambda line: click.echo(line, err=True),
+        )
+    except (BundleError, ReleaseRefused, datasets.DataError) as error:
+        raise click.ClickException(str(error)) from None
+    for path in sorted(out.iterdir()):
+        click.echo(f"{path.stat().st_size / 2**20:7.1f} MiB  {path}")
+
+
+if __name__ == "__main__":
+    main()
