@@ -111,11 +111,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, **_over}
 
 
-def child_environment(*, threads: int = 1) -> dict[str, str]:
-    """`environment` for a process outside any launch, with the numbers of OpenMP and OpenBLAS threads if not set."""
+def child_environment() -> dict[str, str]:
+    """`environment` for a process outside any launch, with one OpenMP and OpenBLAS thread if not set."""
     # torchrun would set one OpenMP thread with a warning; each rank sets its own number later. A process in which NumPy
     # started threads at import cannot be forked.
-    usual = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+    usual = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return usual | {name: value for name, value in environment().items() if not RANK_VARIABLES.fullmatch(name)}
 
 

@@ -14,7 +14,6 @@ import faulthandler
 import json
 import logging
 import os
-import signal
 import sys
 import time
 import traceback
@@ -26,6 +25,7 @@ from hpc_utils import signals, workspace
 from hpc_utils.launch import rank_profiler
 from hpc_utils.launch.failure import STOPPED, without_colours
 from hpc_utils.launch.process_tree import die_with_parent
+from hpc_utils.launch.warm.client import end
 
 OF_REQUEST = ("ConfigError", "DataError", "WorkloadError")  # the user's, reported without our traceback
 PARTIAL = ".partial.ipynb"  # the launcher renames it at the end
@@ -98,12 +98,8 @@ def _end(status: int) -> NoReturn:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    if status < 0:  # a signal has ended the process that this one represents
-        signal.signal(-status, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {-status})
-        os.kill(os.getpid(), -status)
     # Not a normal exit: the others may still be inside a collective that this rank's teardown would wait for.
-    os._exit(status)
+    end(status)
 
 
 def _log_to(path: Path) -> None:

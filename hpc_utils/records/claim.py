@@ -44,11 +44,7 @@ def claim(run: Path, is_gone: Callable[[Mapping[str, Any]], bool] = assume_alive
     me = claimant()
     while True:
         number, owner = current(run)
-        mine = owner and (owner["host"], owner["pid"], owner["started"]) == (
-            me["host"],
-            me["pid"],
-            me["started"],
-        )
+        mine = owner and all(owner[name] == me[name] for name in ("host", "pid", "started"))
         if owner and not mine and is_alive(owner, me, is_gone):
             raise ClaimedElsewhere(
                 f"{run.name} is being run by process {owner['pid']} on {owner['host']}"

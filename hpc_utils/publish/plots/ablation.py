@@ -45,7 +45,7 @@ def before_after(speeds: pd.DataFrame, gain: stats.Estimate) -> Figure:
     drawing.named_rows(axes, speeds.label)
     axes.set_xlim(0, drawing.WIDEST * speeds.throughput.max())
     axes.locator_params(axis="x", nbins=4)
-    drawing.thousands(axes.xaxis)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     return figure
 
 

@@ -187,15 +187,10 @@ def ranks_axis(axes: Axes, worlds: Iterable[int]) -> None:
     axes.set_xlabel("ranks")
 
 
-def thousands(axis: Axis) -> None:
-    """Whole numbers with separators."""
-    axis.set_major_formatter("{x:,.0f}")
-
-
-def named_rows(axes: Axes, names: Iterable[str], places: Sequence[float] | None = None, **look: Any) -> None:
+def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:
     """Named rows from top to bottom."""
     names = list(names)
-    axes.set_yticks(range(len(names)) if places is None else places, names, **look)
+    axes.set_yticks(range(len(names)), names, **look)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
 

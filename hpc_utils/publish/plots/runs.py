@@ -34,7 +34,7 @@ def throughput(table: pd.DataFrame) -> Figure:
         drawing.points(axes, places, rows, "throughput", horizontal=True, **drawing.BARS)
         drawing.beside(axes, places, rows.throughput.map("{:,.0f}".format))
     drawing.named_rows(axes, names)
-    drawing.thousands(axes.xaxis)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     return figure
 
 

@@ -64,36 +64,13 @@ def fill(name: str) -> dict[str, Any]:
 
 def apply() -> None:
     """Set up matplotlib, seaborn and pandas for all figures and tables that follow."""
-    import matplotlib as mpl
     import pandas as pd
     import seaborn
+    from matplotlib import style
 
     pd.set_option("display.float_format", number, "display.max_colwidth", 200)
     seaborn.set_theme(context="paper", style="ticks", palette=[colour for colour, *_ in SERIES])
-    mpl.rcParams.update(
-        {
-            "figure.dpi": 150,
-            "savefig.dpi": 300,
-            "figure.constrained_layout.use": True,
-            "font.size": 8,
-            "axes.titlesize": 8,
-            "axes.labelsize": 8,
-            "xtick.labelsize": 7.5,
-            "ytick.labelsize": 7.5,
-            "legend.fontsize": 7.5,
-            "legend.frameon": False,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "grid.color": "0.9",
-            "grid.linewidth": 0.6,
-            "lines.linewidth": 1.4,
-            "lines.markersize": 4.5,
-            "errorbar.capsize": 2.5,
-            "pdf.fonttype": 42,  # text stays text: publishers refuse Type 3 fonts
-            "svg.fonttype": "none",
-        }
-    )
+    style.use(Path(__file__).with_name("figures.mplstyle"))
 
 
 def save(figure: Figure, name: str, folder: Path) -> Path:
