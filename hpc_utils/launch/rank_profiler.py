@@ -27,6 +27,7 @@ from filelock import FileLock
 
 from hpc_utils import profilers, provenance, signals, workspace
 from hpc_utils.config import ConfigError
+from hpc_utils.records.atomic import umask
 from hpc_utils.records.folder import PROFILE
 from hpc_utils.workspace import Launch, Profiler
 
@@ -52,8 +53,7 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
     (folder / PROFILE).mkdir(exist_ok=True)
     report = folder / PROFILE / f"rank{rank}"
     command = [*profilers.command(profile, report, gpu=gpu), sys.executable, *python]
-    mask = os.umask(0o077)
-    os.umask(mask)
+    mask = umask()
     mark = Profiler(profile, "cuda" if gpu else "nvtx", os.getpid(), mask)
     # nsys uses fixed names in TMPDIR, which another user on this node may own; and sockets, whose paths must be short.
     scratch = tempfile.mkdtemp(prefix="hpc-", dir="/tmp")

@@ -22,7 +22,7 @@ def write(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644 & ~_umask())
+        os.chmod(temporary, 0o644 & ~umask())
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
@@ -41,7 +41,8 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def _umask() -> int:
+def umask() -> int:
+    """The mask of this process, which can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -21,10 +21,10 @@ import pandas as pd
 
 from hpc_utils import allreduce_cost
 from hpc_utils.allreduce_cost import Link, Topology
+from hpc_utils.records.compute_profile import PHASES
 
 from ..points import one_rank
 
-PHASES = ("data", "forward", "backward", "optimizer")
 NEGLIGIBLE = 0.1  # share of a step; if every loss is smaller, the step is limited by computing
 GRADIENTS = 20  # equal parts of the gradients, where their readiness was not measured
 BOTTLENECKS = {

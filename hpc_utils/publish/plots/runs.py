@@ -10,12 +10,13 @@ import seaborn
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from hpc_utils.records.compute_profile import PHASES
+
 from . import drawing, style
 from .chart import charted
 
 LAYOUT = ["world_size", "parallel", "global_batch"]
 LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
-PHASES = ["data", "forward", "backward", "optimizer"]
 
 
 @charted("throughput", "Training throughput of every configuration.")
