@@ -175,7 +175,7 @@ def cluster_init(cluster_name):
     from hpc_utils.launch.cluster_draft import init
 
     path = init(cluster_name)
-    missing = sum("FILL IN" in line for line in path.read_text().splitlines())
+    missing = path.read_text().count("FILL IN")
     click.echo(
         f"{path}: complete {missing} lines with FILL IN; then hpc submit STUDY --cluster {path.stem} --dry-run"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import sys
 import time
@@ -119,6 +120,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, **again):
     They are submitted as job arrays, and behind them a job that writes the report. Complete runs, and those in the queue,
     are not submitted again.
     """
+    from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import submit as submitting
 
     found, moved = enter_cluster(cluster_name, start=not dry_run)
@@ -126,6 +128,12 @@ def submit(study, cluster_name, node_type, dry_run, wait, **again):
         draft = submitting.draft(study, found, node_type, **again)
         _print_draft(draft)
         click.echo("\n".join(submitting.commands(draft)))
+        if marked := ", ".join(
+            re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)
+        ):
+            click.secho(
+                f"{found.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
+            )
         return
     draft, made = submitting.submit(study, found, node_type, **again)
     _print_draft(draft)
@@ -147,7 +155,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, **again):
 @click.option("--watch", is_flag=True, help="Print each change of state until all have ended.")
 @click.option("--all", "everything", is_flag=True, help="Include complete runs.")
 def status(study, watch, everything):
-    """Show submitted runs, and the remedy for failed ones."""
+    """Show submitted runs, and the remedy for failed ones. `hpc study plan STUDY` lists runs on this machine."""
     from hpc_utils.launch.status import entries
 
     gone = connect_to_submissions(study)

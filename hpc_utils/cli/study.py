@@ -79,7 +79,8 @@ def study_plan(name, parameters, repeats):
     for run, state in (states | dict.fromkeys(damaged, "damaged")).items():
         click.echo(f"{state:10} {run}")
     counts = f"{len(states)} runs, {len(states) - len(todo)} complete, {len(todo)} to do"
-    click.echo("\n".join([counts + f", {len(damaged)} of them damaged" * bool(damaged), *plan.changes()]))
+    counts += f", {len(damaged)} of them damaged" * bool(damaged) + f": `{plan.command}`" * bool(todo)
+    click.echo("\n".join([counts, *plan.changes()]))
 
 
 @study.command("run")

@@ -331,13 +331,18 @@ def known() -> list[str]:
     return sorted(path.stem for path in paths.clusters().glob("*.toml"))
 
 
+def file(name: str | Path) -> Path:
+    """The cluster file `name` of jobs/clusters, or at that path."""
+    return Path(name) if str(name).endswith(".toml") else paths.clusters() / f"{name}.toml"
+
+
 def read(name: str | Path) -> Cluster:
     """The cluster `name` of jobs/clusters, or the cluster file at that path.
 
     Raises:
         ClusterError: no such cluster, or a wrong file.
     """
-    path = Path(name) if str(name).endswith(".toml") else paths.clusters() / f"{name}.toml"
+    path = file(name)
     try:
         cluster = toml_config.read(path, Cluster, ClusterError)
     except FileNotFoundError:

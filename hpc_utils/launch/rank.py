@@ -14,6 +14,7 @@ import faulthandler
 import json
 import logging
 import os
+import re
 import sys
 import time
 import traceback
@@ -27,7 +28,8 @@ from hpc_utils.launch.failure import STOPPED, without_colours
 from hpc_utils.launch.process_tree import die_with_parent
 from hpc_utils.launch.warm.client import end
 
-OF_REQUEST = ("ConfigError", "DataError", "WorkloadError")  # the user's, reported without our traceback
+# A frame of the notebook or of the user's modules: neither ours nor a library's.
+OWN = re.compile(r"Cell |File (?!.*/(hpc_utils|(site|dist)-packages|python3\.\d+)/)")
 PARTIAL = ".partial.ipynb"  # the launcher renames it at the end
 
 
@@ -82,16 +84,21 @@ def _under_profiler(config: Mapping[str, Any], notebook: Path, folder: Path, ran
 
 
 def _report(error: BaseException, folder: Path, rank: int) -> None:
-    """Write the error for the launcher, and into the log."""
-    # papermill's error has the cell's own error in `ename`, `evalue` and its text.
+    """Write the error with the frames of the user's code for the launcher, and all frames to `logs/rank<n>.traceback.log`."""
+    # papermill's error has the cell's own error in `ename`, `evalue` and `traceback`.
     name, message = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", str(error))
-    text = str(error) if hasattr(error, "ename") else traceback.format_exc()
-    text = "" if name in OF_REQUEST else without_colours(text)
-    report = {"rank": rank, "at": time.time(), "name": name, "message": message, "traceback": text}
+    frames = getattr(error, "traceback", None) or traceback.format_exception(error)
+    frames = [without_colours(frame) for frame in frames]
+    report = {
+        "rank": rank,
+        "at": time.time(),
+        "name": name,
+        "message": message,
+        "traceback": "\n".join(filter(OWN.match, frames)),
+    }
     with contextlib.suppress(OSError):  # a full disk must not hide the error itself
         (folder / "logs" / f"rank{rank}.error").write_text(json.dumps(report))
-    with contextlib.suppress(OSError):
-        print(text or f"{name}: {message}", file=sys.stderr, flush=True)
+        (folder / "logs" / f"rank{rank}.traceback.log").write_text("\n".join(frames))
 
 
 def _end(status: int) -> NoReturn:

@@ -147,7 +147,7 @@ class Plan:
         with contextlib.suppress(UnknownStudy):
             former = read_study(self.name).run_ids.difference(run.run_id for run in self.requests)
             if number := sum((paths.runs() / run).exists() for run in former):
-                yield f"{number} former runs are left out: study, parameters or workload changed; `{self.command}` measures"
+                yield f"{number} former runs are left out: study, parameters or workload changed; runs to do replace them"
 
     def to_do(self, *, redo: bool = False, outdated: bool = False) -> list[Request]:
         """The runs to make: those not complete or damaged; also those of other code (`outdated`), or all (`redo`)."""
@@ -173,8 +173,7 @@ class Plan:
         try:
             verify(run.path)
         except Refused as why:
-            remedies = f"`{self.command}` measures it again, `hpc discard {run.run_id}` removes it"
-            _show(f"damaged: {run.run_id}: {why}; {remedies}")
+            _show(f"damaged: {run.run_id}: {why}; it is to do again; `hpc discard {run.run_id}` removes it")
             return True
         return False
 

@@ -47,20 +47,20 @@ def draft(workload: str, devices: int | None = None) -> str:
     from hpc_utils.train.resolve import resolve
 
     config = RunConfig(workload=workload, parallel="none")
-    built = resolve(config)
     gpus = len(provenance.hardware().gpus)
     devices = devices or gpus or len(provenance.core_groups())
     ranks = [world for world in (1, 2, 4, MOST_RANKS) if world <= devices]
     batch = MOST_SAMPLES
-    while batch * ranks[-1] > len(built.train) and batch > ranks[-1]:
-        batch //= 2
     try:
+        built = resolve(config)
+        while batch * ranks[-1] > len(built.train) and batch > ranks[-1]:
+            batch //= 2
         seconds = _step_seconds(built, config, batch)
     except Exception as error:
+        if hasattr(error, "exit_code"):  # a message for users
+            raise
         shown = f"hpc run {paths.notebooks()}/01_baseline.ipynb -p workload={workload}"
-        raise StudyError(
-            f"{workload}: a step fails: {type(error).__name__}: {error}; `{shown}` shows where"
-        ) from error
+        raise StudyError(f"{workload}: {type(error).__name__}: {error}; `{shown}` shows where") from error
     steps = min(max(round(EPOCH / seconds), STEPS[0]), STEPS[1])
     text = Path(__file__).with_suffix(".toml.j2").read_text()
     return jinja2.Template(text, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).render(

@@ -30,7 +30,7 @@ from .parallel import spread
 from .pytree import microbatches, on_host
 from .ranks import Ranks, setup
 from .recorder import Recorder
-from .resolve import resolve
+from .resolve import builder, resolve
 from .run_writer import launched_folder
 from .sampler import Sampler
 from .workload import Workload, batch_size
@@ -74,6 +74,8 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
     with setup(config) as ranks, exact, signals.listen() as received:
         compilation.require(config, ranks.device)
+        if ":" in config.workload:
+            builder(config)  # refused before anything is written
         recorder = Recorder(
             config.workload,
             global_batch=config.batches(ranks.world_size)[0],

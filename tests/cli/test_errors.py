@@ -69,6 +69,11 @@ def test_an_invalid_request_is_one_message(tmp_path: Path, words: list[str], cod
     assert done.exit_code == code and message.format(file) in done.stderr
 
 
+def test_a_dry_run_names_what_the_cluster_file_leaves_open(results: Path) -> None:
+    done = CliRunner().invoke(cli.main, ["submit", "laptop", "--cluster", "leonardo", "--dry-run"])
+    assert done.exit_code == 0 and "FILL IN: account;" in done.stderr
+
+
 def test_the_status_next_to_a_half_dead_rehearsal_cluster_is_that_of_the_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 import time
 
@@ -38,6 +39,14 @@ def require_failed(bench: Bench, outcome: Outcome, *reasons: str) -> None:
 def test_rank_that_is_lost_in_training(bench):
     outcome = bench.hpc("run", bench.notebook(TRAIN), "--nproc", 2, FAULT="kill", FAULT_RANK=0)
     require_failed(bench, outcome, "rank 0 was killed by SIGKILL")
+
+
+def test_an_error_of_the_users_code_is_shown_with_its_frames_alone(bench):
+    outcome = bench.hpc("run", bench.notebook(TRAIN), "-p", "parallel=none", FAULT="raise", FAULT_RANK=0)
+    require_failed(bench, outcome, "rank 0 raised ValueError: step three went wrong\n")
+    files = re.findall(r"^File .*/(\w+\.py):\d+", outcome.err, re.M)
+    assert files == ["faulty.py", "faulty.py"], "the forward pass, and what it calls"
+    assert "/hpc_utils/train/loop.py:" in bench.hpc("logs", bench.run.name, "--lines", 0).out
 
 
 @pytest.mark.parametrize(

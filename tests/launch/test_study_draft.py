@@ -28,6 +28,8 @@ def broken():
     return small(width=0)
 def none():
     return 1
+def raising():
+    return {}["width"]
 """
 
 
@@ -103,6 +105,7 @@ def test_a_slow_workload_has_few_steps_and_its_own_optimizer_and_rare_tests(fold
         ("mine", "drafted:f"),
         ("mine", "drafted:none"),
         ("mine", "drafted:broken"),
+        ("mine", "drafted:raising"),
         ("mine", "cnm"),
         ("Mine_1", "cnn"),
     ],

@@ -21,11 +21,12 @@ addEventListener("securitypolicyviolation", (event) => problems.push(event.block
 </script>"""
 # The script runs when the page's tables are ready, which its own module comes before.
 TRY = """<script>
+const early = document.documentElement.scrollWidth > innerWidth; // as without scripts
 datatables.then(async () => {
   const seen = {};
   const settled = () => new Promise((done) => setTimeout(done, 50)); // tables sort and search a moment later
   %s;
-  seen.overflow = document.documentElement.scrollWidth > innerWidth;
+  seen.overflow = early || document.documentElement.scrollWidth > innerWidth;
   seen.requests = performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => !/^(data|blob):/.test(name));
   seen.problems = problems;
   document.title = JSON.stringify(seen);

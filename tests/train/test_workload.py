@@ -57,8 +57,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "why"), REFUSED)
-def test_what_is_no_workload_is_refused_in_one_line(module: Callable, name: str, why: str) -> None:
-    """A fault of the user's file with its line, not with that of the library that raised."""
+def test_what_is_no_workload_is_refused_in_one_line(module: Callable, results: Path, name: str, why: str) -> None:
+    """A fault of the user's file with its line, not with that of the library that raised; mostly before a run is begun."""
     module("outside", OUTSIDE + WRONG)
     if text := FAULTS.get(name.partition(":")[0]):
         module(name.partition(":")[0], text)
@@ -66,6 +66,7 @@ def test_what_is_no_workload_is_refused_in_one_line(module: Callable, name: str,
     with pytest.raises(WorkloadError, match=why) as caught:
         train(RunConfig(workload=name, loader_workers=1, workload_args=arguments))
     assert "\n" not in str(caught.value)
+    assert (results / "runs").exists() == (name in ("outside:wrong", "outside:whole")), "these are called in the run"
 
 
 def test_ones_own_workload_is_found_in_the_working_folder(module: Callable, monkeypatch, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def bind(results: str | Path, study: str = "", output: Path | None = None) -> Pa
     if len(studies) == 1:
         return write_report(evidence.chapters, output, head(found, studies[0]), evidence=evidence)
     runs = [StudyRun(run_id=run) for run in evidence.series]
-    whole = head(found, StudyIndex(title=f"Results: {results.name}", runs=runs))
+    whole = head(found, StudyIndex(title=f"Studies in {results.name}", runs=runs))
     pages = [(results / "report" / one.name / "index.html", head(found, one)) for one in studies]
     listed = [(relative(page, output.parent) if page.is_file() else "", one) for page, one in pages]
     return write_report(evidence.chapters, output, whole, listed, evidence)

@@ -36,7 +36,7 @@ def head(found: Records, index: StudyIndex) -> Head:
     about = {"device": runs.device_name, "commit": commits, "code digest": runs.digest, "torch": runs.torch}
     ends = sorted(runs.started)[:: max(len(runs) - 1, 1)]
     facts = {
-        "runs": f"{len(runs)} of {len(index.run_ids)} complete",
+        f"runs{index.name and ' of the study'}": f"{len(runs)} of {len(index.run_ids)} complete",
         "measured (UTC)": " to ".join(time[:16].replace("T", " ") for time in ends),
         **{name: ", ".join(sorted(set(column.dropna()))) for name, column in about.items()},
     }

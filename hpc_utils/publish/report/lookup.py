@@ -166,7 +166,7 @@ class Lookup:
         find = Markup('<a href="#runs" data-find="{1}">{0} {1}</a>')
         return Table(
             "runs",
-            "Every run, whatever its state. Its name leads to its records. Search for any words, also parameters that differ from "
+            "Every run of studies and chapters, whatever its state. Its name leads to its records. Search for any words, also parameters that differ from "
             "the defaults, as in seed=1.",
             rows,
             "parameters",
