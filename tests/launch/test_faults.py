@@ -44,8 +44,8 @@ def test_rank_that_is_lost_in_training(bench):
 def test_an_error_of_the_users_code_is_shown_with_its_frames_alone(bench):
     outcome = bench.hpc("run", bench.notebook(TRAIN), "-p", "parallel=none", FAULT="raise", FAULT_RANK=0)
     require_failed(bench, outcome, "rank 0 raised ValueError: step three went wrong\n")
-    files = re.findall(r"^File .*/(\w+\.py):\d+", outcome.err, re.M)
-    assert files == ["faulty.py", "faulty.py"], "the forward pass, and what it calls"
+    frames = re.findall(r"^(Cell|File .*/\w+\.py:)", outcome.err, re.M)
+    assert [frame.rpartition("/")[2] for frame in frames] == ["faulty.py:"] * 2, "the forward pass, and what it calls"
     assert "/hpc_utils/train/loop.py:" in bench.hpc("logs", bench.run.name, "--lines", 0).out
 
 
@@ -71,6 +71,8 @@ def test_rank_fails_before_training_while_the_other_sleeps(bench, cell, reason):
     notebook = bench.notebook("1 + 1", f"{textwrap.dedent(start)}{cell}\ntime.sleep(600)")
     outcome = bench.hpc("run", notebook, "--nproc", 2)
     require_failed(bench, outcome, reason)
+    if "raised" in reason:
+        assert "raise RuntimeError" in outcome.err, "the line of the cell"
     if "was killed" in reason:  # in a crash, faulthandler's stack from its inner end
         expected = "string_at" if "SIGSEGV" in reason else "last words"
         assert expected in bench.status()["reason"]
