@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from hpc_utils.plural import counted
+
 from . import points, stats
 from .points import POINT, SAME, barred, gather, number
 from .scaling import curves, gains, headline, usable
@@ -22,11 +24,13 @@ UNKNOWN = "the records show no cause"
 
 
 class About(NamedTuple):
-    """Of a kind of finding: what was expected, the usual cause ("": taken from the records), and what to look at."""
+    """Of a kind of finding: what was expected, the usual cause ("": taken from the records), what to look at, and the cause
+    that comes first on several nodes."""
 
     expected: str
     likely: str
     look: str
+    of_nodes: str = ""
 
 
 # The most serious first.
@@ -43,9 +47,9 @@ FINDINGS = {
     ),
     "throughput falls": About(
         "at least that of fewer ranks",
-        "the link between nodes, an all-reduce that a smaller batch a device no longer hides, the input, or cores and memory "
-        "that ranks of a node share",
-        "comm_seconds and overlap_seconds of both in epochs.csv; the link (`hpc bench allreduce`)",
+        "an all-reduce that a smaller batch a device no longer hides, the input, or cores and memory that ranks of a node share",
+        "comm_seconds and overlap_seconds of both in epochs.csv; an all-reduce alone (`hpc bench allreduce`)",
+        "the link between nodes, ",
     ),
     "efficiency rises": About("at most that of fewer ranks", "", "the point of fewer ranks: repeat it first"),
     "outside load": About(
@@ -55,8 +59,9 @@ FINDINGS = {
     ),
     "repeats spread": About(
         f"repeats within {SPREAD:.0%} of each other",
-        "other work on the machine, nodes that are not alike, or caches that the first repeat found cold",
+        "other work on the machine, or caches that the first repeat found cold",
         "other users of the machine (load, clocks, `hpc doctor`), then repeat",
+        "nodes that are not alike, ",
     ),
     "restarted": About(
         "runs that were trained without interruption",
@@ -217,10 +222,11 @@ def _row(finding: str, row: dict, value: float, evidence: Iterable[str] | dict[s
     about, causes = FINDINGS[finding], ""
     if isinstance(evidence, dict):
         causes, evidence = "; ".join(evidence) or UNKNOWN, evidence.values()
-    words = about._asdict() | {"likely": about.likely or causes, "evidence": "; ".join(evidence)}
+    likely = (about.of_nodes if row.get("nodes", 1) > 1 else "") + (about.likely or causes)
+    words = {"expected": about.expected, "likely": likely, "look": about.look, "evidence": "; ".join(evidence)}
     known = {name: row[name] for name in PLACE if name in row}
     return known | words | {"finding": finding, "value": value}
 
 
 def _ranks(row: dict) -> str:
-    return f"{row['world_size']} ranks ({row['layout']})"
+    return f"{counted(row['world_size'], 'rank')} ({row['layout']})"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hpc_utils.plural import counted
+
 from . import ablation, targets
 from .profiles.verdict import Bound as ProfileBound
 from .profiles.verdict import Certainty
@@ -60,7 +62,9 @@ def decide(value: Value, bound: Bound, min_repeats: int, without_interval: bool 
         return TOO_FEW, f"{value.repeats} of at least {min_repeats} repeats"
     if bound.kind != "is" and verdict == UNDECIDED and value.has_interval:
         return verdict, "the bound lies in the interval"
-    return verdict, f"{value.repeats} repeats" if value.repeats and (value.has_interval or bound.kind == "is") else ""
+    return verdict, counted(value.repeats, "repeat") if value.repeats and (
+        value.has_interval or bound.kind == "is"
+    ) else ""
 
 
 def _number(value: Value, bound: Bound, without_interval: bool) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from hpc_utils.plural import counted
 from hpc_utils.records.identity import task
 
 from .cost import KEYS, MEASURES, currency
@@ -91,7 +92,7 @@ def describe(row: pd.Series) -> str:
     """`4 devices on 2 nodes, DDP, bf16, batch 512`."""
     group = "no group" if row.parallel == "none" else row.parallel.upper()
     nodes = f" on {row.nodes:g} nodes" if row.nodes > 1 else ""
-    devices = f"{row.world_size:g} device{'s' if row.world_size > 1 else ''}"
+    devices = counted(row.world_size, "device")
     return f"{devices}{nodes}, {group}, {row.precision}, batch {row.global_batch:g}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -138,10 +138,11 @@ def outcome(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     return found.assign(first=found.runs.str[0]).join(reached, on="first")
 
 
-def workshop(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
-    """The table of scaling workshops: every curve's points, and a row for each of `ranks` that was not measured.
+def workshop(runs: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None = None) -> pd.DataFrame:
+    """The table of scaling workshops: every curve's points, and a row for each of `ranks` (by kind; default `RANKS`) that was not
+    measured.
 
-    Speed-up and efficiency are against one process without a group, else the scheme on one rank, else NaN.
+    Speed-up and efficiency are against one process without a process group, else the scheme on one rank, else NaN.
 
     Columns: as of `efficiency`, baseline empty where there is none; state ("measured", "not measured"; "barred"), why
     (in words, where there are no numbers).
@@ -167,11 +168,11 @@ def workshop(runs: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
     return every.sort_values(["curve", "world_size", "grouped", "nodes"], ignore_index=True)[WORKSHOP]
 
 
-def _missing(found: pd.DataFrame, ranks: Sequence[int]) -> Iterator[dict]:
+def _missing(found: pd.DataFrame, ranks: Mapping[str, Iterable[int]] | None) -> Iterator[dict]:
     measured = found.groupby("curve").world_size.agg(set)
     for curve in found.drop_duplicates("curve")[[*SAME, *CURVE, "curve"]].to_dict("records"):
         weak, batch = curve["kind"] == "weak", curve["batch"]
-        for world in sorted(set(ranks) - measured[curve["curve"]]):
+        for world in sorted(set(ranks[curve["kind"]] if ranks else RANKS) - measured[curve["curve"]]):
             each, rest = (batch, 0) if weak else divmod(batch, world)
             sizes = {"global_batch": batch * world if weak else batch, "batch_per_device": np.nan if rest else each}
             why = f"{batch} samples do not divide over {world} ranks" if rest else ""
@@ -265,9 +266,14 @@ def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     return both[[*LINE, *PLACE, *RATIO, "runs"]]
 
 
+def baseline_text(baseline: str) -> str:
+    """A `baseline` in words."""
+    return "one process without a process group" if baseline == "none" else f"{baseline.upper()} on one rank"
+
+
 def relative(baseline: str) -> str:
     """What a sentence adds to an efficiency; "" for the usual T(1), without a group."""
-    return "" if baseline == "none" else f", relative to {baseline.upper()} on one rank"
+    return "" if baseline == "none" else f", relative to {baseline_text(baseline)}"
 
 
 def sentences(table: pd.DataFrame) -> list[str]:

@@ -22,7 +22,7 @@ def judge(table: pd.DataFrame, targets: Targets | None = None) -> pd.DataFrame:
 
     A curve is judged against one process without a group, or where that was not measured, its scheme on one rank. A target
     at a rank count that a curve does not reach is "not measured"; the row then shows the curve's largest rank count. A
-    target without any curve has a row too.
+    target without any curve has a row too; one without a rank count has none.
 
     Columns: those of `LINE`; target (in words), required, at_ranks (the target's rank count); ranks, layout, value, low,
     high (95 % interval), repeats: what was judged; verdict ("met", "missed", "undecided": the interval contains the target
@@ -51,6 +51,8 @@ def _strong(table: pd.DataFrame, at: int) -> pd.DataFrame:
 
 def _judged(found: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
     required, at = target["required"], target["at_ranks"]
+    if at is None:
+        return
     if found.empty:
         yield target | {
             "kind": kind,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpc_utils import paths
+from hpc_utils.plural import counted
 
 from .common import (
     Finite,
@@ -263,7 +264,9 @@ def pull(source, dry_run, no_profiles):
     done = fetch(source, dry_run=dry_run, profiles=not no_profiles)
     print_refused(done.refused)
     verb = "to fetch" if dry_run else "fetched"
-    click.echo(f"{len(done.fetched)} runs {verb}, {done.here} were here, {done.unfinished} are not complete there")
+    click.echo(
+        f"{counted(len(done.fetched), 'run')} {verb}, {done.here} were here, {done.unfinished} are not complete there"
+    )
     sys.exit(1 if done.refused else 0)
 
 
@@ -273,12 +276,12 @@ def _print_draft(draft: Draft) -> None:
     click.secho(f"{plan.study.title} on {plan.target.hardware}", bold=True)
     for group in draft.groups:
         nodes, ranks = group.layout.nodes, group.layout.ranks_per_node
-        click.echo(f"  {len(group.requests):4} runs of {nodes} x {ranks} ranks (one array job)")
+        click.echo(f"  {counted(len(group.requests), 'run'):>9} of {nodes} x {ranks} ranks (one array job)")
     for line in plan.impossible:
         click.secho(f"  {line}", dim=True)
     cost = f" ({draft.cost:.1f} {node.unit})" if node.unit != "node-hours" or node.price != 1 else ""
     counts = f"{len(draft.complete)} complete, {len(draft.queued)} in the queue, {draft.runs} to submit"
-    click.echo(f"  {len(plan.requests)} runs: {counts}; at most {draft.node_hours:.1f} node-hours{cost}")
+    click.echo(f"  {counted(len(plan.requests), 'run')}: {counts}; at most {draft.node_hours:.1f} node-hours{cost}")
 
 
 def _print_entry(entry: Entry, details: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from hpc_utils import paths, provenance
+from hpc_utils.plural import counted
 
 from .common import POSITIVE, SET, Finite, aliases, parameters_option, progress, result_set, results_option
 
@@ -245,7 +246,9 @@ def verify(run, folder, repeats, tolerance, against, notebook, as_json):
     if as_json:
         click.echo(json.dumps(record, indent=1, allow_nan=False))
     else:
-        title = f"{path.name} of {rerun.shown(own)}, {original.started[:10]}, beside {len(repeated)} new runs"
+        title = (
+            f"{path.name} of {rerun.shown(own)}, {original.started[:10]}, beside {counted(len(repeated), 'new run')}"
+        )
         click.echo("\n".join(account.lines(title, judgements, differences, verdict)))
         click.echo(f"comparison: {kept / f'{path.name}.json'}", err=True)
     sys.exit({reproduction.AGREE: 0, reproduction.DIFFER: 1}.get(verdict, 4))
@@ -288,6 +291,6 @@ def _print_checklist(root: Path) -> None:
             click.echo(f"       {fault}")
     for target in dict.fromkeys((version, "1.0.0")):
         faults = len(checklist.refused(found, target))
-        click.echo(f"{target} {f'is refused: {faults} faults' if faults else 'can be released'}")
+        click.echo(f"{target} {'is refused: ' + counted(faults, 'fault') if faults else 'can be released'}")
     if checklist.refused(found, version):
         sys.exit(1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpc_utils import paths
+from hpc_utils.plural import counted
 
 from .common import (
     POSITIVE,
@@ -78,7 +79,7 @@ def study_plan(name, parameters, repeats):
     damaged = [run for run in todo if states[run] == "complete"]
     for run, state in (states | dict.fromkeys(damaged, "damaged")).items():
         click.echo(f"{state:10} {run}")
-    counts = f"{len(states)} runs, {len(states) - len(todo)} complete, {len(todo)} to do"
+    counts = f"{counted(len(states), 'run')}, {len(states) - len(todo)} complete, {len(todo)} to do"
     counts += f", {len(damaged)} of them damaged" * bool(damaged) + f": `{plan.command}`" * bool(todo)
     click.echo("\n".join([counts, *plan.changes()]))
 
@@ -137,7 +138,7 @@ def collect(folder):
         click.secho(f"not complete ({state}): {name}", fg="yellow", err=True)
     for line in records.by_other_code(found, folder):
         click.secho(line, fg="yellow", err=True)
-    click.echo(f"{len(found.runs)} runs, {len(found.epochs)} epochs: {folder / 'csv'}")
+    click.echo(f"{counted(len(found.runs), 'run')}, {counted(len(found.epochs), 'epoch')}: {folder / 'csv'}")
     sys.exit(1 if found.refused else 0)
 
 
@@ -284,4 +285,6 @@ def _print_foreign(runs: pd.DataFrame) -> None:
     for correction, rows in runs.groupby("correction"):
         click.secho(f"corrected, {len(rows)} of {len(runs)} runs: {correction}", fg="yellow")
     counts = runs.verdict.value_counts()
-    click.echo(f"{len(runs)} runs: {', '.join(f'{number} {verdict}' for verdict, number in counts.items())}")
+    click.echo(
+        f"{counted(len(runs), 'run')}: {', '.join(f'{number} {verdict}' for verdict, number in counts.items())}"
+    )

@@ -13,6 +13,7 @@ from typing import Any
 from hpc_utils import capability, datasets, paths, profilers, provenance, workspace
 from hpc_utils.allreduce_cost import evenly
 from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils.plural import counted
 from hpc_utils.records import identity
 from hpc_utils.records.folder import state
 
@@ -70,7 +71,7 @@ class Request:
         each = config.cores_per_rank or config.threads_per_rank or 1
         if self.on_gpus or not capability.oversubscribed(ranks, each, cores):
             return ""
-        return f"oversubscribed: {ranks} ranks x {each:g} core(s) on {cores} core(s): excluded from scaling figures"
+        return f"oversubscribed: {counted(ranks, 'rank')} x {each:g} core(s) on {cores} core(s): excluded from scaling figures"
 
     @property
     def state(self) -> str:

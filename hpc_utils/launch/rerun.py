@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_utils import paths, provenance
 from hpc_utils.config import RunConfig
+from hpc_utils.plural import counted
 from hpc_utils.records import StudyIndex, fingerprint, packed, studies
 from hpc_utils.records.folder import read_json
 
@@ -150,9 +151,9 @@ def shown(folder: Path) -> str:
 def _missing_here(asked: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     """What the run needs that this machine lacks; empty if nothing is missing."""
     if made["nodes"] > 1:
-        return f"needs {made['nodes']} nodes"
+        return f"needs {counted(made['nodes'], 'node')}"
     if asked["config"].get("link_gbit") is not None:
         return "needs links that can be limited, a rehearsal cluster's"
     gpus = made["ranks_per_node"] if made["device"] in ("cuda", "rocm") else 0
     here = len(provenance.hardware().gpus)
-    return f"needs {gpus} GPUs, {here} available" if gpus > here else ""
+    return f"needs {counted(gpus, 'GPU')}, {here} available" if gpus > here else ""

@@ -25,6 +25,7 @@ from pydantic import Field, model_validator
 
 from hpc_utils import datasets, paths, provenance, signals, source_code, toml_config
 from hpc_utils.config import ConfigError, plain
+from hpc_utils.plural import counted
 from hpc_utils.records import ClaimedElsewhere, UnknownStudy, claim, identity, read_study
 from hpc_utils.records.folder import read_json
 from hpc_utils.records.load import Refused, digests, verify
@@ -143,11 +144,11 @@ class Plan:
     def changes(self) -> Iterator[str]:
         """Lines on complete runs of other code than is here now, and on runs of the former plan that are not in this one."""
         if other := self._of_other_code():
-            yield f"{len(other)} complete runs were measured by other code: `{self.command} --outdated` measures them again"
+            yield f"{counted(len(other), 'complete run')}, measured by other code: `{self.command} --outdated` measures them again"
         with contextlib.suppress(UnknownStudy):
             former = read_study(self.name).run_ids.difference(run.run_id for run in self.requests)
             if number := sum((paths.runs() / run).exists() for run in former):
-                yield f"{number} former runs are left out: study, parameters or workload changed; runs to do replace them"
+                yield f"{counted(number, 'former run')} left out: study, parameters or workload changed; runs to do replace them"
 
     def to_do(self, *, redo: bool = False, outdated: bool = False) -> list[Request]:
         """The runs to make: those not complete or damaged; also those of other code (`outdated`), or all (`redo`)."""
@@ -335,7 +336,10 @@ def execute(
         raise StudyError("\n".join([f"{found.name}: nothing of it can be measured here", *found.impossible]))
     # Each with whether it is measured again although it is complete.
     todo = [(r, redo or r.state == "complete") for r in found.to_do(redo=redo, outdated=outdated)]
-    _show(f"{found.study.title}: {len(requests)} runs, {len(requests) - len(todo)} complete", *found.impossible)
+    _show(
+        f"{found.study.title}: {counted(len(requests), 'run')}, {len(requests) - len(todo)} complete",
+        *found.impossible,
+    )
     if not (redo or outdated):
         _show(*found.changes())
     found.index(found.name).write()
@@ -356,7 +360,7 @@ def execute(
                 _show(f"not complete: {error}")
     if lacking := [request.run_id for request in failed if request.state != "complete"]:
         raise RunsFailed(
-            f"{len(lacking)} of {len(todo)} runs are not complete: {', '.join(lacking)}; the same command runs them again"
+            f"{len(lacking)} not complete, of {counted(len(todo), 'run')}: {', '.join(lacking)}; the same command runs them again"
         )
     return found.name
 

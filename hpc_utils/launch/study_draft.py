@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpc_utils import paths, provenance
 from hpc_utils.config import RunConfig
+from hpc_utils.plural import counted
 from hpc_utils.records import atomic
 
 from .study import StudyError, file
@@ -66,8 +67,9 @@ def draft(workload: str, devices: int | None = None) -> str:
     return jinja2.Template(text, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).render(
         workload=workload,
         today=date.today(),
-        machine=f"{gpus} GPUs" if gpus else f"{devices} cores; a CPU rank is one of them",
+        machine=counted(gpus, "GPU") if gpus else f"{counted(devices, 'core')}; a CPU rank is one of them",
         ranks=ranks,
+        most=counted(ranks[-1], "rank"),
         batch=batch,
         steps=steps,
         seconds=seconds,

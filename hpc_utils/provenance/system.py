@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from hpc_utils.plural import counted
+
 from .digest import of_rule
 from .facts import FACTS, NONE, UNKNOWN, Record, facts, settings
 
@@ -51,7 +53,7 @@ def _section(kind: Sequence[str], records: list[Record]) -> list[str]:
     return [
         f"## {_cell(kind[0])}: {_cell(', '.join(kind[1:]))}",
         "",
-        f"{_count(len(records), 'run')} on {_count(len(hosts), 'host') if hosts else f'hosts {UNKNOWN}'}{span}.",
+        f"{counted(len(records), 'run')} on {counted(len(hosts), 'host') if hosts else f'hosts {UNKNOWN}'}{span}.",
         "",
         *_facts(records),
         *(line for matrix in matrices for line in ("```text", matrix, "```", "")),
@@ -99,7 +101,7 @@ def _jobs(jobs: list[Record]) -> list[str]:
         rows.append((f"{own[0]['scheduler']} {', '.join(sorted(ids, key=_natural))}", *kind, str(len(own))))
     lines = _table(("jobs", "name", "partition", "nodes", "node list", "restarts", "runs"), rows) if rows else []
     alone = len(jobs) - sum(map(len, kinds.values()))
-    return [*lines, *([f"{_count(alone, 'run')} outside a scheduler.", ""] if alone else [])]
+    return [*lines, *([f"{counted(alone, 'run')} outside a scheduler.", ""] if alone else [])]
 
 
 def _values(values: Iterable[str]) -> str:
@@ -113,10 +115,6 @@ def _values(values: Iterable[str]) -> str:
 
 def _natural(text: str) -> list[tuple[bool, str]]:
     return [(not part.isdigit(), part.zfill(20)) for part in re.split(r"(\d+)", text)]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

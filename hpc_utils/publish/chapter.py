@@ -21,6 +21,7 @@ from IPython.display import Markdown, display
 from matplotlib import pyplot as plt
 
 from hpc_utils import paths, provenance, records
+from hpc_utils.plural import counted
 from hpc_utils.records import atomic, fingerprint
 from hpc_utils.records.study import StudyIndex, Targets
 
@@ -59,7 +60,7 @@ class Chapter:
                 f"No complete run {whose}in {self.results.name}/: `hpc study run {study or 'laptop'}` makes some."
             )
         self.index: StudyIndex | None = records.read_study(study) if study else None
-        self.targets = self.index.targets if self.index else Targets()
+        self.targets = self.index.scaling_targets if self.index else Targets()
         self.items: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in exports.KINDS}
 
     def name(self, name: str) -> str:
@@ -72,7 +73,7 @@ class Chapter:
         beyond = sorted({(point.series, point.why) for point in self.index.not_applicable}) if self.index else ()
         other = records.by_other_code(found, self.results, self.study)
         return Markdown(
-            f"**{len(found.runs)} complete runs**; {len(found.refused)} refused because their records contradict themselves, "
+            f"**{counted(len(found.runs), 'complete run')}**; {len(found.refused)} refused because their records contradict themselves, "
             f"{len(found.unfinished)} not complete."
             + "".join(f"\n- refused: `{name}`: {why}" for name, why in found.refused.items())
             + "".join(f"\n- {state}: `{name}`" for name, state in found.unfinished.items())
@@ -124,8 +125,10 @@ class Chapter:
             display(data[list(columns)] if columns else data.drop(columns=[one for one in BEHIND if one in data]))
 
     def not_measured(self, missing: str) -> None:
-        """Show that there is no measurement, and what makes one (`missing`)."""
-        display(Markdown(f"*Not measured{f': {missing}' if missing else ''}.*"))
+        """Show that there is no measurement, and what makes one (`missing`). If that starts with a command, which measures what this
+        study does not, the report leaves the line out."""
+        about = {"elsewhere": missing.startswith("`")}
+        display(Markdown(f"*Not measured{f': {missing}' if missing else ''}.*"), metadata={"text/markdown": about})
 
     def figure(self, *charts: Chart, missing: str = "") -> None:
         """Save each chart as `figures/<name>.pdf` and `.png`, and show it; the page keeps its data. A chart without data is skipped;
@@ -170,7 +173,7 @@ class Chapter:
         stem = f"{self.study}-{self.notebook}" if self.study else self.notebook
         atomic.write_text(self.results / exports.FOLDER / f"{stem}.json", exports.text(page))
         return (
-            f"Exported: {len(self.items['tables'])} tables, {len(self.items['figures'])} figures "
+            f"Exported: {counted(len(self.items['tables']), 'table')}, {counted(len(self.items['figures']), 'figure')} "
             f"({exports.FOLDER}/{stem}.json, {page['fingerprint'][: provenance.SHORT]})."
         )
 

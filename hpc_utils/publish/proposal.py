@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from hpc_utils.analyze import budget
+from hpc_utils.plural import counted
 
 from . import formatting, tables
 
@@ -31,7 +32,7 @@ def resources(table: pd.DataFrame, total: Mapping[str, Any]) -> pd.DataFrame:
     columns: dict[str, tables.Writer] = {
         "Series": lambda row: row["series"],
         "Nodes x devices": lambda row: f"{row['nodes']} x {row['ranks_per_node']}",
-        "Runs": lambda row: f"{row['runs']} ({row['repeats']} repeats)",
+        "Runs": lambda row: f"{row['runs']} ({counted(row['repeats'], 'repeat')})",
         "Hours a run": _span("hours"),
     }
     amounts = {"Node-hours": _span("node_hours"), "Device-hours": _span("device_hours")}

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hpc_utils.plural import counted
+
 RELATIVE_TOLERANCE = 1e-6
 
 Row = Mapping[str, Any]
@@ -68,11 +70,11 @@ def run_faults(run: Row, provenance: Row, epochs: Sequence[Row], ranks: Sequence
         if too_many := overcount(row.get("samples") or 0, row.get("steps") or 0, run.get("global_batch") or 0):
             yield f"epoch {row.get('epoch')}: {too_many}"
     if len(ranks) != run.get("world_size"):
-        yield f"{len(ranks)} ranks left records, but the world size is {run.get('world_size')}"
-    counted = sum(row.get("samples") or 0 for row in ranks)
+        yield f"{counted(len(ranks), 'rank')} left records, but the world size is {run.get('world_size')}"
+    seen = sum(row.get("samples") or 0 for row in ranks)
     recorded = sum(row.get("samples") or 0 for row in epochs)
-    if counted != recorded:
-        yield f"the ranks counted {counted:g} samples, but the epochs hold {recorded:g}"
+    if seen != recorded:
+        yield f"the ranks counted {seen:g} samples, but the epochs hold {recorded:g}"
     longest = max((row.get("seconds") or 0 for row in ranks), default=0)
     total = sum(row.get("seconds") or 0 for row in epochs)
     if total < longest * (1 - RELATIVE_TOLERANCE):

@@ -19,17 +19,17 @@ class Targets(Strict):
     """The targets of a study.
 
     Attributes:
-        strong_efficiency: lower bound of the efficiency of strong scaling on `strong_ranks` ranks.
-        weak_variation: upper bound of the variation of the step time in weak scaling up to `weak_ranks` ranks.
+        strong_efficiency: lower bound of the efficiency of strong scaling on `strong_ranks` ranks (None: no such target).
+        weak_variation: upper bound of the variation of the step time in weak scaling up to `weak_ranks` ranks (None likewise).
         sensitivity_gain: lower bound of the relative throughput gain of a full factorial's best point.
         accuracy_margin, loss_margin: largest differences of accuracy (a share) and final loss (relative) at which a
             faster run counts as equal to the plain run.
     """
 
     strong_efficiency: float = Field(0.7, gt=0)
-    strong_ranks: int = Field(8, ge=2)
+    strong_ranks: int | None = Field(8, ge=2)
     weak_variation: float = Field(0.1, gt=0)
-    weak_ranks: int = Field(8, ge=2)
+    weak_ranks: int | None = Field(8, ge=2)
     sensitivity_gain: float = Field(0.2, gt=0)
     accuracy_margin: float = Field(0.005, gt=0)
     loss_margin: float = Field(0.05, gt=0)
@@ -105,6 +105,24 @@ class StudyIndex(Strict):
     @property
     def run_ids(self) -> set[str]:
         return {run.run_id for run in self.runs}
+
+    @property
+    def ranks(self) -> dict[str, set[int]]:
+        """The planned rank counts of the curves of "strong" and "weak" scaling, those that cannot run here included."""
+        beyond, found = {point.ranks for point in self.not_applicable}, {"strong": {}, "weak": {}}
+        for run in self.runs:
+            each = (run.parameters.get("global_batch") or 0) / run.ranks or run.parameters.get("batch_per_device")
+            for kind, batch in (("strong", each and each * run.ranks), ("weak", each)):
+                found[kind].setdefault(batch, set(beyond)).add(run.ranks)
+        return {kind: set().union(*(r for r in own.values() if len(r) > 1)) for kind, own in found.items()}
+
+    @property
+    def scaling_targets(self) -> Targets:
+        """The targets, without those at rank counts that the study's curves do not contain."""
+        ranks, own = self.ranks, self.targets
+        strong = own.strong_ranks if own.strong_ranks in ranks["strong"] else None
+        weak = own.weak_ranks if max(ranks["weak"], default=0) >= (own.weak_ranks or 0) else None
+        return own.model_copy(update={"strong_ranks": strong, "weak_ranks": weak})
 
     def write(self) -> None:
         atomic.write_json(study_index(self.name), self.model_dump(mode="json", by_alias=True))

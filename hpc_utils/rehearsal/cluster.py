@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import workspace
+from hpc_utils.plural import counted
 
 from . import daemons, host, network, plan, processes
 from . import folder as folders
@@ -148,7 +149,7 @@ def up(
     with suppress(KilledError):  # then its remaining files are removed
         if running := find(name):
             raise ClusterError(
-                f"cluster {name} is up already, with {len(running.nodes)} nodes; {_end_it(name)} ends it"
+                f"cluster {name} is up already, with {counted(len(running.nodes), 'node')}; {_end_it(name)} ends it"
             )
     folders.claim(folder)
     _collect(folder)  # one that another process has ended

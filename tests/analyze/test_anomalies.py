@@ -63,7 +63,9 @@ def test_the_cause_is_taken_from_what_the_baseline_recorded(change: dict, cause:
 def test_throughput_that_falls_is_flagged() -> None:
     (found,) = flagged(study(strong={"1x2": 0.9, "1x4": 0.3}), "throughput falls")
     assert found["layout"] == "1x4" and found["value"] == pytest.approx(2 / 3)
-    assert found["low"] < found["value"] < found["high"] < 1
+    assert found["low"] < found["value"] < found["high"] < 1 and "between nodes" not in found["likely"]
+    (found,) = flagged(study(strong={"1x2": 0.9, "2x2": 0.3}), "throughput falls")
+    assert found["likely"].startswith("the link between nodes")
     # A slower layout of the same rank count is no fall.
     assert not flagged(study(strong={"1x2": 0.9, "1x4": 0.85, "4x1": 0.2, "1x8": 0.8}), "throughput falls")
 

@@ -9,7 +9,7 @@ import pytest
 
 from hpc_utils.analyze import scaling
 from hpc_utils.analyze.targets import judge
-from hpc_utils.records.study import Targets
+from hpc_utils.records.study import NotApplicable, StudyIndex, StudyRun, Targets
 
 from .runs import study
 
@@ -52,6 +52,24 @@ def test_each_layout_of_the_rank_count_is_judged() -> None:
 def test_without_eight_ranks_the_largest_count_is_shown(curve: dict, ranks: int, verdict: str) -> None:
     (found,) = verdicts(study(**curve), kind=next(iter(curve))).to_dict("records")
     assert (found["verdict"], found["at_ranks"], found["ranks"]) == (verdict, 8, ranks)
+
+
+def test_a_target_at_ranks_that_the_study_does_not_contain_is_none_of_it() -> None:
+    def index(**fixed: int) -> StudyIndex:
+        runs = [StudyRun(run_id=str(ranks), ranks=ranks, parameters=fixed) for ranks in (1, 2, 4)]
+        beyond = [NotApplicable(series="s", ranks=8, values={}, why="one machine")] * ("series" in fixed)
+        return StudyIndex(runs=runs, targets=Targets(strong_ranks=4, weak_ranks=6), not_applicable=beyond)
+
+    strong, weak = index(global_batch=64), index(batch_per_device=64)
+    assert (strong.ranks, weak.ranks) == ({"strong": {1, 2, 4}, "weak": set()}, {"strong": set(), "weak": {1, 2, 4}})
+    assert (strong.scaling_targets.strong_ranks, strong.scaling_targets.weak_ranks) == (4, None)
+    assert (weak.scaling_targets.strong_ranks, weak.scaling_targets.weak_ranks) == (None, None)
+    assert index(batch_per_device=64, series=1).scaling_targets.weak_ranks == 6, "planned, though not possible here"
+    found = judge(scaling.efficiency(study(strong={"1x2": 0.9}, weak={"1x2": 0.9})), strong.scaling_targets)
+    assert (
+        set(found.kind) == {"strong"}
+        and judge(scaling.efficiency(study(strong={"1x2": 0.9})), weak.scaling_targets).empty
+    )
 
 
 def test_single_runs_decide_nothing() -> None:

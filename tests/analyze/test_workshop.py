@@ -34,7 +34,7 @@ def test_weak_curves_keep_the_batch_of_a_device() -> None:
 def test_what_cannot_or_may_not_be_measured_gives_the_reason() -> None:
     crowd = pd.DataFrame([run(4, 3.0, batch=768, oversubscribed=True)])
     runs = pd.concat([study(strong={"1x2": 0.9}), crowd], ignore_index=True)
-    table = scaling.workshop(runs, ranks=(1, 2, 5)).set_index("world_size")
+    table = scaling.workshop(runs, ranks={"strong": (1, 2, 5)}).set_index("world_size")
     assert table.loc[4, "state"] == "barred" and "more ranks than cores" in table.loc[4, "why"]
     assert pd.isna(table.loc[4, "throughput"]) and pd.isna(table.loc[4, "speedup"])
     assert (table.loc[5, "state"], table.loc[5, "why"]) == ("not measured", "768 samples do not divide over 5 ranks")

@@ -154,7 +154,7 @@ def test_a_notebook_of_the_clone_is_found_from_any_folder(bench, monkeypatch):
 def test_more_devices_than_cores_are_announced_before_the_run(bench, monkeypatch):
     outcome = bench.hpc("run", bench.notebook(TRAIN), "-p", f"threads_per_rank={1 + len(provenance.core_groups())}")
     first, *rest = outcome.err.splitlines()
-    assert first.startswith("oversubscribed: 1 ranks") and rest and outcome.code == 0
+    assert first.startswith("oversubscribed: 1 rank ") and rest and outcome.code == 0
     assert records.load_run(bench.run)["run"]["oversubscribed"]
 
     monkeypatch.setattr(provenance, "core_groups", lambda: ((0,), (1,)))

@@ -209,7 +209,7 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(bench: Bench) -> None
     found = records.load(bench.results)
     assert len(found.runs) == 1 and list(found.unfinished.values()) == ["failed"]
     last = outcome.err.splitlines()[-1]
-    assert "1 of 2 runs are not complete" in last and next(iter(found.unfinished)) in last
+    assert "1 not complete, of 2 runs" in last and next(iter(found.unfinished)) in last
 
 
 def test_two_processes_run_one_study_at_once(bench: Bench) -> None:
@@ -278,12 +278,12 @@ def test_changed_code_and_damaged_runs_are_named_with_what_to_do(bench: Bench) -
 
     module.write_text(module.read_text() + "changed = True\n")
     assert plan()[0] == f"2 runs, 0 complete, 2 to do: `hpc study run {study}`"
-    assert plan()[1].startswith("1 former runs ")
+    assert plan()[1].startswith("1 former run ")
     assert again in bench.hpc("collect").err and bench.hpc("report", "own").code == 0
     page = bench.results / "report/own/index.html"
     assert again in page.read_text()
     done = bench.hpc("study", "run", study)
-    assert done.code == 0 and "1 former runs " in done.err and "`hpc study run" not in done.err
+    assert done.code == 0 and "1 former run " in done.err and "`hpc study run" not in done.err
     assert again not in page.read_text()
     assert plan() == ["2 runs, 2 complete, 0 to do"]
 

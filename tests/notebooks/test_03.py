@@ -10,10 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 
 from hpc_utils import paths
 from hpc_utils.publish import exports
-from hpc_utils.records import packed
+from hpc_utils.publish.report import write_report
+from hpc_utils.publish.report.head import Head
+from hpc_utils.records import StudyIndex, packed
 
 CHAPTER = "03_scaling"
 EXECUTE = """
@@ -46,6 +49,7 @@ parameters = { global_batch = 64 }
 [targets]
 strong_ranks = 2
 """
+HEAD = Head(StudyIndex(runs=[]), {}, (), (), ())
 HANG = 400  # s; it takes some 20 s, chapter 12 some 90 s
 MADE = ("figures", "notebooks", "tables", "exports")  # what chapters made of a set
 REHEARSAL = paths.root() / "results/reference/rehearsal"
@@ -131,7 +135,23 @@ def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(ex
         assert set(found.frame(f"{label}-targets").baseline.dropna()) == {"ddp"}
         assert set(found.frame(f"{label}-learned").metric) == {"test_absolute_error"}
         assert "evaluate_every" not in text and " on ," not in text
-    assert set(found.frame("own-scaling-reach").baseline) == {"ddp"}
+        if chapter == CHAPTER:
+            assert (
+                set(found.frame("own-scaling-points").world_size)
+                == {1, 2}
+                == {*found.frame("own-scaling-targets").ranks, 1}
+            )
+            page = BeautifulSoup(
+                write_report([tmp_path / "out.ipynb"], tmp_path / "index.html", HEAD).read_text(), "html.parser"
+            )
+            headings = {one.get_text() for one in page.select("article h3, article h4")}
+            assert "hpc submit" in text and not any(
+                "hpc submit" in one.get_text() for one in page.select("article .output")
+            )
+            assert {"The targets", "The performance model"} <= headings and not {"The link", "The storage"} & headings
+    if "own-scaling-reach" in found.tables:  # not, if the repeats differ much
+        reach = found.frame("own-scaling-reach")
+        assert set(reach.baseline) == {"ddp"} and set(reach.nodes) == {1} and reach.batch_per_device.max() == 64
     assert found.frame("own-scaling-advice").which.unique().tolist() == ["my_own:line"]
 
 
@@ -142,5 +162,5 @@ def test_a_study_of_one_machine_states_what_is_not_there(executed, tmp_path):
     found = exports.read(tmp_path / "results")
     assert not {"laptop-scaling-links", "laptop-scaling-storage", "laptop-scaling-model-errors"} & set(found.tables)
     targets = found.frame("laptop-scaling-targets")
-    assert "not measured" in set(targets.verdict), "the target on 8 devices"
-    assert {"laptop-scaling-efficiency", "laptop-scaling-times", "laptop-scaling-reach"} <= figures
+    assert set(targets.at_ranks) == {2} and "not measured" not in set(targets.verdict)
+    assert {"laptop-scaling-efficiency", "laptop-scaling-times"} <= figures

@@ -94,7 +94,7 @@ def curves(own: ResultSet) -> Pins:
     efficiency = scaling.efficiency(usual)
     memory = scaling.memory(usual)
     memory = memory[(memory.statistic == "peak") & (memory.baseline == "none")]
-    aims = next(iter(own.studies.values())).targets if len(own.studies) == 1 else targets.Targets()
+    aims = next(iter(own.studies.values())).scaling_targets if len(own.studies) == 1 else targets.Targets()
     return {
         "efficiency": rows(
             efficiency[efficiency.world_size > 1], f"{curve} scheme baseline layout", "efficiency+ repeats"

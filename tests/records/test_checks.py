@@ -55,7 +55,7 @@ def test_tables_that_contradict_each_other() -> None:
     epochs, ranks = epoch_rows(), rank_rows()
     one_short = [*ranks[:-1], ranks[-1] | {"samples": 319}]
     assert faults(ranks=one_short) == ["the ranks counted 639 samples, but the epochs hold 640"]
-    assert faults(ranks=ranks[:1])[0] == "1 ranks left records, but the world size is 2"
+    assert faults(ranks=ranks[:1])[0] == "1 rank left records, but the world size is 2"
     assert faults(epochs=[])[0] == "no epoch was recorded"
     slow = [ranks[0] | {"seconds": 2.2}, ranks[1]]
     assert faults(ranks=slow) == ["the epochs' seconds sum to 2.1, less than a rank's own 2.2"]

@@ -21,9 +21,11 @@ import pandas as pd
 
 from hpc_utils import allreduce_cost
 from hpc_utils.allreduce_cost import Link, Topology
+from hpc_utils.plural import counted
 from hpc_utils.records.compute_profile import PHASES
 
 from ..points import one_rank
+from ..scaling import baseline_text
 
 NEGLIGIBLE = 0.1  # share of a step; if every loss is smaller, the step is limited by computing
 GRADIENTS = 20  # equal parts of the gradients, where their readiness was not measured
@@ -126,7 +128,7 @@ class Work:
         lines = {phase: Line.through(batches, phases[f"{phase}_seconds"].to_numpy(float)) for phase in PHASES}
         size = float(alone.parameters.iloc[0]) * 4 / GRADIENTS  # fp32
         gradients = tuple(Bucket(size, (part + 1) / GRADIENTS) for part in range(GRADIENTS))
-        source = f"phases of {len(alone)} runs {'without a group' if 'none' in set(alone.parallel) else 'of DDP on one rank'}"
+        source = f"phases of {counted(len(alone), 'run')} of {baseline_text(alone.parallel.iloc[0])}"
         return cls(**lines, gradients=gradients, jitter=_jitter(rows), source=source)
 
     @classmethod

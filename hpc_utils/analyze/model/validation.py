@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from hpc_utils.plural import counted
 from hpc_utils.records import Records
 
 from ..points import on_every_link
@@ -23,6 +24,7 @@ RESAMPLES = 4000
 CURVE = ["kind", "size", "gbit"]
 SHOWN = ["baseline", "efficiency", "low", "high", "extrapolation"]
 MODEL = "this model"
+TOO_WIDE = "the 95 % interval of every prediction is wider than its efficiency; more repeats narrow it"
 
 
 class Law(NamedTuple):
@@ -114,18 +116,31 @@ class Validation:
         return accuracy(self.errors.assign(points=named), self.points, "points")
 
     def ahead(self, gbits: Sequence[float], worlds: Sequence[int], strong: float = 8.0) -> pd.DataFrame:
-        """Predictions of the model fitted to all runs for `worlds` ranks over links of `gbits`, as of `Fitted.scaling`: weak
-        with the largest measured batch, and strong with `strong` times that in all."""
+        """Predictions of the model fitted to all runs for `worlds` ranks, as of `Fitted.scaling`.
+
+        Runs on several nodes: over links of `gbits`, weak with the largest measured batch, and strong with `strong` times that
+        in all. Runs on one node: of each kind the measured curve of most ranks, on one node, up to the first interval that is
+        wider than its efficiency; no curve if that is at the ranks measured.
+        """
         if self.whole is None:
             return self.points.assign(kind="")
         batch, several = self.points.batch_per_device.max(), self.points[self.points.nodes > 1]
-        each = int((several if len(several) else self.points).ranks_per_node.max())
+        if len(several):
+            each, own = int(several.ranks_per_node.max()), [("strong", strong * batch), ("weak", batch)]
+        else:
+            each, gbits = max(worlds), [math.inf]
+            most = curves(self.points).sort_values(["world_size", "size"]).drop_duplicates("kind", keep="last")
+            own = sorted(zip(most.kind, most["size"], strict=True))
         frames = [
             self.whole.scaling(kind, size, worlds, ranks_per_node=each, gbit=gbit)
-            for kind, size in (("strong", strong * batch), ("weak", batch))
+            for kind, size in own
             for gbit in gbits
         ]
-        return pd.concat(frames, ignore_index=True)
+        if several.empty:
+            wide = [(one.efficiency_high - one.efficiency_low > one.efficiency).cummax() for one in frames]
+            frames = [one[~out] for one, out in zip(frames, wide, strict=True)]
+            frames = [one for one in frames if one.world_size.max() > self.points.world_size.max()]
+        return pd.concat(frames or [self.points[:0].assign(kind="")], ignore_index=True)
 
 
 def validate(
@@ -283,11 +298,12 @@ def conclusions(accuracy: pd.DataFrame, below: pd.DataFrame) -> Iterator[str]:
     for row in accuracy.itertuples():
         if row.points == "held out":
             yield (
-                f"The model predicts the time of a step of {row.count} configurations that it has not seen with a median error of "
+                f"The model predicts the time of a step of {counted(row.count, 'configuration')} that it has not seen with a median error of "
                 f"{row.median_error:.1%}, at worst {row.worst_error:.1%}; {row.inside} lie in its 95 % interval."
             )
     for row in below.itertuples():
-        size = f"{row.batch:g} samples {'in all' if row.kind == 'strong' else 'a rank'}, over {row.gbit:g} Gbit/s"
+        where = "on one node" if math.isinf(row.gbit) else f"over {row.gbit:g} Gbit/s"
+        size = f"{row.batch:g} samples {'in all' if row.kind == 'strong' else 'a rank'}, {where}"
         where = "at least 70 % up to" if pd.isna(row.below_at) else "first below 70 % at"
         yield (
             f"{row.kind} scaling, {size}: {where} {row.world_size:,} ranks, {row.efficiency:.0%} [{row.low:.0%}, {row.high:.0%}] there"

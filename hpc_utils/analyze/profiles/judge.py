@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from hpc_utils.plural import counted
+
 from .devices import Counters, Devices
 from .phases import PARTS, Phase
 from .readers import Reports
@@ -85,8 +87,8 @@ def _doubts(found: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
     seen, size = world(timelines)
     steps, unknown = found.marked_steps, found.shares["unknown"]
     doubts = [
-        Doubt(1.0 if steps >= STEPS else 0.9 if steps > 1 else 0.8, f"{steps or 'no'} steps marked"),
-        Doubt(0.85 if size > seen else 1.0, f"{seen} of {size} ranks"),
+        Doubt(1.0 if steps >= STEPS else 0.9 if steps > 1 else 0.8, f"{counted(steps, 'step')} marked"),
+        Doubt(0.85 if size > seen else 1.0, f"{seen} of {counted(size, 'rank')}"),
     ]
     if len(timelines) > seen:
         doubts.append(Doubt(0.5, "several profiles of one rank are judged together: are they of one run?"))

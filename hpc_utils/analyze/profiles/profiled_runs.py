@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from hpc_utils.plural import counted
 from hpc_utils.records import identity, packed
 from hpc_utils.records.folder import MONITOR
 
@@ -111,7 +112,7 @@ def configurations(results: Path, runs: pd.DataFrame, asked: Iterable[Mapping[st
     found, firsts = {}, [own[0] for own in profiled.values()]
     for first, own in zip(firsts, profiled.values(), strict=True):
         name, row = _name(first, firsts), known[first["run_id"]]
-        ranks = "1 rank" if row["world_size"] == 1 else f"{row['world_size']} ranks"
+        ranks = counted(row["world_size"], "rank")
         what = f"{identity.task(row)}, {row['precision']}, {ranks}, {row['global_batch']} samples a step"
         paths = {one["run_id"]: [results / "runs" / one["run_id"]] for one in own}
         found[name] = Profile(name, f"{name}: {what}", paths, plain.get(_key(first, REPEATS + PROFILING), {}))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpc_utils import provenance
 from hpc_utils.analyze import cost
+from hpc_utils.plural import counted
 from hpc_utils.publish import formatting
 from hpc_utils.records.folder import read_json
 
@@ -33,7 +34,7 @@ def rows(document: Document, root: Path) -> list[tuple[str, str]]:
         pages = sorted({(item.chapter, item.page["fingerprint"][: provenance.SHORT]) for item in own})
         values = ", ".join(map(" ".join, pages))
         folder = "" if one.folder.name == alias else f"{one.folder.name}, "
-        count = f"{len(runs)} runs" if len(runs) else "no run"
+        count = counted(len(runs), "run") if len(runs) else "no run"
         found.append((f"Results: {alias}", f"{folder}{count}; values by chapter and fingerprint: {values}"))
         if len(runs):
             facts = {"measured on": _hardware(runs), "with": _software(one, runs), "where": where(runs)}
@@ -48,7 +49,7 @@ def _hardware(runs: pd.DataFrame) -> str:
         ["hardware_id", "device_name"]
     )
     return "; ".join(
-        f"{device if name in device else f'{name}: {device}'} ({count} runs)"
+        f"{device if name in device else f'{name}: {device}'} ({counted(count, 'run')})"
         for (name, device), count in kinds.size().items()
     )
 
@@ -69,7 +70,9 @@ def where(runs: pd.DataFrame) -> str:
     if not jobs:
         return f"directly on the machine, {when}"
     alone = runs.job_id.isna().sum()
-    return f"Slurm jobs {ranges(jobs)}, {when}" + (f"; {alone} runs directly on the machine" if alone else "")
+    return f"Slurm jobs {ranges(jobs)}, {when}" + (
+        f"; {counted(alone, 'run')} directly on the machine" if alone else ""
+    )
 
 
 def ranges(numbers: set[int]) -> str:

@@ -100,7 +100,7 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
     rows = {name: _rows(alias, tables[name], exported) for name in TABLES if name in tables}
     source = (TEMPLATES / "study.md.j2").read_text(encoding="utf-8")
     page = jinja2.Template(source, undefined=jinja2.StrictUndefined, trim_blocks=True, comment_start_string="{##")
-    text = page.render(study=study, alias=alias, tables=rows, figures=figures)
+    text = page.render(study=study, alias=alias, tables=rows, figures=figures, baseline_text=scaling.baseline_text)
     entry = f'\n[document.{name}]\nsource = "{name}.md"\ntemplate = "report"\nsets = ["{alias}"]\n'
     project_text = toml.read_text(encoding="utf-8").rstrip() + "\n" + entry
     if alias not in known.sets:

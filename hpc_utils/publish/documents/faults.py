@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hpc_utils.plural import counted
+
 from .number_lint import CLASSES
 
 
@@ -37,7 +39,9 @@ class DocumentError(ValueError):
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = sorted(faults, key=lambda fault: (not fault.file.endswith(".toml"), fault))
-        super().__init__("\n  ".join([f"{len(self.faults)} faults in the documents", *map(str, self.faults)]))
+        super().__init__(
+            "\n  ".join([f"{counted(len(self.faults), 'fault')} in the documents", *map(str, self.faults)])
+        )
 
 
 class Source:

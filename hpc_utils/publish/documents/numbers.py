@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from hpc_utils.plural import counted
 from hpc_utils.publish import formatting
 from hpc_utils.publish.address import relative
 
@@ -63,7 +64,7 @@ def listed(document: Document, context: BuildContext) -> dict[str, list[Any]]:
 def _basis(one: Found, runs: set[int]) -> str:
     value = one.what
     parts = [one.source()]
-    parts += [f"{value.repeats} repeat{'s' * (value.repeats != 1)} at least"] if value.repeats else []
+    parts += [f"{counted(value.repeats, 'repeat')} at least"] if value.repeats else []
     parts += [f"unit {value.unit}"] if value.unit not in ("text", "count") else []
     parts += [f"run{'s' * (len(runs) > 1)} {ranges(runs)}"] if runs else []
     return "; ".join([*parts, *value.files]) + "."

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import records, toml_config
+from hpc_utils.plural import counted
 from hpc_utils.publish import cells, exports, staleness
 from hpc_utils.publish.cells import UnknownCell
 
@@ -53,7 +54,7 @@ def source_line(found: list[Found]) -> str:
     chapters = sorted({one.chapter for one in found})
     runs = {(one.alias, run): one.page["runs"][run] for one in found for run in one.what.runs}
     parts = [_many("chapter", chapters)] if chapters else []
-    parts += [f"{len(runs)} run{'s' * (len(runs) != 1)}"] if runs else []
+    parts += [counted(len(runs), "run")] if runs else []
     if commits := sorted({run["commit"][:SHORT] for run in runs.values() if run.get("commit")}):
         more = [f"and {len(commits) - 3} more"] * (len(commits) > 3)
         parts.append(" ".join([_many("commit", commits[:3]), *more]))

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from hpc_utils.analyze.points import SAME
+from hpc_utils.plural import counted
 
 from ..formatting import number
 from . import style
@@ -255,7 +256,7 @@ def _described(name: str, value: Any) -> str:
     if name == "link_gbit":
         return "links as they are" if pd.isna(value) else f"{value:g} Gbit/s"
     if name == "threads_per_rank":
-        return f"{value:g} cores" if value > 1 else f"{value:g} core"
+        return f"{value:g} core" if value < 1 else counted(value, "core")
     if name == "share_period":
         return "" if pd.isna(value) else f"every {1e3 * value:g} ms"
     return f"{name.replace('_', ' ')} {str(value)[:24]}"

@@ -24,6 +24,10 @@ def _links(gbit: float) -> str:
     return "links as they are" if np.isinf(gbit) else f"{gbit:g} Gbit/s"
 
 
+def _place(gbit: float) -> str:
+    return "on one node" if np.isinf(gbit) else _links(gbit)
+
+
 def validation(drawn: pd.DataFrame, lines: pd.DataFrame) -> Chart:
     """Step times against ranks, measured and by the model with its interval, a panel for each fixed batch; right: the model's error.
 
@@ -83,29 +87,30 @@ def parts(ahead: pd.DataFrame, measured_to: int) -> Figure:
         inside = int((frame.world_size <= measured_to).sum()) if (frame.extrapolation == "").any() else 0
         if inside < len(frame):
             axes.axvline(inside - 0.5, **BEYOND)
-        axes.set(title=f"{frame.kind.iloc[0]} scaling, {_links(gbit)}", xlabel="ranks")
+        axes.set(title=f"{frame.kind.iloc[0]} scaling, {_place(gbit)}", xlabel="ranks")
     grid[0].set_ylabel(drawing.AXES["seconds"][0])
     return figure
 
 
-@charted("reach", "Efficiency that the model predicts up to many ranks, by the links' rate.")
+@charted("reach", "Efficiency that the model predicts up to many ranks.")
 def reach(ahead: pd.DataFrame, measured: pd.DataFrame) -> Figure:
-    """Predicted efficiency against ranks with 95 % intervals, a line for each link rate; left strong, right weak scaling.
+    """Predicted efficiency against ranks with 95 % intervals, a line for each link rate, a panel for each kind of scaling.
 
     Args:
-        ahead: rows of `Fitted.scaling` of both kinds. measured: `fit.points`; other link rates are labelled.
+        ahead: `Validation.ahead`. measured: `fit.points`; other link rates are labelled.
     """
-    rates = set(measured.gbit[measured.world_size > 1])
-    figure, (grid,) = drawing.panels(2, sharey=True)
-    for axes, kind in zip(grid, ("strong", "weak"), strict=True):
-        for number, (gbit, own) in enumerate(ahead[ahead.kind == kind].groupby("gbit", sort=False)):
-            look = {"label": _links(gbit) + ("" if gbit in rates else ", not measured"), "marker": None}
+    rates, kinds = {np.inf, *measured.gbit[measured.world_size > 1]}, list(ahead.groupby("kind"))
+    figure, (grid,) = drawing.panels(len(kinds), sharey=True)
+    for axes, (kind, both) in zip(grid, kinds, strict=True):
+        for number, (gbit, own) in enumerate(both.groupby("gbit", sort=False)):
+            look = {"label": _place(gbit) + ("" if gbit in rates else ", not measured"), "marker": None}
             look["linewidth"] = max(1, 3 - number)  # lines that coincide stay visible
             drawing.points(axes, own.world_size, own, "efficiency", band=True, **style.series(number) | look)
         axes.axvline(measured.world_size.max(), **BEYOND)
         axes.axhline(100, **style.IDEAL)
         drawing.ranks_axis(axes, ahead.world_size)
-        axes.set_title(f"{kind} scaling{relative(ahead.baseline.iloc[0])}")
+        batch = both.batch_per_device.iloc[0]  # of one rank
+        axes.set_title(drawing.fixed_batch(kind, batch) + relative(both.baseline.iloc[0]))
         axes.set_ylim(bottom=0)
     return figure
 

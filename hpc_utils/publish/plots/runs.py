@@ -10,6 +10,7 @@ import seaborn
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from hpc_utils.plural import counted
 from hpc_utils.records.compute_profile import PHASES
 
 from . import drawing, style
@@ -59,7 +60,7 @@ def _layout(row: Any) -> str:
     """`1 rank no group, batch 512`."""
     group = "no group" if row.parallel == "none" else row.parallel.upper()
     over = f" ({row.layout})" if getattr(row, "nodes", 1) > 1 else ""
-    return f"{row.world_size} rank{'s' if row.world_size > 1 else ''}{over} {group}, batch {row.global_batch:g}"
+    return f"{counted(row.world_size, 'rank')}{over} {group}, batch {row.global_batch:g}"
 
 
 def training(epochs: pd.DataFrame) -> Figure:

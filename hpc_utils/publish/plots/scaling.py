@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hpc_utils.analyze.scaling import headline
+from hpc_utils.analyze.scaling import baseline_text, headline
 from hpc_utils.records.identity import task
 from hpc_utils.records.study import Targets
 
@@ -104,8 +104,11 @@ def _ranks(axes: Axes, rows: pd.DataFrame) -> None:
 
 def _target(axes: Axes, kind: str, targets: Targets) -> None:
     look = {"color": style.ROLES["quiet"], "alpha": 0.15, "linewidth": 0}
+    at = targets.strong_ranks if kind == "strong" else targets.weak_ranks
+    if at is None:
+        return
     if kind == "strong":
-        at, least = targets.strong_ranks, 100 * targets.strong_efficiency
+        least = 100 * targets.strong_efficiency
         axes.plot(
             [1, at],
             [least, least],
@@ -127,9 +130,7 @@ def _lines(axes: Axes, rows: pd.DataFrame, column: str, power: float | None) -> 
         first = points.iloc[0]
         look |= {"linewidth": 1.4} if first.baseline == "none" else {"linewidth": 0.8, "fillstyle": "bottom"}
         if both:
-            label += (
-                f", T(1) {'without a group' if first.baseline == 'none' else f'{first.baseline.upper()} on one rank'}"
-            )
+            label += f", against {baseline_text(first.baseline)}"
         aside = 1 + 0.025 * (number - (len(configurations) - 1) / 2)
         turns = points.groupby("world_size").cumcount()  # a rank count's other layouts are not on the line
         places = points.world_size * (aside + BESIDE * turns)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import records
+from hpc_utils.plural import counted
 
 CITATION = "CITATION.cff"
 REFERENCE = "results/reference"
@@ -112,14 +113,14 @@ def metadata(root: Path, files: Iterable[str], commit: str, day: str) -> dict[st
         runs = records.load(folder).runs
         data = crate.add_dataset(
             dest_path=f"{REFERENCE}/{folder.name}/",
-            properties={"name": folder.name, "description": f"{len(runs)} runs"},
+            properties={"name": folder.name, "description": counted(len(runs), "run")},
         )
         for run in runs.to_dict("records"):
             properties = {
                 "name": run["run_id"],
                 "startTime": run["started"],
-                "description": f"{records.identity.task(run)}, {run['parallel']} on {run['world_size']} ranks of "
-                f"{run['nodes']} nodes, {run['precision']}, global batch {run['global_batch']}, on {run['device']}; "
+                "description": f"{records.identity.task(run)}, {run['parallel']} on {counted(run['world_size'], 'rank')} of "
+                f"{counted(run['nodes'], 'node')}, {run['precision']}, global batch {run['global_batch']}, on {run['device']}; "
                 f"measuring code {run['digest']}, commit {run['commit'] or 'unknown'}",
                 "agent": people[0],
             }

@@ -75,6 +75,7 @@ def write_report(
     from itables.javascript import generate_init_offline_itables_html
     from markupsafe import Markup
 
+    from hpc_utils.analyze.scaling import baseline_text
     from hpc_utils.publish import formatting, tables
 
     from .lookup import Lookup
@@ -96,7 +97,7 @@ def write_report(
     init = generate_init_offline_itables_html(options.dt_bundle)
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True)
     page = environment.get_template("page.html.j2").render(
-        head=head, studies=studies, curve=tables.curve, quantity=formatting.quantity, chapters=bound, tables=lookup.tables if lookup else (),
+        head=head, studies=studies, curve=tables.curve, baseline_text=baseline_text, quantity=formatting.quantity, chapters=bound, tables=lookup.tables if lookup else (),
         evidence=evidence, datatables=Markup(init),
         bundle=re.search(r"window\.(_itables_\w+)", init)[1],
         css=Markup((FOLDER / "page.css").read_text()), js=Markup((FOLDER / "page.js").read_text()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
@@ -105,7 +105,8 @@ class Exporter:
 
     def __call__(self, path: Path, notebook: NotebookNode, anchor: str) -> Chapter:
         """The notebook from the file `path` as the chapter `anchor`."""
-        notebook.cells = [cell for cell in notebook.cells if ERROR_NOTICE not in cell.metadata.get("tags", ())]
+        cells = [cell for cell in notebook.cells if ERROR_NOTICE not in cell.metadata.get("tags", ())]
+        notebook.cells = list(_shown(cells))
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         errors = [(one, cell) for cell in code for one in cell.outputs if one.output_type == "error"]
         for number, (error, _) in enumerate(errors, 1):
@@ -123,6 +124,22 @@ class Exporter:
         chapter.body, chapter.title = body, chapter.title or name
         chapter.label = chapter.title
         return chapter
+
+
+def _shown(cells: Iterable[NotebookNode]) -> Iterator[NotebookNode]:
+    """The cells, without the outputs on what the study does not measure, and without sections that have no other outputs."""
+    section, gone = [], False  # the cells from a heading on; whether outputs of theirs were left out
+    for cell in cells:
+        if cell.cell_type == "markdown" and cell.source.startswith("#"):
+            yield from () if gone and not any(one.get("outputs") for one in section) else section
+            section, gone = [], False
+        if cell.cell_type == "code":
+            kept = [
+                one for one in cell.outputs if not one.get("metadata", {}).get("text/markdown", {}).get("elsewhere")
+            ]
+            gone, cell.outputs = gone or len(kept) < len(cell.outputs), kept
+        section.append(cell)
+    yield from () if gone and not any(one.get("outputs") for one in section) else section
 
 
 def _source(name: str, about: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ class Head(NamedTuple):
 def head(found: Records, index: StudyIndex) -> Head:
     """The head of the report on the study `index`, of whose runs `found` has all."""
     runs = found.runs[found.runs.run_id.isin(index.run_ids)]
-    judged = targets.judge(scaling.efficiency(runs), index.targets)
+    judged = targets.judge(scaling.efficiency(runs), index.scaling_targets)
     shown = (scaling.outcome(runs, found.epochs), judged[judged.runs.map(len) > 0], anomalies.find(runs))
     commits = runs.commit.str[: provenance.SHORT] + runs.dirty.map({True: " (modified)"}).fillna("")
     about = {"device": runs.device_name, "commit": commits, "code digest": runs.digest, "torch": runs.torch}

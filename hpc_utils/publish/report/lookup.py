@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from hpc_utils import records
 from hpc_utils.config import RunConfig
+from hpc_utils.plural import counted
 from hpc_utils.provenance import SHORT
 from hpc_utils.publish import exports, staleness
 from hpc_utils.publish.address import relative
@@ -129,8 +130,8 @@ class Lookup:
     def _source(self, item: Item) -> dict[str, str]:
         """Runs (a link that shows them in their table), chapter with its commit, and files."""
         places = sorted(self.places[run] for run in item.runs if run in self.places)
-        link = Markup('<a href="#runs" data-runs="{}" data-name="{}">{} runs</a>')
-        runs = link.format(",".join(map(str, places)), item.name, len(places))
+        link = Markup('<a href="#runs" data-runs="{}" data-name="{}">{}</a>')
+        runs = link.format(",".join(map(str, places)), item.name, counted(len(places), "run"))
         page = self.evidence.exported.pages[item.page]
         anchor = self.chapters.get((self.evidence.results / page["executed"]).resolve(), "top")
         commit = f"{(page['commit'] or 'unknown')[:SHORT]}{' (modified)' if page['dirty'] else ''}"

@@ -68,7 +68,10 @@ def test_a_compute_profile_of_the_same_machine_is_preferred_to_phases():
     }  # fmt: skip
     runs, epochs = history()
     assert Work.of(runs, epochs, [profile]).source == "compute profile p"
-    assert Work.of(runs, epochs, [profile | {"device_name": "another"}]).source == "phases of 3 runs without a group"
+    assert (
+        Work.of(runs, epochs, [profile | {"device_name": "another"}]).source
+        == "phases of 3 runs of one process without a process group"
+    )
     point = HERE | LAYOUT | {"batch_per_device": 128}
     assert predictor(runs, epochs, [profile])(point).seconds.value == pytest.approx(0.4, rel=0.03)
     assert math.isclose(predictor(*history(), gbit=0.01)(HERE | LAYOUT).seconds.value, 0.2, rel_tol=0.03)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -64,6 +65,26 @@ def test_more_ranks_are_predicted_for_every_rate_and_both_kinds(tested) -> None:
     assert ahead.groupby(["kind", "gbit"]).ngroups == 4
     alone = ahead[ahead.world_size == 1].drop_duplicates("kind").set_index("kind").batch_per_device
     assert alone.to_dict() == {"strong": 4 * 32, "weak": 32}, "the largest batch measured, and four times that in all"
+
+
+def test_runs_of_one_node_are_continued_at_their_own_batch_as_far_as_the_interval_says_something() -> None:
+    near = measured([math.inf])
+    near = near.assign(nodes=1, ranks_per_node=near.world_size)
+    weak = validation.Validation("cnn", near, near, whole=fit.fit(near, work()))
+    ahead = weak.ahead([10.0, 1.0], [2, 8, 64])
+    assert set(zip(ahead.kind, ahead.gbit, ahead.nodes, strict=True)) == {("weak", math.inf, 1)}, (
+        "no batch was divided over ranks"
+    )
+    assert set(ahead.batch_per_device) == {32.0} and ahead.world_size.tolist() == [1, 2, 8, 64]
+    (row,) = validation.below(ahead, 0.7).to_dict("records")
+    assert "inf" not in next(validation.conclusions(weak.accuracy(), pd.DataFrame([row])))
+    halves = measured([math.inf], worlds=(4,))
+    halves = halves[(halves.world_size > 1) == (halves.batch_per_device < 32)].assign(nodes=1)
+    strong = validation.Validation("cnn", halves, halves, whole=fit.fit(halves, work()))
+    ahead = strong.ahead([1.0], [2, 8])
+    assert set(ahead.kind) == {"strong"} and ahead.batch_per_device.tolist() == [32, 16, 4]
+    vague = validation.Validation("cnn", near, near, whole=replace(weak.whole, residual=1.0))
+    assert vague.ahead([1.0], [2, 8, 64]).empty
 
 
 def test_without_a_model_there_is_nothing_and_a_reason() -> None:

@@ -131,7 +131,7 @@ def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -
     record = next(study.glob("runs/cnn-digits-ddp1-fp32-b512-*/epochs.csv"))
     record.write_text(record.read_text().replace("1", "2", 1))
     done = paper("alone")
-    assert done.exit_code == 2 and "1 faults" in done.output and "hpc chapter 03_scaling" in done.output
+    assert done.exit_code == 2 and "1 fault " in done.output and "hpc chapter 03_scaling" in done.output
 
 
 @pytest.mark.parametrize(

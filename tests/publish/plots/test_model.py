@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from hpc_utils.analyze.model import fit, simulation, validation
+from hpc_utils.publish.plots import drawing
 from hpc_utils.publish.plots import model as plots
 from tests.analyze.model.test_fit import measured, work
 from tests.analyze.model.test_simulation import STEADY
@@ -56,7 +57,9 @@ def test_reach_draws_strong_and_weak_apart(held_out):
         held_out[0].scaling(kind, 32, WORLDS, gbit=gbit) for kind in ("strong", "weak") for gbit in (1.0, 100.0)
     ]
     figure = plots.reach(pd.concat(frames), RUNS).figure
-    assert [axes.get_title() for axes in figure.axes] == ["strong scaling", "weak scaling"]
+    assert [axes.get_title() for axes in figure.axes] == [
+        drawing.fixed_batch(kind, 32) for kind in ("strong", "weak")
+    ]
     assert labels(figure) == {"1 Gbit/s", "100 Gbit/s, not measured", "extrapolation from here on"}
     highest = max(frame.efficiency_high.max() for frame in frames)
     assert figure.axes[0].get_ylim()[1] > 100 * highest, "no band is cut"

@@ -70,11 +70,11 @@ def test_ideals_are_proportional_or_flat(table) -> None:
 
 def test_efficiency_shows_both_baselines_and_the_targets(table) -> None:
     figure = plots.efficiency(table, Targets(strong_efficiency=0.65)).figure
-    assert {"fp32, T(1) without a group", "bf16, T(1) DDP on one rank", "target: 65 % on 8 ranks",
+    assert {"fp32, against one process without a process group", "bf16, against DDP on one rank", "target: 65 % on 8 ranks",
             "target: step time within 10 %", "ideal"} <= labels(figure)  # fmt: skip
     drawn = lines(figure.axes[0])
-    assert drawn["fp32, T(1) DDP on one rank"].get_fillstyle() == "bottom"
-    assert drawn["fp32, T(1) without a group"].get_fillstyle() == "full"
+    assert drawn["fp32, against DDP on one rank"].get_fillstyle() == "bottom"
+    assert drawn["fp32, against one process without a process group"].get_fillstyle() == "full"
     places = sorted({round(float(x), 6) for line in drawn.values() for x in line.get_xdata() if 1.5 < x < 2.5})
     assert len(places) == 6 and min(np.diff(places)) > 0.03, "markers do not cover each other"
 
