@@ -108,21 +108,20 @@ class StudyIndex(Strict):
 
     @property
     def ranks(self) -> dict[str, set[int]]:
-        """The planned rank counts of the curves of "strong" and "weak" scaling, those that cannot run here included."""
-        beyond, found = {point.ranks for point in self.not_applicable}, {"strong": {}, "weak": {}}
-        for run in self.runs:
-            each = (run.parameters.get("global_batch") or 0) / run.ranks or run.parameters.get("batch_per_device")
-            for kind, batch in (("strong", each and each * run.ranks), ("weak", each)):
-                found[kind].setdefault(batch, set(beyond)).add(run.ranks)
-        return {kind: set().union(*(r for r in own.values() if len(r) > 1)) for kind, own in found.items()}
+        """The planned rank counts of "strong" and "weak" scaling, by the batch that is fixed; those that cannot run here included."""
+        beyond, found = {point.ranks for point in self.not_applicable}, {}
+        for kind, fixed in (("strong", "global_batch"), ("weak", "batch_per_device")):
+            own = {run.ranks for run in self.runs if run.parameters.get(fixed)}
+            found[kind] = own and own | beyond
+        return found
 
     @property
     def scaling_targets(self) -> Targets:
         """The targets, without those at rank counts that the study's curves do not contain."""
-        ranks, own = self.ranks, self.targets
-        strong = own.strong_ranks if own.strong_ranks in ranks["strong"] else None
-        weak = own.weak_ranks if max(ranks["weak"], default=0) >= (own.weak_ranks or 0) else None
-        return own.model_copy(update={"strong_ranks": strong, "weak_ranks": weak})
+        own, strong, weak = self.targets, *self.ranks.values()
+        without = {"strong_ranks": None} if own.strong_ranks not in strong else {}
+        without |= {"weak_ranks": None} if max(weak, default=0) < own.weak_ranks else {}
+        return own.model_copy(update=without)
 
     def write(self) -> None:
         atomic.write_json(study_index(self.name), self.model_dump(mode="json", by_alias=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,32 +116,26 @@ class Validation:
         named = self.errors.held_out.map({True: "held out", False: "fitted"})
         return accuracy(self.errors.assign(points=named), self.points, "points")
 
-    def ahead(self, gbits: Sequence[float], worlds: Sequence[int], strong: float = 8.0) -> pd.DataFrame:
+    def ahead(self, gbits: Sequence[float], worlds: Sequence[int]) -> pd.DataFrame:
         """Predictions of the model fitted to all runs for `worlds` ranks, as of `Fitted.scaling`.
 
-        Runs on several nodes: over links of `gbits`, weak with the largest measured batch, and strong with `strong` times that
-        in all. Runs on one node: of each kind the measured curve of most ranks, on one node, up to the first interval that is
-        wider than its efficiency; no curve if that is at the ranks measured.
+        Runs on several nodes: over links of `gbits`, weak with the largest measured batch, and strong with eight times that in
+        all. Runs on one node: of each kind the measured curve of most ranks, continued on one node. A curve ends before the
+        first interval that is wider than its efficiency, and is left out if that is within the measured ranks.
         """
-        if self.whole is None:
-            return self.points.assign(kind="")
-        batch, several = self.points.batch_per_device.max(), self.points[self.points.nodes > 1]
+        points, several = self.points, self.points[self.points.nodes > 1]
+        batch, own, frames = points.batch_per_device.max(), [], []
         if len(several):
-            each, own = int(several.ranks_per_node.max()), [("strong", strong * batch), ("weak", batch)]
-        else:
-            each, gbits = max(worlds), [math.inf]
-            most = curves(self.points).sort_values(["world_size", "size"]).drop_duplicates("kind", keep="last")
+            own, each = [("strong", 8 * batch), ("weak", batch)], int(several.ranks_per_node.max())
+        elif self.whole:
+            gbits, each = [math.inf], max(worlds)
+            most = curves(points).sort_values(["world_size", "size"]).drop_duplicates("kind", keep="last")
             own = sorted(zip(most.kind, most["size"], strict=True))
-        frames = [
-            self.whole.scaling(kind, size, worlds, ranks_per_node=each, gbit=gbit)
-            for kind, size in own
-            for gbit in gbits
-        ]
-        if several.empty:
-            wide = [(one.efficiency_high - one.efficiency_low > one.efficiency).cummax() for one in frames]
-            frames = [one[~out] for one, out in zip(frames, wide, strict=True)]
-            frames = [one for one in frames if one.world_size.max() > self.points.world_size.max()]
-        return pd.concat(frames or [self.points[:0].assign(kind="")], ignore_index=True)
+        for (kind, size), gbit in itertools.product(own, gbits):
+            one = self.whole.scaling(kind, size, worlds, ranks_per_node=each, gbit=gbit)
+            one = one[~(one.efficiency_high - one.efficiency_low > one.efficiency).cummax()]
+            frames += [one] if one.world_size.max() > points.world_size.max() else []
+        return pd.concat(frames or [points[:0].assign(kind="")], ignore_index=True)
 
 
 def validate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -128,18 +129,16 @@ class Exporter:
 
 def _shown(cells: Iterable[NotebookNode]) -> Iterator[NotebookNode]:
     """The cells, without the outputs on what the study does not measure, and without sections that have no other outputs."""
-    section, gone = [], False  # the cells from a heading on; whether outputs of theirs were left out
-    for cell in cells:
-        if cell.cell_type == "markdown" and cell.source.startswith("#"):
-            yield from () if gone and not any(one.get("outputs") for one in section) else section
-            section, gone = [], False
-        if cell.cell_type == "code":
-            kept = [
+    heading = itertools.accumulate(cell.cell_type == "markdown" and cell.source.startswith("#") for cell in cells)
+    for _, numbered in itertools.groupby(zip(heading, cells, strict=True), key=lambda pair: pair[0]):
+        section = [cell for _, cell in numbered]
+        code = [cell for cell in section if cell.get("outputs")]
+        for cell in code:
+            cell.outputs = [
                 one for one in cell.outputs if not one.get("metadata", {}).get("text/markdown", {}).get("elsewhere")
             ]
-            gone, cell.outputs = gone or len(kept) < len(cell.outputs), kept
-        section.append(cell)
-    yield from () if gone and not any(one.get("outputs") for one in section) else section
+        if not code or any(cell.outputs for cell in code):
+            yield from section
 
 
 def _source(name: str, about: Mapping[str, Any]) -> str:

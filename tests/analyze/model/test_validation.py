@@ -61,10 +61,12 @@ def test_the_model_s_own_tables_are_the_fit_s(tested) -> None:
 
 
 def test_more_ranks_are_predicted_for_every_rate_and_both_kinds(tested) -> None:
-    ahead = tested.ahead([10.0, 1.0], [2, 8], strong=4)
+    ahead = tested.ahead([10.0, 1.0], [2, 8])
     assert ahead.groupby(["kind", "gbit"]).ngroups == 4
     alone = ahead[ahead.world_size == 1].drop_duplicates("kind").set_index("kind").batch_per_device
-    assert alone.to_dict() == {"strong": 4 * 32, "weak": 32}, "the largest batch measured, and four times that in all"
+    assert alone.to_dict() == {"strong": 8 * 32, "weak": 32}, (
+        "the largest batch measured, and eight times that in all"
+    )
 
 
 def test_runs_of_one_node_are_continued_at_their_own_batch_as_far_as_the_interval_says_something() -> None:
