@@ -222,7 +222,8 @@ def _row(finding: str, row: dict, value: float, evidence: Iterable[str] | dict[s
     about, causes = FINDINGS[finding], ""
     if isinstance(evidence, dict):
         causes, evidence = "; ".join(evidence) or UNKNOWN, evidence.values()
-    likely = (about.of_nodes if row.get("nodes", 1) > 1 else "") + (about.likely or causes)
+    nodes = row.get("nodes", 1)  # NA: not recorded
+    likely = (about.of_nodes if pd.notna(nodes) and nodes > 1 else "") + (about.likely or causes)
     words = {"expected": about.expected, "likely": likely, "look": about.look, "evidence": "; ".join(evidence)}
     known = {name: row[name] for name in PLACE if name in row}
     return known | words | {"finding": finding, "value": value}

@@ -71,7 +71,7 @@ def _facts(records: list[Record]) -> list[str]:
     labels = {name: name for name in (*(label for label, *_ in FACTS), *versions)}
     labels |= {name: f"`{name}`" for name in variables}
     rows = [(shown, _values(one[name] for one in each if name in one)) for name, shown in labels.items()]
-    return _table(("fact", "value"), rows)
+    return markdown_table(("fact", "value"), rows)
 
 
 def _code(records: list[Record]) -> list[str]:
@@ -85,7 +85,7 @@ def _code(records: list[Record]) -> list[str]:
         for record in records
     )
     rows = [(*row, str(count)) for row, count in sorted(seen.items())]
-    return _table(("commit", "tree", "digest of the measuring code", "runs"), rows)
+    return markdown_table(("commit", "tree", "digest of the measuring code", "runs"), rows)
 
 
 def _jobs(jobs: list[Record]) -> list[str]:
@@ -99,7 +99,9 @@ def _jobs(jobs: list[Record]) -> list[str]:
     for kind, own in sorted(kinds.items()):
         ids = {str(one.get("array_job_id") or one.get("id")) for one in own}  # an array's tasks are one
         rows.append((f"{own[0]['scheduler']} {', '.join(sorted(ids, key=_natural))}", *kind, str(len(own))))
-    lines = _table(("jobs", "name", "partition", "nodes", "node list", "restarts", "runs"), rows) if rows else []
+    lines = (
+        markdown_table(("jobs", "name", "partition", "nodes", "node list", "restarts", "runs"), rows) if rows else []
+    )
     alone = len(jobs) - sum(map(len, kinds.values()))
     return [*lines, *([f"{counted(alone, 'run')} outside a scheduler.", ""] if alone else [])]
 
@@ -117,7 +119,8 @@ def _natural(text: str) -> list[tuple[bool, str]]:
     return [(not part.isdigit(), part.zfill(20)) for part in re.split(r"(\d+)", text)]
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Its lines, and an empty one."""
     lines = [header, ["---"] * len(header), *rows]
     return [*(f"| {' | '.join(map(_cell, line))} |" for line in lines), ""]
 

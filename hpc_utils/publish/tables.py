@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from hpc_utils.provenance.system import markdown_table
 from hpc_utils.records.identity import task
 
 from .formatting import ABSENT, number
@@ -41,8 +42,7 @@ def plain(column: str) -> Writer:
 
 def markdown(rows: pd.DataFrame) -> str:
     """A table of text as Markdown."""
-    lines = [rows.columns.tolist(), ["---"] * len(rows.columns), *rows.astype(str).to_numpy().tolist()]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(markdown_table(rows.columns, rows.astype(str).to_numpy())).strip()
 
 
 def curve(row: Row) -> str:

@@ -81,7 +81,8 @@ def test_runs_of_one_node_are_continued_at_their_own_batch_as_far_as_the_interva
     (row,) = validation.below(ahead, 0.7).to_dict("records")
     assert "inf" not in next(validation.conclusions(weak.accuracy(), pd.DataFrame([row])))
     halves = measured([math.inf], worlds=(4,))
-    halves = halves[(halves.world_size > 1) == (halves.batch_per_device < 32)].assign(nodes=1)
+    halves = halves[(halves.world_size > 1) == (halves.batch_per_device < 32)]
+    halves = halves.assign(nodes=1, ranks_per_node=halves.world_size)
     strong = validation.Validation("cnn", halves, halves, whole=fit.fit(halves, work()))
     ahead = strong.ahead([1.0], [2, 8])
     assert set(ahead.kind) == {"strong"} and ahead.batch_per_device.tolist() == [32, 16, 4]
