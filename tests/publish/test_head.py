@@ -76,7 +76,7 @@ def test_the_answer_is_that_of_the_tables(two: tuple[Path, str]) -> None:
     wrong = anomalies.counts(anomalies.find(found.runs))
     assert [one.get_text() for one in page.select("#top .finding summary strong")] == list(wrong.finding) != []
     assert shown["what looks wrong"] == ", ".join(f"{row.finding} ({row.count})" for row in wrong.itertuples())
-    count = len(records.read_study(CURVES, two[0]).runs)
+    count = len(records.read_study(CURVES, two[0]).run_ids)
     assert f"runs of the study{count} of {count} complete" in [one.get_text() for one in page.select(".facts div")]
     rows = [row.td.get_text() for row in page.select("#top tbody tr")]
     assert rows == ["strong, batch 512, cnn on digits, fp32", "weak, 512 a device, cnn on digits, fp32"]
