@@ -58,6 +58,10 @@ class RunConfig(BaseModel):
     )
     stem: Literal["cifar", "imagenet"] = option("cifar", "first layers of a ResNet: 3x3 or 7x7 with pooling")
     augment: bool = option(True, "random crop and flip, keyed by seed, epoch and sample")
+    image_size: PositiveInt | None = option(
+        None, "ImageNet's transforms and normalisation: in training (with `augment`) a RandomResizedCrop to this size and a "
+        "flip, in evaluation Resize to 8/7 of it and CenterCrop; none: images keep their size", unit="pixel",
+    )  # fmt: skip
     cutout: int = option(
         0, "with `augment`, blank a square of this size at a random place (DeVries & Taylor 2017); 0: none", unit="pixel",
         ge=0,
@@ -75,14 +79,23 @@ class RunConfig(BaseModel):
     batch_per_device: PositiveInt | None = option(None, "samples a step on each rank (weak scaling)", unit="sample")
 
     # Optimisation
-    optimizer: Literal["sgd", "adamw"] = option("sgd", "SGD with Nesterov momentum, or AdamW")
+    optimizer: Literal["sgd", "adamw"] = option("sgd", "SGD with momentum, or AdamW")
     lr: float = option(0.1, "learning rate at a global batch of `lr_batch`", gt=0)
     lr_batch: int = option(256, "global batch that `lr` was chosen for", unit="sample", gt=0)
     lr_scaling: Literal["linear", "sqrt", "none"] = option("linear", "how the rate follows the global batch")
     lr_warmup_epochs: float = option(1.0, "linear warm-up of the learning rate", unit="epoch", ge=0)
-    schedule: Literal["cosine", "step", "onecycle", "constant"] = option("cosine", "learning rate over the run")
+    schedule: Literal["cosine", "multistep", "step", "onecycle", "constant"] = option(
+        "cosine", "learning rate over the run; `multistep`: times `gamma` after 50 % and 75 % of the run; `step`: times "
+        "`gamma` every `step_size` epochs"
+    )  # fmt: skip
+    step_size: int = option(30, "period of `schedule=step`", unit="epoch", gt=0)
+    gamma: float = option(0.1, "factor of `schedule=step` and `multistep`", gt=0, le=1)
     momentum: float = option(0.9, "SGD's momentum, AdamW's beta1", ge=0, lt=1)
-    weight_decay: float = option(5e-4, "decoupled for AdamW, L2 for SGD; not on biases and norms", ge=0)
+    nesterov: bool = option(True, "SGD: Nesterov's form of momentum")
+    weight_decay: float = option(5e-4, "decoupled for AdamW, L2 for SGD", ge=0)
+    weight_decay_on: Literal["weights", "all"] = option(
+        "weights", "`weights`: of matrices and filters; `all`: biases and norms too, as torch.optim does"
+    )
     label_smoothing: float = option(0.0, "cross-entropy's label smoothing", ge=0, lt=1)
 
     # How it is computed
@@ -91,7 +104,9 @@ class RunConfig(BaseModel):
         "`zero1`: DDP with the optimizer's state sharded; `fsdp`: weights and gradients sharded too (FSDP2)"
     )  # fmt: skip
     device: Literal["auto", "cuda", "cpu"] = option("auto", "`cuda` includes ROCm")
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = option("fp32", "fp32 is IEEE; bf16 and fp16 are autocast")
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "amp"] = option(
+        "fp32", "fp32 is IEEE; bf16 and fp16 are autocast, fp16 with loss scaling; `amp`: bf16 where the device has it, else fp16"
+    )  # fmt: skip
     channels_last: bool = option(True, "NHWC memory layout for convolutions")
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = option(
         "off", "torch.compile's mode; `reduce-overhead` replays CUDA graphs, `max-autotune` tries kernels as well"
@@ -237,10 +252,16 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
          "this is an option for our images; your own workload provides its data"),
         (not ours and c.cutout, "cutout workload", "this is an option for our images; your own code augments yours"),
         (c.cutout and not c.augment, "cutout augment", "cutout is an augmentation"),
+        (c.cutout and c.image_size, "cutout image_size", "cutout belongs to small images of one size"),
+        (not ours and c.image_size, "image_size workload",
+         "this is an option for our images; your own code transforms yours"),
         (ours and c.loader_workers and c.loader != "workers", "loader_workers loader",
          "this loader makes whole batches without workers; use loader=workers"),
         (not c.loader_workers and "prefetch_factor" in changed, "prefetch_factor loader_workers", "there are no workers"),
         (not c.loader_workers and not c.persistent_workers, "persistent_workers loader_workers", "there are no workers"),
+        (c.schedule != "step" and "step_size" in changed, "step_size schedule", "only schedule=step has a period"),
+        (c.schedule not in ("step", "multistep") and "gamma" in changed, "gamma schedule",
+         "only schedule=step and multistep have a factor"),
         only_ddp("comm_hook"),
         only_ddp("static_graph"),
         only_ddp("gradient_as_bucket_view"),
@@ -249,7 +270,7 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
          "micro-batches that are not reduced make another graph"),
         (c.comm_hook == "powersgd" and not c.warmup_steps, "comm_hook warmup_steps",
          "PowerSGD keeps its memory by DDP's buckets, which are rebuilt after the first step: warm up at least one"),
-        (c.comm_hook == "powersgd" and c.precision == "fp16", "comm_hook precision",
+        (c.comm_hook == "powersgd" and c.precision in ("fp16", "amp"), "comm_hook precision",
          "PowerSGD keeps gradients, which fp16 scales, and an overflow would stay in them: use precision=bf16, or "
          "comm_hook=fp16"),
         (c.fused_optimizer and fsdp and c.optimizer == "sgd", "fused_optimizer parallel optimizer",

@@ -150,7 +150,7 @@ class NodeType(Strict):
 
     def refusal(self, precision: str) -> str:
         """Why no run is made there in this precision; empty if it is."""
-        return "" if precision in self.precisions else LACKS.get(precision, "the cluster file does not list it")
+        return "" if precision in (*self.precisions, "amp") else LACKS.get(precision, "the cluster file does not list it")
 
     def cost(self, nodes: int, ranks_per_node: int, hours: float) -> float:
         """What a job costs, in `unit`: shared nodes are billed by the share of their devices."""

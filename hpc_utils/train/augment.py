@@ -1,4 +1,4 @@
-"""Augmentation keyed by (seed, epoch, sample), independent of rank and order.
+"""Augmentation keyed by (seed, epoch, sample), independent of rank and order; and ImageNet's transforms.
 
 Random numbers come from a counter-based generator (the finaliser of SplitMix64, Steele et al. 2014): it has no state, and
 gives the same numbers on CPU and GPU, on any number of ranks and after a resume.
@@ -6,11 +6,16 @@ gives the same numbers on CPU and GPU, on any number of ranks and after a resume
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 _MASK = (1 << 64) - 1
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its pixels in [0, 1]
+AREA, RATIO, ATTEMPTS = (0.08, 1.0), (3 / 4, 4 / 3), 10  # defaults of torchvision's RandomResizedCrop
 
 
 def key(seed: int, epoch: int) -> int:
@@ -41,6 +46,62 @@ def draw(
         for stream, high in enumerate(highs)
     ]
     return torch.stack(drawn).int()
+
+
+def draw_boxes(key: int, indices: Tensor, height: int, width: int) -> Tensor:
+    """Draw the boxes of torchvision's RandomResizedCrop and a flip for the samples `indices` (B,): int32 (5, B).
+
+    Rows: the box's first row and column, whether it is mirrored, its height and width.
+    """
+
+    def uniform(stream: int, low: float, high: float) -> Tensor:
+        attempts = indices * ATTEMPTS + torch.arange(ATTEMPTS, device=indices.device)[:, None]
+        return low + (high - low) * integers(key, attempts, stream, 1 << 31).double() / (1 << 31)
+
+    area = height * width * uniform(5, *AREA)
+    ratio = uniform(6, *(math.log(bound) for bound in RATIO)).exp()
+    tall, wide = ((area / ratio).sqrt().round().long(), (area * ratio).sqrt().round().long())
+    fits = (tall > 0) & (tall <= height) & (wide > 0) & (wide <= width)
+    first = fits.int().argmax(dim=0, keepdim=True)
+    # If no attempt fits, the largest centred box whose ratio is allowed.
+    largest = min(height, round(width / RATIO[0])), min(width, round(height * RATIO[1]))
+    tall, wide = (
+        torch.where(fits.any(dim=0), drawn.gather(0, first)[0], whole)
+        for drawn, whole in zip((tall, wide), largest, strict=True)
+    )
+    top, left = (
+        torch.where(fits.any(dim=0), integers(key, indices, stream, edge - size + 1), (edge - size) // 2)
+        for stream, edge, size in ((0, height, tall), (1, width, wide))
+    )
+    return torch.stack([top, left, integers(key, indices, 2, 2), tall, wide]).int()
+
+
+def resized_crops(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """The drawn boxes of (B, H, W, C), each resized to (size, size), and mirrored where drawn."""
+    images = []
+    for image, (top, left, mirrored, tall, wide) in zip(pixels, boxes.T.tolist(), strict=True):
+        box = image[None, top : top + tall, left : left + wide]
+        box = _resized(box, (size, size))
+        images.append(box.flip(2) if mirrored else box)
+    return torch.cat(images)
+
+
+def central_crop(pixels: Tensor, size: int) -> Tensor:
+    """The middle (size, size) of (B, H, W, C) after its shorter edge is resized to 8/7 of `size` (256 for 224)."""
+    height, width = pixels.shape[1:3]
+    edge = round(size * 8 / 7)
+    scaled = [edge * length // min(height, width) for length in (height, width)]
+    top, left = (round((length - size) / 2) for length in scaled)
+    return _resized(pixels, scaled)[:, top : top + size, left : left + size]
+
+
+def _resized(pixels: Tensor, size: Sequence[int]) -> Tensor:
+    """(B, H, W, C) resized as torchvision does: bilinear, antialiased."""
+    images = pixels.permute(0, 3, 1, 2)
+    if pixels.device.type != "cpu":  # uint8 is interpolated on a CPU only
+        images = images.float()
+    images = F.interpolate(images, size, mode="bilinear", antialias=True)
+    return images.round_().to(pixels.dtype).permute(0, 2, 3, 1)
 
 
 def crop_and_flip(pixels: Tensor, drawn: Tensor, *, padding: int) -> Tensor:

@@ -31,6 +31,8 @@ class ImageSource:
         padding: maximum shift of a random crop, in pixels; 0: no crop.
         flip: mirror half of the images.
         cutout: edge of the zeroed square, in pixels; 0: none.
+        size: edge of the images after ImageNet's transforms, normalisation included, in pixels; None: none of them.
+        crop: those of training (a random box, resized, `padding` unused), not of evaluation (a central one).
         pin_memory: copy batches to a GPU from page-locked memory, without waiting for the copy.
     """
 
@@ -42,13 +44,17 @@ class ImageSource:
         padding: int = 0,
         flip: bool = False,
         cutout: int = 0,
+        size: int | None = None,
+        crop: bool = False,
         channels_last: bool = True,
         pin_memory: bool = True,
     ) -> None:
         self.pixels, self.labels = images.images, torch.from_numpy(np.array(images.labels))
         self.seed, self.padding, self.flip, self.cutout = seed, padding, flip, cutout
+        self.size, self.crop = size, crop
         self.channels_last, self.pin_memory = channels_last, pin_memory
-        mean, std = (torch.tensor(value, dtype=torch.float64) for value in (images.mean, images.std))
+        statistics = augment.IMAGENET if size and len(images.mean) == 3 else (images.mean, images.std)
+        mean, std = (torch.tensor(value, dtype=torch.float64) for value in statistics)
         self._normalisation = tuple(one.float().view(1, -1, 1, 1) for one in (255 * mean, 1 / (255 * std)))
         self._constants: dict[torch.device, tuple[Tensor, ...]] = {}
 
@@ -70,19 +76,26 @@ class ImageSource:
         return (value.pin_memory() if self.pin_memory else value).to(device, non_blocking=True)
 
     def draw(self, indices: Tensor, epoch: int) -> Tensor:
-        """Draw the random numbers of these samples in `epoch`, on the device of `indices`: see `augment.draw`."""
+        """Draw the random numbers of these samples in `epoch`, on the device of `indices`: see `augment`."""
         height, width = self.pixels.shape[1:3]
+        key = augment.key(self.seed, epoch)
+        if self.crop:
+            return augment.draw_boxes(key, indices, height, width)
         return augment.draw(
-            augment.key(self.seed, epoch), indices, height, width,
+            key, indices, height, width,
             padding=self.padding, flip=self.flip, cutout=self.cutout,
         )  # fmt: skip
 
     def finish(self, pixels: Tensor, drawn: Tensor) -> Tensor:
-        """Augment and normalise on the pixels' device: uint8 (B, H, W, C) to float32 (B, C, H, W).
+        """Augment and normalise on the pixels' device: uint8 (B, H, W, C) to float32 (B, C, height, width).
 
         Subtraction and multiplication stay separate, because a fused operation would round differently.
         """
-        if self.padding or self.flip:
+        if self.crop:
+            pixels = augment.resized_crops(pixels, drawn, self.size)
+        elif self.size:
+            pixels = augment.central_crop(pixels, self.size)
+        elif self.padding or self.flip:
             pixels = augment.crop_and_flip(pixels, drawn, padding=self.padding)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         images = pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=layout)

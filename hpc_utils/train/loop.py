@@ -84,6 +84,8 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
             redo=redo,
             sources=source_code.files(config.workload),
         )
+        config = config.model_copy(update={"precision": precision.supported(config.precision, ranks.device)})
+        recorder.facts["precision"] = config.precision
         try:
             with recorder:
                 Trainer(config, ranks, recorder, received).run()

@@ -11,29 +11,29 @@ from hpc_utils.config import RunConfig
 
 
 def build(model: nn.Module, config: RunConfig, peak_lr: float) -> torch.optim.Optimizer:
-    """Build SGD with Nesterov momentum, or AdamW, with weight decay on matrices and filters only.
+    """Build SGD or AdamW, with weight decay on matrices and filters, or on all parameters.
 
     Without `fused_optimizer`, torch chooses: its foreach implementation on a GPU, a loop over parameters on a CPU.
     """
     fused = config.fused_optimizer or None
     trained = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
+    decayed = [p for p in trained if p.ndim > 1 or config.weight_decay_on == "all"]
+    others = [p for p in trained if p.ndim <= 1 and config.weight_decay_on != "all"]
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     groups = [group for group in groups if group["params"]]
     if config.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=peak_lr, betas=(config.momentum, 0.999), fused=fused)
-    nesterov = config.momentum > 0
+    nesterov = config.nesterov and config.momentum > 0
     return torch.optim.SGD(groups, lr=peak_lr, momentum=config.momentum, nesterov=nesterov, fused=fused)
 
 
 def lr_factor(step: int, steps: int, steps_per_epoch: int, config: RunConfig) -> float:
     """Return the fraction of the peak learning rate at `step` (from 0) of `steps`.
 
-    Schedules: constant; cosine to 0 (Loshchilov & Hutter 2017); step: 0.1 after 50 % and 0.01 after 75 % of the run (He et
-    al. 2016); onecycle: linear from 4 % over 30 % of the run, then cosine to 0 (Smith 2018). All but onecycle start with a
-    linear warm-up over `lr_warmup_epochs` (Goyal et al. 2017).
+    Schedules: constant; cosine to 0 (Loshchilov & Hutter 2017); multistep: times `gamma` after 50 % and 75 % of the run (He
+    et al. 2016); step: times `gamma` every `step_size` epochs (torch's StepLR); onecycle: linear from 4 % over 30 % of the
+    run, then cosine to 0 (Smith 2018). All but onecycle start with a linear warm-up over `lr_warmup_epochs` (Goyal et al.
+    2017).
     """
     if config.schedule == "onecycle":
         rise = 0.3 * steps
@@ -46,8 +46,10 @@ def lr_factor(step: int, steps: int, steps_per_epoch: int, config: RunConfig) ->
     done = (step - warmup) / max(1, steps - warmup)
     if config.schedule == "cosine":
         return _cosine(done)
+    if config.schedule == "multistep":
+        return config.gamma ** sum(step >= share * steps for share in (0.5, 0.75))
     if config.schedule == "step":
-        return 1.0 if step < 0.5 * steps else 0.1 if step < 0.75 * steps else 0.01
+        return config.gamma ** (step // steps_per_epoch // config.step_size)
     return 1.0
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import torch
 
+from hpc_utils.provenance import cpu
+
 
 @contextlib.contextmanager
 def matmul_precision(precision: str, *, deterministic: bool = False) -> Iterator[None]:
@@ -45,6 +47,15 @@ def default_precision(device: torch.device) -> str:
     """The default format of a user's loop: tf32 on a GPU where TF32 is enabled, else fp32."""
     allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
     return "tf32" if device.type == "cuda" and allowed else "fp32"
+
+
+def supported(precision: str, device: torch.device) -> str:
+    """The format of `precision` on `device`: of `amp` bf16, or fp16 where the device does not compute in bf16."""
+    if precision != "amp":
+        return precision
+    gpu = device.type == "cuda"
+    has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if gpu else not cpu.emulates_bf16()
+    return "bf16" if has_bf16 else "fp16"
 
 
 def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager:

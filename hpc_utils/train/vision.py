@@ -20,12 +20,16 @@ def workload(config: RunConfig) -> Workload:
     train, test = (datasets.load(config.dataset, split) for split in ("train", "test"))
     height, _, channels = train.images.shape[1:]
     natural = channels == 3  # digits must not be mirrored
-    augmentation = (
-        {"padding": max(1, height // 8), "flip": natural, "cutout": config.cutout} if config.augment else {}
-    )
-    common = {"seed": config.seed, "channels_last": config.channels_last, "pin_memory": config.pin_memory}
+    augmentation = {}
+    if config.augment and config.image_size:
+        augmentation = {"crop": True}
+    elif config.augment:
+        augmentation = {"padding": max(1, height // 8), "flip": natural, "cutout": config.cutout}
+    common = {"channels_last": config.channels_last, "pin_memory": config.pin_memory, "size": config.image_size}
+    common |= {"seed": config.seed}
+    size = config.image_size or height
     return Workload(
-        model=functools.partial(MODELS[config.workload], channels, len(train.classes), config.stem, height),
+        model=functools.partial(MODELS[config.workload], channels, len(train.classes), config.stem, size),
         train=ImageSource(train, **common, **augmentation),
         test=ImageSource(test, **common),
         loss=nn.CrossEntropyLoss(label_smoothing=config.label_smoothing),

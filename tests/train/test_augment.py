@@ -12,6 +12,7 @@ from scipy import stats
 from hpc_utils.datasets import Images
 from hpc_utils.train import augment
 from hpc_utils.train.images import ImageSource
+from hpc_utils.train.vision import torchvision_models
 
 CPU = torch.device("cpu")
 
@@ -115,3 +116,55 @@ def test_draws_of_streams_epochs_seeds_and_neighbours_are_independent() -> None:
     one = draw(1)
     for first, second in ((one, draw(1, stream=1)), (one, draw(2)), (one[:-1], one[1:]), (one, draw(1, seed=1))):
         assert stats.chisquare((first * 9 + second).bincount(minlength=81)).pvalue > 1e-6
+
+
+# ImageNet's transforms, compared with torchvision's.
+
+
+def test_boxes_are_drawn_as_by_torchvision() -> None:
+    """Same distributions of area, ratio and place; every box lies in the image."""
+    count, height, width = 4000, 64, 48
+    torchvision_models()
+    from torchvision.transforms.v2 import RandomResizedCrop
+
+    torch.manual_seed(0)
+    image, transform = torch.zeros(3, height, width), RandomResizedCrop(32)
+    theirs = [transform.make_params([image]) for _ in range(count)]
+    theirs = torch.tensor([[one[name] for name in ("top", "left", "height", "width")] for one in theirs]).T
+    top, left, mirrored, tall, wide = augment.draw_boxes(augment.key(0, 1), torch.arange(count), height, width)
+    assert (top >= 0).all() and (left >= 0).all() and (top + tall <= height).all() and (left + wide <= width).all()
+    assert abs(mirrored.double().mean() - 0.5) < 0.03
+    for made, expected in zip((top, left, tall, wide), theirs, strict=True):
+        assert stats.ks_2samp(made, expected).pvalue > 0.001
+
+
+def test_a_box_that_never_fits_is_the_largest_in_the_middle() -> None:
+    top, left, _, tall, wide = augment.draw_boxes(augment.key(0, 1), torch.arange(500), 300, 20)
+    whole = tall == round(20 / 0.75)
+    assert whole.any() and (wide[whole] == 20).all() and (top[whole] == (300 - 27) // 2).all() and (left[whole] == 0).all()
+
+
+@pytest.mark.parametrize("size", [24, 96])
+def test_crops_are_resized_as_by_torchvision(size: int) -> None:
+    torchvision_models()
+    from torchvision.transforms.v2 import functional
+
+    pixels = pictures(20, 48, 64)
+    boxes = augment.draw_boxes(augment.key(0, 1), torch.arange(20), 48, 64)
+    assert set(boxes[2].tolist()) == {0, 1}
+    for made, image, (top, left, mirrored, tall, wide) in zip(
+        augment.resized_crops(pixels, boxes, size), pixels.permute(0, 3, 1, 2), boxes.T.tolist(), strict=True
+    ):
+        expected = functional.resized_crop(image, top, left, tall, wide, [size, size])
+        expected = expected.flip(2) if mirrored else expected
+        assert (made.permute(2, 0, 1).int() - expected.int()).abs().max() <= 1  # its last step rounds otherwise
+    expected = functional.center_crop(functional.resize(pixels.permute(0, 3, 1, 2), [round(size * 8 / 7)]), [size, size])
+    assert (augment.central_crop(pixels, size).permute(0, 3, 1, 2).int() - expected.int()).abs().max() <= 1
+
+
+def test_imagenets_transforms_normalise_with_its_statistics() -> None:
+    source = ImageSource(images(3), seed=0, size=4)
+    made, _ = source.batch(torch.arange(3), 1, CPU)
+    pixels = augment.central_crop(torch.from_numpy(source.pixels[:3]), 4).permute(0, 3, 1, 2) / 255
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in augment.IMAGENET)
+    torch.testing.assert_close(made, (pixels - mean) / std)

@@ -20,8 +20,8 @@ PER_EPOCH, EPOCHS = 10, 20
 STEPS = PER_EPOCH * EPOCHS
 
 
-def factors(schedule: str, warmup: float = 2.0) -> list[float]:
-    config = RunConfig(schedule=schedule, lr_warmup_epochs=warmup, epochs=EPOCHS)
+def factors(schedule: str, warmup: float = 2.0, **options: float) -> list[float]:
+    config = RunConfig(schedule=schedule, lr_warmup_epochs=warmup, epochs=EPOCHS, **options)
     return [optim.lr_factor(step, STEPS, PER_EPOCH, config) for step in range(STEPS)]
 
 
@@ -29,7 +29,7 @@ def falling(values: list[float]) -> bool:
     return all(a >= b for a, b in itertools.pairwise(values))
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "step", "constant"])
+@pytest.mark.parametrize("schedule", ["cosine", "multistep", "step", "constant"])
 @pytest.mark.parametrize("warmup", [0.0, 2.5])
 def test_the_warm_up_rises_in_equal_parts_to_the_peak(schedule: str, warmup: float) -> None:
     made, steps = factors(schedule, warmup), round(warmup * PER_EPOCH)
@@ -42,7 +42,7 @@ def test_the_warm_up_rises_in_equal_parts_to_the_peak(schedule: str, warmup: flo
     [
         ("cosine", 0.0, {50: 0.8536, 100: 0.5, 199: 0.0001}),
         ("cosine", 2.0, {110: 0.5, 199: 0.0001}),
-        ("step", 2.0, {99: 1.0, 100: 0.1, 149: 0.1, 150: 0.01, 199: 0.01}),
+        ("multistep", 2.0, {99: 1.0, 100: 0.1, 149: 0.1, 150: 0.01, 199: 0.01}),
         ("constant", 0.0, {0: 1.0, 100: 1.0, 199: 1.0}),
         ("onecycle", 2.0, {0: 0.04, 30: 0.52, 60: 1.0, 199: 0.0001}),
     ],
@@ -54,7 +54,17 @@ def test_schedules_pass_through_their_known_points(schedule: str, warmup: float,
     assert schedule != "onecycle" or (falling(made[60::-1]) and falling(made[60:]))
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "step", "constant", "onecycle"])
+def test_step_is_torchs_step_lr() -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+    scheduler, expected = torch.optim.lr_scheduler.StepLR(optimizer, step_size=7, gamma=0.5), []
+    for _ in range(EPOCHS):
+        expected += [optimizer.param_groups[0]["lr"]] * PER_EPOCH
+        optimizer.step()
+        scheduler.step()
+    assert [0.3 * factor for factor in factors("step", 0.0, step_size=7, gamma=0.5)] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "multistep", "step", "constant", "onecycle"])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_short_runs_have_a_rate_too(schedule: str, steps: int) -> None:
     config = RunConfig(schedule=schedule, lr_warmup_epochs=3.0, epochs=3)
@@ -78,6 +88,19 @@ def test_weights_decay_but_biases_and_norms_do_not(name: str, optimizer: str) ->
     for group in made.param_groups:
         assert group["lr"] == 0.5
         assert group["betas"][0] == 0.8 if optimizer == "adamw" else group["momentum"] == 0.8 and group["nesterov"]
+
+
+def test_weight_decay_on_all_and_plain_momentum_are_torchs_sgd() -> None:
+    ours, theirs = (MODELS["cnn"](1, 10) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    config = RunConfig(weight_decay=1e-2, weight_decay_on="all", nesterov=False)
+    made = optim.build(ours, config, 0.1), torch.optim.SGD(theirs.parameters(), 0.1, momentum=0.9, weight_decay=1e-2)
+    for _ in range(3):
+        for model, optimizer in zip((ours, theirs), made, strict=True):
+            optimizer.zero_grad()
+            model(torch.ones(2, 1, 8, 8)).square().sum().backward()
+            optimizer.step()
+    assert distance(ours.state_dict(), theirs.state_dict()) == 0.0
 
 
 def test_frozen_parameters_are_left_out_and_no_momentum_is_plain_sgd() -> None:

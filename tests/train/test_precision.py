@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from hpc_utils.provenance import cpu
 from hpc_utils.train import precision
 
 from .conftest import OUTSIDE
@@ -53,6 +55,14 @@ def test_a_run_trains_under_its_own_flags(module: Callable, name: str) -> None:
     import flags as workload
 
     assert workload.seen == {(name == "tf32",) * 2}
+
+
+def test_amp_is_recorded_as_the_format_that_ran(results: Path) -> None:
+    ran = "fp16" if cpu.emulates_bf16() else "bf16"
+    result, _ = fit(**BRIEF, precision="amp")
+    tables = result.tables()
+    assert tables["run"]["precision"] == ran and "-amp-" in result.run_id
+    assert precision.supported("fp32", CPU) == "fp32" and precision.supported("amp", CPU) == ran
 
 
 @pytest.mark.parametrize(("name", "kind"), [("fp32", torch.float32), ("tf32", torch.float32),

@@ -128,7 +128,7 @@ def require_equal(resumed: Result, straight: Result) -> None:
         soak(DIGITS | {"precision": "bf16", "optimizer": "adamw", "lr": 0.01, "schedule": "onecycle"}),
         DIGITS | {"precision": "fp16", "warmup_steps": 0},
         OWN,
-        soak(OWN | {"loader_workers": 2, "optimizer": "adamw", "schedule": "step", "momentum": 0.5}),
+        soak(OWN | {"loader_workers": 2, "optimizer": "adamw", "schedule": "multistep", "momentum": 0.5}),
     ],
     ids=["fp32", "bf16-adamw", "fp16", "own", "own-workers"],
 )
