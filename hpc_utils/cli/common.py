@@ -129,8 +129,9 @@ def printable(line: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
-def enter_cluster(name: str, *, start: bool = True) -> tuple[Cluster, dict[str, str]]:
-    """Let this command use a cluster's Slurm, and its folders for results and data.
+def enter_cluster(name: str, *, start: bool = True, study: str = "") -> tuple[Cluster, dict[str, str]]:
+    """Let this command use a cluster's Slurm, and its folders for results and data; a rehearsal that is started has the nodes
+    that its file asks for `study`.
 
     Returns:
         The cluster, and the environment variables that were set because the cluster file moves those folders.
@@ -141,7 +142,7 @@ def enter_cluster(name: str, *, start: bool = True) -> tuple[Cluster, dict[str, 
     from hpc_utils.launch import cluster, job_environment
 
     found = cluster.read(name)
-    connect(found.rehearsal, start=start)
+    connect(found.rehearsal, start=start, nodes=found.overrides(study).nodes)
     moved = job_environment.folders(found)
     set_variables(moved)
     return as_rehearsed(found), moved
@@ -161,8 +162,8 @@ def as_rehearsed(cluster: Cluster) -> Cluster:
     return cluster.rehearsed(links=None if found.flat else found.by_hand or "", share=found.share)
 
 
-def connect(to_rehearsal: bool, *, start: bool = True) -> None:
-    """Let Slurm's commands reach the rehearsal cluster; `start` it if it is not up.
+def connect(to_rehearsal: bool, *, start: bool = True, nodes: int | None = None) -> None:
+    """Let Slurm's commands reach the rehearsal cluster; `start` it, with that many nodes, if it is not up.
 
     Raises:
         ClusterError: the rehearsal cluster is needed and not up, or cannot start.
@@ -179,7 +180,7 @@ def connect(to_rehearsal: bool, *, start: bool = True) -> None:
         if not start:
             raise rehearsal.ClusterError(f"{why}: `hpc cluster up` starts it")
         click.echo(f"{why}; it is started (`hpc cluster down` ends it)", err=True)
-        found = rehearsal.up()
+        found = rehearsal.up(**{"nodes": nodes} if nodes else {})
     set_variables(found.environment())
 
 

@@ -124,7 +124,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, **again):
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import submit as submitting
 
-    found, moved = enter_cluster(cluster_name, start=not dry_run)
+    found, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if dry_run:
         draft = submitting.draft(study, found, node_type, **again)
         _print_draft(draft)

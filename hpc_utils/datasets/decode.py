@@ -141,18 +141,24 @@ def _tiny_imagenet(folder: Folder, known: DatasetInfo, progress: bool) -> Decode
     """TinyImageNet, or a subset in its layout.
 
     Its lists name what belongs to it: `wnids.txt` the classes in order of label, `train/<wnid>/<wnid>_boxes.txt` and
-    `val/val_annotations.txt` the images. Split "test" is `val`, because the labels of the official test images are
+    `val/val_annotations.txt` the images; of a class without that list all in its folder. Split "test" is `val`, because the labels of the official test images are
     not public. Grey images become RGB.
     """
 
     def lines(name: str) -> list[list[str]]:
         return [line.split("\t") for line in content(folder / name).decode().splitlines() if line.strip()]
 
+    def listed_in(wnid: str) -> list[str]:
+        boxes = f"train/{wnid}/{wnid}_boxes.txt"
+        if (folder / boxes).is_file():
+            return [image for image, *_ in lines(boxes)]
+        return sorted(image.name for image in (folder / "train" / wnid / "images").iterdir())
+
     wnids = [wnid for (wnid, *_) in lines("wnids.txt")]
     words = {wnid: text for wnid, text, *_ in lines("words.txt")}
     classes = tuple(words.get(wnid, wnid).split(",")[0].strip() for wnid in wnids)
     listed = {
-        "train": [(f"train/{wnid}/images/{image}", wnid) for wnid in wnids for image, *_ in lines(f"train/{wnid}/{wnid}_boxes.txt")],
+        "train": [(f"train/{wnid}/images/{image}", wnid) for wnid in wnids for image in listed_in(wnid)],
         "test": [(f"val/images/{image}", wnid) for image, wnid, *_ in lines("val/val_annotations.txt")],
     }  # fmt: skip
     return Decoded(

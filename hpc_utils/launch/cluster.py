@@ -150,7 +150,11 @@ class NodeType(Strict):
 
     def refusal(self, precision: str) -> str:
         """Why no run is made there in this precision; empty if it is."""
-        return "" if precision in (*self.precisions, "amp") else LACKS.get(precision, "the cluster file does not list it")
+        return (
+            ""
+            if precision in (*self.precisions, "amp")
+            else LACKS.get(precision, "the cluster file does not list it")
+        )
 
     def cost(self, nodes: int, ranks_per_node: int, hours: float) -> float:
         """What a job costs, in `unit`: shared nodes are billed by the share of their devices."""
@@ -197,10 +201,12 @@ class Storage(Strict):
 
 class Overrides(Strict):
     """What a study does differently on a cluster. `ranks` replaces that of every series but those of one process without
-    a group; `parameters` override the study's and the series'; `matrix` replaces values by name."""
+    a group; `parameters` override the study's and the series'; `matrix` replaces values by name; `nodes`: how many a
+    rehearsal is started with for it."""
 
     ranks: list[Annotated[int, Field(gt=0)]] | None = Field(None, min_length=1)
     repeats: int | None = Field(None, ge=1)
+    nodes: int | None = Field(None, ge=1)
     parameters: dict[str, Any] = Field({})
     matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field({})
 
@@ -291,7 +297,7 @@ class Cluster(Strict):
         for layer in (self.studies[name] for name in ("all", study) if name in self.studies):
             parameters |= layer.parameters
             matrix |= layer.matrix
-            kept |= layer.model_dump(include={"ranks", "repeats"}, exclude_unset=True)
+            kept |= layer.model_dump(include={"ranks", "repeats", "nodes"}, exclude_unset=True)
         if self._share:
             usual = RunConfig.model_fields["share_period"].default
             parameters |= {"cores_per_rank": self._share, "threads_per_rank": None}

@@ -8,6 +8,7 @@ is quoted, and of `$`, only `$NAME` and `${NAME}` are expanded.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from shlex import quote
 from string import Template
 
-from hpc_utils import paths, provenance
+from hpc_utils import capability, paths, provenance
 from hpc_utils.workspace import Launch, Workspace, environment
 
 from . import slurm_commands, warm
@@ -26,12 +27,13 @@ from .request import Layout
 _SPECIAL = re.compile(r"""\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})|["$`\\]""", re.ASCII)
 
 
-def ranks_per_node(cluster: Cluster, node: NodeType) -> int:
-    """The largest number of ranks on a node, one per device."""
+def ranks_per_node(cluster: Cluster, node: NodeType, share: float | None = None) -> int:
+    """The largest number of ranks on a node, one per device; `share`: of a core, that a rehearsal's device is."""
     if cluster.share:
         return 1
     if cluster.rehearsal:  # its nodes share this machine: Slurm does not know their real cores
-        return max(1, len(provenance.core_groups()) // len(slurm_commands.nodes(node.partition)))
+        cores = max(1, len(provenance.core_groups()) // len(slurm_commands.nodes(node.partition)))
+        return cores * math.floor(capability.largest_share(1, 1) / share) if share else cores
     return max(1, node.ranks)
 
 

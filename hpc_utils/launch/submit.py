@@ -191,7 +191,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str) -> Target:
         fixed_links = f"they are limited to {cluster.links} by hand: `hpc cluster shape --rate none` lifts that"
     return Target(
         hardware=cluster.hardware_id(node.name),
-        ranks_per_node=job_environment.ranks_per_node(cluster, node),
+        ranks_per_node=job_environment.ranks_per_node(cluster, node, here.parameters.get("cores_per_rank")),
         most_nodes=most_nodes or None,
         unfit=node.refusal,
         gpus=node.vendor,

@@ -1,6 +1,6 @@
 """A monitor: devices, processors and network of one host, sampled at intervals by a separate process.
 
-    process = start(run / "monitor/node1.csv", 1.0, pids=[4711], devices={"cuda:0": "GPU-..."})
+    process = start(run / "monitor/node1.csv", 1.0, ranks={"rank0": 4711}, devices={"cuda:0": "GPU-..."})
     ...
     stop(process)
 
@@ -56,15 +56,15 @@ Row = dict[str, Any]
 
 
 def start(
-    path: Path, seconds: float, *, pids: Sequence[int] = (), devices: Mapping[str, str] | None = None
+    path: Path, seconds: float, *, ranks: Mapping[str, int] | None = None, devices: Mapping[str, str] | None = None
 ) -> subprocess.Popen:
     """Start a process that writes `path`, a set of rows every so many seconds.
 
     Args:
-        pids: the ranks. devices: {name: UUID} of the GPUs.
+        ranks: {name: pid} of the ranks. devices: {name: UUID} of the GPUs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    task = {"path": str(path), "seconds": seconds, "pids": list(pids), "devices": dict(devices or {})}
+    task = {"path": str(path), "seconds": seconds, "ranks": dict(ranks or {}), "devices": dict(devices or {})}
     task |= {"parent": os.getpid(), "cpus": _cpus_of_job()}
     return subprocess.Popen(
         [sys.executable, "-m", "hpc_utils.provenance.monitor", json.dumps(task)],
@@ -94,7 +94,7 @@ def main(task: Mapping[str, Any]) -> None:
     if task["cpus"] and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):  # these CPUs are not this process's
             os.sched_setaffinity(0, task["cpus"])
-    host = Host(task["pids"], gpus(task["devices"]))
+    host = Host(task["ranks"], gpus(task["devices"]))
     handle = os.open(task["path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(handle, _lines([dict(zip(COLUMNS, COLUMNS, strict=True))]))
     due = time.monotonic() + min(FIRST, task["seconds"])
@@ -109,21 +109,31 @@ class Host:
     """One host and its GPUs.
 
     Args:
-        pids: processes whose memory is counted. gpus: {name: function that samples it}.
+        ranks: {name: pid} of processes whose memory is counted. gpus: {name: function that samples it}.
     """
 
-    def __init__(self, pids: Sequence[int], gpus: Mapping[str, Callable[[], Row]]) -> None:
+    def __init__(self, ranks: Mapping[str, int], gpus: Mapping[str, Callable[[], Row]]) -> None:
         self._name, self._gpus = socket.gethostname(), gpus
-        self._ranks = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+        self._ranks = {name: psutil.Process(pid) for name, pid in ranks.items() if psutil.pid_exists(pid)}
         psutil.cpu_percent(percpu=True)  # each later call covers the time since the one before
         self._before = traffic()
+        self._used = {name: (time.monotonic(), _tree(process)[2]) for name, process in self._ranks.items()}
 
     def rows(self) -> Iterator[Row]:
-        """One row of the host, then one of each GPU."""
+        """One row of the host, then one of each rank and GPU."""
         now = {"time": f"{time.time():.3f}", "host": self._name}
-        yield now | self._host()
+        ranks = [{"device": name} | self._rank(name) for name in self._ranks]
+        yield now | self._host() | {"rss_bytes": sum(row["rss_bytes"] for row in ranks)}
+        yield from (now | row for row in ranks)
         for name, sample in self._gpus.items():
             yield now | {"device": name} | sample()
+
+    def _rank(self, name: str) -> Row:
+        (then, before), at = self._used[name], time.monotonic()
+        resident, virtual, seconds = _tree(self._ranks[name])
+        self._used[name] = at, seconds
+        used = 100 * max(0.0, seconds - before) / (at - then)  # a process that ended takes its time with it
+        return {"utilization_percent": round(used, 1), "rss_bytes": resident, "virtual_bytes": virtual}
 
     def _host(self) -> Row:
         shares = psutil.cpu_percent(percpu=True)
@@ -134,9 +144,9 @@ class Host:
             "device": "cpu",
             "utilization_percent": round(sum(allowed) / len(allowed), 1),
             "memory_used_bytes": memory.total - memory.available,
+            "memory_total_bytes": memory.total,
             "temperature_celsius": _hottest(),
             "clock_mhz": round(clock.current) if clock and clock.current else None,
-            "rss_bytes": sum(map(_resident, self._ranks)),
         } | {name: value - self._before.get(name, 0) for name, value in traffic().items()}
 
 
@@ -176,6 +186,7 @@ def sampled(gpu: nvml.Device) -> Row:
     return {
         "utilization_percent": rates and rates.gpu,
         "memory_used_bytes": memory and memory.used,
+        "memory_total_bytes": memory and memory.total,
         "power_watts": None if power is None else power / 1e3,
         "temperature_celsius": gpu.query("nvmlDeviceGetTemperature", temperature),
         "clock_mhz": gpu.query("nvmlDeviceGetClockInfo", sm),
@@ -219,11 +230,16 @@ def _cpus_of_job() -> list[int]:
         return usable()
 
 
-def _resident(process: psutil.Process) -> int:
-    try:
-        return process.memory_info().rss
-    except psutil.Error:  # ended
-        return 0
+def _tree(process: psutil.Process) -> tuple[int, int, float]:
+    """(resident bytes, virtual bytes, processor seconds) of the process and those it started but this one."""
+    resident, virtual, seconds = 0, 0, 0.0
+    with contextlib.suppress(psutil.Error):  # ended
+        for one in (process, *process.children(recursive=True)):
+            if one.pid != os.getpid():
+                memory, times = one.memory_info(), one.cpu_times()
+                resident, virtual = resident + memory.rss, virtual + memory.vms
+                seconds += times.user + times.system
+    return resident, virtual, seconds
 
 
 def _hottest() -> float | None:

@@ -25,7 +25,7 @@ from hpc_utils.plural import counted
 from hpc_utils.records import atomic, fingerprint
 from hpc_utils.records.study import StudyIndex, Targets
 
-from . import exports, formatting
+from . import exports, formatting, tables
 from .exports import BEHIND, ExportError
 from .formatting import unit_of
 from .plots import style
@@ -123,6 +123,14 @@ class Chapter:
             self.not_measured(missing)
         else:
             display(data[list(columns)] if columns else data.drop(columns=[one for one in BEHIND if one in data]))
+
+    def text_table(self, data: pd.DataFrame, name: str, caption: str, **options: Any) -> None:
+        """`export` a table of text (`publish.tables`), also as Markdown and LaTeX beside its CSV, and show it."""
+        self.export(data, name, caption, **options)
+        stem = self.results / "tables" / self.name(name)
+        atomic.write_text(stem.with_suffix(".md"), tables.markdown(data) + "\n")
+        atomic.write_text(stem.with_suffix(".tex"), data.to_latex(index=False, escape=True, caption=caption))
+        display(Markdown(tables.markdown(data)))
 
     def not_measured(self, missing: str) -> None:
         """Show that there is no measurement, and what makes one (`missing`). If that starts with a command, which measures what this

@@ -133,6 +133,7 @@ def reduce(number: int, stats: EpochStats, ranks: Ranks, counter: str) -> tuple[
         "samples": int(samples),
         "padded_samples": 0,
         "seconds": longest,
+        "ended": time.time(),
         "throughput": samples / longest,
         "checkpoint_seconds": max(paused for _, paused, *_ in everyone),
         "energy_joules": sum(energy.once((name, usage["energy_joules"]) for usage, *_, name in everyone)),

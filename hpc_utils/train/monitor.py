@@ -48,7 +48,7 @@ class Monitor(Observer):
             self._process = monitor.start(
                 run / MONITOR / f"{own['host']}.csv",
                 self.seconds,
-                pids=[other["pid"] for other in here],
+                ranks={f"rank{other['rank']}": other["pid"] for other in here},
                 devices={other["device"]: other["uuid"] for other in here if "device" in other},
             )
         except OSError as error:

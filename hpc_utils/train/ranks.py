@@ -261,10 +261,14 @@ def _cores(config: RunConfig, device: torch.device, local_rank: int, per_node: i
             )
         share = Share(config.cores_per_rank, config.share_period)
     each = share.cores if share else threads
-    if node_cores := workspace.environment().get(provenance.NODE_CORES):  # where rehearsal nodes share cores
-        oversubscribed = per_node * each > float(node_cores)
-    else:
-        oversubscribed = capability.oversubscribed(per_node, each, len(cores))
+    devices = per_node
+    if own := workspace.environment().get(
+        provenance.NODE_CORES
+    ):  # this node shares its cores with others of a rehearsal
+        devices *= min(_number("WORLD_SIZE", 1) // per_node, round(len(cores) / float(own)))
+    oversubscribed = capability.oversubscribed(devices, each, len(cores)) and not (
+        own and per_node * each <= float(own)
+    )
     pinned: tuple[int, ...] = ()
     # Host threads of a GPU are pinned only on request, because the local rank does not determine which cores are near the GPU.
     if hasattr(os, "sched_setaffinity") and not oversubscribed and (not on_gpu or config.threads_per_rank):

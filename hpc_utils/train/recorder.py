@@ -168,6 +168,7 @@ class Recorder:
             **total,
             "page_faults": faults_per_step,
             **self._memory.columns(),
+            **{f"train_{name}": float(total) / self._stats.samples for name, total in self._stats.sums.items()},
         }
         everyone = ranks.gather((mine, self._energy.source, self._energy.name))
         if self._writer:

@@ -124,7 +124,9 @@ class RunWriter:
 
     def write_ranks(self, rows: Sequence[Row]) -> None:
         """Write `ranks.csv`."""
-        self.folder.write_table("ranks.csv", schema.names(schema.RANKS), map(_known, rows))
+        known = schema.names(schema.RANKS)
+        rows = [{name: row.get(name) for name in known} for row in rows]
+        self.folder.write_table("ranks.csv", known, map(_known, rows))
 
     def finish(self) -> None:
         """Write the final `run.json` and verify the records."""

@@ -40,14 +40,20 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_rows_of_this_host(tmp_path: Path) -> None:
     path = tmp_path / "monitor/here.csv"
     begun = time.time()
-    process = monitor.start(path, 0.1, pids=[os.getpid()], devices={"cuda:3": "GPU-0"})
-    until(lambda: len(rows(path)) >= 6)
+    process = monitor.start(path, 0.1, ranks={"rank5": os.getpid()}, devices={"cuda:3": "GPU-0"})
+    child = subprocess.Popen([sys.executable, "-c", "held = bytes(2**28); input()"], stdin=subprocess.PIPE)
+    until(lambda: max([0, *(int(row["rss_bytes"] or 0) for row in rows(path))]) > psutil.Process().memory_info().rss + 2**27)
+    child.communicate()
     message = monitor.stop(process)
     assert message.startswith("NVML: ") or nvml.installed()
     found = [row for row in rows(path) if row["device"] == "cpu"]
     unknown = [row for row in rows(path) if row["device"] == "cuda:3"]
     assert all(row["utilization_percent"] == row["power_watts"] == "" and row["time"] for row in unknown)
     assert list(found[0]) == monitor.COLUMNS
+    ranks = [row for row in rows(path) if row["device"] == "rank5"]
+    assert [row["rss_bytes"] for row in ranks] == [row["rss_bytes"] for row in found]
+    assert all(int(row["virtual_bytes"]) > int(row["rss_bytes"]) and row["utilization_percent"] for row in ranks)
+    assert all(row["memory_total_bytes"] for row in found)
     assert {(row["host"], row["device"]) for row in found} == {(socket.gethostname(), "cpu")}
     times = [float(row["time"]) for row in found]
     assert begun - 1 < times[0] and times == sorted(times)
@@ -95,7 +101,7 @@ def test_the_values_that_nvml_reports_of_a_gpu() -> None:
         nvmlDeviceGetCurrentClocksThrottleReasons=0x4 | 0x40,
     )
     assert monitor.sampled(nvml.Device("1-2", library)) == {
-        "utilization_percent": 97, "memory_used_bytes": 10 << 30, "power_watts": None, "temperature_celsius": 61,
+        "utilization_percent": 97, "memory_used_bytes": 10 << 30, "memory_total_bytes": 40 << 30, "power_watts": None, "temperature_celsius": 61,
         "clock_mhz": 1410, "throttle": "sw_power_cap+hw_thermal_slowdown",
     }  # fmt: skip
     assert monitor.throttle(0) == ""

@@ -8,11 +8,11 @@ import os
 import pytest
 import torch
 
-from hpc_utils import device_share
+from hpc_utils import device_share, provenance
 from hpc_utils.config import ConfigError, RunConfig
 from hpc_utils.provenance import core_groups
 from hpc_utils.train import memory, train
-from hpc_utils.train.ranks import present, setup
+from hpc_utils.train.ranks import _cores, present, setup
 
 from .support import BRIEF
 
@@ -73,8 +73,15 @@ def test_shares_go_round_the_cores_and_leave_a_tenth_of_them(monkeypatch) -> Non
 
 def test_a_node_of_a_rehearsal_has_no_more_than_its_own(monkeypatch) -> None:
     monkeypatch.setenv("HPC_NODE_CORES", "0.14")
-    with setup(RunConfig(parallel="none", **CPU)) as ranks:
-        assert ranks.oversubscribed
+    monkeypatch.setattr(provenance, "core_groups", lambda: [[0]])
+    taken = {}
+    # Seven nodes share a core: whole cores, then a share that is the node's own or, of those that compute, fits the core.
+    for world, here, share in ((1, 1, None), (2, 1, None), (4, 1, 0.14), (8, 8, 0.11), (8, 4, 0.11), (14, 2, 0.11)):
+        monkeypatch.setenv("WORLD_SIZE", str(world))
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(here))
+        with _cores(RunConfig(cores_per_rank=share, **CPU), torch.device("cpu"), 0, here) as host:
+            taken[world, here, share] = host["oversubscribed"]
+    assert list(taken.values()) == [False, True, False, False, False, True]
 
 
 @shares

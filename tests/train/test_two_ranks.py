@@ -221,7 +221,10 @@ def test_each_ranks_steps_add_up_to_its_time(two: Two) -> None:
 
 def test_ddps_own_counters_and_each_ranks_memory_are_recorded(two: Two) -> None:
     tables = two.tables("strong")
-    epochs, peaks = tables["epochs"], tables["ranks"].peak_rss_bytes
+    epochs, ranks, peaks = tables["epochs"], tables["ranks"], tables["ranks"].peak_rss_bytes
+    for name in ("train_loss", "train_accuracy"):  # equal samples on each rank
+        assert ranks[name].mean() == pytest.approx(epochs[name].iloc[-1]) and ranks[name].nunique() == 2
+    assert epochs.ended.diff().iloc[1] > epochs.seconds.iloc[1] > 0
     assert (epochs.comm_seconds > 0).all() and (epochs.overlap_seconds <= epochs.comm_seconds).all()
     assert (epochs.comm_seconds < epochs.step_mean.cummax() * 2).all()  # means over all steps so far
     assert len(peaks) == 2 and peaks.between(50e6, 20e9).all() and tables["run"]["peak_rss_bytes"] == peaks.max()
@@ -256,7 +259,8 @@ def test_two_ranks_leave_a_trace_each_and_one_monitor(two: Two) -> None:
     about = read_json(run / "run.json")["profiled"]
     assert list(about["files"]) == ["rank0.trace.json.gz", "rank1.trace.json.gz"] and remarks(run) == []
     (monitor,) = (run / "monitor").iterdir()
-    assert pd.read_csv(monitor).rss_bytes.max() > 2 * 100e6, "both ranks' memory"
+    resident = pd.read_csv(monitor).pivot_table(index="time", columns="device", values="rss_bytes")
+    assert (resident.cpu == resident.rank0 + resident.rank1).all() and resident.min().min() > 100e6
 
 
 def test_a_profile_on_cpus_shows_what_limits_them(two: Two) -> None:

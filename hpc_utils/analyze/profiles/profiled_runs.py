@@ -149,7 +149,11 @@ def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, di
         if not files:
             continue
         every = pd.concat(map(pd.read_csv, files)).dropna(subset=["time", "host", "device"])  # a truncated last line
-        every = every.assign(seconds=every.time - every.time.min()).rename(columns=SAMPLES)
+        every = (
+            every[~every.device.str.startswith("rank")]
+            .assign(seconds=every.time - every.time.min())
+            .rename(columns=SAMPLES)
+        )
         places = every.groupby(["host", "device"])
         if places.size().max() >= least:
             found[run] = {", ".join(place): own[["seconds", *SAMPLES.values()]] for place, own in places}

@@ -1,0 +1,231 @@
+"""The ResNet-50 workshop: each run in its terms and in ours, its two tables, and what its protocol confounds.
+
+The workshop (kaust-rccl, Dist-DL-training) reports rank 0's own loss, a throughput that counts validation time, and memory
+from the first second of the job on. Ours are reduced over ranks, and over training only.
+"""
+
+from __future__ import annotations
+
+import io
+import statistics
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hpc_utils.records import packed
+from hpc_utils.records.folder import MONITOR
+from hpc_utils.records.study import StudyIndex
+
+from . import points, stats
+
+WORKSHOP, OURS = "workshop", "ours"
+LEVELS = ("peak", "mean", "mode")
+# Each column of a table: the column of `measure` by the workshop's definition, and by ours.
+DEFINITIONS: dict[str, dict[str, str]] = {
+    WORKSHOP: {"loss": "own_loss", "accuracy": "own_accuracy", "throughput": "with_evaluation"}
+    | {f"{level}_bytes": f"{level}_always" for level in LEVELS},
+    OURS: {"loss": "train_loss", "accuracy": "train_accuracy", "throughput": "throughput"}
+    | {f"{level}_bytes": f"{level}_training" for level in LEVELS},
+}
+MEASURES = [column for of in DEFINITIONS.values() for column in of.values()]
+MEASURES += ["test_loss", "test_accuracy", "updates", "total_seconds", "utilisation", "power_watts"]
+SCALING = ("throughput_scaling", "memory_scaling", "node_scaling")
+COLUMNS = [name + end for name in (*DEFINITIONS[OURS], *SCALING) for end in ("", "_low", "_high")]
+CONFIGURATION = ["config", "nodes", "ranks_per_node", "world_size", "global_batch"]
+UNITS = {"loss": "ratio", "train_loss": "ratio", "test_loss": "ratio", **dict.fromkeys(SCALING, "ratio")}
+DEVICES, NODES = (1, 2, 4, 8), (1, 2, 4, 8)  # of the first table on one node, and of the second with PER_NODE on each
+PER_NODE = 2
+
+
+def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame, studies: Iterable[StudyIndex]) -> pd.DataFrame:
+    """`runs` with what the tables hold.
+
+    Added: series, of the studies; updates (optimizer steps); train_loss, train_accuracy, test_loss, test_accuracy (last epoch, all ranks);
+    own_loss, own_accuracy (last epoch, rank 0's own samples); with_evaluation (samples/s, over training and evaluation
+    time); total_seconds (set-up, warm-up, training, evaluation); of device 0, on a CPU of rank 0's processes: peak, mean
+    and mode of its memory (B, in whole MiB), as <level>_training and <level>_always; utilisation (%), power_watts in training.
+    NaN: not recorded (memory needs `monitor_seconds`).
+    """
+    series = {run.run_id: run.series for index in studies for run in index.runs}
+    rows = [_of_run(results, run, epochs[epochs.run_id == run.run_id]) for run in runs.itertuples()]
+    return runs.assign(**pd.DataFrame(rows, index=runs.index), series=runs.run_id.map(series))
+
+
+def _of_run(results: Path, run: Any, epochs: pd.DataFrame) -> dict[str, float]:
+    folder, last = results / "runs" / run.run_id, epochs.iloc[-1]
+    ranks = pd.read_csv(io.BytesIO(packed.content(folder / "ranks.csv")))
+    evaluation = epochs.eval_seconds.sum()
+    parts = (run.setup_seconds, run.warmup_seconds, run.seconds, evaluation, epochs.checkpoint_seconds.sum())
+    found = {name: last.get(name) for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")}
+    found |= {f"own_{name}": ranks.get(f"train_{name}", pd.Series([np.nan]))[0] for name in ("loss", "accuracy")}
+    found |= {"updates": epochs.steps.sum(), "total_seconds": np.nansum(parts)}
+    found |= {"with_evaluation": run.samples / (run.seconds + evaluation)}
+    return found | _levels(results, run.run_id, ranks.iloc[0], epochs)
+
+
+def _levels(results: Path, run: str, rank: pd.Series, epochs: pd.DataFrame) -> dict[str, float]:
+    log = device_log(results, run, rank)
+    if log.empty or "ended" not in epochs or epochs.ended.isna().any():
+        return {}
+    begun = epochs.ended - epochs.seconds - epochs.checkpoint_seconds
+    at = log.time.to_numpy()[:, None]
+    training = log[((at >= begun.to_numpy()) & (at <= epochs.ended.to_numpy())).any(axis=1)]
+    found = {"utilisation": training.utilization_percent.mean(), "power_watts": training.power_watts.mean()}
+    for when, rows in (("training", training), ("always", log)):
+        if len(rows):
+            sizes = (rows.bytes / 2**20).round()
+            values = sizes.max(), sizes.mean(), max(statistics.multimode(sizes))
+            found |= {f"{level}_{when}": value * 2**20 for level, value in zip(LEVELS, values, strict=True)}
+    return found
+
+
+def device_log(results: Path, run: str, rank: Mapping[str, Any]) -> pd.DataFrame:
+    """What the monitor recorded of a rank's device: its columns, and `bytes`: memory of the GPU, or of the rank's processes."""
+    gpu = str(rank["device"]).startswith("cuda")
+    file = packed.unpacked(results / "runs" / run) / MONITOR / f"{rank['host']}.csv"
+    if not file.is_file():
+        return pd.DataFrame(columns=["time"])
+    every = pd.read_csv(file)
+    log = every[every.device == (rank["device"] if gpu else f"rank{rank['rank']}")]
+    total = every[every.device == "cpu"].set_index("time").memory_total_bytes
+    if not gpu:
+        log = log.assign(memory_total_bytes=log.time.map(total))
+    return log.assign(bytes=log.memory_used_bytes if gpu else log.rss_bytes, index=rank["local_rank"])
+
+
+def logs(results: Path, run: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The memory of every device, with the columns of `nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total`
+    (MiB), and the processes of every rank, with psrecord's (MB)."""
+    ranks = pd.read_csv(io.BytesIO(packed.content(results / "runs" / run / "ranks.csv"))).to_dict("records")
+    gpus, trees = [], []
+    for rank in ranks:
+        log = device_log(results, run, rank)
+        if log.empty:
+            continue
+        gpus.append(pd.DataFrame({
+            "timestamp": pd.to_datetime(log.time, unit="s"), "index": log["index"], "name": rank["device_name"],
+            "memory.used [MiB]": (log.bytes / 2**20).round(), "memory.total [MiB]": (log.memory_total_bytes / 2**20).round(),
+        }))  # fmt: skip
+        tree = device_log(results, run, rank | {"device": "cpu"})
+        trees.append(pd.DataFrame({
+            "rank": rank["rank"], "Elapsed time": tree.time - tree.time.min(), "CPU (%)": tree.utilization_percent,
+            "Real (MB)": tree.rss_bytes / 2**20, "Virtual (MB)": tree.virtual_bytes / 2**20,
+        }))  # fmt: skip
+    return tuple(pd.concat(own, ignore_index=True) if own else pd.DataFrame() for own in (gpus, trees))
+
+
+def configurations(measured: pd.DataFrame, series: str) -> pd.DataFrame:
+    """One row per configuration of a series: `points.gather` of `MEASURES`, and config, its name in the tables."""
+    own = measured[(measured.series == series) & ~points.barred(measured)]
+    found = points.gather(own, list(dict.fromkeys(MEASURES)))
+    found["config"] = [label(row.nodes, row.ranks_per_node) for row in found.itertuples()]
+    return found.sort_values(["world_size", "nodes"], ignore_index=True)
+
+
+def label(nodes: float, per_node: float) -> str:
+    """`1 device`, `4 devices`, `2 nodes x 2 devices`."""
+    devices = f"{per_node:g} device{'s' * (per_node > 1)}"
+    return devices if nodes == 1 else f"{nodes:g} nodes x {devices}"
+
+
+def one_node(found: pd.DataFrame, definition: str = OURS) -> pd.DataFrame:
+    """Table 1: 1, 2, 4 and 8 devices of a node. Columns: see `_table`."""
+    return _table(found, [(1, devices) for devices in DEVICES], definition)
+
+
+def several_nodes(found: pd.DataFrame, definition: str = OURS) -> pd.DataFrame:
+    """Table 2: 1, 2, 4 and 8 nodes with two devices each. Columns: see `_table`."""
+    return _table(found, [(nodes, PER_NODE) for nodes in NODES], definition)
+
+
+def _table(found: pd.DataFrame, layouts: Iterable[tuple[int, int]], definition: str) -> pd.DataFrame:
+    """A row for each layout, measured or not, by one definition.
+
+    Columns: those of `CONFIGURATION`; loss, accuracy (last epoch, training), throughput, peak_bytes, mean_bytes, mode_bytes;
+    throughput_scaling, memory_scaling (of the mean; over 1 device), node_scaling (of the throughput, over one node with as
+    many devices); each with <column>_low and <column>_high (95 %); repeats; runs.
+    """
+    columns, layouts = DEFINITIONS[definition], list(layouts)
+    by_layout = {(row["nodes"], row["ranks_per_node"]): row for row in found.to_dict("records")}
+    one, node = by_layout.get((1, 1)), by_layout.get((1, layouts[0][1]))
+    rows = []
+    for nodes, per_node in layouts:
+        row = {
+            "config": label(nodes, per_node),
+            "nodes": nodes,
+            "ranks_per_node": per_node,
+            "world_size": nodes * per_node,
+        }
+        if own := by_layout.get((nodes, per_node)):
+            row |= {"global_batch": own["global_batch"], "repeats": own["repeats"], "runs": own["runs"]}
+            for name, column in columns.items():
+                row |= {name + end: own[column + end] for end in ("", "_low", "_high")}
+            for name, column, base in (
+                ("throughput_scaling", "throughput", one), ("memory_scaling", "mean_bytes", one), ("node_scaling", "throughput", node),
+            ):  # fmt: skip
+                row |= _ratio(own, base, columns[column]).columns(name)
+        rows.append(row)
+    return pd.DataFrame(rows).reindex(columns=[*CONFIGURATION, *COLUMNS, "repeats", "runs"])
+
+
+def _ratio(row: Mapping[str, Any], base: Mapping[str, Any] | None, column: str) -> stats.Estimate:
+    if base is None or any(pd.isna(one[column]) for one in (row, base)):
+        return stats.UNKNOWN
+    return stats.ratio(*(one[f"{column}_each"][~np.isnan(one[f"{column}_each"])] for one in (row, base)))
+
+
+def same_devices(found: pd.DataFrame) -> pd.DataFrame:
+    """Configurations of as many devices on one node as on several, and the ratio of their throughput.
+
+    Columns: those of `CONFIGURATION`, throughput, ratio (over that of one node), each with its interval; repeats, runs.
+    """
+    alone = {row["world_size"]: row for row in found[found.nodes == 1].to_dict("records")}
+    rows = []
+    for row in found.to_dict("records"):
+        base = alone.get(row["world_size"])
+        if base and (found[found.world_size == row["world_size"]].nodes > 1).any():
+            rows.append(row | _ratio(row, base, "throughput").columns("ratio"))
+    intervals = [name + end for name in ("throughput", "ratio") for end in ("", "_low", "_high")]
+    return pd.DataFrame(rows, columns=[*CONFIGURATION, *intervals, "repeats", "runs"])
+
+
+def beside(protocol: pd.DataFrame, adjusted: pd.DataFrame) -> pd.DataFrame:
+    """The configurations of both, the protocol's first, with the column series; without the values of each run."""
+    both = pd.concat([protocol.assign(series="protocol"), adjusted.assign(series="adjusted")], ignore_index=True)
+    return both.drop(columns=[name for name in both if name == "at" or name.endswith("_each")])
+
+
+def efficiency(found: pd.DataFrame, series: str) -> pd.DataFrame:
+    """A row for each configuration, in terms of 1 device.
+
+    Columns: those of `CONFIGURATION`, series; throughput, efficiency (throughput over devices times that of 1 device),
+    train_loss, test_loss, each with its interval; updates; repeats, runs.
+    """
+    one = next(iter(found[found.world_size == 1].to_dict("records")), None)
+    rows = [
+        row | _ratio(row, one, "throughput").times(1 / row["world_size"]).columns("efficiency") | {"series": series}
+        for row in found.to_dict("records")
+    ]
+    names = [n + end for n in ("throughput", "efficiency", "train_loss", "test_loss") for end in ("", "_low", "_high")]
+    return pd.DataFrame(rows, columns=[*CONFIGURATION, "series", *names, "updates", "repeats", "runs"])
+
+
+def confounds(protocol: pd.DataFrame, adjusted: pd.DataFrame) -> pd.DataFrame:
+    """`efficiency` of the protocol beside that of the adjusted study, for each configuration that both measured."""
+    both = pd.concat([efficiency(protocol, "protocol"), efficiency(adjusted, "adjusted")], ignore_index=True)
+    return both[both.groupby("config").series.transform("nunique") == 2].reset_index(drop=True)
+
+
+def lines(run: Mapping[str, Any], epochs: pd.DataFrame) -> list[str]:
+    """The lines that the workshop's script prints: one an epoch, one of device 0's memory over the whole job."""
+    text = [
+        f"Epoch [{row.epoch}/{len(epochs)}] LR: {row.lr:.6f} | Loss (train, val): {row.train_loss:.3f}, {row.test_loss:.3f} | "
+        f"Accuracy (train, val): {row.train_accuracy:.2%}, {row.test_accuracy:.2%} | "
+        f"Throughput: {row.samples / (row.seconds + row.eval_seconds):.1f} img/s"
+        for row in epochs.itertuples()
+    ]
+    peak, mean, mode = (run[f"{level}_always"] / 2**20 for level in LEVELS)
+    return [*text, f"[gpu_memory_log - GPU 0] Peak = {peak:.0f} MiB, Avg = {mean:.2f} MiB, Mode = {mode:.0f} MiB"]

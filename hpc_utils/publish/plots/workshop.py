@@ -1,0 +1,83 @@
+"""The ResNet-50 workshop: throughput of a node and of several, and what its protocol confounds."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from . import drawing, style
+from .chart import charted
+
+STUDIES = {"protocol": style.series(0), "adjusted": style.series(1)}
+
+
+@charted("throughput", "Throughput and its efficiency: devices of one node, and nodes with two devices each.")
+def throughput(table: pd.DataFrame) -> Figure:
+    """Images per second and efficiency against devices. `table`: `workshop.efficiency`."""
+    figure, ((speed, efficiency),) = drawing.panels(2, height=2.6)
+    groups = {
+        "devices of one node": table[table.nodes == 1],
+        "nodes with two devices": table[table.ranks_per_node == 2],
+    }
+    for number, (name, rows) in enumerate(groups.items()):
+        rows = rows[rows.nodes > 1] if name.startswith("nodes") else rows
+        look = style.series(number) | {"label": name}
+        for axes, column in ((speed, "throughput"), (efficiency, "efficiency")):
+            drawing.points(axes, rows.world_size * (1 + 0.04 * number), rows, column, **look)
+    one = table[table.world_size == 1]
+    if len(one):
+        worlds = sorted(set(table.world_size))
+        speed.plot(worlds, [one.throughput.iloc[0] * world for world in worlds], label="ideal", **style.IDEAL)
+        efficiency.axhline(100, **style.IDEAL)
+    for axes in (speed, efficiency):
+        drawing.ranks_axis(axes, table.world_size)
+        axes.set_xlabel("devices")
+    drawing.log_axis(speed.yaxis)
+    speed.set_ylabel("throughput (images/s)")
+    efficiency.set_ylim(0, 1.1 * efficiency.get_ylim()[1])
+    efficiency.yaxis.set_label_text(drawing.AXES["efficiency"][0])
+    return figure
+
+
+@charted("same-devices", "As many devices on one node and on several: throughput.")
+def same_devices(table: pd.DataFrame) -> Figure:
+    """A bar for each configuration, its throughput over that of one node beside. `table`: `workshop.same_devices`."""
+    figure, ((axes,),) = drawing.panels(1, height=0.5 + 0.3 * len(table))
+    places = range(len(table))
+    colours = [style.BLUE if nodes == 1 else style.ORANGE for nodes in table.nodes]
+    axes.barh(places, table.throughput, 0.7, color=colours)
+    axes.errorbar(table.throughput, places, xerr=drawing.reach(table, "throughput"), **drawing.BARS)
+    drawing.named_rows(axes, table.config)
+    shares = [f"{100 * row.ratio:.0f} %" if row.nodes > 1 else "" for row in table.itertuples()]
+    drawing.beside(axes, places, shares)
+    axes.set(xlabel="throughput (images/s); right: of one node's", xlim=(0, None))
+    return figure
+
+
+@charted("confounds", "The protocol and the adjusted study: efficiency of the throughput, and the training loss.")
+def confounds(table: pd.DataFrame) -> Figure:
+    """Efficiency and loss of every configuration, by series. `table`: `workshop.confounds`."""
+    figure, ((efficiency, loss),) = drawing.panels(2, height=2.6)
+    names = list(dict.fromkeys(table.sort_values(["world_size", "nodes"]).config))
+    for number, (study, look) in enumerate(STUDIES.items()):
+        rows = table[table.series == study]
+        places = rows.config.map(names.index) + 0.12 * (2 * number - 1)
+        for axes, column in ((efficiency, "efficiency"), (loss, "train_loss")):
+            drawing.points(axes, places, rows, column, **look | {"linestyle": "none", "label": study})
+    efficiency.axhline(100, **style.IDEAL)
+    efficiency.set_ylim(0, 1.1 * efficiency.get_ylim()[1])
+    loss.yaxis.set_label_text("training loss, last epoch")
+    for axes in (efficiency, loss):
+        _configurations(axes, table, names)
+    return figure
+
+
+def _configurations(axes: Axes, table: pd.DataFrame, names: list[str]) -> None:
+    layouts = table.drop_duplicates("config").set_index("config")
+    short = [
+        f"{row.nodes:g}x{row.ranks_per_node:g}" if row.nodes > 1 else f"{row.world_size:g}"
+        for row in layouts.loc[names].itertuples()
+    ]
+    axes.set_xticks(range(len(names)), short)
+    axes.set_xlabel("devices, or nodes x devices")
