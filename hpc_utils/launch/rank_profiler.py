@@ -59,21 +59,16 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
     scratch = tempfile.mkdtemp(prefix="hpc-", dir="/tmp")
     environment = os.environ | replace(workspace.launch(), profiler=mark).variables
     environment |= {"TMPDIR": scratch} | profilers.variables(profile)
-    log = folder / "logs" / f"profiler{rank}.log"
+    log, started = folder / "logs" / f"profiler{rank}.log", folder / "logs" / f"rank{rank}.log"
     try:
         with signals.listen() as received:
             # One rank of a node after another: two at once may collide in /dev/shm.
             with FileLock(Path(tempfile.gettempdir()) / f"hpc-profiler-{os.getuid()}.lock"):
-                with log.open("ab") as output, signals.waiting():
-                    process = subprocess.Popen(
-                        command,
-                        env=environment,
-                        stdin=subprocess.DEVNULL,
-                        stdout=output,
-                        stderr=output,
-                        start_new_session=True,  # torchrun signals a rank's whole group, at which nsys would end
-                    )
-                _until(lambda: process.poll() is not None or _training(mark))
+                process = _start(command, environment, log, mark)
+                if process.poll() and not (
+                    received or started.exists()
+                ):  # another user's nsys may have collided with it
+                    process = _start(command, environment, log, mark)
             code = _wait(process, mark, received)
             # The launcher kills what a run leaves running, and would kill the profiler's helpers.
             _until(lambda: not list(_under(mark)))
@@ -81,7 +76,7 @@ def run(config: Mapping[str, Any], python: Sequence[str], folder: Path, rank: in
         shutil.rmtree(scratch, ignore_errors=True)
         for left in (folder / PROFILE).glob(f"rank{rank}.*"):
             left.chmod(0o666 & ~mask)
-    if code and not (folder / "logs" / f"rank{rank}.log").exists():
+    if code and not started.exists():
         hint = "if a killed nsys left its lock on this node, remove /dev/shm/NSys-*"
         raise ConfigError(f"profile={profile!r}: {profile} did not start the rank: {last_words(log, 60)} ({hint})")
     return 128 - code if code > 128 else code  # nsys reports a signal as a shell does
@@ -104,6 +99,21 @@ def settle(mark: Profiler) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, args=[mark.front], daemon=True).start()
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str], log: Path, mark: Profiler) -> subprocess.Popen:
+    """Start the profiler, and wait until it has started the rank or has ended."""
+    with log.open("ab") as output, signals.waiting():
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # torchrun signals a rank's whole group, at which nsys would end
+        )
+    _until(lambda: process.poll() is not None or _training(mark))
+    return process
 
 
 def _until(condition: Callable[[], object]) -> None:

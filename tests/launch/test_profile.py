@@ -44,12 +44,13 @@ def test_where_a_profiler_is_missing_its_runs_are_not_applicable(tmp_path: Path,
 
 def test_a_rank_whose_profiler_does_not_start_gives_the_reason(bench: Bench, tmp_path: Path) -> None:
     """As on nodes where it is missing or of another system: the launcher there looks for nothing."""
-    (tmp_path / "nsys").write_text("#!/bin/sh\necho no such luck; exit 9\n")
+    (tmp_path / "nsys").write_text(f"#!/bin/sh\necho no such luck; echo >> {tmp_path}/tries; exit 9\n")
     (tmp_path / "nsys").chmod(0o755)
     outcome = bench.hpc("run", bench.notebook(TRAIN), "-p", "profile=nsys", "-p", "parallel=none", PATH=tmp_path)
     assert outcome.code == 1
     assert "nsys did not start the rank: no such luck" in bench.status()["reason"]
     assert bench.left() == []
+    assert (tmp_path / "tries").read_text() == "\n\n", "it was started once more"
 
 
 def test_the_rank_is_found_although_it_was_another_program_when_it_was_first_seen() -> None:
