@@ -209,7 +209,9 @@ def efficiency(found: pd.DataFrame, series: str) -> pd.DataFrame:
         row | _ratio(row, one, "throughput").times(1 / row["world_size"]).columns("efficiency") | {"series": series}
         for row in found.to_dict("records")
     ]
-    names = [n + end for n in ("throughput", "efficiency", "train_loss", "test_loss") for end in ("", "_low", "_high")]
+    names = [
+        n + end for n in ("throughput", "efficiency", "train_loss", "test_loss") for end in ("", "_low", "_high")
+    ]
     return pd.DataFrame(rows, columns=[*CONFIGURATION, "series", *names, "updates", "repeats", "runs"])
 
 

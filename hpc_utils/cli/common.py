@@ -66,6 +66,11 @@ def parameters_option(help: str = "See `hpc params`.") -> Callable:
     )
 
 
+def repeats_option(command: Callable) -> Callable:
+    """`--repeats` of a study."""
+    return click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")(command)
+
+
 def redo_options(command: Callable) -> Callable:
     """`--redo` and `--outdated`: which complete runs of a study are measured again."""
     older = click.option("--outdated", is_flag=True, help="Measure again what other code measured than is here now.")

@@ -27,6 +27,7 @@ from .common import (
     node_type_option,
     print_refused,
     redo_options,
+    repeats_option,
     set_variables,
 )
 
@@ -113,9 +114,10 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
 @cluster_option(CLUSTER, required=True)
 @node_type_option
 @click.option("--dry-run", is_flag=True, help="Show the plan and the commands; submit nothing.")
+@repeats_option
 @redo_options
 @click.option("--wait", is_flag=True, help="Wait until all jobs have ended.")
-def submit(study, cluster_name, node_type, dry_run, wait, **again):
+def submit(study, cluster_name, node_type, dry_run, wait, **options):
     """Submit the missing runs of STUDY to Slurm.
 
     They are submitted as job arrays, and behind them a job that writes the report. Complete runs, and those in the queue,
@@ -126,7 +128,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, **again):
 
     found, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if dry_run:
-        draft = submitting.draft(study, found, node_type, **again)
+        draft = submitting.draft(study, found, node_type, **options)
         _print_draft(draft)
         click.echo("\n".join(submitting.commands(draft)))
         if marked := ", ".join(
@@ -136,7 +138,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, **again):
                 f"{found.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
             )
         return
-    draft, made = submitting.submit(study, found, node_type, **again)
+    draft, made = submitting.submit(study, found, node_type, **options)
     _print_draft(draft)
     if made is None:
         click.echo(f"nothing to submit: `hpc report {draft.index}` draws the figures", err=True)

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc_utils import paths
+from hpc_utils import paths, workspace
 from hpc_utils.plural import counted
 
 from .common import (
-    POSITIVE,
     SET,
     parameters_option,
     print_refused,
     print_table,
     printable,
     redo_options,
+    repeats_option,
     results_option,
 )
 
@@ -35,8 +35,8 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 def overrides(command: Callable) -> Callable:
     """The options that change a study for one machine."""
-    command = click.option("--repeats", type=POSITIVE, help="Instead of the number in the study file.")(command)
-    return parameters_option("Overrides the study file in every run; a matrix or ablation keeps its values.")(command)
+    help = "Overrides the study file in every run; a matrix or ablation keeps its values."
+    return parameters_option(help)(repeats_option(command))
 
 
 @click.group()
@@ -157,10 +157,13 @@ def report(name, folder, output):
     results/report/index.html is the same page, or with several studies a list of them. With --results nothing is executed: the
     pages hold the chapters of that set (of STUDY or all studies) as they are. What looks wrong or is stale is on top.
     """
+    from hpc_utils.launch.status import archive_accounting
     from hpc_utils.publish.chapters import conclude
     from hpc_utils.publish.report import bind
 
     if folder is None:
+        if workspace.environment().get("SLURM_JOB_ID"):
+            archive_accounting(name or "laptop")
         conclude(name or "laptop", output)
     else:
         click.echo(bind(folder, name or "", output))

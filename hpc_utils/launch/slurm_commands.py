@@ -7,6 +7,8 @@ Every command gets its arguments as a list, and an environment without the varia
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import re
 import subprocess
 import time
@@ -22,6 +24,7 @@ OF_A_JOB = re.compile(
     rf"(?!SLURM_CONF$|SLURM_CLUSTERS$|SLURM_TIME_FORMAT$|SBATCH_(ACCOUNT|PARTITION|QOS)$)"  # location of Slurm, and account
     rf"((SLURM|SLURMD|SRUN|SBATCH)_|PMI|OMP_NUM_THREADS$|(CUDA|ROCR)_VISIBLE_DEVICES$|({workspace.RANK_VARIABLES.pattern})$)"
 )
+ACCOUNTED = "JobID,Elapsed,AveCPU,AveRSS,MaxRSS,AllocTRES,State"  # the columns of `accounting`
 _TIMEOUT = 60  # s that one of Slurm's commands may take
 
 
@@ -186,6 +189,17 @@ def _accounted(ids: Sequence[str]) -> list[Job]:
         for job, state, code, nodes in rows
         if re.fullmatch(r"\d+(_\d+)?", job) and state
     ]
+
+
+def accounting(job: str) -> str:
+    """`sacct` of a job and its steps, as CSV; "" where there is no accounting."""
+    try:
+        output = ask(["sacct", "--parsable2", f"--jobs={job}", f"--format={ACCOUNTED}"])
+    except SlurmError:
+        return ""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(line.split("|") for line in output.splitlines())
+    return text.getvalue()
 
 
 def seconds(text: str) -> int | None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from hpc_utils import paths
-from hpc_utils.records.folder import read_json, state
+from hpc_utils import paths, records
+from hpc_utils.records import atomic
+from hpc_utils.records.folder import SACCT, read_json, state
 
 from . import failure, slurm_commands
 from .slurm_commands import Job, JobState
@@ -46,6 +47,17 @@ class Entry:
     @property
     def has_failed(self) -> bool:
         return self.state.is_over and self.state != JobState.COMPLETED
+
+
+def archive_accounting(study: str) -> None:
+    """Write `sacct.csv` into the run folders of a study that jobs of this cluster made, once they have ended."""
+    for run in records.read_study(study).runs:
+        folder = paths.runs() / run.run_id
+        job = (read_json(folder / "provenance.json") or {}).get("job") or {}
+        if job.get("id") and state(folder) == "complete" and not (folder / SACCT).exists():
+            text = slurm_commands.accounting(job["id"])
+            if text.count("\n") > 1:
+                atomic.write_text(folder / SACCT, text)
 
 
 def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Entry]:

@@ -180,8 +180,8 @@ class Draft:
         return self.cluster.slurm.seconds / 3600
 
 
-def target_on(cluster: Cluster, node: NodeType, study_name: str) -> Target:
-    """The cluster's nodes of one type as that study's target."""
+def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | None = None) -> Target:
+    """The cluster's nodes of one type as that study's target; `repeats` instead of the files' number."""
     here = cluster.overrides(study_name, node.name)
     most_nodes = len(slurm_commands.nodes(node.partition)) if cluster.rehearsal else node.most_nodes
     fixed_links = Target.fixed_links
@@ -199,14 +199,15 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str) -> Target:
         is_here=cluster.rehearsal,
         in_container=bool(cluster.software.container),
         ranks=tuple(here.ranks) if here.ranks else None,
-        repeats=here.repeats,
+        repeats=repeats or here.repeats,
         parameters=here.parameters,
         matrix=here.matrix,
-        command=f"hpc submit STUDY --cluster {cluster.source} --nodes-of {node.name}",
+        command=f"hpc submit STUDY --cluster {cluster.source} --nodes-of {node.name}"
+        + (f" --repeats {repeats}" if repeats else ""),
     )
 
 
-def draft(name: str, cluster: Cluster, node_type: str = "", **again: bool) -> Draft:
+def draft(name: str, cluster: Cluster, node_type: str = "", *, repeats: int | None = None, **again: bool) -> Draft:
     """Find the missing runs, and with `again` those of `study.Plan.to_do`; nothing is written or submitted.
 
     Raises:
@@ -214,7 +215,7 @@ def draft(name: str, cluster: Cluster, node_type: str = "", **again: bool) -> Dr
         SlurmError: the state of earlier submissions cannot be queried.
     """
     node = cluster.node(node_type)
-    plan = study.plan(name, target_on(cluster, node, Path(name).stem))
+    plan = study.plan(name, target_on(cluster, node, Path(name).stem, repeats))
     missing, every = plan.to_do(**again), {r.run_id for r in plan.requests}
     queued = _queued() & every
     todo = [r for r in missing if r.run_id not in queued]
@@ -222,7 +223,13 @@ def draft(name: str, cluster: Cluster, node_type: str = "", **again: bool) -> Dr
 
 
 def submit(
-    name: str, cluster: Cluster, node_type: str = "", *, redo: bool = False, outdated: bool = False
+    name: str,
+    cluster: Cluster,
+    node_type: str = "",
+    *,
+    repeats: int | None = None,
+    redo: bool = False,
+    outdated: bool = False,
 ) -> tuple[Draft, Submission | None]:
     """Submit the missing runs: an array for each group, then the report after all of them, however they ended.
 
@@ -235,7 +242,7 @@ def submit(
     with FileLock(
         paths.submissions() / ".lock"
     ):  # of several processes, one after another: no run is submitted twice
-        planned = draft(name, cluster, node_type, redo=redo, outdated=outdated)
+        planned = draft(name, cluster, node_type, repeats=repeats, redo=redo, outdated=outdated)
         planned.plan.index(planned.index).write()
         if not planned.groups:
             return planned, None

@@ -20,7 +20,7 @@ from .chapters import renew, write_system
 RECORDS = (
     *fingerprint.RECORDS,
     # Of profiles the small ones that hold no environment, as nsys' and ncu's own files do.
-    "monitor/*.csv", "profile/*.csv", "profile/*.trace.json.gz",
+    "monitor/*.csv", "sacct.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
 BENCH = "bench"  # where `make bench` leaves its tables
 TOGETHER = ("03_scaling", "04_profiling", "05_optimization")  # chapters that read whatever runs there are

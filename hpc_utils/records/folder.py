@@ -12,6 +12,7 @@ notebook.ipynb   the executed notebook of rank 0
 weights.pt       the trained weights, if requested
 logs/            output of each rank, the launcher and a profiler
 profile/         profiles of a few steps, a file a rank, and exports of them
+sacct.csv        Slurm's accounting of the job, once its report was written
 monitor/         devices, processors and network over the run, a CSV a host
 checkpoints/     for the continuation of an incomplete run
 earlier/         files of former attempts
@@ -35,7 +36,7 @@ from hpc_utils.config import ConfigError
 
 from . import atomic, claim, fingerprint, packed
 
-CHECKPOINTS, PROFILE, MONITOR = "checkpoints", "profile", "monitor"
+CHECKPOINTS, PROFILE, MONITOR, SACCT = "checkpoints", "profile", "monitor", "sacct.csv"
 
 Row = Mapping[str, Any]
 

@@ -32,11 +32,15 @@ def measured(tmp_path: Path) -> pd.DataFrame:
         folder = tmp_path / "runs" / row["run_id"]
         folder.mkdir(parents=True)
         ranks = {"rank": [0, 1], "local_rank": [0, 1], "host": "n1", "device": "cpu", "device_name": "EPYC"}
-        pd.DataFrame(ranks | {"train_loss": [2.0, 3.0], "train_accuracy": 0.5}).to_csv(folder / "ranks.csv", index=False)
+        pd.DataFrame(ranks | {"train_loss": [2.0, 3.0], "train_accuracy": 0.5}).to_csv(
+            folder / "ranks.csv", index=False
+        )
     (tmp_path / "runs/one1/monitor").mkdir()
     log = pd.DataFrame(READINGS, columns=["time", "rss_bytes"]).assign(device="rank0", utilization_percent=50.0)
     log = pd.concat([log.assign(rss_bytes=log.rss_bytes * MIB), log.assign(device="cpu", rss_bytes=0)])
-    log = log.assign(host="n1", memory_used_bytes=1, memory_total_bytes=24000 * MIB, power_watts=None, virtual_bytes=MIB)
+    log = log.assign(
+        host="n1", memory_used_bytes=1, memory_total_bytes=24000 * MIB, power_watts=None, virtual_bytes=MIB
+    )
     log.to_csv(tmp_path / "runs/one1/monitor/n1.csv", index=False)
     index = StudyIndex(name="w", runs=[{"run_id": row["run_id"], "series": "protocol"} for row in rows])
     return workshop.measure(tmp_path, pd.DataFrame(rows), epochs, [index])

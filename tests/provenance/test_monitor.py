@@ -42,7 +42,11 @@ def test_rows_of_this_host(tmp_path: Path) -> None:
     begun = time.time()
     process = monitor.start(path, 0.1, ranks={"rank5": os.getpid()}, devices={"cuda:3": "GPU-0"})
     child = subprocess.Popen([sys.executable, "-c", "held = bytes(2**28); input()"], stdin=subprocess.PIPE)
-    until(lambda: max([0, *(int(row["rss_bytes"] or 0) for row in rows(path))]) > psutil.Process().memory_info().rss + 2**27)
+    until(
+        lambda: (
+            max([0, *(int(row["rss_bytes"] or 0) for row in rows(path))]) > psutil.Process().memory_info().rss + 2**27
+        )
+    )
     child.communicate()
     message = monitor.stop(process)
     assert message.startswith("NVML: ") or nvml.installed()

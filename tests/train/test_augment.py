@@ -141,7 +141,12 @@ def test_boxes_are_drawn_as_by_torchvision() -> None:
 def test_a_box_that_never_fits_is_the_largest_in_the_middle() -> None:
     top, left, _, tall, wide = augment.draw_boxes(augment.key(0, 1), torch.arange(500), 300, 20)
     whole = tall == round(20 / 0.75)
-    assert whole.any() and (wide[whole] == 20).all() and (top[whole] == (300 - 27) // 2).all() and (left[whole] == 0).all()
+    assert (
+        whole.any()
+        and (wide[whole] == 20).all()
+        and (top[whole] == (300 - 27) // 2).all()
+        and (left[whole] == 0).all()
+    )
 
 
 @pytest.mark.parametrize("size", [24, 96])
@@ -158,7 +163,9 @@ def test_crops_are_resized_as_by_torchvision(size: int) -> None:
         expected = functional.resized_crop(image, top, left, tall, wide, [size, size])
         expected = expected.flip(2) if mirrored else expected
         assert (made.permute(2, 0, 1).int() - expected.int()).abs().max() <= 1  # its last step rounds otherwise
-    expected = functional.center_crop(functional.resize(pixels.permute(0, 3, 1, 2), [round(size * 8 / 7)]), [size, size])
+    expected = functional.center_crop(
+        functional.resize(pixels.permute(0, 3, 1, 2), [round(size * 8 / 7)]), [size, size]
+    )
     assert (augment.central_crop(pixels, size).permute(0, 3, 1, 2).int() - expected.int()).abs().max() <= 1
 
 
