@@ -46,7 +46,9 @@ def run(options: measure.Options) -> Iterator[measure.Row]:
         }
         common = {"folder": str(folder / "train"), "threads": options.threads, "steps": 2 if options.quick else 10}
         variants = {name: functools.partial(_rate, **common, **side) for name, side in sides.items()}
-        yield from measure.compare(f"tiny-imagenet, {SIZE} pixels", "throughput", "images/s", variants, options).values()
+        yield from measure.compare(
+            f"tiny-imagenet, {SIZE} pixels", "throughput", "images/s", variants, options
+        ).values()
 
 
 def _rate(**side: str | int) -> float:

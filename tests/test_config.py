@@ -21,7 +21,7 @@ REFUSED = [
     ({"lr": -1, "epochs": 0}, "epochs=0.*\nlr=-1"),
     ({"epochs": 2.5}, "epochs=2.5"),
     ({"dataset": types}, "dataset=<module"),
-    ({"precision": "fp8"}, "precision='fp8'.*'fp32', 'tf32', 'bf16' or 'fp16'"),
+    ({"precision": "fp8"}, "precision='fp8'.*'fp32', 'tf32', 'bf16', 'fp16' or 'amp'"),
     ({"lr": NAN}, "lr=nan"),
     ({"workload": "a:b", "workload_args": {"x": NAN}}, "workload_args"),
     ({"workload": "a:b", "workload_args": {"x": [1]}}, r"workload_args=\[1\]"),
@@ -158,7 +158,7 @@ def test_every_option_is_described() -> None:
     rows = {row["name"]: row for row in describe()}
     assert list(rows) == list(RunConfig.model_fields)
     assert all(row["type"] and row["meaning"] for row in rows.values())
-    assert rows["precision"]["type"] == "fp32 | tf32 | bf16 | fp16"
+    assert rows["precision"]["type"] == "fp32 | tf32 | bf16 | fp16 | amp"
     assert rows["steps_per_epoch"] | {"meaning": ""} == {
         "name": "steps_per_epoch", "type": "integer | none", "default": "None", "unit": "step", "meaning": ""
     }  # fmt: skip

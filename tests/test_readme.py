@@ -35,6 +35,7 @@ COMMANDS = [
     and not command.startswith(("make ", "source "))
     and command not in (SUBMIT, STATUS)
 ]
+LONG = "hpc submit workshop --cluster rehearsal --repeats 1 --wait"  # ten minutes
 INLINE = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", README, flags=re.M | re.S))
 MAKE = sorted(set(re.findall(r"^make ([a-z]+)", "\n".join(BLOCKS["sh"] + INLINE), re.M)))
 OWN = "my-model"  # the reader's own study
@@ -82,11 +83,13 @@ def need_mirror(name: str) -> None:
         pytest.skip(f"{name} would be downloaded: set HPC_DATA_MIRROR to a local copy")
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.timeout(1860)
+@pytest.mark.parametrize(
+    "command", [pytest.param(one, marks=pytest.mark.soak) if one == LONG else one for one in COMMANDS]
+)
 def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequest) -> None:
-    if "cifar10" in command:
-        need_mirror("CIFAR-10")
+    if data := next((name for name in ("cifar10", "tiny-imagenet") if name in command), None):
+        need_mirror(data)
     if "cluster" in command:
         request.getfixturevalue("slurm_installed")
     folder, more = desk, {}
@@ -94,7 +97,7 @@ def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequ
         folder = request.getfixturevalue("clone")
         more = {"PYTHONPATH": str(folder)}
     done = subprocess.run(
-        command.split(), cwd=folder, env=environment(desk) | more, capture_output=True, text=True, timeout=560
+        command.split(), cwd=folder, env=environment(desk) | more, capture_output=True, text=True, timeout=1800
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

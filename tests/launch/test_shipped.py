@@ -38,7 +38,7 @@ def plan(results: Path, monkeypatch: pytest.MonkeyPatch):
     def plan(study: str, name: str, node_type: str = "", **place) -> studies.Plan:
         found = clusters.read(name)
         node = found.node(node_type)
-        here = found.overrides(study, node.name).model_dump()
+        here = found.overrides(study, node.name).model_dump(exclude={"nodes"})
         known = {"ranks_per_node": node.ranks, "most_nodes": node.most_nodes or None, "unfit": node.refusal}
         return studies.plan(study, Target("here", **known | here | place))
 
