@@ -25,6 +25,7 @@ ON_GPUS = [
     "profiling",
     "optimization",
     "cifar10-gpu",
+    "workshop",
     "wide",
 ]
 ELSEWHERE = [(name, node) for name in clusters.known() if name != "rehearsal" for node in clusters.read(name).nodes]
