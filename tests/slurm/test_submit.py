@@ -56,6 +56,10 @@ def test_a_submitted_study_ends_in_records_of_two_nodes(done: Desk) -> None:
     assert origin["job"]["scheduler"] == "slurm"
     assert origin["job"]["nodes"] == 2
     assert origin["job"]["array_task_id"] is not None
+    for run in found.runs.run_id:  # the report's job has asked the accounting
+        jobs = pd.read_csv(done.results / "runs" / run / "sacct.csv")
+        assert list(jobs) == ["JobID", "Elapsed", "AveCPU", "AveRSS", "MaxRSS", "AllocTRES", "State"]
+        assert len(jobs) > 1 and set(jobs.State) <= {"COMPLETED", "RUNNING"}
 
 
 def test_it_ends_in_a_report_and_a_scaling_figure(done: Desk) -> None:
