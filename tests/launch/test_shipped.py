@@ -100,7 +100,7 @@ def test_the_rehearsal_shows_what_its_cores_cannot_run(plan) -> None:
     assert [p.ranks for p in strong.not_applicable] == [4, 8, 12]
     for study in ON_GPUS:
         configs = [point.request.config for point in plan(study, "rehearsal", **two).points]
-        small = ("resnet50", None) if study == "workshop" else ("cnn", 1)
+        small = ("resnet18", None) if study == "workshop" else ("cnn", 1)
         assert configs and {(c.device, c.workload, c.threads_per_rank) for c in configs} == {("cpu", *small)}
         assert max(c.epochs * c.steps_per_epoch for c in configs) <= 80
 
