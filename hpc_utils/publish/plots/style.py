@@ -78,5 +78,6 @@ def save(figure: Figure, name: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     pdf = folder / f"{name}.pdf"
     figure.savefig(pdf, metadata={"CreationDate": None})
+    figure.set_layout_engine("none")  # keeps what was laid out: solving it again takes longer than drawing
     figure.savefig(pdf.with_suffix(".png"), metadata={"Software": None})
     return pdf
