@@ -182,6 +182,8 @@ def _table(found: pd.DataFrame, layouts: Iterable[tuple[int, int]], definition: 
 def _ratio(row: Mapping[str, Any], base: Mapping[str, Any] | None, column: str) -> stats.Estimate:
     if base is None or any(pd.isna(one[column]) for one in (row, base)):
         return stats.UNKNOWN
+    if row["config"] == base["config"]:
+        return stats.Estimate(1.0, np.nan, np.nan, row["repeats"])
     return stats.ratio(*(one[f"{column}_each"][~np.isnan(one[f"{column}_each"])] for one in (row, base)))
 
 
