@@ -23,7 +23,12 @@ RECORDS = (
     "monitor/*.csv", "sacct.csv", "profile/*.csv", "profile/*.trace.json.gz",
 )  # fmt: skip
 BENCH = "bench"  # where `make bench` leaves its tables
-TOGETHER = ("03_scaling", "04_profiling", "05_optimization", "08_workshop")  # chapters that read whatever runs there are
+TOGETHER = (
+    "03_scaling",
+    "04_profiling",
+    "05_optimization",
+    "08_workshop",
+)  # chapters that read whatever runs there are
 SMALL = 2**20  # bytes
 
 
