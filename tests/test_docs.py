@@ -49,7 +49,7 @@ def test_a_set_has_a_column_and_every_difference_within_it(tmp_path: Path) -> No
     assert row("container") == ["not recorded", "a.sif, none"]
     assert row("slurm") == ["not recorded", "23.11"] and row("scheduler")[1] == "none, slurm"
     assert row("commit")[1] == "`b2de18d7979b`, `ffffffffffff` (modified)"
-    assert row("measured")[1] == "Slurm jobs 12, 2026-11-21; 1 runs directly on the machine"
+    assert row("measured")[1] == "Slurm jobs 12, 2026-11-21; 1 run directly on the machine"
     assert (
         row("GPUs")[1].startswith("4 x NVIDIA H100 (64 GiB") and "mlx5_0 port 1 (InfiniBand" in row("InfiniBand")[1]
     )

@@ -103,7 +103,7 @@ def test_a_run_that_this_machine_cannot_repeat_gives_the_reason(
     (run / "run.json").write_text(json.dumps(made | {"device": "cuda"}))
     machine = dataclasses.replace(provenance.hardware(), gpus=[])
     monkeypatch.setattr(provenance, "hardware", lambda: machine)
-    with pytest.raises(CannotRerun, match="needs 1 GPUs, 0 available"):
+    with pytest.raises(CannotRerun, match="needs 1 GPU, 0 available"):
         rerun.again(run, 1)
     (run / "request.json").unlink()
     with pytest.raises(CannotRerun, match="not started by hpc"):

@@ -85,7 +85,7 @@ def test_the_page_of_a_real_study(root: Path) -> None:
     assert len(pdf(root, "my-page").pages) == 1
     shown = text(root / "paper/build/my-page.pdf")
     for part in (
-        "Figure 1.", "Table 1. The targets", "Table 2.", "samples/s [", "not measured", "Source: chapter 06_paper_figures",
+        "Figure 1.", "Table 1. The targets", "Table 2.", "samples/s [", "Source: chapter 06_paper_figures",
         "against one process without a process group",
     ):  # fmt: skip
         assert part in shown
