@@ -85,7 +85,7 @@ class PilSamples(Dataset):
     """The data set as torchvision's own are written: image by image, through PIL."""
 
     def __init__(self, split: datasets.Images) -> None:
-        transforms = _torchvision().transforms
+        transforms = torchvision().transforms
         self.images, self.labels = split.images, split.labels.tolist()
         self.grey = split.images.shape[3] == 1
         flip = [] if self.grey else [transforms.RandomHorizontalFlip()]
@@ -112,7 +112,7 @@ class TensorSamples(Dataset):
     """All images as one tensor, transforms v2 on what is taken of it: one image, or those of a list of indices."""
 
     def __init__(self, split: datasets.Images) -> None:
-        v2 = _torchvision().transforms.v2
+        v2 = torchvision().transforms.v2
         self.images, self.labels = _tensors(split)
         flip = [] if split.images.shape[3] == 1 else [v2.RandomHorizontalFlip()]
         self.transform = v2.Compose(
@@ -166,14 +166,26 @@ class Ours:
     """Our trainer's own batches, outside of its loop."""
 
     def __init__(
-        self, loader: str, dataset: str, batch: int, device: torch.device, workers: int, channels_last: bool
+        self,
+        loader: str,
+        dataset: str,
+        batch: int,
+        device: torch.device,
+        workers: int,
+        channels_last: bool,
+        **options: int,
     ) -> None:
         from hpc_utils.config import RunConfig
         from hpc_utils.train.loader import Loader
         from hpc_utils.train.resolve import resolve
 
         config = RunConfig(
-            workload="cnn", dataset=dataset, loader=loader, loader_workers=workers, channels_last=channels_last
+            workload="cnn",
+            dataset=dataset,
+            loader=loader,
+            loader_workers=workers,
+            channels_last=channels_last,
+            **options,
         )
         workload = resolve(config)
         self.loader = Loader(workload.train, workload, config, device)
@@ -197,7 +209,7 @@ def _padding(split: datasets.Images) -> int:
     return max(1, split.images.shape[1] // 8)
 
 
-def _torchvision():
+def torchvision():
     from hpc_utils.train.vision import torchvision_models
 
     torchvision_models()  # a CPU build of torch needs the operators' schemas before torchvision

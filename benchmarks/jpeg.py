@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpc_utils import datasets
 from hpc_utils.datasets import archive
@@ -21,6 +22,9 @@ from hpc_utils.datasets.fetch import MIRROR, in_mirror
 
 from . import measure
 from .plain_loop import given, pin
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
 
 BATCH = 64
 SIZE = 224
@@ -61,45 +65,37 @@ def main(kind: str, folder: str, threads: int, steps: int, workers: int = 0) -> 
     pin(threads)
     import torch
 
+    from hpc_utils.train import memory
+
+    from .batches import Ours, Textbook
+
+    memory.keep_freed()
     torch.set_num_threads(threads)
-    batches = _files(folder, steps, workers) if kind == "files" else _ours(kind, steps, workers)
-    total = next(batches)[0].sum()
+    if kind == "files":
+        epoch = Textbook(_files(folder), BATCH, workers, pinned=False, whole=False).epoch
+    else:
+        cpu = torch.device("cpu")
+        epoch = Ours(kind, "tiny-imagenet", BATCH, cpu, workers, channels_last=True, image_size=SIZE).epoch
+
+    def consume(steps: int) -> float:
+        return sum(images.sum().item() for images, _ in epoch(steps))
+
+    consume(1)
     begun = time.perf_counter()
-    for images, _ in batches:
-        total += images.sum()
+    consume(steps)
     return BATCH * steps / (time.perf_counter() - begun)
 
 
-def _files(folder: str, steps: int, workers: int) -> Iterator:
+def _files(folder: str) -> Dataset:
+    """torchvision's ImageFolder with the workshop's transforms."""
     from hpc_utils.train import augment
-    from hpc_utils.train.vision import torchvision_models
 
-    torchvision_models()
-    from torch.utils.data import DataLoader, RandomSampler
-    from torchvision import transforms
-    from torchvision.datasets import ImageFolder
+    from .batches import torchvision
 
-    mean, std = augment.IMAGENET
-    crop = [transforms.RandomResizedCrop(SIZE), transforms.RandomHorizontalFlip()]
-    data = ImageFolder(folder, transforms.Compose([*crop, transforms.ToTensor(), transforms.Normalize(mean, std)]))
-    sampler = RandomSampler(data, replacement=True, num_samples=BATCH * (steps + 1))
-    return iter(DataLoader(data, BATCH, sampler=sampler, num_workers=workers))
-
-
-def _ours(kind: str, steps: int, workers: int) -> Iterator:
-    import torch
-
-    from hpc_utils.config import RunConfig
-    from hpc_utils.train.loader import Loader
-    from hpc_utils.train.resolve import resolve
-    from hpc_utils.train.sampler import Sampler
-
-    config = RunConfig(
-        dataset="tiny-imagenet", image_size=SIZE, global_batch=BATCH, loader=kind, loader_workers=workers
-    )
-    workload = resolve(config)
-    loader = Loader(workload.train, workload, config, torch.device("cpu"))
-    return iter(loader.batches(Sampler(len(workload.train), BATCH, steps=steps + 1).epoch(1), 1))
+    vision = torchvision()
+    transforms = vision.transforms
+    crop = [transforms.RandomResizedCrop(SIZE), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+    return vision.datasets.ImageFolder(folder, transforms.Compose([*crop, transforms.Normalize(*augment.IMAGENET)]))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hpc_utils.plural import counted
 from hpc_utils.records import packed
 from hpc_utils.records.folder import MONITOR, SACCT
 from hpc_utils.records.study import StudyIndex
@@ -60,15 +61,15 @@ def _of_run(results: Path, run: Any, epochs: pd.DataFrame) -> dict[str, float]:
     evaluation = epochs.eval_seconds.sum()
     parts = (run.setup_seconds, run.warmup_seconds, run.seconds, evaluation, epochs.checkpoint_seconds.sum())
     found = {name: last.get(name) for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")}
-    found |= {f"own_{name}": ranks.get(f"train_{name}", pd.Series([np.nan]))[0] for name in ("loss", "accuracy")}
+    found |= {f"own_{name}": ranks.iloc[0].get(f"train_{name}") for name in ("loss", "accuracy")}
     found |= {"updates": epochs.steps.sum(), "total_seconds": np.nansum(parts)}
     found |= {"with_evaluation": run.samples / (run.seconds + evaluation)}
     return found | _levels(results, run.run_id, ranks.iloc[0], epochs)
 
 
 def _levels(results: Path, run: str, rank: pd.Series, epochs: pd.DataFrame) -> dict[str, float]:
-    log = device_log(results, run, rank)
-    if log.empty or "ended" not in epochs or epochs.ended.isna().any():
+    log, _ = _monitored(results, run, rank)
+    if log.empty or epochs.ended.isna().any():
         return {}
     begun = epochs.ended - epochs.seconds - epochs.checkpoint_seconds
     at = log.time.to_numpy()[:, None]
@@ -82,18 +83,19 @@ def _levels(results: Path, run: str, rank: pd.Series, epochs: pd.DataFrame) -> d
     return found
 
 
-def device_log(results: Path, run: str, rank: Mapping[str, Any]) -> pd.DataFrame:
-    """What the monitor recorded of a rank's device: its columns, and `bytes`: memory of the GPU, or of the rank's processes."""
-    gpu = str(rank["device"]).startswith("cuda")
+def _monitored(results: Path, run: str, rank: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The monitor's rows of a rank's device, with `bytes`, its memory, and of its processes; on a CPU these are the device."""
     file = packed.unpacked(results / "runs" / run) / MONITOR / f"{rank['host']}.csv"
     if not file.is_file():
-        return pd.DataFrame(columns=["time"])
+        return (pd.DataFrame(columns=["time"]),) * 2
     every = pd.read_csv(file)
-    log = every[every.device == (rank["device"] if gpu else f"rank{rank['rank']}")]
+    processes = every[every.device == f"rank{rank['rank']}"]
+    if str(rank["device"]).startswith("cuda"):
+        device = every[every.device == rank["device"]]
+        return device.assign(bytes=device.memory_used_bytes), processes
     total = every[every.device == "cpu"].set_index("time").memory_total_bytes
-    if not gpu:
-        log = log.assign(memory_total_bytes=log.time.map(total))
-    return log.assign(bytes=log.memory_used_bytes if gpu else log.rss_bytes, index=rank["local_rank"])
+    device = processes.assign(memory_total_bytes=processes.time.map(total), bytes=processes.rss_bytes)
+    return device, processes
 
 
 def logs(results: Path, run: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -102,14 +104,13 @@ def logs(results: Path, run: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     ranks = pd.read_csv(io.BytesIO(packed.content(results / "runs" / run / "ranks.csv"))).to_dict("records")
     gpus, trees = [], []
     for rank in ranks:
-        log = device_log(results, run, rank)
+        log, tree = _monitored(results, run, rank)
         if log.empty:
             continue
         gpus.append(pd.DataFrame({
-            "timestamp": pd.to_datetime(log.time, unit="s"), "index": log["index"], "name": rank["device_name"],
+            "timestamp": pd.to_datetime(log.time, unit="s"), "index": rank["local_rank"], "name": rank["device_name"],
             "memory.used [MiB]": (log.bytes / 2**20).round(), "memory.total [MiB]": (log.memory_total_bytes / 2**20).round(),
         }))  # fmt: skip
-        tree = device_log(results, run, rank | {"device": "cpu"})
         trees.append(pd.DataFrame({
             "rank": rank["rank"], "Elapsed time": tree.time - tree.time.min(), "CPU (%)": tree.utilization_percent,
             "Real (MB)": tree.rss_bytes / 2**20, "Virtual (MB)": tree.virtual_bytes / 2**20,
@@ -128,14 +129,14 @@ def accounting(results: Path, runs: Iterable[str]) -> pd.DataFrame:
 def configurations(measured: pd.DataFrame, series: str) -> pd.DataFrame:
     """One row per configuration of a series: `points.gather` of `MEASURES`, and config, its name in the tables."""
     own = measured[(measured.series == series) & ~points.barred(measured)]
-    found = points.gather(own, list(dict.fromkeys(MEASURES)))
+    found = points.gather(own, MEASURES)
     found["config"] = [label(row.nodes, row.ranks_per_node) for row in found.itertuples()]
     return found.sort_values(["world_size", "nodes"], ignore_index=True)
 
 
 def label(nodes: float, per_node: float) -> str:
     """`1 device`, `4 devices`, `2 nodes x 2 devices`."""
-    devices = f"{per_node:g} device{'s' * (per_node > 1)}"
+    devices = counted(per_node, "device")
     return devices if nodes == 1 else f"{nodes:g} nodes x {devices}"
 
 

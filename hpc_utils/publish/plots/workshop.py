@@ -18,10 +18,9 @@ def throughput(table: pd.DataFrame) -> Figure:
     figure, ((speed, efficiency),) = drawing.panels(2, height=2.6)
     groups = {
         "devices of one node": table[table.nodes == 1],
-        "nodes with two devices": table[table.ranks_per_node == 2],
+        "nodes with two devices": table[(table.nodes > 1) & (table.ranks_per_node == 2)],
     }
     for number, (name, rows) in enumerate(groups.items()):
-        rows = rows[rows.nodes > 1] if name.startswith("nodes") else rows
         look = style.series(number) | {"label": name}
         for axes, column in ((speed, "throughput"), (efficiency, "efficiency")):
             drawing.points(axes, rows.world_size * (1 + 0.04 * number), rows, column, **look)
