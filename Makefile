@@ -21,7 +21,7 @@ BENCH ?=
 GPU_DAY ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help study paper test lint format lab data bench gpu-day soak extrap docs clean
+.PHONY: help study paper test lint format lab data bench gpu-day soak horovod extrap docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,19 @@ gpu-day: $(VENV)/.installed-dev ## Measure one GPU, in an order of worth (GPU_DA
 soak: $(VENV)/.installed-dev ## The long fault tests
 	$(BIN)/python -m pytest -m soak $(TESTS)
 
+horovod: .venv-horovod/bin/horovodrun ## Build Horovod (4 minutes, with a C++ compiler and CMake), which chapter 09 compares with
+
+# An environment of its own beside this one's packages. Horovod 0.28.1 asks for C++14, torch's headers need C++17.
+.venv-horovod/bin/horovodrun: $(VENV)/.installed
+	$(BIN)/python -m venv .venv-horovod
+	$(BIN)/python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' \
+		>"$$(echo .venv-horovod/lib/python3*/site-packages)/torch.pth"
+	printf '#!/bin/sh\nexec c++ "$$@" -std=c++17\n' >.venv-horovod/bin/c++17 && chmod +x .venv-horovod/bin/c++17
+	.venv-horovod/bin/python -m pip --disable-pip-version-check install --quiet cffi cloudpickle packaging psutil pyyaml setuptools wheel
+	CXX=$(CURDIR)/.venv-horovod/bin/c++17 HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
+		HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 .venv-horovod/bin/python -m pip --disable-pip-version-check install \
+		--quiet --no-build-isolation --no-deps horovod==0.28.1
+
 extrap: .venv-extrap/bin/extrap ## Install Extra-P, which chapter 03 compares its model with, beside ours
 
 # An environment of its own, because it asks for NumPy 1; without its graphical program's libraries.
@@ -76,7 +89,7 @@ docs: $(VENV)/.installed ## Renew the tables that are written from the code and 
 	$(BIN)/python docs/renew.py
 
 clean: ## Remove the environment and caches; never results or data
-	rm -rf $(VENV) .venv-extrap build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-horovod .venv-extrap build *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

@@ -99,9 +99,10 @@ class RunConfig(BaseModel):
     label_smoothing: float = option(0.0, "cross-entropy's label smoothing", ge=0, lt=1)
 
     # How it is computed
-    parallel: Literal["none", "ddp", "zero1", "fsdp"] = option(
+    parallel: Literal["none", "ddp", "zero1", "fsdp", "horovod"] = option(
         "ddp", "`none`: one process and no process group, the true baseline; `ddp`: a copy of the model on every rank; "
-        "`zero1`: DDP with the optimizer's state sharded; `fsdp`: weights and gradients sharded too (FSDP2)"
+        "`zero1`: DDP with the optimizer's state sharded; `fsdp`: weights and gradients sharded too (FSDP2); `horovod`: "
+        "Horovod instead of DDP (`make horovod`)"
     )  # fmt: skip
     device: Literal["auto", "cuda", "cpu"] = option("auto", "`cuda` includes ROCm")
     precision: Literal["fp32", "tf32", "bf16", "fp16", "amp"] = option(
@@ -266,6 +267,10 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
         only_ddp("static_graph"),
         only_ddp("gradient_as_bucket_view"),
         (fsdp and "bucket_mb" in changed, "bucket_mb parallel", "buckets are DDP's; FSDP reduces block by block"),
+        (c.parallel == "horovod" and c.accumulate > 1, "parallel accumulate",
+         "Horovod reduces the gradients of every backward pass"),
+        (c.parallel == "horovod" and c.precision in ("fp16", "amp"), "parallel precision",
+         "Horovod reduces gradients that fp16's loss scaling has not checked: use bf16 or fp32"),
         (c.static_graph and c.accumulate > 1, "static_graph accumulate",
          "micro-batches that are not reduced make another graph"),
         (c.comm_hook == "powersgd" and not c.warmup_steps, "comm_hook warmup_steps",

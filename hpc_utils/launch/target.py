@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpc_utils import capability, device_share, profilers, provenance
+from hpc_utils import capability, device_share, paths, profilers, provenance
 from hpc_utils.config import ConfigError
 
 from .parameters import options
@@ -77,6 +77,7 @@ class Target:
         why = capability.of_device(precision, given.get("compile"), gpu=on_gpu)
         if not why and self.is_here:  # a cluster's compilers are known to its jobs only
             why = capability.of_compiler(given.get("compile"))
+        why = why or capability.of_parallel(given.get("parallel"), paths.root())
         return f"{why} ({self.hardware})" if why else ""
 
     def _cannot_limit_links(self, layout: Layout, gbit: object) -> str:

@@ -166,6 +166,7 @@ class Trainer:
                 self.epoch, self.step = self.epoch + 1, 0
         finally:
             self.checkpoints.wait()
+        self.strategy.close()
         if remark := self.compiled.remark():
             self.recorder.remark(remark)
         if config.save_weights:
@@ -205,7 +206,7 @@ class Trainer:
         With `accumulate`, gradients of equal micro-batches are averaged. Metrics of a micro-batch are timed as part of the
         phase that follows: the next forward pass, or the optimizer after the last one.
         """
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         parts, losses, sums = self.config.accumulate, [], {}
         for number, (part_inputs, part_targets) in enumerate(microbatches((inputs, targets), parts), 1):
             with self.strategy.backward(last=number == parts):

@@ -1,4 +1,4 @@
-"""Parallel strategies: none, ddp, zero1 and fsdp, behind one interface."""
+"""Parallel strategies, behind one interface."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from hpc_utils.config import RunConfig
 from ..ranks import Ranks
 from .strategy import Strategy
 
-KINDS = {"none": "strategy.Strategy", "ddp": "ddp.Ddp", "zero1": "zero1.Zero1", "fsdp": "fsdp.Fsdp"}
+KINDS = {
+    "none": "strategy.Strategy",
+    "ddp": "ddp.Ddp",
+    "zero1": "zero1.Zero1",
+    "fsdp": "fsdp.Fsdp",
+    "horovod": "horovod.Horovod",
+}
 
 
 def spread(model: nn.Module, config: RunConfig, ranks: Ranks) -> Strategy:

@@ -54,6 +54,9 @@ class Strategy:
         """Communication times measured by the strategy, by column of the records."""
         return {}
 
+    def close(self) -> None:
+        """End the strategy's own communication after the last step; every rank calls it."""
+
     # -- before the warm-up, and after it ------------------------------------------------------------------
 
     def keep(self) -> Any:

@@ -1,0 +1,73 @@
+"""Horovod's data parallelism (Sergeev and Del Balso 2018, arXiv:1802.05799), over its own gloo or NCCL.
+
+`make horovod` builds it into an environment of its own, which the ranks use beside theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from hpc_utils import capability, paths, workspace
+from hpc_utils.config import ConfigError
+
+from ..ranks import Ranks
+from .strategy import Strategy
+
+
+class Horovod(Strategy):
+    """Horovod's DistributedOptimizer, which averages gradients from hooks of the backward pass."""
+
+    def wrap(self) -> nn.Module:
+        self._horovod = _started(self.ranks)
+        self._optimizer: Optimizer | None = None
+        self.model.to(memory_format=torch.contiguous_format)  # it refuses others; activations keep theirs
+        self._horovod.broadcast_parameters(self.model.state_dict(), root_rank=0)
+        return self.model
+
+    def optimizer(self, build: Callable[[nn.Module], Optimizer]) -> Optimizer:
+        """Return Horovod's optimizer; a second call resets the first one's, whose hooks cannot be removed."""
+        fresh = build(self.model)
+        if self._optimizer is None:
+            self._optimizer = self._horovod.DistributedOptimizer(fresh, self.model.named_parameters())
+        else:
+            self._optimizer.load_state_dict(fresh.state_dict())
+        return self._optimizer
+
+    def close(self) -> None:
+        self._horovod.shutdown()
+
+
+def _started(ranks: Ranks) -> Any:
+    """Start Horovod on the ranks of torch's process group, whose rank 0 also serves its rendezvous."""
+    if why := capability.of_parallel("horovod", paths.root()):
+        raise ConfigError(why)
+    site.addsitedir(str(capability.horovod(paths.root())))
+    import horovod.torch
+    from horovod.runner.http.http_server import RendezvousServer
+
+    port = None
+    if ranks.is_main:
+        server = RendezvousServer()
+        port = server.start()  # a daemon thread
+        server.init([])
+    here = workspace.environment()
+    address = here.get("MASTER_ADDR", "127.0.0.1")
+    facts = {
+        "RANK": ranks.rank, "SIZE": ranks.world_size,
+        "LOCAL_RANK": ranks.local_rank, "LOCAL_SIZE": ranks.ranks_per_node,
+        "CROSS_RANK": ranks.rank // ranks.ranks_per_node, "CROSS_SIZE": ranks.nodes,
+        "HOSTNAME": ranks.rank // ranks.ranks_per_node,
+        "CONTROLLER": "gloo", "CPU_OPERATIONS": "gloo",
+        "GLOO_RENDEZVOUS_ADDR": address, "GLOO_RENDEZVOUS_PORT": ranks.broadcast(port),
+    }  # fmt: skip
+    os.environ.update({f"HOROVOD_{name}": str(value) for name, value in facts.items()})
+    os.environ.setdefault("HOROVOD_GLOO_IFACE", here.get("GLOO_SOCKET_IFNAME") or ("lo" if ranks.nodes == 1 else ""))
+    horovod.torch.init()
+    return horovod.torch
