@@ -1,0 +1,194 @@
+"""The convolutional network of the comparison: forward and backward passes of our own, on the CPU.
+
+conv 3 x 3, ReLU, max pool 2 x 2, twice; dense and ReLU; dense. On MNIST 1-32, 32-64, 3136-128, 128-10: 421,642 parameters.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from . import kernels
+
+Ready = Callable[[slice], None]
+
+
+class Layer:
+    """What a layer has: its part of the flat arrays, and buffers for `batch` images that all steps use."""
+
+    def __init__(self, weight: tuple[int, ...], y: tuple[int, ...], x: tuple[int, ...] | None) -> None:
+        """Shapes of the weight (inputs, outputs), and of an image's output and input; `x` None: no gradient of it."""
+        self.weight_shape, self.y_shape, self.x_shape = weight, y, x
+        self.size = math.prod(weight) + weight[-1]
+
+    def allocate(self, model: CNN, start: int) -> None:
+        """Take `size` parameters from `start` on, first the weight, then the bias."""
+        self.slice = slice(start, start + self.size)
+        self.weight, self.bias = self.views(model.parameters)
+        self.gradients = [self.views(of_thread) for of_thread in model.partial]
+        self.y = np.empty((model.batch, *self.y_shape), model.dtype)
+        self.where = np.empty(self.y.shape, np.uint8)
+        self.dx = np.empty((model.batch, *(self.x_shape or (0,))), model.dtype)
+
+    def views(self, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """This layer's weight and bias in a flat array."""
+        weight, bias = np.split(flat[self.slice], [self.size - self.weight_shape[-1]])
+        return weight.reshape(self.weight_shape), bias
+
+
+class Conv(Layer):
+    """Convolution, ReLU and pooling; the weight is (9, c, m), the filter's rows first."""
+
+    def forward(self, x: np.ndarray, part: slice) -> np.ndarray:
+        self.x = x
+        kernel = kernels.winograd_forward if self.x_shape else kernels.direct_forward
+        kernel(x[part], self.weight, self.bias, self.y[part], self.where[part])
+        return self.y
+
+    def backward(self, dy: np.ndarray, part: slice, thread: int) -> None:
+        kernel = kernels.winograd_backward if self.x_shape else kernels.direct_backward
+        dy = dy[part].reshape(-1, *self.y_shape)
+        kernel(self.x[part], self.weight, dy, self.where[part], *self.gradients[thread], self.dx[part])
+
+
+class Dense(Layer):
+    """x W + b, followed by ReLU in all but the last."""
+
+    relu = True
+
+    def forward(self, x: np.ndarray, part: slice) -> np.ndarray:
+        self.x = x.reshape(len(x), -1)
+        y = np.dot(self.x[part], self.weight, out=self.y[part])
+        y += self.bias
+        if self.relu:
+            np.maximum(y, 0, out=y)
+        return self.y
+
+    def backward(self, dy: np.ndarray, part: slice, thread: int) -> None:
+        dy = dy[part]
+        if self.relu:
+            dy *= self.y[part] > 0
+        dweight, dbias = self.gradients[thread]
+        np.dot(self.x[part].T, dy, out=dweight)
+        np.sum(dy, axis=0, out=dbias)
+        np.dot(dy, self.weight.T, out=self.dx[part])
+
+
+class CNN:
+    """The network; images of (h, w, c), h and w divisible by 4.
+
+    `parameters` and `gradients` are flat: buffers of an Allreduce need no copies, an update is one loop, a checkpoint one array. Each
+    of `threads` computes a part of the batch. BLAS is limited to one thread in the whole process: each of ours calls it.
+
+    Args:
+        batch: largest number of images at once. seed: of the initial weights, which torch would draw from the same range.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int] = (28, 28, 1),
+        classes: int = 10,
+        *,
+        batch: int = 128,
+        seed: int = 0,
+        dtype: str = "float32",
+        threads: int = 1,
+        widths: tuple[int, int, int] = (32, 64, 128),
+    ) -> None:
+        height, width, channels = input_shape
+        if height % 4 or width % 4:
+            raise ValueError(f"expected images whose height and width are divisible by 4, found {height} x {width}")
+        first, second, hidden = widths
+        half, quarter = (height // 2, width // 2, first), (height // 4, width // 4, second)
+        flat = math.prod(quarter)
+        self.layers = (
+            Conv((9, channels, first), half, None),
+            Conv((9, first, second), quarter, half),
+            Dense((flat, hidden), (hidden,), (flat,)),
+            Dense((hidden, classes), (classes,), (hidden,)),
+        )
+        self.layers[-1].relu = False
+        self.batch, self.dtype, self.threads = batch, np.dtype(dtype), threads
+        size = sum(layer.size for layer in self.layers)
+        self.parameters = np.empty(size, dtype)
+        self.partial = np.zeros((threads, size), dtype)  # the gradients that each thread sums over its images
+        self.gradients = self.partial[0]
+        rng, start = np.random.default_rng(seed), 0
+        for layer in self.layers:
+            layer.allocate(self, start)
+            start += layer.size
+            bound = math.prod(layer.weight_shape[:-1]) ** -0.5
+            self.parameters[layer.slice] = rng.uniform(-bound, bound, layer.size)
+        self._pool = ThreadPoolExecutor(threads)
+        threadpool_limits(1, user_api="blas")
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """x (n, h, w, c) -> logits (n, classes), overwritten by the next call."""
+
+        def run(part: slice, thread: int) -> None:
+            y = x
+            for layer in self.layers:
+                y = layer.forward(y, part)
+
+        self._each(run, len(x))
+        return self.layers[-1].y[: len(x)]
+
+    def backward(self, dlogits: np.ndarray, ready: Ready = lambda part: None) -> None:
+        """Write `gradients` of the last `forward`; `ready(slice)` is called as soon as a slice of them is final."""
+        dy = dlogits
+        for layer in reversed(self.layers):
+            self._each(lambda part, thread, layer=layer, dy=dy: layer.backward(dy, part, thread), len(dlogits))
+            for other in self.partial[1:]:
+                self.gradients[layer.slice] += other[layer.slice]
+            ready(layer.slice)
+            dy = layer.dx
+
+    def _each(self, run: Callable[[slice, int], None], count: int) -> None:
+        """Call `run(part, thread)` for each thread's part of `count` images."""
+        if self.threads == 1:
+            run(slice(0, count), 0)
+            return
+        edges = [count * thread // self.threads for thread in range(self.threads + 1)]
+        list(self._pool.map(run, itertools.starmap(slice, itertools.pairwise(edges)), range(self.threads)))
+
+
+def loss(logits: np.ndarray, labels: np.ndarray) -> tuple[float, int, np.ndarray]:
+    """Mean cross-entropy, number of correct images, and the gradient of the logits."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    exponentials = np.exp(shifted)
+    sums = exponentials.sum(axis=1, keepdims=True)
+    rows = np.arange(len(labels))
+    mean = float(np.mean(np.log(sums[:, 0]) - shifted[rows, labels], dtype=np.float64))
+    gradient = exponentials / sums
+    gradient[rows, labels] -= 1
+    gradient /= len(labels)
+    return mean, int(np.count_nonzero(logits.argmax(axis=1) == labels)), gradient
+
+
+class SGD:
+    """Stochastic gradient descent as torch's: momentum, L2 weight decay on all parameters."""
+
+    def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False) -> None:
+        self.lr, self.momentum, self.weight_decay, self.nesterov = lr, momentum, weight_decay, nesterov
+        self.velocity: np.ndarray | None = None
+
+    def step(self, parameters: np.ndarray, gradients: np.ndarray) -> None:
+        """Update `parameters` in place."""
+        if self.velocity is None:
+            self.velocity = np.zeros_like(parameters)
+        number = parameters.dtype.type
+        factors = (number(value) for value in (self.lr, self.momentum, self.weight_decay))
+        kernels.sgd(parameters, gradients, self.velocity, *factors, self.nesterov)
+
+
+def warm_up(input_shape: tuple[int, int, int] = (28, 28, 1)) -> None:
+    """Compile all kernels, or load them from Numba's cache, before a clock starts."""
+    model = CNN(input_shape, batch=1)
+    _, _, gradient = loss(model.forward(np.zeros((1, *input_shape), np.float32)), np.zeros(1, np.int64))
+    model.backward(gradient)
+    SGD(0.1).step(model.parameters, model.gradients)
