@@ -109,6 +109,6 @@ $(VENV)/.installed-paper: $(VENV)/.installed
 
 $(VENV)/.installed-dev: $(VENV)/bin/python $(INPUTS)
 	$(ANNOUNCE)
-	$(INSTALL) --editable '.[dev,paper,profile]'
+	$(INSTALL) --editable '.[dev,paper,profile,trees]'
 	$(COMPILE)
 	@touch $(VENV)/.installed $(VENV)/.installed-paper $@

@@ -33,8 +33,9 @@ class Billing(Protocol):
 
     unit: str
 
-    def cost(self, nodes: int, ranks_per_node: int, hours: float) -> float:
-        """The cost of that many nodes for so long, in `unit`; shared nodes by the share of their devices."""
+    def cost(self, nodes: int, ranks_per_node: int, hours: float, threads: float = 1) -> float:
+        """The cost of that many nodes for so long, in `unit`; shared nodes by the share of their devices, or of their cores, of
+        which a rank has one for each of its `threads`."""
 
 
 def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billing]) -> pd.DataFrame:
@@ -60,7 +61,8 @@ def per_run(runs: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, Billi
     spent["cost"], spent["unit"] = NAN, ""
     for hardware, own in spent.groupby("hardware_id"):
         if billing := prices.get(hardware):
-            spent.loc[own.index, "cost"] = billing.cost(own.nodes, own.ranks_per_node, hours[own.index])
+            threads = pd.to_numeric(own.threads_per_rank)
+            spent.loc[own.index, "cost"] = billing.cost(own.nodes, own.ranks_per_node, hours[own.index], threads)
             spent.loc[own.index, "unit"] = billing.unit
     return spent
 

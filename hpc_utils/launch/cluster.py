@@ -156,10 +156,15 @@ class NodeType(Strict):
             else LACKS.get(precision, "the cluster file does not list it")
         )
 
-    def cost(self, nodes: int, ranks_per_node: int, hours: float) -> float:
-        """What a job costs, in `unit`: shared nodes are billed by the share of their devices."""
-        share = 1.0 if self.exclusive or not self.ranks else ranks_per_node / self.ranks
-        return self.price * nodes * share * hours
+    def cost(self, nodes: int, ranks_per_node: int, hours: float, threads: float = 1) -> float:
+        """What a job costs, in `unit`: shared nodes are billed by the share of their devices, those without GPUs by that of their
+        cores, of which each rank has as many as `threads`. Arguments may be columns."""
+        if self.exclusive or not self.ranks:
+            return self.price * nodes * hours
+        from numpy import maximum
+
+        of_cores = 0 if self.gpus or not self.cores else threads / self.cores
+        return self.price * nodes * ranks_per_node * maximum(1 / self.ranks, of_cores) * hours
 
 
 class Software(Strict):

@@ -37,8 +37,9 @@ def ranks_per_node(cluster: Cluster, node: NodeType, share: float | None = None)
     return max(1, node.ranks)
 
 
-def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool = True) -> list[str]:
-    """sbatch's options, each an argument of its own; without `devices` for a job that only reads."""
+def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool = True, threads: int = 1) -> list[str]:
+    """sbatch's options, each an argument of its own; without `devices` for a job that only reads. A rank has its share of the node's
+    cores, and at least one for each of its `threads`."""
     most = ranks_per_node(cluster, node)
     wanted = {
         "partition": node.partition,
@@ -48,7 +49,7 @@ def options(cluster: Cluster, node: NodeType, layout: Layout, *, devices: bool =
         "export": "ALL",
         "nodes": layout.nodes,
         "ntasks-per-node": 1,
-        "cpus-per-task": max(1, (node.cores or most) * layout.ranks_per_node // most),
+        "cpus-per-task": max(threads * layout.ranks_per_node, (node.cores or most) * layout.ranks_per_node // most),
     }
     if devices:
         wanted |= {"mem": node.memory, "licenses": node.licenses}

@@ -137,6 +137,11 @@ class Group(NamedTuple):
     layout: Layout
     requests: list[Request]
 
+    @property
+    def threads(self) -> int:
+        """The most threads of a rank, for which every job of the array has cores."""
+        return max(request.config.threads_per_rank or 1 for request in self.requests)
+
 
 @dataclass(frozen=True)
 class Draft:
@@ -171,7 +176,8 @@ class Draft:
     def cost(self) -> float:
         """The same as the cluster bills it."""
         return sum(
-            len(group.requests) * self.node.cost(group.layout.nodes, group.layout.ranks_per_node, self._hours)
+            len(group.requests)
+            * self.node.cost(group.layout.nodes, group.layout.ranks_per_node, self._hours, group.threads)
             for group in self.groups
         )
 
@@ -193,6 +199,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | 
         hardware=cluster.hardware_id(node.name),
         ranks_per_node=job_environment.ranks_per_node(cluster, node, here.parameters.get("cores_per_rank")),
         most_nodes=most_nodes or None,
+        cores=job_environment.ranks_per_node(cluster, node) if cluster.rehearsal else node.cores,
         unfit=node.refusal,
         gpus=node.vendor,
         fixed_links=fixed_links,
@@ -279,7 +286,7 @@ def _array(planned: Draft, folder: Path, number: int) -> tuple[list[str], Path, 
     """(sbatch's options, the file of its points, the variables for its script) of group `number`, from 1."""
     group, slurm = planned.groups[number - 1], planned.cluster.slurm
     options = [
-        *job_environment.options(planned.cluster, planned.node, group.layout),
+        *job_environment.options(planned.cluster, planned.node, group.layout, threads=group.threads),
         f"--job-name={_job_name(planned)}",
         f"--array=0-{len(group.requests) - 1}",
         f"--time={slurm.time}",

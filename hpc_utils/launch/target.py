@@ -9,6 +9,7 @@ from typing import Any
 
 from hpc_utils import capability, device_share, paths, profilers, provenance
 from hpc_utils.config import ConfigError
+from hpc_utils.plural import counted
 
 from .parameters import options
 from .request import Layout
@@ -21,6 +22,7 @@ class Target:
     Attributes:
         hardware: part of every run's id; measurements on different hardware are different runs.
         ranks_per_node: most ranks on a node; None: all on this one. most_nodes: of one job; None: any.
+        cores: of a node; 0: not known.
         unfit: why a run in a precision is not useful on its devices; "" if it is.
         gpus: their vendor, "nvidia" or "amd"; "" without GPUs, or if unknown.
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
@@ -32,6 +34,7 @@ class Target:
     hardware: str
     ranks_per_node: int | None = None
     most_nodes: int | None = None
+    cores: int = 0
     unfit: Callable[[str], str] = lambda precision: ""
     gpus: str = ""
     fixed_links: str = "its links are fixed; a rehearsal cluster's can be limited"
@@ -49,8 +52,9 @@ class Target:
         given = parameters or {}
         words = ["hpc", "study", "run", "STUDY", *options(given), *([f"--repeats={repeats}"] if repeats else ())]
         return cls(
-            provenance.hardware_id(), is_here=True, parameters=given, repeats=repeats, command=shlex.join(words)
-        )
+            provenance.hardware_id(), cores=len(provenance.core_groups()), is_here=True, parameters=given,
+            repeats=repeats, command=shlex.join(words),
+        )  # fmt: skip
 
     def layout(self, ranks: int, most: int | None = None) -> Layout:
         """`ranks` on as few nodes as hold them evenly, at most `most` on each even where more would fit."""
@@ -65,6 +69,9 @@ class Target:
         if self.most_nodes and layout.nodes > self.most_nodes:
             each = min(self.ranks_per_node, most or ranks)
             return f"{ranks} ranks need {layout.nodes} nodes of {each}: at most {self.most_nodes} on {self.hardware}"
+        threads = given.get("threads_per_rank")
+        if self.cores and isinstance(threads, int) and threads > self.cores:
+            return f"more threads than the {counted(self.cores, 'core')} of a node ({self.hardware})"
         if why := self._cannot_limit_links(layout, given.get("link_gbit")):
             return f"link_gbit={given['link_gbit']:g} on {self.hardware}: {why}"
         if why := self._cannot_profile(profile):

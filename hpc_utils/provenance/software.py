@@ -18,7 +18,19 @@ from typing import Any
 from .machine import hardware
 from .tools import number, run_tool
 
-PACKAGES = ("torch", "torchvision", "triton", "numpy", "pandas", "scipy", "pillow", "papermill")
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "triton",
+    "numpy",
+    "pandas",
+    "scipy",
+    "pillow",
+    "papermill",
+    "xgboost",
+    "xgboost-cpu",
+    "lightgbm",
+)
 
 # What changes a measurement: libraries of communication, threading and numerics, and which devices are seen.
 STEERS = re.compile(

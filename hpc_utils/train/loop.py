@@ -30,7 +30,7 @@ from .parallel import spread
 from .pytree import microbatches, on_host
 from .ranks import Ranks, setup
 from .recorder import Recorder
-from .resolve import builder, resolve
+from .resolve import builder, is_loop, resolve
 from .run_writer import launched_folder
 from .sampler import Sampler
 from .workload import Workload, batch_size
@@ -74,8 +74,7 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
     exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
     with setup(config) as ranks, exact, signals.listen() as received:
         compilation.require(config, ranks.device)
-        if ":" in config.workload:
-            builder(config)  # refused before anything is written
+        own = builder(config) if ":" in config.workload else None  # refused before anything is written
         recorder = Recorder(
             config.workload,
             global_batch=config.batches(ranks.world_size)[0],
@@ -88,7 +87,10 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
         recorder.facts["precision"] = config.precision
         try:
             with recorder:
-                Trainer(config, ranks, recorder, received).run()
+                if own and is_loop(own.func):
+                    own().run(ranks, recorder, received)
+                else:
+                    Trainer(config, ranks, recorder, received).run()
         except signals.Stopped:
             ranks.barrier()  # torchrun ends all ranks when one leaves: wait until rank 0 has closed its records
             raise

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from hpc_utils import toml_config
 from hpc_utils.config import RunConfig
+from hpc_utils.records.identity import changed
 
 from . import optim, vision
-from .workload import Workload, WorkloadError
+from .workload import Loop, Workload, WorkloadError
 
 
 def resolve(config: RunConfig) -> Workload:
@@ -38,11 +39,12 @@ def resolve(config: RunConfig) -> Workload:
     return workload
 
 
-def builder(config: RunConfig) -> Callable[[], Workload]:
-    """Import the function of the user's workload, with its arguments; the working folder comes first on the path, as with `python`.
+def builder(config: RunConfig) -> functools.partial:
+    """Import the function of the user's workload, or the class of its loop, with its arguments; the working folder comes first on
+    the path, as with `python`.
 
     Raises:
-        WorkloadError: it cannot be imported, or does not take `workload_args`.
+        WorkloadError: it cannot be imported, does not take `workload_args`, or does not use an option that is given.
     """
     name = config.workload
     if str(Path.cwd()) not in sys.path:
@@ -53,6 +55,10 @@ def builder(config: RunConfig) -> Callable[[], Workload]:
         raise WorkloadError(f"workload {name!r}: {_fault(name, error)}") from error
     if not callable(function):
         raise WorkloadError(f"workload {name!r} is not a function that returns a Workload")
+    if is_loop(function) and (unused := changed(config.model_dump()).keys() - function.options):
+        raise WorkloadError(
+            f"{name} does not use {', '.join(sorted(unused))}: leave {'it' if len(unused) == 1 else 'them'} out"
+        )
     signature = inspect.signature(function)
     arguments = ({"config": config} if "config" in signature.parameters else {}) | config.workload_args
     try:
@@ -64,6 +70,11 @@ def builder(config: RunConfig) -> Callable[[], Workload]:
         hint = f"; did you mean {near[0]}?" if any(near) else ""
         raise WorkloadError(f"{name}{signature} does not take these workload_args: {error}{hint}") from None
     return functools.partial(function, **arguments)
+
+
+def is_loop(function: Callable) -> bool:
+    """Whether the workload of that name trains by itself."""
+    return isinstance(function, type) and issubclass(function, Loop)
 
 
 def _fault(name: str, error: BaseException) -> str:

@@ -1,10 +1,12 @@
-"""The workload protocol: model, data, loss and metrics. `vision` has the built-in workloads."""
+"""The workload protocol: model, data, loss and metrics; or a loop of its own. `vision` has the built-in workloads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from signal import Signals
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,10 @@ from torch import Tensor, nn
 from hpc_utils.config import RunConfig
 
 from . import optim
+
+if TYPE_CHECKING:
+    from .ranks import Ranks
+    from .recorder import Recorder
 
 Batch = tuple[Any, Any]
 
@@ -55,6 +61,22 @@ class Workload:
     forward: Callable[[nn.Module, Any], Any] = lambda model, inputs: model(inputs)
     collate: Callable[[list], Batch] | None = None
     optimizer: Callable[[nn.Module, RunConfig, float], torch.optim.Optimizer] = optim.build
+
+
+class Loop(ABC):
+    """A workload that trains by itself, as a library outside torch does: `module:Class`, a subclass of this.
+
+    It is created with `workload_args`, and with the configuration if it takes `config`.
+
+    Attributes:
+        options: those of `RunConfig` that it uses. Another value than the default of any other is refused.
+    """
+
+    options: ClassVar[frozenset[str]]
+
+    @abstractmethod
+    def run(self, ranks: Ranks, recorder: Recorder, received: Sequence[Signals]) -> None:
+        """Train inside `recorder`; `received` has the signals so far, and grows."""
 
 
 def batch_size(targets: Any) -> int:

@@ -1,0 +1,120 @@
+"""Tree models on the threads of one process: speed, learning and memory by threads, the cores at work, and what a GPU must reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from hpc_utils.records.load import load_run
+
+from . import cost, points, stats, workshop
+
+MEASURES = ["throughput", "step_seconds", "peak_bytes", "busy", "outside", "test_auc", "test_accuracy", "test_loss"]
+ENDS = [name + end for name in (*MEASURES, "speedup", "efficiency") for end in ("", "_low", "_high")]
+PLACE = ["library", "device", "device_name", "hardware_id", "threads", "global_batch"]
+COLUMNS = [*PLACE, "cores", *ENDS, "repeats", "runs"]
+UNITS = {
+    "busy": "ratio",
+    "outside": "share",
+    "test_auc": "ratio",
+    "test_loss": "ratio",
+    "elapsed": "s",
+    "at_work": "ratio",
+}
+UNITS |= {"test_accuracy": "share", "seconds": "s", "may_take": "s", "price_ratio": "ratio"}
+WORKLOADS = "hpc_utils.train.trees:"
+RATIOS = (1, 2, 4, 8, 16)  # price of a GPU node's hour over a CPU node's
+
+
+def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """The runs of tree models on cores that they had for themselves, without a profiler.
+
+    Added: library; threads; cores (the logical CPUs that the run was pinned to); busy (cores at work, the mean over T); outside (of its
+    cores' time, the share of other processes); test_auc (NaN: not two classes), test_accuracy and test_loss, the last.
+    """
+    own = runs[runs.workload.str.startswith(WORKLOADS)]
+    own = points.unprofiled(own[~points.barred(own)])
+    last = epochs.sort_values("epoch").groupby("run_id").last().reindex(columns=MEASURES[-3:])
+    cpu, outside, threads = (
+        pd.to_numeric(own[name]) for name in ("cpu_seconds", "outside_seconds", "threads_per_rank")
+    )
+    pinned = [load_run(results / "runs" / run)["ranks"].cores.iloc[0] for run in own.run_id]
+    return own.drop(columns="test_accuracy").join(last, on="run_id").assign(
+        library=own.workload.str.removeprefix(WORKLOADS), threads=threads, cores=pinned,
+        busy=cpu / own.seconds, outside=outside / (own.seconds * threads),
+    )  # fmt: skip
+
+
+def by_threads(measured: pd.DataFrame) -> pd.DataFrame:
+    """A row for each configuration of `measure`, by library, device and threads.
+
+    Columns: `PLACE`, cores; each of `MEASURES`, speedup and efficiency (over one thread, all else equal) with <column>_low and
+    <column>_high (95 %); repeats; runs.
+    """
+    found = points.gather(measured, MEASURES)
+    for name in ("library", "threads", "cores"):
+        found[name] = measured[name].array[found["at"].str[0].tolist()]
+    alike = points.number(found, [name for name in (*points.SAME, *points.POINT) if name != "threads_per_rank"])
+    rows = []
+    for row, group in zip(found.to_dict("records"), alike, strict=True):
+        one = found[(alike == group) & (found.threads == 1)].throughput_each
+        gain = stats.ratio(row["throughput_each"], one.iloc[0]) if len(one) and row["threads"] > 1 else stats.UNKNOWN
+        gain = stats.Estimate(1.0, float("nan"), float("nan"), row["repeats"]) if row["threads"] == 1 else gain
+        rows.append(row | gain.columns("speedup") | gain.times(1 / row["threads"]).columns("efficiency"))
+    return pd.DataFrame(rows, columns=COLUMNS).sort_values(["library", "device", "threads"], ignore_index=True)
+
+
+def at_work(results: Path, measured: pd.DataFrame) -> pd.DataFrame:
+    """By the monitor, the cores at work in the first repeat of each configuration on a CPU: library, threads, run_id, elapsed (s),
+    at_work, resident memory (`memory_bytes`)."""
+    first = measured[measured.device == "cpu"].sort_values("repeat").drop_duplicates([*PLACE])
+    parts = []
+    for run in first.sort_values("threads").itertuples():
+        _, log = workshop.logs(results, run.run_id)
+        if len(log):
+            values = {
+                "elapsed": log["Elapsed time"],
+                "at_work": log["CPU (%)"] / 100,
+                "memory_bytes": log["Real (MB)"] * 2**20,
+            }
+            parts.append(
+                pd.DataFrame({"library": run.library, "threads": run.threads, "run_id": run.run_id} | values)
+            )
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def learning(measured: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """Every evaluation of each library's configuration of most threads: library, threads, run_id, epoch, elapsed (T so far, s), test_auc
+    and test_accuracy."""
+    most = measured[measured.threads == measured.groupby(["library", "device"]).threads.transform("max")]
+    own = epochs.merge(most[["run_id", "library", "threads"]], on="run_id").sort_values(["run_id", "epoch"])
+    own["elapsed"] = own.groupby("run_id").seconds.cumsum()
+    return own.reindex(columns=["library", "threads", "run_id", "epoch", "elapsed", "test_auc", "test_accuracy"])
+
+
+def spent(measured: pd.DataFrame, epochs: pd.DataFrame, prices: Mapping[str, cost.Billing]) -> pd.DataFrame:
+    """`cost.to_finish` of the configurations, with library and threads."""
+    names = measured[["workload", "library"]].drop_duplicates()
+    found = cost.to_finish(measured, epochs, prices).merge(names, on="workload")
+    return found.assign(threads=found.threads_per_rank).sort_values(["library", "threads"], ignore_index=True)
+
+
+def break_even(costs: pd.DataFrame) -> pd.DataFrame:
+    """What a GPU must reach: for each library's quickest configuration on a CPU, and each ratio of the prices of an hour of both
+    nodes, the time in which the GPU would cost as much.
+
+    Columns: library, threads, seconds (on the CPU, all of the run), price_ratio, may_take (s), gpu_seconds (NaN: not
+    measured), better ("CPU", "GPU" or "not measured"), runs.
+    """
+    on_gpu = costs[costs.device != "cpu"].sort_values("wall_seconds").drop_duplicates("library").set_index("library")
+    rows = []
+    for row in costs[costs.device == "cpu"].sort_values("wall_seconds").drop_duplicates("library").itertuples():
+        there = on_gpu.wall_seconds.get(row.library, float("nan"))
+        for ratio in RATIOS:
+            may = row.wall_seconds / ratio
+            better = "not measured" if there != there else "GPU" if there < may else "CPU"
+            rows.append((row.library, row.threads, row.wall_seconds, ratio, may, there, better, row.runs))
+    names = ["library", "threads", "seconds", "price_ratio", "may_take", "gpu_seconds", "better", "runs"]
+    return pd.DataFrame(rows, columns=names)
