@@ -28,6 +28,7 @@ TOGETHER = (
     "04_profiling",
     "05_optimization",
     "08_workshop",
+    "10_tree_models",
 )  # chapters that read whatever runs there are
 SMALL = 2**20  # bytes
 

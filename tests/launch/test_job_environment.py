@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hpc_utils import paths, workspace
 from hpc_utils.launch import cluster as clusters
 from hpc_utils.launch import job_environment
+from hpc_utils.launch.request import Layout
 from hpc_utils.workspace import Launch
 
 FULL = """
@@ -70,6 +71,12 @@ def test_a_simple_cluster_needs_nothing(tmp_path: Path) -> None:
     done = _source(_render(SIMPLE, tmp_path), show)
     assert done.stdout.split("\n")[:5] == ["site-c", f"{tmp_path}/results", f"{tmp_path}/data", "0", "none"]
     assert done.stderr == ""
+
+
+def test_a_rank_has_its_share_of_the_cores_and_one_for_each_thread() -> None:
+    site = _cluster(SIMPLE.replace("cores = 2", "cores = 8\nranks = 4"))
+    for threads, cpus in ((1, 4), (3, 6)):
+        assert f"--cpus-per-task={cpus}" in job_environment.options(site, site.node(), Layout(1, 2), threads=threads)
 
 
 def test_a_variable_that_is_not_set_stops_the_job_and_is_named(tmp_path: Path) -> None:

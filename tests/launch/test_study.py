@@ -118,6 +118,17 @@ def test_what_a_processor_cannot_do_is_not_applicable(
         assert studies.plan(write(text)).points
 
 
+def test_more_threads_than_cores_are_not_applicable(write) -> None:
+    text = GOOD.replace('precision = ["fp32", "bf16"]', "threads_per_rank = [1, 3]")
+    for cores, most in ((2, {1}), (3, {1, 3}), (0, {1, 3})):
+        found = studies.plan(write(text), Target("there", cores=cores))
+        strong = [point.request for point in found.points if point.series == "strong"]
+        assert {request.config.threads_per_rank for request in strong} == most
+        assert len(found.not_applicable) == (2 if most == {1} else 0)
+    (group,) = _groups([request for request in strong if request.layout.ranks == 1])
+    assert group.threads == 3, "all jobs of an array have cores for the most threads"
+
+
 def test_a_command_overrides_parameters_and_repeats(write) -> None:
     study = write(GOOD)
     overrides = ["-p", "steps_per_epoch=5", "-p", "precision=bf16", "--repeats", "1"]
