@@ -120,8 +120,10 @@ def place(image, down, right, mirrored, scales, offsets, out):
     # The image is moved as one row, then the columns that came from a neighbouring row are overwritten.
     first = max(0, -down * length, -move)
     count = min(flat.size, flat.size - down * length, flat.size - move) - first
-    flat[:first] = offsets[:first]
-    flat[first + count :] = offsets[first + count :]
+    for j in range(first):
+        flat[j] = offsets[j]
+    for j in range(first + count, flat.size):
+        flat[j] = offsets[j]
     source, inside = image.reshape(-1)[first + move :], flat[first:]
     scale, offset = scales[first:], offsets[first:]
     for j in range(count):  # from 0: Numba then knows that no index is negative, and the loop is vectorised

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,14 +15,15 @@ from threadpoolctl import threadpool_limits
 
 from . import kernels
 
+IMAGES = 4  # of a block: its arrays stay in the L2 cache
 Ready = Callable[[slice], None]
 
 
 class Layer:
     """What a layer has: its part of the flat arrays, and buffers for `batch` images that all steps use."""
 
-    def __init__(self, weight: tuple[int, ...], y: tuple[int, ...], x: tuple[int, ...] | None) -> None:
-        """Shapes of the weight (inputs, outputs), and of an image's output and input; `x` None: no gradient of it."""
+    def __init__(self, weight: tuple[int, ...], y: tuple[int, ...], x: tuple[int, ...]) -> None:
+        """Shapes of the weight (inputs, outputs), and of an image's output and input."""
         self.weight_shape, self.y_shape, self.x_shape = weight, y, x
         self.size = math.prod(weight) + weight[-1]
 
@@ -32,8 +33,7 @@ class Layer:
         self.weight, self.bias = self.views(model.parameters)
         self.gradients = [self.views(of_thread) for of_thread in model.partial]
         self.y = np.empty((model.batch, *self.y_shape), model.dtype)
-        self.where = np.empty(self.y.shape, np.uint8)
-        self.dx = np.empty((model.batch, *(self.x_shape or (0,))), model.dtype)
+        self.dx = np.empty((model.batch, *self.x_shape), model.dtype)
 
     def views(self, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """This layer's weight and bias in a flat array."""
@@ -42,18 +42,112 @@ class Layer:
 
 
 class Conv(Layer):
-    """Convolution, ReLU and pooling; the weight is (9, c, m), the filter's rows first."""
+    """Convolution by im2col, ReLU and pooling. Its input is the data: there is no gradient of it.
 
-    def forward(self, x: np.ndarray, part: slice) -> np.ndarray:
+    The weight is (9, c, m), the filter's rows first. `where` keeps the position (0-3) of each window's maximum, 4 where ReLU is zero.
+    """
+
+    planes, depth = 4, 9
+    copy = staticmethod(kernels.im2col)
+
+    def allocate(self, model: CNN, start: int) -> None:
+        super().allocate(model, start)
+        self.where = np.empty(self.y.shape, np.uint8)
+
+    def forward(self, x: np.ndarray, part: slice, thread: int) -> np.ndarray:
         self.x = x
-        kernel = kernels.winograd_forward if self.x_shape else kernels.direct_forward
-        kernel(x[part], self.weight, self.bias, self.y[part], self.where[part])
+        factors = self.factors()
+        for images, v, s, z in self._blocks(part):
+            self.copy(x[images], v)
+            self.multiply(v, factors, s, z)
+            kernels.pool(z, self.bias, *map(self._by_window, (self.y[images], self.where[images])))
         return self.y
 
     def backward(self, dy: np.ndarray, part: slice, thread: int) -> None:
-        kernel = kernels.winograd_backward if self.x_shape else kernels.direct_backward
-        dy = dy[part].reshape(-1, *self.y_shape)
-        kernel(self.x[part], self.weight, dy, self.where[part], *self.gradients[thread], self.dx[part])
+        dweight, dbias = self.gradients[thread]
+        dbias[:] = 0
+        factors = self.factors()
+        transposed, dfactors = np.swapaxes(factors, -2, -1).copy(), np.zeros_like(factors)
+        for images, v, s, z in self._blocks(part):
+            self.copy(self.x[images], v)  # cheaper to repeat than to keep
+            kernels.unpool(*map(self._by_window, (dy[images], self.where[images])), z, dbias)
+            self.multiply_back(v, transposed, s, z, dfactors, self.dx[images])
+        self.gradient(dfactors, dweight)
+
+    def factors(self) -> np.ndarray:
+        """The weight as it is multiplied: (9 * c, m)."""
+        return self.weight.reshape(-1, self.weight_shape[-1])
+
+    def multiply(self, v: np.ndarray, factors: np.ndarray, s: np.ndarray, z: np.ndarray) -> None:
+        """Write z from what was copied to v; s is scratch."""
+        np.matmul(v, factors, out=z)
+
+    def multiply_back(
+        self, v: np.ndarray, transposed: np.ndarray, s: np.ndarray, dz: np.ndarray, dfactors: np.ndarray, dx: np.ndarray
+    ) -> None:
+        """Add these images' gradient of the factors, and write that of the input, where it is needed."""
+        dfactors += sum(np.matmul(v.transpose(0, 2, 1), dz))
+
+    def gradient(self, dfactors: np.ndarray, dweight: np.ndarray) -> None:
+        """The gradient of the weight from that of the factors."""
+        dweight[:] = dfactors.reshape(dweight.shape)
+
+    def _by_window(self, array: np.ndarray) -> np.ndarray:
+        return array.reshape(-1, self.weight_shape[-1])
+
+    def _blocks(self, part: slice) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray]]:
+        """Blocks of images, with arrays for their windows: v (planes, t, depth * c), s (planes, t, m), z (4, t, m)."""
+        channels, maps = self.weight_shape[1:]
+        windows = math.prod(self.y_shape[:2])
+        shapes = (self.planes, self.depth * channels), (self.planes, maps), (4, maps)
+        flat = [np.empty(planes * IMAGES * windows * columns, self.y.dtype) for planes, columns in shapes]
+        for start in range(part.start, part.stop, IMAGES):
+            images = slice(start, min(start + IMAGES, part.stop))
+            t = (images.stop - start) * windows
+            yield (
+                images,
+                *(
+                    array[: planes * t * columns].reshape(planes, t, columns)
+                    for array, (planes, columns) in zip(flat, shapes, strict=True)
+                ),
+            )
+
+
+class WinogradConv(Conv):
+    """The same by F(2 x 2, 3 x 3) of Winograd (Lavin & Gray 2016, arXiv:1509.09308), with the gradient of its input.
+
+    The outputs of a window are A^T [(G w G^T) * (B^T d B)] A, where d are the 4 x 4 inputs under it. The elementwise products,
+    summed over channels, are 16 matrix products, with 2.25 times fewer multiplications than im2col.
+    """
+
+    planes, depth = 16, 1
+    copy = staticmethod(kernels.tiles)
+    # Of flattened 4 x 4, 2 x 2 and 3 x 3 matrices.
+    A = np.kron(*2 * [np.array([[1, 0], [1, 1], [1, -1], [0, -1]])])
+    G = np.kron(*2 * [np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])])
+
+    def allocate(self, model: CNN, start: int) -> None:
+        super().allocate(model, start)
+        self.A, self.G = self.A.astype(model.dtype), self.G.astype(model.dtype)
+
+    def factors(self) -> np.ndarray:
+        """G w G^T: (16, c, m)."""
+        return (self.G @ self.weight.reshape(9, -1)).reshape(16, *self.weight_shape[1:])
+
+    def multiply(self, v: np.ndarray, factors: np.ndarray, s: np.ndarray, z: np.ndarray) -> None:
+        np.matmul(v, factors, out=s)
+        np.matmul(self.A.T, s.reshape(16, -1), out=z.reshape(4, -1))
+
+    def multiply_back(
+        self, v: np.ndarray, transposed: np.ndarray, s: np.ndarray, dz: np.ndarray, dfactors: np.ndarray, dx: np.ndarray
+    ) -> None:
+        np.matmul(self.A, dz.reshape(4, -1), out=s.reshape(16, -1))
+        dfactors += np.matmul(v.transpose(0, 2, 1), s)
+        np.matmul(s, transposed, out=v)
+        kernels.untiled(v, dx)
+
+    def gradient(self, dfactors: np.ndarray, dweight: np.ndarray) -> None:
+        np.matmul(self.G.T, dfactors.reshape(16, -1), out=dweight.reshape(9, -1))
 
 
 class Dense(Layer):
@@ -61,7 +155,7 @@ class Dense(Layer):
 
     relu = True
 
-    def forward(self, x: np.ndarray, part: slice) -> np.ndarray:
+    def forward(self, x: np.ndarray, part: slice, thread: int) -> np.ndarray:
         self.x = x.reshape(len(x), -1)
         y = np.dot(self.x[part], self.weight, out=self.y[part])
         y += self.bias
@@ -107,8 +201,8 @@ class CNN:
         half, quarter = (height // 2, width // 2, first), (height // 4, width // 4, second)
         flat = math.prod(quarter)
         self.layers = (
-            Conv((9, channels, first), half, None),
-            Conv((9, first, second), quarter, half),
+            Conv((9, channels, first), half, input_shape),
+            WinogradConv((9, first, second), quarter, half),
             Dense((flat, hidden), (hidden,), (flat,)),
             Dense((hidden, classes), (classes,), (hidden,)),
         )
@@ -133,7 +227,7 @@ class CNN:
         def run(part: slice, thread: int) -> None:
             y = x
             for layer in self.layers:
-                y = layer.forward(y, part)
+                y = layer.forward(y, part, thread)
 
         self._each(run, len(x))
         return self.layers[-1].y[: len(x)]
