@@ -81,12 +81,16 @@ def untiled(v, x):
             q[:] = 0
             for i in range(4):
                 for k in range(width // 2):
+                    # A loop for each target: LLVM does not vectorise the four as one.
+                    v0, v1, v2, v3 = v[4 * i, t + k], v[4 * i + 1, t + k], v[4 * i + 2, t + k], v[4 * i + 3, t + k]
                     for c in range(channels):
-                        v0, v1, v2, v3 = v[4 * i, t + k, c], v[4 * i + 1, t + k, c], v[4 * i + 2, t + k, c], v[4 * i + 3, t + k, c]
-                        q[i, 2 * k, c] += v0
-                        q[i, 2 * k + 1, c] += v1 - v2 + v3
-                        q[i, 2 * k + 2, c] += v1 + v2 - v0
-                        q[i, 2 * k + 3, c] -= v3
+                        q[i, 2 * k, c] += v0[c]
+                    for c in range(channels):
+                        q[i, 2 * k + 1, c] += v1[c] - v2[c] + v3[c]
+                    for c in range(channels):
+                        q[i, 2 * k + 2, c] += v1[c] + v2[c] - v0[c]
+                    for c in range(channels):
+                        q[i, 2 * k + 3, c] -= v3[c]
             for k in range(width + 2):
                 for c in range(channels):
                     p[row, k, c] += q[0, k, c]

@@ -83,7 +83,13 @@ class Conv(Layer):
         np.matmul(v, factors, out=z)
 
     def multiply_back(
-        self, v: np.ndarray, transposed: np.ndarray, s: np.ndarray, dz: np.ndarray, dfactors: np.ndarray, dx: np.ndarray
+        self,
+        v: np.ndarray,
+        transposed: np.ndarray,
+        s: np.ndarray,
+        dz: np.ndarray,
+        dfactors: np.ndarray,
+        dx: np.ndarray,
     ) -> None:
         """Add these images' gradient of the factors, and write that of the input, where it is needed."""
         dfactors += sum(np.matmul(v.transpose(0, 2, 1), dz))
@@ -139,7 +145,13 @@ class WinogradConv(Conv):
         np.matmul(self.A.T, s.reshape(16, -1), out=z.reshape(4, -1))
 
     def multiply_back(
-        self, v: np.ndarray, transposed: np.ndarray, s: np.ndarray, dz: np.ndarray, dfactors: np.ndarray, dx: np.ndarray
+        self,
+        v: np.ndarray,
+        transposed: np.ndarray,
+        s: np.ndarray,
+        dz: np.ndarray,
+        dfactors: np.ndarray,
+        dx: np.ndarray,
     ) -> None:
         np.matmul(self.A, dz.reshape(4, -1), out=s.reshape(16, -1))
         dfactors += np.matmul(v.transpose(0, 2, 1), s)
