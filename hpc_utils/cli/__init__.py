@@ -18,7 +18,7 @@ from hpc_utils import signals
 from . import cluster, doctor, jobs, publish, run, study
 
 SECTIONS = {
-    "Run": (run.run, run.discard, run.params, doctor.doctor, doctor.bench, run.data),
+    "Run": (run.run, run.discard, run.params, doctor.doctor, doctor.diagnose, doctor.bench, run.data),
     "Study": (study.study, study.collect, study.report, study.explain, study.import_),
     "Cluster": (
         cluster.cluster, jobs.plan, jobs.submit, jobs.status, jobs.logs, jobs.cancel, jobs.retry, jobs.pull,

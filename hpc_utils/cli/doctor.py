@@ -1,4 +1,4 @@
-"""`hpc doctor` and `hpc bench`: is this machine, or a cluster, ready to measure, and how fast is it?"""
+"""`hpc doctor`, `hpc diagnose` and `hpc bench`: is a machine ready to measure, why did a job fail, and how fast is it?"""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from hpc_utils.plural import counted
 
 from .common import (
     POSITIVE,
@@ -19,12 +23,16 @@ from .common import (
     node_type_option,
     parameters_option,
     print_table,
+    printable,
     progress,
 )
 
 if TYPE_CHECKING:
     from hpc_utils.analyze.stats import Estimate
     from hpc_utils.launch.cluster import Cluster
+    from hpc_utils.launch.symptoms import Finding
+
+LONGEST = 300  # characters of a log's line that are shown
 
 
 def _batches(text: str) -> list[int]:
@@ -88,6 +96,56 @@ def doctor(cluster_name, **where):
     """
     report = _measure([], _cluster(cluster_name), **where)
     sys.exit(1 if report["verdict"] == "fail" else 0)
+
+
+@click.command()
+@click.argument(
+    "logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True, path_type=Path)
+)
+def diagnose(logs):
+    """Name the first cause of a failure in logs of Slurm, torchrun or MPI.
+
+    LOG: a file, a folder with the logs of several ranks or nodes, or - for standard input. Shows what failed, the line, the
+    fix and a source, then what follows from it. The exit code is 0 if nothing failed, 1 for a known cause, and 4 if
+    the failure is not recognised.
+
+    \b
+    hpc diagnose slurm-1234.out
+    hpc diagnose rank*.log
+    """
+    from hpc_utils.launch import symptoms
+
+    files = [file for log in logs for file in (sorted(log.rglob("*")) if log.is_dir() else [log])]
+    with ExitStack() as stack:
+        opened = (
+            (str(file), stack.enter_context(click.open_file(file, "rb"))) for file in files if not file.is_dir()
+        )
+        found = symptoms.diagnose(opened)
+    failed = [one for one in found if one.kind != symptoms.Kind.HINT]
+    hints = [one for one in found if one.kind == symptoms.Kind.HINT]
+    if failed:
+        _print_finding(failed[0], "red")
+        for one in failed[1:]:
+            click.secho(f"beside it, {counted(one.times, 'line')}: {one.symptom.title}", dim=True)
+            _print_line(one)
+    else:
+        click.secho("no sign of a failure", fg="green")
+    for one in hints:
+        _print_finding(one, "yellow")
+    sys.exit(0 if not failed else 1 if failed[0].is_known else 4)
+
+
+def _print_finding(one: Finding, colour: str) -> None:
+    click.secho(one.symptom.title, fg=colour, bold=True)
+    _print_line(one)
+    click.echo(f"  fix: {one.fix}")
+    if one.symptom.source:
+        click.echo(f"  source: {one.symptom.source}")
+
+
+def _print_line(one: Finding) -> None:
+    line = printable(one.text)
+    click.echo(f"  {one.log}:{one.line}: {line if len(line) <= LONGEST else line[:LONGEST] + '...'}")
 
 
 @click.group()

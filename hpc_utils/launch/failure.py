@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -14,7 +15,9 @@ from hpc_utils.profilers import STARTING
 from hpc_utils.records.folder import read_json
 from hpc_utils.signals import Stopped
 
+from . import symptoms
 from .slurm_commands import JobState
+from .symptoms import Symptom
 
 STOPPED = "stopped.json"  # in a run's logs: how a signal stopped it
 BANNER = "run-failed"  # tag of the first cell of the notebook of a run that is not complete
@@ -22,23 +25,6 @@ HEADINGS = {
     "failed": "# This run FAILED\n\nWhat follows is incomplete.",
     "stopped": "# This run was stopped\n\nWhat follows is incomplete: the same command continues from its checkpoint.",
 }
-
-# Symptoms: (pattern in a log, the state it implies where Slurm knows less, advice). The first match counts.
-SYMPTOMS: tuple[tuple[str, str, str], ...] = (
-    (r"CUDA out of memory|OutOfMemoryError|HIP out of memory", "", "lower batch_per_device or global_batch, or use precision=bf16"),
-    (r"oom[-_ ]kill|Exceeded job memory limit|exceeded memory limit|MemoryError|DefaultCPUAllocator: can't allocate", "OUT_OF_MEMORY",
-     "request more memory (the node type's `memory` in the cluster file), or lower the batch or loader_workers"),
-    (r"No space left on device|Disk quota exceeded", "", "free space or move the results (HPC_RESULTS), then `hpc retry`: it resumes from the last checkpoint"),
-    (r"the loss became (nan|inf)|NonFiniteLoss", "", "use a smaller lr, a longer lr_warmup_epochs, or precision=fp32"),
-    (r"NCCL.*(unhandled|timeout|timed out)|Watchdog caught collective|ProcessGroupNCCL", "", "`hpc doctor --cluster NAME` checks the network; NCCL_DEBUG=INFO in the node type's variables shows more"),
-    (r"Connection refused|Connection reset|Connection closed by peer|RendezvousTimeoutError|rendezvous", "", "a node did not join: `hpc retry`; if it fails again, `hpc doctor --cluster NAME`"),
-    (r"no kernel image is available|not compatible with the current PyTorch", "", "this torch build lacks the GPU's architecture: install the build that the cluster file names ([software] torch)"),
-    (r"torch sees no GPU", "", "a CPU build of torch, or no GPU was requested: see [software] torch and the node type's gpus"),
-    (r"hpc data fetch", "", "fetch the data set where there is internet (a login node), then `hpc retry`"),
-    (r"module: command not found|Lmod has detected|ModuleNotFoundError|No module named|command not found", "", "the job's environment lacks it: see [software] in the cluster file"),
-    (r"ConfigError|WorkloadError|unknown parameter|does not divide", "", "correct the study, its workload or the cluster file, then submit again"),
-    (r"is being run by process", "", "another job works on this run: wait for it, or `hpc cancel` one of the two"),
-)  # fmt: skip
 
 # Advice for Slurm's final states, whatever the log contains.
 ENDED = {
@@ -95,6 +81,8 @@ def explain(run: Path, returncode: int) -> str:
         cause = f"rank {first['rank']} raised {first['name']}: {first['message']}\n{first['traceback']}".rstrip()
     words = tail(run / "logs" / "launcher.log")
     cause = cause or f"the launcher ended with exit code {returncode}\n{words}".rstrip()
+    if known := _known(f"{cause}\n{words}"):
+        cause = f"{cause}\n\n{known.title}: {known.here or known.fix}"
     try:  # in a full folder the ranks could not report an error either
         with tempfile.TemporaryFile(dir=run) as file:
             file.write(bytes(1 << 16))
@@ -131,11 +119,15 @@ def advise(state: JobState, reason: str, log: Path) -> tuple[JobState, str]:
     """(state, advice) for a failed job, from Slurm's state, the reason in the run's record, and the job's log."""
     if state in ENDED and state != JobState.CANCELLED:
         return state, ENDED[state]
-    text = f"{reason}\n{tail(log, 1000)}"
-    for pattern, means, advice in SYMPTOMS:
-        if re.search(pattern, text, re.I):
-            return JobState(means or state), advice
+    if known := _known(f"{reason}\n{tail(log, 1000)}"):
+        return JobState(known.state or state), known.here or known.fix
     return state, ENDED.get(state, "read the log (`hpc logs RUN`), correct the cause, then `hpc retry`")
+
+
+def _known(text: str) -> Symptom | None:
+    """The symptom that is the first cause in `text`, if it is a known one."""
+    found = symptoms.diagnose([("", io.BytesIO(text.encode()))])
+    return found[0].symptom if found and found[0].is_known else None
 
 
 def _silent(run: Path, returncode: int, reported: set[int]) -> str:

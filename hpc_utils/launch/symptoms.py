@@ -1,0 +1,206 @@
+"""The first cause of a failure in logs of Slurm, torchrun and MPI, by the symptoms of `symptoms.toml`.
+
+Many lines of such a log match: the cause, and what follows from it on other ranks, which is often written before. The kind of a
+symptom therefore counts before its place. An error that is no known symptom is the cause if no consequence stands before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+from hpc_utils import toml_config
+
+_LONGEST = 1 << 16  # bytes of a line
+_REMEMBERED = 100_000  # harmless lines
+_KEPT = 1000  # lines of one symptom
+# What launchers put before a rank's line: `[rank3]:`, `[default0]:`, `[1,3]<stderr>:`, `3: `, `(worker pid=7, ip=...)`
+_TAG = r"(?:\[[a-z]*\d[\w, |]*\](?:<\w+>)?:?|\d+:|\(\w*\s?\w* ?pid=\d+[^)]*\))"
+_RANK = re.compile(rf"\s*({_TAG})")
+_EXCEPTION = re.compile(
+    rf"^(?:{_TAG}\s*)*(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure)(?::(?! *[-+]?\d*\.\d)|$)"
+)
+_FAILURE = re.compile(
+    rf"^(?:{_TAG}\s*)*(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: "
+    r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: (?:Exited with|Aborted|Terminated)|core dumped"
+    r"|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|[Ss]ignal \d|EXIT CODE: \d|exit code:? [1-9]|\*\*\* STEP \S+ ON \S+ CANCELLED"
+)
+# Exceptions that only pass on the failure of another process
+_PASSED_ON = re.compile(
+    r"(EOF|BrokenPipe|ConnectionReset|CalledProcess|ChildFailed|DistBackend|DistNetwork|DistStore)Error"
+    r"|(Signal|ProcessExited|ProcessRaised)Exception"
+)
+# Source lines of a traceback, traced commands, and what NCCL and pip report although nothing failed
+_NO_EVIDENCE = re.compile(
+    rf"^\s*(?:{_TAG}\s*)*(?:[│|+#>]|File \"|(?:raise|except|return|if|elif|assert|print|logger?)\b)|NCCL INFO(?!.*no socket)"
+    r"|\[W[^\]]*(?:socket|TCPStore)\.cpp(?!.*gai error)|pip's dependency resolver"
+)
+# A line without any of these words shows no symptom: most lines are not searched further.
+_WORDS = re.compile(
+    "abort|address|alloc|ancdata|assert|barrier|being run|cancel|close|compatible|compile|connect|devices used|divide|driver|due to"
+    "|dump|duplicate|eaddr|eof|err|exception|exhaust|exit|expect|fail|fallen|fatal|fetch|fill|fork|found|grad|illegal|inconsistent"
+    "|interface|invalid|key|kill|launch|loss|makedevice|memory|mismatch|mpi|nan|nccl|no cuda|no kernel|no space|not match|open"
+    "|oom|peer|pmi|preamble|quota|reduction|refuse|rendezvous|reset|root|scale|shared|shut|sig|slots|slurm|srun|stale"
+    "|straggler|submitted|symbol|terminat|thread|time.?out|timed out|torch sees|truncat|unable|uncorrectable|unhandled"
+    "|weights|worker|xid",
+    re.I,
+)
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_WATCHDOG = re.compile(r"\[Rank (\d+)\].*SeqNum=(\d+), OpType=(\w+)")
+
+
+class SymptomError(ValueError):
+    """The catalogue is invalid."""
+
+
+class Kind(StrEnum):
+    """From cause to consequence, as `symptoms.toml` explains; UNKNOWN: a failure that no symptom describes."""
+
+    ORIGIN = "origin"
+    CAUSE = "cause"
+    END = "end"
+    KILL = "kill"
+    EFFECT = "effect"
+    VAGUE = "vague"
+    UNKNOWN = "unknown"
+    HINT = "hint"
+
+
+class Symptom(toml_config.Strict):
+    """A symptom of the catalogue; `symptoms.toml` explains its fields."""
+
+    title: str
+    patterns: tuple[str, ...]
+    fix: str
+    source: str
+    kind: Kind = Kind.CAUSE
+    here: str = ""
+    state: str = ""
+
+
+@dataclass
+class Finding:
+    """A symptom in a log.
+
+    Attributes:
+        name: in the catalogue. log, line: its first line there, whose text is `text`. rank: what stands before it, such as `[rank3]:`.
+        kind: of the symptom, or for this place in the log. lines: the first of all that match. times: how many match.
+    """
+
+    name: str
+    symptom: Symptom
+    log: str
+    line: int
+    text: str
+    rank: str
+    kind: Kind
+    lines: list[str] = field(default_factory=list)
+    times: int = 0
+
+    @property
+    def is_known(self) -> bool:
+        return self.name in catalogue()
+
+    @property
+    def fix(self) -> str:
+        """What to do, with the rank that is behind where a collective timed out."""
+        return "; ".join(filter(None, [_behind(self.lines), self.symptom.fix]))
+
+
+@cache
+def catalogue() -> Mapping[str, Symptom]:
+    """The symptoms by name.
+
+    Raises:
+        SymptomError: an entry is invalid.
+    """
+    return toml_config.tables(Path(__file__).with_suffix(".toml"), Symptom, SymptomError)
+
+
+def diagnose(logs: Iterable[tuple[str, BinaryIO]]) -> list[Finding]:
+    """What (name, file) of `logs` show, each symptom once: the first cause first, warnings last; empty if nothing failed."""
+    found = [finding for name, file in logs for finding in _scan(name, file)]
+    for one in found:
+        if one.name == "exception" and not any(_precedes(other, one) for other in found):
+            one.kind = Kind.END
+    order, merged = list(Kind), dict[str, Finding]()
+    for one in sorted(found, key=lambda one: (order.index(one.kind), one.line)):
+        if (first := merged.setdefault(one.name, one)) is not one:
+            first.times += one.times
+            first.lines += one.lines
+    return list(merged.values())
+
+
+def _precedes(other: Finding, one: Finding) -> bool:
+    """Whether `other` shows that the rank of `one` had lost its peers before."""
+    same = other.log == one.log and (other.rank == one.rank or not (other.rank and one.rank))
+    return same and other.line < one.line and other.kind in (Kind.KILL, Kind.EFFECT, Kind.VAGUE)
+
+
+def _scan(log: str, file: BinaryIO) -> list[Finding]:
+    found: dict[tuple[str, str], Finding] = {}
+    harmless: set[bytes] = set()  # lines without their digits: a training log repeats a few
+    number = 1
+    while line := file.readline(_LONGEST):
+        here, number = number, number + line.endswith(b"\n")
+        alike = line.translate(None, b"0123456789")
+        if alike in harmless:
+            continue
+        text = _COLOURS.sub("", line.decode(errors="replace"))
+        if (name := _name(text)) is None:
+            if len(harmless) < _REMEMBERED:
+                harmless.add(alike)
+            continue
+        tag = _RANK.match(text)
+        rank = tag.group(1) if tag else ""
+        if (one := found.get((name, rank))) is None:
+            symptom = catalogue().get(name, _UNKNOWN)
+            shown = text.rstrip().rpartition("\r")[2].strip()
+            one = found[name, rank] = Finding(name, symptom, log, here, shown, rank, symptom.kind)
+        one.times += 1
+        if len(one.lines) < _KEPT:
+            one.lines.append(text)
+    return list(found.values())
+
+
+def _name(line: str) -> str | None:
+    """The symptom that a line shows; `exception` or `failure` for an unknown one, None for no failure."""
+    if not _WORDS.search(line) or _NO_EVIDENCE.search(line):
+        return None
+    name = next((name for name, pattern in _patterns() if pattern.search(line)), None)
+    if name is None and _EXCEPTION.match(line):
+        return "failure" if _PASSED_ON.search(line) else "exception"
+    return name or ("failure" if _FAILURE.search(line) else None)
+
+
+@cache
+def _patterns() -> list[tuple[str, re.Pattern[str]]]:
+    return [(name, re.compile("|".join(one.patterns))) for name, one in catalogue().items()]
+
+
+def _behind(lines: Iterable[str]) -> str:
+    """Which rank waits in another collective than most, from the lines of NCCL's watchdog; "" if none does."""
+    first: dict[str, str] = {}
+    for rank, number, operation in (match.groups() for line in lines if (match := _WATCHDOG.search(line))):
+        first.setdefault(rank, f"{operation} number {number}")
+    usual = Counter(first.values()).most_common(1)
+    others = {rank: where for rank, where in first.items() if where != usual[0][0]}
+    if not others:
+        return ""
+    ranks = ", ".join(f"rank {rank} waits in {where}" for rank, where in sorted(others.items())[:4])
+    return f"{ranks}, the others in {usual[0][0]}: look there first"
+
+
+_UNKNOWN = Symptom(
+    title="Not recognised: an error of the program itself, or one that is not in the catalogue",
+    patterns=(),
+    fix="read the log from this line upwards",
+    source="",
+    kind=Kind.UNKNOWN,
+)
