@@ -27,18 +27,17 @@ class Layer:
         self.weight_shape, self.y_shape, self.x_shape = weight, y, x
         self.size = math.prod(weight) + weight[-1]
 
-    def allocate(self, model: CNN, start: int) -> None:
+    def allocate(self, network: CNN, start: int) -> None:
         """Take `size` parameters from `start` on, first the weight, then the bias."""
         self.slice = slice(start, start + self.size)
-        self.weight, self.bias = self.views(model.parameters)
-        self.gradients = [self.views(of_thread) for of_thread in model.partial]
-        self.y = np.empty((model.batch, *self.y_shape), model.dtype)
-        self.dx = np.empty((model.batch, *self.x_shape), model.dtype)
+        self.weight, self.bias = self.views(network._parameters)
+        self.gradients = [self.views(of_thread) for of_thread in network.partial]
+        self.y, self.dx = (network.empty((network.batch, *shape)) for shape in (self.y_shape, self.x_shape))
 
     def views(self, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """This layer's weight and bias in a flat array."""
-        weight, bias = np.split(flat[self.slice], [self.size - self.weight_shape[-1]])
-        return weight.reshape(self.weight_shape), bias
+        stop = self.slice.stop - self.weight_shape[-1]
+        return flat[self.slice.start : stop].reshape(self.weight_shape), flat[stop : self.slice.stop]
 
 
 class Conv(Layer):
@@ -50,8 +49,8 @@ class Conv(Layer):
     planes, depth = 4, 9
     copy = staticmethod(kernels.im2col)
 
-    def allocate(self, model: CNN, start: int) -> None:
-        super().allocate(model, start)
+    def allocate(self, network: CNN, start: int) -> None:
+        super().allocate(network, start)
         self.where = np.empty(self.y.shape, np.uint8)
 
     def forward(self, x: np.ndarray, part: slice, thread: int) -> np.ndarray:
@@ -132,9 +131,9 @@ class WinogradConv(Conv):
     A = np.kron(*2 * [np.array([[1, 0], [1, 1], [1, -1], [0, -1]])])
     G = np.kron(*2 * [np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])])
 
-    def allocate(self, model: CNN, start: int) -> None:
-        super().allocate(model, start)
-        self.A, self.G = self.A.astype(model.dtype), self.G.astype(model.dtype)
+    def allocate(self, network: CNN, start: int) -> None:
+        super().allocate(network, start)
+        self.A, self.G = self.A.astype(network.dtype), self.G.astype(network.dtype)
 
     def factors(self) -> np.ndarray:
         """G w G^T: (16, c, m)."""
@@ -195,6 +194,8 @@ class CNN:
         batch: largest number of images at once. seed: of the initial weights, which torch would draw from the same range.
     """
 
+    convolutions, dense = (Conv, WinogradConv), Dense
+
     def __init__(
         self,
         input_shape: tuple[int, int, int] = (28, 28, 1),
@@ -213,25 +214,40 @@ class CNN:
         half, quarter = (height // 2, width // 2, first), (height // 4, width // 4, second)
         flat = math.prod(quarter)
         self.layers = (
-            Conv((9, channels, first), half, input_shape),
-            WinogradConv((9, first, second), quarter, half),
-            Dense((flat, hidden), (hidden,), (flat,)),
-            Dense((hidden, classes), (classes,), (hidden,)),
+            self.convolutions[0]((9, channels, first), half, input_shape),
+            self.convolutions[1]((9, first, second), quarter, half),
+            self.dense((flat, hidden), (hidden,), (flat,)),
+            self.dense((hidden, classes), (classes,), (hidden,)),
         )
         self.layers[-1].relu = False
         self.batch, self.dtype, self.threads = batch, np.dtype(dtype), threads
-        size = sum(layer.size for layer in self.layers)
-        self.parameters = np.empty(size, dtype)
-        self.partial = np.zeros((threads, size), dtype)  # the gradients that each thread sums over its images
-        self.gradients = self.partial[0]
-        rng, start = np.random.default_rng(seed), 0
+        self._allocate(sum(layer.size for layer in self.layers))
+        rng, parameters = np.random.default_rng(seed), []
         for layer in self.layers:
-            layer.allocate(self, start)
-            start += layer.size
+            layer.allocate(self, sum(map(len, parameters)))
             bound = math.prod(layer.weight_shape[:-1]) ** -0.5
-            self.parameters[layer.slice] = rng.uniform(-bound, bound, layer.size)
+            parameters.append(rng.uniform(-bound, bound, layer.size))
+        self.parameters = np.concatenate(parameters)
         self._pool = ThreadPoolExecutor(threads)
         threadpool_limits(1, user_api="blas")
+
+    def _allocate(self, size: int) -> None:
+        self._parameters = self.empty((size,))
+        self.partial = self.empty((self.threads, size))  # the gradients that each thread sums over its images
+        self.gradients = self.partial[0]
+
+    def empty(self, shape: tuple[int, ...]) -> np.ndarray:
+        """An array where the network computes."""
+        return np.empty(shape, self.dtype)
+
+    @property
+    def parameters(self) -> np.ndarray:
+        """All weights and biases; assigning to it copies the values."""
+        return self._parameters
+
+    @parameters.setter
+    def parameters(self, values: np.ndarray) -> None:
+        self._parameters[:] = values
 
     def forward(self, x: np.ndarray) -> np.ndarray:
         """x (n, h, w, c) -> logits (n, classes), overwritten by the next call."""
@@ -283,18 +299,9 @@ class SGD:
         self.lr, self.momentum, self.weight_decay, self.nesterov = lr, momentum, weight_decay, nesterov
         self.velocity: np.ndarray | None = None
 
-    def step(self, parameters: np.ndarray, gradients: np.ndarray) -> None:
-        """Update `parameters` in place."""
+    def step(self, network: CNN) -> None:
+        """Update the parameters by the gradients."""
         if self.velocity is None:
-            self.velocity = np.zeros_like(parameters)
-        number = parameters.dtype.type
-        factors = (number(value) for value in (self.lr, self.momentum, self.weight_decay))
-        kernels.sgd(parameters, gradients, self.velocity, *factors, self.nesterov)
-
-
-def warm_up(input_shape: tuple[int, int, int] = (28, 28, 1)) -> None:
-    """Compile all kernels, or load them from Numba's cache, before a clock starts."""
-    model = CNN(input_shape, batch=1)
-    _, _, gradient = loss(model.forward(np.zeros((1, *input_shape), np.float32)), np.zeros(1, np.int64))
-    model.backward(gradient)
-    SGD(0.1).step(model.parameters, model.gradients)
+            self.velocity = np.zeros_like(network.parameters)
+        factors = map(network.dtype.type, (self.lr, self.momentum, self.weight_decay))
+        kernels.sgd(network.parameters, network.gradients, self.velocity, *factors, self.nesterov)

@@ -58,7 +58,7 @@ def test_a_training_in_single_precision_follows_torchs() -> None:
         x, y = rng.standard_normal((16, *SHAPE)).astype(np.float32), rng.integers(0, 5, 16)
         mean, _, dlogits = loss(model.forward(x), y)
         model.backward(dlogits)
-        ours.step(model.parameters, model.gradients)
+        ours.step(model)
         theirs.zero_grad()
         expected = F.cross_entropy(network(torch.from_numpy(x).permute(0, 3, 1, 2)), torch.from_numpy(y))
         expected.backward()

@@ -1,0 +1,40 @@
+"""The same training on a GPU, or in Numba's simulator of one, and on the CPU: `python -m tests.mpi.cuda_steps`."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from hpc_utils.mpi import cuda, model
+
+
+def compare(shape: tuple[int, int, int], widths: tuple[int, int, int], batch: int, steps: int) -> None:
+    """Train both; outputs, gradients as they are announced, weights and momentum are equal."""
+    networks = [kind((*shape,), 3, batch=batch, seed=1, widths=widths) for kind in (model.CNN, cuda.CNN)]
+    options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "nesterov": True}
+    optimizers = [kind(**options) for kind in (model.SGD, cuda.SGD)]
+    rng = np.random.default_rng(0)
+    for step in range(steps):
+        count = batch - step % 2
+        x, y = rng.standard_normal((count, *shape)).astype(np.float32), rng.integers(0, 3, count)
+        found = []
+        for network, optimizer in zip(networks, optimizers, strict=True):
+            logits = network.forward(x).copy()
+            announced = []
+            network.backward(
+                model.loss(logits, y)[2],
+                lambda part, network=network, announced=announced: announced.insert(
+                    0, network.gradients[part].copy()
+                ),
+            )
+            optimizer.step(network)
+            found.append((logits, np.concatenate(announced), network.parameters, optimizer.velocity))
+        for ours, expected in zip(*found, strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+if __name__ == "__main__":
+    sys.setswitchinterval(1e-5)  # the simulator's threads wait for each other
+    cuda.TILE, cuda.BLOCK, cuda.DEPTH = 2, 32, 8  # a product of several tiles and parts
+    compare((4, 4, 1), (2, 3, 2), batch=2, steps=2)
