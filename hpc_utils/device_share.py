@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -42,7 +43,7 @@ class Share:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Limit this process, its threads and its children to the share in the block.
+        """Limit this process, its threads, its loader workers and later children to the share in the block.
 
         Raises:
             NoShare: this is not possible on this machine.
@@ -104,7 +105,8 @@ class Share:
         """Move this process to a new scope of the user's systemd, as `systemd-run --user --scope` does; returns its name."""
         quota, period = round(self.cores * 1e6), round(self.period * 1e6)  # us a second; us
         name = f"{_PREFIX}{time.time_ns():x}-{os.getpid()}.scope"
-        properties = ["PIDs", "au", "1", str(os.getpid()), "CPUQuotaPerSecUSec", "t", str(quota)]
+        members = _members()
+        properties = ["PIDs", "au", str(len(members)), *members, "CPUQuotaPerSecUSec", "t", str(quota)]
         properties += ["CPUQuotaPeriodUSec", "t", str(period)]
         _systemd("StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "3", *properties, "0")
         deadline = time.monotonic() + 10
@@ -154,7 +156,13 @@ def unavailable() -> str:
 
 
 def _enter(group: Path) -> None:
-    (group / "cgroup.procs").write_text("0")  # the calling process
+    for member in _members():
+        (group / "cgroup.procs").write_text(member)
+
+
+def _members() -> list[str]:
+    """This process and its workers, which a loader may have started before."""
+    return [str(os.getpid()), *(str(worker.pid) for worker in multiprocessing.active_children())]
 
 
 def _remove(group: Path) -> None:

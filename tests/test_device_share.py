@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import threading
@@ -42,6 +43,16 @@ def test_the_kernel_holds_all_threads_to_the_share_and_lets_go() -> None:
     assert next(cgroup.groups()) == own and not group.exists()
     assert device_share.throttled() >= before
     assert spin(0.1) > 0.03
+
+
+@real
+def test_workers_that_run_already_are_held_too() -> None:
+    worker = multiprocessing.Process(target=time.sleep, args=(60,))
+    worker.start()
+    with Share(0.2, 0.01).held():
+        assert str(worker.pid) in (next(cgroup.groups()) / "cgroup.procs").read_text().split()
+    worker.kill()
+    worker.join()
 
 
 @real

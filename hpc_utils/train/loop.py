@@ -152,6 +152,7 @@ class Trainer:
             "dropped_samples": self.sampler.dropped,
             "setup_seconds": time.perf_counter() - begun,
         }
+        ranks.limit()
 
     def run(self) -> None:
         """Warm up, resume from a checkpoint if there is one, then train and evaluate epoch by epoch."""

@@ -8,7 +8,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -35,7 +35,7 @@ class Ranks:
         backend: "nccl", "rccl" or "gloo"; None without a process group.
         group: process group for host tensors; None for the default group.
         threads: torch's intra-op threads. cores: logical CPUs that this process is pinned to; () if not pinned.
-        share: the share of a core that makes the device, if any.
+        share: the share of a core that makes the device, if any; `limit` enforces it until `setup` ends (`held`).
         oversubscribed: the ranks on this node use more cores than it has.
     """
 
@@ -50,6 +50,7 @@ class Ranks:
     cores: tuple[int, ...] = ()
     share: Share | None = None
     oversubscribed: bool = False
+    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
     def cores_per_device(self) -> float:
@@ -115,6 +116,19 @@ class Ranks:
         """
         if self.backend:
             time.sleep(0.1)
+
+    def limit(self) -> None:
+        """Enforce the share of a core, if it is the device, from here on: set-up would take ten times as long.
+
+        Raises:
+            ConfigError: it cannot be enforced on this machine.
+        """
+        if self.share is None:
+            return
+        try:
+            self.held.enter_context(self.share.held())
+        except NoShare as error:
+            raise ConfigError(f"cores_per_rank={self.share.cores:g}: {error}") from None
 
     def require_periods(self, cpu_seconds: float) -> None:
         """Raise ConfigError on all ranks if a step of `cpu_seconds` is too short for an enforced share of a core."""
@@ -247,7 +261,7 @@ def _rendezvous(timeout: timedelta) -> dist.Store:
 
 @contextlib.contextmanager
 def _cores(config: RunConfig, device: torch.device, local_rank: int, per_node: int) -> Iterator[dict[str, Any]]:
-    """Pin this rank to its cores, or its share of one; yields `Ranks`' threads, cores, share and oversubscribed."""
+    """Pin this rank to its cores; yields `Ranks`' threads, cores, share, held and oversubscribed."""
     provenance.hardware()  # counts the available cores, so it must run before pinning
     cores = provenance.core_groups()
     on_gpu = device.type == "cuda"
@@ -279,10 +293,8 @@ def _cores(config: RunConfig, device: torch.device, local_rank: int, per_node: i
     _pin(pinned)
     torch.set_num_threads(threads)
     try:
-        with share.held() if share else contextlib.nullcontext():
-            yield {"threads": threads, "cores": pinned, "share": share, "oversubscribed": oversubscribed}
-    except NoShare as error:
-        raise ConfigError(f"cores_per_rank={config.cores_per_rank:g}: {error}") from None
+        with contextlib.ExitStack() as held:
+            yield {"threads": threads, "cores": pinned, "share": share, "held": held, "oversubscribed": oversubscribed}
     finally:
         torch.set_num_threads(before[0])
         _pin(before[1])

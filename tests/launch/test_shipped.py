@@ -100,9 +100,16 @@ def test_the_rehearsal_shows_what_its_cores_cannot_run(plan) -> None:
     assert [p.ranks for p in strong.not_applicable] == [4, 8, 12]
     for study in ON_GPUS:
         configs = [point.request.config for point in plan(study, "rehearsal", **two).points]
-        small = ("resnet18", None) if study == "workshop" else ("cnn", 1)
+        small = {"workshop": ("resnet18", None), "sensitivity": ("resnet18", 1)}.get(study, ("cnn", 1))
         assert configs and {(c.device, c.workload, c.threads_per_rank) for c in configs} == {("cpu", *small)}
         assert max(c.epochs * c.steps_per_epoch for c in configs) <= 80
+
+
+def test_the_rehearsed_factorial_has_all_27_points_of_the_real_one(plan) -> None:
+    found = plan("sensitivity", "rehearsal", ranks_per_node=1, most_nodes=2)
+    assert len(found.points) + len(found.not_applicable) == 27
+    assert {point.values["precision"] for point in found.not_applicable} <= {"bf16"}, "an old processor's only"
+    assert {p.request.config.bucket_mb for p in found.points} == {25, 50, 100}
 
 
 def test_the_documented_cluster_file_is_one(tmp_path: Path) -> None:
