@@ -11,17 +11,18 @@ difference is inside the margin, which is wrong in at most 5 % of cases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from hpc_utils.records.identity import SAME
 from hpc_utils.records.study import StudyIndex, Targets
 
 from . import stats
 from .model.step import PHASES
-from .points import memory, of_one_state, step_seconds, unprofiled
+from .points import memory, number, of_one_state, one_rank, step_seconds, unprofiled
 from .scaling import unique
 
 FASTER, SLOWER, NOISE, SINGLE = "faster", "slower", "within noise", "a single run"
@@ -205,31 +206,50 @@ def equivalence(
     difference, low, high (90 % interval), margin, repeats; verdict, and in words; runs. Empty where neither was recorded.
     """
     targets, rows = targets or study.targets, []
-    last = epochs.sort_values("epoch").groupby("run_id")[["test_accuracy", "test_loss", "train_loss"]].last()
-    last = last.astype(float).assign(loss=lambda own: own.test_loss.fillna(own.train_loss))
-    found = configurations(runs, study)[["series", "repeat", "run_id"]].merge(last, on="run_id", how="left")
+    found = configurations(runs, study)[["series", "repeat", "run_id"]].merge(_final(epochs), on="run_id", how="left")
     sides = {series: own.set_index("repeat") for series, own in found.groupby("series")}
     plain = sides.get(study.ablation.plain, found[:0])
     for step, series in [*path(study)[1:], *([(best.name, best.series)] if best else [])]:
-        both = sides.get(series, found[:0]).join(plain.add_suffix("_plain"), how="inner")
-        for measure, column, margin in (
-            ("accuracy", "test_accuracy", targets.accuracy_margin), ("loss", "loss", targets.loss_margin)
-        ):  # fmt: skip
-            own = both.dropna(subset=[column, f"{column}_plain"])
-            if own.empty:
-                continue
-            changed, before = own[column], own[f"{column}_plain"]
-            judged = judge((changed - before) / (before if measure == "loss" else 1), margin)
-            row = {
-                "step": step,
-                "measure": measure,
-                "margin": margin,
-                "plain": before.mean(),
-                "changed": changed.mean(),
-            }
-            row |= judged._asdict() | {"runs": unique(own.run_id_plain, own.run_id)}
-            rows.append(row | {"words": words(row)})
+        rows += [{"step": step} | row for row in _compared(sides.get(series, found[:0]), plain, targets)]
     return pd.DataFrame(rows, columns=LEARNT)
+
+
+def across_ranks(runs: pd.DataFrame, epochs: pd.DataFrame, targets: Targets) -> pd.DataFrame:
+    """`equivalence` of several ranks with one rank, of the same global batch and steps: one row per configuration and measure.
+
+    Columns: workload, dataset, precision, global_batch, parallel, layout; then as of `equivalence`, `plain` being one rank.
+    """
+    rows, about = [], ["workload", "dataset", "precision", "global_batch", "parallel", "layout"]
+    runs = unprofiled(runs).drop(columns="test_accuracy").merge(_final(epochs), on="run_id")
+    for _, own in runs.groupby(number(runs, [*SAME, "global_batch", "steps_per_epoch"])):
+        one, several = (side.set_index("repeat") for side in (one_rank(own), own[own.world_size > 1]))
+        for layout, changed in several.groupby(["parallel", "nodes", "ranks_per_node"]):
+            shown = {**changed.iloc[0][about[:5]], "layout": "{1:g}x{2:g}".format(*layout)}
+            rows += [shown | row for row in _compared(changed, one, targets)]
+    return pd.DataFrame(rows, columns=[*about, *LEARNT[1:]])
+
+
+def _final(epochs: pd.DataFrame) -> pd.DataFrame:
+    """run_id, test_accuracy and loss at the end of each run."""
+    last = epochs.sort_values("epoch").groupby("run_id")[["test_accuracy", "test_loss", "train_loss"]].last()
+    last = last.astype(float)
+    return last.assign(loss=last.test_loss.fillna(last.train_loss))[["test_accuracy", "loss"]].reset_index()
+
+
+def _compared(changed: pd.DataFrame, plain: pd.DataFrame, targets: Targets) -> Iterator[dict[str, Any]]:
+    """A row for each measure of `_final`, paired by repeat, which is the index of both."""
+    both = changed.join(plain.add_suffix("_plain"), how="inner")
+    for measure, column, margin in (
+        ("accuracy", "test_accuracy", targets.accuracy_margin), ("loss", "loss", targets.loss_margin)
+    ):  # fmt: skip
+        own = both.dropna(subset=[column, f"{column}_plain"])
+        if own.empty:
+            continue
+        after, before = own[column], own[f"{column}_plain"]
+        judged = judge((after - before) / (before if measure == "loss" else 1), margin)
+        row = {"measure": measure, "margin": margin, "plain": before.mean(), "changed": after.mean()}
+        row |= judged._asdict() | {"runs": unique(own.run_id_plain, own.run_id)}
+        yield row | {"words": words(row)}
 
 
 def judge(differences: Sequence[float], margin: float) -> Judged:

@@ -133,6 +133,24 @@ def outcome(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
         found, by = found.assign(kind="", batch=found.global_batch), ["workload", "dataset", "precision"]
     order = ["link_gbit", "kind", "world_size", "throughput"]
     found = found.sort_values(order, ascending=[False, True, False, False], na_position="first").drop_duplicates(by)
+    return _with_learned(found, runs, epochs)
+
+
+def comparison(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """One row per configuration without a profiler: what a reader compares.
+
+    Columns: as of `points.points`; speedup, speedup_low, speedup_high (as of `efficiency`, of strong scaling first; NaN: on no
+    curve); metric, learned, learned_low, learned_high: what the runs reached at their end.
+    """
+    gained = headline(efficiency(runs)).sort_values("kind", kind="stable")  # strong, weak
+    gained = gained.assign(first=gained.runs.str[0]).drop_duplicates("first").set_index("first")[GAIN[:3]]
+    found = points(unprofiled(runs))
+    found = _with_learned(found.join(gained, on=found.runs.str[0]), runs, epochs).drop(columns="first")
+    return found.rename(columns={"low_learned": "learned_low", "high_learned": "learned_high"})
+
+
+def _with_learned(found: pd.DataFrame, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """`found` with `points.learned` of its rows: metric, learned, low_learned, high_learned."""
     reached = learned(runs, epochs).explode("runs").set_index("runs")[["metric", "value", "low", "high"]]
     reached = reached.set_axis(["metric", "learned", "low_learned", "high_learned"], axis=1)
     return found.assign(first=found.runs.str[0]).join(reached, on="first")

@@ -20,6 +20,7 @@ from hpc_utils import paths, provenance, toml_config
 from hpc_utils.capability import shortest_period
 from hpc_utils.config import RunConfig
 from hpc_utils.provenance import HardwareId
+from hpc_utils.records.study import Series
 from hpc_utils.toml_config import Strict
 
 from .slurm_commands import seconds
@@ -205,10 +206,11 @@ class Storage(Strict):
 
 
 class Overrides(Strict):
-    """What a study does differently on a cluster. `ranks` replaces that of every series but those of one process without
-    a group; `parameters` override the study's and the series'; `matrix` replaces values by name; `nodes`: how many a
-    rehearsal is started with for it."""
+    """What a study does differently on a cluster. `series` replaces the study's; `ranks` that of every series but those of
+    one process without a group; `parameters` override the study's and the series'; `matrix` replaces values by name;
+    `nodes`: how many a rehearsal is started with for it."""
 
+    series: list[Series] = Field([])
     ranks: list[Annotated[int, Field(gt=0)]] | None = Field(None, min_length=1)
     repeats: int | None = Field(None, ge=1)
     nodes: int | None = Field(None, ge=1)
@@ -302,7 +304,7 @@ class Cluster(Strict):
         for layer in (self.studies[name] for name in ("all", study) if name in self.studies):
             parameters |= layer.parameters
             matrix |= layer.matrix
-            kept |= layer.model_dump(include={"ranks", "repeats", "nodes"}, exclude_unset=True)
+            kept |= layer.model_dump(include={"series", "ranks", "repeats", "nodes"}, exclude_unset=True)
         if self._share:
             usual = RunConfig.model_fields["share_period"].default
             parameters |= {"cores_per_rank": self._share, "threads_per_rank": None}

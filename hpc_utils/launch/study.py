@@ -29,7 +29,7 @@ from hpc_utils.plural import counted
 from hpc_utils.records import ClaimedElsewhere, UnknownStudy, claim, identity, read_study
 from hpc_utils.records.folder import read_json
 from hpc_utils.records.load import Refused, digests, verify
-from hpc_utils.records.study import NotApplicable, ReportChapter, StudyIndex, StudyRun, Targets
+from hpc_utils.records.study import NotApplicable, ReportChapter, Series, StudyIndex, StudyRun, Targets
 from hpc_utils.toml_config import Strict
 
 from . import local, warm
@@ -48,17 +48,6 @@ class RunsFailed(RuntimeError):
     """Some runs of a study are not complete; the message names them."""
 
     exit_code = 1
-
-
-class Series(Strict):
-    """Runs that differ in rank count and in the values of `matrix`, at most `ranks_per_node` on a node even where more fit."""
-
-    name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
-    notebook: str
-    ranks: list[int] = Field(min_length=1)
-    ranks_per_node: int | None = Field(None, ge=1)
-    parameters: dict[str, Any] = Field({})
-    matrix: dict[str, list[Any]] = Field({})
 
 
 class Study(Strict):
@@ -252,7 +241,7 @@ class _Asked(NamedTuple):
 
 def _asked(study: Study, target: Target) -> Iterator[_Asked]:
     """All configurations of a repeat, in the order in which they are measured: the series', then the ablation's."""
-    for series in study.series:
+    for series in target.series or study.series:
         shared = study.parameters | series.parameters | dict(target.parameters)
         matrix = {name: target.matrix.get(name, values) for name, values in series.matrix.items()}
         alone = shared.get("parallel") == "none"  # one process everywhere

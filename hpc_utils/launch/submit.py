@@ -205,6 +205,7 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | 
         fixed_links=fixed_links,
         is_here=cluster.rehearsal,
         in_container=bool(cluster.software.container),
+        series=tuple(here.series),
         ranks=tuple(here.ranks) if here.ranks else None,
         repeats=repeats or here.repeats,
         parameters=here.parameters,

@@ -9,6 +9,7 @@ from typing import Any
 
 from hpc_utils import capability, device_share, paths, profilers, provenance
 from hpc_utils.config import ConfigError
+from hpc_utils.records.study import Series
 from hpc_utils.plural import counted
 
 from .parameters import options
@@ -27,7 +28,7 @@ class Target:
         gpus: their vendor, "nvidia" or "amd"; "" without GPUs, or if unknown.
         fixed_links: why the nodes' links cannot be limited for a run; "" if they can.
         is_here: whether this machine's own devices compute. in_container: whether ranks have a container's Python.
-        ranks, repeats, parameters, matrix: replace the study's values.
+        series, ranks, repeats, parameters, matrix: replace the study's.
         command: runs the study STUDY there.
     """
 
@@ -40,6 +41,7 @@ class Target:
     fixed_links: str = "its links are fixed; a rehearsal cluster's can be limited"
     is_here: bool = False
     in_container: bool = False
+    series: tuple[Series, ...] = ()
     ranks: tuple[int, ...] | None = None
     repeats: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -85,6 +85,15 @@ def workshop(rows: pd.DataFrame) -> pd.DataFrame:
     return table(rows.rename(columns={"low": "efficiency_low", "high": "efficiency_high"}), WORKSHOP)
 
 
+COMPARISON: dict[str, Writer] = {
+    "Configuration": lambda row: f"{task(row)}, {row['precision']}, {_devices(row)} x {row['batch_per_device']:g}",
+    "Throughput (samples/s)": measured("throughput"),
+    "Time/Epoch (s)": measured("epoch_seconds"),
+    "Accuracy (%)": lambda row: measured("learned", 100)(row) if row["metric"] == "test_accuracy" else ABSENT,
+    "Speedup": measured("speedup"),
+}
+
+
 def resnet_workshop(rows: pd.DataFrame, *, epoch: int, nodes: bool, formula: bool) -> pd.DataFrame:
     """`analyze.workshop.one_node`, or `several_nodes` (`nodes`), with the ResNet-50 workshop's own headings.
 

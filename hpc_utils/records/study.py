@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from hpc_utils import paths
 from hpc_utils.toml_config import Strict
@@ -19,8 +20,9 @@ class Targets(Strict):
     """The targets of a study.
 
     Attributes:
-        strong_efficiency: lower bound of the efficiency of strong scaling on `strong_ranks` ranks (None: no such target).
-        weak_variation: upper bound of the variation of the step time in weak scaling up to `weak_ranks` ranks (None likewise).
+        strong_efficiency: lower bound of the efficiency of strong scaling on `strong_ranks` ranks (None, in a study file "none": no
+            such target).
+        weak_variation: upper bound of the variation of the step time in weak scaling up to `weak_ranks` ranks (likewise).
         sensitivity_gain: lower bound of the relative throughput gain of a full factorial's best point.
         accuracy_margin, loss_margin: largest differences of accuracy (a share) and final loss (relative) at which a
             faster run counts as equal to the plain run.
@@ -33,6 +35,22 @@ class Targets(Strict):
     sensitivity_gain: float = Field(0.2, gt=0)
     accuracy_margin: float = Field(0.005, gt=0)
     loss_margin: float = Field(0.05, gt=0)
+
+    @field_validator("strong_ranks", "weak_ranks", mode="before")
+    @classmethod
+    def _none(cls, value: object) -> object:
+        return None if value == "none" else value  # TOML has no null
+
+
+class Series(Strict):
+    """Runs that differ in rank count and in the values of `matrix`, at most `ranks_per_node` on a node even where more fit."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    notebook: str
+    ranks: list[int] = Field(min_length=1)
+    ranks_per_node: int | None = Field(None, ge=1)
+    parameters: dict[str, Any] = Field({})
+    matrix: dict[str, list[Any]] = Field({})
 
 
 class ReportChapter(Strict):
@@ -120,7 +138,7 @@ class StudyIndex(Strict):
         """The targets, without those at rank counts that the study's curves do not contain."""
         own, strong, weak = self.targets, *self.ranks.values()
         without = {"strong_ranks": None} if own.strong_ranks not in strong else {}
-        without |= {"weak_ranks": None} if max(weak, default=0) < own.weak_ranks else {}
+        without |= {"weak_ranks": None} if max(weak, default=0) < (own.weak_ranks or math.inf) else {}
         return own.model_copy(update=without)
 
     def write(self) -> None:

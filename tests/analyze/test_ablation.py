@@ -12,6 +12,7 @@ from hpc_utils.analyze import ablation
 from hpc_utils.records.study import Targets
 
 from . import ladders
+from .runs import study
 
 STEPS = {"loader": 1.5, "layout": 1.1, "bf16": 2.0}
 
@@ -200,3 +201,15 @@ def test_without_evaluation_the_training_loss_is_compared() -> None:
     assert (list(table.measure), list(table.plain)) == (["loss"], pytest.approx([0.4]))
     bare = epochs.assign(test_accuracy=None, test_loss=None, train_loss=None)
     assert ablation.equivalence(runs, bare, study).empty
+
+
+def test_several_ranks_are_compared_with_one_seed_by_seed() -> None:
+    """Two ranks are equal; four lose two points with every seed; a batch of its own has nothing to be compared with."""
+    runs = study(strong={"1x2": 0.9, "1x4": 0.8}, weak={"1x2": 0.9})
+    reached = 0.9 + 0.01 * runs.repeat - 0.02 * (runs.world_size == 4)
+    epochs = runs[["run_id"]].assign(epoch=1, test_accuracy=reached, test_loss=None, train_loss=None)
+    table = ablation.across_ranks(runs, epochs, Targets(accuracy_margin=0.005))
+    strong = table[table.global_batch == 768].set_index("layout")
+    assert strong.verdict.to_dict() == {"1x2": ablation.EQUAL, "1x4": ablation.DIFFERS}
+    assert strong.difference.to_dict() == pytest.approx({"1x2": 0, "1x4": -0.02})
+    assert len(strong.runs["1x4"]) == 6

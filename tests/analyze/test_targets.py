@@ -92,6 +92,12 @@ def test_a_study_s_own_targets_are_the_ones_judged() -> None:
     assert (found["verdict"], found["ranks"], found["required"]) == ("missed", 4, 0.95)
 
 
+def test_a_study_may_have_no_targets() -> None:
+    none = Targets(strong_ranks="none", weak_ranks="none")
+    assert verdicts(study(strong={"1x8": 0.9}, weak={"1x8": 0.9}), none).empty
+    assert Targets(**none.model_dump()) == none
+
+
 def test_ddp_on_one_rank_replaces_a_baseline_that_was_not_measured() -> None:
     runs = study(strong={"1x8": 0.9})
     (found,) = verdicts(runs[runs.parallel == "ddp"]).to_dict("records")

@@ -16,6 +16,7 @@ from hpc_utils.launch import job_environment
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.target import Target
 
+LARGER = ("workshop", "sensitivity", "profiling")  # those that rehearse a real network
 ON_GPUS = [
     "baseline",
     "strong",
@@ -39,7 +40,7 @@ def plan(results: Path, monkeypatch: pytest.MonkeyPatch):
     def plan(study: str, name: str, node_type: str = "", **place) -> studies.Plan:
         found = clusters.read(name)
         node = found.node(node_type)
-        here = found.overrides(study, node.name).model_dump(exclude={"nodes"})
+        here = {name: value for name, value in found.overrides(study, node.name) if name != "nodes"}
         known = {"ranks_per_node": node.ranks, "most_nodes": node.most_nodes or None, "unfit": node.refusal}
         return studies.plan(study, Target("here", **known | here | place))
 
@@ -100,7 +101,7 @@ def test_the_rehearsal_shows_what_its_cores_cannot_run(plan) -> None:
     assert [p.ranks for p in strong.not_applicable] == [4, 8, 12]
     for study in ON_GPUS:
         configs = [point.request.config for point in plan(study, "rehearsal", **two).points]
-        small = {"workshop": ("resnet18", None), "sensitivity": ("resnet18", 1)}.get(study, ("cnn", 1))
+        small = ("resnet18", None if study == "workshop" else 1) if study in LARGER else ("cnn", 1)
         assert configs and {(c.device, c.workload, c.threads_per_rank) for c in configs} == {("cpu", *small)}
         assert max(c.epochs * c.steps_per_epoch for c in configs) <= 80
 
@@ -110,6 +111,20 @@ def test_the_rehearsed_factorial_has_all_27_points_of_the_real_one(plan) -> None
     assert len(found.points) + len(found.not_applicable) == 27
     assert {point.values["precision"] for point in found.not_applicable} <= {"bf16"}, "an old processor's only"
     assert {p.request.config.bucket_mb for p in found.points} == {25, 50, 100}
+
+
+def test_the_rehearsed_workshop_confounds_what_the_real_one_does(plan) -> None:
+    """The protocol's loader and updates follow the layout and its rate does not; the adjusted series is the reverse."""
+    found = {name: {} for name in ("protocol", "adjusted")}
+    for point in plan("workshop", "rehearsal", ranks_per_node=8).points:
+        config, ranks = point.request.config, point.ranks
+        found[point.series][point.request.layout] = (
+            config.loader_workers, config.epochs * config.steps_per_epoch, config.scaled_lr(8 * ranks) / ranks,
+        )  # fmt: skip
+    varied = [len(set(values)) > 1 for values in zip(*found["protocol"].values(), strict=True)]
+    assert varied == [True, True, True], "a rate that stays is less and less a device"
+    assert [len(set(values)) for values in zip(*found["adjusted"].values(), strict=True)] == [1, 1, 1]
+    assert found["protocol"].keys() == found["adjusted"].keys() and len(found["protocol"]) == 7
 
 
 def test_the_documented_cluster_file_is_one(tmp_path: Path) -> None:

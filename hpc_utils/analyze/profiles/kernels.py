@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,8 @@ class KernelClass(StrEnum):
 CONVOLUTION, GEMM, ATTENTION, NORMALISATION, ELEMENTWISE, REDUCTION, OPTIMIZER, COLLECTIVE, TRANSFER, OTHER = (
     KernelClass
 )
+
+KINDS = [NORMALISATION, GEMM, CONVOLUTION, OTHER, COLLECTIVE]  # those that `kinds` shows
 
 # MSCCL, NVSHMEM and PyTorch's symmetric memory are not NCCL, but move the same bytes between the same devices.
 _COMMUNICATION = re.compile(
@@ -144,3 +146,16 @@ def table(timelines: Iterable[Timeline], by: str = "short") -> pd.DataFrame:
     found = ns.agg(count="size", total_ns="sum", mean_ns="mean", median_ns="median").reset_index()
     found["share"] = found.total_ns / found.total_ns.sum()
     return found.sort_values(["total_ns", "name"], ascending=[False, True], ignore_index=True)
+
+
+def kinds(profiles: Mapping[str, Sequence[Timeline]]) -> pd.DataFrame:
+    """One row per profile with kernels: configuration (its name), and the share of each of `KINDS` in the time of all kernels;
+    those of all other classes are "other"."""
+    import pandas as pd
+
+    rows = []
+    for name, timelines in profiles.items():
+        if len(found := table(timelines, "kind")):
+            shares = found.set_index("name").share.groupby(lambda kind: kind if kind in KINDS else OTHER).sum()
+            rows.append({"configuration": name} | shares.reindex(KINDS, fill_value=0.0).to_dict())
+    return pd.DataFrame(rows, columns=["configuration", *KINDS])

@@ -95,6 +95,17 @@ def kernels(table: pd.DataFrame) -> Figure:
     return figure
 
 
+@charted("kinds", "Time in kernels by their kind.")
+def kinds(frame: pd.DataFrame) -> Figure:
+    """A bar for each configuration. `frame`: `analyze.profiles.kernels.kinds`."""
+    figure, axes = _rows(len(frame))
+    shares = 100 * frame.drop(columns="configuration")
+    drawing.stacked(axes, np.arange(len(frame)), shares, shares, numbers=shares)
+    drawing.named_rows(axes, frame.configuration)
+    axes.set(xlim=(0, 100), xlabel="share of the time in kernels (%)")
+    return figure
+
+
 @charted("steps", "What a step of each configuration goes to, and the verdict on it.")
 def steps(frame: pd.DataFrame) -> Figure:
     """The parts of a step, a bar for each configuration. Numbers are medians; lengths are scaled to a whole step, as medians of

@@ -66,6 +66,13 @@ def test_a_step_s_bar_is_whole_and_states_the_medians() -> None:
     assert {"50", "30", "5", "60", "input-bound"} <= written, "numbers are those of the values, not the scaled ones"
 
 
+def test_a_bar_of_kinds_is_whole() -> None:
+    frame = pd.DataFrame({"configuration": ["a"], "GEMM": [0.7], "other": [0.3]})
+    figure = profiles.kinds(frame).figure
+    assert max(end for _, end in ends(figure.axes[0])) == pytest.approx(100)
+    assert {"70", "30"} <= {text.get_text() for text in figure.axes[0].texts}
+
+
 def test_promises_are_next_to_what_came_of_them() -> None:
     nan = np.nan
     frame = pd.DataFrame(
