@@ -9,8 +9,8 @@ from typing import Any
 
 from hpc_utils import capability, device_share, paths, profilers, provenance
 from hpc_utils.config import ConfigError
-from hpc_utils.records.study import Series
 from hpc_utils.plural import counted
+from hpc_utils.records.study import Series
 
 from .parameters import options
 from .request import Layout

@@ -294,7 +294,13 @@ def _cores(config: RunConfig, device: torch.device, local_rank: int, per_node: i
     torch.set_num_threads(threads)
     try:
         with contextlib.ExitStack() as held:
-            yield {"threads": threads, "cores": pinned, "share": share, "held": held, "oversubscribed": oversubscribed}
+            yield {
+                "threads": threads,
+                "cores": pinned,
+                "share": share,
+                "held": held,
+                "oversubscribed": oversubscribed,
+            }
     finally:
         torch.set_num_threads(before[0])
         _pin(before[1])

@@ -65,7 +65,9 @@ def test_the_comparison_has_every_configuration_with_its_speed_up_and_accuracy()
     other = pd.DataFrame([run(1, 8.0, batch=64, profile="torch"), run(1, 8.0, batch=96)])
     runs = pd.concat([runs, other], ignore_index=True)
     found = scaling.comparison(runs, runs[["run_id", "test_accuracy"]].assign(epoch=1))
-    speedups = dict(zip(zip(found.global_batch, found.world_size, found.parallel, strict=True), found.speedup, strict=True))
+    speedups = dict(
+        zip(zip(found.global_batch, found.world_size, found.parallel, strict=True), found.speedup, strict=True)
+    )
     assert speedups[768, 2, "ddp"] == pytest.approx(1.8) and speedups[768, 1, "none"] == 1
     assert math.isnan(speedups[96, 1, "ddp"]) and (64, 1, "ddp") not in speedups
     assert found.learned[found.global_batch == 768].tolist() == pytest.approx([0.9] * 3)

@@ -169,7 +169,13 @@ def test_the_table_is_what_plain_python_counts(by: str) -> None:
 
 
 def test_kinds_are_shares_of_each_profile_and_add_up() -> None:
-    lengths = {ALL_REDUCE: 30, "cudnn::bn_fw": 20, "void ampere_sgemm<1>(int)": 10, "triton_poi_fused_add": 25, "softmax": 15}
+    lengths = {
+        ALL_REDUCE: 30,
+        "cudnn::bn_fw": 20,
+        "void ampere_sgemm<1>(int)": 10,
+        "triton_poi_fused_add": 25,
+        "softmax": 15,
+    }
     work = [(0, ns, COMMUNICATION if name == ALL_REDUCE else COMPUTE, {"name": name}) for name, ns in lengths.items()]
     (row,) = kernels.kinds({"a": [timeline(work)], "nothing": [timeline(None)]}).to_dict("records")
     assert row == {
