@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import shutil
@@ -61,5 +62,8 @@ def horovod(clone: Path) -> Path | None:
 
 def of_parallel(parallel: object, clone: Path) -> str:
     """Why this clone cannot train with this strategy; empty if it can."""
-    missing = parallel == "horovod" and not horovod(clone)
-    return "parallel='horovod' needs Horovod: run `make horovod` once" if missing else ""
+    if parallel == "horovod" and not horovod(clone):
+        return "parallel='horovod' needs Horovod: run `make horovod` once"
+    if parallel == "mpi" and not importlib.util.find_spec("mpi4py"):
+        return "parallel='mpi' needs mpi4py and an MPI library: pip install '.[mpi]'"
+    return ""

@@ -21,7 +21,7 @@ from .capability import CUDA_GRAPHS, QUOTA_AT_LEAST, shortest_period
 Scalar = str | int | float | bool | None
 Fault = tuple[object, str, str]  # condition, the options that contradict each other, reason
 
-WORKLOADS = ("resnet18", "resnet50", "cnn")  # ours; anything else is the user's own `module:function`
+WORKLOADS = ("resnet18", "resnet50", "cnn", "mnist_cnn")  # ours; anything else is the user's own `module:function`
 DEFAULT_GLOBAL_BATCH = 128
 PROFILE_STEPS = {
     "torch": 5,
@@ -51,7 +51,7 @@ class RunConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     # What is trained
-    workload: str = option("resnet18", "`resnet18`, `resnet50`, `cnn`, or your own `module:function`")
+    workload: str = option("resnet18", "`resnet18`, `resnet50`, `cnn`, `mnist_cnn`, or your own `module:function`")
     workload_args: dict[str, Scalar] = option({}, "keyword arguments for your own workload's function")
     dataset: str = option(
         "digits", "a data set of the catalogue: `digits` is a small demo, `hpc data list` shows them all"
@@ -99,10 +99,10 @@ class RunConfig(BaseModel):
     label_smoothing: float = option(0.0, "cross-entropy's label smoothing", ge=0, lt=1)
 
     # How it is computed
-    parallel: Literal["none", "ddp", "zero1", "fsdp", "horovod"] = option(
+    parallel: Literal["none", "ddp", "zero1", "fsdp", "horovod", "mpi"] = option(
         "ddp", "`none`: one process and no process group, the true baseline; `ddp`: a copy of the model on every rank; "
         "`zero1`: DDP with the optimizer's state sharded; `fsdp`: weights and gradients sharded too (FSDP2); `horovod`: "
-        "Horovod instead of DDP (`make horovod`)"
+        "Horovod instead of DDP (`make horovod`); `mpi`: the framework of `hpc_utils.mpi`, over mpiexec or srun"
     )  # fmt: skip
     device: Literal["auto", "cuda", "cpu"] = option("auto", "`cuda` includes ROCm")
     precision: Literal["fp32", "tf32", "bf16", "fp16", "amp"] = option(
@@ -120,7 +120,8 @@ class RunConfig(BaseModel):
         1, "micro-batches that a step's batch is cut into, their gradients added up and reduced once"
     )
     fused_optimizer: bool = option(False, "one kernel for all parameters' update instead of one for each operation")
-    bucket_mb: float = option(25.0, "DDP's gradient bucket", unit="MiB", gt=0)
+    bucket_mb: float = option(25.0, "gradient bucket of DDP and of parallel=mpi", unit="MiB", gt=0)
+    overlap: bool = option(True, "parallel=mpi: a thread sums gradients while the backward pass goes on")
     gradient_as_bucket_view: bool = option(True, "DDP: gradients live in the buckets, which saves a copy of each")
     static_graph: bool = option(False, "DDP: every step uses the same parameters in the same order")
     comm_hook: Literal["none", "fp16", "bf16", "powersgd"] = option(
@@ -280,7 +281,7 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
          "comm_hook=fp16"),
         (c.fused_optimizer and fsdp and c.optimizer == "sgd", "fused_optimizer parallel optimizer",
          "torch has no fused SGD of sharded weights; use optimizer=adamw"),
-        (c.activation_checkpointing and c.workload == "cnn", "activation_checkpointing workload",
+        (c.activation_checkpointing and c.workload.endswith("cnn"), "activation_checkpointing workload",
          "this model has no blocks to compute again, so it would save nothing"),
         (c.batch_per_device and c.batch_per_device % c.accumulate, "accumulate batch_per_device",
          "the samples of a rank do not divide into that many micro-batches"),
@@ -296,6 +297,13 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
          "the compiler cuts the graph by buckets, the first of 1 MiB, which must not be the largest: use at least that"),
         (c.deterministic and c.compile == "max-autotune", "compile deterministic",
          "max-autotune picks kernels by their time, others in each run"),
+        (c.parallel == "mpi" and c.workload != "mnist_cnn", "parallel workload",
+         "the framework has one network, which torch has as workload=mnist_cnn"),
+        *((c.parallel == "mpi" and name in changed, f"{name} parallel", "the framework of hpc_utils.mpi has no such option")
+          for name in ("precision", "compile", "optimizer", "accumulate", "label_smoothing", "fused_optimizer", "image_size")),
+        (c.parallel == "mpi" and c.weight_decay and c.weight_decay_on != "all", "weight_decay weight_decay_on parallel",
+         "its optimizer decays all parameters alike: use weight_decay_on=all"),
+        ("overlap" in changed and c.parallel != "mpi", "overlap parallel", "this is an option of parallel=mpi"),
         (share is None and "share_period" in changed, "share_period", "only a device of cores_per_rank has a period"),
         (share and c.device == "cuda", "cores_per_rank device", "only a CPU's devices are shares of cores"),
         (share and (c.threads_per_rank or 1) > 1, "cores_per_rank threads_per_rank",

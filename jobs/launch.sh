@@ -39,6 +39,15 @@ launcher=(
     --rdzv-backend=static --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID"
 )
 
+if [ "${LAUNCHER:-torchrun}" = mpi ]; then # MPI's ranks are Slurm's tasks; each pins itself to its cores
+    launcher=(
+        srun --nodes="$nodes" --ntasks=$((nodes * ranks)) --ntasks-per-node="$ranks"
+        --cpus-per-task=$((${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}} / ranks)) --cpu-bind=none
+        ${MPI_TYPE:+--mpi="$MPI_TYPE"} --kill-on-bad-exit=1
+        "${in_container[@]}" python
+    )
+fi
+
 # Copies the data sets to a disk of each node, where the cluster file names one (node_local), because shared file systems
 # are slow at reading small files repeatedly. Each job has its own copy, removed at its end: it never reads an incomplete
 # copy of another job.

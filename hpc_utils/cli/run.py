@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     """Execute a notebook on every rank.
 
-    Ranks run under torchrun, or in one process if parallel=none. The run's folder under results/runs holds its records, its
+    Ranks run under torchrun, under mpiexec if parallel=mpi, or in one process if parallel=none. The run's folder under results/runs holds its records, its
     logs and the executed notebook of rank 0. A complete run is not repeated; a stopped one continues from its checkpoint.
 
     LAUNCHER, after `--`, is another command that starts the ranks, such as `srun ... python -m torch.distributed.run ...`;
@@ -45,7 +45,8 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     if nodes > 1 and not launcher:
         raise ConfigError(f"--nodes {nodes}: several nodes need a launcher (see jobs/train.sbatch)")
     # The warm process imports while the request is prepared. Other nodes start their own.
-    needless = cold or bool(launcher) or parameters.get("profile") in profilers.PROGRAMS
+    starts_cold = parameters.get("parallel") == "mpi" or parameters.get("profile") in profilers.PROGRAMS
+    needless = cold or bool(launcher) or starts_cold
     with warm.started(cold=needless) as warm_process:
         from hpc_utils.launch.request import Layout, prepare
 
@@ -66,12 +67,11 @@ def point(points, number, launcher):
 
 
 def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_process: str = "") -> None:
-    from hpc_utils import profilers, provenance, workspace
+    from hpc_utils import provenance, workspace
     from hpc_utils.launch import local, warm
 
     one_machine = bool(launcher) and not warm_process and provenance.NODE_CORES in workspace.environment()
-    profiled = request.config.profile in profilers.PROGRAMS  # such ranks start cold
-    across_nodes = one_machine and not profiled and workspace.launch().warm != warm.OFF
+    across_nodes = one_machine and not request.starts_cold and workspace.launch().warm != warm.OFF
     serving = warm.started(across_nodes=True) if across_nodes else nullcontext(warm_process)
     try:
         with serving as name, local.follow(request) as watch, run_links(request, on_nodes=bool(launcher)):

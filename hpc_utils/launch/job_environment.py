@@ -114,6 +114,7 @@ def render(cluster: Cluster, node: NodeType, *, root: Path, python: Path | None 
         root=str(root),
         python=python,
         exported={"HPC_CLUSTER": cluster.hardware_id(node.name)}
+        | ({"MPI_TYPE": cluster.software.mpi} if cluster.software.mpi else {})
         | ({} if cluster.software.warm_start else Launch(warm=warm.OFF).variables),
         variables=({"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {})
         | node.variables,

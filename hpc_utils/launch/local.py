@@ -1,4 +1,4 @@
-"""Run a notebook on this machine: on every rank under torchrun, or in one plain process without a process group.
+"""Run a notebook on this machine: on every rank under torchrun or mpiexec, or in one plain process without a process group.
 
 `run` takes a request (`launch.request`) through its life: wait for the cores, claim its folder, start the ranks, monitor them,
 close the folder.
@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -26,11 +27,12 @@ from hpc_utils.records.folder import AlreadyComplete, RunFolder, read_json
 from hpc_utils.records.load import Refused, verify
 from hpc_utils.workspace import Launch, Workspace
 
-from . import core_lock, exports, failure, warm
+from . import core_lock, exports, failure, process_tree, warm
 from .process_tree import GRACE, end_tree
 from .rank import PARTIAL
 from .request import Request
 
+RANK = "hpc_utils.launch.rank"
 POLL = 0.05  # s between looks at the ranks
 LAST = 35.0  # s that ranks get after SIGTERM for a last checkpoint: torchrun itself gives them 30
 
@@ -73,7 +75,7 @@ def run(
     Args:
         redo: measure again from the beginning although the run is complete.
         launcher: the command that starts every rank, to which the module that a rank runs is appended; by default
-            torchrun on this machine, or one plain process.
+            torchrun or mpiexec on this machine, or one plain process.
         warm_process: the warm process that ranks are forked from (`warm.started`); by default torchrun starts one on each
             node, and `warm.OFF` starts every rank cold. A rank under nsys, ncu or py-spy always starts cold.
         watch: called repeatedly with (progress.json's content, new lines of rank 0's log).
@@ -196,12 +198,13 @@ def _claim(request: Request, redo: bool, is_gone: Callable[[Mapping[str, Any]], 
 def _start(request: Request, folder: Path, launcher: Sequence[str], warm_process: str) -> subprocess.Popen:
     """Start the launcher of the ranks."""
     here, own = Workspace.current(), str(folder)
-    if request.config.profile in profilers.PROGRAMS:
+    if request.starts_cold:
         warm_process = warm.OFF
     elif not warm_process and (not launcher or here.launch.warm == warm.OFF):  # another one is of this node only
         warm_process = here.launch.warm
-    # Ranks elsewhere end with their own launcher.
-    record = Launch(owner=own, run=own, warm=warm_process, parent=None if launcher else os.getpid())
+    by_mpi = not launcher and request.config.parallel == "mpi"
+    # Ranks elsewhere, and mpiexec's, end with their own launcher.
+    record = Launch(owner=own, run=own, warm=warm_process, parent=None if launcher or by_mpi else os.getpid())
     with (folder / "logs" / "launcher.log").open("wb") as log, signals.waiting():
         return subprocess.Popen(
             _command(request, folder, launcher),
@@ -210,17 +213,28 @@ def _start(request: Request, folder: Path, launcher: Sequence[str], warm_process
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches this process alone, which forwards it
+            preexec_fn=process_tree.die_with_parent if by_mpi else None,  # the other launchers call it themselves
         )
 
 
 def _command(request: Request, folder: Path, launcher: Sequence[str]) -> list[str]:
-    rank = ["-m", "hpc_utils.launch.rank", str(request.notebook), str(folder)]
+    rank = ["-m", RANK, str(request.notebook), str(folder)]
     if launcher:
         return [*launcher, *rank]
     if request.config.parallel == "none":
         return warm.python(*rank)
+    if request.config.parallel == "mpi":
+        return [_mpiexec(), "-n", str(request.layout.ranks), sys.executable, *rank]
     torchrun = ["-m", "hpc_utils.launch.torchrun", "--rdzv-backend=one-node", "--rdzv-endpoint=127.0.0.1:0"]
     return warm.python(*torchrun, f"--nproc-per-node={request.layout.ranks_per_node}", *rank)
+
+
+def _mpiexec() -> str:
+    """The mpiexec beside this Python, whose library mpi4py loads first, else that of the PATH."""
+    places = os.pathsep.join([str(Path(sys.executable).parent), workspace.environment().get("PATH", "")])
+    if not (found := shutil.which("mpiexec", path=places)):
+        raise ConfigError("parallel='mpi' needs mpiexec: pip install '.[mpi]', or load the site's MPI module")
+    return found
 
 
 def _watch(process: subprocess.Popen, folder: Path, watch: Watch, received: Sequence[Signals]) -> None:
@@ -230,7 +244,8 @@ def _watch(process: subprocess.Popen, folder: Path, watch: Watch, received: Sequ
     failed, deadline = False, math.inf
     while True:
         for number in set(received) - passed_on:
-            process.send_signal(number)
+            if not _send(process, number):
+                continue
             passed_on.add(number)
             if number == SIGTERM:
                 deadline = min(deadline, time.monotonic() + LAST)
@@ -249,6 +264,22 @@ def _watch(process: subprocess.Popen, folder: Path, watch: Watch, received: Sequ
         if ended:
             return
         time.sleep(POLL)
+
+
+def _send(process: subprocess.Popen, number: Signals) -> bool:
+    """Send a signal to the launcher; past mpiexec, which would end its ranks, to these. False: there are none yet."""
+    if Path(process.args[0]).name != "mpiexec":
+        process.send_signal(number)
+        return True
+    import psutil
+
+    ranks = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        ranks = [one for one in psutil.Process(process.pid).children(recursive=True) if RANK in one.cmdline()]
+    for one in ranks:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.send_signal(number)
+    return bool(ranks)
 
 
 def _outcome(folder: Path, returncode: int, received: Sequence[Signals]) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """The process of a rank: executes the notebook in this process.
 
     python -m torch.distributed.run ... -m hpc_utils.launch.rank NOTEBOOK RUN_FOLDER
+    mpiexec -n 2 python -m hpc_utils.launch.rank NOTEBOOK RUN_FOLDER
 
 Rank 0 keeps the notebook with its outputs, every rank a log; one that raises writes `logs/rank<n>.error`. If a signal has
 stopped the run at a checkpoint, rank 0 writes `logs/stopped.json` and every rank exits with 0. A rank under nsys or ncu
@@ -35,12 +36,16 @@ PARTIAL = ".partial.ipynb"  # the launcher renames it at the end
 
 def main(notebook: Path, folder: Path) -> None:
     """Execute `notebook` with the parameters in `folder/request.json`; never returns."""
-    rank, record = int(os.environ.get("RANK", 0)), workspace.adopt()
+    request, record = json.loads((folder / "request.json").read_text()), workspace.adopt()
+    if request["config"]["parallel"] == "mpi":
+        from hpc_utils.mpi.communication import MPI  # now: mpiexec ends the others only if a rank fails after this
+
+        os.environ["RANK"] = str(MPI.COMM_WORLD.rank)
+    rank = int(os.environ.get("RANK", 0))
     if record.profiler:
         rank_profiler.settle(record.profiler)
     else:
         die_with_parent(record.parent)
-    request = json.loads((folder / "request.json").read_text())
     if rank_profiler.is_wanted(request["config"], record):
         _end(_under_profiler(request["config"], notebook, folder, rank))
     signals.remember()  # until training listens
@@ -105,6 +110,8 @@ def _end(status: int) -> NoReturn:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
+    if not status and (mpi := sys.modules.get("mpi4py.MPI")):  # otherwise its launcher ends the other ranks
+        mpi.Finalize()
     # Not a normal exit: the others may still be inside a collective that this rank's teardown would wait for.
     end(status)
 

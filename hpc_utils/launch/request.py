@@ -60,6 +60,11 @@ class Request:
         return self.path.name
 
     @property
+    def starts_cold(self) -> bool:
+        """Whether its ranks are new processes: a profiler or MPI starts them itself."""
+        return self.config.parallel == "mpi" or self.config.profile in profilers.PROGRAMS
+
+    @property
     def on_gpus(self) -> bool:
         """Whether the run takes GPUs of this machine."""
         return self.config.device != "cpu" and bool(provenance.hardware().gpus)
@@ -106,7 +111,7 @@ def prepare(
     config, inject = parameters.resolve(notebook, given)
     if config.parallel == "none" and layout.ranks > 1:
         raise ConfigError(
-            f"parallel='none' is one process: use parallel='ddp', 'zero1' or 'fsdp' for {layout.ranks} ranks"
+            f"parallel='none' is one process: use parallel='ddp', 'zero1', 'fsdp' or 'mpi' for {layout.ranks} ranks"
         )
     if config.profile == "ncu" and layout.ranks > 1:
         raise ConfigError(profilers.ONE_RANK.format(ranks=layout.ranks))

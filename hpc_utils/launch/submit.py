@@ -132,7 +132,7 @@ def read_point(path: Path, number: int) -> tuple[Request, bool]:
 
 
 class Group(NamedTuple):
-    """Runs of one layout: one array job."""
+    """Runs of one layout and launcher: one array job."""
 
     layout: Layout
     requests: list[Request]
@@ -294,7 +294,15 @@ def _array(planned: Draft, folder: Path, number: int) -> tuple[list[str], Path, 
         f"--signal=B:USR1@{slurm.signal_seconds}",
         job_environment.output(folder, "%A_%a"),
     ]
-    return options, folder / f"points-{number:02d}.json", job_environment.variables(folder, group.layout)
+    variables = job_environment.variables(folder, group.layout)
+    if _by_mpi(group.requests[0]):
+        variables["LAUNCHER"] = "mpi"
+    return options, folder / f"points-{number:02d}.json", variables
+
+
+def _by_mpi(request: Request) -> bool:
+    """Whether srun starts the ranks themselves, instead of a torchrun on each node (see jobs/launch.sh)."""
+    return request.config.parallel == "mpi"
 
 
 def _job_name(planned: Draft) -> str:
@@ -313,12 +321,12 @@ def _queued() -> set[str]:
 
 
 def _groups(requests: list[Request]) -> list[Group]:
-    """Runs by layout, at most `ARRAY` together. With several layouts, also by repeat, in turn: else one layout's repeats
+    """Runs by layout and launcher, at most `ARRAY` together. With several layouts, also by repeat, in turn: else one layout's repeats
     would all be measured before the next one's, and a drift of the machine would look like scaling.
     """
     several = len({request.layout for request in requests}) > 1
-    found: dict[tuple[int, Layout, int], list[Request]] = {}
+    found: dict[tuple[int, Layout, bool, int], list[Request]] = {}
     for place, request in enumerate(requests):
-        key = request.config.repeat if several else 0, request.layout, place // ARRAY
+        key = request.config.repeat if several else 0, request.layout, _by_mpi(request), place // ARRAY
         found.setdefault(key, []).append(request)
-    return [Group(layout, members) for (_, layout, _), members in found.items()]
+    return [Group(layout, members) for (_, layout, *_), members in found.items()]

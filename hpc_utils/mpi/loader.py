@@ -70,8 +70,11 @@ class Batches:
         return len(self.labels) // self.batch if self.train else -(-len(self._order(0)) // self.share)
 
     def epoch(self, epoch: int, done: int = 0) -> Iterator[Batch]:
-        """Yield x (n, h, w, c) float32 and y (n,) of each step after the first `done`; x is valid until the next step."""
-        order = self._order(epoch)[done * self.share :]
+        """The batches of each step after the first `done`."""
+        return self.of(self._order(epoch)[done * self.share :], epoch)
+
+    def of(self, order: np.ndarray, epoch: int) -> Iterator[Batch]:
+        """Yield x (n, h, w, c) float32 and y (n,) of the samples `order`, a batch a step; x is valid until the next step."""
         keys = hash_keys(self.seed, epoch)
         size = len(self.buffers[0])
         filling: deque[Future] = deque()

@@ -19,7 +19,7 @@ from hpc_utils.source_code import parsed
 PACKAGE = Path(__file__).resolve().parents[1]
 RULE = 2
 # The code that decides what a step computes and how long it takes: training, its data, and the options of a run.
-MEASURING = ("train/**/", "datasets/**/")
+MEASURING = ("train/**/", "mpi/**/", "datasets/**/")
 SETTINGS = ("capability.py", "config.py", "device_share.py", "signals.py")
 TRAINING = ("01_baseline", "02_ddp", "02b_ddp_interactive")  # notebooks that train
 # The code between a record and a value or figure: analysis and its basis, plans and costs, plots.

@@ -1,4 +1,4 @@
-"""`python -m hpc_utils.train [name=value ...]`: one run from the command line, directly or under torchrun.
+"""`python -m hpc_utils.train [name=value ...]`: one run from the command line, directly or under torchrun or mpiexec.
 
 With `--check` first, only the user's workload is imported and its `workload_args` are compared with its signature.
 """
@@ -12,8 +12,8 @@ from hpc_utils.config import ConfigError, RunConfig, parse_assignments
 from hpc_utils.datasets import DataError
 from hpc_utils.signals import Stopped, remember
 
-from .loop import train
 from .resolve import builder
+from .run import train
 from .workload import WorkloadError
 
 
@@ -40,6 +40,8 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     remember()
     status = main(sys.argv[1:])
+    if not status and (mpi := sys.modules.get("mpi4py.MPI")):
+        mpi.Finalize()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # see `Ranks.settle`

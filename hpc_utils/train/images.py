@@ -49,6 +49,7 @@ class ImageSource:
         channels_last: bool = True,
         pin_memory: bool = True,
     ) -> None:
+        self.mean, self.std = images.mean, images.std
         self.pixels, self.labels = images.images, torch.from_numpy(np.array(images.labels))
         self.seed, self.padding, self.flip, self.cutout = seed, padding, flip, cutout
         self.size, self.crop = size, crop

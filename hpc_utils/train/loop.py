@@ -6,19 +6,16 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from signal import Signals
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hpc_utils import records, signals, source_code
-from hpc_utils.config import ConfigError, RunConfig
+from hpc_utils import signals
+from hpc_utils.config import RunConfig
 from hpc_utils.records import atomic
-from hpc_utils.records.folder import CHECKPOINTS, AlreadyComplete, require_same_request
-from hpc_utils.records.identity import measured
+from hpc_utils.records.folder import CHECKPOINTS
 
 from . import compilation, memory, operations, optim, precision, randomness
 from .blocks import checkpoint_activations
@@ -28,77 +25,11 @@ from .evaluation import Evaluation
 from .loader import Loader
 from .parallel import spread
 from .pytree import microbatches, on_host
-from .ranks import Ranks, setup
+from .ranks import Ranks
 from .recorder import Recorder
-from .resolve import builder, is_loop, resolve
-from .run_writer import launched_folder
+from .resolve import resolve
 from .sampler import Sampler
 from .workload import Workload, batch_size
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run: its folder, and whether this process is rank 0."""
-
-    path: Path
-    is_main: bool = True
-
-    @property
-    def run_id(self) -> str:
-        return self.path.name
-
-    def tables(self) -> dict[str, pd.DataFrame | dict[str, Any]]:
-        """{"run", "epochs", "steps", "ranks"} as `records.load_run` gives them."""
-        return records.load_run(self.path)
-
-
-def train(config: RunConfig, *, redo: bool = False) -> Result:
-    """Train and record the run that `config` describes. Every rank calls it.
-
-    A complete run is not trained again unless `redo` is set: its records are returned. An interrupted run continues
-    from its last good checkpoint.
-
-    Raises:
-        ConfigError, WorkloadError, DataError: before training starts.
-        NonFiniteLoss: the loss became NaN or infinite.
-        Stopped: SIGUSR1 or SIGTERM was received and a checkpoint is on disk.
-        CheckpointError: the final checkpoint could not be written, or the checkpoint to resume from does not match.
-    """
-    folder = launched_folder()
-    require_same_request(folder, config.model_dump())
-    if config.link_gbit is not None and folder is None:
-        raise ConfigError("link_gbit: only `hpc submit` on a rehearsal cluster limits the links")
-    exact = precision.matmul_precision(config.precision, deterministic=config.deterministic)
-    with setup(config) as ranks, exact, signals.listen() as received:
-        compilation.require(config, ranks.device)
-        own = builder(config) if ":" in config.workload else None  # refused before anything is written
-        recorder = Recorder(
-            config.workload,
-            global_batch=config.batches(ranks.world_size)[0],
-            parameters=measured(config, ranks.world_size),
-            ranks=ranks,
-            redo=redo,
-            sources=source_code.files(config.workload),
-        )
-        config = config.model_copy(update={"precision": precision.supported(config.precision, ranks.device)})
-        recorder.facts["precision"] = config.precision
-        try:
-            with recorder:
-                if own and is_loop(own.func):
-                    own().run(ranks, recorder, received)
-                else:
-                    Trainer(config, ranks, recorder, received).run()
-        except signals.Stopped:
-            ranks.barrier()  # torchrun ends all ranks when one leaves: wait until rank 0 has closed its records
-            raise
-        except AlreadyComplete as done:
-            if ranks.is_main:
-                print(f"{done}: using its records (set redo=True or another repeat to measure again)")
-            return Result(done.path, ranks.is_main)
-        return Result(recorder.path, ranks.is_main)
 
 
 class Trainer:
@@ -138,7 +69,7 @@ class Trainer:
         self.compiled = compilation.Compiled(self.model, config)
         self.peak_lr = config.scaled_lr(global_batch)
         self.strategy = spread(self.model, config, ranks)
-        self.evaluation = Evaluation(self.model, self.workload, config, ranks, self.strategy)
+        self.evaluation = Evaluation(self.strategy.model, self.workload, config, ranks, self.strategy)
         memory.reset_peak(device)  # sharding starts from the whole model, which is not part of training's peak
         self._fresh_optimizer()
         self.checkpoints = Checkpoints(recorder.path / CHECKPOINTS, recorder.remark)
@@ -291,9 +222,12 @@ class Trainer:
         per_epoch = len(self.sampler)
         total = per_epoch * self.config.epochs
         lr = self.peak_lr * optim.lr_factor(self.steps_done, total, per_epoch, self.config)
+        self._set_lr(lr)
+        return lr
+
+    def _set_lr(self, lr: float) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        return lr
 
     # -- checkpoints ---------------------------------------------------------------------------------------
 

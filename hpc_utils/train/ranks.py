@@ -32,8 +32,8 @@ class Ranks:
     Attributes:
         rank, world_size: over all nodes. local_rank, ranks_per_node: on this node.
         device: device of the model.
-        backend: "nccl", "rccl" or "gloo"; None without a process group.
-        group: process group for host tensors; None for the default group.
+        backend: "nccl", "rccl", "gloo" or "mpi"; None without a process group.
+        group: process group for host tensors, or MPI's communicator; None for the default group.
         threads: torch's intra-op threads. cores: logical CPUs that this process is pinned to; () if not pinned.
         share: the share of a core that makes the device, if any; `limit` enforces it until `setup` ends (`held`).
         oversubscribed: the ranks on this node use more cores than it has.
@@ -151,6 +151,29 @@ class Ranks:
         return values[0]
 
 
+class MpiRanks(Ranks):
+    """Ranks of an MPI program, with collectives of `group`, an mpi4py communicator."""
+
+    def barrier(self) -> None:
+        self.synchronize()
+        self.group.Barrier()
+
+    def sum(self, values: Tensor) -> Tensor:
+        return self.group.allreduce(values)
+
+    def max(self, values: Tensor) -> Tensor:
+        return torch.stack(self.group.allgather(values)).amax(0)
+
+    def gather(self, value: Any) -> list[Any]:
+        return self.group.gather(value) or []
+
+    def broadcast(self, value: Any) -> Any:
+        return self.group.bcast(value)
+
+    def settle(self) -> None:
+        pass
+
+
 def present(device: torch.device | str | None = None) -> Ranks:
     """Ranks of the process group that the user initialised, or of a single process, for `Recorder`.
 
@@ -182,8 +205,7 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
     Raises:
         ConfigError: `parallel="none"` with several processes, or the device is not available.
     """
-    rank, world = _number("RANK", 0), _number("WORLD_SIZE", 1)
-    local, per_node = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
+    rank, world, local, per_node, comm = _place(config)
     if config.parallel == "none" and world > 1:
         raise ConfigError(
             f"parallel='none' takes one process, but {world} were started: use parallel='ddp', 'zero1' or 'fsdp'"
@@ -191,10 +213,12 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
     config.batches(world)
     memory.keep_freed()
     device = _device(config, local)
-    grouped = config.parallel != "none"
-    with _cores(config, device, local, per_node) as host:
+    grouped = config.parallel != "none" and comm is None
+    with _cores(config, device, local, per_node, world) as host:
         backend = _join(config, device, rank, world) if grouped else None
         ranks = Ranks(rank, world, local, per_node, device, backend, **host)
+        if comm is not None:
+            ranks = MpiRanks(rank, world, local, per_node, device, "mpi", comm, **host)
         try:
             yield ranks
         except BaseException:
@@ -205,6 +229,20 @@ def setup(config: RunConfig) -> Iterator[Ranks]:
             raise
         if grouped:
             dist.destroy_process_group()
+
+
+def _place(config: RunConfig) -> tuple[int, int, int, int, Any]:
+    """(rank, world size, rank on this node, ranks on it), from torchrun or MPI, and MPI's communicator if it is used."""
+    if config.parallel != "mpi":
+        here = _number("RANK", 0), _number("WORLD_SIZE", 1), _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
+        return *here, None
+    try:
+        from hpc_utils.mpi.communication import MPI  # initialises it
+    except (ImportError, RuntimeError) as error:
+        raise ConfigError(f"parallel='mpi' needs mpi4py and an MPI library (pip install '.[mpi]'): {error}") from None
+    comm = MPI.COMM_WORLD
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    return comm.rank, comm.size, node.rank, node.size, comm
 
 
 def _number(variable: str, default: int) -> int:
@@ -260,7 +298,9 @@ def _rendezvous(timeout: timedelta) -> dist.Store:
 
 
 @contextlib.contextmanager
-def _cores(config: RunConfig, device: torch.device, local_rank: int, per_node: int) -> Iterator[dict[str, Any]]:
+def _cores(
+    config: RunConfig, device: torch.device, local_rank: int, per_node: int, world: int
+) -> Iterator[dict[str, Any]]:
     """Pin this rank to its cores; yields `Ranks`' threads, cores, share, held and oversubscribed."""
     provenance.hardware()  # counts the available cores, so it must run before pinning
     cores = provenance.core_groups()
@@ -279,7 +319,7 @@ def _cores(config: RunConfig, device: torch.device, local_rank: int, per_node: i
     if own := workspace.environment().get(
         provenance.NODE_CORES
     ):  # this node shares its cores with others of a rehearsal
-        devices *= min(_number("WORLD_SIZE", 1) // per_node, round(len(cores) / float(own)))
+        devices *= min(world // per_node, round(len(cores) / float(own)))
     oversubscribed = capability.oversubscribed(devices, each, len(cores)) and not (
         own and per_node * each <= float(own)
     )

@@ -1,4 +1,4 @@
-"""The built-in workloads: ResNet-18, ResNet-50 and a small CNN on the image data sets."""
+"""The built-in workloads: ResNet-18, ResNet-50 and two small CNNs on the image data sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .workload import Workload, correct
 
 
 def workload(config: RunConfig) -> Workload:
-    """Build `resnet18`, `resnet50` or `cnn` on the configured data set."""
+    """Build `resnet18`, `resnet50`, `cnn` or `mnist_cnn` on the configured data set."""
     train, test = (datasets.load(config.dataset, split) for split in ("train", "test"))
     height, _, channels = train.images.shape[1:]
     natural = channels == 3  # digits must not be mirrored
@@ -52,6 +52,22 @@ def small_cnn(channels: int, classes: int, stem: str = "cifar", height: int = 8)
     )
 
 
+def mnist_cnn(channels: int, classes: int, stem: str = "cifar", height: int = 28) -> nn.Module:
+    """Convolution, ReLU and pooling, twice, and two linear layers, for square images of 4n x 4n pixels: `hpc_utils.mpi.model`."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * (height // 4) ** 2, 128),
+        nn.ReLU(),
+        nn.Linear(128, classes),
+    )
+
+
 def _resnet(name: str, channels: int, classes: int, stem: str = "cifar", height: int = 32) -> nn.Module:
     """torchvision's ResNet; the CIFAR stem (He et al. 2016, section 4.2) keeps 32x32 images at full size."""
     model = getattr(torchvision_models(), name)(num_classes=classes)
@@ -67,6 +83,7 @@ MODELS: dict[str, Callable[[int, int, str, int], nn.Module]] = {  # channels, cl
     "resnet18": functools.partial(_resnet, "resnet18"),
     "resnet50": functools.partial(_resnet, "resnet50"),
     "cnn": small_cnn,
+    "mnist_cnn": mnist_cnn,
 }
 
 _operators: list[torch.library.Library] = []

@@ -77,9 +77,7 @@ def test_a_node_of_a_rehearsal_has_no_more_than_its_own(monkeypatch) -> None:
     taken = {}
     # Seven nodes share a core: whole cores, then a share that is the node's own or, of those that compute, fits the core.
     for world, here, share in ((1, 1, None), (2, 1, None), (4, 1, 0.14), (8, 8, 0.11), (8, 4, 0.11), (14, 2, 0.11)):
-        monkeypatch.setenv("WORLD_SIZE", str(world))
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(here))
-        with _cores(RunConfig(cores_per_rank=share, **CPU), torch.device("cpu"), 0, here) as host:
+        with _cores(RunConfig(cores_per_rank=share, **CPU), torch.device("cpu"), 0, here, world) as host:
             taken[world, here, share] = host["oversubscribed"]
     assert list(taken.values()) == [False, True, False, False, False, True]
 

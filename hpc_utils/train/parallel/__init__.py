@@ -17,6 +17,7 @@ KINDS = {
     "zero1": "zero1.Zero1",
     "fsdp": "fsdp.Fsdp",
     "horovod": "horovod.Horovod",
+    "mpi": "mpi.Mpi",
 }
 
 

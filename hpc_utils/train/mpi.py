@@ -1,0 +1,64 @@
+"""The training step of `parallel="mpi"`: model, loss and optimizer are those of `hpc_utils.mpi`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpc_utils.config import RunConfig
+from hpc_utils.mpi.loader import Batches
+from hpc_utils.mpi.model import SGD, loss
+
+from . import precision
+from .images import ImageSource
+from .loop import Trainer
+from .ranks import Ranks
+from .workload import Batch
+
+
+class MpiTrainer(Trainer):
+    """A trainer whose strategy (`parallel.mpi.Mpi`) has the network; records, checkpoints and signals are the trainer's."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.loader = _Loader(self.workload.train, self.config, self.ranks)
+
+    def _fresh_optimizer(self) -> None:
+        config = self.config
+        self.scaler = precision.grad_scaler(
+            config.precision, self.ranks.device
+        )  # does nothing: a checkpoint holds its state
+        self.optimizer = SGD(self.peak_lr, config.momentum, config.weight_decay, config.nesterov)
+
+    def _set_lr(self, lr: float) -> None:
+        self.optimizer.lr = lr
+
+    def _learn(
+        self, inputs: np.ndarray, targets: Tensor, lap: Callable[[str], None] = lambda phase: None
+    ) -> tuple[float, dict[str, int]]:
+        network = self.strategy.network
+        mean, correct, gradient = loss(network.forward(inputs), targets.numpy())
+        lap("forward")
+        self.strategy.backward_pass(gradient)
+        lap("backward")
+        self.optimizer.step(network.parameters, network.gradients)
+        return mean, {"accuracy": correct}
+
+
+class _Loader:
+    """The framework's batches, in the order of the trainer's sampler."""
+
+    def __init__(self, source: ImageSource, config: RunConfig, ranks: Ranks) -> None:
+        self._batches = Batches(
+            source.pixels, source.labels.numpy(), batch=config.batches(ranks.world_size)[0],
+            rank=ranks.rank, world_size=ranks.world_size, seed=source.seed, threads=ranks.threads,
+            shift=source.padding, flip=source.flip, mean=source.mean, std=source.std,
+        )  # fmt: skip
+
+    def batches(self, indices: Iterable[Tensor], epoch: int, done: int = 0) -> Iterator[Batch]:
+        for images, labels in self._batches.of(torch.cat([*indices]).numpy(), epoch):
+            yield images, torch.from_numpy(labels)

@@ -1,0 +1,102 @@
+"""Data parallelism of `hpc_utils.mpi`: its model on every rank, with gradients summed by MPI_Allreduce."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hpc_utils import datasets
+from hpc_utils.config import RunConfig
+from hpc_utils.mpi.communication import Allreduce
+from hpc_utils.mpi.model import CNN, SGD
+
+from ..ranks import Ranks
+from .strategy import Strategy
+
+
+class Mpi(Strategy):
+    """The network of `hpc_utils.mpi` in place of the workload's module, which gives it its initial weights.
+
+    Attributes:
+        network: with flat `parameters` and `gradients`. allreduce: of the gradients.
+    """
+
+    def __init__(self, model: nn.Module, config: RunConfig, ranks: Ranks) -> None:
+        super().__init__(model, config, ranks)
+        _, share = config.batches(ranks.world_size)
+        images = datasets.load(config.dataset, "train")
+        self.network = CNN(
+            images.images.shape[1:], len(images.classes), batch=max(share, config.eval_batch), threads=ranks.threads
+        )
+        _copy(model, self.network)
+        self.model = self.wrapped = _Module(self.network)
+        self.allreduce = Allreduce(
+            ranks.group, self.network.gradients,
+            bucket_bytes=config.bucket_mb * 2**20, overlap=config.overlap, timeout=config.collective_timeout,
+        )  # fmt: skip
+        self._steps = 0
+
+    def backward_pass(self, gradient: np.ndarray) -> None:
+        """Run the backward pass from the gradient of this rank's mean loss; gradients are then those of the global batch's."""
+        gradient /= self.ranks.world_size
+        self.network.backward(gradient, self.allreduce.ready)
+        self.allreduce.finish()
+        self._steps += 1
+
+    def counters(self) -> dict[str, float]:
+        """Seconds per step in all-reduces, and their part hidden behind the backward pass, on rank 0 since the last call."""
+        reduce, steps, self._steps = self.allreduce, self._steps, 0
+        found = {"comm_seconds": reduce.seconds, "overlap_seconds": max(0.0, reduce.seconds - reduce.exposed)}
+        reduce.seconds = reduce.exposed = 0.0
+        return {name: value / steps for name, value in found.items()} if steps and self.ranks.world_size > 1 else {}
+
+    def keep(self) -> np.ndarray:
+        return self.network.parameters.copy()
+
+    def put_back(self, kept: np.ndarray) -> None:
+        self.network.parameters[:] = kept
+        self.counters()
+
+    def weights(self) -> dict[str, Tensor] | None:
+        return {"parameters": torch.tensor(self.network.parameters)} if self.ranks.is_main else None
+
+    def load_weights(self, state: dict[str, Tensor]) -> None:
+        self.network.parameters[:] = state["parameters"].numpy()
+
+    def optimizer_state(self, optimizer: SGD) -> dict[str, Any] | None:
+        velocity = optimizer.velocity
+        return {"velocity": None if velocity is None else torch.tensor(velocity)} if self.ranks.is_main else None
+
+    def load_optimizer_state(self, optimizer: SGD, state: dict[str, Any]) -> None:
+        velocity = state["velocity"]
+        optimizer.velocity = None if velocity is None else velocity.numpy().copy()
+
+
+class _Module(nn.Module):
+    """The network as evaluation calls it."""
+
+    def __init__(self, network: CNN) -> None:
+        super().__init__()
+        self._forward = network.forward
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.from_numpy(self._forward(channels_last(inputs)))
+
+
+def channels_last(inputs: Tensor) -> np.ndarray:
+    """Images (n, c, h, w) as (n, h, w, c), without a copy if they lie so in memory."""
+    return np.ascontiguousarray(inputs.permute(0, 2, 3, 1).numpy())
+
+
+def _copy(model: nn.Module, network: CNN) -> None:
+    """Copy the weights of torch's model: filters as (row, column, input, output), images as (row, column, channel)."""
+    values, channels = [value.detach().numpy() for value in model.parameters()], 0
+    for layer, weight, bias in zip(network.layers, values[::2], values[1::2], strict=True):
+        if weight.ndim == 2:  # its inputs are (channel, row, column), with the channels of the layer before
+            weight = weight.reshape(len(weight), channels, -1, 1)
+        layer.weight[:] = weight.transpose(2, 3, 1, 0).reshape(layer.weight_shape)
+        layer.bias[:] = bias
+        channels = len(bias)

@@ -1,0 +1,28 @@
+"""Programs under a real mpiexec."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpc_utils.launch.local import _mpiexec
+
+Mpiexec = Callable[..., subprocess.CompletedProcess]
+
+
+@pytest.fixture
+def mpiexec(tmp_path: Path) -> Mpiexec:
+    """Run code on that many ranks; one that hangs fails the test."""
+    pytest.importorskip("mpi4py")
+
+    def run(ranks: int, code: str) -> subprocess.CompletedProcess:
+        program = tmp_path / "program.py"
+        program.write_text(code)
+        command = [_mpiexec(), "-n", str(ranks), sys.executable, program]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+    return run
