@@ -127,8 +127,11 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]]) -> list[Finding]:
     """What (name, file) of `logs` show, each symptom once: the first cause first, warnings last; empty if nothing failed."""
     found = [finding for name, file in logs for finding in _scan(name, file)]
     for one in found:
-        if one.name == "exception" and not any(_precedes(other, one) for other in found):
+        before = {other.name for other in found if _precedes(other, one)}
+        if one.name == "exception" and not before:
             one.kind = Kind.END
+        if one.kind == Kind.KILL and "collective-timeout" in before:  # the launcher ends those that wait
+            one.kind = Kind.EFFECT
     order, merged = list(Kind), dict[str, Finding]()
     for one in sorted(found, key=lambda one: (order.index(one.kind), one.line)):
         if (first := merged.setdefault(one.name, one)) is not one:
