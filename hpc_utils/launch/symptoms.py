@@ -24,12 +24,12 @@ _KEPT = 1000  # lines of one symptom
 _TAG = r"(?:\[[a-z]*\d[\w, |]*\](?:<\w+>)?:?|\d+:|\(\w*\s?\w* ?pid=\d+[^)]*\))"
 _RANK = re.compile(rf"\s*({_TAG})")
 _EXCEPTION = re.compile(
-    rf"^(?:{_TAG}\s*)*(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure)(?::(?! *[-+]?\d*\.\d)|$)"
+    rf"^(?:{_TAG}\s*)*(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Expired|Interrupt)(?::(?! *[-+]?\d*\.\d)|$)"
 )
 _FAILURE = re.compile(
     rf"^(?:{_TAG}\s*)*(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: "
     r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: (?:Exited with|Aborted|Terminated)|core dumped"
-    r"|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|[Ss]ignal \d|EXIT CODE: \d|exit code:? [1-9]|\*\*\* STEP \S+ ON \S+ CANCELLED"
+    r"|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|(?:on|by|received) signal \d|EXIT CODE: \d|(?:exit code:?|return code =) -?[1-9]|\*\*\* STEP \S+ ON \S+ CANCELLED"
 )
 # Exceptions that only pass on the failure of another process
 _PASSED_ON = re.compile(
@@ -38,7 +38,7 @@ _PASSED_ON = re.compile(
 )
 # Source lines of a traceback, traced commands, and what NCCL and pip report although nothing failed
 _NO_EVIDENCE = re.compile(
-    rf"^\s*(?:{_TAG}\s*)*(?:[│|+#>]|File \"|(?:raise|except|return|if|elif|assert|print|logger?)\b)|NCCL INFO(?!.*no socket)"
+    rf"^\s*(?:{_TAG}\s*)*(?:[│|+#]|>\s{3}|File \"|(?:raise|except|return|if|elif|assert|print)\b|logger\.)|NCCL INFO(?!.*no socket)"
     r"|\[W[^\]]*(?:socket|TCPStore)\.cpp(?!.*gai error)|pip's dependency resolver"
 )
 # A line without any of these words shows no symptom: most lines are not searched further.
@@ -51,6 +51,7 @@ _WORDS = re.compile(
     "|weights|worker|xid",
     re.I,
 )
+_DIGITS_MATTER = re.compile("signal|code|gai|world.?size", re.I)
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _WATCHDOG = re.compile(r"\[Rank (\d+)\].*SeqNum=(\d+), OpType=(\w+)")
 
@@ -157,7 +158,7 @@ def _scan(log: str, file: BinaryIO) -> list[Finding]:
             continue
         text = _COLOURS.sub("", line.decode(errors="replace"))
         if (name := _name(text)) is None:
-            if len(harmless) < _REMEMBERED:
+            if len(harmless) < _REMEMBERED and not _DIGITS_MATTER.search(text):
                 harmless.add(alike)
             continue
         tag = _RANK.match(text)

@@ -29,6 +29,13 @@ def test_the_first_cause_is_named(log: dict[str, str]) -> None:
     assert first(*log["text"].splitlines()[::-1]) == log["first"], "each line in a log of its own, the last first"
 
 
+def test_each_symptom_is_reproduced_or_shown_by_a_report() -> None:
+    from hpc_utils.doctor.reproductions import REPRODUCTIONS
+
+    shown = {log["first"] for log in LOGS} - {"", "unknown"}
+    assert shown | REPRODUCTIONS.keys() == symptoms.catalogue().keys()
+
+
 def test_the_rank_that_waits_elsewhere_is_named() -> None:
     text = next(log["text"] for log in LOGS if log["source"].endswith("nccl/issues/1409"))
     (found, *_) = symptoms.diagnose([("", io.BytesIO(text.encode()))])
