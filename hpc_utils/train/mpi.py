@@ -11,11 +11,12 @@ from torch import Tensor
 
 from hpc_utils.config import RunConfig
 from hpc_utils.mpi.loader import Batches
-from hpc_utils.mpi.model import SGD, loss
+from hpc_utils.mpi.model import loss
 
 from . import precision
 from .images import ImageSource
 from .loop import Trainer
+from .parallel.mpi import framework
 from .ranks import Ranks
 from .workload import Batch
 
@@ -32,7 +33,9 @@ class MpiTrainer(Trainer):
         self.scaler = precision.grad_scaler(
             config.precision, self.ranks.device
         )  # does nothing: a checkpoint holds its state
-        self.optimizer = SGD(self.peak_lr, config.momentum, config.weight_decay, config.nesterov)
+        self.optimizer = framework(self.ranks.device).SGD(
+            self.peak_lr, config.momentum, config.weight_decay, config.nesterov
+        )
 
     def _set_lr(self, lr: float) -> None:
         self.optimizer.lr = lr
@@ -45,7 +48,7 @@ class MpiTrainer(Trainer):
         lap("forward")
         self.strategy.backward_pass(gradient)
         lap("backward")
-        self.optimizer.step(network.parameters, network.gradients)
+        self.optimizer.step(network)
         return mean, {"accuracy": correct}
 
 

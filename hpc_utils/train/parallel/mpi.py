@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 
 from hpc_utils import datasets
 from hpc_utils.config import RunConfig
+from hpc_utils.mpi import model
 from hpc_utils.mpi.communication import Allreduce
-from hpc_utils.mpi.model import CNN, SGD
 
 from ..ranks import Ranks
 from .strategy import Strategy
@@ -24,14 +25,14 @@ class Mpi(Strategy):
         network: with flat `parameters` and `gradients`. allreduce: of the gradients.
     """
 
-    def __init__(self, model: nn.Module, config: RunConfig, ranks: Ranks) -> None:
-        super().__init__(model, config, ranks)
+    def __init__(self, torchs: nn.Module, config: RunConfig, ranks: Ranks) -> None:
+        super().__init__(torchs, config, ranks)
         _, share = config.batches(ranks.world_size)
         images = datasets.load(config.dataset, "train")
-        self.network = CNN(
+        self.network = framework(ranks.device).CNN(
             images.images.shape[1:], len(images.classes), batch=max(share, config.eval_batch), threads=ranks.threads
         )
-        _copy(model, self.network)
+        self.network.parameters = _flat(torchs, self.network)
         self.model = self.wrapped = _Module(self.network)
         self.allreduce = Allreduce(
             ranks.group, self.network.gradients,
@@ -57,20 +58,20 @@ class Mpi(Strategy):
         return self.network.parameters.copy()
 
     def put_back(self, kept: np.ndarray) -> None:
-        self.network.parameters[:] = kept
+        self.network.parameters = kept
         self.counters()
 
     def weights(self) -> dict[str, Tensor] | None:
         return {"parameters": torch.tensor(self.network.parameters)} if self.ranks.is_main else None
 
     def load_weights(self, state: dict[str, Tensor]) -> None:
-        self.network.parameters[:] = state["parameters"].numpy()
+        self.network.parameters = state["parameters"].numpy()
 
-    def optimizer_state(self, optimizer: SGD) -> dict[str, Any] | None:
+    def optimizer_state(self, optimizer: model.SGD) -> dict[str, Any] | None:
         velocity = optimizer.velocity
         return {"velocity": None if velocity is None else torch.tensor(velocity)} if self.ranks.is_main else None
 
-    def load_optimizer_state(self, optimizer: SGD, state: dict[str, Any]) -> None:
+    def load_optimizer_state(self, optimizer: model.SGD, state: dict[str, Any]) -> None:
         velocity = state["velocity"]
         optimizer.velocity = None if velocity is None else velocity.numpy().copy()
 
@@ -78,25 +79,37 @@ class Mpi(Strategy):
 class _Module(nn.Module):
     """The network as evaluation calls it."""
 
-    def __init__(self, network: CNN) -> None:
+    def __init__(self, network: model.CNN) -> None:
         super().__init__()
         self._forward = network.forward
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return torch.from_numpy(self._forward(channels_last(inputs)))
+        return torch.from_numpy(self._forward(channels_last(inputs))).to(inputs.device)
 
 
 def channels_last(inputs: Tensor) -> np.ndarray:
     """Images (n, c, h, w) as (n, h, w, c), without a copy if they lie so in memory."""
-    return np.ascontiguousarray(inputs.permute(0, 2, 3, 1).numpy())
+    return np.ascontiguousarray(inputs.permute(0, 2, 3, 1).cpu().numpy())
 
 
-def _copy(model: nn.Module, network: CNN) -> None:
-    """Copy the weights of torch's model: filters as (row, column, input, output), images as (row, column, channel)."""
-    values, channels = [value.detach().numpy() for value in model.parameters()], 0
+def framework(device: torch.device) -> ModuleType:
+    """The module whose `CNN` and `SGD` compute on `device`."""
+    if device.type == "cpu":
+        return model
+    from hpc_utils.mpi import cuda
+
+    return cuda
+
+
+def _flat(torchs: nn.Module, network: model.CNN) -> np.ndarray:
+    """The weights of torch's module as the network's flat array: filters as (row, column, input, output)."""
+    flat, channels = np.empty_like(network.gradients), 0
+    values = [value.detach().cpu().numpy() for value in torchs.parameters()]
     for layer, weight, bias in zip(network.layers, values[::2], values[1::2], strict=True):
         if weight.ndim == 2:  # its inputs are (channel, row, column), with the channels of the layer before
             weight = weight.reshape(len(weight), channels, -1, 1)
-        layer.weight[:] = weight.transpose(2, 3, 1, 0).reshape(layer.weight_shape)
-        layer.bias[:] = bias
+        own_weight, own_bias = layer.views(flat)
+        own_weight[:] = weight.transpose(2, 3, 1, 0).reshape(own_weight.shape)
+        own_bias[:] = bias
         channels = len(bias)
+    return flat
