@@ -139,6 +139,33 @@ def cluster_shape(rate, found):
     click.echo("the links are not limited" if rate == "none" else f"every node's link: {rate} each way")
 
 
+@cluster.command("show")
+@click.argument("cluster_name", metavar="NAME")
+def cluster_show(cluster_name):
+    """Show what the cluster NAME has, by its file: nodes, cores, GPUs, memory, network, storage and software."""
+    from hpc_utils.launch import cluster as clusters
+    from hpc_utils.publish.formatting import aligned
+
+    found = clusters.read(cluster_name)
+    rows = [("nodes", "partition", "most of a job", "cores", "GPUs", "memory", "formats", "an hour costs")]
+    for name, node in found.nodes.items():
+        gpus = f"{node.gpus} x {node.gpu}" if node.gpus else "none"
+        known = [str(one or "?") for one in (node.most_nodes, node.cores, gpus, node.memory or "the site's default")]
+        rows.append((name, node.partition, *known, " ".join(node.precisions), f"{node.price:g} {node.unit}"))
+    network, software, storage = found.network, found.software, found.storage
+    link = f"{network.link_gbit:g} Gbit/s a node" if network.link_gbit else ""
+    facts = {
+        "network": [network.interface, link],
+        "storage": [storage.results, storage.data, storage.node_local and f"{storage.node_local} on each node"],
+        "software": [*software.modules, software.environment, software.container, software.torch],
+    }
+    click.echo(
+        "\n".join([found.title, found.about.strip(), "", *aligned(rows, right=(2, 3))]).replace("\n\n\n", "\n\n")
+    )
+    for name, values in facts.items():
+        click.echo(f"{name}: {', '.join(filter(None, values)) or 'as the clone has it'}")
+
+
 @cluster.command("use")
 @click.argument("cluster_name", metavar="NAME")
 @node_type_option

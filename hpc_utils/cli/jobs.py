@@ -158,7 +158,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
 @click.option("--watch", is_flag=True, help="Print each change of state until all have ended.")
 @click.option("--all", "everything", is_flag=True, help="Include complete runs.")
 def status(study, watch, everything):
-    """Show submitted runs, and the remedy for failed ones. `hpc study plan STUDY` lists runs on this machine."""
+    """Show submitted runs, jobs that you submitted by hand in the clone included, and the remedy for failed ones. `hpc study plan STUDY` lists runs on this machine."""
     from hpc_utils.launch.status import entries
 
     gone = connect_to_submissions(study)
@@ -168,7 +168,8 @@ def status(study, watch, everything):
     found = entries(study, gone=gone)
     if not found:
         raise click.UsageError(
-            f"no submission{f' of {study!r}' if study else ''}: `hpc submit STUDY --cluster NAME` makes one; `hpc study plan STUDY` lists runs on this machine"
+            f"no submission{f' of {study!r}' if study else ', and no job in the queue that was submitted in this clone'}: "
+            "`hpc submit STUDY --cluster NAME` makes one; `hpc study plan STUDY` lists runs on this machine"
         )
     for entry in found:
         if entry.state == "COMPLETED" and not everything:

@@ -74,7 +74,7 @@ class Job:
     Attributes:
         id: `123`, or `123_4` for an array task.
         reason: why it waits, or how it ended, as Slurm writes it: `exit code 1:0`, or `0:9` for signal 9.
-        left: seconds until its limit, None if not known. nodes: where it ran.
+        left: seconds until its limit, None if not known. nodes: where it ran. name, folder: in the queue only.
     """
 
     id: str
@@ -82,6 +82,8 @@ class Job:
     reason: str = ""
     left: int | None = None
     nodes: str = ""
+    name: str = ""
+    folder: str = ""
 
 
 def clean_environment() -> dict[str, str]:
@@ -161,18 +163,23 @@ def jobs(ids: Iterable[str]) -> dict[str, Job]:
     """Slurm's data of these jobs, one entry an array task: from the queue, else from the accounting."""
     if not (ids := list(ids)):
         return {}
-    return {job.id: job for job in [*_accounted(ids), *_queued(ids)]}
+    queued = [job for job in _queued() if job.id.partition("_")[0] in ids]
+    return {job.id: job for job in [*_accounted(ids), *queued]}
 
 
-def _queued(ids: Sequence[str]) -> list[Job]:
-    """Jobs that wait or run; those that ended minutes ago too, but the accounting knows them better."""
+def of_folder(folder: Path) -> list[Job]:
+    """The user's jobs that were submitted in `folder`, and wait or run."""
+    return [job for job in _queued() if job.folder == str(folder)]
+
+
+def _queued() -> list[Job]:
+    """The user's jobs that wait or run; squeue has those that ended minutes ago too, but the accounting knows them better."""
     # Queried for all of the user's jobs: squeue fails for an id that it has forgotten.
-    output = ask(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%L|%N"])
-    rows = [line.split("|") for line in output.splitlines()]
+    output = ask(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%L|%N|%j|%Z"])
+    rows = [line.split("|", 6) for line in output.splitlines()]
     found = [
-        Job(job, JobState(state), "" if reason == "None" else reason, seconds(left), nodes)
-        for job, state, reason, left, nodes in rows
-        if job.partition("_")[0] in ids
+        Job(job, JobState(state), "" if reason == "None" else reason, seconds(left), nodes, name, folder)
+        for job, state, reason, left, nodes, name, folder in rows
     ]
     return [job for job in found if not job.state.is_over]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from . import failure, slurm_commands
 from .slurm_commands import Job, JobState
 from .submit import Submission, Task, submissions
 
+OURS = "hpc-"  # how the names of jobs begin that `hpc` submits
 LAG = 60  # s after its end in which a job may not be in the accounting yet
 
 
@@ -61,7 +62,8 @@ def archive_accounting(study: str) -> None:
 
 
 def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Entry]:
-    """The newest submission's entry of every run of `study` (of all studies), in the order of submission.
+    """The newest submission's entry of every run of `study`, in the order of submission; without a study of all, and of the jobs
+    that were submitted by hand.
 
     Args:
         gone: clusters that have ended, and their jobs with them; Slurm is not queried for those.
@@ -75,7 +77,36 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
             newest[task.run_id or f"report {one.index}"] = one, task
     asked = {task.id.partition("_")[0] for one, task in newest.values() if one.cluster not in gone}
     jobs = slurm_commands.jobs(asked)
-    return [_entry(one, task, jobs.get(task.id), gone=one.cluster in gone) for one, task in newest.values()]
+    found = [_entry(one, task, jobs.get(task.id), gone=one.cluster in gone) for one, task in newest.values()]
+    return found if study else found + _by_hand(newest)
+
+
+class _ByHand(Submission):
+    """Jobs that a person submitted in the clone's folder."""
+
+    def log(self, task: str) -> Path:
+        return next(self.path.glob(f"slurm-*-{task}.log"), self.path / f"slurm-{task}.out")
+
+
+def _by_hand(submitted: Collection[str]) -> list[Entry]:
+    """The jobs that no submission made: those in the queue, with the run that they make now, and the runs of ended ones."""
+    hand = _ByHand(path=paths.root(), study="", source="", index="by hand", cluster="", node_type="")
+    try:
+        jobs = {job.id: job for job in slurm_commands.of_folder(hand.path) if not job.name.startswith(OURS)}
+    except slurm_commands.SlurmError:  # no Slurm here
+        return []
+    queued, tasks = set(jobs), []
+    for folder in paths.runs().glob("*"):
+        job = (read_json(folder / "provenance.json") or {}).get("job") or {}
+        task = f"{job['array_job_id']}_{job['array_task_id']}" if job.get("array_task_id") else job.get("id")
+        if task and folder.name not in submitted and (task not in jobs or state(folder) == "running"):
+            tasks.append(Task(task, folder.name))
+    jobs |= slurm_commands.jobs({task.id.partition("_")[0] for task in tasks} - queued)
+    tasks = [task for task in tasks if task.id in jobs or state(paths.runs() / task.run_id) != "complete"]
+    tasks += [Task(job, f"({jobs[job].name})") for job in queued - {task.id for task in tasks}]
+    found = [_entry(hand, task, jobs.get(task.id), gone=False) for task in sorted(tasks)]
+    again = "the same `sbatch` command"
+    return [replace(entry, advice=entry.advice.replace("`hpc retry`", again)) for entry in found]
 
 
 def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry:

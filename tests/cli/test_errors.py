@@ -74,6 +74,12 @@ def test_a_dry_run_names_what_the_cluster_file_leaves_open(results: Path) -> Non
     assert done.exit_code == 0 and "FILL IN: account;" in done.stderr
 
 
+def test_what_a_cluster_has_is_shown_by_its_file(results: Path) -> None:
+    done = CliRunner().invoke(cli.main, ["cluster", "show", "leonardo"])
+    assert done.exit_code == 0 and "4 x a100" in done.stdout and "32 core-hours" in done.stdout
+    assert "ib0, 400 Gbit/s a node" in done.stdout and "python/3.11.7" in done.stdout
+
+
 def test_the_status_next_to_a_half_dead_rehearsal_cluster_is_that_of_the_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
