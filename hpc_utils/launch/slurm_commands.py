@@ -74,7 +74,7 @@ class Job:
     Attributes:
         id: `123`, or `123_4` for an array task.
         reason: why it waits, or how it ended, as Slurm writes it: `exit code 1:0`, or `0:9` for signal 9.
-        left: seconds until its limit, None if not known. nodes: where it ran. name, folder: in the queue only.
+        left: seconds until its limit, None if not known. nodes: where it ran. name, folder: as submitted.
     """
 
     id: str
@@ -168,8 +168,9 @@ def jobs(ids: Iterable[str]) -> dict[str, Job]:
 
 
 def of_folder(folder: Path) -> list[Job]:
-    """The user's jobs that were submitted in `folder`, and wait or run."""
-    return [job for job in _queued() if job.folder == str(folder)]
+    """The user's jobs that were submitted in `folder`: those that wait or run, and those that ended today."""
+    found = {job.id: job for job in [*_accounted([]), *_queued()]}
+    return [job for job in found.values() if job.folder == str(folder)]
 
 
 def _queued() -> list[Job]:
@@ -185,15 +186,17 @@ def _queued() -> list[Job]:
 
 
 def _accounted(ids: Sequence[str]) -> list[Job]:
-    command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(ids)}"]
+    """The data of these jobs; without ids of all the user's jobs that ended today."""
+    command = ["sacct", "--noheader", "--parsable2", "--allocations", *([f"--jobs={','.join(ids)}"] if ids else ())]
     try:
-        output = ask([*command, "--format=JobID,State,ExitCode,NodeList"])
+        output = ask([*command, "--format=JobID,State,ExitCode,NodeList,JobName,WorkDir"])
     except SlurmError:
         return []  # a site without accounting: the queue and our own records must do
-    rows = [line.split("|") for line in output.splitlines()]
+    rows = [line.split("|", 5) for line in output.splitlines()]
     return [
-        Job(job, JobState(state.split()[0].rstrip("+")), f"exit code {code}", None, nodes)  # CANCELLED by 1000
-        for job, state, code, nodes in rows
+        # A state may be `CANCELLED by 1000`.
+        Job(job, JobState(state.split()[0].rstrip("+")), f"exit code {code}", None, nodes, name, folder)
+        for job, state, code, nodes, name, folder in rows
         if re.fullmatch(r"\d+(_\d+)?", job) and state
     ]
 

@@ -89,24 +89,24 @@ class _ByHand(Submission):
 
 
 def _by_hand(submitted: Collection[str]) -> list[Entry]:
-    """The jobs that no submission made: those in the queue, with the run that they make now, and the runs of ended ones."""
+    """The jobs of today that no submission made, with the run that each makes now, or those that an ended one made."""
     hand = _ByHand(path=paths.root(), study="", source="", index="by hand", cluster="", node_type="")
     try:
-        jobs = {job.id: job for job in slurm_commands.of_folder(hand.path) if not job.name.startswith(OURS)}
+        jobs = [job for job in slurm_commands.of_folder(hand.path) if not job.name.startswith(OURS)]
     except slurm_commands.SlurmError:  # no Slurm here
         return []
-    queued, tasks = set(jobs), []
-    for folder in paths.runs().glob("*"):
-        job = (read_json(folder / "provenance.json") or {}).get("job") or {}
-        task = f"{job['array_job_id']}_{job['array_task_id']}" if job.get("array_task_id") else job.get("id")
-        if task and folder.name not in submitted and (task not in jobs or state(folder) == "running"):
-            tasks.append(Task(task, folder.name))
-    jobs |= slurm_commands.jobs({task.id.partition("_")[0] for task in tasks} - queued)
-    tasks = [task for task in tasks if task.id in jobs or state(paths.runs() / task.run_id) != "complete"]
-    tasks += [Task(job, f"({jobs[job].name})") for job in queued - {task.id for task in tasks}]
-    found = [_entry(hand, task, jobs.get(task.id), gone=False) for task in sorted(tasks)]
-    again = "the same `sbatch` command"
-    return [replace(entry, advice=entry.advice.replace("`hpc retry`", again)) for entry in found]
+    runs = [folder for folder in paths.runs().glob("*") if folder.name not in submitted] if jobs else []
+    made = {folder: (read_json(folder / "provenance.json") or {}).get("job") or {} for folder in runs}
+    found = []
+    for job in jobs:
+        own = [folder for folder, of in made.items() if of.get("id") == job.id]
+        if not job.state.is_over:
+            own = [folder for folder in own if state(folder) == "running"]
+        for name in [folder.name for folder in own] or [""]:
+            entry = _entry(hand, Task(job.id, name), job, gone=False)
+            advice = entry.advice.replace("`hpc retry`", "the same `sbatch` command")
+            found.append(replace(entry, run_id=name or f"({job.name})", advice=advice))
+    return found
 
 
 def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry:
