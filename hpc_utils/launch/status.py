@@ -102,7 +102,8 @@ def _by_hand(submitted: Collection[str]) -> list[Entry]:
         own = [folder for folder, of in made.items() if of.get("id") == job.id]
         if not job.state.is_over:
             own = [folder for folder in own if state(folder) == "running"]
-        for name in [folder.name for folder in own] or [""]:
+        # One that made no run here may be of other results.
+        for name in [folder.name for folder in own] or [""] * (job.state != JobState.COMPLETED):
             entry = _entry(hand, Task(job.id, name), job, gone=False)
             advice = entry.advice.replace("`hpc retry`", "the same `sbatch` command")
             found.append(replace(entry, run_id=name or f"({job.name})", advice=advice))

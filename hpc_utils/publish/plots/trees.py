@@ -29,7 +29,7 @@ def scaling(table: pd.DataFrame) -> Figure:
         drawing.ranks_axis(axes, table.threads)
         axes.set_xlabel("threads")
     drawing.log_axis(speed.yaxis)
-    speed.set_ylabel("rows a second and round")
+    speed.set_ylabel("throughput (rows/s)")
     efficiency.set_ylim(0, 1.1 * efficiency.get_ylim()[1])
     efficiency.yaxis.set_label_text(drawing.AXES["efficiency"][0])
     return figure
@@ -44,8 +44,8 @@ def at_work(table: pd.DataFrame) -> Figure:
         for threads, rows in table[table.library == library].groupby("threads"):
             look = style.series(counts.index(threads)) | {"marker": None, "label": counted(int(threads), "thread")}
             axes.plot(rows.elapsed, rows.at_work, **look)
-        axes.set(title=library, xlabel="time since the start of the run (s)", ylim=(0, None))
-    panels[0].set_ylabel("cores at work")
+        axes.set(title=library, xlabel="time since the start of the run (s)")
+    panels[0].set(ylabel="cores at work", ylim=(0, 1.05 * table.at_work.max()))
     return figure
 
 
