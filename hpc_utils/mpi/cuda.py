@@ -183,17 +183,14 @@ def multiply(a: Any, b: Any, out: Any, *, a_transposed: bool = False, b_transpos
 
 
 class Layer(model.Layer):
-    """A product with the weight, and `ones` (rows,) to sum the gradient of the bias."""
+    """A product with the weight; `ones` sum the gradient of the bias."""
 
     def allocate(self, network: CNN, start: int) -> None:
         super().allocate(network, start)
         shape = math.prod(self.weight_shape[:-1]), self.weight_shape[-1]
         ((dweight, dbias),) = self.gradients
-        self.weight, self.dweight, self.dbias = (
-            self.weight.reshape(shape),
-            dweight.reshape(shape),
-            dbias.reshape(1, -1),
-        )
+        self.weight, self.dweight = self.weight.reshape(shape), dweight.reshape(shape)
+        self.dbias, self.ones = dbias.reshape(1, -1), network.ones
 
     def multiply_back(self, x: Any, dz: Any, dx: Any) -> None:
         """The gradients of weight, bias and x."""
@@ -213,7 +210,6 @@ class Conv(Layer):
         self.where = cuda.device_array(self.y.shape, np.uint8)
         self.columns, self.z = network.empty((rows, 9 * channels)), network.empty((rows, maps))
         self.dcolumns = network.empty(self.columns.shape) if start else None  # the data need no gradient
-        self.ones = cuda.to_device(np.ones(rows, np.float32))
 
     def forward(self, x: Any, part: slice, thread: int) -> Any:
         columns, z, windows = self._rows(part, self.columns, self.z)
@@ -245,10 +241,6 @@ class Dense(Layer):
 
     relu = True
 
-    def allocate(self, network: CNN, start: int) -> None:
-        super().allocate(network, start)
-        self.ones = cuda.to_device(np.ones(network.batch, np.float32))
-
     def forward(self, x: Any, part: slice, thread: int) -> Any:
         self.x, y = x.reshape(len(x), self.x_shape[0]), self.y[part]
         multiply(self.x, self.weight, y)
@@ -273,6 +265,7 @@ class CNN(model.CNN):
     def _allocate(self, size: int) -> None:
         self._parameters, gradients = self.empty((size,)), self.empty((size,))
         self.partial, self.gradients = [gradients], cuda.pinned_array(size, np.float32)
+        self.ones = cuda.to_device(np.ones(self.batch * math.prod(self.layers[0].x_shape), np.float32))
 
     @property
     def parameters(self) -> np.ndarray:

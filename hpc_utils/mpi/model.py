@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -17,6 +18,15 @@ from . import kernels
 
 IMAGES = 4  # of a block: its arrays stay in the L2 cache
 Ready = Callable[[slice], None]
+
+
+class Block(NamedTuple):
+    """Some images, and arrays for their windows: copied inputs (planes, t, k), products (planes, t, m), z (4, t, m)."""
+
+    images: slice
+    inputs: np.ndarray
+    products: np.ndarray
+    z: np.ndarray
 
 
 class Layer:
@@ -56,10 +66,10 @@ class Conv(Layer):
     def forward(self, x: np.ndarray, part: slice, thread: int) -> np.ndarray:
         self.x = x
         factors = self.factors()
-        for images, v, s, z in self._blocks(part):
-            self.copy(x[images], v)
-            self.multiply(v, factors, s, z)
-            kernels.pool(z, self.bias, *map(self._by_window, (self.y[images], self.where[images])))
+        for block in self._blocks(part):
+            self.copy(x[block.images], block.inputs)
+            self.multiply(block, factors)
+            kernels.pool(block.z, self.bias, *self._by_window(block, self.y, self.where))
         return self.y
 
     def backward(self, dy: np.ndarray, part: slice, thread: int) -> None:
@@ -67,55 +77,41 @@ class Conv(Layer):
         dbias[:] = 0
         factors = self.factors()
         transposed, dfactors = np.swapaxes(factors, -2, -1).copy(), np.zeros_like(factors)
-        for images, v, s, z in self._blocks(part):
-            self.copy(self.x[images], v)  # cheaper to repeat than to keep
-            kernels.unpool(*map(self._by_window, (dy[images], self.where[images])), z, dbias)
-            self.multiply_back(v, transposed, s, z, dfactors, self.dx[images])
-        self.gradient(dfactors, dweight)
+        for block in self._blocks(part):
+            self.copy(self.x[block.images], block.inputs)  # cheaper to repeat than to keep
+            kernels.unpool(*self._by_window(block, dy, self.where), block.z, dbias)
+            self.multiply_back(block, transposed, dfactors)
+        dweight[:] = self.gradient(dfactors).reshape(dweight.shape)
 
     def factors(self) -> np.ndarray:
         """The weight as it is multiplied: (9 * c, m)."""
         return self.weight.reshape(-1, self.weight_shape[-1])
 
-    def multiply(self, v: np.ndarray, factors: np.ndarray, s: np.ndarray, z: np.ndarray) -> None:
-        """Write z from what was copied to v; s is scratch."""
-        np.matmul(v, factors, out=z)
+    def multiply(self, block: Block, factors: np.ndarray) -> None:
+        """Write z."""
+        np.matmul(block.inputs, factors, out=block.z)
 
-    def multiply_back(
-        self,
-        v: np.ndarray,
-        transposed: np.ndarray,
-        s: np.ndarray,
-        dz: np.ndarray,
-        dfactors: np.ndarray,
-        dx: np.ndarray,
-    ) -> None:
-        """Add these images' gradient of the factors, and write that of the input, where it is needed."""
-        dfactors += sum(np.matmul(v.transpose(0, 2, 1), dz))
+    def multiply_back(self, block: Block, transposed: np.ndarray, dfactors: np.ndarray) -> None:
+        """From the gradient in z, add that of the factors, and write that of the input, where it is needed."""
+        dfactors += sum(np.matmul(block.inputs.transpose(0, 2, 1), block.z))
 
-    def gradient(self, dfactors: np.ndarray, dweight: np.ndarray) -> None:
+    def gradient(self, dfactors: np.ndarray) -> np.ndarray:
         """The gradient of the weight from that of the factors."""
-        dweight[:] = dfactors.reshape(dweight.shape)
+        return dfactors
 
-    def _by_window(self, array: np.ndarray) -> np.ndarray:
-        return array.reshape(-1, self.weight_shape[-1])
+    def _by_window(self, block: Block, *arrays: np.ndarray) -> list[np.ndarray]:
+        return [array[block.images].reshape(-1, self.weight_shape[-1]) for array in arrays]
 
-    def _blocks(self, part: slice) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray]]:
-        """Blocks of images, with arrays for their windows: v (planes, t, depth * c), s (planes, t, m), z (4, t, m)."""
+    def _blocks(self, part: slice) -> Iterator[Block]:
         channels, maps = self.weight_shape[1:]
         windows = math.prod(self.y_shape[:2])
         shapes = (self.planes, self.depth * channels), (self.planes, maps), (4, maps)
-        flat = [np.empty(planes * IMAGES * windows * columns, self.y.dtype) for planes, columns in shapes]
+        flat = [np.empty(planes * IMAGES * windows * width, self.y.dtype) for planes, width in shapes]
         for start in range(part.start, part.stop, IMAGES):
             images = slice(start, min(start + IMAGES, part.stop))
             t = (images.stop - start) * windows
-            yield (
-                images,
-                *(
-                    array[: planes * t * columns].reshape(planes, t, columns)
-                    for array, (planes, columns) in zip(flat, shapes, strict=True)
-                ),
-            )
+            sized = zip(flat, shapes, strict=True)
+            yield Block(images, *(a[: planes * t * width].reshape(planes, t, width) for a, (planes, width) in sized))
 
 
 class WinogradConv(Conv):
@@ -139,26 +135,18 @@ class WinogradConv(Conv):
         """G w G^T: (16, c, m)."""
         return (self.G @ self.weight.reshape(9, -1)).reshape(16, *self.weight_shape[1:])
 
-    def multiply(self, v: np.ndarray, factors: np.ndarray, s: np.ndarray, z: np.ndarray) -> None:
-        np.matmul(v, factors, out=s)
-        np.matmul(self.A.T, s.reshape(16, -1), out=z.reshape(4, -1))
+    def multiply(self, block: Block, factors: np.ndarray) -> None:
+        np.matmul(block.inputs, factors, out=block.products)
+        np.matmul(self.A.T, block.products.reshape(16, -1), out=block.z.reshape(4, -1))
 
-    def multiply_back(
-        self,
-        v: np.ndarray,
-        transposed: np.ndarray,
-        s: np.ndarray,
-        dz: np.ndarray,
-        dfactors: np.ndarray,
-        dx: np.ndarray,
-    ) -> None:
-        np.matmul(self.A, dz.reshape(4, -1), out=s.reshape(16, -1))
-        dfactors += np.matmul(v.transpose(0, 2, 1), s)
-        np.matmul(s, transposed, out=v)
-        kernels.untiled(v, dx)
+    def multiply_back(self, block: Block, transposed: np.ndarray, dfactors: np.ndarray) -> None:
+        np.matmul(self.A, block.z.reshape(4, -1), out=block.products.reshape(16, -1))
+        dfactors += np.matmul(block.inputs.transpose(0, 2, 1), block.products)
+        np.matmul(block.products, transposed, out=block.inputs)
+        kernels.untiled(block.inputs, self.dx[block.images])
 
-    def gradient(self, dfactors: np.ndarray, dweight: np.ndarray) -> None:
-        np.matmul(self.G.T, dfactors.reshape(16, -1), out=dweight.reshape(9, -1))
+    def gradient(self, dfactors: np.ndarray) -> np.ndarray:
+        return self.G.T @ dfactors.reshape(16, -1)
 
 
 class Dense(Layer):
