@@ -3,7 +3,7 @@
 Loader: MNIST shifted and normalised, CIFAR-10 mirrored too, in batches of 128 that nobody reads; ours on 1 to all cores of OpenMP,
 torch's DataLoader of PIL images with 0, 1 and 2 worker processes, all on the same cores. `memory copy` is a parallel copy of
 arrays larger than the caches, in images of as many bytes as the loader reads and writes (5 for each value): its ratio is the bandwidth.
-Step: batch 128 of MNIST's shape on one core: forward, loss, backward, SGD with momentum; torch in both of its layouts.
+Step: batch 128 of MNIST's shape on one core: forward, loss, backward, SGD with momentum; torch in both of its layouts, and both on a GPU, if there is one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,11 @@ def _loaders(dataset: str, options: measure.Options) -> Iterator[measure.Row]:
 
 
 def _steps(options: measure.Options) -> Iterator[measure.Row]:
-    names = ("torch, channels_last", "torch, contiguous", "ours")
+    import torch
+
+    names = ["torch, channels_last", "torch, contiguous", "ours"]
+    if torch.cuda.is_available():
+        names += ["torch, cuda", "ours, cuda"]
     steps = options.size(2, 30, 100)
     variants = {name: functools.partial(_measured, name, cores=1, steps=steps) for name in names}
     rows = measure.compare(f"step, batch {BATCH}", "step_time", "s", variants, options)
@@ -76,13 +80,11 @@ def _measured(kind: str, **side: str | int) -> float:
     return float(measure.last_line(measure.python("-m", "benchmarks.mpi", *arguments)))
 
 
-def main(
-    kind: str, cores: int, dataset: str = "", count: int = 0, seconds: int = 0, steps: int = 0
-) -> float:  # in a fresh process
+def main(kind: str, cores: int, dataset: str = "", count: int = 0, seconds: int = 0, steps: int = 0) -> float:
     """Images/s of a loader (`dataset`), or the median time of a training step in s."""
     pin(cores)
     if not dataset:
-        step = ours() if kind == "ours" else torchs(kind.removeprefix("torch, "))
+        step = ours(kind) if kind.startswith("ours") else torchs(kind.removeprefix("torch, "))
         return statistics.median([_timed(step) for _ in range(steps + 3)][3:])
     once = {"ours": our_batches, "torch": torchs_batches, "copy": copied}[kind](dataset, count)
     once()
@@ -99,7 +101,7 @@ def our_batches(dataset: str, threads: int) -> Callable[[], int]:
     split = datasets.load(dataset, "train")
     batches = Batches(
         split.images, split.labels, batch=BATCH, threads=threads, mean=split.mean, std=split.std,
-        shift=PADDING[dataset], flip=dataset == "cifar10",
+        shift=PADDING.get(dataset, 1), flip=dataset == "cifar10",
     )  # fmt: skip
     return lambda: sum(len(labels) for _, labels in batches.epoch(1))
 
@@ -134,17 +136,21 @@ def copied(dataset: str, threads: int) -> Callable[[], int]:
     return once
 
 
-def ours() -> Callable[[], None]:
+def ours(kind: str) -> Callable[[], None]:
     """A step of our network."""
     import numpy as np
 
-    from hpc_utils.mpi.model import CNN, SGD, loss
+    from hpc_utils.mpi import model
 
-    network, optimizer = CNN(batch=BATCH), SGD(0.01, 0.9)
+    if kind == "ours, cuda":
+        from hpc_utils.mpi import cuda as backend
+    else:
+        backend = model
+    network, optimizer = backend.CNN(batch=BATCH), backend.SGD(0.01, 0.9)
     x, y = np.random.default_rng(0).random((BATCH, 28, 28, 1), np.float32), np.arange(BATCH) % 10
 
     def step() -> None:
-        network.backward(loss(network.forward(x), y)[2])
+        network.backward(model.loss(network.forward(x), y)[2])
         optimizer.step(network)
 
     return step
@@ -159,15 +165,18 @@ def torchs(layout: str) -> Callable[[], None]:
     blocks = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
     blocks += [nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
     dense = [nn.Flatten(), nn.Linear(3136, 128), nn.ReLU(), nn.Linear(128, 10)]
-    memory = {"channels_last": torch.channels_last, "contiguous": torch.contiguous_format}[layout]
-    network = nn.Sequential(*blocks, *dense).to(memory_format=memory)
+    memory = torch.contiguous_format if layout == "contiguous" else torch.channels_last
+    device = "cuda" if layout == "cuda" else "cpu"
+    network = nn.Sequential(*blocks, *dense).to(device, memory_format=memory)
     optimizer = torch.optim.SGD(network.parameters(), 0.01, 0.9)
     x, y = torch.rand(BATCH, 1, 28, 28).contiguous(memory_format=memory), torch.arange(BATCH) % 10
 
     def step() -> None:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(network(x), y).backward()
+        loss = nn.functional.cross_entropy(network(x.to(device)), y.to(device))
+        loss.backward()
         optimizer.step()
+        loss.item()
 
     return step
 

@@ -1,0 +1,23 @@
+"""Every side of the comparison of our own framework with PyTorch runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from hpc_utils import paths
+
+EACH = """
+import json
+from benchmarks.mpi import main
+loaders = [main(kind, 1, dataset="digits", count=count) for kind, count in (("ours", 1), ("torch", 0), ("copy", 1))]
+steps = [main(kind, 1, steps=1) for kind in ("torch, channels_last", "torch, contiguous", "ours")]
+print(json.dumps(loaders + steps))
+"""
+
+
+def test_each_side_measures_something() -> None:
+    done = subprocess.run([sys.executable, "-c", EACH], cwd=paths.root(), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert len(found := json.loads(done.stdout)) == 6 and min(found) > 0
