@@ -160,6 +160,11 @@ def sgd(parameters, gradients, velocity, lr, momentum, weight_decay, nesterov):
         parameters[i] -= lr * (g + momentum * velocity[i] if nesterov else velocity[i])
 
 
+def use(device: int | None) -> None:
+    """Run on this device from now on."""
+    cuda.select_device(device or 0)
+
+
 def each(kernel: Any, count: int, *arguments: Any) -> None:
     """Start a kernel with one thread for each of `count` elements."""
     kernel[-(-count // BLOCK), BLOCK](*arguments)

@@ -67,6 +67,18 @@ def test_two_ranks_learn_as_one_process_of_torch_and_record_their_communication(
     assert ((ours.overlap_seconds >= 0) & (ours.overlap_seconds <= ours.comm_seconds)).all()
 
 
+@pytest.mark.gpu
+def test_a_gpu_learns_as_the_cpu(bench: Bench):
+    notebook = bench.notebook(TRAIN, parameters=PARAMETERS)
+    for device in ("cpu", "cuda"):
+        outcome = bench.hpc(
+            "run", notebook, "--nproc", 1, "-p", f"device={device}", "-p", "steps_per_epoch=50", "-p", "epochs=2"
+        )
+        assert outcome.code == 0, outcome.err
+    losses = [one.test_loss.to_list() for _, one in records.load(bench.results).epochs.groupby("run_id")]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
+
+
 @pytest.mark.parametrize("signals", [((SIGKILL, 1),), soak(((SIGUSR1, 75), (SIGTERM, 143)))])
 def test_a_run_that_is_killed_or_stopped_at_any_moment_ends_with_the_same_bits(
     bench: Bench, uninterrupted: Path, signals
