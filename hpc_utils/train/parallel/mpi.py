@@ -98,6 +98,7 @@ def framework(device: torch.device) -> ModuleType:
         return model
     from hpc_utils.mpi import cuda
 
+    cuda.use(device.index)
     return cuda
 
 
