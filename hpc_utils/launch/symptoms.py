@@ -22,13 +22,14 @@ _REMEMBERED = 100_000  # harmless lines
 _KEPT = 1000  # lines of one symptom
 # What launchers put before a rank's line: `[rank3]:`, `[default0]:`, `[1,3]<stderr>:`, `3: `, `(worker pid=7, ip=...)`
 _TAG = r"(?:\[[a-z]*\d[\w, |]*\](?:<\w+>)?:?|\d+:|\(\w*\s?\w* ?pid=\d+[^)]*\))"
+_START = rf"^(?:[\w.-]*[:/][\w./:-]* )?(?:{_TAG}\s*)*"
 _RANK = re.compile(rf"\s*({_TAG})")
 _EXCEPTION = re.compile(
-    rf"^(?:{_TAG}\s*)*(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Expired|Interrupt)(?::(?! *[-+]?\d*\.\d)|$)"
+    rf"{_START}(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Expired|Interrupt)(?::(?! *[-+]?\d*\.\d)|$)"
 )
 _FAILURE = re.compile(
-    rf"^(?:{_TAG}\s*)*(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: "
-    r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: (?:Exited with|Aborted|Terminated)|core dumped"
+    rf"{_START}(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: "
+    r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: (?:Aborted|Terminated)|core dumped"
     r"|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|(?:on|by|received) signal \d|EXIT CODE: \d|(?:exit code:?|return code =) -?[1-9]|\*\*\* STEP \S+ ON \S+ CANCELLED"
 )
 # Exceptions that only pass on the failure of another process
@@ -129,10 +130,10 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]]) -> list[Finding]:
     found = [finding for name, file in logs for finding in _scan(name, file)]
     for one in found:
         before = {other.name for other in found if _precedes(other, one)}
-        if one.name == "exception" and not before:
+        if one.name == "exception" and not before - {"failure", "exit"}:
             one.kind = Kind.END
-        if one.kind == Kind.KILL and "collective-timeout" in before:  # the launcher ends those that wait
-            one.kind = Kind.EFFECT
+        if one.kind == Kind.KILL and before & {"collective-timeout", "exit"}:  # then the launcher ended it
+            one.kind = Kind.UNKNOWN
     order, merged = list(Kind), dict[str, Finding]()
     for one in sorted(found, key=lambda one: (order.index(one.kind), one.line)):
         if (first := merged.setdefault(one.name, one)) is not one:
@@ -142,9 +143,9 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]]) -> list[Finding]:
 
 
 def _precedes(other: Finding, one: Finding) -> bool:
-    """Whether `other` shows that the rank of `one` had lost its peers before."""
+    """Whether `other` shows that something had failed before on the rank of `one`, or on all."""
     same = other.log == one.log and (other.rank == one.rank or not (other.rank and one.rank))
-    return same and other.line < one.line and other.kind in (Kind.KILL, Kind.EFFECT, Kind.VAGUE)
+    return same and other.line < one.line and other.kind in (Kind.KILL, Kind.EFFECT, Kind.VAGUE, Kind.UNKNOWN)
 
 
 def _scan(log: str, file: BinaryIO) -> list[Finding]:
@@ -174,12 +175,14 @@ def _scan(log: str, file: BinaryIO) -> list[Finding]:
 
 
 def _name(line: str) -> str | None:
-    """The symptom that a line shows; `exception` or `failure` for an unknown one, None for no failure."""
+    """The symptom that a line shows; for an unknown one `exception`, `exit` (of a task of srun) or `failure`; None for no failure."""
     if not _WORDS.search(line) or _NO_EVIDENCE.search(line):
         return None
     name = next((name for name, pattern in _patterns() if pattern.search(line)), None)
     if name is None and _EXCEPTION.match(line):
         return "failure" if _PASSED_ON.search(line) else "exception"
+    if name is None and "Exited with exit code" in line:
+        return "exit"
     return name or ("failure" if _FAILURE.search(line) else None)
 
 

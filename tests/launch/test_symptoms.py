@@ -26,7 +26,8 @@ def first(*texts: str | bytes) -> str:
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log["source"].rpartition("//")[2])
 def test_the_first_cause_is_named(log: dict[str, str]) -> None:
     assert first(log["text"]) == log["first"]
-    assert first(*log["text"].splitlines()[::-1]) == log["first"], "each line in a log of its own, the last first"
+    if not log.get("ordered"):
+        assert first(*log["text"].splitlines()[::-1]) == log["first"], "each line in a log of its own, the last first"
 
 
 def test_each_symptom_is_reproduced_or_shown_by_a_report() -> None:
