@@ -26,13 +26,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+import torch._dynamo  # DistributedDataParallel imports it, which takes a second: here once, not in each fork
 import torch.distributed as dist
 from torch import multiprocessing, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 LIMIT = 30.0  # s for one reproduction; they take one to three
-SHORT = timedelta(seconds=2)
+SHORT, LONG = timedelta(seconds=2), timedelta(seconds=20)  # time-outs: where one is reproduced, and elsewhere
 PASSED = "passed"
 
 Function = Callable[[int, bool], None]  # of the rank, and with the fix
@@ -49,7 +50,7 @@ def reproduces(symptom: str, ranks: int = 1) -> Callable[[Function], Function]:
 
 def join(world: int = 2, **options) -> None:
     """Join the process group, whose variables `_ranks` has set."""
-    dist.init_process_group("gloo", world_size=world, **{"timeout": SHORT} | options)
+    dist.init_process_group("gloo", world_size=world, **{"timeout": LONG} | options)
 
 
 @reproduces("port-in-use")
@@ -64,7 +65,7 @@ def wrong_endpoint(rank: int, fixed: bool) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=SHORT)
     with closing(socket.create_server(("", 0))) as other:
         unused = other.getsockname()[1]
-    dist.TCPStore("127.0.0.1", store.port if fixed else unused, timeout=SHORT)
+    dist.TCPStore("127.0.0.1", store.port if fixed else unused, timeout=LONG if fixed else SHORT)
 
 
 @reproduces("alone", ranks=2)
@@ -78,7 +79,7 @@ def each_node_meets_itself(rank: int, fixed: bool) -> None:
 
 @reproduces("world-size")
 def a_rank_is_missing(rank: int, fixed: bool) -> None:
-    join(1 if fixed else 2)
+    join(1 if fixed else 2, timeout=LONG if fixed else SHORT)
 
 
 @reproduces("rank-variables")
@@ -86,7 +87,7 @@ def started_by_srun(rank: int, fixed: bool) -> None:
     os.environ.update(SLURM_PROCID=os.environ.pop("RANK"), SLURM_NTASKS="1")
     if fixed:
         os.environ.update(RANK=os.environ["SLURM_PROCID"], WORLD_SIZE=os.environ["SLURM_NTASKS"])
-    dist.init_process_group("gloo", timeout=SHORT)
+    dist.init_process_group("gloo")
 
 
 @reproduces("gloo-interface")
@@ -112,7 +113,7 @@ def a_layer_more_on_one_rank(rank: int, fixed: bool) -> None:
 
 @reproduces("collective-timeout", ranks=2)
 def uneven_batches(rank: int, fixed: bool) -> None:
-    join()
+    join(timeout=LONG if fixed else SHORT)
     model = DistributedDataParallel(nn.Linear(2, 2))
     with model.join(enable=fixed):
         for _ in range(3 - rank):
@@ -132,6 +133,7 @@ def collective_of_one_rank(rank: int, fixed: bool) -> None:
 @reproduces("peer-lost", ranks=2)
 def a_rank_leaves(rank: int, fixed: bool) -> None:
     join()
+    dist.barrier()
     if rank == 1 and not fixed:
         os._exit(0)  # without an error
     dist.barrier()
@@ -140,6 +142,7 @@ def a_rank_leaves(rank: int, fixed: bool) -> None:
 @reproduces("killed", ranks=2)
 def one_rank_is_killed(rank: int, fixed: bool) -> None:
     join()
+    dist.barrier()
     if rank == 1 and not fixed:
         os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory is full
     dist.barrier()
