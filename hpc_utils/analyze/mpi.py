@@ -1,0 +1,80 @@
+"""The MPI framework beside PyTorch's DDP and Horovod: time of a step by part, speed-up and accuracy, all else equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from hpc_utils.records.folder import read_json
+
+from . import points, stats
+
+PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure` has them in seconds
+TIMES = [f"{part}_seconds" for part in PARTS]
+MEASURES = ["throughput", "step_seconds", "pass_seconds", "hidden_seconds", *TIMES]
+FRAMEWORKS = {"mpi": "MPI framework", "ddp": "DDP", "horovod": "Horovod", "none": "one process"}
+UNITS = {name: "s" for name in (*MEASURES, "hidden_seconds") if name != "throughput"} | {"test_accuracy": "share"}
+ENDS = ("", "_low", "_high")
+PLACE = ["framework", "parallel", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]
+
+
+def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """The runs of `mnist_cnn` on devices of their own, without a profiler.
+
+    Added: framework; overlap; pass_seconds (a pass over the training set); of a step, in seconds: loader, compute (forward and
+    backward pass without the wait for others), exposed (that wait), hidden (the rest of the all-reduce), optimizer.
+    """
+    own = runs[(runs.workload == "mnist_cnn") & ~points.barred(runs)]
+    own = points.unprofiled(own)
+    columns = [f"{name}_seconds" for name in ("data", "forward", "backward", "optimizer", "comm", "overlap")]
+    times = epochs.groupby("run_id")[columns].mean().reindex(own.run_id).set_index(own.index)
+    alone = own.world_size == 1  # Horovod has no counters: NaN
+    communication, hidden = (times[f"{name}_seconds"].mask(alone, 0.0) for name in ("comm", "overlap"))
+    records = [read_json(results / "runs" / run / "run.json") for run in own.run_id]
+    exposed = communication - hidden
+    return own.assign(
+        framework=own.parallel.map(FRAMEWORKS),
+        overlap=[one["config"].get("overlap", True) for one in records],
+        pass_seconds=[one["train_samples"] for one in records] / own.throughput,
+        loader_seconds=times.data_seconds,
+        compute_seconds=times.forward_seconds + times.backward_seconds - exposed.fillna(0.0),
+        exposed_seconds=exposed,
+        hidden_seconds=hidden,
+        optimizer_seconds=times.optimizer_seconds,
+    )
+
+
+def configurations(measured: pd.DataFrame) -> pd.DataFrame:
+    """A row for each configuration of `measure`: `PLACE`, each of `MEASURES` and speedup (over the same framework on one rank) with
+    <column>_low and <column>_high (95 %), over_ddp (time of a step over DDP's on as many ranks) likewise, repeats, runs."""
+    found = points.gather(measured, MEASURES)
+    for name in ("framework", "overlap"):
+        found[name] = measured[name].array[found["at"].str[0].tolist()]
+    alike = ["hardware_id", "threads_per_rank", "global_batch", "steps_per_epoch"]
+    rows = []
+    for row in found.to_dict("records"):
+        others = found[(found[alike].fillna(0) == pd.Series(row)[alike].fillna(0)).all(axis=1)]
+        one = others[(others.parallel == row["parallel"]) & (others.world_size == 1)]
+        link = others.link_gbit.fillna(0) == (0 if row["link_gbit"] != row["link_gbit"] else row["link_gbit"])
+        ddp = others[(others.parallel == "ddp") & (others.world_size == row["world_size"]) & link]
+        gain, over = stats.UNKNOWN, stats.UNKNOWN
+        if len(one) and row["world_size"] > 1:
+            gain = stats.ratio(row["throughput_each"], one.throughput_each.iloc[0])
+        if len(ddp) and row["parallel"] not in ("ddp", "none"):
+            over = stats.ratio(row["step_seconds_each"], ddp.step_seconds_each.iloc[0])
+        rows.append(row | gain.columns("speedup") | over.columns("over_ddp"))
+    ends = [name + end for name in (*MEASURES, "speedup", "over_ddp") for end in ENDS]
+    table = pd.DataFrame(rows, columns=[*PLACE, "steps_per_epoch", *ends, "repeats", "runs"])
+    order = table.parallel.map(list(FRAMEWORKS).index)
+    return (
+        table.assign(order=order)
+        .sort_values(["order", "world_size", "overlap"], ignore_index=True)
+        .drop(columns="order")
+    )
+
+
+def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """Every evaluation of `runs`: framework, world_size, run_id, epoch, train_loss, test_accuracy."""
+    own = epochs.merge(runs[["run_id", "framework", "world_size"]], on="run_id").dropna(subset=["test_accuracy"])
+    return own[["framework", "world_size", "run_id", "epoch", "train_loss", "test_accuracy"]]

@@ -1,0 +1,50 @@
+"""The MPI framework beside DDP and Horovod: time of a step by part, and learning."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from hpc_utils.plural import counted
+
+from . import drawing, style
+from .chart import charted
+
+PARTS = {
+    "loader_seconds": "waiting for data", "compute_seconds": "compute", "exposed_seconds": "communication, exposed",
+    "optimizer_seconds": "optimizer",
+}  # fmt: skip
+
+
+@charted("step-parts", "Time of a step by part: medians of the repeats.", intervals=False)
+def step_parts(table: pd.DataFrame) -> Figure:
+    """A bar for each row of `table`: `analyze.mpi.configurations`."""
+    figure, ((axes,),) = drawing.panels(1, height=0.6 + 0.28 * len(table))
+    places = range(len(table), 0, -1)
+    drawing.stacked(axes, places, 1e3 * table[[*PARTS]].rename(columns=PARTS), PARTS.values())
+    names = [f"{row.framework}, {counted(int(row.world_size), 'rank')}" for row in table.itertuples()]
+    axes.set_yticks(list(places), names)
+    axes.set_xlabel("time of a step (ms)")
+    return figure
+
+
+@charted("speedup", "Speed-up over one rank of the same framework, with 95 % intervals.")
+def speedup(table: pd.DataFrame) -> Figure:
+    """`table`: `analyze.mpi.configurations` of several ranks."""
+    figure, ((axes,),) = drawing.panels(1, height=2.4)
+    drawing.lines(axes, table, "world_size", "speedup", "framework")
+    axes.plot(sorted({1, *table.world_size}), sorted({1, *table.world_size}), label="ideal", **style.IDEAL)
+    drawing.ranks_axis(axes, table.world_size)
+    return figure
+
+
+@charted("learning", "Accuracy on the test images after every epoch, a line for each run.", intervals=False)
+def learning(table: pd.DataFrame) -> Figure:
+    """`table`: `analyze.mpi.learned`."""
+    figure, ((axes,),) = drawing.panels(1, height=2.4)
+    for number, (framework, own) in enumerate(table.groupby("framework", sort=False)):
+        for _, rows in own.groupby("run_id"):
+            axes.plot(rows.epoch, 100 * rows.test_accuracy, **style.series(number) | {"label": framework})
+    axes.axhline(99, **style.IDEAL)
+    axes.set(xlabel="epoch", ylabel="test accuracy (%)", xticks=sorted(set(table.epoch)))
+    return figure

@@ -1,0 +1,56 @@
+"""The MPI framework beside DDP: hand-made runs whose ratios are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hpc_utils.analyze import mpi
+from hpc_utils.records import schema
+
+from .runs import repeated
+
+PHASES = ("data", "forward", "backward", "optimizer")
+
+
+def measured(results: Path, *kinds: tuple[str, int, float, bool]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """`mpi.measure` and the epochs of (parallel, ranks, seconds of ten steps, overlap), three repeats each."""
+    rows, epochs = [], []
+    for parallel, ranks, seconds, overlap in kinds:
+        rows += repeated(ranks, seconds, parallel=parallel, workload="mnist_cnn", settings=str(overlap))
+    for number, row in enumerate(rows):
+        row["run_id"] = f"run{number}"
+        blank = dict.fromkeys(schema.names(schema.EPOCHS)) | {
+            "run_id": row["run_id"],
+            "epoch": 1,
+            "test_accuracy": 0.99,
+        }
+        several = {"comm_seconds": 0.3, "overlap_seconds": 0.1} if row["world_size"] > 1 else {}
+        epochs.append(blank | {f"{phase}_seconds": 1.0 for phase in PHASES} | several)
+        folder = results / "runs" / row["run_id"]
+        folder.mkdir(parents=True)
+        record = {"config": {"overlap": row["settings"] == "True"}, "train_samples": 1000}
+        (folder / "run.json").write_text(json.dumps(record))
+    frame = pd.DataFrame(epochs).astype({f"{name}_seconds": float for name in (*PHASES, "comm", "overlap")})
+    return mpi.measure(results, pd.DataFrame(rows), frame), frame
+
+
+def test_configurations_stand_beside_ddp_and_their_own_one_rank(tmp_path: Path) -> None:
+    kinds = (("mpi", 1, 8.0, True), ("mpi", 2, 5.0, True), ("mpi", 2, 6.0, False), ("ddp", 2, 6.25, True))
+    runs, epochs = measured(tmp_path, *kinds)
+    found = mpi.configurations(runs).set_index(["parallel", "world_size", "overlap"])
+    assert found.over_ddp["mpi", 2, True] == pytest.approx(0.8) and found.over_ddp["mpi", 2, False] == pytest.approx(
+        0.96
+    )
+    assert found.over_ddp_low["mpi", 2, True] < 0.8 < found.over_ddp_high["mpi", 2, True]
+    assert found.speedup["mpi", 2, True] == pytest.approx(1.6) and pd.isna(found.speedup["ddp", 2, True])
+    two = found.loc["mpi", 2, True]
+    assert (two.exposed_seconds, two.hidden_seconds) == pytest.approx((0.2, 0.1))
+    assert sum(two[name] for name in mpi.TIMES) == pytest.approx(4.0), "the parts are the step"
+    assert two.pass_seconds == pytest.approx(1000 / (5120 / 5)) and two.repeats == 3
+    assert mpi.learned(runs, epochs).test_accuracy.eq(0.99).all()
+    none = mpi.measure(tmp_path, runs.assign(workload="cnn"), epochs)
+    assert none.empty and mpi.configurations(none).empty and mpi.learned(none, epochs).empty
