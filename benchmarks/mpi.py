@@ -7,8 +7,8 @@ Step: batch 128 of MNIST's shape on one core: forward, loss, backward, SGD with 
 
 Attained on two cores of an AMD EPYC (AVX-512), shared with other work, 3 rounds, 2026-11-25: MNIST on one thread 787,000 images/s, 193
 (129 .. 491) times a DataLoader with two workers and 31 % of the memory's bandwidth; CIFAR-10 138,000 images/s, 53 (32 .. 59) times
-and 37 %; the second thread gained nothing on these shared cores. A step took 0.36 of the time of torch's better layout, and on
-the processor's own clock, which other work does not disturb, 0.55. Not yet run on a GPU.
+and 37 %; the second thread gained nothing on these shared cores. A step took 0.36 of the time of torch's better layout; in
+processor time, which other work disturbs less, 28 instead of 55 ms. Not yet run on a GPU.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ Batch = tuple[np.ndarray, np.ndarray]
 class Batches:
     """A rank's share of the global batches.
 
-    An epoch is a permutation by (seed, epoch), cut into global batches; the rest is dropped. With `train=False`, each image comes
-    once over all ranks, in order, the last batch shorter, and nothing is augmented.
+    An epoch is a permutation by (seed, epoch), cut into global batches; the rest is dropped.
 
     Args:
         images: uint8 (n, h, w, c), a memory map for example. labels: int64 (n,).
@@ -49,15 +48,14 @@ class Batches:
         flip: bool = False,
         mean: Sequence[float],
         std: Sequence[float],
-        train: bool = True,
     ) -> None:
-        if batch % world_size or (train and batch > len(images)):
+        if batch % world_size or shift >= min(images.shape[1:3]):
             raise ValueError(
-                f"batch {batch}: expected a multiple of {world_size} ranks, at most {len(images)} images"
+                f"expected a multiple of {world_size} as batch, found {batch}, and a shift within the image, found {shift}"
             )
-        self.images, self.labels, self.seed, self.train = images, labels, seed, train
+        self.images, self.labels, self.seed = images, labels, seed
         self.batch, self.share, self.rank, self.world_size = batch, batch // world_size, rank, world_size
-        self.shift, self.flip = (shift, flip) if train else (0, False)
+        self.shift, self.flip = shift, flip
         mean, std, pixels = np.array(mean), np.array(std), images[0, ..., 0].size
         self.scales = np.tile(1 / (255 * std), pixels).astype(np.float32)
         self.offsets = np.tile(-mean / std, pixels).astype(np.float32)
@@ -67,11 +65,13 @@ class Batches:
 
     def __len__(self) -> int:
         """Batches in an epoch."""
-        return len(self.labels) // self.batch if self.train else -(-len(self._order(0)) // self.share)
+        return len(self.labels) // self.batch
 
-    def epoch(self, epoch: int, done: int = 0) -> Iterator[Batch]:
-        """The batches of each step after the first `done`."""
-        return self.of(self._order(epoch)[done * self.share :], epoch)
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch."""
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.labels))
+        shares = order[: len(self) * self.batch].reshape(-1, self.world_size, self.share)
+        return self.of(shares[:, self.rank].ravel(), epoch)
 
     def of(self, order: np.ndarray, epoch: int) -> Iterator[Batch]:
         """Yield x (n, h, w, c) float32 and y (n,) of the samples `order`, a batch a step; x is valid until the next step."""
@@ -85,14 +85,6 @@ class Batches:
                 yield from self._batches(*filling.popleft().result())
         for future in filling:
             yield from self._batches(*future.result())
-
-    def _order(self, epoch: int) -> np.ndarray:
-        """The samples of this rank."""
-        if not self.train:
-            return np.arange(self.rank, len(self.labels), self.world_size)
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.labels))
-        shares = order[: len(self) * self.batch].reshape(-1, self.world_size, self.share)
-        return shares[:, self.rank].ravel()
 
     def _fill(self, chunk: np.ndarray, keys: np.ndarray, buffer: np.ndarray) -> Batch:
         augment(self.images, chunk, keys, self.shift, self.flip, self.scales, self.offsets, buffer)

@@ -23,11 +23,11 @@ def data(channels: int) -> Images:
 DATA = data(3)
 
 
-def epoch(number: int = 1, done: int = 0, images: Images = DATA, **options) -> list[loader.Batch]:
+def epoch(number: int = 1, images: Images = DATA, **options) -> list[loader.Batch]:
     options = {"batch": BATCH, "shift": 2, "flip": True, "mean": images.mean, "std": images.std, **options}
     made = loader.Batches(images.images, images.labels, **options)
-    found = [(x.copy(), y) for x, y in made.epoch(number, done)]
-    assert len(found) == len(made) - done
+    found = [(x.copy(), y) for x, y in made.epoch(number)]
+    assert len(found) == len(made)
     return found
 
 
@@ -49,13 +49,11 @@ def test_batches_do_not_depend_on_threads_ranks_or_chunks(
         np.testing.assert_array_equal(one, other)
 
 
-def test_epochs_are_other_permutations_and_resume_at_any_step() -> None:
+def test_epochs_are_other_permutations() -> None:
     (x, y), (_, other) = joined(epoch(1)), joined(epoch(2))
     assert len(set(y)) == len(y) == COUNT // BATCH * BATCH
     assert x.shape == (len(y), 6, 5, 3) and x.dtype == np.float32
     assert not np.array_equal(y, other)
-    rest = joined(epoch(1, done=2))
-    np.testing.assert_array_equal(rest[0], x[2 * BATCH :])
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -69,9 +67,7 @@ def test_images_are_those_of_the_torch_loader(shift: int, flip: bool, channels: 
     np.testing.assert_allclose(x, expected.permute(0, 2, 3, 1), atol=1e-5)
 
 
-def test_evaluation_has_each_image_once_as_it_is() -> None:
-    shares = [epoch(rank=rank, world_size=3, train=False) for rank in range(3)]
-    parts = [part for share in shares for part in share]
-    x, y = np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
-    assert sorted(y) == list(range(COUNT))
-    np.testing.assert_allclose(x, (DATA.images[y] / 255 - DATA.mean) / DATA.std, atol=1e-5)
+@pytest.mark.parametrize("options", [{"batch": 7, "world_size": 2}, {"shift": 5}])
+def test_what_has_no_batches_is_refused(options: dict) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        epoch(**options)
