@@ -129,7 +129,7 @@ class Chapter:
         self.export(data, name, caption, **options)
         stem = self.results / "tables" / self.name(name)
         atomic.write_text(stem.with_suffix(".md"), tables.markdown(data) + "\n")
-        atomic.write_text(stem.with_suffix(".tex"), data.to_latex(index=False, escape=True, caption=caption))
+        atomic.write_text(stem.with_suffix(".tex"), tables.latex(data, caption))
         display(Markdown(tables.markdown(data)))
 
     def not_measured(self, missing: str) -> None:

@@ -45,6 +45,17 @@ def markdown(rows: pd.DataFrame) -> str:
     return "\n".join(markdown_table(rows.columns, rows.astype(str).to_numpy())).strip()
 
 
+def latex(rows: pd.DataFrame, caption: str) -> str:
+    """A table of text for LaTeX (packages booktabs and graphicx), scaled down where it is wider than the page."""
+    begin, end = r"\begin{tabular}", r"\end{tabular}"
+    fit = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+    return (
+        rows.to_latex(index=False, escape=True, caption=caption)
+        .replace(begin, f"{fit}\n{begin}")
+        .replace(end, f"{end}}}")
+    )
+
+
 def curve(row: Row) -> str:
     """`strong, batch 768, resnet18 on cifar10, fp32`: the curve that a row belongs to."""
     batch = f"{row['batch']:g} a device" if row["kind"] == "weak" else f"batch {row['batch']:g}"

@@ -25,7 +25,8 @@ def test_both_tables_are_filled_by_both_definitions(executed, tmp_path: Path) ->
         assert rows.throughput_scaling.is_monotonic_increasing and rows.throughput_scaling.iloc[0] < scaling + 0.01
     for table in ("table-1", "table-1-ours", "table-2", "table-2-ours"):
         assert "not measured" not in (results / f"tables/workshop-{table}.md").read_text()
-        assert "tabular" in (results / f"tables/workshop-{table}.tex").read_text()
+        assert "linewidth" in (results / f"tables/workshop-{table}.tex").read_text(), "it fits the page"
+    assert found.frame("workshop-expected").verdict.isin(["as expected", "differs"]).all()
     same = found.frame("workshop-same-devices")
     assert same.config.tolist() == ["4 devices", "2 nodes x 2 devices", "8 devices", "4 nodes x 2 devices"]
     both = found.frame("workshop-confounds")
