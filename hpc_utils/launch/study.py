@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,6 +94,11 @@ class Plan:
     not_applicable: list[NotApplicable]
 
     @property
+    def repeats(self) -> int:
+        """The repeats that are asked for."""
+        return self.target.repeats or self.study.repeats
+
+    @property
     def requests(self) -> list[Request]:
         """The runs to make, in order: series may share some.
 
@@ -145,7 +150,10 @@ class Plan:
         return [
             run
             for run in self.requests
-            if redo or run.state != "complete" or run.run_id in other or self._is_damaged(run)
+            if (redo and run.config.repeat <= self.repeats)
+            or run.state != "complete"
+            or run.run_id in other
+            or self._is_damaged(run)
         ]
 
     def _of_other_code(self) -> set[str]:
@@ -195,11 +203,21 @@ def _file(name: str) -> Study:
         raise StudyError(f"no study {name!r}: {toml_config.hint(name, known)} (or give a path to a .toml)") from None
 
 
-def plan(name: str, target: Target | None = None, *, needs_data: bool = True) -> Plan:
+def plan(
+    name: str,
+    target: Target | None = None,
+    *,
+    needs_data: bool = True,
+    index: str = "",
+    queued: Collection[str] = (),
+) -> Plan:
     """The study's runs on `target` (by default this machine), each repeat's in the study file's order.
+
+    Further repeats of its former plan remain in it if they are complete, running or queued.
 
     Args:
         needs_data: its data set must be here, because runs are to be started.
+        index: the name of its index, if it is not the study's. queued: ids of runs in the queue.
 
     Raises:
         StudyError: no such study, a wrong file, or a series that can run nowhere.
@@ -208,11 +226,15 @@ def plan(name: str, target: Target | None = None, *, needs_data: bool = True) ->
     study, target = read(name), target or Target.here()
     points: list[Point] = []
     missing: list[NotApplicable] = []
+    repeats, further = target.repeats or study.repeats, {}
+    with contextlib.suppress(UnknownStudy):
+        former = read_study(index or Path(name).stem)
+        further = {run.run_id: run.repeat for run in former.runs if run.repeat > repeats}
     for asked in _asked(study, target):
         if why := target.refusal(asked.ranks, asked.parameters, asked.ranks_per_node):
             missing.append(NotApplicable(series=asked.series, ranks=asked.ranks, values=asked.values, why=why))
             continue
-        for repeat in range(1, (target.repeats or study.repeats) + 1):
+        for repeat in range(1, max([repeats, *further.values()]) + 1):
             # A seed of its own for each repeat: the spread of accuracy is then the method's, not one draw's.
             given = asked.parameters | {"repeat": repeat, "seed": asked.parameters.get("seed", 0) + repeat - 1}
             layout = target.layout(asked.ranks, asked.ranks_per_node)
@@ -223,7 +245,9 @@ def plan(name: str, target: Target | None = None, *, needs_data: bool = True) ->
                 )  # fmt: skip
             except ConfigError as error:
                 raise StudyError(f"{name}, series {asked.series!r}: {error}") from None
-            points.append(Point(asked.series, asked.ranks, repeat, request))
+            begun = request.run_id in queued or request.state in ("complete", "running")
+            if repeat <= repeats or (request.run_id in further and begun):
+                points.append(Point(asked.series, asked.ranks, repeat, request))
     points.sort(key=lambda point: point.repeat)
     return Plan(Path(name).stem, target.command.replace("STUDY", name), study, target, points, missing)
 
@@ -345,12 +369,13 @@ def execute(
             except (local.RunFailed, ClaimedElsewhere) as error:
                 if error.exit_code == signals.exit_code(signal.SIGTERM):  # before the run could be stopped in order
                     raise
-                failed.append(request)
+                failed.append((request, str(error).partition("\n")[0]))
                 _show(f"not complete: {error}")
-    if lacking := [request.run_id for request in failed if request.state != "complete"]:
-        raise RunsFailed(
-            f"{len(lacking)} not complete, of {counted(len(todo), 'run')}: {', '.join(lacking)}; the same command runs them again"
+    if lacking := [f"  {why}" for request, why in failed if request.state != "complete"]:
+        about = (
+            f"{len(lacking)} not complete, of {counted(len(todo), 'run')}; correct the cause, then repeat the command"
         )
+        raise RunsFailed("\n".join([f"{about} (`hpc report {found.name}` shows the others):", *lacking]))
     return found.name
 
 

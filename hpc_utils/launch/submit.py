@@ -161,7 +161,7 @@ class Draft:
 
     @property
     def index(self) -> str:
-        return f"{self.plan.name}-{self.plan.target.hardware}"
+        return _index(self.plan.name, self.plan.target)
 
     @property
     def runs(self) -> int:
@@ -184,6 +184,10 @@ class Draft:
     @property
     def _hours(self) -> float:
         return self.cluster.slurm.seconds / 3600
+
+
+def _index(study_name: str, target: Target) -> str:
+    return f"{study_name}-{target.hardware}"
 
 
 def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | None = None) -> Target:
@@ -223,9 +227,10 @@ def draft(name: str, cluster: Cluster, node_type: str = "", *, repeats: int | No
         SlurmError: the state of earlier submissions cannot be queried.
     """
     node = cluster.node(node_type)
-    plan = study.plan(name, target_on(cluster, node, Path(name).stem, repeats))
+    target, queued = target_on(cluster, node, Path(name).stem, repeats), _queued()
+    plan = study.plan(name, target, index=_index(Path(name).stem, target), queued=queued)
     missing, every = plan.to_do(**again), {r.run_id for r in plan.requests}
-    queued = _queued() & every
+    queued &= every
     todo = [r for r in missing if r.run_id not in queued]
     return Draft(plan, cluster, node, every - {r.run_id for r in missing}, queued, _groups(todo))
 

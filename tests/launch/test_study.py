@@ -143,6 +143,20 @@ def test_a_command_overrides_parameters_and_repeats(write) -> None:
     assert refused.exit_code == 2 and "did you mean steps_per_epoch" in refused.output
 
 
+def test_fewer_repeats_leave_those_in_the_study_that_are_begun(write) -> None:
+    path = write(GOOD)
+    whole = studies.plan(path)
+    whole.index(whole.name).write()
+    complete, queued, *others = [run for run in whole.requests if run.config.repeat == 2]
+    RunFolder.claimed(complete.path).close("complete")
+    RunFolder.claimed(others[0].path).close("failed", "why")
+    fewer = studies.plan(path, Target.here(repeats=1), queued={queued.run_id})
+    assert {run.run_id for run in fewer.requests if run.config.repeat == 2} == {complete.run_id, queued.run_id}
+    assert len(fewer.requests) == len(whole.requests) // 2 + 2
+    changed = studies.plan(path, Target.here({"epochs": 2}, repeats=1), queued={queued.run_id})
+    assert {point.repeat for point in changed.points} == {1}, "other runs"
+
+
 def test_a_study_of_which_nothing_can_be_measured_here_is_refused(write) -> None:
     study = write(GOOD.replace('["fp32", "bf16"]', '["tf32"]').partition('[[series]]\nname = "weak"')[0])
     done = CliRunner().invoke(main, ["study", "run", study, "-p", "device=cpu"])
@@ -219,8 +233,10 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(bench: Bench) -> None
     assert "the loss became" in outcome.err
     found = records.load(bench.results)
     assert len(found.runs) == 1 and list(found.unfinished.values()) == ["failed"]
-    last = outcome.err.splitlines()[-1]
-    assert "1 not complete, of 2 runs" in last and next(iter(found.unfinished)) in last
+    about, why = outcome.err.splitlines()[-2:]
+    assert "1 not complete, of 2 runs" in about and next(iter(found.unfinished)) in why and "the loss became" in why
+    page = bench.results / "report/rates/index.html"
+    assert bench.hpc("report", "rates").code == 0 and "failed runs (1)" in page.read_text()
 
 
 def test_two_processes_run_one_study_at_once(bench: Bench) -> None:
@@ -252,6 +268,9 @@ def test_changed_code_and_damaged_runs_are_named_with_what_to_do(bench: Bench) -
     study.write_text(OWN)
     assert bench.hpc("study", "run", study, "--no-report").code == 0
     older, newer = bench.runs
+    fewer = bench.hpc("study", "run", study, "--no-report", "--repeats=1", "--redo")
+    assert fewer.code == 0 and "former" not in fewer.err and len(read_study("own", bench.results).runs) == 2
+    assert [len(list(run.glob("claims/*.json"))) for run in (older, newer)] == [2, 1]
 
     def plan() -> list[str]:
         return bench.hpc("study", "plan", study).out.splitlines()[2:]
@@ -267,7 +286,7 @@ def test_changed_code_and_damaged_runs_are_named_with_what_to_do(bench: Bench) -
         done = bench.hpc(*command)
         assert done.code == 0 and again in done.err
     assert bench.hpc("study", "run", study, "--no-report", "--outdated").code == 0
-    assert [len(list(run.glob("claims/*.json"))) for run in (older, newer)] == [2, 1]
+    assert [len(list(run.glob("claims/*.json"))) for run in (older, newer)] == [3, 1]
     assert len(plan()) == 1
 
     steps = newer / "steps.csv.gz"
@@ -284,7 +303,7 @@ def test_changed_code_and_damaged_runs_are_named_with_what_to_do(bench: Bench) -
     assert f"`hpc study run {study}`" in done.err and f"`hpc discard {newer.name}`" in done.err
     done = bench.hpc("study", "run", study, "--no-report")
     assert done.code == 0 and "`hpc study run" not in done.err and plan() == ["2 runs, 2 complete, 0 to do"]
-    assert [len(list(run.glob("claims/*.json"))) for run in (older, newer)] == [2, 2]
+    assert [len(list(run.glob("claims/*.json"))) for run in (older, newer)] == [3, 2]
     assert bench.hpc("discard", newer.name).code == 0 and bench.runs == [older]
 
     module.write_text(module.read_text() + "changed = True\n")
