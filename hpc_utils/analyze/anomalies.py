@@ -76,7 +76,7 @@ FINDINGS = {
     "few repeats": About(
         f"at least {ENOUGH_REPEATS} repeats of every point",
         "runs that are not complete yet, or a study with fewer repeats",
-        "`hpc status`; with fewer repeats intervals are missing or wide",
+        "`hpc study plan STUDY`, or of its jobs `hpc status`; with fewer repeats intervals are missing or wide",
     ),
 }
 PLACE = [*SAME, "kind", "batch", "baseline", *POINT, "layout"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from hpc_utils.capability import PERIODS_OF_A_STEP
+from hpc_utils.records.identity import task
 
 from . import stats
 from .points import (
@@ -284,6 +286,14 @@ def efficiency_ratio(runs: pd.DataFrame) -> pd.DataFrame:
     return both[[*LINE, *PLACE, *RATIO, "runs"]]
 
 
+def curve(row: Mapping[str, Any]) -> str:
+    """`strong, batch 768, resnet18 on cifar10, fp32`: the curve that a row belongs to."""
+    batch = f"{row['batch']:g} a device" if row["kind"] == "weak" else f"batch {row['batch']:g}"
+    whole = ["whole epochs"] if row["kind"] == "weak" and pd.isna(row["steps_per_epoch"]) else []
+    links = [] if pd.isna(row["link_gbit"]) else [f"{row['link_gbit']:g} Gbit/s"]
+    return ", ".join(filter(None, [row["kind"], batch, task(row), row["precision"], *whole, *links]))
+
+
 def baseline_text(baseline: str) -> str:
     """A `baseline` in words."""
     return "one process without a process group" if baseline == "none" else f"{baseline.upper()} on one rank"
@@ -298,7 +308,7 @@ def sentences(table: pd.DataFrame) -> list[str]:
     """A sentence for each point of `efficiency` on several ranks, against the `headline` baseline."""
     many = headline(table[table.world_size > 1])
     return [
-        f"{row.kind} scaling, {row.precision}: {row.world_size} ranks run at **{row.efficiency:.0%}** efficiency"
+        f"{curve(row._asdict())}: {row.world_size} ranks run at **{row.efficiency:.0%}** efficiency"
         f"{_interval(row, '.0%')}, a speed-up of {row.speedup:.2f}{relative(row.baseline)}."
         for row in many.itertuples()
     ]

@@ -71,7 +71,7 @@ def _judged(found: pd.DataFrame, kind: str, target: dict) -> Iterator[dict]:
         if not reached:
             verdict, why = NOT_MEASURED, f"no point of {at} ranks; the nearest measurement: {why}"
         elif np.isnan(low) or low < required < high:
-            verdict, why = UNDECIDED, f"{why}: more repeats narrow the interval"
+            verdict, why = UNDECIDED, f"{why}: more repeats, alone on the machine, narrow the interval"
         else:
             above = (low + high) / 2 >= required
             verdict = MET if above == (kind == "strong") else MISSED

@@ -194,13 +194,18 @@ def logs(what, lines):
 
     gone = connect_to_submissions(None)
     found = [entry for entry in entries(gone=gone) if what in _names(entry)]
-    found = found or [entry for entry in entries(what, gone=gone) if entry.has_failed]
+    of_study = entries(what, gone=gone)
+    found = found or [entry for entry in of_study if entry.has_failed]
     runs = sorted({what, *(entry.run_id for entry in found)})
     files = [
         *(entry.log for entry in found),
         *(log for run in runs for log in sorted(paths.runs().glob(f"{run}/logs/*.log"))),
     ]
     files = [path for path in files if path.is_file()]
+    if of_study and not files:
+        raise click.UsageError(
+            f"no run of {what!r} has failed: give a run or a job (`hpc status {what} --all` lists them)"
+        )
     if not files:
         raise click.UsageError(f"no log of {what!r}: give a run, a job, or a study (`hpc status --all` lists them)")
     for path in files:

@@ -61,7 +61,7 @@ def paper():
 
 @paper.command("new")
 @click.argument("name")
-@click.option("--study", default="", show_default="NAME, or the only study in results/")
+@click.option("--study", default="", show_default="NAME")
 def paper_new(name, study):
     """Write a page about a study of results/, to be edited.
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpc_utils import toml_config
 from hpc_utils.records import atomic, fingerprint
 
 from . import exports, staleness
@@ -56,7 +57,11 @@ def find(name: str, among: Sequence[Figure]) -> Figure:
     """
     having = [one for one in among if name in (one.name, one.drawn.name)]
     if not having:
-        raise CannotExport(f"no figure is named {name!r}: `hpc export --list` lists them, `hpc chapter` draws them")
+        near = toml_config.nearest(name, [known for one in among for known in (one.name, one.drawn.name)])
+        meant = f"did you mean {near}? " * bool(near)
+        raise CannotExport(
+            f"no figure is named {name!r}: {meant}`hpc export --list` lists them, `hpc chapter` draws them"
+        )
     if len(having) > 1:
         raise CannotExport(f"several sets have {name!r}: choose {' or '.join(one.name for one in having)}")
     return having[0]

@@ -129,7 +129,7 @@ def text(value: Value, form: str = "value") -> str:
     places = _decimals(value, divisor, power)
     unit = "".join(FIXED + part for part in (power, symbol) if part)
     if form in ("low", "high"):
-        return _grouped(getattr(value, form) / divisor, places) + unit
+        return _end(getattr(value, form) / divisor, places) + unit
     written = _grouped(value.value / divisor, places)
     if value.unit == "share" and not value.has_interval and 0 < value.value < NEGLIGIBLE:
         written, power, unit = f"<{FIXED}{_grouped(NEGLIGIBLE / 0.01, 1)}", "", FIXED + "%"
@@ -141,7 +141,7 @@ def text(value: Value, form: str = "value") -> str:
     if not value.has_interval:
         missing = {0: "", 1: " (a single run)"}.get(value.repeats, f" ({value.repeats} repeats, no interval)")
         return written + unit + missing
-    low, high = (_grouped(end / divisor, places) for end in (value.low, value.high))
+    low, high = (_end(end / divisor, places) for end in (value.low, value.high))
     interval = f" [{low},{FIXED}{high}]"  # a line may end before it
     if form == "cell":
         return written + interval + power
@@ -152,6 +152,11 @@ def text(value: Value, form: str = "value") -> str:
 def quantity(value: float, unit: str, **more: float) -> str:
     """A number that is no cited cell, with its interval if `more` has low, high and repeats."""
     return text(Value("", value, unit, "", **more), "interval")
+
+
+def _end(end: float, places: int) -> str:
+    """An end of an interval, with digits of its own where it would be rounded to 0."""
+    return _grouped(end, places if round(end, places) or abs(end) < TINY else _places(end, CERTAIN))
 
 
 def _scale(value: Value) -> tuple[float, str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_utils import paths, provenance, records
+from hpc_utils.plural import counted
 from hpc_utils.records import fingerprint
 
 from . import exports
@@ -31,6 +32,9 @@ def page_faults(exported: Exports, stem: str, found: records.Records | None = No
     except records.UnknownStudy as error:
         yield f"{where}: {error}"
         return
+    if page["study"] and found.unfinished:
+        command = records.read_study(page["study"], folder).command
+        anew = f"not complete: {counted(len(found.unfinished), 'run')} of {page['study']} (`{command}`); then {anew}"
     yield from records.by_former_code(found, folder, page["study"])
     items = [item for kind in exports.KINDS for item in page[kind].values()]
     files = page["files"] | {name: digest for item in items for name, digest in item["files"].items()}

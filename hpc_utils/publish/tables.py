@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from hpc_utils.analyze.scaling import curve
 from hpc_utils.provenance.system import markdown_table
-from hpc_utils.records.identity import task
 
 from .formatting import ABSENT, number
 
@@ -54,14 +54,6 @@ def latex(rows: pd.DataFrame, caption: str) -> str:
         .replace(begin, f"{fit}\n{begin}")
         .replace(end, f"{end}}}")
     )
-
-
-def curve(row: Row) -> str:
-    """`strong, batch 768, resnet18 on cifar10, fp32`: the curve that a row belongs to."""
-    batch = f"{row['batch']:g} a device" if row["kind"] == "weak" else f"batch {row['batch']:g}"
-    whole = ["whole epochs"] if row["kind"] == "weak" and pd.isna(row["steps_per_epoch"]) else []
-    links = [] if pd.isna(row["link_gbit"]) else [f"{row['link_gbit']:g} Gbit/s"]
-    return ", ".join(filter(None, [row["kind"], batch, task(row), row["precision"], *whole, *links]))
 
 
 def _devices(row: Row) -> str:

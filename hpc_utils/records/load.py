@@ -139,7 +139,7 @@ def by_former_code(found: Records, results: Path, study: str = "") -> list[str]:
 def _lines(runs: Iterable[str], results: Path, study: str, other: str) -> list[str]:
     return [
         f"{len(found)} of {len(index.run_ids)} runs of {index.name} were measured by other code {other}"
-        + (f": `{index.command} --outdated` measures them again" if index.command else "")
+        + (f": `{index.command} --outdated` measures them again" if index.is_here else "")
         for index in ([read_study(study, results)] if study else studies(results))
         if (found := index.run_ids.intersection(runs))
     ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from hpc_utils import paths
+from hpc_utils import paths, toml_config
 from hpc_utils.toml_config import Strict
 
 from . import atomic
@@ -125,6 +126,12 @@ class StudyIndex(Strict):
         return {run.run_id for run in self.runs}
 
     @property
+    def is_here(self) -> bool:
+        """Whether the study file that its command names is here."""
+        words = shlex.split(self.command)
+        return any(path.is_file() for one in words for path in (Path(one), paths.studies() / f"{one}.toml"))
+
+    @property
     def ranks(self) -> dict[str, set[int]]:
         """The planned rank counts of "strong" and "weak" scaling, by the batch that is fixed; those that cannot run here included."""
         beyond, found = {point.ranks for point in self.not_applicable}, {}
@@ -166,7 +173,10 @@ def read_study(name: str, results: Path | None = None) -> StudyIndex:
     try:
         return StudyIndex.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise UnknownStudy(f"no study {name!r} in {path.parent}: `hpc study run {name}` makes it") from None
+        own = {file.stem for file in paths.studies().glob("*.toml")}
+        known = toml_config.hint(name, own | {file.stem for file in path.parent.glob("*.json")})
+        remedy = f"`hpc study run {name}` makes it" if name in own else known
+        raise UnknownStudy(f"no study {name!r} in {path.parent}: {remedy}") from None
     except (ValidationError, OSError):
         raise UnknownStudy(f"{path} is damaged: `hpc study run {name}` writes it again") from None
 

@@ -41,7 +41,7 @@ def test_a_figure_comes_in_each_format_with_its_data_and_source(exported: Path, 
 
 def test_an_unknown_figure_or_format_is_refused_with_those_there_are(exported: Path, tmp_path: Path) -> None:
     found = figure_export.figures([exported])
-    with pytest.raises(figure_export.CannotExport, match="export --list"):
+    with pytest.raises(figure_export.CannotExport, match=r"laptop-efficiency.*export --list"):
         figure_export.find("laptop-eficiency", found)
     with pytest.raises(figure_export.CannotExport, match=r"no format jpeg: .*png"):
         figure_export.write(figure_export.find(NAME, found), tmp_path, ["jpeg"])

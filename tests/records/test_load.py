@@ -136,11 +136,11 @@ def test_runs_of_other_code_than_the_latest_are_named_with_the_command(record: C
         record(f"r{number}", provenance={"digest": digest * 64, "collected_at": f"2026-01-0{number + 1}"})
     record("own", run={"config": run_json("own")["config"] | {"workload": "my:mlp"}}, provenance={"digest": "c" * 64})
     runs = [StudyRun(run_id=f"r{number}", series="strong") for number in range(3)]
-    StudyIndex(name="s", command="hpc study run s -pepochs=1", runs=runs).write()
+    StudyIndex(name="s", command="hpc study run laptop -pepochs=1", runs=runs).write()
     StudyIndex(name="t", runs=runs[1:]).write()
     found = records.load()
     (line,) = records.by_other_code(found, results)
-    assert line.startswith("1 of 3 runs of s ") and "`hpc study run s -pepochs=1 --outdated`" in line
+    assert line.startswith("1 of 3 runs of s ") and "`hpc study run laptop -pepochs=1 --outdated`" in line
     assert records.by_other_code(found, results, "t") == []
     StudyIndex(name="t", runs=runs).write()
     (line,) = records.by_other_code(found, results, "t")
@@ -204,6 +204,16 @@ def test_a_study_loads_its_own_runs_only(record: Callable, results: Path) -> Non
     assert records.load(study="strong").unfinished == {"to come": "absent"}
     with pytest.raises(records.UnknownStudy, match="`hpc study run weak`"):
         records.load(study="weak")
+    with pytest.raises(records.UnknownStudy, match="did you mean strong"):
+        records.load(study="stong")
+
+
+def test_only_a_study_whose_file_is_here_is_measured_again_by_its_command(results: Path) -> None:
+    there = [
+        records.StudyIndex(command=command, runs=[]).is_here
+        for command in ("hpc study run laptop", "hpc study run gone", "")
+    ]
+    assert there == [True, False, False]
 
 
 @pytest.mark.parametrize("index", ["", '{"runs": [{"series": "a"}]}'])

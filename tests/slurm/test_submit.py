@@ -92,6 +92,8 @@ def test_what_is_complete_is_shown_and_not_submitted_again(done: Desk) -> None:
     assert len(submissions(done)) == 1
     status = done.hpc(*STATUS.split()[1:]).stdout
     assert status.count("COMPLETED") == len(asked(done)) + 2, "each run, the report and the sum"
+    none = done.hpc("logs", "strong", check=False)
+    assert none.returncode == 2 and "failed" in none.stderr
     run = next(path for path in done.runs if "ddp2x1-fp32" in path.name)
     logs = done.hpc("logs", run.name).stdout
     for part in ("attempt 1", "launcher.log", "rank0.log", "rank1.log", "samples/s"):

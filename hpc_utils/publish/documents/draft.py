@@ -57,10 +57,10 @@ class Row:
 def write(root: Path, results: Path, name: str, study: str = "") -> Path:
     """Write `paper/NAME.md` about `study` of the set `results`, and add it to paper.toml.
 
-    `study`: by default the one called NAME, or the only one.
+    `study`: by default the one called NAME.
 
     Raises:
-        ProjectError: NAME is taken, there is no such study, or it has exported no throughput.
+        ProjectError: NAME is taken, or the study has exported no throughput. UnknownStudy: there is no such study.
     """
     import jinja2
 
@@ -70,11 +70,7 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
         raise ProjectError(fault)
     if name in known.document or path.exists():
         raise ProjectError(f"{path} exists, or paper.toml has a document {name}: choose another name")
-    studies = {one.name: one for one in records.studies(results)}
-    study = study or (next(iter(studies)) if len(studies) == 1 else name)
-    if study not in studies:
-        others = f"; or give one of them with --study: {', '.join(studies)}" if studies else ""
-        raise ProjectError(f"no study {study!r} in {results}: `hpc study run {study}` makes it{others}")
+    index = records.read_study(study := study or name, results)
     here, places = results.resolve(), {one: (root / folder).resolve() for one, folder in known.sets.items()}
     alias = next((one for one, place in places.items() if place == here), ALIAS)
     if places.get(alias, here) != here:
@@ -91,12 +87,11 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
         for items in (exported.tables, exported.figures)
     )
     if "throughput" not in tables:
-        wanted = studies[study].run_ids
-        if left := len(wanted - set(records.load(results).runs.run_id)):
-            wait = f"wait until they are, or `hpc study run {study}` measures them"
-            raise ProjectError(f"{left} of {len(wanted)} runs of {study} are not measured yet: {wait}")
-        anew = f"`hpc chapter 06_paper_figures -p study={study}`"
-        raise ProjectError(f"{results} has no table of the throughput of {study}: {anew} exports it")
+        complete, wanted = len(records.load(results, study=study).runs), len(index.run_ids)
+        anew = (
+            f"`hpc chapter 06_paper_figures -p study={study}` exports it of the {complete} complete of {wanted} runs"
+        )
+        raise ProjectError(f"{results} has no table of the throughput of {study}: {anew}")
     rows = {name: _rows(alias, tables[name], exported) for name in TABLES if name in tables}
     source = (TEMPLATES / "study.md.j2").read_text(encoding="utf-8")
     page = jinja2.Template(source, undefined=jinja2.StrictUndefined, trim_blocks=True, comment_start_string="{##")

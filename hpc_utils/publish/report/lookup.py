@@ -47,6 +47,12 @@ class Evidence:
     faults: Sequence[str]
     series: Mapping[str, str]
 
+    @property
+    def failed(self) -> list[tuple[str, str]]:
+        """The runs that failed, each with the reason."""
+        runs = [run for run in self.series if self.found.unfinished.get(run) == "failed"]
+        return [(run, _state(run, self).partition("\n")[0]) for run in runs]
+
 
 def gather(results: Path, study: str = "") -> Evidence:
     """Read the evidence; of a study its runs, its executed chapters, what they exported, and the runs behind that; of a set of

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from matplotlib.figure import Figure
 
 from hpc_utils import cli, paths
-from hpc_utils.analyze import scaling
+from hpc_utils.analyze import cost, scaling
 from hpc_utils.publish.chapter import Chapter
 from hpc_utils.publish.plots.chart import Chart
 from tests.support import copy_runs
@@ -54,6 +54,7 @@ def study(root: Path) -> Path:
     copy_runs(REFERENCE / "epyc-2core", results, "*ddp1-*")
     shutil.copytree(REFERENCE / "epyc-2core/studies", results / "studies")
     chapter = Chapter("03_scaling", study="laptop", label="scaling")
+    chapter.export(cost.summary(chapter.records, "laptop"), "summary", "The runs.")
     data = scaling.throughput(chapter.runs)
     chapter.export(data, "throughput", "Throughput of every configuration.", measure="throughput")
     loads = {"finding": ["outside load", "repeats spread"], "count": [2, 1], "outside": [0.313, None]}
@@ -76,7 +77,7 @@ def pdf(root: Path, name: str) -> pypdf.PdfReader:
 
 def test_the_page_of_a_real_study(root: Path) -> None:
     shutil.copytree(REFERENCE / "epyc-2core", root / "results")
-    assert paper("new", "my-page").exit_code == 0
+    assert paper("new", "my-page", "--study", "laptop").exit_code == 0
     toml = (root / "paper/paper.toml").read_text()
     assert toml.startswith(TOML.replace("[sets]\n", '[sets]\nmine = "results"\n')), "comments and order are kept"
     source = (root / "paper/my-page.md").read_text()
@@ -105,11 +106,12 @@ def test_the_document_in_the_readme_is_whole(root: Path) -> None:
 
 
 def test_a_study_on_one_rank_has_a_page_about_its_throughput(root: Path, study: Path) -> None:
-    done = paper("new", "alone")
+    done = paper("new", "alone", "--study", "laptop")
     assert done.exit_code == 0, done.output
     pdf(root, "alone")
     shown = text(root / "paper/build/alone.pdf")
     assert "Throughput (samples/s)" in shown and "Figure 1. Throughput." in shown and "Efficiency" not in shown
+    assert "not complete: 18" in " ".join(shown.split())
     assert "up to 31.3 % of the cores during runs of 2" in shown and shown.count("hypervisor") == 1
 
 
@@ -118,13 +120,13 @@ def test_the_baseline_of_the_efficiencies_is_named(root: Path, study: Path) -> N
     chapter = Chapter("06_paper_figures", study="laptop")
     chapter.export(scaling.efficiency(chapter.runs), "efficiency", "Efficiency.", measure="efficiency")
     execution(study, "laptop/06_paper_figures", chapter.close())
-    paper("new", "grouped")
+    paper("new", "grouped", "--study", "laptop")
     assert "against DDP on one rank" in (root / "paper/grouped.md").read_text()
 
 
 def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -> None:
     """Runs of others do not, although a chapter about all runs of the set is then stale."""
-    paper("new", "alone")
+    paper("new", "alone", "--study", "laptop")
     execution(study, "03_scaling", Chapter("03_scaling").close())
     copy_runs(REFERENCE / "rehearsal", study, limit=2)
     pdf(root, "alone")
@@ -132,6 +134,7 @@ def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -
     record.write_text(record.read_text().replace("1", "2", 1))
     done = paper("alone")
     assert done.exit_code == 2 and "1 fault " in done.output and "hpc chapter 03_scaling" in done.output
+    assert "18 runs of laptop (`hpc study run laptop`)" in done.output
 
 
 @pytest.mark.parametrize(
@@ -139,10 +142,10 @@ def test_only_runs_of_its_own_study_make_a_page_stale(root: Path, study: Path) -
     [
         (["slides"], "choose another name"),
         (["Slides"], "cannot be a name"),
-        (["other", "--study", "strong"], "hpc study run strong"),
+        (["other", "--study", "labtop"], "did you mean laptop"),
         (["other", "--study", "bare"], "hpc chapter 06_paper_figures -p study=bare"),
-        (["other", "--study", "begun"], "18 of 24 runs of begun are not measured yet"),
-        (["other"], "no study 'other'"),
+        (["other", "--study", "begun"], "6 complete of 24 runs"),
+        (["other"], "no study 'other'"),  # although there is another
     ],
 )
 def test_a_page_that_cannot_be_written_is_refused(
