@@ -127,7 +127,7 @@ def conclude(study_name: str, output: Path | None = None) -> Path:
         write_system(records.collect(), paths.results())  # a chapter may make runs, as 00_start_here does
         page = bind(paths.results(), study_name, output)
         if left := len(study.run_ids) - len(complete):
-            print(f"{left} of {len(study.run_ids)} runs are not complete: `{study.command}`", file=sys.stderr)
+            print(f"{left} of {len(study.run_ids)} runs are not complete", file=sys.stderr)
         print(f"figures: {paths.results() / 'figures'}\nreport:  {page}")
         return page
 

@@ -33,7 +33,7 @@ def page_faults(exported: Exports, stem: str, found: records.Records | None = No
         yield f"{where}: {error}"
         return
     if page["study"] and found.unfinished:
-        command = records.read_study(page["study"], folder).command
+        command = records.read_study(page["study"], folder).command or "hpc study run"
         anew = f"not complete: {counted(len(found.unfinished), 'run')} of {page['study']} (`{command}`); then {anew}"
     yield from records.by_former_code(found, folder, page["study"])
     items = [item for kind in exports.KINDS for item in page[kind].values()]
