@@ -9,6 +9,7 @@ import pandas as pd
 
 from hpc_utils.analyze.scaling import curve
 from hpc_utils.provenance.system import markdown_table
+from hpc_utils.records.identity import task
 
 from .formatting import ABSENT, number
 
