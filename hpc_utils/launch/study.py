@@ -12,6 +12,7 @@ import contextlib
 import functools
 import itertools
 import random
+import shlex
 import signal
 import socket
 import sys
@@ -249,7 +250,7 @@ def plan(
             if repeat <= repeats or (request.run_id in further and begun):
                 points.append(Point(asked.series, asked.ranks, repeat, request))
     points.sort(key=lambda point: point.repeat)
-    return Plan(Path(name).stem, target.command.replace("STUDY", name), study, target, points, missing)
+    return Plan(Path(name).stem, target.command.replace("STUDY", shlex.quote(name)), study, target, points, missing)
 
 
 class _Asked(NamedTuple):
