@@ -164,7 +164,8 @@ def bench():
 @where_options(nproc=2, nodes=2)
 @repeats_option
 @click.option("--largest", default=256, type=POSITIVE, metavar="MiB", help="Message size.")
-def bench_allreduce(cluster_name, repeats, largest, **where):
+@click.option("--mpi", is_flag=True, help="Measure MPI_Allreduce instead; kept under results/probes/mpi.")
+def bench_allreduce(cluster_name, repeats, largest, mpi, **where):
     """Measure all-reduce over message sizes.
 
     Latency and bandwidth are fitted. Between all ranks, and if nodes have several, also within each node and between
@@ -173,7 +174,7 @@ def bench_allreduce(cluster_name, repeats, largest, **where):
     """
     from hpc_utils.analyze.model import links
 
-    arguments = ["allreduce", f"--repeats={repeats}", f"--largest={largest}"]
+    arguments = ["mpi" if mpi else "allreduce", f"--repeats={repeats}", f"--largest={largest}"]
     record = _measure(arguments, _cluster(cluster_name), **where)
     for group in record["groups"]:
         try:

@@ -23,7 +23,7 @@ from hpc_utils.records.compute_profile import not_plain
 from hpc_utils.records.folder import read_json
 from hpc_utils.workspace import Launch
 
-from . import cluster, job_environment, slurm_commands
+from . import cluster, job_environment, local, slurm_commands
 from .cluster import Cluster, ClusterError
 from .failure import tail
 from .process_tree import end_tree
@@ -77,10 +77,13 @@ def on_this_machine(what: Diagnostic, nproc: int, arguments: Sequence[str]) -> d
     """
     with tempfile.TemporaryDirectory(prefix="hpc-probe-") as folder:
         copy = Path(folder) / "record.json"
-        ranks = [f"--nproc-per-node={nproc}", "-m", what.module, *arguments, f"--copy={copy}"]
+        launcher, record = [sys.executable, *TORCHRUN, f"--nproc-per-node={nproc}"], Launch(owner=folder)
+        ends_with = workspace.starting(record)
+        if arguments[0] == "mpi":  # its ranks end with mpiexec
+            launcher, ends_with = [local.mpiexec(), "-n", str(nproc), sys.executable], record.variables
         process = subprocess.Popen(
-            [sys.executable, *TORCHRUN, *ranks],
-            env=workspace.child_environment() | workspace.starting(Launch(owner=folder)),
+            [*launcher, "-m", what.module, *arguments, f"--copy={copy}"],
+            env=workspace.child_environment() | ends_with,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is ours to deal with
         )

@@ -224,12 +224,12 @@ def _command(request: Request, folder: Path, launcher: Sequence[str]) -> list[st
     if request.config.parallel == "none":
         return warm.python(*rank)
     if request.config.parallel == "mpi":
-        return [_mpiexec(), "-n", str(request.layout.ranks), sys.executable, *rank]
+        return [mpiexec(), "-n", str(request.layout.ranks), sys.executable, *rank]
     torchrun = ["-m", "hpc_utils.launch.torchrun", "--rdzv-backend=one-node", "--rdzv-endpoint=127.0.0.1:0"]
     return warm.python(*torchrun, f"--nproc-per-node={request.layout.ranks_per_node}", *rank)
 
 
-def _mpiexec() -> str:
+def mpiexec() -> str:
     """The mpiexec beside this Python, whose library mpi4py loads first, else that of the PATH."""
     places = os.pathsep.join([str(Path(sys.executable).parent), workspace.environment().get("PATH", "")])
     if not (found := shutil.which("mpiexec", path=places)):

@@ -110,3 +110,12 @@ def test_a_rank_that_does_not_join_ends_all(bench: Bench, cell: str):
     outcome = bench.hpc("run", bench.notebook(before, TRAIN, parameters=PARAMETERS), "--nproc", 2)
     assert outcome.code == 1 and outcome.seconds < 60
     assert ("rank 1 raised RuntimeError: early" if "raise" in cell else "exit code 5") in bench.status()["reason"]
+
+
+def test_the_bench_measures_mpi_beside_gloo(bench: Bench):
+    outcome = bench.hpc("bench", "allreduce", "--mpi", "--nproc", 2, "--largest", 1, "--repeats", 1)
+    assert outcome.code == 0, outcome.err
+    (record,) = map(read_json, (bench.results / "probes/mpi").iterdir())
+    assert (record["backend"], record["world_size"]) == ("mpi", 2)
+    samples = record["groups"]["all"]["samples"]
+    assert samples[-1]["bytes"] == 2**20 and all(0 < one["seconds"][0] < 10 for one in samples)

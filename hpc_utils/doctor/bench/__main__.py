@@ -1,11 +1,13 @@
 """`hpc bench`, as every rank runs it; rank 0 prints the table and writes the record under results/probes.
 
 torchrun ... -m hpc_utils.doctor.bench allreduce [--repeats 5] [--largest 256] [--copy FILE]
+mpiexec ... -m hpc_utils.doctor.bench mpi [--repeats 5] [--largest 256] [--copy FILE]
 torchrun ... -m hpc_utils.doctor.bench storage [--repeats 5] [--dataset cifar10] [--copy FILE]
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -40,6 +42,10 @@ def main(arguments: list[str]) -> int:
     """Measure and write the record; the exit code. If it is not 0, the launcher ends all ranks."""
     what, options = arguments[0], process.parse(Options, arguments[1:])
     signal.signal(signal.SIGTERM, leave)  # so that copies of data sets are removed
+    if what == "mpi":
+        from hpc_utils.mpi.communication import MPI
+
+        os.environ["RANK"] = str(MPI.COMM_WORLD.rank)
     console = process.start(LIMIT, GRACE)
     # Before ranks are pinned: the identity counts the usable cores.
     record = {"hardware_id": provenance.hardware_id()}
@@ -48,16 +54,21 @@ def main(arguments: list[str]) -> int:
     from hpc_utils.train.ranks import setup  # torch, which takes seconds
 
     try:
-        with setup(RunConfig(batch_per_device=1, collective_timeout=COLLECTIVE)) as ranks:
+        by_mpi = (
+            {"parallel": "mpi", "workload": "mnist_cnn", "weight_decay": 0, "device": "cpu"} if what == "mpi" else {}
+        )
+        with setup(RunConfig(batch_per_device=1, collective_timeout=COLLECTIVE, **by_mpi)) as ranks:
             if ranks.oversubscribed:
                 console.line("more ranks than cores: the times include waiting for a core")
             shared = {"repeats": options.repeats, "seconds": SECONDS, "console": console}
-            if what == "allreduce":
+            if what in ("allreduce", "mpi"):
                 limit = provenance.HardwareId.parse(record["hardware_id"]).link_gbit
                 record |= allreduce.measure(ranks, largest=options.largest, link_gbit=limit, **shared)
             else:
                 record |= storage.measure(ranks, dataset=options.dataset, **shared)
-            for line in {"allreduce": allreduce.table, "storage": storage.table}[what](record):
+            for line in {"allreduce": allreduce.table, "mpi": allreduce.table, "storage": storage.table}[what](
+                record
+            ):
                 console.line(line)
             if ranks.is_main:
                 record |= {"provenance": provenance.collect()}
@@ -67,6 +78,8 @@ def main(arguments: list[str]) -> int:
                     atomic.write_json(Path(options.copy), record)
             ranks.barrier()  # end together: launchers log errors if the store ends before other ranks
             ranks.settle()
+        if by_mpi:
+            MPI.Finalize()
     except (ConfigError, datasets.DataError) as error:
         console.line(f"error: {error}")
         return error.exit_code

@@ -13,7 +13,6 @@ from hpc_utils.doctor.process import Console, repeats_within
 
 if TYPE_CHECKING:
     import torch
-    import torch.distributed as dist
 
     from hpc_utils.train.ranks import Ranks
 
@@ -108,6 +107,13 @@ def _groups(ranks: Ranks, parts: bool) -> Iterator[Group]:
     import torch.distributed as dist
 
     nodes, each = ranks.nodes, ranks.ranks_per_node
+    if ranks.backend == "mpi":
+        yield Group("all", nodes, each, ranks.group)
+        if parts and nodes > 1 and each > 1:
+            yield Group("intra", 1, each, ranks.group.Split(ranks.rank // each))
+            across = ranks.group.Split(ranks.local_rank)
+            yield Group("inter", nodes, 1, across if ranks.local_rank == 0 else None)
+        return
     yield Group("all", nodes, each, dist.group.WORLD)
     if not parts or nodes == 1 or each == 1:
         return
@@ -138,8 +144,8 @@ def _sizes(
         bytes_ *= STEP
 
 
-def all_reduce_seconds(ranks: Ranks, tensor: torch.Tensor, times: int, group: dist.ProcessGroup | None) -> float:
-    """Seconds of one of `times` all-reduces of `group` on the slowest rank: the same value on all ranks, so that they
+def all_reduce_seconds(ranks: Ranks, tensor: torch.Tensor, times: int, group: Any) -> float:
+    """Seconds of one of `times` all-reduces of `group`, a process group or MPI's communicator, on the slowest rank: the same value on all ranks, so that they
     decide alike. None: this rank is not a member."""
     import torch
     import torch.distributed as dist
@@ -148,8 +154,15 @@ def all_reduce_seconds(ranks: Ranks, tensor: torch.Tensor, times: int, group: di
     ranks.barrier()
     if group is not None:
         began = time.perf_counter()
-        for _ in range(times):
-            dist.all_reduce(tensor, group=group)
+        if ranks.backend == "mpi":
+            from hpc_utils.mpi.communication import MPI
+
+            array = tensor.numpy()
+            for _ in range(times):
+                group.Allreduce(MPI.IN_PLACE, array)
+        else:
+            for _ in range(times):
+                dist.all_reduce(tensor, group=group)
         ranks.synchronize()
         mine = (time.perf_counter() - began) / times
     return float(ranks.max(torch.tensor([mine], dtype=torch.float64)))
