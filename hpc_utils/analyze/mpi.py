@@ -13,7 +13,7 @@ from . import points, stats
 PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure` has them in seconds
 TIMES = [f"{part}_seconds" for part in PARTS]
 MEASURES = ["throughput", "step_seconds", "pass_seconds", "hidden_seconds", *TIMES]
-FRAMEWORKS = {"mpi": "MPI framework", "ddp": "DDP", "horovod": "Horovod", "none": "one process"}
+FRAMEWORKS = {"mpi": "MPI framework", "ddp": "DDP", "horovod": "Horovod", "none": "PyTorch alone"}
 UNITS = {name: "s" for name in (*MEASURES, "hidden_seconds") if name != "throughput"} | {"test_accuracy": "share"}
 ENDS = ("", "_low", "_high")
 PLACE = ["framework", "parallel", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]

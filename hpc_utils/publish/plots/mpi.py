@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -33,7 +34,10 @@ def speedup(table: pd.DataFrame) -> Figure:
     """`table`: `analyze.mpi.configurations` of several ranks."""
     figure, ((axes,),) = drawing.panels(1, height=2.4)
     drawing.lines(axes, table, "world_size", "speedup", "framework")
-    axes.plot(sorted({1, *table.world_size}), sorted({1, *table.world_size}), label="ideal", **style.IDEAL)
+    ideal = np.geomspace(
+        table.world_size.min(), table.world_size.max()
+    )  # a curve where the axis of ranks is logarithmic
+    axes.plot(ideal, ideal, label="ideal", **style.IDEAL)
     drawing.ranks_axis(axes, table.world_size)
     return figure
 
