@@ -41,7 +41,7 @@ lint: $(VENV)/.installed-dev ## ruff check and format, imports between rooms, no
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/nbstripout --verify notebooks/*.ipynb
-	@[ ! -e .git ] || { $(BIN)/reuse lint --quiet && git ls-files -z -- ':!results/reference' | xargs -0 $(BIN)/$(SECRETS); }
+	@[ ! -e .git ] || { $(BIN)/reuse lint --quiet && git ls-files -z -- ':!results/reference' | xargs -0 -P 2 -n 400 $(BIN)/$(SECRETS); }
 
 format: $(VENV)/.installed-dev ## Let ruff mend what it can
 	$(BIN)/ruff check --fix .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -35,6 +36,10 @@ LAUNCHED = (
 
 # Tests share the machine: their runs wait for no other, and are in no figure. Where figures are drawn of them, it is unset.
 os.environ["HPC_SHARED"] = "1"
+
+# As `hpc` does: imports make most objects, and frequent collection would take a fifth of their time.
+gc.set_threshold(100_000)
+sys.modules.setdefault("rfc3987_syntax", None)  # see launch.rank; each process that runs tests would import it
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and all that they start with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -255,6 +255,7 @@ if __name__ == "__main__":
         for name in MODULES:
             importlib.import_module(name)
         sys.modules["hpc_utils.train.vision"].torchvision_models()
+        provenance.measuring_digest()  # parses the code, which `source_code.parsed` keeps for the ranks
     except Exception as error:
         server.broken = f"the warm process could not import {name}: {error}"
     inspect.stack()  # torchrun calls it; the first call looks up every module's file
