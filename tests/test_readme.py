@@ -22,6 +22,7 @@ from hpc_utils import provenance
 from hpc_utils.launch.slurm_commands import clean_environment
 
 from .slurm.test_submit import STATUS, SUBMIT
+from .support import soak
 
 HPC = [sys.executable, "-m", "hpc_utils.cli"]
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,9 +85,7 @@ def need_mirror(name: str) -> None:
 
 
 @pytest.mark.timeout(1860)
-@pytest.mark.parametrize(
-    "command", [pytest.param(one, marks=pytest.mark.soak) if one == LONG else one for one in COMMANDS]
-)
+@pytest.mark.parametrize("command", [soak(one) if one == LONG else one for one in COMMANDS])
 def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequest) -> None:
     if data := next((name for name in ("cifar10", "tiny-imagenet") if name in command), None):
         need_mirror(data)
@@ -209,6 +208,7 @@ def test_make_study_trains_and_draws(study: tuple[subprocess.CompletedProcess, P
     assert (results / "SYSTEM.md").exists()
 
 
+@pytest.mark.soak  # tests/launch/test_study.py runs a complete study again
 @pytest.mark.timeout(300)
 def test_make_study_again_finds_everything_done(study: tuple[subprocess.CompletedProcess, Path], desk: Path) -> None:
     _, results = study

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from hpc_utils import records
 from hpc_utils.publish import exports
+from tests.test_readme import BLOCKS, HPC, OWN
 
 from .test_03 import HANG, executed  # noqa: F401
 
 
 @pytest.mark.timeout(HANG + 60)
 def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path) -> None:  # noqa: F811
-    (tmp_path / "nothing").mkdir()
-    _, figures = executed(tmp_path / "nothing", "12_your_model", repeats=1)
     results = tmp_path / "results"
+    folder = tmp_path / "begun/your-model"  # the reader has drafted the study, and edited it
+    folder.mkdir(parents=True)
+    (folder / "my_study.py").write_text(BLOCKS["python"][0])
+    draft = [*HPC, "study", "new", f"{OWN}.toml", "--workload", "my_study:mlp"]
+    subprocess.run(draft, cwd=folder, check=True, timeout=HANG)
+    study, scaling = folder / f"{OWN}.toml", '{ notebook = "03_scaling" }, '  # tests/test_readme.py executes that
+    study.write_text(study.read_text().replace(scaling, ""))
+    _, figures = executed(folder.parent, "12_your_model", repeats=1)
     found, runs = exports.read(results), records.load(results).runs
     assert {"my-model-efficiency", "your-model-efficiency"} <= figures
     assert set(zip(runs.workload, runs.parallel, runs.world_size, strict=True)) >= {

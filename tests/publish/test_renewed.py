@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -18,6 +17,7 @@ from hpc_utils.analyze import scaling
 from hpc_utils.cli import main
 from hpc_utils.publish import cells, chapters, exports, reference
 from hpc_utils.publish.chapter import Chapter
+from tests.test_readme import HPC
 
 from .conftest import faults
 
@@ -29,7 +29,7 @@ HANG = 240  # s; it takes some 8 s
 def renewed(result_set: Path) -> Path:
     """The laptop study's set after `hpc chapter`, called where the set is not."""
     environment = {name: value for name, value in os.environ.items() if name != "HPC_RESULTS"}
-    command = [sys.executable, "-m", "hpc_utils.cli", "chapter", CHAPTER, "--results", str(result_set)]
+    command = [*HPC, "chapter", CHAPTER, "--results", str(result_set), "-p", "study=laptop"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[-1] == str(result_set / f"notebooks/laptop/{CHAPTER}.ipynb")
@@ -43,6 +43,8 @@ def test_what_a_chapter_exports_is_fresh_and_can_be_kept(
     found = exports.read(renewed)
     assert {"laptop-efficiency", "laptop-throughput", "laptop-accuracy"} == set(found.figures)
     assert all(one.data for one in found.figures.values())
+    (anew,), (committed,) = (one.pages.values() for one in (found, exports.read(paths.reference() / "epyc-2core")))
+    assert all(anew[part] == committed[part] for part in ("tables", "runs", "files"))
     curves = scaling.efficiency(records.load(renewed, study="laptop").runs)
     row = curves[(curves.kind == "strong") & (curves.baseline == "none") & (curves.precision == "fp32")].iloc[-1]
     written = "laptop-efficiency[kind=strong, baseline=none, precision=fp32, world_size=2]"
