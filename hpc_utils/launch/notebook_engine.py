@@ -148,7 +148,7 @@ def _shell(shown: _Shown) -> Iterator[InteractiveShell]:
         # Before pyplot's hook, which draws every open figure once more.
         shell.events.register("post_execute", flush_figures)
         shell.enable_matplotlib("inline")
-        select_figure_formats(shell, {"png"})
+        select_figure_formats(shell, {"png"}, bbox_inches=None)  # to crop, matplotlib would draw twice
     sys.stdin = io.StringIO()  # `input()` fails instead of waiting
     try:
         yield shell

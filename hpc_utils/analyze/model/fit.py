@@ -93,15 +93,15 @@ class Fitted:
         grouped = row.grouped or self.baseline == "ddp"
         return step(self.work, costs, topology, batch, grouped=grouped, bucket_mb=self.bucket_mb)
 
-    def predict(self, grid: pd.DataFrame) -> pd.DataFrame:
-        """Steps at the points of `grid` (columns `POINT`), one row each.
+    def predict(self, grid: pd.DataFrame, draws: np.ndarray | None = None) -> pd.DataFrame:
+        """Steps at the points of `grid` (columns `POINT`), one row each. `draws`: its `_draws`, if they are there.
 
         Adds: seconds, low, high (of a step; 95 % interval for the median of runs measured there), the parts of `Step` in
         seconds, algorithm, bottleneck, extrapolation (the quantities in which the point is outside the measured range).
         """
         rows = list(grid.itertuples())
         steps = [self.step(row) for row in rows]
-        low, high = _interval(self._draws(grid))
+        low, high = _interval(self._draws(grid) if draws is None else draws)
         parts = pd.DataFrame([one._asdict() for one in steps], index=grid.index, columns=Step._fields)
         return grid.assign(
             seconds=[one.seconds for one in steps], low=low, high=high, **parts,
@@ -120,7 +120,8 @@ class Fitted:
         strong = kind == "strong"
         worlds = [1, *(world for world in worlds if 1 < world <= (batch if strong else math.inf))]
         points = grid(kind, batch, worlds, ranks_per_node, gbit)
-        found, draws = self.predict(points), self._draws(points)
+        draws = self._draws(points)
+        found = self.predict(points, draws)
         share = np.array(worlds if strong else [1] * len(worlds))
         low, high = _interval(draws[:, :1] - draws - np.log(share))
         efficiency = found.seconds.iloc[0] / found.seconds / share

@@ -75,9 +75,12 @@ def apply() -> None:
 
 def save(figure: Figure, name: str, folder: Path) -> Path:
     """Write `figure` as `<name>.pdf`, which is returned, and `<name>.png` into `folder`; equal data give equal bytes."""
+    import matplotlib
+
     folder.mkdir(parents=True, exist_ok=True)
     pdf = folder / f"{name}.pdf"
     figure.savefig(pdf, metadata={"CreationDate": None})
-    figure.set_layout_engine("none")  # keeps what was laid out: solving it again takes longer than drawing
-    figure.savefig(pdf.with_suffix(".png"), metadata={"Software": None})
+    with matplotlib.rc_context({"figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)  # keeps the layout; an engine, even "none", draws once more for each output
+        figure.savefig(pdf.with_suffix(".png"), metadata={"Software": None})
     return pdf
