@@ -103,9 +103,9 @@ def doctor(cluster_name, **where):
     "logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True, path_type=Path)
 )
 def diagnose(logs):
-    """Name the first cause of a failure in logs of Slurm, torchrun or MPI.
+    """Name the first cause of a failure in logs.
 
-    LOG: a file, a folder with the logs of several ranks or nodes, or - for standard input. Shows what failed, the line, the
+    LOG: of Slurm, torchrun or MPI; a folder with those of several ranks or nodes; or - for standard input. Shows what failed, the line, the
     fix and a source, then what follows from it. The exit code is 0 if nothing failed, 1 for a known cause, and 4 if
     the failure is not recognised.
 
