@@ -250,6 +250,7 @@ def _contradictions(c: RunConfig) -> Iterator[str]:
          "give global_batch (strong scaling) or batch_per_device (weak scaling), not both"),
         (c.steps_per_epoch is None and c.lr_warmup_epochs > c.epochs, "lr_warmup_epochs epochs",
          "the warm-up is longer than the run"),
+        (not ours and c.dataset and "dataset" in changed, "dataset workload", "your own workload provides its data"),
         (not ours and c.loader != "host", "loader workload",
          "this is an option for our images; your own workload provides its data"),
         (not ours and c.cutout, "cutout workload", "this is an option for our images; your own code augments yours"),

@@ -36,6 +36,7 @@ CONTRADICTIONS = [
     ({"global_batch": 8, "batch_per_device": 4}, "global_batch=8 with batch_per_device=4"),
     ({"workload_args": {"depth": 3}}, "workload=resnet18"),
     ({"epochs": 2, "lr_warmup_epochs": 2.5}, "lr_warmup_epochs=2.5 with epochs=2"),
+    (OWN | {"dataset": "cifar10"}, "dataset=cifar10 with workload=a:b"),
     (OWN | {"loader": "device"}, "loader=device with workload=a:b"),
     ({"cutout": 3, "augment": False}, "cutout=3 with augment=false"),
     ({"loader_workers": 2}, "loader_workers=2 with loader=host"),

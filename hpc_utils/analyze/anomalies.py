@@ -60,7 +60,7 @@ FINDINGS = {
     "repeats spread": About(
         f"repeats within {SPREAD:.0%} of each other",
         "other work on the machine, or caches that the first repeat found cold",
-        "other users of the machine (load, clocks, `hpc doctor`), then repeat",
+        "other users of the machine (`top`), clocks (`hpc doctor`); then repeat",
         "nodes that are not alike, ",
     ),
     "restarted": About(

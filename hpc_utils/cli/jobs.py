@@ -59,8 +59,7 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
     """Predict time and cost of STUDY on a cluster, with intervals.
 
     The basis is the runs measured there so far. Needs neither Slurm nor the data set: a laptop with the runs that `hpc
-    pull` fetched is enough. Only the rehearsal cluster, whose nodes are this machine, is started if it is not up (`hpc
-    cluster down` ends it).
+    pull` fetched is enough. Only the rehearsal cluster must be up, because its nodes are this machine.
     """
     from hpc_utils import records
     from hpc_utils.analyze import budget
@@ -77,7 +76,8 @@ def plan(study, cluster_name, node_type, seconds_per_epoch, gpu, as_markdown, cs
         raise click.UsageError(f"--like {gpu}: unknown GPU; known: {', '.join(one.name for one in peaks.table())}")
     found = clusters.read(cluster_name)
     node = found.node(node_type)
-    connect(found.rehearsal)
+    studies.read(study)  # an unknown one is refused without a cluster, too
+    connect(found.rehearsal, start=False)
     found = as_rehearsed(found)
     try:
         set_variables(job_environment.folders(found))
@@ -124,8 +124,10 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
     are not submitted again.
     """
     from hpc_utils.launch import cluster as clusters
+    from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit as submitting
 
+    studies.read(study)  # before a rehearsal cluster is started
     found, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
     if dry_run:
         draft = submitting.draft(study, found, node_type, **options)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpc_utils.provenance.cpu import usable
+from hpc_utils.workspace import Workspace
 
 RECORD = 256  # bytes of the file for each logical CPU: a run locks them, and describes itself there
 
@@ -20,8 +21,12 @@ def held(run: str) -> Iterator[None]:
     """Lock the logical CPUs that this process may use, in the block; wait for the runs that have locked any of them.
 
     The kernel releases the locks when this process ends. Jobs with cores of their own do not wait for each other, nor do
-    different users.
+    different users, runs marked as shared (`HPC_SHARED`), and those that a run's own cells start.
     """
+    here = Workspace.current()
+    if here.shared or here.launch.owner:
+        yield
+        return
     cpus = usable()
     me = f"{run} (process {os.getpid()}) is measured on CPUs {cpus[0]} to {cpus[-1]}"
     path = Path(tempfile.gettempdir()) / f"hpc-cores-{os.getuid()}.lock"

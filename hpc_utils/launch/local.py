@@ -166,13 +166,8 @@ def follow(request: Request, *, lines: bool = True) -> Iterator[Watch]:
 
 
 def _cores(request: Request) -> contextlib.AbstractContextManager:
-    """The lock of this machine's cores, for which other runs wait.
-
-    None for runs on GPUs or on shares of cores, which the kernel enforces; those marked as shared (`HPC_SHARED`), and those
-    that a run's own cells start.
-    """
-    here = Workspace.current()
-    if request.config.cores_per_rank or request.on_gpus or here.shared or here.launch.owner:
+    """The lock of this machine's cores, for which other runs wait; none for GPUs, and for shares, which the kernel enforces."""
+    if request.config.cores_per_rank or request.on_gpus:
         return contextlib.nullcontext()
     return core_lock.held(request.run_id)
 

@@ -66,9 +66,11 @@ def resolve(notebook: Path, given: Mapping[str, Any]) -> tuple[RunConfig, dict[s
     """(the run's configuration, the values to inject): the notebook's defaults with `given` on top.
 
     Raises:
-        ConfigError: a parameter that neither the notebook nor `RunConfig` knows, or an ill-typed one.
+        ConfigError: a parameter that neither the notebook nor `RunConfig` knows, an ill-typed one, or a chapter of a study.
     """
     own, options = defaults(notebook), RunConfig.model_fields
+    if "study" in own:
+        raise ConfigError(f"{notebook} trains nothing, it reads results: `hpc chapter {notebook.stem}` executes it")
     _require_known(given, {*own, *options})
     # Asking for one kind of batch replaces the notebook's default of the other kind.
     asked = any(given.get(name) is not None for name in BATCHES)

@@ -30,7 +30,7 @@ from hpc_utils.launch.process_tree import die_with_parent
 from hpc_utils.launch.warm.client import end
 
 # A frame of the user's code: of a cell other than at `train(config)`, or of a file that is neither ours nor a library's.
-OWN = re.compile(r"Cell (?![^>]*> \d+ [^\n]*\btrain\()|File (?!.*/(hpc_utils|(site|dist)-packages|python3\.\d+)/)")
+OWN = re.compile(r"Cell (?![^>]*> \d+ [^\n]*\btrain\()|File (?!<|.*/(hpc_utils|(site|dist)-packages|python3\.\d+)/)")
 PARTIAL = ".partial.ipynb"  # the launcher renames it at the end
 
 

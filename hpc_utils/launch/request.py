@@ -101,7 +101,7 @@ def prepare(
 
     Raises:
         ConfigError: unknown, ill-typed or contradictory parameters, a layout that does not divide, or a workload that
-            cannot be imported.
+            cannot be imported; the data set has no whole batch.
         DataError: the data set is missing or damaged.
     """
     layout = layout or Layout()
@@ -118,6 +118,11 @@ def prepare(
     measured = identity.measured(config, layout.ranks)
     if needs_data and ":" not in config.workload:
         require_data(config.dataset, paths.data())
+        samples = datasets.info(config.dataset).train.count
+        if samples < measured["global_batch"] and not config.steps_per_epoch:
+            raise ConfigError(
+                f"{config.dataset} has {samples} samples, fewer than one global batch: use a smaller one"
+            )
     elif needs_data and imports:
         require_workload(config.workload, json.dumps(dict.fromkeys(config.workload_args)))
     own = {n: v for n, v in (parameters.defaults(notebook) | inject).items() if n not in RunConfig.model_fields}

@@ -135,6 +135,8 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
         return entry(JobState.PENDING, job.reason + again)
     if not job.state.is_over:
         detail, left = _progress(run) if run else ("", None)
+        if run and record != "running":
+            detail = "waiting for other runs on its cores, or starting"
         return entry(JobState.RUNNING, detail, left=left, time_left=job.left)
     reason = str((read_json(run / "status.json") or {}).get("reason", "")) if run else ""
     ended = JobState.FAILED if job.state == JobState.COMPLETED else job.state

@@ -35,6 +35,7 @@ from hpc_utils.toml_config import Strict
 
 from . import local, warm
 from .ablation import Ablation
+from .parameters import find
 from .request import Request, prepare
 from .target import Target
 
@@ -221,10 +222,15 @@ def plan(
         index: the name of its index, if it is not the study's. queued: ids of runs in the queue.
 
     Raises:
-        StudyError: no such study, a wrong file, or a series that can run nowhere.
+        StudyError: no such study, a wrong file, no such chapter, or a series that can run nowhere.
         DataError: its data set is not here.
     """
     study, target = read(name), target or Target.here()
+    for chapter in study.chapters:
+        try:
+            find(Path(chapter.notebook))
+        except ConfigError as error:
+            raise StudyError(f"{name}, chapters: {error}") from None
     points: list[Point] = []
     missing: list[NotApplicable] = []
     repeats, further = target.repeats or study.repeats, {}
@@ -245,7 +251,7 @@ def plan(
                     hardware=target.hardware, needs_data=needs_data, imports=not target.in_container,
                 )  # fmt: skip
             except ConfigError as error:
-                raise StudyError(f"{name}, series {asked.series!r}: {error}") from None
+                raise StudyError(f"{name}, [parameters] or series {asked.series!r}: {error}") from None
             begun = request.run_id in queued or request.state in ("complete", "running")
             if repeat <= repeats or (request.run_id in further and begun):
                 points.append(Point(asked.series, asked.ranks, repeat, request))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from datetime import date
@@ -13,6 +14,7 @@ from hpc_utils.config import RunConfig
 from hpc_utils.plural import counted
 from hpc_utils.records import atomic
 
+from . import core_lock
 from .study import StudyError, file
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ def draft(workload: str, devices: int | None = None) -> str:
         built = resolve(config)
         while batch * ranks[-1] > len(built.train) and batch > ranks[-1]:
             batch //= 2
-        seconds = _step_seconds(built, config, batch)
+        with contextlib.nullcontext() if gpus else core_lock.held(f"a step of {workload}"):
+            seconds = _step_seconds(built, config, batch)
     except Exception as error:
         if hasattr(error, "exit_code"):  # a message for users
             raise

@@ -110,7 +110,8 @@ def text(value: Value, form: str = "value") -> str:
         form: "value": `72.3 %`. "interval": `72.3 % [63.9, 80.8]`, or the number of repeats where there is no interval.
             "low", "high", "repeats". "bare": without the unit. "cell": number and interval without the unit.
 
-    The digits follow the interval: two significant digits of its half width. A value without one has three.
+    The digits follow the interval: two significant digits of its half width. A value without one has three. An end that would
+    round to 0 has one.
 
     Raises:
         FormatError: there is no such form, or the value has no interval.
@@ -181,6 +182,10 @@ def _decimals(value: Value, divisor: float, power: str) -> int:
         places = _places(half, CERTAIN)
         return min(places, max(_places(size, 5), 0)) if size > 0 else places  # five significant digits at most
     return 0 if float(size).is_integer() else max(_places(size, POWER_DIGITS if power else SIGNIFICANT), 0)
+
+
+def _end(end: float, places: int) -> str:
+    return _grouped(end, places if round(end, places) or not end else _places(abs(end), 1))
 
 
 def _places(size: float, digits: int) -> int:

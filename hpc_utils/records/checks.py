@@ -53,7 +53,7 @@ def overcount(samples: float, steps: float, global_batch: float) -> str:
         return ""
     return (
         f"{samples:g} samples, but {steps} steps of {global_batch} hold {full:g}: "
-        "was a global count taken on every rank?"
+        "is global_batch right, and does each rank count only its own samples?"
     )
 
 

@@ -47,6 +47,7 @@ class AlreadyComplete(Exception):
     def __init__(self, path: Path) -> None:
         super().__init__(path)  # the path, so that the error can be pickled
         self.path = path
+        self.add_note("redo=True measures it again")
 
     def __str__(self) -> str:
         return f"{self.path.name} is complete already"

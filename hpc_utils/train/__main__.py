@@ -25,15 +25,13 @@ def main(arguments: list[str]) -> int:
         if only_check:
             builder(config)
             return 0
-        result = train(config)
+        train(config)
     except (ConfigError, DataError, WorkloadError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except Stopped as stopped:
         print(f"{stopped}; the same command continues it", file=sys.stderr)
         return stopped.exit_code
-    if result.is_main:
-        print(result.path)
     return 0
 
 

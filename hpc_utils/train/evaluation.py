@@ -15,7 +15,7 @@ from .loader import Loader
 from .parallel import Strategy
 from .ranks import Ranks
 from .sampler import evaluation_indices
-from .workload import Workload, batch_size
+from .workload import Workload, WorkloadError, batch_size
 
 
 class Evaluation:
@@ -33,6 +33,9 @@ class Evaluation:
         """Return loss and metrics reduced over ranks (`test_<name>`), and the duration (`eval_seconds`). Collective.
 
         All ranks use rank 0's batch-norm statistics.
+
+        Raises:
+            WorkloadError: the accuracy exceeds 1.
         """
         ranks, workload = self._ranks, self._workload
         ranks.synchronize()
@@ -54,6 +57,10 @@ class Evaluation:
         total, *values = ranks.sum(sums).tolist()
         self._model.train()
         means = {f"test_{name}": value / total for name, value in zip(metrics, values, strict=True)}
+        if (accuracy := means.get("test_accuracy", 0)) > 1:
+            raise WorkloadError(
+                f"the test accuracy is {accuracy:.5g}: the metric `accuracy` must add at most 1 for each sample of the batch"
+            )
         return means | {"eval_seconds": time.perf_counter() - begun}
 
     def _indices(self) -> tuple[list[Tensor], int]:

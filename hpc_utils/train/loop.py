@@ -190,6 +190,7 @@ class Trainer:
                 started = time.process_time()
                 self._learn(inputs, targets)
                 shortest = min(shortest, time.process_time() - started)
+                self.strategy.require_gradients()
             self.ranks.require_periods(shortest)
             self.strategy.put_back(kept)
             randomness.put(before, self.ranks.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:
         Exception: the model depends on tensor values, or uses operators without a fake implementation.
     """
     step = _Step(workload, model)
+    logging.getLogger("torch._subclasses.fake_tensor").disabled = True  # the exception says it
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, FlopCounterMode(display=False) as counter:
         state = {name: fake.from_tensor(value) for name, value in (*step.named_parameters(), *step.named_buffers())}
         weights = [value for value in state.values() if value.requires_grad]

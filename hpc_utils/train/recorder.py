@@ -228,6 +228,10 @@ class Recorder:
         stats = self._stats
         self._require_finite()
         stats.steps += self._clock.finish()
+        if not stats.steps:
+            raise RuntimeError(
+                "no step was recorded: call `run.step(samples=...)` for each batch of `run.epoch(loader)`"
+            )
         self._total.update(stats.usage)
         self._total.update(steps=len(stats.steps), samples=stats.samples)
         row, times = epoch_stats.reduce(len(self.rows) + 1, stats, self.ranks, self._energy.name)
@@ -290,9 +294,10 @@ class Recorder:
         total = float(self._stats.sums.get("loss", 0.0))
         if not math.isfinite(total):
             step = len(self._stats.steps) + self._clock.steps
+            wider = "" if self.parameters["precision"] in ("fp32", "tf32") else ", or precision='fp32'"
             raise NonFiniteLoss(
                 f"the loss became {total} by step {step} of epoch {len(self.rows) + 1} "
-                f"on rank {self.ranks.rank}: try a smaller lr, a longer lr_warmup_epochs, or precision='fp32'"
+                f"on rank {self.ranks.rank}: try a smaller lr or a longer lr_warmup_epochs{wider}"
             )
 
     # -- checkpoints --------------------------------------------------------------------------------------

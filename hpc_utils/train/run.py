@@ -81,6 +81,6 @@ def train(config: RunConfig, *, redo: bool = False) -> Result:
             raise
         except AlreadyComplete as done:
             if ranks.is_main:
-                print(f"{done}: using its records (set redo=True or another repeat to measure again)")
+                print(f"{done}: using its records (set redo=True or another repeat to measure again)\n{done.path}")
             return Result(done.path, ranks.is_main)
         return Result(recorder.path, ranks.is_main)

@@ -129,10 +129,11 @@ class RunWriter:
         self.folder.write_table("ranks.csv", known, map(_known, rows))
 
     def finish(self) -> None:
-        """Write the final `run.json` and verify the records."""
+        """Write the final `run.json`; without a launcher, verify the records and print their folder."""
         self.write_run()
         if self._is_claimant:
             verify(self.folder.path)
+            print(self.folder.path)
 
     def close(self, error: BaseException | None) -> None:
         """Record how the run ended and release the claim. A full disk must not hide `error`."""

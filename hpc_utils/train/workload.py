@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from signal import Signals
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -51,6 +51,9 @@ class Workload:
         forward: (model, inputs) -> outputs, for models that take more than one tensor.
         collate: collate function of a DataLoader, for map-style data sets.
         optimizer: (model, configuration, peak learning rate) -> optimizer; by default built from the configuration.
+
+    Raises:
+        WorkloadError: a data set has no length, or `model` is a module.
     """
 
     model: Callable[[], nn.Module]
@@ -61,6 +64,13 @@ class Workload:
     forward: Callable[[nn.Module, Any], Any] = lambda model, inputs: model(inputs)
     collate: Callable[[list], Batch] | None = None
     optimizer: Callable[[nn.Module, RunConfig, float], torch.optim.Optimizer] = optim.build
+
+    def __post_init__(self) -> None:
+        for name in ("train", "test"):
+            if not isinstance(data := getattr(self, name), Sized):
+                raise WorkloadError(f"{name} is {data!r}; expected a data set with a length")
+        if isinstance(self.model, nn.Module):
+            raise WorkloadError("model is a module; expected a function that builds one: `lambda: ...`")
 
 
 class Loop(ABC):

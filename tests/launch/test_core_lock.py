@@ -35,7 +35,9 @@ def hold(tmp_path: Path) -> Iterator[Hold]:
         def start(run: str, *cpu: int) -> subprocess.Popen:
             pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
             command = [sys.executable, "-c", HOLD, run, *map(str, cpu)]
-            process = subprocess.Popen(command, env=os.environ | {"TMPDIR": str(tmp_path)}, text=True, **pipes)
+            process = subprocess.Popen(
+                command, env=os.environ | {"TMPDIR": str(tmp_path), "HPC_SHARED": ""}, text=True, **pipes
+            )
             stack.enter_context(process)
             stack.callback(process.kill)
             return process

@@ -56,6 +56,8 @@ def plain(value: Like, form: str = "value") -> str:
         (Like(0.2, "share", 0.02, 0.6, span="allowance"), "20 % [2, 60] (allowance)"),
         (Like(6.94e-5, "kWh", 5e-5, 9e-5), "69 mWh [50, 90]"),
         (Like(6.94e-5, "ratio", 5e-5, 9e-5), "(6.9 [5.0, 9.0]) × 10⁻⁵"),
+        (Like(3000, "samples/s", 100.2, 61000), "3000 samples/s [100, 61'000]"),
+        (Like(0.3, "ratio", -0.0004, 0.6), "0.30 [\u22120.0004, 0.60]"),
         (Like(1e-4, "ratio", -0.2, 0.2), "0.00 [\u22120.20, 0.20]"),
     ],
 )

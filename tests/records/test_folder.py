@@ -37,7 +37,7 @@ def test_a_run_goes_from_absent_over_running_to_complete(run: Path) -> None:
 
 def test_a_complete_run_is_refused_unless_redone(run: Path) -> None:
     RunFolder.claimed(run).close("complete")
-    with pytest.raises(AlreadyComplete, match=r"^cnn is complete already$") as caught:
+    with pytest.raises(AlreadyComplete, match=r"^cnn is complete already") as caught:
         RunFolder.claimed(run)
     assert pickle.loads(pickle.dumps(caught.value)).path == run
     assert len(list((run / "claims").glob("*.json"))) == 1, "looking claims nothing"

@@ -167,8 +167,9 @@ NAN = """
 def test_a_loss_that_is_no_number_stops_the_run_at_once(module: Callable, results: Path, value: str) -> None:
     module("unstable", NAN)
     own = {"workload": "unstable:make", "workload_args": {"value": value}, "global_batch": 4, "steps_per_epoch": 9}
-    with pytest.raises(NonFiniteLoss, match=f"{value} by step 3 of epoch 1 on rank 0"):
+    with pytest.raises(NonFiniteLoss, match=f"{value} by step 3 of epoch 1 on rank 0") as caught:
         fit(**BRIEF | own)
+    assert "precision" not in str(caught.value), "it was fp32"
     loaded, (folder,) = records.load(), (results / "runs").iterdir()
     assert [*loaded.unfinished.values()] == ["failed"] and len(loaded.runs) == 0
     assert read_json(folder / "status.json")["reason"].startswith("NonFiniteLoss: ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -39,6 +40,13 @@ def test_a_layer_takes_two_operations_a_weight_in_each_product() -> None:
     model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5))
     counted = operations.per_sample(made, model, (torch.ones(8, 10), torch.ones(8)))
     assert counted == 2 * (2 * 10 * 20 + 3 * 20 * 5)
+
+
+def test_a_model_that_fails_logs_nothing_besides(caplog) -> None:
+    made = Workload(model=lambda: None, train=[], test=[], loss=lambda outputs, _: outputs.sum())
+    with pytest.raises(RuntimeError):
+        operations.per_sample(made, nn.Linear(10, 20), (torch.ones(8, 9), torch.ones(8)))
+    assert not caplog.records
 
 
 def test_counting_changes_neither_weights_nor_statistics_nor_gradients() -> None:

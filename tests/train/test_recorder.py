@@ -119,11 +119,17 @@ def test_a_loop_that_fails_or_has_no_epoch_is_a_failed_run() -> None:
         Recorder("x", global_batch=9, ranks=Ranks(world_size=2, ranks_per_node=2))
 
 
+def test_an_epoch_without_a_step_is_a_failed_run() -> None:
+    with pytest.raises(RuntimeError, match="no step"), Recorder("stepless", global_batch=1) as run:
+        list(run.epoch(range(2)))
+    assert state(run.path) == "failed"
+
+
 def test_a_complete_run_is_not_entered_again() -> None:
     first = measure(2)
     with pytest.raises(AlreadyComplete) as caught:
         measure(2)
-    assert caught.value.path == first.path
+    assert caught.value.path == first.path and "redo=True" in caught.value.__notes__[0]
     assert measure(2, parameters={"repeat": 2}).path != first.path
     assert measure(2, redo=True).path == first.path
 

@@ -21,6 +21,8 @@ from .support import distance, fit, same
 OWN = {"workload": "outside:make", "epochs": 2, "global_batch": 32, "threads_per_rank": 1}
 
 WRONG = """
+    import dataclasses
+
     instance = make()
 
     def wrong(config):
@@ -32,6 +34,23 @@ WRONG = """
 
     def whole():
         return Workload(model=lambda: nn.Linear(4, 96), train=Whole(256, 0), test=Whole(7, 1), loss=None)
+
+    def untested():
+        return dataclasses.replace(make(), test=None)
+
+    def built():
+        return dataclasses.replace(make(), model=Model(3))
+
+    def counted():
+        return dataclasses.replace(make(), metrics={"accuracy": lambda outputs, targets: 2 * len(targets)})
+
+    class Headed(Model):
+        def __init__(self):
+            super().__init__(3)
+            self.head = nn.Linear(3, 3)
+
+    def unused():
+        return dataclasses.replace(make(), model=Headed)
 """
 FAULTS = {
     "unfinished": "import os\ndef make(:",
@@ -52,6 +71,10 @@ REFUSED = [
     ("raising:make", r"/raising.py:2: JSONDecodeError"),
     ("leaving:make", r"/leaving.py:2: SystemExit"),
     ("outside:whole", "make whole batches themselves"),
+    ("outside:untested", "test is None"),
+    ("outside:built", "model is a module"),
+    ("outside:counted", "test accuracy is 2"),
+    ("outside:unused", "depend on head.weight, head.bias,"),
     ("outside:make", "does not take these workload_args.*'depht'"),
 ]
 
@@ -63,10 +86,12 @@ def test_what_is_no_workload_is_refused_in_one_line(module: Callable, results: P
     if text := FAULTS.get(name.partition(":")[0]):
         module(name.partition(":")[0], text)
     arguments = {"depht": 3} if name == "outside:make" else {}
+    more = {"loader_workers": 1} if name == "outside:whole" else {"epochs": 1, "global_batch": 32}
     with pytest.raises(WorkloadError, match=why) as caught:
-        train(RunConfig(workload=name, loader_workers=1, workload_args=arguments))
+        train(RunConfig(workload=name, workload_args=arguments, **more))
     assert "\n" not in str(caught.value)
-    assert (results / "runs").exists() == (name in ("outside:wrong", "outside:whole")), "these are called in the run"
+    in_the_run = name.removeprefix("outside:") in ("wrong", "whole", "untested", "built", "counted", "unused")
+    assert (results / "runs").exists() == in_the_run
 
 
 def test_ones_own_workload_is_found_in_the_working_folder(module: Callable, monkeypatch, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from .devices import Counters, Devices
 from .phases import PARTS, Phase
 from .readers import Reports
 from .rules import (
+    IF_FP32,
     LOSSES,
     SLOW_KERNELS,
     UNEXPLAINED,
@@ -41,7 +42,10 @@ def judge(reports: Reports) -> Verdict:
     """What limits the run of these profiles, by everything in them, and what to try that it does not do already."""
     found = _judge(reports)
     done = [words for option, words in FOLLOWED.items() if str(reports.config.get(option)) not in PLAIN]
-    return replace(found, advice=tuple(one for one in found.advice if not any(words in one.action for words in done)))
+    advice = [one for one in found.advice if not any(words in one.action for words in done)]
+    if reports.config.get("precision") == "fp32":
+        advice = [replace(one, action=one.action.replace(IF_FP32, "")) for one in advice]
+    return replace(found, advice=tuple(advice))
 
 
 def _judge(reports: Reports) -> Verdict:

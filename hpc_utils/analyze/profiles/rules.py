@@ -26,6 +26,7 @@ from .verdict import Advice, Bound, Doubt, Loss, beyond, saving, within
 
 SLOW_KERNELS = "the measured kernels reach less than half of every peak: latency limits them, or they are too small"
 COUNTERS = Advice("measure the longest kernels with Nsight Compute: do they use the tensor cores?", "the next step")
+IF_FP32 = ", if this ran in fp32"  # dropped where that is known
 UNEXPLAINED = (
     Advice("mark data, forward, backward and optimizer with ranges and profile again", "shows what waits"),
     Advice(
@@ -210,8 +211,8 @@ def computing(matrix: float = 0.0, peak: Peak | None = None) -> list[Advice]:
     advice = []
     if matrix and best:
         faster = best / peak.flops["fp32"]
-        action = f"16-bit autocast, if this ran in fp32: the {peak.name}'s peak is {faster:.3g} times as high"
+        action = f"16-bit autocast{IF_FP32}: the {peak.name}'s peak is {faster:.3g} times as high"
         advice += saving(matrix * (1 - 1 / faster), action)
     elif matrix:
-        advice.append(Advice("16-bit autocast, if this ran in fp32", "as much as the device's peaks differ"))
+        advice.append(Advice(f"16-bit autocast{IF_FP32}", "as much as the device's peaks differ"))
     return [*advice, COUNTERS, Advice("more devices: these are used", "at most in proportion")]

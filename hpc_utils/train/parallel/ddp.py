@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..workload import WorkloadError
 from . import hooks
 from .strategy import Strategy
 
@@ -31,6 +32,16 @@ class Ddp(Strategy):
 
     def backward(self, *, last: bool) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext() if last else self.wrapped.no_sync()
+
+    def require_gradients(self) -> None:
+        unused = [
+            name for name, weight in self.model.named_parameters() if weight.requires_grad and weight.grad is None
+        ]
+        if unused and not self.config.static_graph:
+            raise WorkloadError(
+                f"the loss does not depend on {', '.join(unused)}, but DDP waits for every gradient: freeze "
+                "(`requires_grad_(False)`) or remove unused parameters, or set static_graph=true"
+            )
 
     def counters(self) -> dict[str, float]:
         """Gradient communication and its overlap with computation in seconds per step, from DDP's own counters.

@@ -50,6 +50,9 @@ class Strategy:
                 dist.broadcast(buffer, 0)
         yield
 
+    def require_gradients(self) -> None:
+        """Raise WorkloadError if a parameter has no gradient after a step and the strategy needs one."""
+
     def counters(self) -> dict[str, float]:
         """Communication times measured by the strategy, by column of the records."""
         return {}
