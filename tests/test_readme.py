@@ -50,6 +50,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "notebooks").symlink_to(ROOT / "notebooks")
     (folder / "my_study.py").write_text(BLOCKS["python"][0])
     (folder / "my_loop.py").write_text(BLOCKS["python"][1])
+    (folder / "slurm-1234.out").write_text("epoch 1/1  train loss 0.3\n")  # of a job that goes well
     with tempfile.TemporaryDirectory(prefix="hpc-") as clusters:  # short: sockets lie in it
         (folder / "clusters").symlink_to(clusters)
         yield folder

@@ -160,7 +160,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
 @click.option("--watch", is_flag=True, help="Print each change of state until all have ended.")
 @click.option("--all", "everything", is_flag=True, help="Include complete runs.")
 def status(study, watch, everything):
-    """Show submitted runs, jobs that you submitted by hand in the clone included, and the remedy for failed ones. `hpc study plan STUDY` lists runs on this machine."""
+    """Show submitted runs and jobs, with remedies for failed ones."""
     from hpc_utils.launch.status import entries
 
     gone = connect_to_submissions(study)

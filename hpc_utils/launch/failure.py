@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import signal
@@ -81,7 +80,8 @@ def explain(run: Path, returncode: int) -> str:
         cause = f"rank {first['rank']} raised {first['name']}: {first['message']}\n{first['traceback']}".rstrip()
     words = tail(run / "logs" / "launcher.log")
     cause = cause or f"the launcher ended with exit code {returncode}\n{words}".rstrip()
-    if known := _known(f"{cause}\n{words}"):
+    known = _known(f"{cause}\n{words}")
+    if known and known != symptoms.catalogue()["configuration"]:  # whose messages name the remedy themselves
         cause = f"{cause}\n\n{known.title}: {known.here or known.fix}"
     try:  # in a full folder the ranks could not report an error either
         with tempfile.TemporaryFile(dir=run) as file:
@@ -126,8 +126,8 @@ def advise(state: JobState, reason: str, log: Path) -> tuple[JobState, str]:
 
 def _known(text: str) -> Symptom | None:
     """The symptom that is the first cause in `text`, if it is a known one."""
-    found = symptoms.diagnose([("", io.BytesIO(text.encode()))])
-    return found[0].symptom if found and found[0].is_known else None
+    found = symptoms.first_cause(text)
+    return found.symptom if found and found.is_known else None
 
 
 def _silent(run: Path, returncode: int, reported: set[int]) -> str:

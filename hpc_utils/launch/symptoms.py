@@ -6,6 +6,7 @@ symptom therefore counts before its place. An error that is no known symptom is 
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -140,6 +141,11 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]]) -> list[Finding]:
             first.times += one.times
             first.lines += one.lines
     return list(merged.values())
+
+
+def first_cause(text: str) -> Finding | None:
+    """The first cause in the text of one log; None if nothing failed."""
+    return next(iter(diagnose([("log", io.BytesIO(text.encode()))])), None)
 
 
 def _precedes(other: Finding, one: Finding) -> bool:

@@ -39,7 +39,7 @@ def test_each_symptom_is_reproduced_or_shown_by_a_report() -> None:
 
 def test_the_rank_that_waits_elsewhere_is_named() -> None:
     text = next(log["text"] for log in LOGS if log["source"].endswith("nccl/issues/1409"))
-    (found, *_) = symptoms.diagnose([("", io.BytesIO(text.encode()))])
+    found = symptoms.first_cause(text)
     assert found.times == 3 and found.fix.startswith("rank 7 waits in BROADCAST")
 
 
