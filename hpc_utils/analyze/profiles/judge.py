@@ -44,7 +44,7 @@ def judge(reports: Reports) -> Verdict:
     done = [words for option, words in FOLLOWED.items() if str(reports.config.get(option)) not in PLAIN]
     advice = [one for one in found.advice if not any(words in one.action for words in done)]
     if reports.config.get("precision") == "fp32":
-        advice = [replace(one, action=one.action.replace(IF_FP32, "")) for one in advice]
+        advice = [one._replace(action=one.action.replace(IF_FP32, "")) for one in advice]
     return replace(found, advice=tuple(advice))
 
 
