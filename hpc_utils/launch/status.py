@@ -66,7 +66,7 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
     that were submitted by hand.
 
     Args:
-        gone: clusters that have ended, and their jobs with them; Slurm is not queried for those.
+        gone: clusters that have ended, and their jobs with them; Slurm is not queried for those, nor for jobs by hand.
 
     Raises:
         SlurmError: Slurm does not answer.
@@ -78,7 +78,7 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
     asked = {task.id.partition("_")[0] for one, task in newest.values() if one.cluster not in gone}
     jobs = slurm_commands.jobs(asked)
     found = [_entry(one, task, jobs.get(task.id), gone=one.cluster in gone) for one, task in newest.values()]
-    return found if study else found + _by_hand(newest)
+    return found if study or gone else found + _by_hand(newest)
 
 
 class _ByHand(Submission):

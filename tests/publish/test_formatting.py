@@ -49,7 +49,7 @@ def plain(value: Like, form: str = "value") -> str:
         (Like(0.0011, "share"), "0.110 %"),
         (Like(-0.0009, "share"), "\u22120.0900 %"),
         (Like(3000, "samples/s", 100.2, 61000), "3000 samples/s [100, 61'000]"),
-        (Like(0.3, "s", 0.008396, 5.1), "300 ms [8.4, 5100]"),
+        (Like(0.3, "s", 0.008396, 5.1), "300 ms [8, 5100]"),
         (Like(1.0, "ratio", 1.0, 1.0, repeats=5), "1 [1, 1]"),
         (Like(0.512345678, "share", 0.512343, 0.512348), "51.235 % [51.234, 51.235]"),
         (Like("communication", "text"), "communication"),
