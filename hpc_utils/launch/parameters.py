@@ -69,7 +69,7 @@ def resolve(notebook: Path, given: Mapping[str, Any]) -> tuple[RunConfig, dict[s
         ConfigError: a parameter that neither the notebook nor `RunConfig` knows, an ill-typed one, or a chapter of a study.
     """
     own, options = defaults(notebook), RunConfig.model_fields
-    if "study" in own:
+    if "study" in own or "Chapter(" in Path(notebook).read_text():
         raise ConfigError(f"{notebook} trains nothing, it reads results: `hpc chapter {notebook.stem}` executes it")
     _require_known(given, {*own, *options})
     # Asking for one kind of batch replaces the notebook's default of the other kind.

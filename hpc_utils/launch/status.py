@@ -123,6 +123,10 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
     done = record == "complete" if run else reported
     if (job is None or job.state.is_over) and done:
         return entry(JobState.COMPLETED)
+    reason = str((read_json(run / "status.json") or {}).get("reason", "")) if run else ""
+    if record == "failed" and (gone or job is None):  # its own record outlives Slurm's
+        ended, advice = failure.advise(JobState.FAILED, reason, log)
+        return entry(ended, failure.last_line(reason, log), advice=advice)
     if gone:
         return entry(JobState.LOST, f"cluster {one.cluster} is not up any more", advice="`hpc retry`")
     if job is None:
@@ -138,7 +142,6 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
         if run and record != "running":
             detail = "waiting for other runs on its cores, or starting"
         return entry(JobState.RUNNING, detail, left=left, time_left=job.left)
-    reason = str((read_json(run / "status.json") or {}).get("reason", "")) if run else ""
     ended = JobState.FAILED if job.state == JobState.COMPLETED else job.state
     ended, advice = failure.advise(ended, reason, log)
     return entry(ended, failure.last_line(reason, log) or job.reason, advice=advice)

@@ -35,7 +35,7 @@ from hpc_utils.toml_config import Strict
 
 from . import local, warm
 from .ablation import Ablation
-from .parameters import find
+from .parameters import defaults, find
 from .request import Request, prepare
 from .target import Target
 
@@ -228,7 +228,9 @@ def plan(
     study, target = read(name), target or Target.here()
     for chapter in study.chapters:
         try:
-            find(Path(chapter.notebook))
+            notebook = find(Path(chapter.notebook))
+            if chapter.run is None and "study" not in defaults(notebook):
+                raise ConfigError(f"{chapter.notebook} is no chapter about a study: it has no parameter `study`")
         except ConfigError as error:
             raise StudyError(f"{name}, chapters: {error}") from None
     points: list[Point] = []

@@ -174,8 +174,10 @@ def read_study(name: str, results: Path | None = None) -> StudyIndex:
         return StudyIndex.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         own = {file.stem for file in paths.studies().glob("*.toml")}
-        known = toml_config.hint(name, own | {file.stem for file in path.parent.glob("*.json")})
-        remedy = f"`hpc study run {name}` makes it" if name in own else known
+        measured = {file.stem for file in path.parent.glob("*.json")}
+        remedy = f"`hpc study run {name}` makes it" if name in own else toml_config.hint(name, own | measured)
+        if submitted := sorted(index for index in measured if index.startswith(f"{name}-")):
+            remedy = f"submitted to a cluster it is {' or '.join(submitted)}"
         raise UnknownStudy(f"no study {name!r} in {path.parent}: {remedy}") from None
     except (ValidationError, OSError):
         raise UnknownStudy(f"{path} is damaged: `hpc study run {name}` writes it again") from None

@@ -115,6 +115,7 @@ def test_refusals_reach_the_user_and_start_nothing(bench):
         ([notebook, "--nproc", 2, "-p", "global_batch=7"], "does not divide"),
         ([notebook, "-p", "workload=cnn", "-p", "global_batch=4096", "-p", "steps_per_epoch=none"], "1437 samples"),
         (["03_scaling"], "hpc chapter 03_scaling"),
+        (["12_your_model"], "hpc chapter 12_your_model"),
         (["missing.ipynb"], "no notebook missing.ipynb"),
         (["text.ipynb"], "not a notebook"),
     ):

@@ -178,6 +178,7 @@ def test_the_reading_side_knows_the_study_by_its_index(write, tmp_path: Path) ->
     [
         (GOOD.replace("repeats", "repeat"), r"mine\.toml: unknown key 'repeat'"),
         (GOOD.replace('title = "T"', 'title = "T"\nchapters = [{ notebook = "03_scalin" }]'), "did you mean 03_scaling"),
+        (GOOD.replace('title = "T"', 'title = "T"\nchapters = [{ notebook = "02_ddp" }]'), "no chapter about a study"),
         (GOOD.replace('"bf16"]', '"fp8"]'), r"series 'strong': precision='fp8': .*'bf16'"),
         (GOOD.replace("global_batch = 64", "global_batch = 63"), r"series 'strong': global_batch=63 does not divide over 2"),
     ],

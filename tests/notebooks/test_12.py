@@ -9,7 +9,7 @@ import pytest
 
 from hpc_utils import records
 from hpc_utils.publish import exports
-from tests.test_readme import BLOCKS, HPC, OWN
+from tests.test_readme import BLOCKS, HPC
 
 from .test_03 import HANG, executed  # noqa: F401
 
@@ -20,13 +20,13 @@ def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path)
     folder = tmp_path / "begun/your-model"  # the reader has drafted the study, and edited it
     folder.mkdir(parents=True)
     (folder / "my_study.py").write_text(BLOCKS["python"][0])
-    draft = [*HPC, "study", "new", f"{OWN}.toml", "--workload", "my_study:mlp"]
+    draft = [*HPC, "study", "new", "my-mlp.toml", "--workload", "my_study:mlp"]
     subprocess.run(draft, cwd=folder, check=True, timeout=HANG)
-    study, scaling = folder / f"{OWN}.toml", '{ notebook = "03_scaling" }, '  # tests/test_readme.py executes that
+    study, scaling = folder / "my-mlp.toml", '{ notebook = "03_scaling" }, '  # tests/test_readme.py executes that
     study.write_text(study.read_text().replace(scaling, ""))
     _, figures = executed(folder.parent, "12_your_model", repeats=1)
     found, runs = exports.read(results), records.load(results).runs
-    assert {"my-model-efficiency", "your-model-efficiency"} <= figures
+    assert {"my-mlp-efficiency", "your-model-efficiency"} <= figures
     assert set(zip(runs.workload, runs.parallel, runs.world_size, strict=True)) >= {
         ("my_study:mlp", "none", 1), ("my_study:mlp", "ddp", 2), ("my-loop", "none", 1), ("my-loop", "ddp", 2),
     }  # fmt: skip
@@ -36,5 +36,5 @@ def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path)
     assert {path.name for path in (results / "your-model").glob("*.*")} == {
         "my_study.py",
         "my_loop.py",
-        "my-model.toml",
+        "my-mlp.toml",
     }
