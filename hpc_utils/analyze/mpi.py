@@ -14,7 +14,7 @@ PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure`
 TIMES = [f"{part}_seconds" for part in PARTS]
 MEASURES = ["throughput", "step_seconds", "pass_seconds", "hidden_seconds", *TIMES]
 FRAMEWORKS = {"mpi": "MPI framework", "ddp": "DDP", "horovod": "Horovod", "none": "PyTorch alone"}
-UNITS = {name: "s" for name in (*MEASURES, "hidden_seconds") if name != "throughput"} | {"test_accuracy": "share"}
+UNITS = {name: "s" for name in MEASURES if name != "throughput"} | {"test_accuracy": "share"}
 ENDS = ("", "_low", "_high")
 PLACE = ["framework", "parallel", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]
 
@@ -25,8 +25,7 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     Added: framework; overlap; pass_seconds (a pass over the training set); of a step, in seconds: loader, compute (forward and
     backward pass without the wait for others), exposed (that wait), hidden (the rest of the all-reduce), optimizer.
     """
-    own = runs[(runs.workload == "mnist_cnn") & ~points.barred(runs)]
-    own = points.unprofiled(own)
+    own = points.unprofiled(runs[(runs.workload == "mnist_cnn") & ~points.barred(runs)])
     columns = [f"{name}_seconds" for name in ("data", "forward", "backward", "optimizer", "comm", "overlap")]
     times = epochs.groupby("run_id")[columns].mean().reindex(own.run_id).set_index(own.index)
     alone = own.world_size == 1  # Horovod has no counters: NaN
@@ -48,9 +47,7 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
 def configurations(measured: pd.DataFrame) -> pd.DataFrame:
     """A row for each configuration of `measure`: `PLACE`, each of `MEASURES` and speedup (over the same framework on one rank) with
     <column>_low and <column>_high (95 %), over_ddp (time of a step over DDP's on as many ranks) likewise, repeats, runs."""
-    found = points.gather(measured, MEASURES)
-    for name in ("framework", "overlap"):
-        found[name] = measured[name].array[found["at"].str[0].tolist()]
+    found = points.gather(measured, MEASURES, ["framework", "overlap"])
     alike = ["hardware_id", "threads_per_rank", "global_batch", "steps_per_epoch"]
     rows = []
     for row in found.to_dict("records"):
@@ -66,12 +63,9 @@ def configurations(measured: pd.DataFrame) -> pd.DataFrame:
         rows.append(row | gain.columns("speedup") | over.columns("over_ddp"))
     ends = [name + end for name in (*MEASURES, "speedup", "over_ddp") for end in ENDS]
     table = pd.DataFrame(rows, columns=[*PLACE, "steps_per_epoch", *ends, "repeats", "runs"])
-    order = table.parallel.map(list(FRAMEWORKS).index)
-    return (
-        table.assign(order=order)
-        .sort_values(["order", "world_size", "overlap"], ignore_index=True)
-        .drop(columns="order")
-    )
+    order = {"parallel": list(FRAMEWORKS).index}
+    by = ["parallel", "world_size", "overlap"]
+    return table.sort_values(by, key=lambda own: own.map(order.get(own.name, lambda value: value)), ignore_index=True)
 
 
 def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:

@@ -70,15 +70,16 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
     return gather(runs)[COLUMNS]
 
 
-def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES) -> pd.DataFrame:
-    """`points`, with the runs behind them: `at`, their positions in `runs`, and `<measure>_each`, their values."""
+def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequence[str] = ()) -> pd.DataFrame:
+    """`points`, with the runs behind them: `at`, their positions in `runs`, and `<measure>_each`, their values; and other columns
+    `also`, as the first run of each has them."""
     several = runs.world_size > 1  # one rank is on one node, recorded or not, without a link
     layout = {name: runs[name].where(several, 1) for name in ("nodes", "ranks_per_node")}
     times = {"step_seconds": step_seconds(runs), "epoch_seconds": runs.seconds / runs.epochs}
     runs = runs.assign(**layout, link_gbit=links(runs), **times, **memory(runs))
     keys = [*SAME, *POINT]
     at = list(runs.groupby(number(runs, keys)).indices.values())
-    found = runs[[*keys, "memory"]].iloc[[own[0] for own in at]].reset_index(drop=True)
+    found = runs[[*keys, *also, "memory"]].iloc[[own[0] for own in at]].reset_index(drop=True)
     found["layout"] = [
         f"{row.world_size:g}" if pd.isna(row.nodes) or pd.isna(row.ranks_per_node) else f"{row.nodes:g}x{row.ranks_per_node:g}"
         for row in found.itertuples()

@@ -53,9 +53,7 @@ def by_threads(measured: pd.DataFrame) -> pd.DataFrame:
     Columns: `PLACE`, cores; each of `MEASURES`, speedup and efficiency (over one thread, all else equal) with <column>_low and
     <column>_high (95 %); repeats; runs.
     """
-    found = points.gather(measured, MEASURES)
-    for name in ("library", "threads", "cores"):
-        found[name] = measured[name].array[found["at"].str[0].tolist()]
+    found = points.gather(measured, MEASURES, ["library", "threads", "cores"])
     alike = points.number(found, [name for name in (*points.SAME, *points.POINT) if name != "threads_per_rank"])
     rows = []
     for row, group in zip(found.to_dict("records"), alike, strict=True):

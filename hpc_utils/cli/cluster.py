@@ -159,9 +159,8 @@ def cluster_show(cluster_name):
         "storage": [storage.results, storage.data, storage.node_local and f"{storage.node_local} on each node"],
         "software": [*software.modules, software.environment, software.container, software.torch],
     }
-    click.echo(
-        "\n".join([found.title, found.about.strip(), "", *aligned(rows, right=(2, 3))]).replace("\n\n\n", "\n\n")
-    )
+    click.echo("\n".join(filter(None, (found.title, found.about.strip()))))
+    click.echo("\n".join(["", *aligned(rows, right=(2, 3))]))
     for name, values in facts.items():
         click.echo(f"{name}: {', '.join(filter(None, values)) or 'as the clone has it'}")
 

@@ -196,7 +196,7 @@ def logs(what, lines):
 
     gone = connect_to_submissions(None)
     found = [entry for entry in entries(gone=gone) if what in _names(entry)]
-    of_study = entries(what, gone=gone)
+    of_study = [] if found else entries(what, gone=gone)
     found = found or [entry for entry in of_study if entry.has_failed]
     runs = sorted({what, *(entry.run_id for entry in found)})
     files = [

@@ -188,6 +188,17 @@ def ranks_axis(axes: Axes, worlds: Iterable[int]) -> None:
     axes.set_xlabel("ranks")
 
 
+def scaling_axes(speed: Axes, efficiency: Axes, counts: Iterable[int], of: str, samples: str) -> None:
+    """The axes of throughput and efficiency over `counts` of devices or threads; called after drawing."""
+    for axes in (speed, efficiency):
+        ranks_axis(axes, counts)
+        axes.set_xlabel(of)
+    log_axis(speed.yaxis)
+    speed.set_ylabel(f"throughput ({samples}/s)")
+    efficiency.set_ylim(0, 1.1 * efficiency.get_ylim()[1])
+    efficiency.yaxis.set_label_text(AXES["efficiency"][0])
+
+
 def named_rows(axes: Axes, names: Iterable[str], **look: Any) -> None:
     """Named rows from top to bottom."""
     names = list(names)

@@ -25,13 +25,7 @@ def scaling(table: pd.DataFrame) -> Figure:
         if len(one):
             speed.plot(rows.threads, one.throughput.iloc[0] * rows.threads, label="ideal", **style.IDEAL)
     efficiency.axhline(100, **style.IDEAL)
-    for axes in (speed, efficiency):
-        drawing.ranks_axis(axes, table.threads)
-        axes.set_xlabel("threads")
-    drawing.log_axis(speed.yaxis)
-    speed.set_ylabel("throughput (rows/s)")
-    efficiency.set_ylim(0, 1.1 * efficiency.get_ylim()[1])
-    efficiency.yaxis.set_label_text(drawing.AXES["efficiency"][0])
+    drawing.scaling_axes(speed, efficiency, table.threads, "threads", "rows")
     return figure
 
 

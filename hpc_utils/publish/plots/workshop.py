@@ -29,13 +29,7 @@ def throughput(table: pd.DataFrame) -> Figure:
         worlds = sorted(set(table.world_size))
         speed.plot(worlds, [one.throughput.iloc[0] * world for world in worlds], label="ideal", **style.IDEAL)
         efficiency.axhline(100, **style.IDEAL)
-    for axes in (speed, efficiency):
-        drawing.ranks_axis(axes, table.world_size)
-        axes.set_xlabel("devices")
-    drawing.log_axis(speed.yaxis)
-    speed.set_ylabel("throughput (images/s)")
-    efficiency.set_ylim(0, 1.1 * efficiency.get_ylim()[1])
-    efficiency.yaxis.set_label_text(drawing.AXES["efficiency"][0])
+    drawing.scaling_axes(speed, efficiency, table.world_size, "devices", "images")
     return figure
 
 
