@@ -17,7 +17,7 @@ from tests.launch.conftest import TRAIN, Bench
 from tests.support import soak
 
 pytest.importorskip("mpi4py")
-STEPS, EPOCHS = 150, 2
+STEPS, EPOCHS = 500, 2
 PARAMETERS = f"""
 workload = "mnist_cnn"
 dataset = "digits"
@@ -51,14 +51,17 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bench.run
 
 
-def test_two_ranks_learn_as_one_process_of_torch_and_record_their_communication(bench: Bench, uninterrupted: Path):
-    outcome = bench.hpc("run", bench.notebook(TRAIN, parameters=PARAMETERS), "--nproc", 1, "-p", "parallel=none")
-    assert outcome.code == 0, outcome.err
-    found = records.load(uninterrupted.parents[1])
-    ours, torchs = found.epochs, records.load(bench.results).epochs
+def test_two_ranks_learn_as_one_process_of_torch_and_record_their_communication(bench: Bench):
+    notebook = bench.notebook(TRAIN, parameters=PARAMETERS)
+    for parallel, ranks in (("none", 1), ("mpi", 2)):
+        some = ("--nproc", ranks, "-p", f"parallel={parallel}", "-p", "steps_per_epoch=50", "-p", "epochs=2")
+        outcome = bench.hpc("run", notebook, *some)
+        assert outcome.code == 0, outcome.err
+    found = records.load(bench.results)
+    torchs, ours = (found.epochs[found.epochs.run_id.str.contains(name)] for name in ("-none1-", "-mpi2-"))
     for name in ("train_loss", "test_loss"):
         assert ours[name].to_list() == pytest.approx(torchs[name].to_list(), abs=1e-4), name
-    run = found.runs.iloc[0]
+    run = found.runs[found.runs.parallel == "mpi"].iloc[0]
     assert (run["backend"], run["world_size"], run["ranks_per_node"]) == ("mpi", 2, 2)
     assert (ours.comm_seconds > 0).all() and (ours.comm_seconds < ours.step_mean).all()
     assert ((ours.overlap_seconds >= 0) & (ours.overlap_seconds <= ours.comm_seconds)).all()
