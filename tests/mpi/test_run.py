@@ -17,7 +17,7 @@ from tests.launch.conftest import TRAIN, Bench
 from tests.support import soak
 
 pytest.importorskip("mpi4py")
-STEPS, EPOCHS = 500, 2
+STEPS, EPOCHS = 500, 3
 PARAMETERS = f"""
 workload = "mnist_cnn"
 dataset = "digits"
