@@ -13,10 +13,11 @@ from . import measure
 
 SHORT = ("startup", "traces", "records", "nsys", "overhead", "start")  # the quickest first
 NAMES = (*SHORT, "loaders", "optimizations", "jpeg", "mpi")
+PEERS = ("shallowspeed",)  # need what is not in the project
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("names", nargs=-1, type=click.Choice(NAMES))
+@click.argument("names", nargs=-1, type=click.Choice((*NAMES, *PEERS)))
 @click.option(
     "--full", is_flag=True, help="All, larger work, ResNet-18 too, five rounds: half an hour instead of five minutes."
 )

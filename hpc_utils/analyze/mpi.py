@@ -72,3 +72,16 @@ def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Every evaluation of `runs`: framework, world_size, run_id, epoch, train_loss, test_accuracy."""
     own = epochs.merge(runs[["run_id", "framework", "world_size"]], on="run_id").dropna(subset=["test_accuracy"])
     return own[["framework", "world_size", "run_id", "epoch", "train_loss", "test_accuracy"]]
+
+
+def benchmark(results: Path, name: str, metric: str, column: str) -> pd.DataFrame:
+    """What `python -m benchmarks NAME` measured side by side: case, variant; `column`, the values of `metric`, with the lowest and
+    highest round as <column>_low and <column>_high; ratio (to the case's first variant) likewise; note, repeats."""
+    ends = {"": "median", "_low": "min", "_high": "max"}
+    ratios = {f"ratio{end}": f"ratio{old}" for end, old in zip(ENDS, ("", "_min", "_max"), strict=True)}
+    columns = {"case": "case", "variant": "variant"} | {column + end: old for end, old in ends.items()} | ratios
+    columns |= {"note": "note", "repeats": "repeats"}
+    path = results / "bench" / f"{name}.csv"
+    rows = pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=["metric", *columns.values()])
+    found = rows.loc[rows.metric == metric, [*columns.values()]].set_axis([*columns], axis=1)
+    return found.reset_index(drop=True)

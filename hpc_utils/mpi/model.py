@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -37,7 +37,7 @@ class Layer:
         self.weight_shape, self.y_shape, self.x_shape = weight, y, x
         self.size = math.prod(weight) + weight[-1]
 
-    def allocate(self, network: CNN, start: int) -> None:
+    def allocate(self, network: Network, start: int) -> None:
         """Take `size` parameters from `start` on, first the weight, then the bias."""
         self.slice = slice(start, start + self.size)
         self.weight, self.bias = self.views(network._parameters)
@@ -59,7 +59,7 @@ class Conv(Layer):
     planes, depth = 4, 9
     copy = staticmethod(kernels.im2col)
 
-    def allocate(self, network: CNN, start: int) -> None:
+    def allocate(self, network: Network, start: int) -> None:
         super().allocate(network, start)
         self.where = np.empty(self.y.shape, np.uint8)
 
@@ -127,7 +127,7 @@ class WinogradConv(Conv):
     A = np.kron(*2 * [np.array([[1, 0], [1, 1], [1, -1], [0, -1]])])
     G = np.kron(*2 * [np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])])
 
-    def allocate(self, network: CNN, start: int) -> None:
+    def allocate(self, network: Network, start: int) -> None:
         super().allocate(network, start)
         self.A, self.G = self.A.astype(network.dtype), self.G.astype(network.dtype)
 
@@ -172,8 +172,8 @@ class Dense(Layer):
         np.dot(dy, self.weight.T, out=self.dx[part])
 
 
-class CNN:
-    """The network; images of (h, w, c), h and w divisible by 4.
+class Network:
+    """Layers on flat arrays.
 
     `parameters` and `gradients` are flat: buffers of an Allreduce need no copies, an update is one loop, a checkpoint one array. Each
     of `threads` computes a part of the batch. BLAS is limited to one thread in the whole process: each of ours calls it.
@@ -182,31 +182,10 @@ class CNN:
         batch: largest number of images at once. seed: of the initial weights, which torch would draw from the same range.
     """
 
-    convolutions, dense = (Conv, WinogradConv), Dense
-
     def __init__(
-        self,
-        input_shape: tuple[int, int, int] = (28, 28, 1),
-        classes: int = 10,
-        *,
-        batch: int = 128,
-        seed: int = 0,
-        dtype: str = "float32",
-        threads: int = 1,
-        widths: tuple[int, int, int] = (32, 64, 128),
+        self, layers: Sequence[Layer], *, batch: int = 128, seed: int = 0, dtype: str = "float32", threads: int = 1
     ) -> None:
-        height, width, channels = input_shape
-        if height % 4 or width % 4:
-            raise ValueError(f"expected images whose height and width are divisible by 4, found {height} x {width}")
-        first, second, hidden = widths
-        half, quarter = (height // 2, width // 2, first), (height // 4, width // 4, second)
-        flat = math.prod(quarter)
-        self.layers = (
-            self.convolutions[0]((9, channels, first), half, input_shape),
-            self.convolutions[1]((9, first, second), quarter, half),
-            self.dense((flat, hidden), (hidden,), (flat,)),
-            self.dense((hidden, classes), (classes,), (hidden,)),
-        )
+        self.layers = layers
         self.layers[-1].relu = False
         self.batch, self.dtype, self.threads = batch, np.dtype(dtype), threads
         self._allocate(sum(layer.size for layer in self.layers))
@@ -267,6 +246,34 @@ class CNN:
         list(self._pool.map(run, itertools.starmap(slice, itertools.pairwise(edges)), range(self.threads)))
 
 
+class CNN(Network):
+    """The network of the comparison; images of (h, w, c), h and w divisible by 4. Options are those of `Network`."""
+
+    convolutions, dense = (Conv, WinogradConv), Dense
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int] = (28, 28, 1),
+        classes: int = 10,
+        *,
+        widths: tuple[int, int, int] = (32, 64, 128),
+        **options: Any,
+    ) -> None:
+        height, width, channels = input_shape
+        if height % 4 or width % 4:
+            raise ValueError(f"expected images whose height and width are divisible by 4, found {height} x {width}")
+        first, second, hidden = widths
+        half, quarter = (height // 2, width // 2, first), (height // 4, width // 4, second)
+        flat = math.prod(quarter)
+        layers = (
+            self.convolutions[0]((9, channels, first), half, input_shape),
+            self.convolutions[1]((9, first, second), quarter, half),
+            self.dense((flat, hidden), (hidden,), (flat,)),
+            self.dense((hidden, classes), (classes,), (hidden,)),
+        )
+        super().__init__(layers, **options)
+
+
 def loss(logits: np.ndarray, labels: np.ndarray) -> tuple[float, int, np.ndarray]:
     """Mean cross-entropy, number of correct images, and the gradient of the logits."""
     shifted = logits - logits.max(axis=1, keepdims=True)
@@ -287,7 +294,7 @@ class SGD:
         self.lr, self.momentum, self.weight_decay, self.nesterov = lr, momentum, weight_decay, nesterov
         self.velocity: np.ndarray | None = None
 
-    def step(self, network: CNN) -> None:
+    def step(self, network: Network) -> None:
         """Update the parameters by the gradients."""
         if self.velocity is None:
             self.velocity = np.zeros_like(network.parameters)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from benchmarks import measure
 from hpc_utils.analyze import mpi
+from hpc_utils.publish.plots import mpi as mpi_plots
 from hpc_utils.records import schema
 
 from .runs import repeated
@@ -54,3 +57,16 @@ def test_configurations_stand_beside_ddp_and_their_own_one_rank(tmp_path: Path) 
     assert mpi.learned(runs, epochs).test_accuracy.eq(0.99).all()
     none = mpi.measure(tmp_path, runs.assign(workload="cnn"), epochs)
     assert none.empty and mpi.configurations(none).empty and mpi.learned(none, epochs).empty
+
+
+def test_a_benchmark_is_read_with_its_ratios_to_the_first_variant(tmp_path: Path) -> None:
+    assert mpi.benchmark(tmp_path, "mpi", "throughput", "throughput").empty
+    rows = [measure.Row("mnist", name, "throughput", "images/s", value, value - 1, value + 1, 3, ratio=ratio)
+            for name, value, ratio in (("DataLoader", 10.0, None), ("ours", 1000.0, 100.0))]  # fmt: skip
+    rows.append(measure.Row("step", "ours", "step_time", "s", 1.0, 1.0, 1.0, 3))
+    (tmp_path / "bench").mkdir()
+    pd.DataFrame(map(asdict, rows)).to_csv(tmp_path / "bench/mpi.csv", index=False)
+    found = mpi.benchmark(tmp_path, "mpi", "throughput", "throughput").set_index("variant")
+    assert list(found.index) == ["DataLoader", "ours"] and found.ratio["ours"] == 100
+    assert (found.throughput_low["ours"], found.throughput_high["ours"]) == (999, 1001)
+    assert not mpi_plots.side_by_side(found.reset_index(), "throughput").data.empty

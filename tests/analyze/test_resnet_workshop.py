@@ -78,11 +78,13 @@ def test_the_tables_scale_as_each_definition_says(measured: pd.DataFrame) -> Non
 def test_what_to_expect_is_compared_with_what_was_measured(measured: pd.DataFrame, monkeypatch) -> None:
     layout = (2, 2), "throughput_scaling"
     monkeypatch.setattr(workshop, "EXPECTED", {
-        "in": (*layout, 2.9, 3.1), "above": (*layout, 1.0, 2.0), "not run": ((1, 8), "throughput_scaling", 6.0, 8.0),
+        "on a GPU": (*layout, (2.9, 3.1), (1.0, 2.0)), "on a CPU": (*layout, (1.0, 2.0), (2.9, 3.1)),
+        "not run": ((1, 8), "throughput_scaling", (6.0, 8.0), (6.0, 8.0)),
     })  # fmt: skip
-    found = workshop.expected(workshop.configurations(measured, "protocol")).set_index("check")
-    assert found.verdict.to_dict() == {"in": "as expected", "above": "differs", "not run": "not measured"}
-    assert found.value["in"] == pytest.approx(3) and set(found.runs["in"]) == {"four"}
+    for on_gpus in (True, False):
+        found = workshop.expected(workshop.configurations(measured, "protocol"), on_gpus).set_index("check")
+        assert found.verdict.to_list() == [*("as expected", "differs")[:: 1 if on_gpus else -1], "not measured"]
+    assert found.value["on a CPU"] == pytest.approx(3) and set(found.runs["on a CPU"]) == {"four"}
 
 
 def test_the_printed_lines_are_the_workshops(measured: pd.DataFrame) -> None:

@@ -160,10 +160,15 @@ def beside(axes: Axes, places: Iterable[float], texts: Iterable[str]) -> None:
 
 
 def log_axis(axis: Axis, ticks: Iterable[float] | None = None) -> None:
-    """Logarithmic, with plain numbers at `ticks`; by default at 1, 2 and 5 of each decade, or round steps within one decade."""
+    """Logarithmic, with plain numbers at `ticks`; by default at 1, 2 and 5 of each decade, at 1 of many decades, or at round steps within
+    one."""
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     low, high = axis.get_view_interval()
-    usual = LogLocator(subs=(1, 2, 5)) if high > 10 * low else MaxNLocator(5, steps=[1, 2, 5, 10])
+    usual = (
+        LogLocator(subs=(1,) if high > 1000 * low else (1, 2, 5))
+        if high > 10 * low
+        else MaxNLocator(5, steps=[1, 2, 5, 10])
+    )
     axis.set_major_locator(usual if ticks is None else FixedLocator(sorted(set(ticks))))
     axis.set_major_formatter(lambda value, _: number(value))
     axis.set_minor_locator(NullLocator())

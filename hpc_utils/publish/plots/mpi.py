@@ -52,3 +52,19 @@ def learning(table: pd.DataFrame) -> Figure:
     axes.axhline(99, **style.IDEAL)
     axes.set(xlabel="epoch", ylabel="test accuracy (%)", xticks=sorted(set(table.epoch)))
     return figure
+
+
+@charted("side-by-side", "Measured side by side: median, lowest and highest of the rounds.", intervals=False)
+def side_by_side(table: pd.DataFrame, column: str) -> Figure:
+    """A panel for each case, a row for each variant. `table`: `analyze.mpi.benchmark`, of this column."""
+    cases = list(dict.fromkeys(table.case))
+    rows = max(table.groupby("case").size())
+    figure, grid = drawing.panels(1, len(cases), height=0.5 + 0.2 * rows, sharex=True)
+    for (axes,), case in zip(grid, cases, strict=True):
+        own = table[table.case == case]
+        drawing.points(axes, range(len(own)), own, column, horizontal=True, **style.series(0) | {"linestyle": "none"})
+        drawing.named_rows(axes, own.variant)
+        axes.set_title(case)
+        axes.label_outer()
+    drawing.log_axis(grid[-1][0].xaxis)
+    return figure
