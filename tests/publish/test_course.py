@@ -91,7 +91,6 @@ def test_a_study_of_slurm_has_its_jobs_and_the_script_that_they_ran(tmp_path: Pa
     assert set(rows.jobid) <= set(jobs.JobID) and not jobs.duplicated().any()
     assert rows.jobid.nunique() == rows.run_id.nunique() == len(records.read_study(study, WORKSHOP).runs)
     ended = pd.read_csv(WORKSHOP / "csv/epochs.csv").ended
-    assert sorted(pd.to_datetime(rows.ts).astype("int64") // 10**9 // 10**0)[0] > 0 and rows.ts.nunique() > 1
     assert pd.to_datetime(rows.ts.min()).timestamp() == int(ended.min())
     assert (tmp_path / "submit.sbatch").read_text() == (paths.jobs() / "sweep.sbatch").read_text()
     script = (tmp_path / "run.sh").read_text()
@@ -133,7 +132,7 @@ def test_an_unknown_study_and_one_of_several_are_refused(words: list[str], named
     assert done.exit_code == 2 and named in done.stderr.splitlines()[-1] and not (tmp_path / "out").exists()
 
 
-COMMANDS = sorted({line.strip() for line in re.findall(r"(?:^|`)(hpc [^`#\n]+)", PAGE, re.M)})
+COMMANDS = sorted({line.strip() for line in re.findall(r"(?:^|`)(hpc [a-z][^`#\n]+)", PAGE, re.M)})
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -143,11 +142,11 @@ def test_a_command_of_the_page_exists_with_its_options_study_and_set(line: str) 
     while isinstance(command, click.Group) and words and (found := command.get_command(click.Context(command), words[0])):
         command, words = found, words[1:]
     assert command is not main
-    options, rest, _ = command.make_parser(click.Context(command)).parse_args(list(words))
+    options, _, _ = command.make_parser(click.Context(command)).parse_args(list(words))
     for name in (options.get("folder"), options.get("against")):
         assert name is None or name.isupper() or (paths.reference() / name).is_dir()
     if line.startswith(("hpc study run ", "hpc study plan ", "hpc submit ", "hpc plan ")):
-        study = next(iter(rest), None) or options.get("name") or options["study"]
+        study = options.get("name") or options["study"]
         assert study.isupper() or tomllib.loads((paths.studies() / f"{study}.toml").read_text())
 
 
