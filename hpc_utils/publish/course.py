@@ -56,7 +56,7 @@ RENAMED = {
 FILES = {
     "results.csv": "a row for each epoch of each run",
     "run.sh": "the command that measures the study",
-    "submit.sbatch": "a copy of `jobs/{script}`, {which}",
+    "submit.sbatch": "a copy of {script}",
     "submissions": "of each submission to Slurm: its jobs, the run of each task, the environment",
     "SYSTEM.md": "node types, modules, driver, versions, commits, jobs",
     "sacct.csv": "Slurm's accounting of the jobs and their steps",
@@ -121,8 +121,8 @@ def write(study: str, results: Path, output: Path) -> list[str]:
         notes += [f"Not measured, so empty in every row: {', '.join(empty)}."]
     atomic.write_text(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
     provenance.write_system([read_json(results / path / "provenance.json") for path in runs.path], output / "SYSTEM.md")
-    about = _scripts(results, study, index, runs, output)
-    files = [(f"`{name}`", text.format(**about)) for name, text in FILES.items() if (output / name).exists()]
+    script = _scripts(results, study, index, runs, output)
+    files = [(f"`{name}`", text.format(script=script)) for name, text in FILES.items() if (output / name).exists()]
     text = REPRODUCE.format(
         title=index.title or study, study=study, about=" ".join(index.about.split()), count=counted(len(runs), "run"),
         first=runs.started.iloc[0][:10], last=runs.started.iloc[-1][:10], run=runs.run_id.iloc[0],
@@ -188,17 +188,19 @@ def _figures(results: Path, study: str, index: StudyIndex, found: Records, outpu
         yield f"No figures: `hpc report {study}` draws them."
 
 
-def _scripts(results: Path, study: str, index: StudyIndex, runs: pd.DataFrame, output: Path) -> dict[str, str]:
-    """Write run.sh, submit.sbatch and what launch wrote for Slurm; returns which script submit.sbatch is."""
-    by_slurm, name = runs.job_id.notna().any(), study.removesuffix(f"-{runs.hardware_id.iloc[-1]}")
+def _scripts(results: Path, study: str, index: StudyIndex, runs: pd.DataFrame, output: Path) -> str:
+    """Write run.sh, submit.sbatch and what launch wrote for Slurm; returns what submit.sbatch is a copy of."""
+    name, of_jobs = study.removesuffix(f"-{runs.hardware_id.iloc[-1]}"), runs.job_id.notna().any()
     # An index of an older version has no command.
-    usual = f'hpc submit {name} --cluster "${{1:?which cluster}}"' if by_slurm else f"hpc study run {name}"
+    usual = f'hpc submit {name} --cluster "${{1:?which cluster}}"' if of_jobs else f"hpc study run {name}"
+    submitted = (command := index.command or usual).startswith("hpc submit")
     commands = [f"hpc data fetch {one}" for one in sorted(set(runs.dataset.dropna()) - {"digits", ""})]
-    commands.append((index.command or usual) + " --wait" * by_slurm)
+    commands.append(command + " --wait" * submitted)
     text = RUN.format(title=index.title or study, study=study, commands="\n".join(commands))
     atomic.write_text(output / "run.sh", portable(text))
-    script = "sweep.sbatch" if by_slurm else "train.sbatch"
-    shutil.copyfile(paths.jobs() / script, output / "submit.sbatch")
+    script = paths.jobs() / ("sweep.sbatch" if submitted else "train.sbatch")
+    shutil.copyfile(script, output / "submit.sbatch")
     for file in sorted((results / "submissions").glob(f"*-{study}/*.*")):
         atomic.write_text(output / "submissions" / file.parent.name / file.name, portable(file.read_text()))
-    return {"script": script, "which": "of which each task ran one point" if by_slurm else "which makes one run; no run was a job"}
+    which = "of which each task ran one point" if submitted else "which makes one run; this study was not submitted"
+    return f"`jobs/{script.name}`, {which}"
