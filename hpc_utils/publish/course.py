@@ -1,4 +1,4 @@
-"""What a course about HPC asks its participants to hand in, about one study (`docs/course.md`): a folder."""
+"""The folder that a course about HPC asks its participants to hand in about a study (`docs/course.md`)."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ COLUMNS = {
     "repeat": "which repeat of the configuration",
     "dirty": "whether the code differed from the commit",
 }
-PER_STEP = {"dl_time_s": "data", "fw_time_s": "forward", "bw_time_s": "backward", "comm_time_s": "comm"}
-RENAMED = {
+RENAMED = {  # from our records
     "per_gpu_batch": "batch_per_device", "train_top1": "train_accuracy", "val_top1": "test_accuracy",
     "images_per_sec": "throughput", "time_epoch_s": "seconds",
 }  # fmt: skip
+PER_STEP = {"dl_time_s": "data", "fw_time_s": "forward", "bw_time_s": "backward", "comm_time_s": "comm"}
 FILES = {
     "results.csv": "a row for each epoch of each run",
     "run.sh": "the command that measures the study",
@@ -100,15 +100,16 @@ def write(study: str, results: Path, output: Path) -> list[str]:
     """Write the folder `output` about `study` of the set `results`; returns what its reader should know, a line each.
 
     Raises:
-        UnknownStudy: it was never run with these results. CannotExport: none of its runs is complete.
+        UnknownStudy: it was never run with these results. CannotExport: no run is complete, or a figure was changed since.
     """
     index, found = records.read_study(study, results), records.load(results, study=study)
     if found.runs.empty:
-        raise figure_export.CannotExport(f"no run of {study} in {results} is complete: run `{index.command or 'hpc study run'}`")
+        raise figure_export.CannotExport(f"no run of {study} in {results} is complete: `hpc status` and `hpc collect` say why")
     rows, runs = table(results, found), found.runs.sort_values("started")
     accounted = workshop.accounting(results, runs.run_id)
-    lacking = found.refused | found.unfinished
-    notes = [f"Of {counted(len(index.run_ids), 'run')} these are not complete, or refused: {', '.join(lacking)}."] * bool(lacking)
+    notes = []
+    if lacking := ", ".join(found.refused | found.unfinished):
+        notes += [f"Of {counted(len(index.run_ids), 'run')} these are not complete, or refused: {lacking}."]
     notes += (f"{line}." for line in records.by_other_code(found, results, study))
     notes += _figures(results, study, index, found, output / "figures")
     if accounted.empty:
@@ -120,7 +121,8 @@ def write(study: str, results: Path, output: Path) -> list[str]:
     if empty := [name for name in rows if rows[name].isna().all()]:
         notes += [f"Not measured, so empty in every row: {', '.join(empty)}."]
     atomic.write_text(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
-    provenance.write_system([read_json(results / path / "provenance.json") for path in runs.path], output / "SYSTEM.md")
+    origins = [read_json(results / path / "provenance.json") for path in runs.path]
+    provenance.write_system(origins, output / "SYSTEM.md")
     script = _scripts(results, study, index, runs, output)
     files = [(f"`{name}`", text.format(script=script)) for name, text in FILES.items() if (output / name).exists()]
     text = REPRODUCE.format(
@@ -172,17 +174,14 @@ def _utilisation(run: Path, parts: Iterable[tuple[float, float]]) -> Iterator[fl
 
 
 def _figures(results: Path, study: str, index: StudyIndex, found: Records, output: Path) -> Iterator[str]:
-    """Write the figures of the study's chapters; yields what is stale or cannot be written."""
+    """Write the figures of the study's chapters; yields what is stale."""
     chapters, ids = {chapter.notebook for chapter in index.chapters}, set(found.runs.run_id)
     exported, pages = exports.read(results), set()
     for figure in figure_export.figures([results]):
         page, shown = figure.page, ids.intersection(figure.drawn.runs)
         if page["study"] == study or (not page["study"] and page["notebook"] in chapters and shown):
             pages.add(figure.drawn.page)
-            try:
-                figure_export.write(figure, output, ["pdf"])
-            except figure_export.CannotExport as error:
-                yield f"{error}."
+            figure_export.write(figure, output, ["pdf"])
     yield from (f"{fault}." for page in sorted(pages) for fault in staleness.page_faults(exported, page))
     if not pages:
         yield f"No figures: `hpc report {study}` draws them."
