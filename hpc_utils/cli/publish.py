@@ -135,16 +135,20 @@ def _print_citable(sets: Any, pattern: str) -> None:
 @click.command()
 @click.argument("name", metavar="[FIGURE|STUDY]", required=False)
 @click.option("--list", "as_list", is_flag=True, help="List the figures and their captions.")
-@click.option("--course", is_flag=True, help="Write the folder that a course asks for about STUDY (default: the only one).")
+@click.option(
+    "--course", is_flag=True, help="Write the folder that a course asks for about STUDY (default: the only one)."
+)
 @results_option(f"Default: results/ and, for figures, all committed sets. {SET}")
 @click.option("--format", "formats", default="pdf,svg,png", help="Of the figure, separated by commas.")
 @click.option(
-    "--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/export, or results/course/STUDY."
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Default: results/export, or results/course/STUDY.",
 )
 def export(name, as_list, course, folder, formats, output):
-    """Write one figure with its data and source, or what a course asks to hand in.
+    """Write one figure with data and source, or a course's hand-in.
 
-    A figure comes as PDF, SVG and PNG. For a course (docs/course.md) the folder has results.csv, run.sh, submit.sbatch, reproduce.md,
+    A figure comes as PDF, SVG and PNG. For a course (docs/course.md), the folder has results.csv, run.sh, submit.sbatch, reproduce.md,
     SYSTEM.md, Slurm's accounting and the figures of the study.
 
     \b

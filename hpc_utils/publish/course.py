@@ -16,6 +16,7 @@ from hpc_utils.provenance.system import markdown_table
 from hpc_utils.records import Records, StudyIndex, atomic, packed
 from hpc_utils.records.fingerprint import portable
 from hpc_utils.records.folder import MONITOR, read_json
+from hpc_utils.records.identity import task
 
 from . import exports, figure_export, staleness
 
@@ -71,7 +72,7 @@ export PATH="$PWD/.venv/bin:$PATH"
 """
 REPRODUCE = """# How to reproduce: {title}
 
-{count} of the study `{study}`, measured from {first} to {last}. {about}
+{count} of the study `{study}`, measured from {first} to {last}: {tasks}, in {precisions}, on {ranks} ranks.
 
 {files}
 ## Repeat it
@@ -84,8 +85,9 @@ bash FOLDER/run.sh
 hpc export --course
 ```
 
-FOLDER is this one. `env/constraints.txt` pins the versions; `SYSTEM.md` has those that measured. The last command writes this folder from
-the new runs. With the original runs at hand, `hpc verify {run}` repeats a single run and compares the two.
+FOLDER is this one. `env/constraints.txt` pins the versions; `SYSTEM.md` has those that measured. The last command (of a newer commit, if that one
+lacks it) writes this folder from the new runs. With the original runs at hand, `hpc verify {run}` repeats one
+and compares the two.
 
 ## Notes
 
@@ -104,7 +106,9 @@ def write(study: str, results: Path, output: Path) -> list[str]:
     """
     index, found = records.read_study(study, results), records.load(results, study=study)
     if found.runs.empty:
-        raise figure_export.CannotExport(f"no run of {study} in {results} is complete: `hpc status` and `hpc collect` say why")
+        raise figure_export.CannotExport(
+            f"no run of {study} in {results} is complete: `hpc status` and `hpc collect` say why"
+        )
     rows, runs = table(results, found), found.runs.sort_values("started")
     accounted = workshop.accounting(results, runs.run_id)
     notes = []
@@ -123,10 +127,12 @@ def write(study: str, results: Path, output: Path) -> list[str]:
     atomic.write_text(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
     origins = [read_json(results / path / "provenance.json") for path in runs.path]
     provenance.write_system(origins, output / "SYSTEM.md")
+    of = {"tasks": map(task, runs.to_dict("records")), "precisions": runs.precision, "ranks": runs.world_size}
+    varied = {name: ", ".join(map(str, sorted(set(own)))) for name, own in of.items()}
     script = _scripts(results, study, index, runs, output)
     files = [(f"`{name}`", text.format(script=script)) for name, text in FILES.items() if (output / name).exists()]
     text = REPRODUCE.format(
-        title=index.title or study, study=study, about=" ".join(index.about.split()), count=counted(len(runs), "run"),
+        title=index.title or study, study=study, **varied, count=counted(len(runs), "run"),
         first=runs.started.iloc[0][:10], last=runs.started.iloc[-1][:10], run=runs.run_id.iloc[0],
         commit=next(iter(runs.commit.dropna()[::-1]), "COMMIT"), notes="\n".join(f"- {note}" for note in notes) or "None.",
         files="\n".join(markdown_table(("file", "content"), files)),

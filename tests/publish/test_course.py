@@ -78,6 +78,7 @@ def test_what_was_not_measured_is_empty_and_said(laptop: Path, rows: pd.DataFram
     assert files == {"results.csv", "run.sh", "submit.sbatch", "reproduce.md", "SYSTEM.md", "figures"}
     said = (laptop / "reproduce.md").read_text()
     assert "No `sacct.csv`: no run was a Slurm job." in said and "every row: jobid, ts, util_gpu." in said
+    assert "24 runs" in said and "cnn on digits, in bf16, fp32, on 1, 2 ranks" in said
     assert rows.commit[0] in said and "hpc study run laptop" in (laptop / "run.sh").read_text()
     figures = {path.name for path in (laptop / "figures").iterdir()}
     assert {f"laptop-efficiency.{kind}" for kind in ("pdf", "csv", "json")} <= figures
@@ -126,7 +127,9 @@ def test_a_run_that_is_missing_is_named(results: Path, tmp_path: Path) -> None:
     assert refused.exit_code == 2 and not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize(("words", "named"), [(["lptop", "--results", "laptop"], "laptop"), (["--results", "shares"], "devices")])
+@pytest.mark.parametrize(
+    ("words", "named"), [(["lptop", "--results", "laptop"], "laptop"), (["--results", "shares"], "devices")]
+)
 def test_an_unknown_study_and_one_of_several_are_refused(words: list[str], named: str, tmp_path: Path) -> None:
     done = export(*words, "--output", str(tmp_path / "out"))
     assert done.exit_code == 2 and named in done.stderr.splitlines()[-1] and not (tmp_path / "out").exists()
@@ -144,7 +147,11 @@ def test_a_command_of_the_page_exists_with_its_options_study_and_set(line: str) 
     assert command is not main
     options, _, _ = command.make_parser(click.Context(command)).parse_args(list(words))
     if name := options.get("folder"):
-        assert name == "SET" or f"cp -r results/reference/rehearsal {name}\n" in PAGE or (paths.reference() / name).is_dir()
+        assert (
+            name == "SET"
+            or f"cp -r results/reference/rehearsal {name}\n" in PAGE
+            or (paths.reference() / name).is_dir()
+        )
     if line.startswith(("hpc study run ", "hpc study plan ", "hpc submit ", "hpc plan ")):
         study = options.get("name") or options["study"]
         assert study.isupper() or tomllib.loads((paths.studies() / f"{study}.toml").read_text())
