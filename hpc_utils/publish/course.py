@@ -1,0 +1,211 @@
+"""The folder that a course about HPC asks its participants to hand in about a study (`docs/course.md`)."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from hpc_utils import paths, provenance, records
+from hpc_utils.analyze import points, scaling, workshop
+from hpc_utils.plural import counted
+from hpc_utils.provenance.system import markdown_table
+from hpc_utils.records import Records, StudyIndex, atomic, packed
+from hpc_utils.records.fingerprint import portable
+from hpc_utils.records.folder import MONITOR, read_json
+from hpc_utils.records.identity import task
+
+from . import exports, figure_export, staleness
+
+# The columns that the course asks for, in its order, and what they hold.
+COLUMNS = {
+    "jobid": "Slurm's job, as `sacct` names it; empty: no Slurm job",
+    "commit": "git commit of the code that measured",
+    "ts": "end of the epoch's training part (UTC); empty: an older version did not record it",
+    "epoch": "counted from 1",
+    "world_size": "ranks over all nodes",
+    "nodes": "machines",
+    "global_batch": "samples a step over all ranks",
+    "per_gpu_batch": "samples a step on each device",
+    "train_top1": "share correct over the epoch's samples, while training",
+    "val_top1": "share correct over the test samples, each counted once; empty: not evaluated (`evaluate_every = 1` does)",
+    "images_per_sec": "samples of all ranks / time_epoch_s",
+    "time_epoch_s": "T: the longest rank's time of the training part, between synchronised ends (s)",
+    "dl_time_s": "of it, waiting for and moving batches (s): mean a step over sampled steps and ranks, times the steps",
+    "fw_time_s": "likewise gradients cleared, forward pass and loss (s)",
+    "bw_time_s": "likewise backward pass, with the all-reduce that overlaps it (s)",
+    "comm_time_s": "likewise all-reduce of gradients on rank 0, mostly within bw_time_s (s); empty: one rank",
+    "mem_gb": "peak memory of a device over the run (1e9 B), largest rank: allocated on a GPU, resident on a CPU",
+    "util_gpu": "mean over the epoch and its GPUs (%); empty: no GPU, or no monitor (`monitor_seconds = 5`)",
+    "eff_strong": "T(1) / (N T(N)) at a fixed global batch, of medians over repeats; T(1) without a process group if measured",
+    "eff_weak": "T_step(1) / T_step(N) at a fixed batch per device, likewise; both empty: on no curve, or not comparable",
+    # Further ones, which tell the rows apart
+    "run_id": "the run, by which `hpc verify` repeats it",
+    "parallel": "none (no process group), ddp, zero1, fsdp, horovod or mpi",
+    "precision": "fp32, tf32, bf16 or fp16",
+    "repeat": "which repeat of the configuration",
+    "dirty": "whether the code differed from the commit",
+}
+RENAMED = {  # from our records
+    "per_gpu_batch": "batch_per_device", "train_top1": "train_accuracy", "val_top1": "test_accuracy",
+    "images_per_sec": "throughput", "time_epoch_s": "seconds",
+}  # fmt: skip
+PER_STEP = {"dl_time_s": "data", "fw_time_s": "forward", "bw_time_s": "backward", "comm_time_s": "comm"}
+FILES = {
+    "results.csv": "a row for each epoch of each run",
+    "run.sh": "the command that measures the study",
+    "submit.sbatch": "a copy of {script}",
+    "submissions": "of each submission to Slurm: its jobs, the run of each task, the environment",
+    "SYSTEM.md": "node types, modules, driver, versions, commits, jobs",
+    "sacct.csv": "Slurm's accounting of the jobs and their steps",
+    "figures": "the figures of the study's chapters, each with its data and its source",
+}
+RUN = """#!/bin/bash
+# {title}
+# Measures the study {study} again, in the root of the clone; complete runs are not repeated.
+set -euo pipefail
+export PATH="$PWD/.venv/bin:$PATH"
+{commands}
+"""
+REPRODUCE = """# How to reproduce: {title}
+
+{count} of the study `{study}`, measured from {first} to {last}: {tasks}, in {precisions}, on {ranks} ranks.
+
+{files}
+## Repeat it
+
+```
+git clone REPOSITORY scaling-compendium && cd scaling-compendium
+git checkout {commit}
+python3 -m venv .venv && .venv/bin/pip install -c env/constraints.txt -e .
+bash FOLDER/run.sh
+hpc export --course
+```
+
+FOLDER is this one. `env/constraints.txt` pins the versions; `SYSTEM.md` has those that measured. The last command (of a newer commit, if that one
+lacks it) writes this folder from the new runs. With the original runs at hand, `hpc verify {run}` repeats one
+and compares the two.
+
+## Notes
+
+{notes}
+
+## Columns of results.csv
+
+{columns}"""
+
+
+def write(study: str, results: Path, output: Path) -> list[str]:
+    """Write the folder `output` about `study` of the set `results`; returns what its reader should know, a line each.
+
+    Raises:
+        UnknownStudy: it was never run with these results. CannotExport: no run is complete, or a figure was changed since.
+    """
+    index, found = records.read_study(study, results), records.load(results, study=study)
+    if found.runs.empty:
+        raise figure_export.CannotExport(
+            f"no run of {study} in {results} is complete: `hpc status` and `hpc collect` say why"
+        )
+    rows, runs = table(results, found), found.runs.sort_values("started")
+    accounted = workshop.accounting(results, runs.run_id)
+    notes = []
+    if lacking := ", ".join(found.refused | found.unfinished):
+        notes += [f"Of {counted(len(index.run_ids), 'run')} these are not complete, or refused: {lacking}."]
+    notes += (f"{line}." for line in records.by_other_code(found, results, study))
+    notes += _figures(results, study, index, found, output / "figures")
+    if accounted.empty:
+        none = runs.job_id.isna().all()
+        notes += [f"No `sacct.csv`: {'no run was a Slurm job' if none else 'none is archived with the runs'}."]
+    else:
+        accounted = accounted.drop(columns="run_id").drop_duplicates()
+        atomic.write_text(output / "sacct.csv", accounted.to_csv(index=False, lineterminator="\n"))
+    if empty := [name for name in rows if rows[name].isna().all()]:
+        notes += [f"Not measured, so empty in every row: {', '.join(empty)}."]
+    atomic.write_text(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
+    origins = [read_json(results / path / "provenance.json") for path in runs.path]
+    provenance.write_system(origins, output / "SYSTEM.md")
+    of = {"tasks": map(task, runs.to_dict("records")), "precisions": runs.precision, "ranks": runs.world_size}
+    varied = {name: ", ".join(map(str, sorted(set(own)))) for name, own in of.items()}
+    script = _scripts(results, study, index, runs, output)
+    files = [(f"`{name}`", text.format(script=script)) for name, text in FILES.items() if (output / name).exists()]
+    text = REPRODUCE.format(
+        title=index.title or study, study=study, **varied, count=counted(len(runs), "run"),
+        first=runs.started.iloc[0][:10], last=runs.started.iloc[-1][:10], run=runs.run_id.iloc[0],
+        commit=next(iter(runs.commit.dropna()[::-1]), "COMMIT"), notes="\n".join(f"- {note}" for note in notes) or "None.",
+        files="\n".join(markdown_table(("file", "content"), files)),
+        columns="\n".join(markdown_table(("column", "content"), COLUMNS.items())),
+    )  # fmt: skip
+    atomic.write_text(output / "reproduce.md", text)
+    return notes
+
+
+def table(results: Path, found: Records) -> pd.DataFrame:
+    """A row for each epoch of each run, by the runs' starts, with `COLUMNS`; NaN or None: not measured."""
+    runs = found.runs.assign(mem_gb=points.memory(found.runs).peak_bytes / 1e9)
+    runs["jobid"] = [_job(results / path) for path in runs.path]
+    gained = scaling.headline(scaling.efficiency(runs)).explode("runs")
+    for kind in ("strong", "weak"):
+        own = gained[gained.kind == kind].drop_duplicates("runs").set_index("runs").efficiency
+        runs[f"eff_{kind}"] = runs.run_id.map(own).astype(float)
+    of_run = ["run_id", *runs.columns.difference(found.epochs.columns)]
+    rows = found.epochs.merge(runs[of_run], on="run_id").sort_values(["started", "run_id", "epoch"])
+    ended, paused = pd.to_numeric(rows.ended), pd.to_numeric(rows.checkpoint_seconds).fillna(0)
+    rows["ts"] = pd.to_datetime(ended, unit="s", utc=True).dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    for name, phase in PER_STEP.items():
+        rows[name] = pd.to_numeric(rows[f"{phase}_seconds"]) * rows.steps
+    rows["util_gpu"], begun = float("nan"), ended - rows.seconds - paused
+    for path, own in rows[rows.device != "cpu"].groupby("path"):
+        parts = zip(begun[own.index], ended[own.index], strict=True)
+        rows.loc[own.index, "util_gpu"] = list(_utilisation(results / path, parts))
+    return rows.assign(**{name: rows[ours] for name, ours in RENAMED.items()})[list(COLUMNS)]
+
+
+def _job(run: Path) -> str | None:
+    """The job of a run as `sacct` names it, a task of an array as `12_3`; None if there was none."""
+    job = (read_json(run / "provenance.json") or {}).get("job") or {}
+    array = job.get("array_job_id")
+    return f"{array}_{job['array_task_id']}" if array else job.get("id")
+
+
+def _utilisation(run: Path, parts: Iterable[tuple[float, float]]) -> Iterator[float]:
+    """The mean utilisation (%) of a run's GPUs in each part of its time (s since the epoch); NaN: not monitored."""
+    files = [run / name for name in packed.names(run) if name.startswith(f"{MONITOR}/")]
+    logs = [pd.read_csv(io.BytesIO(packed.content(file))) for file in files]
+    log = pd.concat(logs) if logs else pd.DataFrame(columns=["device", "time", "utilization_percent"])
+    gpus = log[log.device.astype(str).str.startswith("cuda")]
+    return (gpus.utilization_percent[gpus.time.between(*part)].mean() for part in parts)
+
+
+def _figures(results: Path, study: str, index: StudyIndex, found: Records, output: Path) -> Iterator[str]:
+    """Write the figures of the study's chapters; yields what is stale."""
+    chapters, ids = {chapter.notebook for chapter in index.chapters}, set(found.runs.run_id)
+    exported, pages = exports.read(results), set()
+    for figure in figure_export.figures([results]):
+        page, shown = figure.page, ids.intersection(figure.drawn.runs)
+        if page["study"] == study or (not page["study"] and page["notebook"] in chapters and shown):
+            pages.add(figure.drawn.page)
+            figure_export.write(figure, output, ["pdf"])
+    yield from (f"{fault}." for page in sorted(pages) for fault in staleness.page_faults(exported, page))
+    if not pages:
+        yield f"No figures: `hpc report {study}` draws them."
+
+
+def _scripts(results: Path, study: str, index: StudyIndex, runs: pd.DataFrame, output: Path) -> str:
+    """Write run.sh, submit.sbatch and what launch wrote for Slurm; returns what submit.sbatch is a copy of."""
+    name, of_jobs = study.removesuffix(f"-{runs.hardware_id.iloc[-1]}"), runs.job_id.notna().any()
+    # An index of an older version has no command.
+    usual = f'hpc submit {name} --cluster "${{1:?which cluster}}"' if of_jobs else f"hpc study run {name}"
+    submitted = (command := index.command or usual).startswith("hpc submit")
+    commands = [f"hpc data fetch {one}" for one in sorted(set(runs.dataset.dropna()) - {"digits", ""})]
+    commands.append(command + " --wait" * submitted)
+    text = RUN.format(title=index.title or study, study=study, commands="\n".join(commands))
+    atomic.write_text(output / "run.sh", portable(text))
+    script = paths.jobs() / ("sweep.sbatch" if submitted else "train.sbatch")
+    shutil.copyfile(script, output / "submit.sbatch")
+    for file in sorted((results / "submissions").glob(f"*-{study}/*.*")):
+        atomic.write_text(output / "submissions" / file.parent.name / file.name, portable(file.read_text()))
+    which = "of which each task ran one point" if submitted else "which makes one run; this study was not submitted"
+    return f"`jobs/{script.name}`, {which}"
