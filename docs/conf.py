@@ -1,0 +1,119 @@
+"""The site of `make docs`. Sphinx reads the clone itself, so that the links of a page work on GitHub and on the site.
+
+Besides `docs/*.md` it shows the READMEs of the folders, the executed chapters of the committed sets, and docstrings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+
+from hpc_utils.config import describe
+from hpc_utils.provenance.system import markdown_table
+
+ROOT = Path(__file__).resolve().parent.parent
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+
+project = "Scaling compendium"
+author = "the compendium's authors"
+version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+root_doc = "docs/index"
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(?!hpc_utils\.).*")]  # of other packages
+default_role = "code"  # in docstrings
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
+myst_heading_anchors = 3
+nb_execution_mode = "off"
+nb_merge_streams = True
+html_theme = "furo"
+html_title = project
+html_css_files = ["site.css"]
+html_static_path = ["static"]
+html_copy_source = False
+
+# {chapter: its executed notebooks, or the one without outputs}
+executed: dict[str, list[str]] = {}
+for path in sorted(ROOT.glob("results/reference/*/notebooks/**/*.ipynb")):
+    executed.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
+CHAPTERS = {path.stem: executed.get(path.stem, [f"notebooks/{path.name}"]) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+
+include_patterns = [
+    "*.md", "docs/*.md", "*/README.md", "env/ondemand/README.md", "results/reference/*/SYSTEM.md",
+    *(notebook for notebooks in CHAPTERS.values() for notebook in notebooks),
+]  # fmt: skip
+# Folders into which Sphinx need not look.
+exclude_patterns = [
+    ".*", "*.egg-info", "build", "docs/_build", "tests", "data/[!R]*", "paper/build",
+    *(f"results/{path.name}" for path in (ROOT / "results").iterdir() if path.name not in ("README.md", "reference")),
+]  # fmt: skip
+
+
+def toctree(entries: list[str], *options: str) -> str:
+    return "\n".join(["", "```{toctree}", *options, *entries, "```", ""])
+
+
+def complete(app: Sphinx, name: str, source: list[str]) -> None:
+    """Add what a page has on the site only: the navigation, the list of chapters, the table of options."""
+    if name == "docs/index":  # a caption for each section, an entry for each link
+        for section in source[0].split("\n## ")[1:]:
+            links = re.findall(r"\]\(([^)#:]+)\.md\)", section)
+            source[0] += toctree(links, ":hidden:", f":caption: {section.partition(chr(10))[0]}")
+    elif name == "docs/chapters":
+        source[0] += toctree([entry(one) for notebooks in CHAPTERS.values() for one in notebooks], ":maxdepth: 1")
+        source[0] += toctree(["/results/reference/*/SYSTEM"], ":hidden:", ":glob:")
+    elif name == "docs/api":
+        rows = ((f"`{row['name']}`", row["type"], row["default"], row["unit"], row["meaning"]) for row in describe())
+        table = markdown_table(("option", "type", "default", "unit", "meaning"), rows)
+        source[0] = source[0].replace("<!-- options -->", "\n".join(table))
+
+
+def entry(notebook: str) -> str:
+    """Title, result set and page of a chapter."""
+    first = "".join(json.loads((ROOT / notebook).read_text())["cells"][0]["source"])
+    title = first.partition("\n")[0].removeprefix("# ")
+    parts = Path(notebook).parts
+    return f"{title} ({parts[2] if parts[0] == 'results' else 'without outputs'}) </{notebook.removesuffix('.ipynb')}>"
+
+
+def lead_to_executed(app: Sphinx, doctree: nodes.document) -> None:
+    """A link to a chapter leads to its executed notebook."""
+    for link in doctree.findall(addnodes.pending_xref):
+        folder, _, chapter = link.get("reftarget", "").rpartition("/")
+        if link.get("refdomain") == "doc" and folder == "notebooks":
+            link["reftarget"] = CHAPTERS[chapter][0].removesuffix(".ipynb")
+
+
+def leave(app: Sphinx, env: Any, link: addnodes.pending_xref, content: nodes.Element) -> nodes.Node | None:
+    """What is on GitHub only: a folder (a link if CITATION.cff has the address), an anchor among a chapter's outputs."""
+    page = Path(env.doc2path(link["refdoc"]))
+    path = (page.parent / link["reftarget"]).resolve()
+    if link["reftype"] != "myst" or not (path.is_dir() or page.suffix == ".ipynb"):
+        return None
+    if path.is_dir() and (address := CITATION.get("repository-code")):
+        return nodes.reference("", "", content, refuri=f"{address}/tree/main/{path.relative_to(ROOT)}", internal=False)
+    return nodes.inline("", "", content)
+
+
+def start_page(app: Sphinx, error: Exception | None) -> None:
+    """The site's address leads to its first page."""
+    if not error:
+        forward = '<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=docs/index.html">'
+        (Path(app.outdir) / "index.html").write_text(f"{forward}<title>{project}</title>\n")
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", complete)
+    app.connect("doctree-read", lead_to_executed)
+    app.connect("missing-reference", leave)
+    app.connect("build-finished", start_page)
