@@ -31,6 +31,7 @@ nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!hpc_utils\.).*")]  # of other packages
 default_role = "code"  # in docstrings
 autodoc_typehints = "description"
+napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 myst_heading_anchors = 3
@@ -86,23 +87,32 @@ def entry(notebook: str) -> str:
     return f"{title} ({parts[2] if parts[0] == 'results' else 'without outputs'}) </{notebook.removesuffix('.ipynb')}>"
 
 
-def lead_to_executed(app: Sphinx, doctree: nodes.document) -> None:
-    """A link to a chapter leads to its executed notebook."""
-    for link in doctree.findall(addnodes.pending_xref):
-        folder, _, chapter = link.get("reftarget", "").rpartition("/")
-        if link.get("refdomain") == "doc" and folder == "notebooks":
-            link["reftarget"] = CHAPTERS[chapter][0].removesuffix(".ipynb")
+def follow(app: Sphinx, doctree: nodes.document) -> None:
+    """A link to a chapter leads to its executed notebook; one to a page that the site has not, to the repository."""
+    for link in [*doctree.findall(addnodes.pending_xref)]:
+        target = link.get("reftarget", "")
+        if link.get("refdomain") != "doc":
+            continue
+        if target.startswith("notebooks/"):
+            link["reftarget"] = CHAPTERS[Path(target).name][0].removesuffix(".ipynb")
+        elif target not in app.env.found_docs:
+            link.replace_self(in_repository(f"{target}.md", link.children))
 
 
 def leave(app: Sphinx, env: Any, link: addnodes.pending_xref, content: nodes.Element) -> nodes.Node | None:
-    """What is on GitHub only: a folder (a link if CITATION.cff has the address), an anchor among a chapter's outputs."""
+    """What the site has not: a folder; an anchor among the outputs of a chapter that was not executed."""
     page = Path(env.doc2path(link["refdoc"]))
     path = (page.parent / link["reftarget"]).resolve()
     if link["reftype"] != "myst" or not (path.is_dir() or page.suffix == ".ipynb"):
         return None
-    if path.is_dir() and (address := CITATION.get("repository-code")):
-        return nodes.reference("", "", content, refuri=f"{address}/tree/main/{path.relative_to(ROOT)}", internal=False)
-    return nodes.inline("", "", content)
+    return in_repository(str(path.relative_to(ROOT)), [content]) if path.is_dir() else nodes.inline("", "", content)
+
+
+def in_repository(path: str, content: list[nodes.Node]) -> nodes.Element:
+    """A link to the repository whose address CITATION.cff has, or only its text."""
+    if address := CITATION.get("repository-code"):
+        return nodes.reference("", "", *content, refuri=f"{address}/blob/main/{path}", internal=False)
+    return nodes.inline("", "", *content)
 
 
 def start_page(app: Sphinx, error: Exception | None) -> None:
@@ -114,6 +124,6 @@ def start_page(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", complete)
-    app.connect("doctree-read", lead_to_executed)
+    app.connect("doctree-read", follow)
     app.connect("missing-reference", leave)
     app.connect("build-finished", start_page)

@@ -120,7 +120,7 @@ def test_every_command_can_be_parsed(page: Path, monkeypatch: pytest.MonkeyPatch
     for kind, block in FENCE.findall(text):
         for line in block.replace("\\\n", " ").splitlines() if kind in ("", "sh", "sh long") else ():
             command = re.split(r"\s+# |\s{2,}(?=[^-\s])|\s+[;|] ", line.strip())[0]
-            if re.match(r"(hpc|make|sbatch|mpiexec|python) ", command):
+            if re.match(r"(\w+=\S+ )?(hpc|make|sbatch|mpiexec|python) ", command):
                 parse(shlex.split(command))
     for span in re.findall(r"`((?:hpc|make|sbatch) [^`\n]+)`", FENCE.sub("", text)):
         parse(shlex.split(span.partition(" > ")[0]), complete=False)
@@ -128,7 +128,7 @@ def test_every_command_can_be_parsed(page: Path, monkeypatch: pytest.MonkeyPatch
 
 def parse(words: list[str], *, complete: bool = True) -> None:
     """Whether there are such commands, options, targets, scripts and modules. Of a mention, arguments may be missing."""
-    program, *rest = words
+    program, *rest = [word for number, word in enumerate(words) if number or "=" not in word]
     if program == "make":
         wanted = [word for word in rest if "=" not in word and not word.startswith("-")]
         assert {*wanted} <= TARGETS, words
@@ -148,7 +148,7 @@ def parse(words: list[str], *, complete: bool = True) -> None:
 def _parse(words: list[str], complete: bool) -> None:
     command, context = cli.main, click.Context(cli.main)
     try:
-        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        while isinstance(command, click.Group) and words and words[0].islower():
             name, command, words = command.resolve_command(context, words)
             context = click.Context(command, parent=context, info_name=name)
         if isinstance(command, click.Group):
@@ -161,6 +161,6 @@ def _parse(words: list[str], complete: bool) -> None:
     except Exception as error:  # of a rehearsal cluster that is not up
         assert type(error).__name__ == "ClusterError", error
         return
-    if command.name in ("run", "bench"):
+    if command.name in ("run", "compute"):
         unknown = (made.params.get("parameters") or {}).keys() - RunConfig.model_fields.keys()
         assert not unknown - {"..."}, words
