@@ -9,7 +9,6 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import yaml
 from docutils import nodes
@@ -27,8 +26,7 @@ author = "the compendium's authors"
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
-nitpicky = True
-nitpick_ignore_regex = [("py:.*", r"(?!hpc_utils\.).*")]  # of other packages
+suppress_warnings = ["misc.highlighting_failure"]  # Pygments does not know CSV
 default_role = "code"  # in docstrings
 autodoc_typehints = "description"
 napoleon_use_ivar = True
@@ -88,31 +86,33 @@ def entry(notebook: str) -> str:
 
 
 def follow(app: Sphinx, doctree: nodes.document) -> None:
-    """A link to a chapter leads to its executed notebook; one to a page that the site has not, to the repository."""
+    """A link to a chapter leads to its executed notebook, one to what the site has not to the repository."""
+    page = Path(app.env.doc2path(app.env.docname))
     for link in [*doctree.findall(addnodes.pending_xref)]:
-        target = link.get("reftarget", "")
-        if link.get("refdomain") != "doc":
+        if link["reftype"] != "myst":
             continue
-        if target.startswith("notebooks/"):
+        target = link["reftarget"]
+        if link["refdomain"] == "doc" and target.startswith("notebooks/"):
             link["reftarget"] = CHAPTERS[Path(target).name][0].removesuffix(".ipynb")
-        elif target not in app.env.found_docs:
+        elif link["refdomain"] == "doc" and target not in app.env.found_docs:
             link.replace_self(in_repository(f"{target}.md", link.children))
+        elif link["refdomain"] is None and (path := (page.parent / target).resolve()).is_dir():
+            link.replace_self(in_repository(str(path.relative_to(ROOT)), link.children))
+        elif link["refdomain"] is None and page.suffix == ".ipynb":  # to an anchor among the outputs
+            is_there = f'id=\\"{target}\\"' in page.read_text()
+            link.replace_self(nodes.reference("", "", *link.children, refuri=f"#{target}") if is_there else link.children)
 
 
-def leave(app: Sphinx, env: Any, link: addnodes.pending_xref, content: nodes.Element) -> nodes.Node | None:
-    """What the site has not: a folder; an anchor among the outputs of a chapter that was not executed."""
-    page = Path(env.doc2path(link["refdoc"]))
-    path = (page.parent / link["reftarget"]).resolve()
-    if link["reftype"] != "myst" or not (path.is_dir() or page.suffix == ".ipynb"):
-        return None
-    return in_repository(str(path.relative_to(ROOT)), [content]) if path.is_dir() else nodes.inline("", "", content)
-
-
-def in_repository(path: str, content: list[nodes.Node]) -> nodes.Element:
+def in_repository(path: str, content: list[nodes.Node]) -> nodes.Element | list[nodes.Node]:
     """A link to the repository whose address CITATION.cff has, or only its text."""
     if address := CITATION.get("repository-code"):
         return nodes.reference("", "", *content, refuri=f"{address}/blob/main/{path}", internal=False)
-    return nodes.inline("", "", *content)
+    return content
+
+
+def as_text(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """What reStructuredText would take for markup in a docstring: bars, and letters that follow a name in backquotes."""
+    lines[:] = [re.sub(r"(`[^`]+`)(?=\w)", r"\1\\ ", line.replace("|", "\\|")) for line in lines]
 
 
 def start_page(app: Sphinx, error: Exception | None) -> None:
@@ -125,5 +125,5 @@ def start_page(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     app.connect("source-read", complete)
     app.connect("doctree-read", follow)
-    app.connect("missing-reference", leave)
+    app.connect("autodoc-process-docstring", as_text)
     app.connect("build-finished", start_page)

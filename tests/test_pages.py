@@ -113,6 +113,14 @@ def require_alike(shown: str, real: str) -> None:
         assert re.search(re.sub(r"(\\ )+", r"\\s+", form), real), f"{line}\nis not in\n{real}"
 
 
+def test_the_diagnosis_is_the_one_that_is_shown() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    log, shown = (block for kind, block in FENCE.findall(page) if kind == "text")
+    done = CliRunner().invoke(cli.main, ["diagnose", "-"], input=log)
+    assert done.exit_code == 1
+    require_alike(shown, done.stdout)
+
+
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_can_be_parsed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
