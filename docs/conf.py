@@ -28,6 +28,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
 suppress_warnings = ["misc.highlighting_failure"]  # Pygments does not know CSV
 default_role = "code"  # in docstrings
+highlight_language = "text"  # of a fence without a language
 autodoc_typehints = "description"
 napoleon_use_ivar = True
 autodoc_member_order = "bysource"
@@ -39,13 +40,16 @@ html_theme = "furo"
 html_title = project
 html_css_files = ["site.css"]
 html_static_path = ["static"]
-html_copy_source = False
+html_copy_source = html_show_copyright = False
 
 # {chapter: its executed notebooks, or the one without outputs}
 executed: dict[str, list[str]] = {}
 for path in sorted(ROOT.glob("results/reference/*/notebooks/**/*.ipynb")):
     executed.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
-CHAPTERS = {path.stem: executed.get(path.stem, [f"notebooks/{path.name}"]) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+CHAPTERS = {
+    path.stem: executed.get(path.stem, [f"notebooks/{path.name}"])
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+}
 
 include_patterns = [
     "*.md", "docs/*.md", "*/README.md", "env/ondemand/README.md", "results/reference/*/SYSTEM.md",
@@ -66,11 +70,14 @@ def complete(app: Sphinx, name: str, source: list[str]) -> None:
     """Add what a page has on the site only: the navigation, the list of chapters, the table of options."""
     if name == "docs/index":  # a caption for each section, an entry for each link
         for section in source[0].split("\n## ")[1:]:
-            links = re.findall(r"\]\(([^)#:]+)\.md\)", section)
-            source[0] += toctree(links, ":hidden:", f":caption: {section.partition(chr(10))[0]}")
+            links = re.findall(r"\[([^]]+)\]\(([^)#:]+)\.md\)", section)
+            entries = [f"{title} <{page}>" for title, page in links]
+            source[0] += toctree(entries, ":hidden:", f":caption: {section.partition(chr(10))[0]}")
     elif name == "docs/chapters":
         source[0] += toctree([entry(one) for notebooks in CHAPTERS.values() for one in notebooks], ":maxdepth: 1")
-        source[0] += toctree(["/results/reference/*/SYSTEM"], ":hidden:", ":glob:")
+    elif name == "SYSTEM":
+        sets = sorted(path.parent.name for path in ROOT.glob("results/reference/*/SYSTEM.md"))
+        source[0] += toctree([f"{one} </results/reference/{one}/SYSTEM>" for one in sets], ":hidden:")
     elif name == "docs/api":
         rows = ((f"`{row['name']}`", row["type"], row["default"], row["unit"], row["meaning"]) for row in describe())
         table = markdown_table(("option", "type", "default", "unit", "meaning"), rows)
@@ -82,7 +89,9 @@ def entry(notebook: str) -> str:
     first = "".join(json.loads((ROOT / notebook).read_text())["cells"][0]["source"])
     title = first.partition("\n")[0].removeprefix("# ")
     parts = Path(notebook).parts
-    return f"{title} ({parts[2] if parts[0] == 'results' else 'without outputs'}) </{notebook.removesuffix('.ipynb')}>"
+    return (
+        f"{title} ({parts[2] if parts[0] == 'results' else 'without outputs'}) </{notebook.removesuffix('.ipynb')}>"
+    )
 
 
 def follow(app: Sphinx, doctree: nodes.document) -> None:
@@ -100,7 +109,9 @@ def follow(app: Sphinx, doctree: nodes.document) -> None:
             link.replace_self(in_repository(str(path.relative_to(ROOT)), link.children))
         elif link["refdomain"] is None and page.suffix == ".ipynb":  # to an anchor among the outputs
             is_there = f'id=\\"{target}\\"' in page.read_text()
-            link.replace_self(nodes.reference("", "", *link.children, refuri=f"#{target}") if is_there else link.children)
+            link.replace_self(
+                nodes.reference("", "", *link.children, refuri=f"#{target}") if is_there else link.children
+            )
 
 
 def in_repository(path: str, content: list[nodes.Node]) -> nodes.Element | list[nodes.Node]:

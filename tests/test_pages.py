@@ -41,7 +41,9 @@ OUTPUTS = {  # command: what the page shows of its output
 
 def lines(fence: str) -> dict[str, str]:
     """{command: what stands behind its #} of the blocks of a kind, in their order."""
-    parts = [line.partition(" #") for kind, block in FENCE.findall(TEXT) if kind == fence for line in block.splitlines()]
+    parts = [
+        line.partition(" #") for kind, block in FENCE.findall(TEXT) if kind == fence for line in block.splitlines()
+    ]
     return {command.strip(): about.strip() for command, _, about in parts}
 
 
@@ -73,7 +75,13 @@ def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequ
         request.getfixturevalue("slurm_installed")
     environment = test_readme.environment(desk)
     done = subprocess.run(
-        shlex.split(command), cwd=desk, env=environment, capture_output=True, text=True, timeout=1800, stdin=subprocess.DEVNULL
+        shlex.split(command),
+        cwd=desk,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        stdin=subprocess.DEVNULL,
     )
     code = re.search(r"exit code (\d+)", ALL[command])
     assert done.returncode == int(code[1] if code else 0), done.stdout + done.stderr

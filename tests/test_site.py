@@ -22,7 +22,18 @@ CHAPTERS = sorted(ROOT.glob("results/reference/*/notebooks/**/*.ipynb"))
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = tmp_path_factory.mktemp("site") / "html"  # its pictures are written beside it
-    command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going", "-c", "docs", ".", str(built)]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--quiet",
+        "--fail-on-warning",
+        "--keep-going",
+        "-c",
+        "docs",
+        ".",
+        str(built),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     return built
