@@ -85,11 +85,12 @@ extrap: .venv-extrap/bin/extrap ## Install Extra-P, which chapter 03 compares it
 	.venv-extrap/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement env/extrap.txt
 	@touch $@
 
-docs: $(VENV)/.installed ## Renew the tables that are written from the code and the committed runs
+docs: $(VENV)/.installed-docs ## Renew what is written from code and committed runs; build the site, docs/_build/html/index.html
 	$(BIN)/python docs/renew.py
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d docs/_build/doctrees . docs/_build/html
 
 clean: ## Remove the environment and caches; never results or data
-	rm -rf $(VENV) .venv-horovod .venv-extrap build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-horovod .venv-extrap build docs/_build *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -107,8 +108,12 @@ $(VENV)/.installed-paper: $(VENV)/.installed
 	$(INSTALL) --editable '.[paper]'
 	@touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(INSTALL) --editable '.[docs]'
+	@touch $@
+
 $(VENV)/.installed-dev: $(VENV)/bin/python $(INPUTS)
 	$(ANNOUNCE)
-	$(INSTALL) --editable '.[dev,paper,profile,trees]'
+	$(INSTALL) --editable '.[dev,docs,paper,profile,trees]'
 	$(COMPILE)
-	@touch $(VENV)/.installed $(VENV)/.installed-paper $@
+	@touch $(VENV)/.installed $(VENV)/.installed-docs $(VENV)/.installed-paper $@

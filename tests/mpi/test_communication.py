@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+
+from hpc_utils import paths
 
 from .conftest import Mpiexec
 
@@ -79,3 +82,10 @@ def test_slices_come_in_order(mpiexec: Mpiexec) -> None:
 def test_hello_world_names_every_rank(mpiexec: Mpiexec) -> None:
     done = mpiexec(2, "import runpy; runpy.run_module('hpc_utils.mpi', run_name='__main__')")
     assert [line[:11] for line in done.stdout.splitlines()] == ["rank 0 of 2", "rank 1 of 2"]
+
+
+def test_the_barriers_of_the_guide_name_the_part_that_hangs(mpiexec: Mpiexec) -> None:
+    page = (paths.root() / "docs/mpi.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    done = mpiexec(2, program.replace("timeout=10", "timeout=1"))
+    assert done.returncode and "the barrier after the epoch took more than 1 s" in done.stderr

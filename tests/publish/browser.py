@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -54,12 +55,14 @@ def browser() -> str:
     return found or pytest.skip("no Chromium on PATH: the report is not tried in a real browser")
 
 
-def opened(page: Path, profile: Path, size: str = "1280,900", at: str = "") -> tuple[BeautifulSoup, list[str]]:
-    """`page` (at an anchor) after its scripts ran in headless Chromium, and what the console said."""
+def opened(
+    page: Path, profile: Path, size: str = "1280,900", at: str = "", more: Sequence[str] = ()
+) -> tuple[BeautifulSoup, list[str]]:
+    """`page` (at an anchor) after its scripts ran in headless Chromium, with `more` options, and what the console said."""
     command = [
         browser(), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-        "--enable-logging=stderr", f"--user-data-dir={profile}", f"--window-size={size}", "--dump-dom", page.as_uri() + at,
+        "--enable-logging=stderr", f"--user-data-dir={profile}", f"--window-size={size}", "--dump-dom", *more, page.as_uri() + at,
     ]  # fmt: skip
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -1,0 +1,182 @@
+"""Every command of every page of the site: executed, or tried without being executed.
+
+Fences of `docs/*.md`: `sh` is executed in CI, `sh long` in `make soak`; a command that needs a cluster or a GPU says so behind `#`, and is
+tried as a dry run. A fence without a language below such a block shows the output of its last command. All other commands are parsed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hpc_utils import cli, datasets, paths
+from hpc_utils.config import RunConfig
+
+from . import test_readme
+from .support import soak
+from .test_readme import HPC, ROOT, need_mirror
+
+SHOWN = sorted([*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/*.md")])
+ELSEWHERE = (ROOT / "tests/test_readme.py").read_text()  # executes the commands of the pages that it names
+PAGES = [page for page in ROOT.glob("docs/*.md") if f'"docs/{page.name}"' not in ELSEWHERE]
+TEXT = "\n".join(page.read_text() for page in sorted(PAGES))
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
+NEEDS = re.compile(r"needs a (cluster|GPU)")
+SITE = "leonardo"  # stands for NAME in a dry run
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+OUTPUTS = {  # command: what the page shows of its output
+    block.splitlines()[-1].partition(" #")[0].strip(): shown
+    for block, shown in re.findall(r"^```sh[^\n]*\n(.*?)^```\n[^`]*?^```\n(.*?)^```$", TEXT, re.M | re.S)
+}
+
+
+def lines(fence: str) -> dict[str, str]:
+    """{command: what stands behind its #} of the blocks of a kind, in their order."""
+    parts = [
+        line.partition(" #") for kind, block in FENCE.findall(TEXT) if kind == fence for line in block.splitlines()
+    ]
+    return {command.strip(): about.strip() for command, _, about in parts}
+
+
+ALL = lines("sh") | lines("sh long")
+NEEDY = [command for command, about in ALL.items() if NEEDS.match(about)]
+
+
+def commands(fence: str) -> list[str]:
+    return [one for one in lines(fence) if one not in NEEDY and not one.startswith(("make ", "source "))]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder where a reader works, with clusters of its own."""
+    folder = tmp_path_factory.mktemp("desk")
+    (folder / "notebooks").symlink_to(ROOT / "notebooks")
+    with tempfile.TemporaryDirectory(prefix="hpc-") as started:  # short: sockets lie in it
+        (folder / "clusters").symlink_to(started)
+        yield folder
+        subprocess.run([*HPC, "cluster", "down"], env=test_readme.environment(folder), check=False, timeout=60)
+
+
+@pytest.mark.timeout(1860)
+@pytest.mark.parametrize("command", [*commands("sh"), *map(soak, commands("sh long"))])
+def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequest) -> None:
+    if data := next((name for name in ("cifar10", "mnist", "tiny-imagenet") if name in command), None):
+        need_mirror(data)
+    if "cluster" in command:
+        request.getfixturevalue("slurm_installed")
+    environment = test_readme.environment(desk)
+    done = subprocess.run(
+        shlex.split(command),
+        cwd=desk,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        stdin=subprocess.DEVNULL,
+    )
+    code = re.search(r"exit code (\d+)", ALL[command])
+    assert done.returncode == int(code[1] if code else 0), done.stdout + done.stderr
+    require_alike(OUTPUTS.get(command, ""), done.stdout)
+
+
+@pytest.fixture
+def somewhere(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a plan needs no data set."""
+    monkeypatch.setattr(datasets, "load", lambda *_: None)
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("command", NEEDY)
+def test_what_needs_a_cluster_or_a_gpu_is_tried_as_a_dry_run(command: str, somewhere: None) -> None:
+    words = shlex.split(re.sub(r"\b(NAME|SITE)\b", SITE, command))
+    parse(words)
+    study = next(iter(words[2:]), "")
+    if words[1] == "submit" and "rehearsal" not in words and study in studies_shipped():
+        words = [*(word for word in words if word not in ("--wait", "--dry-run")), "--dry-run"]
+    elif words[1:3] != ["cluster", "show"] and words[1] != "plan":
+        return
+    done = CliRunner().invoke(cli.main, words[1:])
+    assert done.exit_code == 0, done.output
+    require_alike(OUTPUTS.get(command, ""), done.stdout)
+
+
+def studies_shipped() -> set[str]:
+    return {path.stem for path in paths.studies().glob("*.toml")}
+
+
+def require_alike(shown: str, real: str) -> None:
+    """Each line that is shown is in the real output, with any numbers in place of its own; `...` and HOST stand for anything."""
+    for line in shown.splitlines():
+        form = re.sub(r"\d[\d.,:]*", "0", line.strip()).replace("HOST", "...")
+        form = re.escape(form).replace(r"\.\.\.", ".*").replace("0", r"\d[\d.,:]*")
+        assert re.search(re.sub(r"(\\ )+", r"\\s+", form), real), f"{line}\nis not in\n{real}"
+
+
+def test_the_diagnosis_is_the_one_that_is_shown() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    log, shown = (block for kind, block in FENCE.findall(page) if kind == "text")
+    done = CliRunner().invoke(cli.main, ["diagnose", "-"], input=log)
+    assert done.exit_code == 1
+    require_alike(shown, done.stdout)
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_can_be_parsed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    text = page.read_text()
+    for kind, block in FENCE.findall(text):
+        for line in block.replace("\\\n", " ").splitlines() if kind in ("", "sh", "sh long") else ():
+            command = re.split(r"\s+# |\s{2,}(?=[^-\s])|\s+[;|] ", line.strip())[0]
+            if re.match(r"(\w+=\S+ )?(hpc|make|sbatch|mpiexec|python) ", command):
+                parse(shlex.split(command))
+    for span in re.findall(r"`((?:hpc|make|sbatch) [^`\n]+)`", FENCE.sub("", text)):
+        parse(shlex.split(span.partition(" > ")[0]), complete=False)
+
+
+def parse(words: list[str], *, complete: bool = True) -> None:
+    """Whether there are such commands, options, targets, scripts and modules. Of a mention, arguments may be missing."""
+    program, *rest = [word for number, word in enumerate(words) if number or "=" not in word]
+    if program == "make":
+        wanted = [word for word in rest if "=" not in word and not word.startswith("-")]
+        assert {*wanted} <= TARGETS, words
+    elif program in ("sbatch", "mpiexec", "python", "srun"):
+        script = next((number for number, word in enumerate(rest) if word.startswith("jobs/")), None)
+        if script is not None:
+            assert (ROOT / rest[script]).is_file(), words
+            after = [word for word in rest[script + 1 :] if word != "hello" and not word.endswith(".ipynb")]
+            if rest[script].endswith(("train.sbatch", "mpi.sbatch", "trees.sbatch")):
+                parse(["hpc", "run", "notebooks/02_ddp.ipynb", *after])
+        elif "-m" in rest:
+            assert importlib.util.find_spec(rest[rest.index("-m") + 1]), words
+    elif program == "hpc":
+        _parse(rest, complete)
+
+
+def _parse(words: list[str], complete: bool) -> None:
+    command, context = cli.main, click.Context(cli.main)
+    try:
+        while isinstance(command, click.Group) and words and words[0].islower():
+            name, command, words = command.resolve_command(context, words)
+            context = click.Context(command, parent=context, info_name=name)
+        if isinstance(command, click.Group):
+            return
+        made = command.make_context(command.name, words, parent=context.parent)
+    except (click.MissingParameter, click.UsageError) as error:
+        missing = "does not exist" in error.message or (not complete and "Missing" in error.format_message())
+        assert missing or "--cluster NAME is required" in error.message, f"hpc {words}: {error.format_message()}"
+        return
+    except Exception as error:  # of a rehearsal cluster that is not up
+        assert type(error).__name__ == "ClusterError", error
+        return
+    if command.name in ("run", "compute"):
+        unknown = (made.params.get("parameters") or {}).keys() - RunConfig.model_fields.keys()
+        assert not unknown - {"..."}, words
