@@ -136,7 +136,10 @@ def require_shown(command: str, done: subprocess.CompletedProcess) -> None:
 
 
 @pytest.mark.parametrize("command", NEEDY)
-def test_a_command_that_needs_more_is_tried_as_a_dry_run(command: str, clone: Path, results: Path) -> None:
+def test_a_command_that_needs_more_is_tried_as_a_dry_run(command: str, clone: Path) -> None:
+    """After the commands above, one of which drafts the reader's study."""
+    if OWN in command and not (clone / f"jobs/studies/{OWN}.toml").exists():
+        pytest.skip("the commands were not run (selected by hand?)")
     words = shlex.split(command)
     given = dict(pair.split("=", 1) for flag, pair in itertools.pairwise(words) if flag == "-p")
     if words[0] == "make":
@@ -146,7 +149,7 @@ def test_a_command_that_needs_more_is_tried_as_a_dry_run(command: str, clone: Pa
         assert (ROOT / next(word for word in words if word.endswith(".sbatch"))).exists()
         parameters.resolve(ROOT / "notebooks/02_ddp.ipynb", given)
     else:
-        words = ["rehearsal" if word == "NAME" else word for word in words[1:]]
+        words = [{"NAME": "lumi-g", "cpu": "small"}.get(word, word) for word in words[1:]]
         done = subprocess.run(
             [*HPC, *words, "--dry-run"], cwd=clone, env=environment(clone.parent) | {"PYTHONPATH": str(clone)},
             capture_output=True, text=True, timeout=120,
@@ -194,7 +197,7 @@ def test_the_chapter_has_the_model_of_the_page() -> None:
 
 def test_every_other_command_is_tried_elsewhere() -> None:
     """`make` by the tests below, tests/test_docs.py, tests/test_gpu_day.py and tests/test_reproduce.py."""
-    assert MAKE == {"bench", "data", "docs", "gpu-day", "help", "lab", "paper", "study", "test"}
+    assert sorted(MAKE) == ["bench", "data", "docs", "gpu-day", "help", "lab", "paper", "study", "test"]
     done = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert "-m pytest" in done.stdout and "ruff check" in done.stdout
 
