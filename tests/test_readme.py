@@ -58,7 +58,7 @@ SHOWN = {  # command: its output, as shown below the block that it ends
     block.splitlines()[-1].partition("#")[0].strip(): output
     for block, output in re.findall(r"^```sh[^\n]*\n(.*?)^```\n[^`]*^```\n(.*?)^```$", TEXT, re.M | re.S)
 }
-MEASURED = r"\S*results/|\b[0-9a-f]{8}\b|\d[\d,.:]*"  # in an output: folders, digests and numbers
+MEASURED = r"\S*results/|\b[0-9a-f]{8,12}\b|\d[\d,.:]*"  # in an output: folders, digests and numbers
 OWN = "my-model"  # the reader's own study
 RUNS = 12 if provenance.emulates_bf16() else 24  # of `make study`; bf16's half is left out where it is emulated
 
