@@ -1,5 +1,6 @@
 """Renews what is written from the code and the committed runs (`make docs`): SYSTEM.md of the clone (hardware, software, dates and
-jobs of each committed result set) and of each set, the README's table of their speed, and the record schema in results/README.md."""
+jobs of each committed result set) and of each set, the measured values in docs/results.md, the verdicts in docs/read-a-profile.md, and
+the record schema in results/README.md."""
 
 from __future__ import annotations
 
@@ -13,15 +14,20 @@ import pandas as pd
 
 from hpc_utils import paths, provenance, records
 from hpc_utils.analyze import cost, points
+from hpc_utils.analyze.profiles import verdict
 from hpc_utils.provenance.facts import FACTS, UNKNOWN, facts
-from hpc_utils.publish import tables
+from hpc_utils.publish import exports, formatting, tables
 from hpc_utils.publish.documents import colophon
+from hpc_utils.publish.documents.sets import ResultSet, Sets
 from hpc_utils.publish.formatting import ABSENT, number
 from hpc_utils.records import atomic, schema
 from hpc_utils.records.folder import read_json
 
 FASTEST, END = "<!-- written by make docs from the committed runs -->", "<!-- end -->"
 COLUMNS = "<!-- written by `make docs` from hpc_utils/records/schema.toml -->"
+VERDICTS = "<!-- written by `make docs` from hpc_utils/analyze/profiles/verdict.py -->"
+# A row of a table that ends in the name of a cell: what was measured stands before it.
+MEASURED = re.compile(r"\| [^|\n]* \| `(([\w-]+):[^`\n]+)` \|$", re.M)
 # The headings of the schema's tables in `results/README.md`.
 HEADINGS = {
     "runs": "`csv/runs.csv`: one row per run (joined by `hpc collect`)",
@@ -56,6 +62,13 @@ def columns() -> dict[Path, str]:
     return {page: between(page, COLUMNS, "\n\n".join(parts))}
 
 
+def verdicts() -> dict[Path, str]:
+    """{docs/read-a-profile.md: its text} with the verdicts and when each is reached."""
+    page = paths.root() / "docs" / "read-a-profile.md"
+    rows = [f"| {bound} | {when} |" for bound, when in verdict.WHEN.items()]
+    return {page: between(page, VERDICTS, "\n".join(["| verdict | reached when |", "| --- | --- |", *rows]))}
+
+
 def between(page: Path, begin: str, text: str) -> str:
     """The page with `text` between the marks `begin` and `END`."""
     before, _, rest = page.read_text().partition(begin)
@@ -63,19 +76,32 @@ def between(page: Path, begin: str, text: str) -> str:
 
 
 def pages(sets: Sequence[Path]) -> dict[Path, str]:
-    """{path: its text}: each set's page, the README, the clone's page last."""
+    """{path: its text}: each set's page, docs/results.md, the clone's page last."""
     written, answers, speeds = {}, {}, []
+    results = paths.root() / "docs" / "results.md"
     for folder in sets:
         own = records.load(folder)
         origins = [read_json(folder / "runs" / run / "provenance.json") for run in own.runs.run_id]
         link = os.path.relpath(folder, paths.root())
         written[folder / "SYSTEM.md"] = provenance.system_markdown(origins)
         answers[f"[`{folder.name}`]({link}/SYSTEM.md)"] = _answers(folder, own, origins)
-        speeds.append(fastest(f"[`{folder.name}`]({link})", own))
-    readme = paths.root() / "README.md"
-    written[readme] = between(readme, FASTEST, tables.markdown(pd.concat(speeds)))
+        speeds.append(fastest(f"[`{folder.name}`]({os.path.relpath(folder, results.parent)})", own))
+    written[results] = measured(between(results, FASTEST, tables.markdown(pd.concat(speeds))), sets)
     table = tables.markdown(pd.DataFrame(answers).rename_axis("").reset_index())
     return written | {paths.root() / "SYSTEM.md": PAGE.format(table=table)}
+
+
+def measured(text: str, sets: Sequence[Path]) -> str:
+    """The text with the value of each cell of `sets` whose name ends a table row."""
+    known = Sets(ResultSet(folder.name, folder, exports.read(folder)) for folder in sets)
+
+    def renewed(row: re.Match) -> str:
+        if row[2] not in known.by_alias:
+            return row[0]
+        value = formatting.text(known.value(row[1]).what, "interval").replace("\xa0", " ")
+        return f"| {value} | `{row[1]}` |"
+
+    return MEASURED.sub(renewed, text)
 
 
 def fastest(name: str, own: records.Records) -> pd.DataFrame:
@@ -130,5 +156,5 @@ def _all(values: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    for path, text in (columns() | pages(sorted(paths.reference().glob("*/")))).items():
+    for path, text in (columns() | verdicts() | pages(sorted(paths.reference().glob("*/")))).items():
         atomic.write_text(path, text)

@@ -26,7 +26,7 @@ def cited(page: str) -> list[str]:
     return [one for one in found if "\u2026" not in one and not one.startswith(("claim", "mine:"))]
 
 
-@pytest.mark.parametrize("page", ["README.md", "paper/README.md"])
+@pytest.mark.parametrize("page", ["docs/quickstart.md", "paper/README.md"])
 def test_every_cell_that_is_cited_is_there(page: str) -> None:
     assert cited(page) and all(SETS.value(one).what for one in cited(page))
 
@@ -39,7 +39,7 @@ def test_the_example_is_rendered_as_shown() -> None:
     value = SETS.value(example).what
     assert f"`{{{{{example}}}}}` | {shown('value')}: " in text("paper/README.md")
     assert f"| {shown('interval')}, or" in text("paper/README.md")
-    assert f'gets "{shown("interval")}"' in " ".join(text("README.md").split())
+    assert f'gets "{shown("interval")}"' in " ".join(text("docs/quickstart.md").split())
 
 
 def test_the_aliases_of_sets_agree_with_their_folders() -> None:

@@ -1,10 +1,16 @@
-"""Every command of the README is executed, as it stands there, in a folder of its own."""
+"""Every command of the README and of the pages that lead from it is executed, as it stands there, in a folder of its own.
+
+Fences: `sh` in CI, `sh long` in `make soak`. Commands of both that need a cluster or a GPU say so behind `#`; they are tried as a dry
+run. A fence without a language below such a block is the output of its last command, and a command in another one has a placeholder.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,39 +24,54 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hpc_utils import provenance
+from hpc_utils import paths, provenance
+from hpc_utils.launch import parameters
 from hpc_utils.launch.slurm_commands import clean_environment
 
-from .slurm.test_submit import STATUS, SUBMIT
 from .support import soak
 
 HPC = [sys.executable, "-m", "hpc_utils.cli"]
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text()
-BLOCKS = {kind: re.findall(rf"^```{kind}\n(.*?)^```", README, re.M | re.S) for kind in ("sh", "python")}
-COMMANDS = [
-    command
-    for block in BLOCKS["sh"]
-    for line in block.splitlines()
-    if (command := line.partition("#")[0].strip())
-    and not command.startswith(("make ", "source "))
-    and command not in (SUBMIT, STATUS)
+PAGES = ("README.md", "docs/quickstart.md", "docs/your-model.md", "docs/read-a-profile.md", "docs/results.md")
+TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
+FENCED = re.findall(r"^```([^\n]*)\n(.*?)^```$", TEXT, re.M | re.S)
+PYTHON = [block for kind, block in FENCED if kind == "python"]
+INLINE = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", TEXT, flags=re.M | re.S))
+REPRODUCED = (ROOT / "REPRODUCE.md").read_text()  # its long commands are executed by tests/test_reproduce.py
+
+
+def lines(fence: str) -> dict[str, str]:
+    """{command: what stands behind its #} of the blocks of a kind, in their order."""
+    parts = [line.partition("#") for kind, block in FENCED if kind == fence for line in block.splitlines()]
+    return {command.strip(): about.strip() for command, _, about in parts if command.strip()}
+
+
+SHORT, LONG = lines("sh"), lines("sh long")
+NEEDY = [command for command, about in SHORT.items() if about.startswith(("needs a cluster", "needs a GPU"))]
+ELSEWHERE = ("make ", "source ")
+EXECUTED = [
+    *(one for one in SHORT if one not in NEEDY and not one.startswith(ELSEWHERE)),
+    *(soak(one) for one in LONG if f"\n{one}" not in REPRODUCED),
 ]
-LONG = "hpc submit workshop --cluster rehearsal --repeats 1 --wait"  # ten minutes
-INLINE = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", README, flags=re.M | re.S))
-MAKE = sorted(set(re.findall(r"^make ([a-z]+)", "\n".join(BLOCKS["sh"] + INLINE), re.M)))
+MAKE = {match[1] for one in (*SHORT, *LONG, *INLINE) if (match := re.match(r"make ([a-z-]+)", one))}
+SHOWN = {  # command: its output, as shown below the block that it ends
+    block.splitlines()[-1].partition("#")[0].strip(): output
+    for block, output in re.findall(r"^```sh[^\n]*\n(.*?)^```\n[^`]*^```\n(.*?)^```$", TEXT, re.M | re.S)
+}
+MEASURED = r"\S*results/|\b[0-9a-f]{8,12}\b|\d[\d,.:]*"  # in an output: folders, digests and numbers
 OWN = "my-model"  # the reader's own study
 RUNS = 12 if provenance.emulates_bf16() else 24  # of `make study`; bf16's half is left out where it is emulated
 
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder where a reader works: the README's own files, the notebooks beside them, clusters of its own."""
+    """A folder where a reader works: the pages' own files, the notebooks and committed sets beside them, clusters of its own."""
     folder = tmp_path_factory.mktemp("desk")
     (folder / "notebooks").symlink_to(ROOT / "notebooks")
-    (folder / "my_study.py").write_text(BLOCKS["python"][0])
-    (folder / "my_loop.py").write_text(BLOCKS["python"][1])
-    (folder / "slurm-1234.out").write_text("epoch 1/1  train loss 0.3\n")  # of a job that goes well
+    (folder / "my_study.py").write_text(PYTHON[0])
+    (folder / "my_loop.py").write_text(PYTHON[1])
+    (folder / "results").mkdir()
+    (folder / "results/reference").symlink_to(paths.reference())
     with tempfile.TemporaryDirectory(prefix="hpc-") as clusters:  # short: sockets lie in it
         (folder / "clusters").symlink_to(clusters)
         yield folder
@@ -86,7 +107,7 @@ def need_mirror(name: str) -> None:
 
 
 @pytest.mark.timeout(1860)
-@pytest.mark.parametrize("command", [soak(one) if one == LONG else one for one in COMMANDS])
+@pytest.mark.parametrize("command", EXECUTED)
 def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequest) -> None:
     if data := next((name for name in ("cifar10", "tiny-imagenet") if name in command), None):
         need_mirror(data)
@@ -97,9 +118,43 @@ def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequ
         folder = request.getfixturevalue("clone")
         more = {"PYTHONPATH": str(folder)}
     done = subprocess.run(
-        command.split(), cwd=folder, env=environment(desk) | more, capture_output=True, text=True, timeout=1800
+        shlex.split(command), cwd=folder, env=environment(desk) | more, capture_output=True, text=True, timeout=1800
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    require_shown(command, done)
+
+
+def require_shown(command: str, done: subprocess.CompletedProcess) -> None:
+    """The lines that a page shows are printed, but for numbers that were measured and digests."""
+
+    def lines(text: str) -> list[str]:
+        masked = text if command.startswith("hpc explain") else re.sub(MEASURED, "#", text)
+        return [" ".join(line.split()) for line in masked.splitlines() if line.strip() not in ("", "...")]
+
+    printed = lines(done.stdout + done.stderr)
+    assert [line for line in lines(SHOWN.get(command, "")) if line not in printed] == []
+
+
+@pytest.mark.parametrize("command", NEEDY)
+def test_a_command_that_needs_more_is_tried_as_a_dry_run(command: str, clone: Path) -> None:
+    """After the commands above, one of which drafts the reader's study."""
+    if OWN in command and not (clone / f"jobs/studies/{OWN}.toml").exists():
+        pytest.skip("the commands were not run (selected by hand?)")
+    words = shlex.split(command)
+    given = dict(pair.split("=", 1) for flag, pair in itertools.pairwise(words) if flag == "-p")
+    if words[0] == "make":
+        done = subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    elif words[0] == "sbatch":
+        assert (ROOT / next(word for word in words if word.endswith(".sbatch"))).exists()
+        parameters.resolve(ROOT / "notebooks/02_ddp.ipynb", given)
+    else:
+        words = [{"NAME": "lumi-g", "cpu": "small"}.get(word, word) for word in words[1:]]
+        done = subprocess.run(
+            [*HPC, *words, "--dry-run"], cwd=clone, env=environment(clone.parent) | {"PYTHONPATH": str(clone)},
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0 and "sbatch" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 def test_the_runs_of_the_commands_pass_the_checks(desk: Path) -> None:
@@ -135,17 +190,20 @@ def test_the_readers_own_study_has_a_figure_with_its_numbers_a_verdict_and_a_pag
     assert set(judged.kind) == {"strong", "weak"} and set(judged.verdict) <= {"met", "missed", "undecided"}
 
 
-def test_the_chapter_has_the_models_of_the_readme() -> None:
+def test_the_chapter_has_the_model_of_the_page() -> None:
     cells = json.loads((ROOT / "notebooks/12_your_model.ipynb").read_text())["cells"]
-    assert BLOCKS["python"][0].strip() in [("".join(cell["source"]).partition("\n")[2]) for cell in cells]
+    assert PYTHON[0].strip() in [("".join(cell["source"]).partition("\n")[2]) for cell in cells]
 
 
 def test_every_other_command_is_tried_elsewhere() -> None:
-    for command in (SUBMIT, STATUS):
-        assert f"\n{command} " in README, "tests/slurm/test_submit.py executes it"
-    assert MAKE == ["bench", "data", "help", "lab", "soak", "study", "test"]
+    """`make` by the tests below, tests/test_docs.py, tests/test_gpu_day.py and tests/test_reproduce.py."""
+    assert sorted(MAKE) == ["bench", "data", "docs", "gpu-day", "help", "lab", "paper", "study", "test"]
     done = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert "-m pytest" in done.stdout and "ruff check" in done.stdout
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 800
 
 
 def make(desk: Path, *arguments: str, timeout: float = 250) -> subprocess.CompletedProcess:
@@ -181,6 +239,7 @@ def test_make_study_trains_and_draws(study: tuple[subprocess.CompletedProcess, P
     """The first command: 24 real runs, all complete, whose figures and report exist; half without bf16's."""
     done, results = study
     assert done.returncode == 0, done.stdout + done.stderr
+    require_shown("make study", done)
     from hpc_utils import records
     from hpc_utils.analyze import scaling
 

@@ -182,7 +182,7 @@ def explain(files, as_json):
     from hpc_utils.analyze.profiles import breakdown, readers
     from hpc_utils.analyze.profiles.judge import judge
 
-    # A run may be named as the README does, from any folder.
+    # A run may be named as docs/read-a-profile.md does, from any folder.
     found = readers.gather([path if path.exists() else paths.runs() / path.name for path in files])
     parts = breakdown.breakdowns(found.timelines)
     verdict = judge(found)

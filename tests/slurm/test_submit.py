@@ -15,7 +15,7 @@ from hpc_utils import paths, provenance, records
 
 from .conftest import Desk, submissions
 
-SUBMIT, STATUS = "hpc submit strong --cluster rehearsal --wait", "hpc status --all"  # the README's, executed here
+SUBMIT, STATUS = "hpc submit strong --cluster rehearsal --wait", "hpc status --all"  # docs/cluster.md, executed here
 
 
 @pytest.fixture(scope="module")
