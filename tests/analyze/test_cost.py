@@ -196,9 +196,9 @@ def test_further_devices_are_good_value_as_long_as_each_adds_enough() -> None:
     curves = scaling.headline(scaling.efficiency(study(strong={"1x2": 0.9, "1x4": 0.85, "1x8": 0.5})))
     table = cost.benefit(curves, {"h": SHARED}, 0.7).set_index("world_size")
     assert table.verdict.to_dict() == {1: "", 2: "good value", 4: "good value", 8: "diminishing returns"}
-    assert table.added[2:].tolist() == pytest.approx([0.8, 0.8, 0.15]), "(4 - 3.4) / 4 of the last four"
+    assert table.added.loc[2:].tolist() == pytest.approx([0.8, 0.8, 0.15]), "(4 - 3.4) / 4 of the last four"
     assert table.dearer.tolist() == pytest.approx([1, 1 / 0.9, 1 / 0.85, 2])
-    assert (table.dearer_low[2:] < table.dearer[2:]).all()
+    assert (table.dearer_low < table.dearer).loc[2:].all()
     assert table.device_hours[1] == pytest.approx(1e6 * 8 / 7680 / 3600)
     assert table.cost.tolist() == pytest.approx((2 * table.device_hours).tolist()), "8 for a node of 4 devices"
     single = scaling.headline(scaling.efficiency(study(strong={"1x2": 0.9}).query("repeat == 1")))
