@@ -230,11 +230,17 @@ def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: floa
             if billing := prices.get(row["hardware_id"]):
                 row["cost"] = billing.cost(row["nodes"], row["ranks_per_node"], hours, row["threads_per_rank"])
                 row["unit"] = billing.unit
-            row |= {f"dearer{end}": 1 / row[of] for end, of in zip(("", "_low", "_high"), ("efficiency", "high", "low"), strict=True)}
+            row |= {
+                f"dearer{end}": 1 / row[of]
+                for end, of in zip(("", "_low", "_high"), ("efficiency", "high", "low"), strict=True)
+            }
             fewer = line[line.world_size < world]
             if len(fewer):
                 before = fewer.iloc[-1]
-                added = [(world * row[of] - before.world_size * before.efficiency) / (world - before.world_size) for of in GAINED]
+                added = [
+                    (world * row[of] - before.world_size * before.efficiency) / (world - before.world_size)
+                    for of in GAINED
+                ]
                 row |= dict(zip(("added", "added_low", "added_high"), added, strict=True))
                 row["verdict"] = _worth(*added, efficient)
             rows.append(row)

@@ -192,7 +192,7 @@ def status(study, watch, everything):
 
 
 @click.command()
-@click.argument("job", metavar="[RUN|JOB]", default="", show_default=False)
+@click.argument("job", metavar="[RUN|JOB]", default="")
 @click.option("--once", is_flag=True, help="Print the last sample and end; exit code 1 if there is none.")
 def monitor(job, once):
     """Show devices, memory, power and network of a running run.
@@ -216,7 +216,9 @@ def monitor(job, once):
             header, *rows = zip(*(column for column in table if any(column[1:])), strict=True)
             print_table(header, rows)
         else:
-            click.echo("no sample: training has not begun, or the run was started without `-p monitor_seconds=SECONDS`")
+            click.echo(
+                "no sample: training has not begun, or the run was started without `-p monitor_seconds=SECONDS`"
+            )
         if once:
             sys.exit(0 if samples else 1)
         time.sleep(EVERY)
@@ -237,7 +239,9 @@ def _running(job: str) -> Path:
         found = [run for run in running if run.name in made]
     if len(found) != 1:
         names = ", ".join(run.name for run in found)
-        raise click.UsageError(f"several runs are running, give one: {names}" if found else f"no run {job} is running")
+        raise click.UsageError(
+            f"several runs are running, give one: {names}" if found else f"no run {job} is running"
+        )
     return found[0]
 
 
