@@ -49,7 +49,7 @@ def _latest(table: Path) -> list[Sample]:
     for row in csv.DictReader((line for line in lines if line.endswith("\n")), names):  # the last may be half written
         host, device, at = row.pop("host"), row.pop("device"), float(row.pop("time"))
         values = {name: float(cell) for name, cell in row.items() if cell and name != "throttle"}  # words
-        before = found.get(device)
+        before = found.pop(device, None)  # so that the order is that of the last rows
         rates = [
             (values[name] - before.values[name]) / (at - before.time)
             if before and at > before.time and name in values and name in before.values

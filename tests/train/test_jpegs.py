@@ -28,9 +28,8 @@ def test_each_sample_is_decoded_and_cropped_anew() -> None:
     assert np.abs(data[0][0].astype(int) - PIXELS[0]).max() < 8
 
 
-def test_workers_load_as_many_samples_as_the_rank_itself(monkeypatch: pytest.MonkeyPatch, results) -> None:
+def test_a_worker_feeds_the_training(monkeypatch: pytest.MonkeyPatch, results) -> None:
     monkeypatch.setattr(datasets, "load", lambda *_: IMAGES)
     run = BRIEF | {"workload": "hpc_utils.train.jpegs:jpegs", "global_batch": 32, "workload_args": {"size": 16}}
-    for workers in (0, 2):
-        result, _ = fit(**run, loader_workers=workers)
-        assert result.tables()["epochs"].samples.tolist() == [96]
+    result, _ = fit(**run, loader_workers=1)
+    assert result.tables()["epochs"].samples.tolist() == [96]
