@@ -6,6 +6,7 @@ stays NaN: a price without a cluster file, energy without a counter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
@@ -14,11 +15,12 @@ import pandas as pd
 
 from hpc_utils.records import Records
 
-from . import stats
+from . import scaling, stats
 from .points import POINT, SAME, gather, number, on_every_link, unprofiled
 
 NAN = float("nan")
 HOUR, KWH = 3600, 3.6e6  # s; J
+MILLION = 10**6  # samples
 
 KEYS = [*SAME, *POINT]  # equal in the repeats of a configuration
 # What a configuration takes; each has its 95 % interval in <name>_low and <name>_high.
@@ -26,6 +28,10 @@ MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "core_hours", "
 HOURLY = ("device_hours", "core_hours", "node_hours", "cost")  # these grow with wall_seconds
 ENDS = [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
 COLUMNS = [*KEYS, *ENDS, "unit", "epoch_seconds", "efficiency", "repeats", "reached", "runs"]
+GAINED = ("efficiency", "low", "high")  # columns of `scaling.efficiency`
+BENEFIT = [
+    "device_hours", "cost", "unit", "dearer", "dearer_low", "dearer_high", "added", "added_low", "added_high", "verdict",
+]  # fmt: skip
 
 
 class Billing(Protocol):
@@ -204,3 +210,44 @@ def _efficiency(table: pd.DataFrame) -> pd.Series:
     first = known.groupby(number(known, SAME)).device_seconds.transform("first")
     found = first / known.device_seconds
     return found[~found.index.duplicated()].reindex(table.index)
+
+
+def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: float) -> pd.DataFrame:
+    """What further devices give and cost: a row for each point of `curves` (as of `scaling.headline`),
+    training alone.
+
+    Columns: those of the point; device_hours, cost (in `unit`) of a million samples; dearer (cost of a sample over that on the
+    smallest, 1 / efficiency), with its interval; added (what the devices that the point before has not contribute, each
+    over the first device's throughput), with an interval that takes the point before as certain; verdict ("" for the smallest,
+    "good value" for `efficient` or more, "diminishing returns" for less, "undecided": the interval contains it, or is missing).
+    """
+    rows = []
+    own = curves.sort_values(["world_size", "throughput"])
+    for _, line in own.groupby(number(own, scaling.LINE)):
+        for row in line.to_dict("records"):
+            world, hours = row["world_size"], MILLION / row["throughput"] / HOUR
+            row |= {"device_hours": hours * world, "cost": NAN, "unit": "", "verdict": ""}
+            if billing := prices.get(row["hardware_id"]):
+                row["cost"] = billing.cost(row["nodes"], row["ranks_per_node"], hours, row["threads_per_rank"])
+                row["unit"] = billing.unit
+            row |= {
+                f"dearer{end}": 1 / row[of]
+                for end, of in zip(("", "_low", "_high"), ("efficiency", "high", "low"), strict=True)
+            }
+            fewer = line[line.world_size < world]
+            if len(fewer):
+                before = fewer.iloc[-1]
+                added = [
+                    (world * row[of] - before.world_size * before.efficiency) / (world - before.world_size)
+                    for of in GAINED
+                ]
+                row |= dict(zip(("added", "added_low", "added_high"), added, strict=True))
+                row["verdict"] = _worth(*added, efficient)
+            rows.append(row)
+    return pd.DataFrame(rows, columns=[*curves.columns, *BENEFIT])
+
+
+def _worth(value: float, low: float, high: float, efficient: float) -> str:
+    if math.isnan(low) or low < efficient < high:
+        return "undecided"
+    return "good value" if value >= efficient else "diminishing returns"

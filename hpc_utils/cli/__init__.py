@@ -3,7 +3,7 @@
 One module holds the commands of one subject; a command imports what it needs when it is called, so that `hpc --help` stays
 fast. `common` holds the options and helpers that several modules share.
 
-The room is larger than its budget because 39 commands have more than 100 options and arguments, each declared once with its help.
+The room is larger than its budget because 40 commands have more than 100 options and arguments, each declared once with its help.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECTIONS = {
     "Run": (run.run, run.discard, run.params, doctor.doctor, doctor.diagnose, doctor.bench, run.data),
     "Study": (study.study, study.collect, study.report, study.explain, study.import_),
     "Cluster": (
-        cluster.cluster, jobs.plan, jobs.submit, jobs.status, jobs.logs, jobs.cancel, jobs.retry, jobs.pull,
+        cluster.cluster, jobs.plan, jobs.submit, jobs.status, jobs.monitor, jobs.logs, jobs.cancel, jobs.retry, jobs.pull,
     ),
     "Publish": (publish.chapter, publish.paper, publish.verify, publish.export, publish.release),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""`hpc plan`, `submit`, `status`, `logs`, `cancel`, `retry`, `pull`: a study on a cluster."""
+"""`hpc plan`, `submit`, `status`, `monitor`, `logs`, `cancel`, `retry`, `pull`: a study on a cluster."""
 
 from __future__ import annotations
 
@@ -26,16 +26,20 @@ from .common import (
     enter_cluster,
     node_type_option,
     print_refused,
+    print_table,
     redo_options,
     repeats_option,
     set_variables,
 )
 
 if TYPE_CHECKING:
+    from hpc_utils.launch.live import Sample
     from hpc_utils.launch.status import Entry
     from hpc_utils.launch.submit import Draft
 
 CLUSTER = "A file of jobs/clusters, by name or path."
+EVERY = 2  # s between two looks at what runs
+SAMPLED = ("host", "device", "busy", "memory", "power", "received", "sent", "RDMA received", "RDMA sent")
 COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow"}
 
 
@@ -188,6 +192,73 @@ def status(study, watch, everything):
 
 
 @click.command()
+@click.argument("job", metavar="[RUN|JOB]", default="")
+@click.option("--once", is_flag=True, help="Print the last sample and end; exit code 1 if there is none.")
+def monitor(job, once):
+    """Show devices, memory, power and network of a running run.
+
+    Each line is a host's processors (cpu), a GPU, or the processes of a rank, by the last sample of the run's monitors: start
+    the run with `-p monitor_seconds=SECONDS`. Without an argument it is the only run that is running.
+    """
+    from hpc_utils.launch import live
+    from hpc_utils.launch.status import progress
+    from hpc_utils.records.folder import state
+
+    run = _running(job)
+    while True:
+        samples = live.latest(run)
+        if not once:
+            click.clear()
+        click.echo(f"{run.name}: {progress(run)[0]}")
+        if samples:
+            click.echo(f"sampled {time.time() - max(one.time for one in samples):.0f} s ago")
+            table = zip(SAMPLED, *map(_shown, samples), strict=True)
+            header, *rows = zip(*(column for column in table if any(column[1:])), strict=True)
+            print_table(header, rows)
+        else:
+            click.echo(
+                "no sample: training has not begun, or the run was started without `-p monitor_seconds=SECONDS`"
+            )
+        if once:
+            sys.exit(0 if samples else 1)
+        time.sleep(EVERY)
+        if (now := state(run)) != "running":
+            click.echo(f"{run.name}: {now}")
+            return
+
+
+def _running(job: str) -> Path:
+    """The folder of the running run of that name, or of the one that this job makes; "": of the only one."""
+    from hpc_utils.launch import live
+    from hpc_utils.launch.status import entries
+
+    running = live.running()
+    found = [run for run in running if job in ("", run.name)]
+    if job and not found:
+        made = {entry.run_id for entry in entries(gone=connect_to_submissions(None)) if job in _names(entry)}
+        found = [run for run in running if run.name in made]
+    if len(found) != 1:
+        names = ", ".join(run.name for run in found)
+        raise click.UsageError(
+            f"several runs are running, give one: {names}" if found else f"no run {job} is running"
+        )
+    return found[0]
+
+
+def _shown(sample: Sample) -> list[str]:
+    """The cells of a sample, by `SAMPLED`; "": not recorded."""
+
+    def cell(form: str, value: float | None, unit: float = 1) -> str:
+        return "" if value is None else form.format(value / unit)
+
+    values = sample.values
+    memory = cell("{:.1f} GiB", values.get("memory_used_bytes", values.get("rss_bytes")), 2**30)
+    memory += cell(" of {:.1f}", values.get("memory_total_bytes"), 2**30)
+    busy, power = cell("{:.0f} %", values.get("utilization_percent")), cell("{:.0f} W", values.get("power_watts"))
+    return [sample.host, sample.device, busy, memory, power, *(cell("{:.1f} MB/s", one, 1e6) for one in sample.rates)]
+
+
+@click.command()
 @click.argument("what", metavar="RUN|JOB|STUDY")
 @click.option("-n", "--lines", default=40, help="Last lines of each log; 0: all.")
 def logs(what, lines):
@@ -318,4 +389,4 @@ def _wait(study: str | None, gone: tuple[str, ...] = ()) -> list[Entry]:
         if all(entry.is_over for entry in found):
             _print_counts(found)
             return found
-        time.sleep(2)
+        time.sleep(EVERY)

@@ -138,7 +138,7 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
         again = " (requeued, resumes)" if record in ("stopped", "dead", "running") else ""
         return entry(JobState.PENDING, job.reason + again)
     if not job.state.is_over:
-        detail, left = _progress(run) if run else ("", None)
+        detail, left = progress(run) if run else ("", None)
         if run and record != "running":
             detail = "waiting for other runs on its cores, or starting"
         return entry(JobState.RUNNING, detail, left=left, time_left=job.left)
@@ -147,7 +147,7 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
     return entry(ended, failure.last_line(reason, log) or job.reason, advice=advice)
 
 
-def _progress(run: Path) -> tuple[str, float | None]:
+def progress(run: Path) -> tuple[str, float | None]:
     """(progress, seconds left by its own pace) of a running run."""
     progress, status = read_json(run / "progress.json"), read_json(run / "status.json")
     if not progress or not status or not progress.get("steps"):

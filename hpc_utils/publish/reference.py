@@ -29,6 +29,7 @@ TOGETHER = (
     "05_optimization",
     "08_workshop",
     "10_tree_models",
+    "11_troubleshooting",
 )  # chapters that read whatever runs there are
 SMALL = 2**20  # bytes
 

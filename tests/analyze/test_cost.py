@@ -13,7 +13,7 @@ from hpc_utils.analyze.recommend import by_machine, describe, of_each, recommend
 from hpc_utils.launch.cluster import NodeType
 from hpc_utils.records import schema
 
-from .runs import run
+from .runs import run, study
 
 SHARED = NodeType(partition="p", gpus=4, gpu="a100", precisions=["fp32"], price=8.0, unit="GPU-hours")
 WHOLE = SHARED.model_copy(update={"exclusive": True})
@@ -190,3 +190,16 @@ def test_limited_links_are_measured_against_one_device_which_needs_none() -> Non
     table = cost.to_finish(runs, epochs, PRICES).set_index("link_gbit")
     assert table.efficiency[1.0] == pytest.approx(100 / 120) and table.efficiency[0.3] == pytest.approx(100 / 160)
     assert table.efficiency[table.world_size == 1].tolist() == [1.0]
+
+
+def test_further_devices_are_good_value_as_long_as_each_adds_enough() -> None:
+    curves = scaling.headline(scaling.efficiency(study(strong={"1x2": 0.9, "1x4": 0.85, "1x8": 0.5})))
+    table = cost.benefit(curves, {"h": SHARED}, 0.7).set_index("world_size")
+    assert table.verdict.to_dict() == {1: "", 2: "good value", 4: "good value", 8: "diminishing returns"}
+    assert table.added.loc[2:].tolist() == pytest.approx([0.8, 0.8, 0.15]), "(4 - 3.4) / 4 of the last four"
+    assert table.dearer.tolist() == pytest.approx([1, 1 / 0.9, 1 / 0.85, 2])
+    assert (table.dearer_low < table.dearer).loc[2:].all()
+    assert table.device_hours[1] == pytest.approx(1e6 * 8 / 7680 / 3600)
+    assert table.cost.tolist() == pytest.approx((2 * table.device_hours).tolist()), "8 for a node of 4 devices"
+    single = scaling.headline(scaling.efficiency(study(strong={"1x2": 0.9}).query("repeat == 1")))
+    assert cost.benefit(single, {}, 0.7).verdict.tolist() == ["", "undecided"]

@@ -23,3 +23,4 @@ def test_every_symptom_is_checked(executed, tmp_path: Path) -> None:  # noqa: F8
     assert (checked[[name for name in checked.index if name not in REPRODUCTIONS]] == "recorded").all()
     assert all(f'<a id="{name}"></a>' in text for name in checked.index)
     assert "lumi-g: hsn0" in text and "19.5 TFLOP/s in fp32, 312 in bf16" in text
+    assert all(f"`hpc study run {study}`" in text for study in ("loader-workers", "memory")), "not measured there"

@@ -1,0 +1,72 @@
+"""`hpc monitor`: the last sample of a running run, from tables that its monitor writes meanwhile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hpc_utils import cli
+from hpc_utils.launch import live
+from hpc_utils.provenance.monitor import COLUMNS
+from hpc_utils.records.folder import RunFolder
+
+CPU = {"device": "cpu", "utilization_percent": 95.4, "memory_used_bytes": 3 * 2**30, "memory_total_bytes": 24 * 2**30}
+GPU = {"device": "cuda:0", "utilization_percent": 87, "power_watts": 412.3, "throttle": "gpu_idle"}
+RANK = {"device": "rank0", "utilization_percent": 99.0, "rss_bytes": 2**29}
+
+
+def moment(at: float, received: int) -> str:
+    """The rows of one moment; `received`: bytes since the first."""
+    rows = [CPU | {"network_received_bytes": received, "network_sent_bytes": 2 * received}, RANK, GPU]
+    lines = [",".join(str((row | {"time": at, "host": "node1"}).get(name, "")) for name in COLUMNS) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def run(results: Path) -> Path:
+    """A run that this process claims, and that has a monitor."""
+    folder = RunFolder.claimed(results / "runs/mine").path
+    (folder / "monitor").mkdir()
+    (folder / "progress.json").write_text(json.dumps({"step": 30, "steps": 100, "at": 0.0}))
+    return folder
+
+
+def write(run: Path, *moments: str) -> None:
+    (run / "monitor/node1.csv").write_text(",".join(COLUMNS) + "\n" + "".join(moments))
+
+
+def test_rates_are_those_between_the_last_two_whole_rows(run: Path) -> None:
+    many = [moment(float(at), 0) for at in range(2000)]  # longer than what is read
+    write(run, *many, moment(2000.0, 10**6), moment(2002.0, 5 * 10**6), "2003.0,node1,cpu,9")
+    cpu, rank, gpu = live.latest(run)
+    assert (cpu.host, cpu.device, cpu.time, cpu.values["utilization_percent"]) == ("node1", "cpu", 2002.0, 95.4)
+    assert cpu.rates == [2e6, 4e6, None, None], "no InfiniBand there"
+    assert rank.values == {"utilization_percent": 99.0, "rss_bytes": 2**29} and rank.rates == [None] * 4
+    assert gpu.values == {"utilization_percent": 87, "power_watts": 412.3}
+    write(run, moment(1.0, 0))
+    assert live.latest(run)[0].rates == [None] * 4, "of one sample"
+
+
+def test_the_only_running_run_is_shown_once(run: Path) -> None:
+    def monitor(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(cli.main, ["monitor", "--once", *words])
+        return done.exit_code, done.output
+
+    code, text = monitor()
+    assert code == 1 and "monitor_seconds" in text, "no sample yet"
+    write(run, moment(1.0, 0), moment(2.0, 10**6))
+    for words in ((), ("mine",)):
+        code, text = monitor(*words)
+        first, _, header, *rows = text.splitlines()
+        assert code == 0 and first == "mine: step 30 of 100 (30%)" and len(rows) == 3
+        assert "95 %" in rows[0] and "3.0 GiB of 24.0" in rows[0] and "1.0 MB/s" in rows[0] and "2.0 MB/s" in rows[0]
+        assert "412 W" in rows[2] and "GiB" not in rows[2] and "RDMA" not in header, "what no row has"
+    assert monitor("other")[0] == 2
+    RunFolder.claimed(run.with_name("second"))
+    assert monitor()[0] == 2 and "second" in monitor()[1]
+    RunFolder(run).close("complete")
+    RunFolder(run.with_name("second")).close("failed")
+    assert monitor()[0] == 2
