@@ -9,6 +9,7 @@ from typing import Any
 import panflute as pf
 from pydantic import Field, ValidationError
 
+from hpc_utils.plural import counted
 from hpc_utils.toml_config import Strict
 
 from . import claims, number_lint, pandoc, project
@@ -66,7 +67,7 @@ def read(context: BuildContext, name: str) -> Document:
         DocumentError: all its faults.
     """
     entry, faults = context.project.document[name], Faults()
-    sets = context.sets(context.project.aliases(name))
+    sets = context.sets(context.project.aliases(name), entry.planned)
     file = context.shown(entry.source)
     try:
         source = Source((context.folder / entry.source).read_text("utf-8"), file, faults)
@@ -94,6 +95,10 @@ def read(context: BuildContext, name: str) -> Document:
     lines = [(passage, kind, source.next_line(f"[{passage}]{{.{kind}")) for passage, kind in allowed]
     if faults:
         raise DocumentError(faults)
+    if sets.lacking:
+        written, why = next(iter(sets.lacking.items()))
+        line = source.next_line(written)
+        context.log(f"  {counted(len(sets.lacking), 'citation')} not measured; the first, {file}:{line}: {why}")
     return Document(name, entry, front, sets, resolver, tree, values, lines)
 
 

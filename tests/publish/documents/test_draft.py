@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from matplotlib.figure import Figure
 from hpc_utils import cli, paths
 from hpc_utils.analyze import cost, scaling
 from hpc_utils.publish.chapter import Chapter
+from hpc_utils.publish.documents import draft
 from hpc_utils.publish.plots.chart import Chart
 from tests.support import copy_runs
 
@@ -159,6 +161,47 @@ def test_a_page_that_cannot_be_written_is_refused(
     assert done.exit_code == 2 and message in done.output
     assert (root / "paper/paper.toml").read_text() == TOML
     assert [path.name for path in (root / "paper").iterdir()] == ["paper.toml"]
+
+
+def test_every_template_fills_from_a_set_and_builds(root: Path) -> None:
+    """From a set with scaling and without a plan, and from one with a plan and without scaling."""
+    for name in ("references.bib", "architecture.svg"):
+        shutil.copy(ROOT / "paper" / name, root / "paper")
+    pages = {"paper": range(4, 7), "proposal": range(6, 9), "proposal-500": range(6, 9), "pitch": range(5, 6)}
+    assert {"page", *pages} == draft.TEMPLATES.keys()
+    for template in pages:
+        done = paper("new", f"my-{template}", "--template", template, "--results", str(REFERENCE / "rehearsal"))
+        assert done.exit_code == 0, done.output
+    planned = ("new", "planned", "--template", "proposal", "--results", str(REFERENCE / "epyc-avx512"))
+    toml = (root / "paper/paper.toml").read_text()
+    (root / "paper/paper.toml").write_text(toml.replace("[sets]\n", f'[sets]\navx512 = "{REFERENCE}/epyc-avx512"\n'))
+    assert paper(*planned).exit_code == 0
+    done = paper(*(f"my-{template}" for template in pages), "planned")
+    assert done.exit_code == 0, done.output
+    said = {}
+    for template, length in pages.items():
+        path = root / f"paper/build/my-{template}.pdf"
+        assert len(pypdf.PdfReader(path).pages) in length, template
+        said[template] = text(path)
+    efficiency = pd.read_csv(REFERENCE / "rehearsal/tables/scaling-efficiency.csv")
+    strong = efficiency[(efficiency.kind == "strong") & (efficiency.world_size == 12) & (efficiency.baseline == "none")]
+    reached = [f"{100 * value:.0f} %" for value in strong.efficiency]
+    assert all("not measured" in one and any(own in one for own in reached) for one in said.values())
+    (asked,) = pd.read_csv(REFERENCE / "epyc-avx512/tables/plan-request.csv").itertuples()
+    assert f"We ask for {asked.request_node_hours:.0f} node-hours" in text(root / "paper/build/planned.pdf")
+
+
+def test_calculations_by_hand_add_up() -> None:
+    source = (draft.FOLDER / "proposal.md.j2").read_text()
+    (product,) = re.findall(r"(\[3\]\{\.plan\} nodes.*?)=\s*\[([\d.]+)\]", source, re.S)
+    assert math.prod(map(float, re.findall(r"\[([\d.]+)", product[0]))) == float(product[1])
+    rows = [re.findall(r"\[([\d.]+)\]\{\.plan\}", line) for line in source.splitlines()]
+    estimated = [[*map(float, row)] for row in rows if len(row) == 5]
+    assert len(estimated) == 6 and all(math.prod(row[:4]) == row[4] for row in estimated)
+    reserve, total = (
+        float(re.search(rf"^\| {name} \|.*\[(\d+)\]", source, re.M)[1]) for name in ("reserve", r"\*all\*")
+    )
+    assert sum(row[4] for row in estimated) + reserve == total
 
 
 @pytest.mark.parametrize("package", ["panflute", "pypandoc", "typst"])
