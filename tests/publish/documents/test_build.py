@@ -286,8 +286,8 @@ def test_a_stale_chapter_of_a_planned_set_is_a_fault(paper: Paper) -> None:
 
 
 def test_a_guide_is_as_high_as_it_should_be(paper: Paper) -> None:
-    paper.put("---\ntitle: Mine\n---\n\n::: {.guide height=90%}\nWhy?\n:::\n\n::: {.guide height=90%}\nHow?\n:::\n")
+    paper.put("---\ntitle: Mine\n---\n" + 3 * "\n::: {.guide height=90%}\nWhy?\n:::\n")
     paper.build("paper")
-    assert len(pypdf.PdfReader(paper.folder / "build/paper.pdf").pages) == 2
+    assert len(pypdf.PdfReader(paper.folder / "build/paper.pdf").pages) == 2, "three columns"
     paper.put("---\ntitle: Mine\n---\n\n::: {.guide height=3cm}\nWhy?\n:::\n")
     assert "share of the page" in paper.faults()[0]
