@@ -35,6 +35,7 @@ TEMPLATES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "proposal-500": ("proposal.md.j2", "proposal", {"short": True}),
     "pitch": ("pitch.md.j2", "slides", {}),
 }
+LABELS = ("plan-", "profiling-", "speed-")  # of tables and figures of other chapters than 03 and 06
 TABLES = ("summary", "efficiency", "throughput", "targets", "finding-counts")  # of chapters 03 and 06
 KEYS = [
     *["name", "study", "finding", "kind", "world_size", "ranks", "precision", "baseline", "scheme", "batch"],
@@ -70,7 +71,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cited:
-    """What a template cites of the set `alias`: tables and figures by their names without the label of study and chapter."""
+    """What a template cites of the set `alias`: tables and figures by their names without the study, and without the label of chapters 03 and 06."""
 
     alias: str
     study: str
@@ -96,9 +97,14 @@ class Cited:
         return f"table:{self.alias}:{self._name(self.exported.tables, *names)}"
 
     def _name(self, known: Container[str], *names: str) -> str:
-        own = (f"{self.study}-", f"{self.study}-scaling-") if self.study else ()
-        full = [label + name for name in names for label in (*own, "", "scaling-")]
-        return next((one for one in full if one in known), full[0])
+        full = []
+        for name in names:
+            labelled = name.startswith(LABELS)
+            if self.study:
+                full += [f"{self.study}-{name}"] if labelled else [f"{self.study}-scaling-{name}", f"{self.study}-{name}"]
+            if labelled or not self.study:
+                full.append(name if labelled else f"scaling-{name}")
+        return next((one for one in full if one in known), full[-1])
 
 
 def write(root: Path, results: Path, name: str, study: str = "", template: str = "page") -> Path:

@@ -164,31 +164,28 @@ def test_a_page_that_cannot_be_written_is_refused(
 
 
 def test_every_template_fills_from_a_set_and_builds(root: Path) -> None:
-    """From a set with scaling and without a plan, and from one with a plan and without scaling."""
+    """From the laptop's study with a plan and without profiles."""
     for name in ("references.bib", "architecture.svg"):
         shutil.copy(ROOT / "paper" / name, root / "paper")
+    results = shutil.copytree(REFERENCE / "epyc-2core", root / "results")
+    plan = Chapter("07_proposal", label="plan", required=False)
+    for name, measure in (("request", "cost"), ("studies", "cost"), ("total", ""), ("packages", ""), ("resources", "")):
+        table = pd.read_csv(REFERENCE / f"epyc-avx512/tables/plan-{name}.csv")
+        plan.export(table, name, "Of the plan.", measure=measure, runs=())
+    plan.figure(Chart(Figure(figsize=(7, 2)), pd.DataFrame({"month": [1]}), "gantt", "The plan.").of(()))
+    execution(results, "07_proposal", plan.close())
     pages = {"paper": range(4, 7), "proposal": range(6, 9), "proposal-500": range(6, 9), "pitch": range(5, 6)}
     assert {"page", *pages} == draft.TEMPLATES.keys()
     for template in pages:
-        done = paper("new", f"my-{template}", "--template", template, "--results", str(REFERENCE / "rehearsal"))
-        assert done.exit_code == 0, done.output
-    planned = ("new", "planned", "--template", "proposal", "--results", str(REFERENCE / "epyc-avx512"))
-    toml = (root / "paper/paper.toml").read_text()
-    (root / "paper/paper.toml").write_text(toml.replace("[sets]\n", f'[sets]\navx512 = "{REFERENCE}/epyc-avx512"\n'))
-    assert paper(*planned).exit_code == 0
-    done = paper(*(f"my-{template}" for template in pages), "planned")
+        assert paper("new", f"my-{template}", "--template", template).exit_code == 0
+    done = paper(*(f"my-{template}" for template in pages))
     assert done.exit_code == 0, done.output
-    said = {}
+    said = {template: text(root / f"paper/build/my-{template}.pdf") for template in pages}
     for template, length in pages.items():
-        path = root / f"paper/build/my-{template}.pdf"
-        assert len(pypdf.PdfReader(path).pages) in length, template
-        said[template] = text(path)
-    efficiency = pd.read_csv(REFERENCE / "rehearsal/tables/scaling-efficiency.csv")
-    strong = efficiency[(efficiency.kind == "strong") & (efficiency.world_size == 12) & (efficiency.baseline == "none")]
-    reached = [f"{100 * value:.0f} %" for value in strong.efficiency]
-    assert all("not measured" in one and any(own in one for own in reached) for one in said.values())
-    (asked,) = pd.read_csv(REFERENCE / "epyc-avx512/tables/plan-request.csv").itertuples()
-    assert f"We ask for {asked.request_node_hours:.0f} node-hours" in text(root / "paper/build/planned.pdf")
+        assert len(pypdf.PdfReader(root / f"paper/build/my-{template}.pdf").pages) in length, template
+        assert "72.5 % [66.0, 79.6]" in said[template] and "not measured" in said[template]
+    assert all("200 node-hours" in said[template] for template in ("proposal", "pitch"))
+    assert "ask for 500 node-hours" in said["proposal-500"]
 
 
 def test_calculations_by_hand_add_up() -> None:
