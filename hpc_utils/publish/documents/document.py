@@ -96,9 +96,10 @@ def read(context: BuildContext, name: str) -> Document:
     if faults:
         raise DocumentError(faults)
     if sets.lacking:
-        written, why = next(iter(sets.lacking.items()))
-        line = source.next_line(written)
-        context.log(f"  {counted(len(sets.lacking), 'citation')} not measured; the first, {file}:{line}: {why}")
+        context.log(f"  not measured: {counted(len(sets.lacking), 'citation')}")
+        for written, why in sets.lacking.items():
+            if not why.startswith(("no table", "no figure")):  # it may be misspelt
+                context.log(f"  not measured: {file}:{source.next_line(written)}: {why}")
     return Document(name, entry, front, sets, resolver, tree, values, lines)
 
 
