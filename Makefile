@@ -21,7 +21,7 @@ BENCH ?=
 GPU_DAY ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help study paper test lint format lab data bench gpu-day soak horovod extrap docs clean
+.PHONY: help study paper pdf test lint format lab data bench gpu-day soak horovod extrap docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ study: $(VENV)/.installed ## Run the laptop study: real training, figures, resul
 
 paper: $(VENV)/.installed-paper ## Build paper, proposal and slides into paper/build (DOCUMENTS=paper for some)
 	$(BIN)/hpc paper $(DOCUMENTS)
+
+pdf: paper ## Build the documents, and renew the copies in docs/pdf that visitors open
+	cd paper/build && cp paper.pdf proposal.pdf slides.pdf summary.pdf ../../docs/pdf
 
 test: $(VENV)/.installed-dev ## Check style, then run all tests but the long ones (TESTS=path for some)
 	@$(MAKE) --no-print-directory lint

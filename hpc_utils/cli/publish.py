@@ -55,22 +55,35 @@ def paper():
     \b
     hpc paper                        all of paper/paper.toml, into paper/build/
     hpc paper paper slides           some of them (short for hpc paper build paper slides)
-    hpc paper new NAME               begin a document: one page about a study
+    hpc paper new NAME               begin a document: a page about a study, a paper, a proposal, a pitch
     """
 
 
 @paper.command("new")
 @click.argument("name")
-@click.option("--study", default="", show_default="NAME")
-def paper_new(name, study):
-    """Write a page about a study of results/, to be edited.
+@click.option(
+    "--template", default="page", type=click.Choice(["page", "paper", "proposal", "proposal-500", "pitch"]),
+    show_default=True,
+)  # fmt: skip
+@click.option("--study", default="", help="Default: of a page NAME; of the others the only one, or the whole set.")
+@results_option(f"Default: results/. {SET}")
+def paper_new(name, template, study, folder):
+    """Write a document about a study, to be edited.
 
-    paper/NAME.md has a figure, the targets and the points of STUDY; its numbers are cited cells. The document is added to
-    paper/paper.toml, and results/ as the set `mine`. `hpc paper NAME` builds it.
+    paper/NAME.md cites cells of SET. The document is added to paper/paper.toml, and results/ as the set `mine`. `hpc paper NAME`
+    builds it. What SET lacks is printed as "not measured".
+
+    \b
+    page           one page: a figure, the targets and the points of a study
+    paper          4 to 6 pages, with guidance for each section
+    proposal       6 to 8 pages, for EuroHPC Development Access; node-hours of chapter 07_proposal
+    proposal-500   the same for 500 node-hours on 1 to 32 GPUs in four months
+    pitch          five slides
     """
     from hpc_utils.publish.documents import draft
 
-    click.echo(f"{draft.write(paths.root(), paths.results(), name, study)}: edit it; `hpc paper {name}` builds it")
+    written = draft.write(paths.root(), folder or paths.results(), name, study, template)
+    click.echo(f"{written}: edit it; `hpc paper {name}` builds it")
 
 
 @paper.command("build")

@@ -72,12 +72,15 @@ def _write(context: BuildContext, document: Document) -> list[Path]:
         properties = {
             "names": [pandoc.verbatim(pandoc.quoted(one.name), "typst") for one in document.front.author],
             "words": [pandoc.verbatim(pandoc.quoted(word), "typst") for word in document.front.keywords],
+            "about": pandoc.verbatim(pandoc.quoted("; ".join(f"{what.strip()}: {words}" for what, words in rows)), "typst"),
         }
         pdf = _pdf(document.tree, document.entry.template, files, **properties, **shared)
         written = []
         for style in document.entry.tex:
             folder = context.target / "tex" / style
             _copy(files, folder)
+            if drawn := [path.name for path in pictures.values() if path.suffix == ".svg"]:
+                raise pandoc.PandocError(f"pdflatex reads no SVG: {', '.join(drawn)}")
             tree = pandoc_filter.for_latex(copy.deepcopy(document.tree))
             names = [pandoc.verbatim(file.stem, "latex") for file in bibliography]
             text = pandoc.write(tree, "latex", f"{style}.latex", bibfiles=names, **shared)
@@ -87,7 +90,7 @@ def _write(context: BuildContext, document: Document) -> list[Path]:
             atomic.write_text(written[-1], text)
     except pandoc.PandocError as error:
         raise DocumentError([Fault(context.shown(document.entry.source), 0, str(error))]) from None
-    return [*_place(context, document, pdf), *written]
+    return [*_place(context, document, pdf, rows), *written]
 
 
 def _pdf(tree: pf.Doc, template: str, files: dict[str, Path], listed: Any = None, **metadata: Any) -> bytes:
@@ -116,10 +119,10 @@ def _paths(context: BuildContext, name: str) -> list[Path]:
     return [context.target / f"{name}{end}" for end in (".pdf", "-numbers.pdf", "-numbers.csv")]
 
 
-def _place(context: BuildContext, document: Document, pdf: bytes) -> list[Path]:
-    """Write the PDF and the list of its numbers, and note their sources in the manifest."""
+def _place(context: BuildContext, document: Document, pdf: bytes, rows: list[tuple[str, str]]) -> list[Path]:
+    """Write the PDF and the list of its numbers, with the colophon's `rows`, and note their sources in the manifest."""
     front = pandoc.parse(NUMBERS_FRONT.format(name=document.name))
-    listed = _pdf(front, "numbers", {}, numbers.listed(document, context))
+    listed = _pdf(front, "numbers", {}, numbers.listed(document, context) | {"colophon": rows})
     table = numbers.table(document, context).to_csv(index=False, lineterminator="\n")
     paths = _paths(context, document.name)
     for path, content in zip(paths, (pdf, listed, table.encode()), strict=True):

@@ -30,8 +30,8 @@ class BuildContext:
         path = self.folder / name
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
 
-    def sets(self, aliases: Iterable[str]) -> sets.Sets:
-        """Those result sets; each is read and checked once.
+    def sets(self, aliases: Iterable[str], planned: Iterable[str] = ()) -> sets.Sets:
+        """Those result sets; each is read and checked once. `planned`: those that may lack what is cited.
 
         Raises:
             ProjectError: a folder is missing.
@@ -40,7 +40,7 @@ class BuildContext:
         for alias in aliases:
             if alias not in self.result_sets:
                 folder = self.root / self.project.sets[alias]
-                if not folder.is_dir():
+                if not folder.is_dir() and alias not in self.project.planned:
                     raise project.ProjectError(
                         f"{self.shown('paper.toml')}: sets.{alias}: there is no folder {folder}"
                     )
@@ -48,7 +48,7 @@ class BuildContext:
                 self.result_sets[alias] = sets.read(alias, folder)
                 for warning in self.result_sets[alias].warnings:
                     self.log(f"  {warning}")
-        return sets.Sets(self.result_sets[alias] for alias in aliases)
+        return sets.Sets((self.result_sets[alias] for alias in aliases), planned)
 
     def bibliography(self, entry: DocumentEntry) -> list[Path]:
         """The document's BibTeX files that exist."""

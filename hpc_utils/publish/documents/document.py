@@ -9,6 +9,7 @@ from typing import Any
 import panflute as pf
 from pydantic import Field, ValidationError
 
+from hpc_utils.plural import counted
 from hpc_utils.toml_config import Strict
 
 from . import claims, number_lint, pandoc, project
@@ -66,7 +67,7 @@ def read(context: BuildContext, name: str) -> Document:
         DocumentError: all its faults.
     """
     entry, faults = context.project.document[name], Faults()
-    sets = context.sets(context.project.aliases(name))
+    sets = context.sets(context.project.aliases(name), entry.planned)
     file = context.shown(entry.source)
     try:
         source = Source((context.folder / entry.source).read_text("utf-8"), file, faults)
@@ -94,6 +95,11 @@ def read(context: BuildContext, name: str) -> Document:
     lines = [(passage, kind, source.next_line(f"[{passage}]{{.{kind}")) for passage, kind in allowed]
     if faults:
         raise DocumentError(faults)
+    if sets.lacking:
+        context.log(f"  not measured: {counted(len(sets.lacking), 'citation')}")
+        for written, why in sets.lacking.items():
+            if not why.startswith(("no table", "no figure")):  # it may be misspelt
+                context.log(f"  not measured: {file}:{source.next_line(written)}: {why}")
     return Document(name, entry, front, sets, resolver, tree, values, lines)
 
 

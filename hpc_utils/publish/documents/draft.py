@@ -1,10 +1,15 @@
-"""A new document: a page about one study, whose numbers are cited cells, and its entry in paper.toml."""
+"""A new document from a template, whose numbers are cited cells, and its entry in paper.toml.
+
+The template `page` is about one study and is complete. The others are beginnings, with guidance for their writer; what the set lacks is
+cited all the same, and printed as "not measured" until it is exported.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +25,20 @@ from hpc_utils.records.identity import POINT, SAME
 from . import project
 from .project import ProjectError
 
-TEMPLATES = Path(__file__).parent / "templates"
+FOLDER = Path(__file__).parent / "templates"
 ALIAS = "mine"  # of results/
+# {name: (file, template of paper.toml, more that the file reads)}
+TEMPLATES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "page": ("page.md.j2", "report", {}),
+    "paper": ("paper.md.j2", "report", {}),
+    "proposal": ("proposal.md.j2", "proposal", {"short": False}),
+    "proposal-500": ("proposal.md.j2", "proposal", {"short": True}),
+    "pitch": ("pitch.md.j2", "slides", {}),
+}
+LABELS = ("plan-", "profiling-", "speed-")  # of tables and figures of other chapters than 03 and 06
 TABLES = ("summary", "efficiency", "throughput", "targets", "finding-counts")  # of chapters 03 and 06
 KEYS = [
-    *["finding", "kind", "world_size", "ranks", "precision", "baseline", "scheme", "batch"],
+    *["name", "study", "finding", "kind", "world_size", "ranks", "precision", "baseline", "scheme", "batch"],
     *POINT,
     *SAME,
 ]  # in the order tried
@@ -32,12 +46,13 @@ KEYS = [
 
 @dataclass(frozen=True)
 class Row:
-    """A row of an exported table: its fields, and the citations of its cells."""
+    """A row of an exported table: its fields, and the citations of its cells. `planned`: a missing field is cited, too."""
 
     table: str
     measure: str
     keys: str
     fields: dict[str, Any]
+    planned: bool = False
 
     def has(self, column: str) -> bool:
         return not pd.isna(self.fields.get(column))
@@ -47,20 +62,58 @@ class Row:
 
         A value that has no interval despite its repeats, such as the efficiency of a baseline, is cited without form.
         """
-        if not self.has(column):
+        if not self.has(column) and not self.planned:
             return formatting.ABSENT
         low = "low" if column == self.measure else f"{column}_low"
-        form = f"|{form}" * bool(form and (self.has(low) or self.fields["repeats"] == 1))
+        form = f"|{form}" * bool(form and (not self.fields or self.has(low) or self.fields.get("repeats") == 1))
         return f"{{{{{self.table}.{column}{self.keys}{form}}}}}"
 
 
-def write(root: Path, results: Path, name: str, study: str = "") -> Path:
+@dataclass(frozen=True)
+class Cited:
+    """What a template cites of the set `alias`: tables and figures by their names without the study, and without the label of chapters 03 and 06."""
+
+    alias: str
+    study: str
+    exported: Exports
+
+    def row(self, table: str, **wanted: Any) -> Row:
+        """The first row that fits: of several the one on most ranks, then the fastest."""
+        name = self._name(self.exported.tables, table)
+        rows = _rows(self.alias, self.exported.tables[name], self.exported) if name in self.exported.tables else []
+        rows = [one for one in rows if wanted.items() <= one.fields.items()]
+        size = [tuple(float(one.fields.get(column, 0)) for column in ("world_size", "throughput")) for one in rows]
+        if rows:
+            return replace(rows[size.index(max(size))], planned=True)
+        keys = ", ".join(f"{key}={value}" for key, value in wanted.items())
+        return Row(f"{self.alias}:{name}", "", f"[{keys}]" * bool(keys), {}, planned=True)
+
+    def figure(self, *names: str) -> str:
+        """The address of the first figure that the set has."""
+        return f"figure:{self.alias}:{self._name(self.exported.figures, *names)}"
+
+    def table(self, *names: str) -> str:
+        """The address of the first table that the set has."""
+        return f"table:{self.alias}:{self._name(self.exported.tables, *names)}"
+
+    def _name(self, known: Container[str], *names: str) -> str:
+        full = []
+        for name in names:
+            labelled = name.startswith(LABELS)
+            if self.study:
+                full += [f"{self.study}-{name}"] if labelled else [f"{self.study}-scaling-{name}", f"{self.study}-{name}"]
+            if labelled or not self.study:
+                full.append(name if labelled else f"scaling-{name}")
+        return next((one for one in full if one in known), full[-1])
+
+
+def write(root: Path, results: Path, name: str, study: str = "", template: str = "page") -> Path:
     """Write `paper/NAME.md` about `study` of the set `results`, and add it to paper.toml.
 
-    `study`: by default the one called NAME.
+    `study`: by default the one called NAME; of the templates other than `page` the only one, or else the whole set.
 
     Raises:
-        ProjectError: NAME is taken, or the study has exported no throughput. UnknownStudy: there is no such study.
+        ProjectError: NAME is taken, or the study of a page has exported no throughput. UnknownStudy: there is no such study.
     """
     import jinja2
 
@@ -70,12 +123,41 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
         raise ProjectError(fault)
     if name in known.document or path.exists():
         raise ProjectError(f"{path} exists, or paper.toml has a document {name}: choose another name")
-    index = records.read_study(study := study or name, results)
     here, places = results.resolve(), {one: (root / folder).resolve() for one, folder in known.sets.items()}
     alias = next((one for one, place in places.items() if place == here), ALIAS)
     if places.get(alias, here) != here:
         raise ProjectError(f"{toml}: {ALIAS} is another folder than {results}: give that a name in [sets]")
 
+    file, kind, content = TEMPLATES[template]
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, comment_start_string="{##", keep_trailing_newline=True,
+        loader=jinja2.FileSystemLoader(FOLDER),
+    )  # fmt: skip
+    if template == "page":
+        content = _page(results, study or name, alias, exported)
+    else:
+        if study:
+            records.read_study(study, results)
+        elif len(several := records.studies(results)) == 1:
+            study = several[0].name
+        content = content | {"study": study, "title": study or results.name, "cited": Cited(alias, study, exported)}
+    text = environment.get_template(file).render(name=name, alias=alias, **content)
+    entry = f'\n[document.{name}]\nsource = "{name}.md"\ntemplate = "{kind}"\nsets = ["{alias}"]\n'
+    entry += f'planned = ["{alias}"]  # what it lacks is printed as "not measured"\n' * (template != "page")
+    project_text = toml.read_text(encoding="utf-8").rstrip() + "\n" + entry
+    if alias not in known.sets:
+        place = results.relative_to(root) if results.is_relative_to(root) else results
+        project_text = re.sub(
+            r"^\[sets\].*\n", rf"\g<0>{alias} = {json.dumps(str(place))}\n", project_text, count=1, flags=re.M
+        )
+    atomic.write_text(path, text)
+    atomic.write_text(toml, project_text)
+    return path
+
+
+def _page(results: Path, study: str, alias: str, exported: Exports) -> dict[str, Any]:
+    """What the template `page` reads."""
+    index = records.read_study(study, results)
     # By their names without the label of their chapter; those of 06, without a label, before those of 03.
     tables, figures = (
         {
@@ -93,19 +175,7 @@ def write(root: Path, results: Path, name: str, study: str = "") -> Path:
         )
         raise ProjectError(f"{results} has no table of the throughput of {study}: {anew}")
     rows = {name: _rows(alias, tables[name], exported) for name in TABLES if name in tables}
-    source = (TEMPLATES / "study.md.j2").read_text(encoding="utf-8")
-    page = jinja2.Template(source, undefined=jinja2.StrictUndefined, trim_blocks=True, comment_start_string="{##")
-    text = page.render(study=study, alias=alias, tables=rows, figures=figures, baseline_text=scaling.baseline_text)
-    entry = f'\n[document.{name}]\nsource = "{name}.md"\ntemplate = "report"\nsets = ["{alias}"]\n'
-    project_text = toml.read_text(encoding="utf-8").rstrip() + "\n" + entry
-    if alias not in known.sets:
-        place = results.relative_to(root) if results.is_relative_to(root) else results
-        project_text = re.sub(
-            r"^\[sets\].*\n", rf"\g<0>{alias} = {json.dumps(str(place))}\n", project_text, count=1, flags=re.M
-        )
-    atomic.write_text(path, text)
-    atomic.write_text(toml, project_text)
-    return path
+    return {"study": study, "tables": rows, "figures": figures, "baseline_text": scaling.baseline_text}
 
 
 def _rows(alias: str, item: Item, exported: Exports) -> list[Row]:

@@ -18,13 +18,13 @@ from hpc_utils.publish import formatting
 from . import pandoc
 from .faults import Source
 from .number_lint import CLASSES
-from .sets import Found, Sets, UnknownName, source_line
+from .sets import NOT_MEASURED, Found, Sets, UnknownName, source_line
 from .substitute import Cited
 
 REFERENCES = ("fig", "tbl", "tab", "sec", "eq")
 # Attributes of figures and tables, and their forms.
 OPTIONS = {"wide": "true|false", "width": r"\d+%", "columns": ".+", "rows": r"[1-9]\d*", "source": ".+"}
-PICTURES = (".pdf", ".png", ".jpg", ".jpeg")  # that both Typst and TeX read
+PICTURES = (".pdf", ".png", ".jpg", ".jpeg", ".svg")  # TeX reads all but the last
 SHORT = 25  # characters of a setting that stay on one line
 COLUMN = 56  # letters of a table's row that fit into a column in TeX
 WRAPPED = 18  # letters of a column's share of a wider row
@@ -53,7 +53,7 @@ class Resolver:
     def run(self, tree: pf.Doc) -> pf.Doc:
         tree = tree.walk(lambda element, doc: getattr(self, f"_{element.tag.lower()}", lambda element: None)(element))
         for number, cell in self.cells.items():
-            if cell.found and number not in self._printed:
+            if cell.text and number not in self._printed:
                 self.fault(cell.line, f"{{{{{cell.written}}}}} cannot stand in a formula, an attribute or an address")
         for key in self._references:
             if key not in self._labels:
@@ -64,8 +64,10 @@ class Resolver:
         if "cell" in span.classes:
             number = span.attributes.get("n", "")
             self._printed.add(number)
-            if number not in self.cells or not (found := self.cells[number].found):
+            if number not in self.cells or not self.cells[number].text:
                 return []
+            if not (found := self.cells[number].found):
+                return pf.Str(self.cells[number].text)
             self.values.setdefault(found.full, found)
             address = f"{self.numbers}#nameddest=number:{found.full}"
             return pf.Link(pf.Str(self.cells[number].text), url=address, classes=["number"], title=found.full)
@@ -80,6 +82,15 @@ class Resolver:
         return []
 
     _rawblock = _rawinline
+
+    def _div(self, div: pf.Div) -> list[pf.Element] | None:
+        """What a template asks its writer for, in a box as high as the text that replaces it."""
+        if "guide" not in div.classes:
+            return None
+        height = div.attributes.get("height", "auto")
+        if not re.fullmatch(r"auto|\d+%", height):
+            self.fault(f"height={height}", f"height={height!r}: a guide's height is a share of the page, such as 20%")
+        return [pf.RawBlock(f"#guide({height})[", "typst"), *div.content, pf.RawBlock("]", "typst")]
 
     def _header(self, header: pf.Header) -> None:
         self._label(header.identifier, self.source.next_line(f"#{header.identifier}"))
@@ -130,6 +141,8 @@ class Resolver:
                         'source="drawn by the authors"'
                     )
         except (UnknownName, ValueError, OSError) as error:
+            if self.sets.is_planned(name, error):
+                return self._float(_placeholder(figure, kind), options, "", line)
             self.fault(line, str(error))
             self._label(figure.identifier, line)
             return []
@@ -195,6 +208,16 @@ class Resolver:
         return [pf.RawBlock("#wide[", "typst"), begin, element, end, pf.RawBlock("]", "typst")]
 
 
+def _placeholder(figure: pf.Figure, kind: str) -> pf.Figure | pf.Table:
+    """The figure, or instead of it the table, with nothing but "not measured" above its caption."""
+    if kind == "table":
+        table = pandoc.parse(NOT_MEASURED, "csv").content[0]
+        table.caption, table.identifier = figure.caption, figure.identifier
+        return table
+    figure.content = [pf.Plain(pf.Str(NOT_MEASURED))]
+    return figure
+
+
 def slides(tree: pf.Doc) -> None:
     """`#slide[title][text][figure]...` for each heading of the first level, so that the template can place its parts."""
     parts: list[list[pf.Element]] = []
@@ -206,8 +229,9 @@ def slides(tree: pf.Doc) -> None:
     tree.content = []
     for title, *rest in parts:
         figures = [block for block in rest if isinstance(block, pf.Figure)]
-        for figure in figures:
-            del figure.content[0].content[0].attributes["width"]  # the template fits it into its room
+        for image in (figure.content[0].content[0] for figure in figures):
+            if isinstance(image, pf.Image):
+                del image.attributes["width"]  # the template fits it into its room
         begin = pf.Plain(pf.RawInline("#slide[", "typst"), *title.content, pf.RawInline("][", "typst"))
         tree.content.extend([begin, *(block for block in rest if block not in figures)])
         for figure in figures:

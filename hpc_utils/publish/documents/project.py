@@ -21,12 +21,14 @@ class ProjectError(ValueError):
 class DocumentEntry(Strict):
     """One document.
 
-    `sets`: aliases, all by default. `tex`: the conference classes that it is exported for.
+    `sets`: aliases, all by default. `planned`: those of which cells, figures and tables that are missing print "not measured"; their
+    folders may be missing too. `tex`: the conference classes that it is exported for.
     """
 
     source: str
     template: Literal["paper", "proposal", "report", "slides"]
     sets: tuple[str, ...] = ()
+    planned: tuple[str, ...] = ()
     bibliography: tuple[str, ...] = ("references.bib",)
     tex: tuple[Literal["ieee", "acm"], ...] = ()
 
@@ -48,9 +50,10 @@ class Project(Strict):
     @model_validator(mode="after")
     def _known_sets(self) -> Project:
         for name, document in self.document.items():
-            for alias in document.sets:
-                if alias not in self.sets:
-                    raise ValueError(f"document.{name}.sets: no set {alias!r}: {toml_config.hint(alias, self.sets)}")
+            for key, known in (("sets", self.sets), ("planned", self.aliases(name))):
+                for alias in getattr(document, key):
+                    if alias not in known:
+                        raise ValueError(f"document.{name}.{key}: no set {alias!r}: {toml_config.hint(alias, known)}")
         if sum(bool(document.tex) for document in self.document.values()) > 1:
             raise ValueError("document: only one can be exported as TeX")
         return self
@@ -58,6 +61,11 @@ class Project(Strict):
     def aliases(self, name: str) -> tuple[str, ...]:
         """The sets that a document draws on."""
         return self.document[name].sets or tuple(self.sets)
+
+    @property
+    def planned(self) -> set[str]:
+        """The sets that a document plans."""
+        return {alias for document in self.document.values() for alias in document.planned}
 
 
 def read(path: Path) -> Project:

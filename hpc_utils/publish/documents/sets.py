@@ -13,6 +13,7 @@ from hpc_utils.plural import counted
 from hpc_utils.publish import cells, exports, staleness
 from hpc_utils.publish.cells import UnknownCell
 
+NOT_MEASURED = "not measured"  # in place of what a planned set lacks
 EVIDENCE = {"profile": "profiles of others", "project": "files of the project"}  # of exports without runs
 SHORT = 7  # digits of a commit, as git shows it
 SIMILAR = 0.8  # of names: a table that is not exported yet, but is so similar to an exported one, is misspelt
@@ -102,11 +103,27 @@ def read(alias: str, folder: Path) -> ResultSet:
 
 
 class Sets:
-    """The sets of one document; names are looked up in all of them. `stale`: {(alias, fault)} of the pages that it draws on."""
+    """The sets of one document; names are looked up in all of them.
 
-    def __init__(self, sets: Iterable[ResultSet]) -> None:
+    `stale`: {(alias, fault)} of the pages that it draws on. `lacking`: {citation: why} of what the `planned` sets do not have.
+    """
+
+    def __init__(self, sets: Iterable[ResultSet], planned: Iterable[str] = ()) -> None:
         self.by_alias = {one.alias: one for one in sets}
+        self.planned = frozenset(planned)
         self.stale: set[tuple[str, str]] = set()
+        self.lacking: dict[str, str] = {}
+
+    def is_planned(self, written: str, error: Exception) -> bool:
+        """Whether `error`, of looking up `written`, only says that a planned set lacks it; `lacking` then has it."""
+        if written.partition(":")[0] not in self.planned or isinstance(error, Stale) or not isinstance(error, UnknownCell):
+            return False
+        try:
+            cells.parse(written)
+        except UnknownCell:  # it is no citation
+            return False
+        self.lacking[written] = str(error)
+        return True
 
     def value(self, written: str) -> Found:
         """The cell cited as `written`, which `cells` explains."""

@@ -11,7 +11,7 @@ from hpc_utils.publish.cells import UnknownCell
 
 from .claims import ClaimTexts
 from .faults import Faults
-from .sets import Found, Sets, UnknownName
+from .sets import NOT_MEASURED, Found, Sets, UnknownName
 
 _CITATION = re.compile(
     r"^(?P<fence>```+|~~~+).*?^(?P=fence)|(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n\n).)*?(?<!`)(?P=ticks)(?!`)"
@@ -26,7 +26,7 @@ _UNIT = re.compile(
 
 @dataclass(frozen=True)
 class Cited:
-    """A citation as printed. `found` is None where the citation is wrong."""
+    """A citation as printed. `found` is None where the citation is wrong, or a planned set lacks the cell."""
 
     line: int
     written: str
@@ -37,7 +37,7 @@ class Cited:
 def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Faults) -> tuple[str, dict[str, Cited]]:
     """The text with a placeholder for each cited cell and with the claims' sentences; code is unchanged.
 
-    A cell or claim that does not exist is a fault.
+    A cell or claim that does not exist is a fault, except a cell that a planned set lacks.
     """
     cited: dict[str, Cited] = {}
 
@@ -59,8 +59,9 @@ def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Fau
             if (unit := _UNIT.match(text, match.end())) and (form != "bare" or unit[1] != own):
                 faults.add(file, line, f"the unit {unit[1]!r} stands behind {written}, which prints {one.text!r}")
         except (UnknownCell, formatting.FormatError) as error:
-            faults.add(file, line, str(error))
-            one = Cited(line, written)
+            if not (planned := sets.is_planned(written, error)):
+                faults.add(file, line, str(error))
+            one = Cited(line, written, text=NOT_MEASURED if planned else "")
         number = str(len(cited))
         cited[number] = one
         return f"[]{{.cell n={number}}}"

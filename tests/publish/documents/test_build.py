@@ -71,15 +71,18 @@ def test_a_value_without_runs_states_its_evidence() -> None:
 
 
 def test_the_colophon_lists_the_resources(paper: Paper) -> None:
+    """In the list of numbers and the PDF's properties; in a paper it takes no page, in a report it does."""
     paper.say("Elsewhere: {{rehearsal:efficiency[world_size=2]}}.")
     paper.build("paper")
-    said = text(paper.folder / "build/paper.pdf")
+    said = text(paper.folder / "build/paper-numbers.pdf")
+    about = pypdf.PdfReader(paper.folder / "build/paper.pdf").metadata.subject.replace("\u00a0", " ")
+    assert "Colophon" in said and "Colophon" not in text(paper.folder / "build/paper.pdf")
     for part in (
-        "Colophon", "Results: laptop", "Results: rehearsal", "PyTorch 2.13.0", "AMD EPYC (4 runs)", "Slurm jobs 41, 45, 57, 75",
+        "Results: laptop", "Results: rehearsal", "PyTorch 2.13.0", "AMD EPYC (4 runs)", "Slurm jobs 41, 45, 57, 75",
         "directly on the machine", "device-hours", "core-hours of processors", "energy not known: no run had a counter",
         "hpc paper paper", "paper-numbers.pdf, .csv",
     ):  # fmt: skip
-        assert part in said
+        assert part in said and part in about
     for page in (paper.root / "sets").glob("*/exports/*.json"):
         assert json.loads(page.read_text())["fingerprint"][:12] in said
 
@@ -146,7 +149,7 @@ def test_same_sources_same_bytes(paper: Paper, tmp_path: Path) -> None:
 
 def test_slides_are_wide_and_one_for_each_heading(built: Path) -> None:
     pages = pypdf.PdfReader(built / "slides.pdf").pages
-    assert len(pages) == 2  # the slide, with title and authors above, and the colophon
+    assert len(pages) == 1  # with title and authors above
     assert pages[0].mediabox.width / pages[0].mediabox.height == pytest.approx(16 / 9, rel=0.01)
     assert "What limits" in pages[0].extract_text() and "Source: chapter 03_scaling" in text(built / "slides.pdf")
     assert pages[0]["/Resources"].get("/XObject"), "a figure that was not found would leave its frame empty"
@@ -157,7 +160,8 @@ def test_one_column_templates(paper: Paper, template: str) -> None:
     toml = (paper.folder / "paper.toml").read_text().replace('template = "paper"\n', f'template = "{template}"\n')
     paper.put(toml, "paper.toml")
     paper.build("paper")
-    assert "72.3 % [64.1, 80.7]" in text(paper.folder / "build/paper.pdf")
+    said = text(paper.folder / "build/paper.pdf")
+    assert "72.3 % [64.1, 80.7]" in said and "Colophon" in said
 
 
 def test_headings_titles_and_links_hold_values(paper: Paper) -> None:
@@ -249,3 +253,43 @@ def test_a_cell_that_looks_like_a_list_and_an_unknown_placeholder_are_text(paper
     paper.build("paper")
     said = text(paper.folder / "build/paper.pdf")
     assert "- minus" in said and "Nothing here." in said
+
+
+@pytest.mark.parametrize("folder", ["sets/laptop", "sets/none"])
+def test_what_a_planned_set_lacks_is_not_measured(paper: Paper, folder: str) -> None:
+    """Without a cell, a figure, a table, or the whole set; what it has is printed."""
+    toml = (paper.folder / "paper.toml").read_text().replace("\n[document", f'mine = "{folder}"\n\n[document', 1)
+    entry = '[document.mine]\nsource = "mine.md"\ntemplate = "report"\nsets = ["mine"]\nplanned = ["mine"]\n'
+    paper.put(f"{toml}\n{entry}", "paper.toml")
+    paper.put(
+        "---\ntitle: Mine\n---\n\nTwo ranks reach {{mine:efficiency[world_size=2]|interval}}, four "
+        "{{mine:efficiency[world_size=4]|interval}} (Figure @fig:a, Table @tbl:b).\n\n![Later.](figure:mine:later){#fig:a}\n\n"
+        "![Others.](table:mine:others){#tbl:b}\n",
+        "mine.md",
+    )
+    logged: list[str] = []
+    paper.build("mine", log=logged.append)
+    said = text(paper.folder / "build/mine.pdf")
+    two, missing = ("72.3 % [64.1, 80.7]", 3) if folder == "sets/laptop" else ("not measured", 4)
+    assert f"Two ranks reach {two}, four not measured (Figure 1, Table 1)" in said
+    assert said.count("not measured") == missing and "Figure 1. Later." in said and "Table 1. Others." in said
+    assert f"  not measured: {missing} citations" in logged
+    named = [line for line in logged if "paper/mine.md:5: efficiency[world_size=4]: no row" in line]
+    assert len(named) == (folder == "sets/laptop"), "of a table that there is"
+    paper.put("---\ntitle: Mine\n---\n\n{{mine:efficiency world_size=4}} and {{efficiency[world_size=4]}}\n", "mine.md")
+    assert len(paper.faults("mine")) == 2, "what is no citation, or names no planned set"
+
+
+def test_a_stale_chapter_of_a_planned_set_is_a_fault(paper: Paper) -> None:
+    toml = (paper.folder / "paper.toml").read_text().replace('tex = ["ieee", "acm"]', 'planned = ["laptop"]')
+    paper.put(toml, "paper.toml")
+    (paper.root / "sets/laptop/notebooks/03_scaling.ipynb").write_text("{}")
+    assert [fault.partition(": ")[0] for fault in paper.faults()] == ["paper/paper.toml:2"]
+
+
+def test_a_guide_is_as_high_as_it_should_be(paper: Paper) -> None:
+    paper.put("---\ntitle: Mine\n---\n" + 3 * "\n::: {.guide height=90%}\nWhy?\n:::\n")
+    paper.build("paper")
+    assert len(pypdf.PdfReader(paper.folder / "build/paper.pdf").pages) == 2, "three columns"
+    paper.put("---\ntitle: Mine\n---\n\n::: {.guide height=3cm}\nWhy?\n:::\n")
+    assert "share of the page" in paper.faults()[0]

@@ -1,7 +1,8 @@
-"""The committed documents build from the committed results, and are as long as they should be."""
+"""The committed documents build from the committed results, are as long as they should be, and are those that docs/pdf shows."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from .conftest import ROOT
 from .test_build import text
 from .test_latex import LATEX, needs, tex
 
-PAGES = {"paper": range(4, 7), "proposal": range(6, 9), "slides": range(6, 7), "bottlenecks": range(2, 4)}
+PAGES = {
+    "paper": range(5, 6), "proposal": range(6, 9), "slides": range(5, 6), "bottlenecks": range(2, 4), "summary": range(1, 2),
+}  # fmt: skip
+SHOWN = sorted(path.stem for path in (ROOT / "docs/pdf").iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +37,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_it_is_as_long_as_it_should_be(built: Path, name: str) -> None:
-    assert len(pypdf.PdfReader(built / f"{name}.pdf").pages) in PAGES[name]  # slides: five, and the colophon
+    assert len(pypdf.PdfReader(built / f"{name}.pdf").pages) in PAGES[name]
     said = text(built / f"{name}.pdf")
-    assert "Source: chapter" in said
-    assert "Colophon" in said
+    measured = (ROOT / "results/reference/mpi").exists() or name != "summary"
+    assert ("Source: chapter" if measured else "not measured") in said
+    assert ("Colophon" in said) == (name == "proposal")
+    assert "Colophon" in text(built / f"{name}-numbers.pdf")
+
+
+def test_visitors_are_shown_what_the_results_give(built: Path) -> None:
+    """Up to commits and fingerprints, which every new execution of a chapter changes."""
+
+    def lasting(path: Path) -> str:
+        return re.sub(r"Built with .*? Build again|\b[0-9a-f]{7,}\b", "", text(path))
+
+    assert SHOWN == ["paper", "proposal", "slides", "summary"]
+    for name in SHOWN:
+        shown = ROOT / f"docs/pdf/{name}.pdf"
+        assert lasting(shown) == lasting(built / f"{name}.pdf"), f"{shown} is of an earlier state: run `make pdf`"
 
 
 @pytest.mark.parametrize("style", ["ieee", "acm"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from matplotlib.figure import Figure
 from hpc_utils import cli, paths
 from hpc_utils.analyze import cost, scaling
 from hpc_utils.publish.chapter import Chapter
+from hpc_utils.publish.documents import draft
 from hpc_utils.publish.plots.chart import Chart
 from tests.support import copy_runs
 
@@ -159,6 +161,44 @@ def test_a_page_that_cannot_be_written_is_refused(
     assert done.exit_code == 2 and message in done.output
     assert (root / "paper/paper.toml").read_text() == TOML
     assert [path.name for path in (root / "paper").iterdir()] == ["paper.toml"]
+
+
+def test_every_template_fills_from_a_set_and_builds(root: Path) -> None:
+    """From the laptop's study with a plan and without profiles."""
+    for name in ("references.bib", "architecture.svg"):
+        shutil.copy(ROOT / "paper" / name, root / "paper")
+    results = shutil.copytree(REFERENCE / "epyc-2core", root / "results")
+    plan = Chapter("07_proposal", label="plan", required=False)
+    for name, measure in (("request", "cost"), ("studies", "cost"), ("total", ""), ("packages", ""), ("resources", "")):
+        table = pd.read_csv(REFERENCE / f"epyc-avx512/tables/plan-{name}.csv")
+        plan.export(table, name, "Of the plan.", measure=measure, runs=())
+    plan.figure(Chart(Figure(figsize=(7, 2)), pd.DataFrame({"month": [1]}), "gantt", "The plan.").of(()))
+    execution(results, "07_proposal", plan.close())
+    pages = {"paper": range(4, 7), "proposal": range(6, 9), "proposal-500": range(6, 9), "pitch": range(5, 6)}
+    assert {"page", *pages} == draft.TEMPLATES.keys()
+    for template in pages:
+        assert paper("new", f"my-{template}", "--template", template).exit_code == 0
+    done = paper(*(f"my-{template}" for template in pages))
+    assert done.exit_code == 0, done.output
+    said = {template: text(root / f"paper/build/my-{template}.pdf") for template in pages}
+    for template, length in pages.items():
+        assert len(pypdf.PdfReader(root / f"paper/build/my-{template}.pdf").pages) in length, template
+        assert "72.5 % [66.0, 79.6]" in said[template] and "not measured" in said[template]
+    assert all("200 node-hours" in said[template] for template in ("proposal", "pitch"))
+    assert "ask for 500 node-hours" in said["proposal-500"]
+
+
+def test_calculations_by_hand_add_up() -> None:
+    source = (draft.FOLDER / "proposal.md.j2").read_text()
+    (product,) = re.findall(r"(\[3\]\{\.plan\} nodes.*?)=\s*\[([\d.]+)\]", source, re.S)
+    assert math.prod(map(float, re.findall(r"\[([\d.]+)", product[0]))) == float(product[1])
+    rows = [re.findall(r"\[([\d.]+)\]\{\.plan\}", line) for line in source.splitlines()]
+    estimated = [[*map(float, row)] for row in rows if len(row) == 5]
+    assert len(estimated) == 6 and all(math.prod(row[:4]) == row[4] for row in estimated)
+    reserve, total = (
+        float(re.search(rf"^\| {name} \|.*\[(\d+)\]", source, re.M)[1]) for name in ("reserve", r"\*all\*")
+    )
+    assert sum(row[4] for row in estimated) + reserve == total
 
 
 @pytest.mark.parametrize("package", ["panflute", "pypandoc", "typst"])
