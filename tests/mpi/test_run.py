@@ -63,6 +63,7 @@ def test_two_ranks_learn_as_one_process_of_torch_and_record_their_communication(
         assert ours[name].to_list() == pytest.approx(torchs[name].to_list(), abs=1e-4), name
     run = found.runs[found.runs.parallel == "mpi"].iloc[0]
     assert (run["backend"], run["world_size"], run["ranks_per_node"]) == ("mpi", 2, 2)
+    assert run["flops_per_sample"] > 0
     assert (ours.comm_seconds > 0).all() and (ours.comm_seconds < ours.step_mean).all()
     assert ((ours.overlap_seconds >= 0) & (ours.overlap_seconds <= ours.comm_seconds)).all()
 
