@@ -89,7 +89,8 @@ def test_a_run_that_is_killed_or_stopped_at_any_moment_ends_with_the_same_bits(
         until = step(bench) + random.randrange(1, STEPS)
         running = bench.start(*command)
         bench.wait_for(lambda: step(bench) > until)  # noqa: B023
-        ranks = [one for one in bench.left() if "hpc_utils.launch.rank" in (line := one.cmdline()) and "mpiexec" not in line[0]]
+        lines = {one: one.cmdline() for one in bench.left()}
+        ranks = [one for one, line in lines.items() if "hpc_utils.launch.rank" in line and "mpiexec" not in line[0]]
         (random.choice(ranks) if number == SIGKILL else running.process).send_signal(number)
         outcome = running.end()
         assert outcome.code == code, outcome.err

@@ -64,9 +64,15 @@ def hpc(folder: Path, results: Path, warm_process: str, *arguments: str) -> str:
     """What `hpc` prints, called in a folder, which must succeed."""
     environment = workspace.child_environment() | Launch(warm=warm_process).variables
     environment |= {"HPC_RESULTS": str(results), "HPC_SHARED": ""}  # figures are drawn of these runs
-    with tempfile.TemporaryDirectory(prefix="hpc-") as own:  # has the lock of the cores: no other test's runs are waited for
+    # A temporary folder of its own has the lock of the cores: no other test's runs are waited for.
+    with tempfile.TemporaryDirectory(prefix="hpc-") as own:
         done = subprocess.run(
-            [*HPC, *arguments], cwd=folder, env=environment | {"TMPDIR": own}, capture_output=True, text=True, timeout=HANG
+            [*HPC, *arguments],
+            cwd=folder,
+            env=environment | {"TMPDIR": own},
+            capture_output=True,
+            text=True,
+            timeout=HANG,
         )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -140,9 +146,7 @@ def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(ex
                 == {1, 2}
                 == {*found.frame("own-scaling-targets").ranks, 1}
             )
-            page = BeautifulSoup(
-                write_report([notebook], tmp_path / "index.html", HEAD).read_text(), "html.parser"
-            )
+            page = BeautifulSoup(write_report([notebook], tmp_path / "index.html", HEAD).read_text(), "html.parser")
             headings = {one.get_text() for one in page.select("article h3, article h4")}
             assert "hpc submit" in text and not any(
                 "hpc submit" in one.get_text() for one in page.select("article .output")
