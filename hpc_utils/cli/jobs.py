@@ -325,7 +325,8 @@ def retry(study):
     if not newest:
         raise click.UsageError(f"no submission{f' of {study!r}' if study else ''}")
     for one in newest.values():
-        draft, made = submitting.submit(one.source, as_rehearsed(clusters.read(one.cluster)), one.node_type)
+        found = as_rehearsed(clusters.read(one.cluster))
+        draft, made = submitting.submit(one.source, found, one.node_type, repeats=one.repeats)
         jobs = f"{draft.runs} submitted again: {', '.join(made.job_ids)}" if made else "nothing to submit again"
         click.echo(f"{one.index}: {jobs}")
 

@@ -45,8 +45,7 @@ def run(notebook, nproc, nodes, parameters, redo, cold, launcher):
     if nodes > 1 and not launcher:
         raise ConfigError(f"--nodes {nodes}: several nodes need a launcher (see jobs/train.sbatch)")
     # The warm process imports while the request is prepared. Other nodes start their own.
-    starts_cold = parameters.get("parallel") == "mpi" or parameters.get("profile") in profilers.PROGRAMS
-    needless = cold or bool(launcher) or starts_cold
+    needless = cold or bool(launcher) or parameters.get("profile") in profilers.PROGRAMS
     with warm.started(cold=needless) as warm_process:
         from hpc_utils.launch.request import Layout, prepare
 
@@ -71,7 +70,8 @@ def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_proce
     from hpc_utils.launch import local, warm
 
     one_machine = bool(launcher) and not warm_process and provenance.NODE_CORES in workspace.environment()
-    across_nodes = one_machine and not request.starts_cold and workspace.launch().warm != warm.OFF
+    by_srun = request.config.parallel == "mpi"  # which starts the ranks themselves
+    across_nodes = one_machine and not (request.starts_cold or by_srun) and workspace.launch().warm != warm.OFF
     serving = warm.started(across_nodes=True) if across_nodes else nullcontext(warm_process)
     try:
         with serving as name, local.follow(request) as watch, run_links(request, on_nodes=bool(launcher)):

@@ -219,7 +219,7 @@ def _command(request: Request, folder: Path, launcher: Sequence[str]) -> list[st
     if request.config.parallel == "none":
         return warm.python(*rank)
     if request.config.parallel == "mpi":
-        return [mpiexec(), "-n", str(request.layout.ranks), sys.executable, *rank]
+        return [mpiexec(), "-n", str(request.layout.ranks), *warm.python(*rank)]
     torchrun = ["-m", "hpc_utils.launch.torchrun", "--rdzv-backend=one-node", "--rdzv-endpoint=127.0.0.1:0"]
     return warm.python(*torchrun, f"--nproc-per-node={request.layout.ranks_per_node}", *rank)
 

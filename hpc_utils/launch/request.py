@@ -61,8 +61,8 @@ class Request:
 
     @property
     def starts_cold(self) -> bool:
-        """Whether its ranks are new processes: a profiler or MPI starts them itself."""
-        return self.config.parallel == "mpi" or self.config.profile in profilers.PROGRAMS
+        """Whether its ranks are new processes: a profiler starts them itself."""
+        return self.config.profile in profilers.PROGRAMS
 
     @property
     def on_gpus(self) -> bool:

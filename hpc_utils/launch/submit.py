@@ -51,6 +51,7 @@ class Submission(BaseModel):
 
     Attributes:
         source: the study's name, or its file. index: the name of its index. cluster: by name, or its file.
+        repeats: those that were asked for instead of the files' number.
     """
 
     path: Path = Field(exclude=True)
@@ -59,10 +60,11 @@ class Submission(BaseModel):
     index: str
     cluster: str
     node_type: str
+    repeats: int | None = None
     jobs: list[SubmittedJob] = Field([])
 
     @classmethod
-    def begin(cls, source: str, index: str, cluster: str, node_type: str) -> Submission:
+    def begin(cls, source: str, index: str, cluster: str, node_type: str, repeats: int | None) -> Submission:
         """A new folder with the next number."""
         number = 1 + max((int(p.name[:4]) for p in paths.submissions().glob("[0-9][0-9][0-9][0-9]-*")), default=0)
         path = paths.submissions() / f"{number:04d}-{index}"
@@ -70,7 +72,13 @@ class Submission(BaseModel):
         # Absolute: `hpc retry` may be called from another folder.
         source, cluster = (str(Path(n).absolute()) if n.endswith(".toml") else n for n in (source, cluster))
         return cls(
-            path=path, study=Path(source).stem, source=source, index=index, cluster=cluster, node_type=node_type
+            path=path,
+            study=Path(source).stem,
+            source=source,
+            index=index,
+            cluster=cluster,
+            node_type=node_type,
+            repeats=repeats,
         )
 
     def add(self, job_id: str, run_ids: list[str]) -> None:
@@ -259,7 +267,7 @@ def submit(
         planned.plan.index(planned.index).write()
         if not planned.groups:
             return planned, None
-        made = Submission.begin(name, planned.index, cluster.source, planned.node.name)
+        made = Submission.begin(name, planned.index, cluster.source, planned.node.name, repeats)
         job_environment.write(made.path, cluster, planned.node)
         for number, group in enumerate(planned.groups, 1):
             options, points, variables = _array(planned, made.path, number)

@@ -102,7 +102,7 @@ def wait(lacks: Callable[[], str], *daemons: Daemon) -> None:
             culprit = dead[0] if dead else daemons[0]
             state = "ended" if dead else f"is not ready after {PATIENCE:.0f} s ({lacking})"
             raise ClusterError(f"{culprit.name} {state}; the end of {tail(culprit.output)}")
-        time.sleep(0.02)
+        time.sleep(0.1)  # most looks start a program
 
 
 def node_states(plan: Plan) -> dict[str, str]:

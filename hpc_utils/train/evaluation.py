@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +37,7 @@ class Evaluation:
         All ranks use rank 0's batch-norm statistics.
 
         Raises:
-            WorkloadError: the accuracy exceeds 1.
+            WorkloadError: a metric is a mean over the batch, or the accuracy exceeds 1.
         """
         ranks, workload = self._ranks, self._workload
         ranks.synchronize()
@@ -49,6 +51,8 @@ class Evaluation:
                 with precision.autocast(self._config.precision, ranks.device), compilation.eager():
                     outputs = workload.forward(self._model, inputs)
                     loss = workload.loss(outputs, targets)
+                if number == 0:
+                    _require_sums(workload, outputs, targets)
                 if number < counted:
                     count = batch_size(targets)
                     values = [float(metric(outputs, targets)) for metric in workload.metrics.values()]
@@ -73,3 +77,18 @@ class Evaluation:
         indices = [*evaluation_indices(size, share, rank=self._ranks.rank, world_size=world)]
         counted, most = len(indices), -(-size // (share * world))
         return indices + [torch.tensor([0])] * (most - counted), counted
+
+
+def _require_sums(workload: Workload, outputs: Any, targets: Any) -> None:
+    """Raise WorkloadError if a metric of a batch is the mean, not the sum, of those of its halves.
+
+    It is not tried on outputs or targets that are no tensors, which cannot be divided.
+    """
+    both = [value for value in (outputs, targets) if isinstance(value, Tensor) and value.ndim]
+    if len(both) < 2 or len(outputs) != len(targets) or not (half := len(targets) // 2):
+        return
+    parts = slice(2 * half), slice(half), slice(half, 2 * half)
+    for name, metric in workload.metrics.items():
+        whole, first, second = (float(metric(outputs[part], targets[part])) for part in parts)
+        if whole and math.isclose(whole, (first + second) / 2, rel_tol=1e-3):
+            raise WorkloadError(f"the metric `{name}` is a mean over the batch: it must be the sum over its samples")

@@ -29,7 +29,7 @@ from .ranks import Ranks
 from .recorder import Recorder
 from .resolve import resolve
 from .sampler import Sampler
-from .workload import Workload, batch_size
+from .workload import Batch, Workload, batch_size
 
 
 class Trainer:
@@ -61,7 +61,7 @@ class Trainer:
             seed=config.seed,
             steps=config.steps_per_epoch,
         )
-        self.loader = Loader(self.workload.train, self.workload, config, device)
+        self.loader = self._new_loader()
         if config.warmup_steps and ranks.is_main:
             self._count_operations()
         if config.activation_checkpointing:
@@ -84,6 +84,9 @@ class Trainer:
             "setup_seconds": time.perf_counter() - begun,
         }
         ranks.limit()
+
+    def _new_loader(self) -> Loader:
+        return Loader(self.workload.train, self.workload, self.config, self.ranks.device)
 
     def run(self) -> None:
         """Warm up, resume from a checkpoint if there is one, then train and evaluate epoch by epoch."""
@@ -201,13 +204,18 @@ class Trainer:
     def _count_operations(self) -> None:
         """Count operations of the plain model, before it is compiled, sharded or checkpointed."""
         before = randomness.take(self.ranks.device)
-        (batch,) = self.loader.batches(itertools.islice(self.sampler.epoch(1), 1), epoch=0)
+        batch = self._first_batch()
         try:
             self.recorder.facts["flops_per_sample"] = operations.per_sample(self.workload, self.model, batch)
         except Exception as error:  # raised by the user's model, which may still train
             why = str(error).strip().partition("\n")[0]
             self.recorder.remark(f"the model's operations were not counted, so there is no MFU: {why}")
         randomness.put(before, self.ranks.device)
+
+    def _first_batch(self) -> Batch:
+        """A batch of tensors, for the plain model."""
+        (batch,) = self.loader.batches(itertools.islice(self.sampler.epoch(1), 1), epoch=0)
+        return batch
 
     def _fresh_optimizer(self) -> None:
         self.optimizer = self.strategy.optimizer(lambda m: self.workload.optimizer(m, self.config, self.peak_lr))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +23,12 @@ from .workload import Batch
 class MpiTrainer(Trainer):
     """A trainer whose strategy (`parallel.mpi.Mpi`) has the network; records, checkpoints and signals are the trainer's."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.loader = _Loader(self.workload.train, self.config, self.ranks)
+    def _new_loader(self) -> _Loader:
+        return _Loader(self.workload.train, self.config, self.ranks)
+
+    def _first_batch(self) -> Batch:
+        """A batch of the torch half, whose model it is for."""
+        return self.workload.train.batch(next(self.sampler.epoch(1)), 0, self.ranks.device)
 
     def _fresh_optimizer(self) -> None:
         config = self.config

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,13 +25,24 @@ def per_sample(workload: Workload, model: nn.Module, batch: Batch) -> float:
         Exception: the model depends on tensor values, or uses operators without a fake implementation.
     """
     step = _Step(workload, model)
-    logging.getLogger("torch._subclasses.fake_tensor").disabled = True  # the exception says it
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake, FlopCounterMode(display=False) as counter:
+    fakes, counter = FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False)
+    with _silent("torch._subclasses.fake_tensor"), fakes as fake, counter:
         state = {name: fake.from_tensor(value) for name, value in (*step.named_parameters(), *step.named_buffers())}
         weights = [value for value in state.values() if value.requires_grad]
         loss = torch.func.functional_call(step, state, batch)
         torch.autograd.grad(loss, weights, allow_unused=True)
     return counter.get_total_flops() / batch_size(batch[1])
+
+
+@contextlib.contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """In the block, that logger says nothing: the exception says it."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 class _Step(nn.Module):

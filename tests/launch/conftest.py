@@ -179,8 +179,12 @@ def bench(tmp_path: Path, warm_process: str) -> Iterator[Bench]:
 
 def forks() -> list[psutil.Process]:
     """What was forked from this process's warm process, and is still there."""
-    servers = [one for one in psutil.Process().children() if "hpc_utils.launch.warm.server" in one.cmdline()]
-    return [fork for one in servers for fork in one.children(recursive=True)]
+    return [fork for one in servers() for fork in one.children(recursive=True)]
+
+
+def servers() -> list[psutil.Process]:
+    """This process's warm processes."""
+    return [one for one in psutil.Process().children() if "hpc_utils.launch.warm.server" in one.cmdline()]
 
 
 def notebook(cells: Sequence[str | tuple[str, str]]) -> nbformat.NotebookNode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 from pathlib import Path
@@ -12,9 +13,10 @@ from click.testing import CliRunner
 from hpc_utils import paths, provenance, records
 from hpc_utils.cli import main
 from hpc_utils.config import parse_assignments
+from hpc_utils.launch import slurm_commands
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
-from hpc_utils.launch.submit import ARRAY, _groups, read_point, write_points
+from hpc_utils.launch.submit import ARRAY, Submission, _groups, read_point, submissions, write_points
 from hpc_utils.launch.target import Target
 from hpc_utils.provenance.gpu import Gpu
 from hpc_utils.records import RunFolder, read_study
@@ -337,3 +339,40 @@ def test_the_command_of_a_study_gives_its_parameters_again() -> None:
     words = shlex.split(Target.here(given, 2).command)
     assert words[:3] == ["hpc", "study", "run"] and words[-1] == "--repeats=2"
     assert parse_assignments(word[2:] for word in words if word.startswith("-p")) == given | {"lr": "0.1"}
+
+
+CLUSTER = """
+title = "Mine"
+[slurm]
+time = "01:00:00"
+[nodes.cpu]
+partition = "cpu"
+cores = 2
+precisions = ["fp32", "bf16"]
+"""
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_retry_submits_as_many_repeats_as_were_submitted(write, monkeypatch, tmp_path: Path, repeats: int) -> None:
+    numbers = itertools.count(1)
+    monkeypatch.setattr(slurm_commands, "sbatch", lambda *_, **__: str(next(numbers)))
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {})  # Slurm has forgotten them
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(CLUSTER)
+    for command in (["submit", write(GOOD), "--cluster", str(cluster), "--repeats", str(repeats)], ["retry"]):
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 0, done.output
+    first, again = ([run for job in one.jobs for run in job.runs] for one in submissions())
+    assert again == first and len(first) == (4 + 1) * repeats
+
+
+def test_a_failed_run_keeps_its_reason_when_the_cluster_is_down(results: Path, monkeypatch, tmp_path: Path) -> None:
+    Submission.begin("small", "small-here", "rehearsal", "cpu", None).add("7", ["forgotten", "diverged"])
+    RunFolder.claimed(results / "runs/diverged").close("failed", "rank 0 raised NonFiniteLoss: the loss became nan")
+    monkeypatch.setenv("HPC_REHEARSAL", str(tmp_path / "none"))
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    done = CliRunner().invoke(main, ["status"])
+    assert done.exit_code == 0, done.output
+    rows = {line.split()[2]: line for line in done.stdout.splitlines() if " 7_" in line}
+    assert rows["forgotten"].split()[:2] == ["LOST", "7_0"]
+    assert rows["diverged"].split()[:2] == ["FAILED", "7_1"] and "the loss became nan" in rows["diverged"]

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -22,7 +21,7 @@ from hpc_utils.launch.warm import server
 from hpc_utils.records.folder import read_json
 from hpc_utils.workspace import Launch
 
-from .conftest import PARAMETERS, TRAIN, Bench, kept
+from .conftest import PARAMETERS, TRAIN, Bench, kept, servers
 
 # What a process has, as far as another could have changed it; then all of it is changed.
 LOOK = """
@@ -62,17 +61,16 @@ threading.Thread(target=signal.pause, daemon=True).start()
 
 
 class Warm:
-    """A warm process, and modules for it to run in a folder.
+    """This process's warm process, and modules for it to run in a folder.
 
     Attributes:
         environment: of those who ask it. pid: the warm process.
     """
 
-    def __init__(self, folder: Path) -> None:
-        own = workspace.child_environment() | {"HPC_LAUNCH": "{}", "PYTHONPATH": str(folder)}
-        with workspace.using(**own):
-            self.name, self.process = warm.start()
-        self.folder, self.environment, self.pid = folder, own | Launch(warm=self.name).variables, self.process.pid
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.environment = workspace.child_environment() | Launch(warm=name).variables
+        (self.pid,) = (one.pid for one in servers())
 
     def module(self, name: str, code: str) -> None:
         (self.folder / f"{name}.py").write_text(code)
@@ -91,11 +89,8 @@ class Warm:
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    one = Warm(tmp_path_factory.mktemp("there"))
-    yield one
-    one.process.kill()
-    one.process.wait()
+def there(tmp_path_factory: pytest.TempPathFactory, warm_process: str) -> Warm:
+    return Warm(tmp_path_factory.mktemp("there"), warm_process)
 
 
 def test_a_warm_run_is_the_same_measurement_as_a_cold_one(bench: Bench) -> None:

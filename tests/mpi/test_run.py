@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, SIGUSR1
 
-import psutil
 import pytest
 import torch
 
@@ -36,16 +35,16 @@ save_weights = True
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
+def bench(tmp_path: Path, warm_process: str) -> Iterator[Bench]:
+    bench = Bench(tmp_path, warm_process)
     yield bench
     assert not bench.left()
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, warm_process: str) -> Path:
     """The folder of a complete run on two ranks."""
-    bench = Bench(tmp_path_factory.mktemp("uninterrupted"))
+    bench = Bench(tmp_path_factory.mktemp("uninterrupted"), warm_process)
     outcome = bench.hpc("run", bench.notebook(TRAIN, parameters=PARAMETERS), "--nproc", 2)
     assert outcome.code == 0, outcome.err
     return bench.run
@@ -63,6 +62,8 @@ def test_two_ranks_learn_as_one_process_of_torch_and_record_their_communication(
         assert ours[name].to_list() == pytest.approx(torchs[name].to_list(), abs=1e-4), name
     run = found.runs[found.runs.parallel == "mpi"].iloc[0]
     assert (run["backend"], run["world_size"], run["ranks_per_node"]) == ("mpi", 2, 2)
+    assert run["flops_per_sample"] > 0
+    assert read_json(bench.results / "runs" / run.run_id / "provenance.json")["start"] == "warm"
     assert (ours.comm_seconds > 0).all() and (ours.comm_seconds < ours.step_mean).all()
     assert ((ours.overlap_seconds >= 0) & (ours.overlap_seconds <= ours.comm_seconds)).all()
 
@@ -88,8 +89,8 @@ def test_a_run_that_is_killed_or_stopped_at_any_moment_ends_with_the_same_bits(
         until = step(bench) + random.randrange(1, STEPS)
         running = bench.start(*command)
         bench.wait_for(lambda: step(bench) > until)  # noqa: B023
-        ranks = [one for one in psutil.Process(running.process.pid).children(recursive=True)
-                 if "hpc_utils.launch.rank" in one.cmdline() and "mpiexec" not in one.cmdline()[0]]  # fmt: skip
+        lines = {one: one.cmdline() for one in bench.left()}
+        ranks = [one for one, line in lines.items() if "hpc_utils.launch.rank" in line and "mpiexec" not in line[0]]
         (random.choice(ranks) if number == SIGKILL else running.process).send_signal(number)
         outcome = running.end()
         assert outcome.code == code, outcome.err

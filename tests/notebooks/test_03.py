@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
 
-from hpc_utils import paths
+from hpc_utils import paths, workspace
+from hpc_utils.launch.parameters import options
 from hpc_utils.publish import exports
 from hpc_utils.publish.report import write_report
 from hpc_utils.publish.report.head import Head
 from hpc_utils.records import StudyIndex, packed
+from hpc_utils.workspace import Launch
+from tests.launch.conftest import HPC
 
 CHAPTER = "03_scaling"
-EXECUTE = """
-import json, sys
-from pathlib import Path
-from hpc_utils.publish.chapters import execute
-execute(Path(sys.argv[1]), Path(sys.argv[2]), **json.loads(sys.argv[3]))
-"""
 OWN = """
 import torch
 from hpc_utils.train import Workload
@@ -64,18 +60,32 @@ def said(notebook: Path) -> str:
     return "\n".join("".join(text) for text in texts if text)
 
 
+def hpc(folder: Path, results: Path, warm_process: str, *arguments: str) -> str:
+    """What `hpc` prints, called in a folder, which must succeed."""
+    environment = workspace.child_environment() | Launch(warm=warm_process).variables
+    environment |= {"HPC_RESULTS": str(results), "HPC_SHARED": ""}  # figures are drawn of these runs
+    # A temporary folder of its own has the lock of the cores: no other test's runs are waited for.
+    with tempfile.TemporaryDirectory(prefix="hpc-") as own:
+        done = subprocess.run(
+            [*HPC, *arguments],
+            cwd=folder,
+            env=environment | {"TMPDIR": own},
+            capture_output=True,
+            text=True,
+            timeout=HANG,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
 @pytest.fixture
-def executed(tmp_path: Path):
+def executed(tmp_path: Path, warm_process: str):
     def execute_on(results: Path, chapter: str = CHAPTER, **parameters: object) -> tuple[str, set[str]]:
         """What the chapter says of a copy of `results`, and which figures it draws."""
-        shutil.copytree(results, tmp_path / "results", ignore=shutil.ignore_patterns(*MADE), dirs_exist_ok=True)
-        output = tmp_path / "out.ipynb"
-        notebook = paths.notebooks() / f"{chapter}.ipynb"
-        command = [sys.executable, "-c", EXECUTE, notebook, output, json.dumps(parameters)]
-        environment = os.environ | {"HPC_RESULTS": str(tmp_path / "results"), "HPC_SHARED": ""}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return said(output), {path.stem for path in (tmp_path / "results/figures").glob("*.pdf")}
+        copy = tmp_path / "results"
+        shutil.copytree(results, copy, ignore=shutil.ignore_patterns(*MADE), dirs_exist_ok=True)
+        *_, output = hpc(tmp_path, copy, warm_process, "chapter", chapter, *options(parameters)).splitlines()
+        return said(Path(output)), {path.stem for path in (copy / "figures").glob("*.pdf")}
 
     return execute_on
 
@@ -113,16 +123,10 @@ def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
     assert advice.which[advice.purpose == "production"].nunique() == 2
 
 
-def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(executed, tmp_path):
+def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(executed, warm_process, tmp_path):
     (tmp_path / "my_own.py").write_text(OWN)
     (tmp_path / "own.toml").write_text(STUDY)
-    command = [sys.executable, "-m", "hpc_utils.cli", "study", "run", "./own.toml", "--no-report"]
-    environment = os.environ | {
-        "HPC_RESULTS": str(tmp_path / "raw"),
-        "HPC_SHARED": "",
-    }  # figures are drawn of these runs
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG)
-    assert done.returncode == 0, done.stderr[-3000:]
+    hpc(tmp_path, tmp_path / "raw", warm_process, "study", "run", "./own.toml", "--no-report")
     for chapter, label, metric in (
         (CHAPTER, "own-scaling", set()),
         ("06_paper_figures", "own", {"own-absolute-error"}),
@@ -136,14 +140,13 @@ def test_an_own_workload_without_a_baseline_is_judged_against_ddp_on_one_rank(ex
         assert set(found.frame(f"{label}-learned").metric) == {"test_absolute_error"}
         assert "evaluate_every" not in text and " on ," not in text
         if chapter == CHAPTER:
+            notebook = tmp_path / f"results/notebooks/own/{CHAPTER}.ipynb"
             assert (
                 set(found.frame("own-scaling-points").world_size)
                 == {1, 2}
                 == {*found.frame("own-scaling-targets").ranks, 1}
             )
-            page = BeautifulSoup(
-                write_report([tmp_path / "out.ipynb"], tmp_path / "index.html", HEAD).read_text(), "html.parser"
-            )
+            page = BeautifulSoup(write_report([notebook], tmp_path / "index.html", HEAD).read_text(), "html.parser")
             headings = {one.get_text() for one in page.select("article h3, article h4")}
             assert "hpc submit" in text and not any(
                 "hpc submit" in one.get_text() for one in page.select("article .output")

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from hpc_utils import records
 from hpc_utils.publish import exports
-from tests.test_readme import BLOCKS, HPC
+from tests.test_readme import BLOCKS, brief
 
-from .test_03 import HANG, executed  # noqa: F401
+from .test_03 import HANG, executed, hpc  # noqa: F401
 
 
 @pytest.mark.timeout(HANG + 60)
-def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, tmp_path: Path) -> None:  # noqa: F811
+def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, warm_process: str, tmp_path: Path) -> None:  # noqa: F811
     results = tmp_path / "results"
     folder = tmp_path / "begun/your-model"  # the reader has drafted the study, and edited it
     folder.mkdir(parents=True)
     (folder / "my_study.py").write_text(BLOCKS["python"][0])
-    draft = [*HPC, "study", "new", "my-mlp.toml", "--workload", "my_study:mlp"]
-    subprocess.run(draft, cwd=folder, check=True, timeout=HANG)
+    hpc(folder, results, warm_process, "study", "new", "my-mlp.toml", "--workload", "my_study:mlp")
     study, scaling = folder / "my-mlp.toml", '{ notebook = "03_scaling" }, '  # tests/test_readme.py executes that
-    study.write_text(study.read_text().replace(scaling, ""))
+    study.write_text(brief(study.read_text()).replace(scaling, ""))
     _, figures = executed(folder.parent, "12_your_model", repeats=1)
     found, runs = exports.read(results), records.load(results).runs
     assert {"my-mlp-efficiency", "your-model-efficiency"} <= figures

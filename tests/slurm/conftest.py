@@ -113,17 +113,17 @@ class Desk:
         """How far the one run is."""
         return (read_json(self.runs[0] / "progress.json") or {}).get("step", 0) if self.runs else 0
 
-    def wait(self, what: Callable[[], object], seconds: float = HANG) -> None:
+    def wait(self, what: Callable[[], object], seconds: float = HANG, every: float = 0.1) -> None:
         """Until `what()` is true."""
         end = time.monotonic() + seconds
         while not what():
             if time.monotonic() > end:
                 logs = "\n".join(path.read_text(errors="replace") for path in self.folder.rglob("*.log"))
                 pytest.fail(f"waited {seconds} s in vain; logs:\n{logs[-4000:]}")
-            time.sleep(0.1)
+            time.sleep(every)
 
     def wait_for(self, job: str, *states: str, seconds: float = HANG) -> None:
-        self.wait(lambda: self.state(job) in states, seconds)
+        self.wait(lambda: self.state(job) in states, seconds, every=0.5)  # each look starts a program
 
 
 @pytest.fixture

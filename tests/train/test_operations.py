@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def test_a_model_that_fails_logs_nothing_besides(caplog) -> None:
     with pytest.raises(RuntimeError):
         operations.per_sample(made, nn.Linear(10, 20), (torch.ones(8, 9), torch.ones(8)))
     assert not caplog.records
+    logging.getLogger("torch._subclasses.fake_tensor").error("afterwards")
+    assert [record.message for record in caplog.records] == ["afterwards"], "its logger is as it was"
 
 
 def test_counting_changes_neither_weights_nor_statistics_nor_gradients() -> None:

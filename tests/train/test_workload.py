@@ -44,6 +44,9 @@ WRONG = """
     def counted():
         return dataclasses.replace(make(), metrics={"accuracy": lambda outputs, targets: 2 * len(targets)})
 
+    def averaged():
+        return dataclasses.replace(make(), metrics={"size": lambda outputs, targets: outputs.abs().mean()})
+
     class Headed(Model):
         def __init__(self):
             super().__init__(3)
@@ -74,6 +77,7 @@ REFUSED = [
     ("outside:untested", "test is None"),
     ("outside:built", "model is a module"),
     ("outside:counted", "test accuracy is 2"),
+    ("outside:averaged", "the metric `size` is a mean over the batch"),
     ("outside:unused", "depend on head.weight, head.bias,"),
     ("outside:make", "does not take these workload_args.*'depht'"),
 ]
@@ -90,7 +94,9 @@ def test_what_is_no_workload_is_refused_in_one_line(module: Callable, results: P
     with pytest.raises(WorkloadError, match=why) as caught:
         train(RunConfig(workload=name, workload_args=arguments, **more))
     assert "\n" not in str(caught.value)
-    in_the_run = name.removeprefix("outside:") in ("wrong", "whole", "untested", "built", "counted", "unused")
+    in_the_run = name.removeprefix("outside:") in (
+        "wrong", "whole", "untested", "built", "counted", "averaged", "unused",
+    )  # fmt: skip
     assert (results / "runs").exists() == in_the_run
 
 

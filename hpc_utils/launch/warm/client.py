@@ -1,6 +1,6 @@
 """Replaces `python -m MODULE ...`: the warm process that the launch record (`$HPC_LAUNCH`) names runs it in a fork with
-this process's environment, folder, streams, umask, signal mask and processors. If the name is a path, the fork also moves to
-this process's node, which may be one of several on this machine.
+this process's environment, folder, streams, connection to mpiexec, umask, signal mask and processors. If the name is a path,
+the fork also moves to this process's node, which may be one of several on this machine.
 
 Signals are forwarded to the fork; this process ends as the fork does; if this process is killed, the fork is killed too. It
 imports little of the standard library and nothing else, so that it starts in some 10 ms.
@@ -18,6 +18,7 @@ from contextlib import suppress
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 MOST = 1 << 20  # bytes of a message: one packet
 SPACES = ("net", "uts")  # the namespaces of a node that a rank must be in: its link and its name
+PMI = "PMI_FD"  # the variable with the descriptor by which an MPI rank reaches its mpiexec
 PR_SET_PDEATHSIG = 1
 
 fork: socket.socket | None = None  # signals for the fork are sent here
@@ -50,6 +51,14 @@ def end(status: int) -> None:
     os._exit(status)
 
 
+def connection_to_mpiexec() -> list[int]:
+    """Its descriptor. A process that is no rank of mpiexec, but below one, may have the variable alone."""
+    with suppress(KeyError, ValueError, OSError):
+        os.fstat(found := int(os.environ[PMI]))
+        return [found]
+    return []
+
+
 def ask(server: str) -> str:
     """Return the server's reason to refuse; otherwise end with the fork."""
     global fork
@@ -58,7 +67,8 @@ def ask(server: str) -> str:
     os.umask(umask)
     request = {"arguments": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}
     request |= {"umask": umask, "mask": sorted(mask), "processors": sorted(os.sched_getaffinity(0))}
-    across_nodes = server.startswith("/")
+    across_nodes, pmi = server.startswith("/"), connection_to_mpiexec()
+    request["pmi"] = len(pmi)
     node = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in (SPACES if across_nodes else ())]
     former = {number: signal.signal(number, pass_on) for number in PASSED_ON}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
@@ -67,7 +77,7 @@ def ask(server: str) -> str:
         connection.connect(server if across_nodes else f"\0{server}")
         if not is_own(connection):
             raise OSError(0, "its name belongs to another user")
-        socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2, *node])
+        socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2, *pmi, *node])
         pid, why = json.loads(connection.recv(MOST) or '[0, "the warm process has ended"]')
     except OSError as error:
         pid, why = 0, f"no warm process: {error.strerror}"

@@ -32,7 +32,7 @@ from hpc_utils import provenance
 from hpc_utils.launch.process_tree import die_with_parent
 from hpc_utils.workspace import Launch
 
-from .client import MOST, PASSED_ON, SPACES, end, is_own
+from .client import MOST, PASSED_ON, PMI, SPACES, end, is_own
 
 # torch._dynamo: DDP imports it. Packages that only rank 0's cells need are imported here too, instead of by a rank.
 MODULES = (
@@ -165,14 +165,15 @@ class Server:
 
 
 def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """(request, its three streams and, of a client on another node of this machine, its namespaces).
+    """(request, its three streams, an MPI rank's connection to mpiexec and, of a client on another node of this machine, its
+    namespaces).
 
     Raises:
         ValueError, OSError: the client has ended, or is another user's.
     """
     if not is_own(connection):
         raise ValueError
-    message, streams, *_ = socket.recv_fds(connection, MOST, 3 + len(SPACES))
+    message, streams, *_ = socket.recv_fds(connection, MOST, 4 + len(SPACES))
     return json.loads(message), streams
 
 
@@ -182,8 +183,11 @@ def _become(request: dict[str, Any], streams: list[int], server: int) -> None:
     for number, stream in enumerate(streams[:3]):
         os.dup2(stream, number)
         os.close(stream)
+    first_space = 3 + request["pmi"]
+    for connection in streams[3:first_space]:
+        request["environment"][PMI] = str(connection)
     here = {os.stat(f"/proc/self/ns/{kind}").st_ino for kind in SPACES}
-    for space in streams[3:]:
+    for space in streams[first_space:]:
         libc = ctypes.CDLL(None, use_errno=True)
         if os.fstat(space).st_ino not in here and libc.setns(space, 0):  # it needs root even where nothing changes
             raise OSError(ctypes.get_errno(), "setns")
