@@ -11,6 +11,7 @@ are measured. All start from its weights, and must end with the same loss.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import statistics
@@ -120,7 +121,7 @@ def _ours(
     from hpc_utils.mpi.communication import Allreduce
 
     batch = BATCH // world.size
-    shapes = zip(SIZES, SIZES[1:], strict=False)
+    shapes = itertools.pairwise(SIZES)
     network = model.Network([model.Dense((a, b), (b,), (a,)) for a, b in shapes], batch=batch)
     network.parameters = np.concatenate([value.ravel() for value in _initial()])
     allreduce = Allreduce(world, network.gradients, bucket_bytes=2**20, overlap=False)
@@ -146,7 +147,7 @@ def _torchs(
 
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=world.rank, world_size=world.size)
-    layers = [layer for a, b in zip(SIZES, SIZES[1:], strict=False) for layer in (nn.Linear(a, b), nn.ReLU())]
+    layers = [layer for a, b in itertools.pairwise(SIZES) for layer in (nn.Linear(a, b), nn.ReLU())]
     model = nn.Sequential(*layers[:-1])
     for own, value in zip(model.parameters(), _initial(), strict=True):
         own.data[:] = torch.from_numpy(value.T)
@@ -167,7 +168,7 @@ def _torchs(
 def _initial() -> Parameters:
     """ShallowSpeed's initial weights, which depend on the sizes alone."""
     values = []
-    for a, b in zip(SIZES, SIZES[1:], strict=False):
+    for a, b in itertools.pairwise(SIZES):
         draw = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(a + b * 1337)))
         weight = draw.normal(0.0, 1.0, (b, a)).astype(np.float32) / np.sqrt(a)
         values += [weight.T.astype(np.float32), np.zeros(b, np.float32)]
