@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from sphinx.application import Sphinx
 
 from hpc_utils.config import describe
 from hpc_utils.provenance.system import markdown_table
+
+sys.modules.setdefault("rfc3987_syntax", None)  # as in launch.rank: slow, and needed by nothing here
 
 ROOT = Path(__file__).resolve().parent.parent
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
