@@ -26,7 +26,7 @@ from . import test_readme
 from .support import soak
 from .test_readme import HPC, ROOT, need_mirror
 
-SHOWN = sorted([*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/*.md")])
+SHOWN = sorted({*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/*.md")} - {ROOT / "CHANGELOG.md"})
 ELSEWHERE = (ROOT / "tests/test_readme.py").read_text()  # executes the commands of the pages that it names
 PAGES = [page for page in ROOT.glob("docs/*.md") if f'"docs/{page.name}"' not in ELSEWHERE]
 TEXT = "\n".join(page.read_text() for page in sorted(PAGES))
