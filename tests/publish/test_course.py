@@ -118,10 +118,13 @@ def test_the_utilisation_is_that_of_the_gpus_in_the_epoch(tmp_path: Path) -> Non
 def test_a_run_that_is_missing_is_named(results: Path, tmp_path: Path) -> None:
     shutil.copytree(LAPTOP / "studies", results / "studies")
     copy_runs(LAPTOP, results, "*-fp32-*")
+    (results / "submissions/0001-laptop/logs").mkdir(parents=True)
+    (results / "submissions/0001-laptop/points-01.json").write_text(f"{results}/runs")
     done = export("laptop", "--output", str(tmp_path / "out"))
     assert done.exit_code == 0 and "No figures: `hpc report laptop` draws them." in done.stderr
     (absent,) = (run.name for run in copy_runs(LAPTOP, tmp_path / "other", "*-none1-bf16-*-r2-*"))
     assert absent in done.stderr and absent in (tmp_path / "out/reproduce.md").read_text()
+    assert (tmp_path / "out/submissions/0001-laptop/points-01.json").read_text() == "results/runs", "no path of this machine"
     shutil.rmtree(results / "runs")
     refused = export("laptop", "--output", str(tmp_path / "none"))
     assert refused.exit_code == 2 and not (tmp_path / "none").exists()
