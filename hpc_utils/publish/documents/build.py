@@ -72,7 +72,9 @@ def _write(context: BuildContext, document: Document) -> list[Path]:
         properties = {
             "names": [pandoc.verbatim(pandoc.quoted(one.name), "typst") for one in document.front.author],
             "words": [pandoc.verbatim(pandoc.quoted(word), "typst") for word in document.front.keywords],
-            "about": pandoc.verbatim(pandoc.quoted("; ".join(f"{what.strip()}: {words}" for what, words in rows)), "typst"),
+            "about": pandoc.verbatim(
+                pandoc.quoted("; ".join(f"{what.strip()}: {words}" for what, words in rows)), "typst"
+            ),
         }
         pdf = _pdf(document.tree, document.entry.template, files, **properties, **shared)
         written = []

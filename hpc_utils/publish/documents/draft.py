@@ -101,7 +101,9 @@ class Cited:
         for name in names:
             labelled = name.startswith(LABELS)
             if self.study:
-                full += [f"{self.study}-{name}"] if labelled else [f"{self.study}-scaling-{name}", f"{self.study}-{name}"]
+                full += (
+                    [f"{self.study}-{name}"] if labelled else [f"{self.study}-scaling-{name}", f"{self.study}-{name}"]
+                )
             if labelled or not self.study:
                 full.append(name if labelled else f"scaling-{name}")
         return next((one for one in full if one in known), full[-1])

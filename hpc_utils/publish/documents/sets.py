@@ -116,7 +116,11 @@ class Sets:
 
     def is_planned(self, written: str, error: Exception) -> bool:
         """Whether `error`, of looking up `written`, only says that a planned set lacks it; `lacking` then has it."""
-        if written.partition(":")[0] not in self.planned or isinstance(error, Stale) or not isinstance(error, UnknownCell):
+        if (
+            written.partition(":")[0] not in self.planned
+            or isinstance(error, Stale)
+            or not isinstance(error, UnknownCell)
+        ):
             return False
         try:
             cells.parse(written)

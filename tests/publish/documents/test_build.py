@@ -276,7 +276,9 @@ def test_what_a_planned_set_lacks_is_not_measured(paper: Paper, folder: str) -> 
     assert f"  not measured: {missing} citations" in logged
     named = [line for line in logged if "paper/mine.md:5: efficiency[world_size=4]: no row" in line]
     assert len(named) == (folder == "sets/laptop"), "of a table that there is"
-    paper.put("---\ntitle: Mine\n---\n\n{{mine:efficiency world_size=4}} and {{efficiency[world_size=4]}}\n", "mine.md")
+    paper.put(
+        "---\ntitle: Mine\n---\n\n{{mine:efficiency world_size=4}} and {{efficiency[world_size=4]}}\n", "mine.md"
+    )
     assert len(paper.faults("mine")) == 2, "what is no citation, or names no planned set"
 
 

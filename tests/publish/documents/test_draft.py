@@ -169,7 +169,13 @@ def test_every_template_fills_from_a_set_and_builds(root: Path) -> None:
         shutil.copy(ROOT / "paper" / name, root / "paper")
     results = shutil.copytree(REFERENCE / "epyc-2core", root / "results")
     plan = Chapter("07_proposal", label="plan", required=False)
-    for name, measure in (("request", "cost"), ("studies", "cost"), ("total", ""), ("packages", ""), ("resources", "")):
+    for name, measure in (
+        ("request", "cost"),
+        ("studies", "cost"),
+        ("total", ""),
+        ("packages", ""),
+        ("resources", ""),
+    ):
         table = pd.read_csv(REFERENCE / f"epyc-avx512/tables/plan-{name}.csv")
         plan.export(table, name, "Of the plan.", measure=measure, runs=())
     plan.figure(Chart(Figure(figsize=(7, 2)), pd.DataFrame({"month": [1]}), "gantt", "The plan.").of(()))
