@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
+
+from hpc_utils import paths
 
 from .conftest import Desk
 
@@ -31,6 +34,9 @@ def test_the_answer_is_shown_and_is_the_exit_code(asked, report: dict) -> None:
     assert "waiting for it to start and end" in said.stderr
     for check in report["checks"]:
         assert check["name"] in said.stdout
+    page = (paths.root() / "docs/cluster.md").read_text()
+    shown = set(re.findall(r"^[✔✘?–] (\S.*?)  ", page, re.M))
+    assert len(shown) > 5 and shown <= {check["name"] for check in report["checks"]}
 
 
 def test_the_nodes_are_distinguished_and_slurm_answers_on_them(asked, report: dict) -> None:
