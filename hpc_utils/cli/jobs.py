@@ -240,7 +240,7 @@ def _running(job: str) -> Path:
     if len(found) != 1:
         names = ", ".join(run.name for run in found)
         raise click.UsageError(
-            f"several runs are running, give one: {names}" if found else f"no run {job} is running"
+            f"several runs are running, give one: {names}" if found else f"no run{job and f' {job}'} is running"
         )
     return found[0]
 
