@@ -22,7 +22,7 @@ from hpc_utils import cli, datasets, paths, rehearsal
 from hpc_utils.config import RunConfig
 from hpc_utils.paths import NoResultSet
 
-from . import test_readme
+from . import pages, test_readme
 from .support import soak
 from .test_readme import HPC, ROOT, need_mirror
 
@@ -30,30 +30,21 @@ SHOWN = sorted({*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/
 ELSEWHERE = (ROOT / "tests/test_readme.py").read_text()  # executes the commands of the pages that it names
 PAGES = [page for page in ROOT.glob("docs/*.md") if f'"docs/{page.name}"' not in ELSEWHERE]
 TEXT = "\n".join(page.read_text() for page in sorted(PAGES))
-FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
-NEEDS = re.compile(r"needs a (cluster|GPU)")
+EVERYWHERE = "\n".join(page.read_text() for page in SHOWN)
 SITE = "leonardo"  # stands for NAME in a dry run
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-OUTPUTS = {  # command: what the page shows of its output
-    block.splitlines()[-1].partition(" #")[0].strip(): shown
-    for block, shown in re.findall(r"^```sh[^\n]*\n(.*?)^```\n[^`]*?^```\n(.*?)^```$", TEXT, re.M | re.S)
-}
-
-
-def lines(fence: str) -> dict[str, str]:
-    """{command: what stands behind its #} of the blocks of a kind, in their order."""
-    parts = [
-        line.partition(" #") for kind, block in FENCE.findall(TEXT) if kind == fence for line in block.splitlines()
-    ]
-    return {command.strip(): about.strip() for command, _, about in parts}
-
-
-ALL = lines("sh") | lines("sh long")
-NEEDY = [command for command, about in ALL.items() if NEEDS.match(about)]
+OUTPUTS = pages.outputs(TEXT)
+ALL = pages.commands(TEXT, "sh") | pages.commands(TEXT, "sh long")
+NEEDY = [
+    command
+    for kind in ("sh", "sh long")
+    for command, about in pages.commands(EVERYWHERE, kind).items()
+    if pages.NEEDS.match(about)
+]
 
 
 def commands(fence: str) -> list[str]:
-    return [one for one in lines(fence) if one not in NEEDY and not one.startswith(("make ", "source "))]
+    return [one for one in pages.commands(TEXT, fence) if one not in NEEDY and not one.startswith(("make ", "source "))]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +77,7 @@ def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequ
     )
     code = re.search(r"exit code (\d+)", ALL[command])
     assert done.returncode == int(code[1] if code else 0), done.stdout + done.stderr
-    require_alike(OUTPUTS.get(command, ""), done.stdout)
+    pages.require_shown(OUTPUTS.get(command, ""), done.stdout)
 
 
 @pytest.fixture
@@ -107,39 +98,31 @@ def test_what_needs_a_cluster_or_a_gpu_is_tried_as_a_dry_run(command: str, somew
         return
     done = CliRunner().invoke(cli.main, words[1:])
     assert done.exit_code == 0, done.output
-    require_alike(OUTPUTS.get(command, ""), done.stdout)
+    pages.require_shown(OUTPUTS.get(command, ""), done.stdout)
 
 
 def studies_shipped() -> set[str]:
     return {path.stem for path in paths.studies().glob("*.toml")}
 
 
-def require_alike(shown: str, real: str) -> None:
-    """Each line that is shown is in the real output, with any numbers in place of its own; `...` and HOST stand for anything."""
-    for line in shown.splitlines():
-        form = re.sub(r"\d[\d.,:]*", "0", line.strip()).replace("HOST", "...")
-        form = re.escape(form).replace(r"\.\.\.", ".*").replace("0", r"\d[\d.,:]*")
-        assert re.search(re.sub(r"(\\ )+", r"\\s+", form), real), f"{line}\nis not in\n{real}"
-
-
 def test_the_diagnosis_is_the_one_that_is_shown() -> None:
     page = (ROOT / "docs/troubleshooting.md").read_text()
-    log, shown = (block for kind, block in FENCE.findall(page) if kind == "text")
+    log, shown = (block for kind, block in pages.FENCE.findall(page) if kind == "text")
     done = CliRunner().invoke(cli.main, ["diagnose", "-"], input=log)
     assert done.exit_code == 1
-    require_alike(shown, done.stdout)
+    pages.require_shown(shown, done.stdout)
 
 
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_can_be_parsed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     text = page.read_text()
-    for kind, block in FENCE.findall(text):
+    for kind, block in pages.FENCE.findall(text):
         for line in block.replace("\\\n", " ").splitlines() if kind in ("", "sh", "sh long") else ():
             command = re.split(r"\s+# |\s{2,}(?=[^-\s])|\s+[;|] ", line.strip())[0]
             if re.match(r"(\w+=\S+ )?(hpc|make|sbatch|mpiexec|python) ", command):
                 parse(shlex.split(command))
-    for span in re.findall(r"`((?:hpc|make|sbatch) [^`\n]+)`", FENCE.sub("", text)):
+    for span in re.findall(r"`((?:hpc|make|sbatch) [^`\n]+)`", pages.FENCE.sub("", text)):
         parse(shlex.split(span.partition(" > ")[0]), complete=False)
 
 

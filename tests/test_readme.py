@@ -1,12 +1,11 @@
 """Every command of the README and of the pages that lead from it is executed, as it stands there, in a folder of its own.
 
-Fences: `sh` in CI, `sh long` in `make soak`. Commands of both that need a cluster or a GPU say so behind `#`; they are tried as a dry
-run. A fence without a language below such a block is the output of its last command, and a command in another one has a placeholder.
+Fences: `sh` in CI, `sh long` in `make soak`. Commands of both that need a cluster or a GPU say so behind `#`; test_pages.py tries
+them as a dry run. A fence without a language below such a block is the output of its last command, and a command in another one has a placeholder.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -25,42 +24,29 @@ import psutil
 import pytest
 
 from hpc_utils import paths, provenance
-from hpc_utils.launch import parameters
 from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.launch.study_draft import STEPS
 
+from . import pages
 from .support import soak
 
 HPC = [sys.executable, "-m", "hpc_utils.cli"]
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs/quickstart.md", "docs/your-model.md", "docs/read-a-profile.md", "docs/results.md")
 TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
-FENCED = re.findall(r"^```([^\n]*)\n(.*?)^```$", TEXT, re.M | re.S)
-PYTHON = [block for kind, block in FENCED if kind == "python"]
-INLINE = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", TEXT, flags=re.M | re.S))
+PYTHON = [block for kind, block in pages.FENCE.findall(TEXT) if kind == "python"]
+INLINE = re.findall(r"`([^`\n]+)`", pages.FENCE.sub("", TEXT))
 REPRODUCED = (ROOT / "REPRODUCE.md").read_text()  # its long commands are executed by tests/test_reproduce.py
-
-
-def lines(fence: str) -> dict[str, str]:
-    """{command: what stands behind its #} of the blocks of a kind, in their order."""
-    parts = [line.partition("#") for kind, block in FENCED if kind == fence for line in block.splitlines()]
-    return {command.strip(): about.strip() for command, _, about in parts if command.strip()}
-
-
-SHORT, LONG = lines("sh"), lines("sh long")
-NEEDY = [command for command, about in SHORT.items() if about.startswith(("needs a cluster", "needs a GPU"))]
+SHORT, LONG, SHOWN = pages.commands(TEXT, "sh"), pages.commands(TEXT, "sh long"), pages.outputs(TEXT)
 ELSEWHERE = ("make ", "source ")
+OWN = "my-model"  # the reader's own study
+NEEDY = [command for command, about in SHORT.items() if pages.NEEDS.match(about)]  # tried as a dry run by test_pages.py
 EXECUTED = [
     *(one for one in SHORT if one not in NEEDY and not one.startswith(ELSEWHERE)),
+    *(f"{one.replace('NAME', 'lumi-g')} --dry-run" for one in NEEDY if OWN in one),
     *(soak(one) for one in LONG if f"\n{one}" not in REPRODUCED),
 ]
 MAKE = {match[1] for one in (*SHORT, *LONG, *INLINE) if (match := re.match(r"make ([a-z-]+)", one))}
-SHOWN = {  # command: its output, as shown below the block that it ends
-    block.splitlines()[-1].partition("#")[0].strip(): output
-    for block, output in re.findall(r"^```sh[^\n]*\n(.*?)^```\n[^`]*^```\n(.*?)^```$", TEXT, re.M | re.S)
-}
-MEASURED = r"\S*results/|\b[0-9a-f]{8,12}\b|\d[\d,.:]*"  # in an output: folders, digests and numbers
-OWN = "my-model"  # the reader's own study
 RUNS = 12 if provenance.emulates_bf16() else 24  # of `make study`; bf16's half is left out where it is emulated
 
 
@@ -134,40 +120,7 @@ def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequ
     if command.startswith(f"hpc study new {OWN} "):
         draft = folder / f"jobs/studies/{OWN}.toml"
         draft.write_text(brief(draft.read_text()))
-    require_shown(command, done)
-
-
-def require_shown(command: str, done: subprocess.CompletedProcess) -> None:
-    """The lines that a page shows are printed, but for numbers that were measured and digests."""
-
-    def lines(text: str) -> list[str]:
-        masked = text if command.startswith("hpc explain") else re.sub(MEASURED, "#", text)
-        return [" ".join(line.split()) for line in masked.splitlines() if line.strip() not in ("", "...")]
-
-    printed = lines(done.stdout + done.stderr)
-    assert [line for line in lines(SHOWN.get(command, "")) if line not in printed] == []
-
-
-@pytest.mark.parametrize("command", NEEDY)
-def test_a_command_that_needs_more_is_tried_as_a_dry_run(command: str, clone: Path) -> None:
-    """After the commands above, one of which drafts the reader's study."""
-    if OWN in command and not (clone / f"jobs/studies/{OWN}.toml").exists():
-        pytest.skip("the commands were not run (selected by hand?)")
-    words = shlex.split(command)
-    given = dict(pair.split("=", 1) for flag, pair in itertools.pairwise(words) if flag == "-p")
-    if words[0] == "make":
-        done = subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-    elif words[0] == "sbatch":
-        assert (ROOT / next(word for word in words if word.endswith(".sbatch"))).exists()
-        parameters.resolve(ROOT / "notebooks/02_ddp.ipynb", given)
-    else:
-        words = [{"NAME": "lumi-g", "cpu": "small"}.get(word, word) for word in words[1:]]
-        done = subprocess.run(
-            [*HPC, *words, "--dry-run"], cwd=clone, env=environment(clone.parent) | {"PYTHONPATH": str(clone)},
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-        assert done.returncode == 0 and "sbatch" in done.stdout + done.stderr, done.stdout + done.stderr
+    pages.require_shown(SHOWN.get(command, ""), done.stdout + done.stderr, exact=command.startswith("hpc explain"))
 
 
 def test_the_runs_of_the_commands_pass_the_checks(desk: Path) -> None:
@@ -252,7 +205,7 @@ def test_make_study_trains_and_draws(study: tuple[subprocess.CompletedProcess, P
     """The first command: 24 real runs, all complete, whose figures and report exist; half without bf16's."""
     done, results = study
     assert done.returncode == 0, done.stdout + done.stderr
-    require_shown("make study", done)
+    pages.require_shown(SHOWN["make study"], done.stdout + done.stderr)
     from hpc_utils import records
     from hpc_utils.analyze import scaling
 

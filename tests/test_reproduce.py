@@ -14,12 +14,12 @@ import pytest
 
 from hpc_utils import paths, records
 
-from . import test_readme
+from . import pages, test_readme
 from .support import soak
 from .test_readme import HPC, ROOT, make, need_mirror
 
 TEXT = (ROOT / "REPRODUCE.md").read_text()
-BLOCKS = re.findall(r"^```([^\n]*)\n(.*?)^```$", TEXT, re.M | re.S)
+BLOCKS = pages.FENCE.findall(TEXT)
 FETCH = "hpc data fetch cifar10"
 EXECUTED_THERE = {"make study", "make test"}  # by tests/test_readme.py, as they stand
 RENEWED = "hpc chapter 06_paper_figures --results again-laptop -p study=laptop"  # by tests/publish/test_renewed.py
@@ -34,9 +34,8 @@ CHAPTERS = {  # command: (committed set, its copy, chapter)
 
 
 def commands(fence: str) -> list[str]:
-    lines = [line.partition("#")[0].strip() for kind, block in BLOCKS if kind == fence for line in block.splitlines()]
     apart = EXECUTED_THERE | CHAPTERS.keys()
-    return [line for line in lines if line and line not in apart and not line.startswith("cp ")]
+    return [one for one in pages.commands(TEXT, fence) if one not in apart and not one.startswith("cp ")]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from hpc_utils import records
 from hpc_utils.publish import exports
-from tests.test_readme import BLOCKS, brief
+from tests.test_readme import PYTHON, brief
 
 from .test_03 import HANG, executed, hpc  # noqa: F401
 
@@ -18,7 +18,7 @@ def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, warm_process: s
     results = tmp_path / "results"
     folder = tmp_path / "begun/your-model"  # the reader has drafted the study, and edited it
     folder.mkdir(parents=True)
-    (folder / "my_study.py").write_text(BLOCKS["python"][0])
+    (folder / "my_study.py").write_text(PYTHON[0])
     hpc(folder, results, warm_process, "study", "new", "my-mlp.toml", "--workload", "my_study:mlp")
     study, scaling = folder / "my-mlp.toml", '{ notebook = "03_scaling" }, '  # tests/test_readme.py executes that
     study.write_text(brief(study.read_text()).replace(scaling, ""))
