@@ -11,7 +11,9 @@ MEASURED = r"\S*results/|\b[0-9a-f]{8,12}\b|\d[\d,.:]*"  # in an output: folders
 
 def commands(text: str, kind: str) -> dict[str, str]:
     """{command: what stands behind its #} of the fences of a kind, in their order."""
-    parts = [line.partition(" #") for fence, block in FENCE.findall(text) if fence == kind for line in block.splitlines()]
+    parts = [
+        line.partition(" #") for fence, block in FENCE.findall(text) if fence == kind for line in block.splitlines()
+    ]
     return {command.strip(): about.strip() for command, _, about in parts if command.strip()}
 
 

@@ -44,7 +44,9 @@ NEEDY = [
 
 
 def commands(fence: str) -> list[str]:
-    return [one for one in pages.commands(TEXT, fence) if one not in NEEDY and not one.startswith(("make ", "source "))]
+    return [
+        one for one in pages.commands(TEXT, fence) if one not in NEEDY and not one.startswith(("make ", "source "))
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,9 @@ REPRODUCED = (ROOT / "REPRODUCE.md").read_text()  # its long commands are execut
 SHORT, LONG, SHOWN = pages.commands(TEXT, "sh"), pages.commands(TEXT, "sh long"), pages.outputs(TEXT)
 ELSEWHERE = ("make ", "source ")
 OWN = "my-model"  # the reader's own study
-NEEDY = [command for command, about in SHORT.items() if pages.NEEDS.match(about)]  # tried as a dry run by test_pages.py
+NEEDY = [
+    command for command, about in SHORT.items() if pages.NEEDS.match(about)
+]  # tried as a dry run by test_pages.py
 EXECUTED = [
     *(one for one in SHORT if one not in NEEDY and not one.startswith(ELSEWHERE)),
     *(f"{one.replace('NAME', 'lumi-g')} --dry-run" for one in NEEDY if OWN in one),
