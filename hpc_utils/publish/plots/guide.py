@@ -20,7 +20,7 @@ def workers(table: pd.DataFrame, rule: int) -> Figure:
         look = style.series(number) | {"label": f"{cores[0]}, {cores[1]:g} cores"}
         drawing.points(axes, places[own.index], own, "throughput", **look)
     if rule in counts:
-        axes.axvline(counts.index(rule), **style.IDEAL)
+        axes.axvline(counts.index(rule), label=f"rule of the guides: {rule}", **style.IDEAL)
     axes.set_xticks(range(len(counts)), counts)
     axes.set_xlabel("loader workers")
     axes.set_ylim(0, None)
