@@ -64,7 +64,7 @@ class Submission(BaseModel):
     jobs: list[SubmittedJob] = Field([])
 
     @classmethod
-    def begin(cls, source: str, index: str, cluster: str, node_type: str, repeats: int | None) -> Submission:
+    def begin(cls, source: str, index: str, cluster: str, node_type: str, repeats: int | None = None) -> Submission:
         """A new folder with the next number."""
         number = 1 + max((int(p.name[:4]) for p in paths.submissions().glob("[0-9][0-9][0-9][0-9]-*")), default=0)
         path = paths.submissions() / f"{number:04d}-{index}"
