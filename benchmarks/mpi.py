@@ -5,10 +5,9 @@ torch's DataLoader of PIL images with 0, 1 and 2 worker processes, all on the sa
 arrays larger than the caches, in images of as many bytes as the loader reads and writes (5 for each value): its ratio is the bandwidth.
 Step: batch 128 of MNIST's shape on one core: forward, loss, backward, SGD with momentum; torch in both of its layouts, and both on a GPU, if there is one.
 
-Attained on two cores of an AMD EPYC (AVX-512), shared with other work, 3 rounds, 2026-11-25: MNIST on one thread 787,000 images/s, 193
-(129 .. 491) times a DataLoader with two workers and 31 % of the memory's bandwidth; CIFAR-10 138,000 images/s, 53 (32 .. 59) times
-and 37 %; the second thread gained nothing on these shared cores. A step took 0.36 of the time of torch's better layout; in
-processor time, which other work disturbs less, 28 instead of 55 ms. Not yet run on a GPU.
+Attained on two cores of an AMD EPYC (AVX2), 3 rounds, 2026-11-26: MNIST on two threads 1,131,000 images/s, 265 (209 .. 311) times a
+DataLoader with two workers and 28 % of the memory's bandwidth, on one thread 145 (128 .. 163) times; CIFAR-10 371,000 images/s, 94 (85 ..
+96) times and 33 %. A step took 0.50 (0.47 .. 0.53) of the time of torch's better layout. Not yet run on a GPU.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@
 Its training to the letter: MNIST, layers of 784, 128, 127, ... 123, 10, squared error of a softmax, batch 128 in its order, SGD 0.006, a rank
 a core. Its script splits a rank's batch into four micro-batches, which only a pipeline needs; without them it is faster, so that both
 are measured. All start from its weights, and must end with the same loss.
+
+Attained on two cores of an AMD EPYC (AVX2), 3 rounds, 2026-11-26, over ShallowSpeed with four micro-batches: a step on one rank 0.38
+(0.32 .. 0.40) of its time, torch 0.44 (0.44 .. 0.47); on two ranks 0.62 (0.42 .. 0.67), torch's DDP over gloo 1.61 (0.84 .. 1.65).
 """
 
 from __future__ import annotations
