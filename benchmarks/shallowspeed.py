@@ -107,7 +107,7 @@ def _theirs(
         model = MLP([*SIZES], stage_idx=0, n_stages=1, batch_size=BATCH)
     model.train()
     local_batch = BATCH // world.size
-    data = Dataset(Path(), BATCH, local_batch // (micro or 1))
+    data = Dataset(Path(), BATCH, local_batch // micro)
     data.local_batch_size, data.input_X, data.target_y = local_batch, inputs, targets
     worker = Worker(world, world.Split(world.rank), model, data, SGD(model.parameters(), lr=LR))
 
