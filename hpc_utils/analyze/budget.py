@@ -55,7 +55,7 @@ SAME = [*PLANNED, "link_gbit", "global_batch", "parallel", "nodes", "ranks_per_n
 LAYOUT = ["series", "nodes", "ranks_per_node"]
 SECONDS = ["seconds", "seconds_low", "seconds_high"]
 STARTS = ["start", "start_low", "start_high"]
-ENDS = [f"{name}{end}" for name in ("hours", "node_hours", "device_hours", "cost") for end in ("", "_low", "_high")]
+ENDS = stats.columns(["hours", "node_hours", "device_hours", "cost"])
 
 
 def estimate(

@@ -26,8 +26,7 @@ KEYS = [*SAME, *POINT]  # equal in the repeats of a configuration
 # What a configuration takes; each has its 95 % interval in <name>_low and <name>_high.
 MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "core_hours", "node_hours", "cost", "energy_kwh"]
 HOURLY = ("device_hours", "core_hours", "node_hours", "cost")  # these grow with wall_seconds
-ENDS = [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
-COLUMNS = [*KEYS, *ENDS, "unit", "epoch_seconds", "efficiency", "repeats", "reached", "runs"]
+COLUMNS = [*KEYS, *stats.columns(MEASURES), "unit", "epoch_seconds", "efficiency", "repeats", "reached", "runs"]
 GAINED = ("efficiency", "low", "high")  # columns of `scaling.efficiency`
 BENEFIT = [
     "device_hours", "cost", "unit", "dearer", "dearer_low", "dearer_high", "added", "added_low", "added_high", "verdict",
@@ -196,7 +195,7 @@ def _configurations(runs: pd.DataFrame, spent: pd.DataFrame) -> pd.DataFrame:
         # Within a configuration these follow from the time: one estimate serves them all.
         for name in HOURLY:
             ratio = there[name].iloc[0] / there.wall_seconds.iloc[0] if len(there) else NAN
-            row |= {f"{name}{end}": row[f"wall_seconds{end}"] * ratio for end in ("", "_low", "_high")}
+            row |= {f"{name}{end}": row[f"wall_seconds{end}"] * ratio for end in stats.ENDS}
         rows.append(row | {"epoch_seconds": row["seconds"] / row["epochs"]})
     table = pd.DataFrame(rows, columns=COLUMNS).replace(np.inf, NAN)
     return table.assign(efficiency=_efficiency(table))
@@ -231,8 +230,7 @@ def benefit(curves: pd.DataFrame, prices: Mapping[str, Billing], efficient: floa
                 row["cost"] = billing.cost(row["nodes"], row["ranks_per_node"], hours, row["threads_per_rank"])
                 row["unit"] = billing.unit
             row |= {
-                f"dearer{end}": 1 / row[of]
-                for end, of in zip(("", "_low", "_high"), ("efficiency", "high", "low"), strict=True)
+                f"dearer{end}": 1 / row[of] for end, of in zip(stats.ENDS, ("efficiency", "high", "low"), strict=True)
             }
             fewer = line[line.world_size < world]
             if len(fewer):

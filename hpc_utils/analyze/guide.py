@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import pandas as pd
 
 from hpc_utils.records.study import StudyIndex
@@ -12,7 +11,6 @@ from hpc_utils.records.study import StudyIndex
 from . import points, stats
 
 RULE = 8  # loader workers a GPU: "2 x GPUs x 4" processes in all
-ENDS = ("", "_low", "_high")
 ALIKE = [name for name in (*points.SAME, *points.POINT) if name != "settings"]  # in the points of one comparison
 MEMORY = ["accumulate", "activation_checkpointing"]
 UNITS = {"warmup_seconds": "s", "gain": "ratio", "of_best": "share", "of_peak": "share", "longer": "ratio"}
@@ -38,9 +36,9 @@ def loader_workers(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.Data
     for _, own in found.groupby(points.number(found, ALIKE)):
         alone, best = own[own.loader_workers == 0], own.loc[own.throughput.idxmax()]
         for row in own.sort_values("loader_workers").to_dict("records"):
-            gain = _over(row, alone.iloc[0] if len(alone) else None, "throughput")
-            rows.append(row | gain.columns("gain") | _over(row, best, "throughput").columns("of_best"))
-    ends = [name + end for name in (*measures, "gain", "of_best") for end in ENDS]
+            gain = points.over(row, alone.iloc[0] if len(alone) else None, "throughput")
+            rows.append(row | gain.columns("gain") | points.over(row, best, "throughput").columns("of_best"))
+    ends = stats.columns([*measures, "gain", "of_best"])
     return pd.DataFrame(rows, columns=["device_name", "loader_workers", "threads_per_rank", *ends, "repeats", "runs"])
 
 
@@ -62,7 +60,7 @@ def judge_rule(table: pd.DataFrame) -> pd.DataFrame:
         if enough < RULE and not reaches[ruled.index[0]]:
             verdict = "too many"
         rows.append(row | {"rule": RULE, "enough": enough, "verdict": verdict, "runs": tuple(own.runs.explode())})
-    ends = [f"of_best{end}" for end in ENDS]
+    ends = stats.columns(["of_best"])
     names = ["device_name", "threads_per_rank", "rule", "enough", *ends, "verdict", "repeats", "runs"]
     return pd.DataFrame(rows, columns=names)
 
@@ -79,16 +77,7 @@ def memory(studies: Iterable[StudyIndex], runs: pd.DataFrame) -> pd.DataFrame:
         plain = own[(own.accumulate == 1) & ~own.activation_checkpointing.astype(bool)]
         base = plain.iloc[0] if len(plain) else None
         for row in own.sort_values(MEMORY[::-1]).to_dict("records"):
-            less, longer = (_over(row, base, name) for name in measures)
+            less, longer = (points.over(row, base, name) for name in measures)
             rows.append(row | less.columns("of_peak") | longer.columns("longer"))
-    ends = [name + end for name in (*measures, "of_peak", "longer") for end in ENDS]
+    ends = stats.columns([*measures, "of_peak", "longer"])
     return pd.DataFrame(rows, columns=["device_name", *MEMORY, *ends, "repeats", "runs"])
-
-
-def _over(row: dict, base: pd.Series | None, name: str) -> stats.Estimate:
-    """The ratio of the values behind `row` and `base`."""
-    if base is None:
-        return stats.UNKNOWN
-    if row["runs"] == base["runs"]:
-        return stats.Estimate(1.0, np.nan, np.nan, row["repeats"])
-    return stats.ratio(row[f"{name}_each"], base[f"{name}_each"])

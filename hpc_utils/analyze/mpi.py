@@ -14,8 +14,7 @@ PARTS = ("loader", "compute", "exposed", "optimizer")  # of a step, as `measure`
 TIMES = [f"{part}_seconds" for part in PARTS]
 MEASURES = ["throughput", "step_seconds", "pass_seconds", "hidden_seconds", *TIMES]
 FRAMEWORKS = {"mpi": "MPI framework", "ddp": "DDP", "horovod": "Horovod", "none": "PyTorch alone"}
-UNITS = {name: "s" for name in MEASURES if name != "throughput"} | {"test_accuracy": "share"}
-ENDS = ("", "_low", "_high")
+UNITS = {name: "s" for name in MEASURES if name != "throughput"} | {"over_ddp": "ratio", "test_accuracy": "share"}
 PLACE = ["framework", "parallel", "overlap", "nodes", "world_size", "global_batch", "link_gbit"]
 
 
@@ -61,7 +60,7 @@ def configurations(measured: pd.DataFrame) -> pd.DataFrame:
         if len(ddp) and row["parallel"] not in ("ddp", "none"):
             over = stats.ratio(row["step_seconds_each"], ddp.step_seconds_each.iloc[0])
         rows.append(row | gain.columns("speedup") | over.columns("over_ddp"))
-    ends = [name + end for name in (*MEASURES, "speedup", "over_ddp") for end in ENDS]
+    ends = stats.columns([*MEASURES, "speedup", "over_ddp"])
     table = pd.DataFrame(rows, columns=[*PLACE, "steps_per_epoch", *ends, "repeats", "runs"])
     order = {"parallel": list(FRAMEWORKS).index}
     by = ["parallel", "world_size", "overlap"]
@@ -78,7 +77,7 @@ def benchmark(results: Path, name: str, metric: str, column: str) -> pd.DataFram
     """What `python -m benchmarks NAME` measured side by side: case, variant; `column`, the values of `metric`, with the lowest and
     highest round as <column>_low and <column>_high; ratio (to the case's first variant) likewise; note, repeats."""
     ends = {"": "median", "_low": "min", "_high": "max"}
-    ratios = {f"ratio{end}": f"ratio{old}" for end, old in zip(ENDS, ("", "_min", "_max"), strict=True)}
+    ratios = {f"ratio{end}": f"ratio{old}" for end, old in zip(stats.ENDS, ("", "_min", "_max"), strict=True)}
     columns = {"case": "case", "variant": "variant"} | {column + end: old for end, old in ends.items()} | ratios
     columns |= {"note": "note", "repeats": "repeats"}
     path = results / "bench" / f"{name}.csv"

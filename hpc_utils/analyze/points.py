@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from . import stats
 STATE = [*CODE, "hardware_id", "device_name"]
 
 MEASURES = ["throughput", "step_seconds", "epoch_seconds", "peak_bytes", "mean_bytes", "mode_bytes"]
-ESTIMATES = [name + end for name in MEASURES for end in ("", "_low", "_high")]
+ESTIMATES = stats.columns(MEASURES)
 COLUMNS = [*SAME, *POINT, "layout", "memory", *ESTIMATES, "repeats", "runs"]
 
 
@@ -91,6 +92,16 @@ def gather(runs: pd.DataFrame, measures: Sequence[str] = MEASURES, also: Sequenc
         found[[name, f"{name}_low", f"{name}_high"]] = [stats.median(own)[:3] for own in each] or np.empty((0, 3))
         found[f"{name}_each"] = _objects(each)
     return found.assign(repeats=[len(own) for own in at])
+
+
+def over(row: Mapping[str, Any], base: Mapping[str, Any] | None, name: str) -> stats.Estimate:
+    """The measure `name` of a row of `gather` over that of the row `base`: 1 without an interval for the same row, unknown where
+    one of both is missing."""
+    if base is None or any(np.isnan(one[name]) for one in (row, base)):
+        return stats.UNKNOWN
+    if row["runs"] == base["runs"]:
+        return stats.Estimate(1.0, np.nan, np.nan, row["repeats"])
+    return stats.ratio(*(one[f"{name}_each"][~np.isnan(one[f"{name}_each"])] for one in (row, base)))
 
 
 def learned(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:

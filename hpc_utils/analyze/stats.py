@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ BOOTSTRAP_FROM = 6  # repeats; with fewer, resampling them has too few distinct 
 RESAMPLES = 10_000
 TAILS = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
 SIDES = np.array([-1, 1])
+ENDS = ("", "_low", "_high")  # of the columns of an estimate
 
 
 class Estimate(NamedTuple):
@@ -36,6 +37,11 @@ class Estimate(NamedTuple):
 
 
 UNKNOWN = Estimate(float("nan"), float("nan"), float("nan"), 0)
+
+
+def columns(names: Iterable[str]) -> list[str]:
+    """Of each of `names`: `name`, `<name>_low` and `<name>_high`."""
+    return [name + end for name in names for end in ENDS]
 
 
 def median(values: Sequence[float]) -> Estimate:

@@ -12,9 +12,8 @@ from hpc_utils.records.load import load_run
 from . import cost, points, stats, workshop
 
 MEASURES = ["throughput", "step_seconds", "peak_bytes", "busy", "outside", "test_auc", "test_accuracy", "test_loss"]
-ENDS = [name + end for name in (*MEASURES, "speedup", "efficiency") for end in ("", "_low", "_high")]
 PLACE = ["library", "device", "device_name", "hardware_id", "threads", "global_batch"]
-COLUMNS = [*PLACE, "cores", *ENDS, "repeats", "runs"]
+COLUMNS = [*PLACE, "cores", *stats.columns([*MEASURES, "speedup", "efficiency"]), "repeats", "runs"]
 UNITS = {
     "busy": "ratio",
     "outside": "share",

@@ -34,7 +34,7 @@ DEFINITIONS: dict[str, dict[str, str]] = {
 MEASURES = [column for of in DEFINITIONS.values() for column in of.values()]
 MEASURES += ["test_loss", "test_accuracy", "updates", "total_seconds", "utilisation", "power_watts"]
 SCALING = ("throughput_scaling", "memory_scaling", "node_scaling")
-COLUMNS = [name + end for name in (*DEFINITIONS[OURS], *SCALING) for end in ("", "_low", "_high")]
+COLUMNS = stats.columns([*DEFINITIONS[OURS], *SCALING])
 CONFIGURATION = ["config", "nodes", "ranks_per_node", "world_size", "global_batch"]
 UNITS = {"loss": "ratio", "train_loss": "ratio", "test_loss": "ratio", **dict.fromkeys(SCALING, "ratio")}
 DEVICES, NODES = (1, 2, 4, 8), (1, 2, 4, 8)  # of the first table on one node, and of the second with PER_NODE on each
@@ -179,11 +179,11 @@ def _table(found: pd.DataFrame, layouts: Iterable[tuple[int, int]], definition: 
         if own := by_layout.get((nodes, per_node)):
             row |= {"global_batch": own["global_batch"], "repeats": own["repeats"], "runs": own["runs"]}
             for name, column in columns.items():
-                row |= {name + end: own[column + end] for end in ("", "_low", "_high")}
+                row |= {name + end: own[column + end] for end in stats.ENDS}
             for name, column, base in (
                 ("throughput_scaling", "throughput", one), ("memory_scaling", "mean_bytes", one), ("node_scaling", "throughput", node),
             ):  # fmt: skip
-                row |= _ratio(own, base, columns[column]).columns(name)
+                row |= points.over(own, base, columns[column]).columns(name)
         rows.append(row)
     return pd.DataFrame(rows).reindex(columns=[*CONFIGURATION, *COLUMNS, "repeats", "runs"])
 
@@ -203,14 +203,6 @@ def expected(found: pd.DataFrame, on_gpus: bool) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _ratio(row: Mapping[str, Any], base: Mapping[str, Any] | None, column: str) -> stats.Estimate:
-    if base is None or any(pd.isna(one[column]) for one in (row, base)):
-        return stats.UNKNOWN
-    if row["config"] == base["config"]:
-        return stats.Estimate(1.0, np.nan, np.nan, row["repeats"])
-    return stats.ratio(*(one[f"{column}_each"][~np.isnan(one[f"{column}_each"])] for one in (row, base)))
-
-
 def same_devices(found: pd.DataFrame) -> pd.DataFrame:
     """Configurations of as many devices on one node as on several, and the ratio of their throughput.
 
@@ -221,9 +213,8 @@ def same_devices(found: pd.DataFrame) -> pd.DataFrame:
     for row in found.to_dict("records"):
         base = alone.get(row["world_size"])
         if base and (found[found.world_size == row["world_size"]].nodes > 1).any():
-            rows.append(row | _ratio(row, base, "throughput").columns("ratio"))
-    intervals = [name + end for name in ("throughput", "ratio") for end in ("", "_low", "_high")]
-    return pd.DataFrame(rows, columns=[*CONFIGURATION, *intervals, "repeats", "runs"])
+            rows.append(row | points.over(row, base, "throughput").columns("ratio"))
+    return pd.DataFrame(rows, columns=[*CONFIGURATION, *stats.columns(["throughput", "ratio"]), "repeats", "runs"])
 
 
 def beside(protocol: pd.DataFrame, adjusted: pd.DataFrame) -> pd.DataFrame:
@@ -240,12 +231,12 @@ def efficiency(found: pd.DataFrame, series: str) -> pd.DataFrame:
     """
     one = next(iter(found[found.world_size == 1].to_dict("records")), None)
     rows = [
-        row | _ratio(row, one, "throughput").times(1 / row["world_size"]).columns("efficiency") | {"series": series}
+        row
+        | points.over(row, one, "throughput").times(1 / row["world_size"]).columns("efficiency")
+        | {"series": series}
         for row in found.to_dict("records")
     ]
-    names = [
-        n + end for n in ("throughput", "efficiency", "train_loss", "test_loss") for end in ("", "_low", "_high")
-    ]
+    names = stats.columns(["throughput", "efficiency", "train_loss", "test_loss"])
     return pd.DataFrame(rows, columns=[*CONFIGURATION, "series", *names, "updates", "repeats", "runs"])
 
 

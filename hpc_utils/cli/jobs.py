@@ -133,16 +133,14 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
 
     studies.read(study)  # before a rehearsal cluster is started
     found, moved = enter_cluster(cluster_name, start=not dry_run, study=Path(study).stem)
+    if marked := ", ".join(re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)):
+        click.secho(
+            f"{found.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
+        )
     if dry_run:
         draft = submitting.draft(study, found, node_type, **options)
         _print_draft(draft)
         click.echo("\n".join(submitting.commands(draft)))
-        if marked := ", ".join(
-            re.findall(r"^\w+(?= = .*# .*FILL IN)", clusters.file(cluster_name).read_text(), re.M)
-        ):
-            click.secho(
-                f"{found.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
-            )
         return
     draft, made = submitting.submit(study, found, node_type, **options)
     _print_draft(draft)

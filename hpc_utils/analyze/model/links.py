@@ -26,8 +26,7 @@ FLOOR = 0.05  # relative: the smallest error of a size's time that the fit assum
 OUTLIER = 2.0  # standard errors from which on a size counts less
 
 ABOUT = ["name", "hardware_id", "nodes", "ranks_per_node", "link_gbit"]
-ENDS = [f"{name}{end}" for name in ("latency", "bandwidth") for end in ("", "_low", "_high")]
-COLUMNS = [*ABOUT, "group", *ENDS, "residual", "worst", "caveat"]
+COLUMNS = [*ABOUT, "group", *stats.columns(["latency", "bandwidth"]), "residual", "worst", "caveat"]
 
 Record = Mapping[str, Any]
 

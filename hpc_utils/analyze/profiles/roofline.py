@@ -12,6 +12,7 @@ import math
 import numpy as np
 import pandas as pd
 
+from .. import stats
 from ..points import gather, unprofiled
 from . import peaks
 from .peaks import Peak
@@ -44,10 +45,10 @@ def attained(runs: pd.DataFrame) -> pd.DataFrame:
         peak.flops.get(precision, math.nan) if peak else math.nan
         for peak, precision in zip(tops, found.precision, strict=True)
     ]
-    for end in ("", "_low", "_high"):
+    for end in stats.ENDS:
         found[f"flops_per_second{end}"] = found.flops_per_sample * found[f"throughput{end}"] / found.world_size
         found[f"mfu{end}"] = found[f"flops_per_second{end}"] / found.peak
-    measures = [f"{name}{end}" for name in ("flops_per_second", "mfu") for end in ("", "_low", "_high")]
+    measures = stats.columns(["flops_per_second", "mfu"])
     return pd.DataFrame(found[[*ATTAINED, "flops_per_sample", "peak", *measures, "repeats", "runs"]])
 
 
