@@ -15,6 +15,7 @@ SHARED := $(if $(findstring .py,$(TESTS)),,-n 3 --dist loadfile --no-loadscope-r
 # Of results, which are many, the hook of .pre-commit-config.yaml looks at those that are committed. Digests are no secrets.
 SECRETS := detect-secrets-hook --no-verify --exclude-secrets s3cret \
 	--disable-plugin HexHighEntropyString --disable-plugin Base64HighEntropyString
+STUDY ?=
 LAB ?=
 DOCUMENTS ?=
 BENCH ?=
@@ -26,8 +27,8 @@ GPU_DAY ?=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-study: $(VENV)/.installed ## Run the laptop study: real training, figures, results/report/index.html
-	$(BIN)/hpc study run laptop
+study: $(VENV)/.installed ## Run the laptop study: real training, figures, report (STUDY="--repeats 1": a third of it)
+	$(BIN)/hpc study run laptop $(STUDY)
 
 paper: $(VENV)/.installed-paper ## Build paper, proposal and slides into paper/build (DOCUMENTS=paper for some)
 	$(BIN)/hpc paper $(DOCUMENTS)

@@ -49,7 +49,8 @@ EXECUTED = [
     *(soak(one) for one in LONG if f"\n{one}" not in REPRODUCED),
 ]
 MAKE = {match[1] for one in (*SHORT, *LONG, *INLINE) if (match := re.match(r"make ([a-z-]+)", one))}
-RUNS = 12 if provenance.emulates_bf16() else 24  # of `make study`; bf16's half is left out where it is emulated
+STUDY = ("study", "STUDY=--repeats 1")  # for `make`; the reader's own study below has three
+RUNS = 4 if provenance.emulates_bf16() else 8  # of `STUDY`; bf16's half is left out where it is emulated
 
 
 @pytest.fixture(scope="module")
@@ -199,12 +200,12 @@ def test_make_bench(desk: Path) -> None:
 
 @pytest.fixture(scope="module")
 def study(desk: Path) -> Iterator[tuple[subprocess.CompletedProcess, Path]]:
-    yield make(desk, "study", timeout=900), desk / "results"
+    yield make(desk, *STUDY, timeout=900), desk / "results"
 
 
 @pytest.mark.timeout(960)
 def test_make_study_trains_and_draws(study: tuple[subprocess.CompletedProcess, Path]) -> None:
-    """The first command: 24 real runs, all complete, whose figures and report exist; half without bf16's."""
+    """The first command: real runs, all complete, whose figures and report exist."""
     done, results = study
     assert done.returncode == 0, done.stdout + done.stderr
     pages.require_shown(SHOWN["make study"], done.stdout + done.stderr)
@@ -218,10 +219,8 @@ def test_make_study_trains_and_draws(study: tuple[subprocess.CompletedProcess, P
     assert set(zip(found.runs.parallel, found.runs.world_size, found.runs.global_batch, strict=True)) == {
         ("none", 1, 512), ("ddp", 1, 512), ("ddp", 2, 512), ("ddp", 2, 1024),
     }  # fmt: skip
-    assert (found.runs.groupby(["parallel", "world_size", "global_batch", "precision"]).size() == 3).all()
+    assert (found.runs.groupby(["parallel", "world_size", "global_batch", "precision"]).size() == 1).all()
     assert found.runs.test_accuracy.min() > 0.9, "it learns"
-    starts = found.runs.sort_values("started").repeat.tolist()
-    assert starts == sorted(starts), "repeats are interleaved in time"
     if not found.runs.oversubscribed.any():
         table = scaling.efficiency(found.runs)
         assert set(table.kind) == {"strong", "weak"}
@@ -241,7 +240,7 @@ def test_make_study_trains_and_draws(study: tuple[subprocess.CompletedProcess, P
 def test_make_study_again_finds_everything_done(study: tuple[subprocess.CompletedProcess, Path], desk: Path) -> None:
     _, results = study
     before = {path: path.stat().st_mtime for path in results.glob("runs/*/epochs.csv")}
-    done = make(desk, "study")
+    done = make(desk, *STUDY)
     assert done.returncode == 0, done.stderr
     assert f"{RUNS} runs, {RUNS} complete" in done.stderr
     assert {path: path.stat().st_mtime for path in results.glob("runs/*/epochs.csv")} == before, "trained again"
