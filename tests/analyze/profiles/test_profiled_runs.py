@@ -65,7 +65,8 @@ def test_every_host_and_device_has_its_own_curve_on_one_clock(tmp_path: Path) ->
     folder = tmp_path / "runs/run/monitor"
     folder.mkdir(parents=True)
     first = [row(100.0, "a", "cpu", 5), row(100.0, "a", "cuda:0", 90, "400"), row(101.0, "a", "cpu", 7)]
-    (folder / "b.csv").write_text("\n".join([HEADER, row(100.5, "b", "cpu", 9)]) + "\n")
+    first += [row(101.0, "a", "rank0", 99)]  # a rank's processes: no device
+    (folder / "b.csv").write_text("\n".join([HEADER, row(100.5, "b", "rank1", 99), row(100.5, "b", "cpu", 9)]) + "\n")
     for cut in ("17", "1765.25,no", "1765.25,a,"):  # of the last line
         (folder / "a.csv").write_text("\n".join([HEADER, *first, cut]))
         found = profiled_runs.monitors(tmp_path, ["run", "without a monitor"])["run"]
