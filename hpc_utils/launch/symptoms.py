@@ -26,11 +26,11 @@ _TAG = r"(?:\[[a-z]*\d[\w, |]*\](?:<\w+>)?:?|\d+:|\(\w*\s?\w* ?pid=\d+[^)]*\))"
 _START = rf"^(?:[\w.-]*[:/][\w./:-]* )?(?:{_TAG}\s*)*"
 _RANK = re.compile(rf"\s*({_TAG})")
 _EXCEPTION = re.compile(
-    rf"{_START}(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Expired|Interrupt)(?::(?! *[-+]?\d*\.\d)|$)"
+    rf"{_START}(?:[a-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Failure|Expired|Interrupt)|Exception)(?::(?! *[-+]?\d*\.\d)|$)"
 )
 _FAILURE = re.compile(
-    rf"{_START}(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: "
-    r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: (?:Aborted|Terminated)|core dumped"
+    rf"{_START}(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: (?! *[-+]?\d*\.\d)"
+    r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: (?:Aborted|Terminated)|core dumped|can't open file"
     r"|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|(?:on|by|received) signal \d|EXIT CODE: \d|(?:exit code:?|return code =) -?[1-9]|\*\*\* STEP \S+ ON \S+ CANCELLED"
 )
 # Exceptions that only pass on the failure of another process
@@ -38,16 +38,17 @@ _PASSED_ON = re.compile(
     r"(EOF|BrokenPipe|ConnectionReset|CalledProcess|ChildFailed|DistBackend|DistNetwork|DistStore)Error"
     r"|(Signal|ProcessExited|ProcessRaised)Exception"
 )
-# Source lines of a traceback, traced commands, and what NCCL and pip report although nothing failed
+# Source lines of a traceback, traced commands, what Ray lists as possible, and what NCCL, pip and Slurm report although nothing failed
 _NO_EVIDENCE = re.compile(
-    rf"^\s*(?:{_TAG}\s*)*(?:[│|+#]|>\s{3}|File \"|(?:raise|except|return|if|elif|assert|print)\b|logger\.)|NCCL INFO(?!.*no socket)"
+    rf"^\s*(?:{_TAG}\s*)*(?:[│+#]|>\s{3}|File \"|(?:raise|except|return|if|elif|assert|print)\b|logger\.)|NCCL INFO(?!.*no socket)"
     r"|\[W[^\]]*(?:socket|TCPStore)\.cpp(?!.*gai error)|pip's dependency resolver"
+    r"|some potential root causes|SIGKILL by OOM killer due|due to SIGSEGV or|error: spank|task/cgroup: unable to add"
 )
 # A line without any of these words shows no symptom: most lines are not searched further.
 _WORDS = re.compile(
-    "abort|address|alloc|ancdata|assert|barrier|being run|cancel|close|compatible|compile|connect|devices used|divide|driver|due to"
+    "abort|address|alloc|ancdata|assert|barrier|being run|cancel|close|compatible|compile|connect|used by|divide|driver|due to"
     "|dump|duplicate|eaddr|eof|err|exception|exhaust|exit|expect|fail|fallen|fatal|fetch|fill|fork|found|grad|illegal|inconsistent"
-    "|interface|invalid|key|kill|launch|loss|makedevice|memory|mismatch|mpi|nan|nccl|no cuda|no kernel|no space|not match|open"
+    "|interface|invalid|key|kill|launch|loss|machine only|make(uv)?device|memory|mismatch|mpi|nan|nccl|no cuda|no kernel|no space|not match|open"
     "|oom|peer|pmi|preamble|quota|reduction|refuse|rendezvous|reset|root|scale|shared|shut|sig|slots|slurm|srun|stale"
     "|straggler|submitted|symbol|terminat|thread|time.?out|timed out|torch sees|truncat|unable|uncorrectable|unhandled"
     "|weights|worker|xid",
