@@ -110,8 +110,8 @@ def text(value: Value, form: str = "value") -> str:
         form: "value": `72.3 %`. "interval": `72.3 % [63.9, 80.8]`, or the number of repeats where there is no interval.
             "low", "high", "repeats". "bare": without the unit. "cell": number and interval without the unit.
 
-    The digits follow the interval: two significant digits of its half width. A value without one has three. An end that would
-    round to 0 has one.
+    The digits follow the interval: two significant digits of its half width, and at least two of a value whose interval excludes 0. A
+    value without an interval has three. An end has at least one.
 
     Raises:
         FormatError: there is no such form, or the value has no interval.
@@ -155,11 +155,6 @@ def quantity(value: float, unit: str, **more: float) -> str:
     return text(Value("", value, unit, "", **more), "interval")
 
 
-def _end(end: float, places: int) -> str:
-    """An end of an interval, with digits of its own where it would be rounded to 0."""
-    return _grouped(end, places if round(end, places) or abs(end) < TINY else _places(end, CERTAIN))
-
-
 def _scale(value: Value) -> tuple[float, str, str]:
     """(divisor, power of ten behind the number, symbol): `6.9 × 10⁻⁵` rather than `0.000069`."""
     size = abs(value.value)
@@ -180,12 +175,14 @@ def _decimals(value: Value, divisor: float, power: str) -> int:
         return 0
     if half > 0 and math.isfinite(half):
         places = _places(half, CERTAIN)
+        if size > 0 and value.low * value.high > 0:  # else the quantity may be 0
+            places = max(places, _places(size, CERTAIN))
         return min(places, max(_places(size, 5), 0)) if size > 0 else places  # five significant digits at most
     return 0 if float(size).is_integer() else max(_places(size, POWER_DIGITS if power else SIGNIFICANT), 0)
 
 
 def _end(end: float, places: int) -> str:
-    return _grouped(end, places if round(end, places) or not end else _places(abs(end), 1))
+    return _grouped(end, max(places, _places(abs(end), 1)) if end else places)
 
 
 def _places(size: float, digits: int) -> int:

@@ -73,7 +73,7 @@ def straggler(found: Devices) -> Loss | None:
             f"{one.last} of {one.of} {one.per}s, by {one.behind_ns / 1e6:.3g} ms"
         )
         if not one.systematic:
-            doubts.append(Doubt(0.8, f"{one.of} {one.per}s are too few to rule out chance"))
+            doubts.append(Doubt(0.7, f"{one.of} {one.per}s are too few to rule out chance"))
         advice = saving(
             share * one.caused,
             f"look at {one.label}: {_why_late(found)}",
@@ -86,9 +86,9 @@ def _why_late(found: Devices) -> str:
     """What the straggler's own profile shows, against the median of the others: half of what they wait for it, or more."""
     enough = 0.5 * found.straggler.behind_ns * found.straggler.last
     for name, text in (
-        ("loader_wait_ns", "it waits for data {:.3g} ms, the others {:.3g}"),
-        ("compute_ns", "it computes {:.3g} ms, the others {:.3g}: clocks, temperature, or more work"),
-        ("idle_ns", "it is idle {:.3g} ms, the others {:.3g}: its host is late"),
+        ("loader_wait_ns", "it waits for data {:,.4g} ms, the others {:,.4g}"),
+        ("compute_ns", "it computes {:,.4g} ms, the others {:,.4g}: clocks, temperature, or more work"),
+        ("idle_ns", "it is idle {:,.4g} ms, the others {:,.4g}: its host is late"),
     ):
         own, *others = found.of_straggler(name)
         if own is not None and None not in others and own - np.median(others) >= enough:
