@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
+import shlex
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
 
-from hpc_utils import paths, provenance, records
+from hpc_utils import paths, provenance, records, source_code
 from hpc_utils.analyze import points, scaling, workshop
 from hpc_utils.plural import counted
 from hpc_utils.provenance.system import markdown_table
@@ -81,13 +84,14 @@ REPRODUCE = """# How to reproduce: {title}
 git clone REPOSITORY scaling-compendium && cd scaling-compendium
 git checkout {commit}
 python3 -m venv .venv && .venv/bin/pip install -c env/constraints.txt -e .
+source .venv/bin/activate
 bash FOLDER/run.sh
-hpc export --course
+{enter}hpc export --course {study}
 ```
 
-FOLDER is this one. `env/constraints.txt` pins the versions; `SYSTEM.md` has those that measured. The last command (of a newer commit, if that one
-lacks it) writes this folder from the new runs. With the original runs at hand, `hpc verify {run}` repeats one
-and compares the two.
+FOLDER is a copy of this one outside the clone, which may lack it at that commit. `env/constraints.txt` pins the versions; `SYSTEM.md` has
+those that measured. The last command (of a newer commit, if that one lacks it) writes this folder from the new runs. With the original
+runs at hand, `hpc verify {run}` repeats one and compares the two.
 
 ## Notes
 
@@ -129,10 +133,17 @@ def write(study: str, results: Path, output: Path) -> list[str]:
     provenance.write_system(origins, output / "SYSTEM.md")
     of = {"tasks": map(task, runs.to_dict("records")), "precisions": runs.precision, "ranks": runs.world_size}
     varied = {name: ", ".join(map(str, sorted(set(own)))) for name, own in of.items()}
+    own, absent = _own_files(index, runs, output)
+    notes += (
+        f"{name} is not here, and `run.sh` needs it: export in the folder where the study was run." for name in absent
+    )
     script = _scripts(results, study, index, runs, output)
     files = [(f"`{name}`", text.format(script=script)) for name, text in FILES.items() if (output / name).exists()]
+    files += [
+        (f"`{name}`", "of the study itself; `run.sh` uses it, a job by hand with `PYTHONPATH=FOLDER`") for name in own
+    ]
     text = REPRODUCE.format(
-        title=index.title or study, study=study, **varied, count=counted(len(runs), "run"),
+        title=index.title or study, study=study, enter="cd FOLDER && " * bool(own), **varied, count=counted(len(runs), "run"),
         first=runs.started.iloc[0][:10], last=runs.started.iloc[-1][:10], run=runs.run_id.iloc[0],
         commit=next(iter(runs.commit.dropna()[::-1]), "COMMIT"), notes="\n".join(f"- {note}" for note in notes) or "None.",
         files="\n".join(markdown_table(("file", "content"), files)),
@@ -193,6 +204,27 @@ def _figures(results: Path, study: str, index: StudyIndex, found: Records, outpu
         yield f"No figures: `hpc report {study}` draws them."
 
 
+def _study_file(index: StudyIndex) -> Path | None:
+    """The study file whose path the study's command names; None: it names one of `jobs/studies`."""
+    words = itertools.takewhile(lambda word: not word.startswith("-"), shlex.split(index.command))
+    return next((Path(word) for word in words if word.endswith(".toml")), None)
+
+
+def _own_files(index: StudyIndex, runs: pd.DataFrame, output: Path) -> tuple[list[str], list[str]]:
+    """Copy file and workloads of a study outside `jobs/studies`; returns the names of the copies, and of what is not here."""
+    if not (study := _study_file(index)):
+        return [], []
+    wanted, here = {study.name: study}, Path.cwd()
+    for module in sorted({name.partition(":")[0] for name in runs.workload if ":" in name}):
+        (file,) = source_code.files(f"{module}:") or [here / f"{module.replace('.', '/')}.py"]
+        if file.is_relative_to(here) and not file.is_relative_to(sys.prefix) and not module.startswith("hpc_utils."):
+            wanted[str(file.relative_to(here))] = file
+    copied = [name for name, file in wanted.items() if file.is_file()]
+    for name in copied:
+        atomic.write_text(output / name, wanted[name].read_text())
+    return copied, [name for name in wanted if name not in copied]
+
+
 def _scripts(results: Path, study: str, index: StudyIndex, runs: pd.DataFrame, output: Path) -> str:
     """Write run.sh, submit.sbatch and what launch wrote for Slurm; returns what submit.sbatch is a copy of."""
     name, of_jobs = study.removesuffix(f"-{runs.hardware_id.iloc[-1]}"), runs.job_id.notna().any()
@@ -200,6 +232,9 @@ def _scripts(results: Path, study: str, index: StudyIndex, runs: pd.DataFrame, o
     usual = f'hpc submit {name} --cluster "${{1:?which cluster}}"' if of_jobs else f"hpc study run {name}"
     submitted = (command := index.command or usual).startswith("hpc submit")
     commands = [f"hpc data fetch {one}" for one in sorted(set(runs.dataset.dropna()) - {"digits", ""})]
+    if own := _study_file(index):
+        commands.append('cd "$(dirname "$0")"  # the study file and its workload are here')
+        command = shlex.join(f"./{own.name}" if Path(word) == own else word for word in shlex.split(command))
     commands.append(command + " --wait" * submitted)
     text = RUN.format(title=index.title or study, study=study, commands="\n".join(commands))
     atomic.write_text(output / "run.sh", portable(text))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -79,6 +81,7 @@ def test_what_was_not_measured_is_empty_and_said(laptop: Path, rows: pd.DataFram
     said = (laptop / "reproduce.md").read_text()
     assert "No `sacct.csv`: no run was a Slurm job." in said and "every row: jobid, ts, util_gpu." in said
     assert "24 runs" in said and "cnn on digits, in bf16, fp32, on 1, 2 ranks" in said
+    assert "\nhpc export --course laptop\n" in said and {"laptop.toml", "cnn.py"}.isdisjoint(files)
     assert rows.commit[0] in said and "hpc study run laptop" in (laptop / "run.sh").read_text()
     figures = {path.name for path in (laptop / "figures").iterdir()}
     assert {f"laptop-efficiency.{kind}" for kind in ("pdf", "csv", "json")} <= figures
@@ -129,6 +132,38 @@ def test_a_run_that_is_missing_is_named(results: Path, tmp_path: Path) -> None:
     shutil.rmtree(results / "runs")
     refused = export("laptop", "--output", str(tmp_path / "none"))
     assert refused.exit_code == 2 and not (tmp_path / "none").exists()
+
+
+def test_a_study_in_a_folder_of_ones_own_takes_its_file_and_its_workload_along(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = read_json(LAPTOP / "studies/laptop.json")
+    words = "--cluster other.toml -p lr=0.1"
+    atomic.write_json(results / "studies/mine.json", index | {"command": f"hpc study run ../mine.toml {words}"})
+    for run in copy_runs(LAPTOP, results, "*-fp32-*"):
+        record = read_json(run / "run.json")
+        atomic.write_json(run / "run.json", record | {"workload": "parts.gated:net"})
+    desk, output = tmp_path / "desk", tmp_path / "out"
+    (desk / "parts").mkdir(parents=True)
+    monkeypatch.chdir(desk)
+    done = export("mine", "--output", str(output))
+    assert (
+        done.exit_code == 0 and "mine.toml is not here" in done.stderr and "parts/gated.py is not here" in done.stderr
+    )
+    (tmp_path / "mine.toml").write_text("repeats = 3")
+    (desk / "parts/gated.py").write_text("net = None")
+    done = export("mine", "--output", str(output))
+    assert done.exit_code == 0 and "not here" not in done.stderr
+    assert (output / "mine.toml").read_text() == "repeats = 3" and (
+        output / "parts/gated.py"
+    ).read_text() == "net = None"
+    (output / "hpc").write_text('#!/bin/bash\n[[ $1 == data ]] || echo "$PWD" "$@"')
+    (output / "hpc").chmod(0o755)
+    environment = {"PATH": f"{output}:{os.environ['PATH']}"}
+    ran = subprocess.run(["bash", output / "run.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.stdout == f"{output} study run ./mine.toml {words}\n", ran.stderr
+    said = (output / "reproduce.md").read_text()
+    assert "`mine.toml`" in said and "`parts/gated.py`" in said and "cd FOLDER && hpc export --course mine\n" in said
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def substitute(text: str, file: str, sets: Sets, claims: ClaimTexts, faults: Fau
         except (UnknownCell, formatting.FormatError) as error:
             if not (planned := sets.is_planned(written, error)):
                 faults.add(file, line, str(error))
-            one = Cited(line, written, text=NOT_MEASURED if planned else "")
+            one = Cited(line, written, text=f"[{NOT_MEASURED}]" if planned else "")
         number = str(len(cited))
         cited[number] = one
         return f"[]{{.cell n={number}}}"
