@@ -128,6 +128,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
     are not submitted again.
     """
     from hpc_utils.launch import cluster as clusters
+    from hpc_utils.launch import slurm_commands
     from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit as submitting
 
@@ -138,7 +139,12 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
             f"{found.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
         )
     if dry_run:
-        draft = submitting.draft(study, found, node_type, **options)
+        try:
+            queued = submitting.queued()
+        except slurm_commands.SlurmError:  # a laptop
+            click.echo("Slurm does not answer here: no run counts as queued", err=True)
+            queued = set()
+        draft = submitting.draft(study, found, node_type, queued=queued, **options)
         _print_draft(draft)
         click.echo("\n".join(submitting.commands(draft)))
         return

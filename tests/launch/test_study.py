@@ -376,3 +376,18 @@ def test_a_failed_run_keeps_its_reason_when_the_cluster_is_down(results: Path, m
     rows = {line.split()[2]: line for line in done.stdout.splitlines() if " 7_" in line}
     assert rows["forgotten"].split()[:2] == ["LOST", "7_0"]
     assert rows["diverged"].split()[:2] == ["FAILED", "7_1"] and "the loss became nan" in rows["diverged"]
+
+
+def test_a_dry_run_needs_no_slurm_and_a_submission_does(write, monkeypatch, results: Path, tmp_path: Path) -> None:
+    def refuse(ids) -> None:
+        raise slurm_commands.SlurmError("squeue refused (exit code 1): no configuration")
+
+    monkeypatch.setattr(slurm_commands, "jobs", refuse)
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(CLUSTER)
+    Submission.begin("small", "small-there", "rehearsal", "cpu").add("7", ["earlier"])
+    command = ["submit", write(GOOD), "--cluster", str(cluster)]
+    dry, real = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
+    assert dry.exit_code == 0, dry.output
+    assert "sbatch" in dry.stdout and dry.stderr.count("\n") == 1 and "Slurm" in dry.stderr
+    assert real.exit_code == 2 and "squeue refused" in real.stderr and len(submissions()) == 1
