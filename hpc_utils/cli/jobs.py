@@ -128,6 +128,7 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
     are not submitted again.
     """
     from hpc_utils.launch import cluster as clusters
+    from hpc_utils.launch import slurm_commands
     from hpc_utils.launch import study as studies
     from hpc_utils.launch import submit as submitting
 
@@ -138,7 +139,12 @@ def submit(study, cluster_name, node_type, dry_run, wait, **options):
             f"{found.source} marks with FILL IN: {marked}; set them, then remove the marks", fg="yellow", err=True
         )
     if dry_run:
-        draft = submitting.draft(study, found, node_type, **options)
+        try:
+            queued = submitting.queued()
+        except slurm_commands.SlurmError:  # a laptop
+            click.echo("Slurm does not answer here: no run counts as queued", err=True)
+            queued = set()
+        draft = submitting.draft(study, found, node_type, queued=queued, **options)
         _print_draft(draft)
         click.echo("\n".join(submitting.commands(draft)))
         return
@@ -317,12 +323,22 @@ def retry(study):
     """Submit failed and cancelled runs again. They resume from their checkpoints."""
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.launch import submit as submitting
+    from hpc_utils.launch.status import entries
+    from hpc_utils.records.folder import state
 
-    connect("rehearsal" in connect_to_submissions(study))
-    newest = {one.index: one for one in submitting.submissions(study)}
-    if not newest:
+    gone = connect_to_submissions(study)
+    submitted = submitting.submissions(study)
+    if not submitted:
         raise click.UsageError(f"no submission{f' of {study!r}' if study else ''}")
-    for one in newest.values():
+    runs = [(one.index, paths.runs() / run) for one in submitted for job in one.jobs for run in job.runs]
+    todo = {index for index, run in runs if state(run) != "complete"}
+    newest = {one.index: one for one in submitted}
+    for index in sorted(newest.keys() - todo):
+        advice = next((entry.advice for entry in entries(index, gone=gone) if entry.run_id == "report"), "")
+        click.echo(f"{index}: nothing to submit again{advice and f'; for its report {advice}'}")
+    again = [one for one in newest.values() if one.index in todo]
+    connect(any(one.cluster == "rehearsal" for one in again))
+    for one in again:
         found = as_rehearsed(clusters.read(one.cluster))
         draft, made = submitting.submit(one.source, found, one.node_type, repeats=one.repeats)
         jobs = f"{draft.runs} submitted again: {', '.join(made.job_ids)}" if made else "nothing to submit again"

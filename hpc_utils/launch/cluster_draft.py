@@ -57,13 +57,9 @@ def init(name: str = "") -> Path:
         ClusterError: there is such a file already, or the name is not valid. SlurmError: there is no Slurm here.
     """
     ask = slurm_commands.ask
+    path = name and _free(name)  # before Slurm is asked
     own = re.search(r"^ClusterName\s*=\s*(\S+)", ask(["scontrol", "show", "config"]), re.M)[1]
-    name = name or _label(own)
-    if not re.fullmatch(cluster.NAME, name):
-        raise cluster.ClusterError(f"{name!r}: a cluster's name is {cluster.NAME_ALLOWED}")
-    path = paths.clusters() / f"{name}.toml"
-    if path.exists():
-        raise cluster.ClusterError(f"{path} exists already: give another name, or remove it")
+    path = path or _free(_label(own))
     nodes = []
     for line in ask(["sinfo", "--noheader", "--exact", f"--format={SINFO}"]).splitlines():
         if not (names := line.split("|")[5]):  # a partition without nodes
@@ -76,7 +72,17 @@ def init(name: str = "") -> Path:
     except slurm_commands.SlurmError:
         accounts = []  # a site without accounting
     atomic.write_text(path, draft(own, nodes, accounts))
-    cluster.read(name)
+    cluster.read(path.stem)
+    return path
+
+
+def _free(name: str) -> Path:
+    """The path of a new cluster file of that name."""
+    if not re.fullmatch(cluster.NAME, name):
+        raise cluster.ClusterError(f"{name!r}: a cluster's name is {cluster.NAME_ALLOWED}")
+    path = paths.clusters() / f"{name}.toml"
+    if path.exists():
+        raise cluster.ClusterError(f"{path} exists already: give another name, or remove it")
     return path
 
 

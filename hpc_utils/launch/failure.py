@@ -16,7 +16,7 @@ from hpc_utils.signals import Stopped
 
 from . import symptoms
 from .slurm_commands import JobState
-from .symptoms import Symptom
+from .symptoms import Kind, Symptom
 
 STOPPED = "stopped.json"  # in a run's logs: how a signal stopped it
 BANNER = "run-failed"  # tag of the first cell of the notebook of a run that is not complete
@@ -41,6 +41,7 @@ _NOISE = re.compile(
     r"^\s*(File \"|~+|\^+|During handling|Traceback|srun: error: .*Exited with|srun: (launch/slurm|Terminating)|"
     r"slurmstepd: error: \*\*\* (STEP|JOB) .* CANCELLED|.*torch/distributed/elastic|=+$|-+$)"
 )
+_RAISED = re.compile(r"rank \d+ raised ")  # how the reason begins if a rank left an error report
 _SIZE = 65_536  # bytes of a log's end that are read
 
 
@@ -80,7 +81,7 @@ def explain(run: Path, returncode: int) -> str:
         cause = f"rank {first['rank']} raised {first['name']}: {first['message']}\n{first['traceback']}".rstrip()
     words = tail(run / "logs" / "launcher.log")
     cause = cause or f"the launcher ended with exit code {returncode}\n{words}".rstrip()
-    known = _known(f"{cause}\n{words}")
+    known = _known(cause, words)
     if known and known != symptoms.catalogue()["configuration"]:  # whose messages name the remedy themselves
         cause = f"{cause}\n\n{known.title}: {known.here or known.fix}"
     try:  # in a full folder the ranks could not report an error either
@@ -119,14 +120,19 @@ def advise(state: JobState, reason: str, log: Path) -> tuple[JobState, str]:
     """(state, advice) for a failed job, from Slurm's state, the reason in the run's record, and the job's log."""
     if state in ENDED and state != JobState.CANCELLED:
         return state, ENDED[state]
-    if known := _known(f"{reason}\n{tail(log, 1000)}"):
+    if known := _known(reason, tail(log, 1000)):
         return JobState(known.state or state), known.here or known.fix
     return state, ENDED.get(state, "read the log (`hpc logs RUN`), correct the cause, then `hpc retry`")
 
 
-def _known(text: str) -> Symptom | None:
-    """The symptom that is the first cause in `text`, if it is a known one."""
-    found = symptoms.first_cause(text)
+def _known(reason: str, log: str) -> Symptom | None:
+    """The symptom that is the first cause, if it is a known one.
+
+    If a rank raised, a vague symptom of the log is a consequence: torchrun ends the other ranks by SIGTERM, as scancel does.
+    """
+    found = symptoms.first_cause(f"{reason}\n{log}")
+    if found and found.kind == Kind.VAGUE and _RAISED.match(reason):
+        found = symptoms.first_cause(reason)
     return found.symptom if found and found.is_known else None
 
 

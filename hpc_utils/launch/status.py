@@ -77,7 +77,13 @@ def entries(study: str | None = None, *, gone: Collection[str] = ()) -> list[Ent
             newest[task.run_id or f"report {one.index}"] = one, task
     asked = {task.id.partition("_")[0] for one, task in newest.values() if one.cluster not in gone}
     jobs = slurm_commands.jobs(asked)
-    found = [_entry(one, task, jobs.get(task.id), gone=one.cluster in gone) for one, task in newest.values()]
+    found = []
+    for one, task in newest.values():
+        entry = _entry(one, task, jobs.get(task.id), gone=one.cluster in gone)
+        if entry.advice and not task.run_id:  # `hpc retry` is for runs
+            logs = f"`hpc logs {task.id}`, then " if entry.log.exists() else ""
+            entry = replace(entry, advice=f"{logs}`hpc report {one.index}`")
+        found.append(entry)
     return found if study or gone else found + _by_hand(newest)
 
 
@@ -119,8 +125,11 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
 
     run = paths.runs() / task.run_id if task.run_id else None  # None: the report
     record = state(run) if run else ""
-    reported = job.state == JobState.COMPLETED if job else "report:" in failure.tail(log, 1)  # its last line
-    done = record == "complete" if run else reported
+    if run:
+        done = record == "complete"
+    else:
+        by_job = job.state == JobState.COMPLETED if job else "report:" in failure.tail(log, 1)  # its last line
+        done = by_job or _has_report(one, log)
     if (job is None or job.state.is_over) and done:
         return entry(JobState.COMPLETED)
     reason = str((read_json(run / "status.json") or {}).get("reason", "")) if run else ""
@@ -145,6 +154,13 @@ def _entry(one: Submission, task: Task, job: Job | None, *, gone: bool) -> Entry
     ended = JobState.FAILED if job.state == JobState.COMPLETED else job.state
     ended, advice = failure.advise(ended, reason, log)
     return entry(ended, failure.last_line(reason, log) or job.reason, advice=advice)
+
+
+def _has_report(one: Submission, log: Path) -> bool:
+    """Whether `hpc report` has written the report after its job ended or, if that did not begin, after the submission."""
+    page = paths.results() / "report" / one.index / "index.html"
+    before = log if log.exists() else one.path / "submission.json"
+    return page.exists() and page.stat().st_mtime > before.stat().st_mtime
 
 
 def progress(run: Path) -> tuple[str, float | None]:

@@ -201,6 +201,8 @@ def _file(name: str) -> Study:
     try:
         return toml_config.read(file(name), Study, StudyError)
     except FileNotFoundError:
+        if name.endswith(".toml"):
+            raise StudyError(f"no file {name}") from None
         known = sorted(p.stem for p in paths.studies().glob("*.toml"))
         raise StudyError(f"no study {name!r}: {toml_config.hint(name, known)} (or give a path to a .toml)") from None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -227,20 +228,29 @@ def target_on(cluster: Cluster, node: NodeType, study_name: str, repeats: int | 
     )
 
 
-def draft(name: str, cluster: Cluster, node_type: str = "", *, repeats: int | None = None, **again: bool) -> Draft:
+def draft(
+    name: str,
+    cluster: Cluster,
+    node_type: str = "",
+    *,
+    queued: Collection[str],
+    repeats: int | None = None,
+    **again: bool,
+) -> Draft:
     """Find the missing runs, and with `again` those of `study.Plan.to_do`; nothing is written or submitted.
+
+    Args:
+        queued: runs that earlier submissions make (`queued()`).
 
     Raises:
         StudyError, ClusterError, DataError: a wrong file, or the data set is not here.
-        SlurmError: the state of earlier submissions cannot be queried.
     """
     node = cluster.node(node_type)
-    target, queued = target_on(cluster, node, Path(name).stem, repeats), _queued()
+    target = target_on(cluster, node, Path(name).stem, repeats)
     plan = study.plan(name, target, index=_index(Path(name).stem, target), queued=queued)
     missing, every = plan.to_do(**again), {r.run_id for r in plan.requests}
-    queued &= every
     todo = [r for r in missing if r.run_id not in queued]
-    return Draft(plan, cluster, node, every - {r.run_id for r in missing}, queued, _groups(todo))
+    return Draft(plan, cluster, node, every - {r.run_id for r in missing}, every & set(queued), _groups(todo))
 
 
 def submit(
@@ -257,13 +267,13 @@ def submit(
     Returns what was planned, and the submission (None if nothing was missing).
 
     Raises:
-        as `draft`; SlurmError: Slurm refused a job. Earlier jobs of the submission remain and are recorded.
+        as `draft`; SlurmError: Slurm does not answer, or refused a job. Earlier jobs of the submission remain and are recorded.
     """
     paths.submissions().mkdir(parents=True, exist_ok=True)
     with FileLock(
         paths.submissions() / ".lock"
     ):  # of several processes, one after another: no run is submitted twice
-        planned = draft(name, cluster, node_type, repeats=repeats, redo=redo, outdated=outdated)
+        planned = draft(name, cluster, node_type, queued=queued(), repeats=repeats, redo=redo, outdated=outdated)
         planned.plan.index(planned.index).write()
         if not planned.groups:
             return planned, None
@@ -326,8 +336,12 @@ def _script(name: str) -> Path:
     return paths.jobs() / f"{name}.sbatch"
 
 
-def _queued() -> set[str]:
-    """Runs of earlier submissions whose jobs still wait or run."""
+def queued() -> set[str]:
+    """Runs of earlier submissions whose jobs still wait or run.
+
+    Raises:
+        SlurmError: there are earlier submissions, and Slurm does not answer.
+    """
     tasks = [task for one in submissions() for task in one.tasks if task.run_id]
     jobs = slurm_commands.jobs({task.id.partition("_")[0] for task in tasks})
     return {task.run_id for task in tasks if task.id in jobs and not jobs[task.id].state.is_over}

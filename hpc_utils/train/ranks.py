@@ -178,12 +178,20 @@ def present(device: torch.device | str | None = None) -> Ranks:
     """Ranks of the process group that the user initialised, or of a single process, for `Recorder`.
 
     `device` defaults to the current GPU if this process already uses one, else the CPU.
+
+    Raises:
+        RuntimeError: a launcher started several processes, but there is no process group.
     """
     if device is None and torch.cuda.is_initialized():
         device = torch.device("cuda", torch.cuda.current_device())
     device = torch.device(device or CPU)
     threads = torch.get_num_threads()
     if not (dist.is_available() and dist.is_initialized()):
+        if (world := _number("WORLD_SIZE", 1)) > 1:  # else each would record a run of its own, under the same name
+            raise RuntimeError(
+                f"WORLD_SIZE={world}, but there is no process group: "
+                "call torch.distributed.init_process_group() before Recorder(...)"
+            )
         return Ranks(device=device, threads=threads)
     rank, world, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
     local, per_node = _number("LOCAL_RANK", rank), _number("LOCAL_WORLD_SIZE", world)

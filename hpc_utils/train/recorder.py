@@ -56,6 +56,7 @@ class Recorder:
 
     Raises:
         ValueError: the global batch does not divide over the ranks.
+        RuntimeError: torchrun started several processes, but torch.distributed has no process group.
         AlreadyComplete: on entry, on every rank, if the run is complete.
         ClaimedElsewhere: on entry, if another process is measuring the run.
         ConfigError: the requested `profile` is not available.

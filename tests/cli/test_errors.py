@@ -60,6 +60,8 @@ def test_other_errors_keep_their_traceback(error: OSError) -> None:
         (["cancel", "strogn"], 2, "no job of 'strogn'"),
         (["paper", "--values", "efficency"], 2, "no table or figure matches 'efficency'"),
         (["bench", "compute", "--batches", "8,x"], 2, "'8,x': give whole numbers"),
+        (["study", "plan", "./my-net.toml"], 2, "no file ./my-net.toml"),
+        (["cluster", "init", "rehearsal"], 2, "rehearsal.toml exists already"),  # needs no Slurm
     ],
 )
 def test_an_invalid_request_is_one_message(tmp_path: Path, words: list[str], code: int, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,19 @@ def test_a_full_disk_is_the_reason_where_nothing_else_could_be_written() -> None
         first, *rest = failure.explain(run, 1).splitlines()
     assert "No space left on device" in first and "HPC_RESULTS" in first
     assert not [line for line in [first, *rest] if line.endswith(":")], "each line is complete"
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_torchrun_that_ends_the_other_ranks_is_no_cancellation_if_a_rank_raised(tmp_path: Path, raised: bool) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    words = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 31 got signal: 15\n"
+    (logs / "launcher.log").write_text(words)
+    if raised:
+        report = {"rank": 1, "at": 1.0, "name": "ValueError", "message": "mine", "traceback": "Cell 3"}
+        (logs / "rank1.error").write_text(json.dumps(report))
+    reason = failure.explain(tmp_path, 1)
+    assert reason.startswith("rank 1 raised ValueError: mine") == raised
+    assert ("scancel" in reason) != raised
+    _, told = failure.advise(JobState.FAILED, reason, logs / "launcher.log")
+    assert ("scancel" in told) != raised

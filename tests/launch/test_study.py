@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hpc_utils import paths, provenance, records
+from hpc_utils import paths, provenance, records, rehearsal
 from hpc_utils.cli import main
 from hpc_utils.config import parse_assignments
-from hpc_utils.launch import slurm_commands
+from hpc_utils.launch import slurm_commands, status
 from hpc_utils.launch import study as studies
 from hpc_utils.launch.request import Layout, prepare
 from hpc_utils.launch.submit import ARRAY, Submission, _groups, read_point, submissions, write_points
@@ -376,3 +376,56 @@ def test_a_failed_run_keeps_its_reason_when_the_cluster_is_down(results: Path, m
     rows = {line.split()[2]: line for line in done.stdout.splitlines() if " 7_" in line}
     assert rows["forgotten"].split()[:2] == ["LOST", "7_0"]
     assert rows["diverged"].split()[:2] == ["FAILED", "7_1"] and "the loss became nan" in rows["diverged"]
+
+
+def test_a_dry_run_needs_no_slurm_and_a_submission_does(write, monkeypatch, results: Path, tmp_path: Path) -> None:
+    def refuse(ids) -> None:
+        raise slurm_commands.SlurmError("squeue refused (exit code 1): no configuration")
+
+    monkeypatch.setattr(slurm_commands, "jobs", refuse)
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(CLUSTER)
+    Submission.begin("small", "small-there", "rehearsal", "cpu").add("7", ["earlier"])
+    command = ["submit", write(GOOD), "--cluster", str(cluster)]
+    dry, real = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
+    assert dry.exit_code == 0, dry.output
+    assert "sbatch" in dry.stdout and dry.stderr.count("\n") == 1 and "Slurm" in dry.stderr
+    assert real.exit_code == 2 and "squeue refused" in real.stderr and len(submissions()) == 1
+
+
+def test_a_lacking_report_is_written_by_hpc_report_and_starts_no_cluster(
+    results: Path, monkeypatch, tmp_path: Path
+) -> None:
+    made = Submission.begin("small", "small-here", "rehearsal", "cpu")
+    made.add("7", ["only"])
+    made.add("8", [])
+    RunFolder.claimed(results / "runs/only").close("complete")
+    monkeypatch.setenv("HPC_REHEARSAL", str(tmp_path / "none"))
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.setattr(rehearsal, "up", lambda **_: pytest.fail("there is nothing to submit"))
+
+    def says(command: str) -> str:
+        done = CliRunner().invoke(main, [command, "small"])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    for log in ("", "error: ValueError: a chapter failed\n"):
+        if log:
+            made.log("8").write_text(log)
+        for said in (says("status"), says("retry")):
+            assert "`hpc report small-here`" in said and "hpc retry" not in said
+            assert ("`hpc logs 8`" in said) == bool(log)
+    page = results / "report/small-here/index.html"
+    page.parent.mkdir(parents=True)
+    page.touch()
+    assert says("status") == "2 COMPLETED\n" and "hpc report" not in says("retry")
+
+
+def test_a_failed_report_names_its_log_and_the_command_that_writes_it(results: Path, monkeypatch) -> None:
+    made = Submission.begin("small", "small-there", "there", "cpu")
+    made.add("8", [])
+    made.log("8").write_text("ValueError: a chapter failed\n")
+    ended = slurm_commands.Job("8", slurm_commands.JobState.FAILED)
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"8": ended})
+    (entry,) = status.entries("small")
+    assert entry.has_failed and entry.advice == "`hpc logs 8`, then `hpc report small-there`"

@@ -107,6 +107,19 @@ def test_leaving_an_epoch_by_break_is_refused_and_recorded_as_failed(then: str) 
     assert records.load_run(measure(1).path)["run"]["samples"] == 1, "a failed one is measured again"
 
 
+@pytest.mark.parametrize(("world", "is_refused"), [("1", False), ("2", True)])
+def test_several_processes_without_a_process_group_are_refused(
+    monkeypatch: pytest.MonkeyPatch, world: str, is_refused: bool
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", world)
+    if is_refused:
+        with pytest.raises(RuntimeError, match=r"init_process_group\(\) before Recorder"):
+            measure(1)
+        assert measure(1, ranks=Ranks()).rows, "the caller's own ranks count"
+    else:
+        assert measure(1).rows
+
+
 def test_a_loop_that_fails_or_has_no_epoch_is_a_failed_run() -> None:
     for error in (KeyError, RuntimeError):
         with pytest.raises(error), Recorder("empty", global_batch=4) as run:
