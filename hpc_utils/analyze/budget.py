@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,9 @@ def estimate(
             seconds, start = np.array([limit, 0.0, limit]), np.zeros(3)
         seconds = seconds + start
         if seconds[2] > limit:
-            note = f"{note}; may exceed the time limit of {limit / HOUR:g} h and go on in another job".lstrip("; ")
+            note = f"{note}; may exceed the time limit of {timedelta(seconds=limit)} and go on in another job".lstrip(
+                "; "
+            )
         row = {name: members[0][name] for name in ["series", *SAME, "world_size"]} | {"runs": len(members)}
         row |= {"repeats": len({one["repeat"] for one in members}), "basis": basis, "source": source, "note": note}
         rows.append(row | dict(zip(SECONDS + STARTS, [*seconds, *start], strict=True)))

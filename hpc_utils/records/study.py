@@ -175,7 +175,7 @@ def read_study(name: str, results: Path | None = None) -> StudyIndex:
     except FileNotFoundError:
         own = {file.stem for file in paths.studies().glob("*.toml")}
         measured = {file.stem for file in path.parent.glob("*.json")}
-        remedy = f"`hpc study run {name}` makes it" if name in own else toml_config.hint(name, own | measured)
+        remedy = f"`hpc study run {name}` makes it" if name in own else toml_config.hint(name, measured or own)
         if submitted := sorted(index for index in measured if index.startswith(f"{name}-")):
             remedy = f"submitted to a cluster it is {' or '.join(submitted)}"
         raise UnknownStudy(f"no study {name!r} in {path.parent}: {remedy}") from None

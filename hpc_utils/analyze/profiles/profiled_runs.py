@@ -148,9 +148,8 @@ def monitors(results: Path, runs: Iterable[str], least: int = 1) -> dict[str, di
         files = [file for file in sorted(folder.glob("*.csv")) if file.stat().st_size]
         if not files:
             continue
-        every = pd.concat(map(pd.read_csv, files), ignore_index=True).dropna(
-            subset=["time", "host", "device"]
-        )  # a truncated last line
+        every = pd.concat(map(pd.read_csv, files), ignore_index=True)
+        every = every.dropna(subset=["time", "host", "device"])  # a truncated last line
         every = (
             every[~every.device.str.startswith("rank")]
             .assign(seconds=every.time - every.time.min())
