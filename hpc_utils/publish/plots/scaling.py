@@ -79,7 +79,8 @@ def _curves(table: pd.DataFrame, *columns: str, targets: Targets | None = None) 
             if power:
                 drawing.log_axis(axes.yaxis)
             else:
-                axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
+                largest = drawing.AXES[column][1] * rows[column].max()  # intervals of few repeats may be endless
+                axes.set_ylim(0, min(1.1 * axes.get_ylim()[1], drawing.WIDEST * largest))
             title = drawing.fixed_batch(kind, batch)
             if kind == "weak" and rows.steps_per_epoch.isna().all():
                 title += ", whole epochs"

@@ -79,6 +79,11 @@ def test_efficiency_shows_both_baselines_and_the_targets(table) -> None:
     assert len(places) == 6 and min(np.diff(places)) > 0.03, "markers do not cover each other"
 
 
+def test_a_wide_interval_does_not_flatten_the_curves(table) -> None:
+    wide = table.assign(high=table.high.mask(table.world_size == 2, 30.0))
+    assert 100 < plots.efficiency(wide).figure.axes[0].get_ylim()[1] < 200
+
+
 def test_panels_of_several_workloads_name_them(runs: pd.DataFrame) -> None:
     own = runs[runs.precision == "fp32"]
     both = [own, own.assign(workload="transformer", dataset="other", batch_per_device=own.batch_per_device + 1000,
