@@ -160,7 +160,7 @@ def _has_report(one: Submission, log: Path) -> bool:
     """Whether `hpc report` has written the report after its job ended or, if that did not begin, after the submission."""
     page = paths.results() / "report" / one.index / "index.html"
     before = log if log.exists() else one.path / "submission.json"
-    return page.exists() and page.stat().st_mtime > before.stat().st_mtime
+    return page.exists() and page.stat().st_mtime >= before.stat().st_mtime
 
 
 def progress(run: Path) -> tuple[str, float | None]:

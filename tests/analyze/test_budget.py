@@ -121,7 +121,7 @@ def test_what_was_measured_elsewhere_is_for_one_device() -> None:
 
 
 def test_runs_longer_than_the_limit_are_pointed_out() -> None:
-    assert "may exceed the time limit of 0.1 h" in predicted(point(1), seconds_per_epoch=200, limit=360).note[0]
+    assert "may exceed the time limit of 0:06:00" in predicted(point(1), seconds_per_epoch=200, limit=360).note[0]
 
 
 def test_repeats_err_together_and_different_measurements_do_not() -> None:

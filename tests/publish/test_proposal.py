@@ -59,7 +59,7 @@ def test_a_plan_needs_neither_slurm_nor_data_nor_the_cluster(study: str, tmp_pat
     row = next(line for line in lines if "| strong | 1 x 8 |" in line)
     assert "| 2 (2 repeats) |" in row and "| stated" in row
     assert "| strong | 2 x 8 |" in said and "| Total |" in said
-    assert "may exceed the time limit of 1 h" in said
+    assert "may exceed the time limit of 1:00:00" in said
     assert "- 3 not applicable: strong: tf32 on lumi-g-gpu" in said
     table = pd.read_csv(file)
     assert table.runs.tolist() == [2, 2, 2] and (table.cost / table.node_hours).round(6).tolist() == [4, 4, 4]
