@@ -26,6 +26,7 @@ import pytest
 from hpc_utils import paths, provenance
 from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.launch.study_draft import STEPS
+from hpc_utils.workspace import Launch
 
 from . import pages
 from .support import soak
@@ -68,16 +69,22 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         subprocess.run([*HPC, "cluster", "down"], env=environment(folder), check=False, timeout=60)
 
 
-def environment(desk: Path) -> dict[str, str]:
+def environment(desk: Path, command: str = "", warm: str = "") -> dict[str, str]:
+    """For commands in `desk`; those that start no job start `warm`."""
+    launch = {} if re.search("cluster|sbatch|torchrun", command) or not warm else Launch(warm=warm).variables
     clusters = str((desk / "clusters").resolve())
-    return clean_environment() | {
-        "HPC_REHEARSAL": clusters,
-        "TMPDIR": clusters,  # has the lock of the cores: no other test's runs are waited for
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "HPC_RESULTS": str(desk / "results"),
-        "HPC_DATA": str(desk / "data"),
-        "HPC_SHARED": "",  # figures are drawn of these runs
-    }
+    return (
+        clean_environment()
+        | {
+            "HPC_REHEARSAL": clusters,
+            "TMPDIR": clusters,  # has the lock of the cores: no other test's runs are waited for
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "HPC_RESULTS": str(desk / "results"),
+            "HPC_DATA": str(desk / "data"),
+            "HPC_SHARED": "",  # figures are drawn of these runs
+        }
+        | launch
+    )
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +115,7 @@ def need_mirror(name: str) -> None:
 
 @pytest.mark.timeout(1860)
 @pytest.mark.parametrize("command", EXECUTED)
-def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequest) -> None:
+def test_the_command_works(command: str, desk: Path, warm_process: str, request: pytest.FixtureRequest) -> None:
     if data := next((name for name in ("cifar10", "tiny-imagenet") if name in command), None):
         need_mirror(data)
     if "cluster" in command:
@@ -117,8 +124,9 @@ def test_the_command_works(command: str, desk: Path, request: pytest.FixtureRequ
     if OWN in command:
         folder = request.getfixturevalue("clone")
         more = {"PYTHONPATH": str(folder)}
+    surroundings = environment(desk, command, warm_process) | more
     done = subprocess.run(
-        shlex.split(command), cwd=folder, env=environment(desk) | more, capture_output=True, text=True, timeout=1800
+        shlex.split(command), cwd=folder, env=surroundings, capture_output=True, text=True, timeout=1800
     )
     assert done.returncode == 0, done.stdout + done.stderr
     if command.startswith(f"hpc study new {OWN} "):
