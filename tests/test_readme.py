@@ -73,18 +73,15 @@ def environment(desk: Path, command: str = "", warm: str = "") -> dict[str, str]
     """For commands in `desk`; those that start no job start `warm`."""
     launch = {} if re.search("cluster|sbatch|torchrun", command) or not warm else Launch(warm=warm).variables
     clusters = str((desk / "clusters").resolve())
-    return (
-        clean_environment()
-        | {
-            "HPC_REHEARSAL": clusters,
-            "TMPDIR": clusters,  # has the lock of the cores: no other test's runs are waited for
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "HPC_RESULTS": str(desk / "results"),
-            "HPC_DATA": str(desk / "data"),
-            "HPC_SHARED": "",  # figures are drawn of these runs
-        }
-        | launch
-    )
+    return clean_environment() | {
+        "HPC_REHEARSAL": clusters,
+        "TMPDIR": clusters,  # has the lock of the cores: no other test's runs are waited for
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HPC_RESULTS": str(desk / "results"),
+        "HPC_DATA": str(desk / "data"),
+        "HPC_SHARED": "",  # figures are drawn of these runs
+        **launch,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +151,11 @@ def test_the_readers_own_study_has_a_figure_with_its_numbers_a_verdict_and_a_pag
     """After the commands above."""
     if not (desk / f"results/studies/{OWN}.json").exists():
         pytest.skip("the commands were not run (selected by hand?)")
+    from hpc_utils import records
     from hpc_utils.publish import exports
 
+    starts = records.load(desk / "results", study=OWN).runs.sort_values("started").repeat.tolist()
+    assert starts == sorted(starts) and len(set(starts)) == 2, "repeats are interleaved in time"
     found = exports.read(desk / "results")
     figure = desk / f"results/figures/{OWN}-efficiency.png"
     assert figure.stat().st_size > 5_000 and f"{OWN}-efficiency" in found.figures

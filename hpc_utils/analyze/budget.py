@@ -54,8 +54,7 @@ DIGITS = 2  # of a request
 # Equal in all runs of one configuration, planned or measured.
 SAME = [*PLANNED, "link_gbit", "global_batch", "parallel", "nodes", "ranks_per_node"]
 LAYOUT = ["series", "nodes", "ranks_per_node"]
-SECONDS = ["seconds", "seconds_low", "seconds_high"]
-STARTS = ["start", "start_low", "start_high"]
+SECONDS, STARTS = stats.columns(["seconds"]), stats.columns(["start"])
 ENDS = stats.columns(["hours", "node_hours", "device_hours", "cost"])
 
 
@@ -100,9 +99,8 @@ def estimate(
             seconds, start = np.array([limit, 0.0, limit]), np.zeros(3)
         seconds = seconds + start
         if seconds[2] > limit:
-            note = f"{note}; may exceed the time limit of {timedelta(seconds=limit)} and go on in another job".lstrip(
-                "; "
-            )
+            beyond = f"may exceed the time limit of {timedelta(seconds=limit)} and go on in another job"
+            note = "; ".join(filter(None, (note, beyond)))
         row = {name: members[0][name] for name in ["series", *SAME, "world_size"]} | {"runs": len(members)}
         row |= {"repeats": len({one["repeat"] for one in members}), "basis": basis, "source": source, "note": note}
         rows.append(row | dict(zip(SECONDS + STARTS, [*seconds, *start], strict=True)))

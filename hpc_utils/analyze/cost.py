@@ -28,9 +28,7 @@ MEASURES = ["epochs", "seconds", "wall_seconds", "device_hours", "core_hours", "
 HOURLY = ("device_hours", "core_hours", "node_hours", "cost")  # these grow with wall_seconds
 COLUMNS = [*KEYS, *stats.columns(MEASURES), "unit", "epoch_seconds", "efficiency", "repeats", "reached", "runs"]
 GAINED = ("efficiency", "low", "high")  # columns of `scaling.efficiency`
-BENEFIT = [
-    "device_hours", "cost", "unit", "dearer", "dearer_low", "dearer_high", "added", "added_low", "added_high", "verdict",
-]  # fmt: skip
+BENEFIT = ["device_hours", "cost", "unit", *stats.columns(["dearer", "added"]), "verdict"]
 
 
 class Billing(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpc_utils.analyze import ablation
+from hpc_utils.analyze import ablation, stats
 from hpc_utils.analyze.model.step import PHASES
 
 from .formatting import ABSENT
@@ -19,7 +19,7 @@ MACHINE = ["hardware_id", "digest", "load", "date"]  # columns of a bench table 
 
 def factor(row: Row, name: str) -> str:
     """`1.34 [1.30, 1.38], faster`: the factor in the column `name` with its interval, and the verdict on it."""
-    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    value, low, high = (row[end] for end in stats.columns([name]))
     if pd.isna(value):
         return ABSENT
     interval = f" [{low:.2f}, {high:.2f}]" if pd.notna(low) else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from hpc_utils.analyze import budget
+from hpc_utils.analyze import budget, stats
 from hpc_utils.plural import counted
 
 from . import formatting, tables
@@ -82,7 +82,7 @@ def plain(table: pd.DataFrame, notes: Iterable[str], caption: str) -> str:
 
 def _span(name: str) -> tables.Writer:
     def write(row: tables.Row) -> str:
-        ends = [row[f"{name}{end}"] for end in ("", "_low", "_high")]
+        ends = [row[end] for end in stats.columns([name])]
         value, low, high = (f"{end:,.0f}" if end >= 1000 else f"{end:.3g}" for end in ends)
         return f"{value} [{low}, {high}]" if pd.notna(ends[0]) else ""
 

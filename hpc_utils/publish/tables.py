@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from hpc_utils.analyze import stats
 from hpc_utils.analyze.scaling import curve
 from hpc_utils.provenance.system import markdown_table
 from hpc_utils.records.identity import task
@@ -27,7 +28,7 @@ def measured(column: str, scale: float = 1.0) -> Writer:
     """Writes `column` times `scale` with its interval (`<column>_low`, `<column>_high`), or "single run"."""
 
     def write(row: Row) -> str:
-        value, low, high = (row[f"{column}{end}"] for end in ("", "_low", "_high"))
+        value, low, high = (row[name] for name in stats.columns([column]))
         if pd.isna(value):
             return ABSENT
         interval = f" ({number(low * scale)} to {number(high * scale)})" if pd.notna(low) else ""

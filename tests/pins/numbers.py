@@ -21,6 +21,7 @@ from hpc_utils.analyze import (
     recommend,
     scaling,
     shares,
+    stats,
     targets,
 )
 from hpc_utils.analyze.model import fit, links, validation
@@ -149,7 +150,7 @@ def model(own: ResultSet) -> Pins:
         return {
             row[by]: known({"count": row["count"], "repeats": row["repeats"]}
                            | ({"inside": row["inside"]} if row[by] == "held out" else {})
-                           | {name: [row[f"{name}{end}"] for end in ("", "_low", "_high")] for name in names})
+                           | {name: [row[one] for one in stats.columns([name])] for name in names})
             for row in validation.accuracy(frame, measured, by).to_dict("records")
         }  # fmt: skip
 

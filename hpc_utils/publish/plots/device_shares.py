@@ -5,6 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
+from hpc_utils.analyze import stats
+
 from . import drawing, style
 from .chart import charted
 
@@ -17,7 +19,7 @@ def fairness(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     """
     figure, ((shares, two_ranks), (periods, batches)) = drawing.panels(2, 2)
     table = table.assign(ms=1e3 * table.period)
-    table = table.rename(columns={f"sample_seconds{end}": f"sample{end}" for end in ("", "_low", "_high")})
+    table = table.rename(columns=dict(zip(stats.columns(["sample_seconds"]), stats.columns(["sample"]), strict=True)))
     part = table[table.cores < 1]
     batch, usual = part.groupby("batch_per_device").cores.nunique().idxmax(), table.period.mode().max()
     alone = table[(table.parallel == "none") & table.period.fillna(usual).eq(usual)]
