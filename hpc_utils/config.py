@@ -23,6 +23,7 @@ Fault = tuple[object, str, str]  # condition, the options that contradict each o
 
 WORKLOADS = ("resnet18", "resnet50", "cnn", "mnist_cnn")  # ours; anything else is the user's own `module:function`
 DEFAULT_GLOBAL_BATCH = 128
+ELSEWHERE = {"batch_size": "global_batch or batch_per_device", "learning_rate": "lr"}  # names in other programs
 PROFILE_STEPS = {
     "torch": 5,
     "nsys": 5,
@@ -361,7 +362,7 @@ def _json_or_text(value: str) -> Any:
 
 def unknown_parameter(name: str, known: Iterable[str]) -> str:
     """A message about an unknown option, with the nearest known name."""
-    close = toml_config.nearest(name, known)
+    close = ELSEWHERE.get(name) or toml_config.nearest(name, known)
     hint = f"did you mean {close}?" if close else "`hpc params` lists them all"
     return f"unknown parameter {name!r}: {hint}"
 

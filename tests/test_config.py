@@ -17,6 +17,7 @@ NAN = float("nan")
 REFUSED = [
     ({"workload": "resnet19"}, "workload=resnet19.* resnet18, resnet50, cnn"),
     ({"epoch": 3, "sed": 1}, "unknown parameter 'epoch': did you mean epochs.*\nunknown parameter 'sed'"),
+    ({"learning_rate": 1}, "unknown parameter 'learning_rate': did you mean lr?"),
     ({"zzz": 1}, "unknown parameter 'zzz': `hpc params` lists them all"),
     ({"lr": -1, "epochs": 0}, "epochs=0.*\nlr=-1"),
     ({"epochs": 2.5}, "epochs=2.5"),

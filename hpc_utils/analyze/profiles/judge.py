@@ -27,7 +27,7 @@ from .rules import (
     waiting_for_data,
     working,
 )  # fmt: skip
-from .thresholds import EFFICIENCY, EXPOSED, LOADER, STEPS, UTILISATION
+from .thresholds import EFFICIENCY, EXPOSED, LOAD, LOADER, STEPS, UTILISATION
 from .timeline import Timeline, world
 from .verdict import Advice, Bound, Doubt, Loss, Verdict, beyond, percent, saving, undecided, within
 
@@ -55,7 +55,7 @@ def _judge(reports: Reports) -> Verdict:
     if worked := reports.worked:
         return _by_devices(worked, reports, measured, remarks)
     if reports.phases and any(reports.phases.values()):
-        return _by_phases(reports.phases, timelines, measured, remarks)
+        return _by_phases(reports.phases, timelines, measured, remarks, _disturbed(reports))
     if measured is not None:
         return _by_counters(measured, remarks)
     return undecided("the profiles have no operators, no phases and no counters", UNEXPLAINED, remarks)
@@ -80,7 +80,7 @@ def _by_devices(
         advice = [UNEXPLAINED[bool(found.marked_steps)], *saving(idle, "then remove the cause")]
         return undecided(f"the device is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
     chosen = losses[0] if losses else working(found, measured)
-    doubts = _doubts(found, reports.timelines)
+    doubts = [*_doubts(found, reports.timelines), *_disturbed(reports)]
     if len(losses) > 1 and losses[1].share > 0.7 * chosen.share:
         doubts.append(Doubt(0.8, f"nearly as much is lost {losses[1].what}"))
     return chosen.verdict(doubts, evidence, remarks)
@@ -105,8 +105,18 @@ def _doubts(found: Devices, timelines: Sequence[Timeline]) -> list[Doubt]:
     return doubts
 
 
+def _disturbed(reports: Reports) -> list[Doubt]:
+    if reports.load <= LOAD:
+        return []
+    return [Doubt(0.7, f"other processes used {reports.load:.0%} of a device's cores: measure it again, alone")]
+
+
 def _by_phases(
-    seconds: Mapping[str, float], timelines: Sequence[Timeline], measured: Counters | None, remarks: Sequence[str]
+    seconds: Mapping[str, float],
+    timelines: Sequence[Timeline],
+    measured: Counters | None,
+    remarks: Sequence[str],
+    disturbed: Sequence[Doubt],
 ) -> Verdict:
     """`seconds`: of a step under `PARTS`, and `COMMUNICATION` if that is known."""
     remarks = [
@@ -119,7 +129,7 @@ def _by_phases(
     limits = {Phase.DATA: LOADER, COMMUNICATION: EXPOSED}
     evidence = [percent(f"{name} phase, of the step", share, "<", limits.get(name)) for name, share in shares.items()]
     evidence += measured.evidence() if measured else ()
-    doubts = [Doubt(0.6, "from the phases of the host only")]
+    doubts = [Doubt(0.6, "from the phases of the host only"), *disturbed]
     losses = [waiting_for_data(data)]
     if wire is not None:
         losses.append(communicating(wire, Doubt(0.7, "waiting for slower ranks is counted too")))

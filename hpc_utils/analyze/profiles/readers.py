@@ -51,12 +51,14 @@ class Reports:
         phases: seconds a step under data, forward, backward, optimizer from the records of the run, if its folder was
             given; and exposed communication if DDP measured it, which is then no part of backward.
         config: the run's options, likewise.
+        load: the largest share of a device's cores that other processes used or the hypervisor stole, likewise; 0 if unknown.
     """
 
     timelines: Sequence[Timeline] = ()
     kernels: pd.DataFrame | None = None
     phases: dict[str, float] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    load: float = 0.0
 
     @property
     def worked(self) -> list[Timeline]:
@@ -139,8 +141,8 @@ def _kernels(reports: Sequence[Path]) -> pd.DataFrame | None:
     return pd.concat(map(ncu.read, reports), ignore_index=True)
 
 
-def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any]] | None:
-    """(`phases`: the means over the epochs, `config`) of a run's own records; None if this is no run's folder."""
+def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any], float] | None:
+    """(`phases`: the means over the epochs, `config`, `load`) of a run's own records; None if this is no run's folder."""
     if not (folder / "epochs.csv").is_file():
         return None
     import pandas as pd
@@ -155,4 +157,17 @@ def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any]] | None:
     found = dict(zip(map(str, PARTS), means, strict=True))
     if 0 <= comm - overlap <= found["backward"]:  # NaN on one rank, and where DDP measures nothing
         found |= {"backward": found["backward"] - (comm - overlap), "communication": comm - overlap}
-    return found, (read_json(folder / "run.json") or {}).get("config", {})
+    run = read_json(folder / "run.json") or {}
+    return found, run.get("config", {}), _load(folder / "ranks.csv", run.get("threads_per_rank") or 1)
+
+
+def _load(ranks: Path, cores: float) -> float:
+    import pandas as pd
+
+    used = ["outside_seconds", "steal_seconds", "seconds"]
+    try:
+        outside, steal, seconds = pd.read_csv(ranks).reindex(columns=used).astype(float).to_numpy().T
+    except (OSError, ValueError):  # not there, or damaged
+        return 0.0
+    shares = (outside + steal) / (seconds * cores)
+    return float(shares[shares > 0].max(initial=0.0))  # not those that are unknown

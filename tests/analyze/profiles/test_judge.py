@@ -260,6 +260,13 @@ def test_what_the_run_does_already_is_not_advised() -> None:
     assert [one for one in plain.advice if "16 bits" not in one.action] == [*hooked.advice] != [*plain.advice]
 
 
+@pytest.mark.parametrize("seen", [{}, {"phases": {"data": 0.0, "forward": 0.2, "backward": 0.4, "optimizer": 0.1}}])
+def test_other_processes_on_a_device_cast_doubt(seen: dict) -> None:
+    alone, disturbed = (judged(*([] if seen else [run(BUSY)]), **seen, load=load) for load in (0.05, 0.4))
+    assert alone.bound == disturbed.bound and alone.confidence > disturbed.confidence
+    assert "40%" in disturbed.reason and "40%" not in alone.reason
+
+
 def test_confidence_falls_with_what_is_missing() -> None:
     sure = judged(run(BUSY)).confidence
     unseen = judged(run(BUSY, world_size=2))

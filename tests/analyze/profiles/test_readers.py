@@ -61,6 +61,10 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     assert readers.gather([run]).phases == pytest.approx(
         {"data": 0.1, "forward": 0.2, "backward": 0.1, "optimizer": 0.4, "communication": 0.2}
     )
+    assert readers.gather([run]).load == 0, "it has no record of its ranks"
+    write(run / "run.json", {"threads_per_rank": 2})
+    (run / "ranks.csv").write_text("rank,seconds,outside_seconds,steal_seconds\n0,10,,\n1,10,5,1\n")
+    assert readers.gather([run]).load == pytest.approx(0.3)
     write(run / "profile/rank0/trace.json", made.trace([kernel("k", 1, 1)]))
     write(run / "profile/rank0/window.json", {"steps": 3})
     (run / "epochs.csv").write_text(f"{header}1,0.1,0.2,0.3,0.4,0.25,0.05\n2,0.1")
