@@ -13,6 +13,7 @@ from tests.test_readme import PYTHON, brief
 from .test_03 import HANG, executed, hpc  # noqa: F401
 
 
+@pytest.mark.soak  # tests/test_readme.py measures, judges and draws the same workload and loop
 @pytest.mark.timeout(HANG + 60)
 def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, warm_process: str, tmp_path: Path) -> None:  # noqa: F811
     results = tmp_path / "results"

@@ -18,6 +18,8 @@ from hpc_utils import rehearsal
 from hpc_utils.rehearsal import ClusterError, host, processes
 from hpc_utils.rehearsal import folder as folders
 
+from tests.support import soak
+
 from .support import left_of, path_without, pids, slurm, wait_for
 
 pytestmark = pytest.mark.usefixtures("slurm_installed")
@@ -112,7 +114,7 @@ def test_a_half_dead_cluster_is_distinguished_and_cleared(name: str) -> None:
     assert left_of(cluster.folder) == []
 
 
-@pytest.mark.parametrize(("flat", "stepd"), [(False, "spared"), (True, "killed")])
+@pytest.mark.parametrize(("flat", "stepd"), [(False, "spared"), soak(True, "killed")])
 def test_a_cluster_starts_where_one_was_killed_process_by_process(
     name: str, flat: bool, stepd: str, tmp_path: Path
 ) -> None:
