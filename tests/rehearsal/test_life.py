@@ -17,7 +17,6 @@ import pytest
 from hpc_utils import rehearsal
 from hpc_utils.rehearsal import ClusterError, host, processes
 from hpc_utils.rehearsal import folder as folders
-
 from tests.support import soak
 
 from .support import left_of, path_without, pids, slurm, wait_for
