@@ -99,8 +99,8 @@ def test_the_plain_loop_takes_each_optimisation_and_every_epoch_to_its_end() -> 
         assert 0 < timing["step_p50"] <= timing["step_p95"] <= timing["step_p99"]
         assert timing["epochs"] == [2, 3]
     assert known[-1] == {"keep_freed": 1}
-    if platform.libc_ver()[0] == "glibc":  # which keeps from there on; before, unless something held its heap's end
-        assert max(timing["faults"] for timing in found[-3:]) < 10 < max(timing["faults"] for timing in found[:-3])
+    if platform.libc_ver()[0] == "glibc":  # which keeps from there on
+        assert max(timing["faults"] for timing in found[-3:]) < 10
 
 
 def test_ranks_grow_in_powers_of_two_as_far_as_there_are_devices() -> None:
