@@ -19,12 +19,12 @@ PLACE = ["framework", "parallel", "overlap", "nodes", "world_size", "global_batc
 
 
 def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of `mnist_cnn` on devices of their own, without a profiler.
+    """The runs of `mnist_cnn` without a profiler.
 
     Added: framework; overlap; pass_seconds (a pass over the training set); of a step, in seconds: loader, compute (forward and
     backward pass without the wait for others), exposed (that wait), hidden (the rest of the all-reduce), optimizer.
     """
-    own = points.unprofiled(runs[(runs.workload == "mnist_cnn") & ~points.barred(runs)])
+    own = points.unprofiled(runs[runs.workload == "mnist_cnn"])
     columns = [f"{name}_seconds" for name in ("data", "forward", "backward", "optimizer", "comm", "overlap")]
     times = epochs.groupby("run_id")[columns].mean().reindex(own.run_id).set_index(own.index)
     alone = own.world_size == 1  # Horovod has no counters: NaN
@@ -44,9 +44,10 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
 
 
 def configurations(measured: pd.DataFrame) -> pd.DataFrame:
-    """A row for each configuration of `measure`: `PLACE`, each of `MEASURES` and speedup (over the same framework on one rank) with
-    <column>_low and <column>_high (95 %), over_ddp (time of a step over DDP's on as many ranks) likewise, repeats, runs."""
-    found = points.gather(measured, MEASURES, ["framework", "overlap"])
+    """A row for each configuration of `measure` on devices of its own: `PLACE`, each of `MEASURES` and speedup (over the same
+    framework on one rank) with <column>_low and <column>_high (95 %), over_ddp (time of a step over DDP's on as many ranks)
+    likewise, repeats, runs."""
+    found = points.gather(measured[~points.barred(measured)], MEASURES, ["framework", "overlap"])
     alike = ["hardware_id", "threads_per_rank", "global_batch", "steps_per_epoch"]
     rows = []
     for row in found.to_dict("records"):

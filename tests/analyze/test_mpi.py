@@ -55,6 +55,9 @@ def test_configurations_stand_beside_ddp_and_their_own_one_rank(tmp_path: Path) 
     assert sum(two[name] for name in mpi.TIMES) == pytest.approx(4.0), "the parts are the step"
     assert two.pass_seconds == pytest.approx(1000 / (5120 / 5)) and two.repeats == 3
     assert mpi.learned(runs, epochs).test_accuracy.eq(0.99).all()
+    crowded = runs.assign(oversubscribed=runs.parallel == "ddp")
+    assert "ddp" not in set(mpi.configurations(crowded).parallel), "its times do not count, its accuracy does"
+    assert len(mpi.learned(crowded, epochs)) == len(runs)
     none = mpi.measure(tmp_path, runs.assign(workload="cnn"), epochs)
     assert none.empty and mpi.configurations(none).empty and mpi.learned(none, epochs).empty
 
