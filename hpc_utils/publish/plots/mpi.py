@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from hpc_utils.analyze.mpi import FRAMEWORKS
 from hpc_utils.plural import counted
 
 from . import drawing, style
@@ -34,20 +34,23 @@ def speedup(table: pd.DataFrame) -> Figure:
     """`table`: `analyze.mpi.configurations` of several ranks."""
     figure, ((axes,),) = drawing.panels(1, height=2.4)
     drawing.lines(axes, table, "world_size", "speedup", "framework")
-    ideal = np.geomspace(
-        table.world_size.min(), table.world_size.max()
-    )  # a curve where the axis of ranks is logarithmic
-    axes.plot(ideal, ideal, label="ideal", **style.IDEAL)
+    ends = [table.world_size.min(), table.world_size.max()]
+    axes.plot(ends, ends, label="ideal", **style.IDEAL)
     drawing.ranks_axis(axes, table.world_size)
+    drawing.log_axis(axes.yaxis)
     return figure
 
 
-@charted("learning", "Accuracy on the test images after every epoch, a line for each run.", intervals=False)
+@charted(
+    "learning",
+    "Accuracy on the test images after every epoch, a line for each run. Of frameworks that compute the same, lines coincide.",
+    intervals=False,
+)
 def learning(table: pd.DataFrame) -> Figure:
     """`table`: `analyze.mpi.learned`."""
     figure, ((axes,),) = drawing.panels(1, height=2.4)
-    for number, (framework, own) in enumerate(table.groupby("framework", sort=False)):
-        for _, rows in own.groupby("run_id"):
+    for number, framework in enumerate(FRAMEWORKS.values()):
+        for _, rows in table[table.framework == framework].groupby("run_id"):
             axes.plot(rows.epoch, 100 * rows.test_accuracy, **style.series(number) | {"label": framework})
     axes.axhline(99, **style.IDEAL)
     axes.set(xlabel="epoch", ylabel="test accuracy (%)", xticks=sorted(set(table.epoch)))

@@ -61,6 +61,8 @@ def test_a_metric_over_epochs_is_named_as_its_column_is() -> None:
     epochs = pd.DataFrame({"run_id": list("aabb"), "epoch": [1, 2] * 2, "test_r2": [0.1, 0.4, 0.2, 0.3]})
     shown = texts(plots.learned(epochs, runs, "test_r2").figure)
     assert "test r2" in shown and "1 rank no group" in shown
+    tasks = plots.learned(epochs, runs.assign(workload=["cnn", "mlp"]), "test_r2").figure
+    assert len(tasks.axes) == 2 and "workload mlp" in texts(tasks), "no median over two tasks"
 
 
 def test_saving_writes_both_kinds_and_the_same_bytes_again(tmp_path: Path) -> None:
