@@ -57,7 +57,7 @@ def test_run_figures_from_a_run_s_own_tables() -> None:
 
 
 def test_a_metric_over_epochs_is_named_as_its_column_is() -> None:
-    runs = speed().head(2).assign(run_id=["a", "b"])
+    runs = speed().head(2).assign(run_id=["a", "b"], workload="mlp", dataset="")
     epochs = pd.DataFrame({"run_id": list("aabb"), "epoch": [1, 2] * 2, "test_r2": [0.1, 0.4, 0.2, 0.3]})
     shown = texts(plots.learned(epochs, runs, "test_r2").figure)
     assert "test r2" in shown and "1 rank no group" in shown
