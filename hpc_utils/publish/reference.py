@@ -28,6 +28,7 @@ TOGETHER = (
     "04_profiling",
     "05_optimization",
     "08_workshop",
+    "09_mpi_framework",
     "10_tree_models",
     "11_troubleshooting",
 )  # chapters that read whatever runs there are
