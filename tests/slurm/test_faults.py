@@ -59,21 +59,27 @@ def job_state(run: Path) -> dict:
     return json.loads((run / "provenance.json").read_text())["job"]
 
 
-@contextlib.contextmanager
-def halted(desk: Desk) -> Iterator[None]:
-    """The ranks of the desk's run stand still meanwhile."""
-    ranks = []
+def ranks(desk: Desk) -> list[psutil.Process]:
+    """Those of the desk's run."""
+    found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if Launch.of(process.environ()).owner.startswith(str(desk.results)) and process.name() == "rank":
-                ranks.append(process)
-    assert len(ranks) == 2
-    for rank in ranks:
+                found.append(process)
+    assert len(found) == 2
+    return found
+
+
+@contextlib.contextmanager
+def halted(desk: Desk) -> Iterator[None]:
+    """The ranks of the desk's run stand still meanwhile."""
+    held = ranks(desk)
+    for rank in held:
         rank.suspend()
     try:
         yield
     finally:
-        for rank in ranks:
+        for rank in held:
             rank.resume()
 
 
@@ -133,6 +139,25 @@ def test_scancel_is_final_but_nothing_is_lost(desk: Desk, uninterrupted: Weights
     assert desk.state(again) == "COMPLETED", desk.log(again)
     assert "epoch 1, step" in desk.log(again) or "continues" in desk.log(again)
     assert_same_end(desk, uninterrupted)
+
+
+@pytest.mark.soak
+def test_of_mpi_ranks_on_two_nodes_one_is_killed_and_the_next_job_ends_with_the_same_weights(desk: Desk) -> None:
+    parameters = {"dataset": "digits", "epochs": 3, "steps_per_epoch": 500, "global_batch": 16, "weight_decay": 0}
+    parameters |= {"checkpoint_every": 1, "save_weights": "true"}
+    ends = []
+    for one in (Desk(desk.folder / "calm", desk.cluster), desk):
+        job = one.submit_training(parameters=parameters, script="mpi", MPI_TYPE="pmi2")
+        if one is desk:
+            one.wait(lambda: desk.step() > 1.5 * parameters["steps_per_epoch"])
+            ranks(one)[1].kill()
+            one.wait_for(job, "FAILED")
+            job = one.submit_training(parameters=parameters, script="mpi", MPI_TYPE="pmi2")
+        one.wait_for(job, "COMPLETED", "FAILED")
+        assert one.state(job) == "COMPLETED", one.log(job)
+        ends.append(weights(one)["parameters"])
+    assert "epoch 2, step" in desk.log(job)
+    assert torch.equal(*ends)
 
 
 @pytest.mark.soak
