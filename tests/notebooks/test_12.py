@@ -21,8 +21,8 @@ def test_a_workload_and_a_bare_loop_come_to_one_figure(executed, warm_process: s
     folder.mkdir(parents=True)
     (folder / "my_study.py").write_text(PYTHON[0])
     hpc(folder, results, warm_process, "study", "new", "my-mlp.toml", "--workload", "my_study:mlp")
-    study, scaling = folder / "my-mlp.toml", '{ notebook = "03_scaling" }, '  # tests/test_readme.py executes that
-    study.write_text(brief(study.read_text()).replace(scaling, ""))
+    study = folder / "my-mlp.toml"
+    study.write_text(brief(study.read_text()))
     _, figures = executed(folder.parent, "12_your_model", repeats=1)
     found, runs = exports.read(results), records.load(results).runs
     assert {"my-mlp-efficiency", "your-model-efficiency"} <= figures

@@ -20,7 +20,7 @@ from hpc_utils.workspace import Launch
 
 from .conftest import Desk, submissions
 
-LONG = {"workload": "cnn", "dataset": "digits", "epochs": 3, "steps_per_epoch": 200, "global_batch": 64}
+LONG = {"workload": "cnn", "dataset": "digits", "epochs": 3, "steps_per_epoch": 100, "global_batch": 64}
 LONG |= {"lr_warmup_epochs": 0, "evaluate_every": 2, "save_weights": "true", "optimizer": "adamw", "lr": 0.002}
 
 
