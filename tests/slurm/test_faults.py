@@ -60,11 +60,12 @@ def job_state(run: Path) -> dict:
 
 
 def ranks(desk: Desk) -> list[psutil.Process]:
-    """Those of the desk's run."""
+    """Those of the desk's run: forked by a warm process, or started by srun."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if Launch.of(process.environ()).owner.startswith(str(desk.results)) and process.name() == "rank":
+            own = Launch.of(process.environ()).owner.startswith(str(desk.results))
+            if own and (process.name() == "rank" or process.cmdline()[1:3] == ["-m", "hpc_utils.launch.rank"]):
                 found.append(process)
     assert len(found) == 2
     return found
@@ -97,7 +98,8 @@ def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted
         limit(desk, job, 10)
         desk.wait(lambda: "forwarded USR1" in desk.log(job))
         (shown,) = [line for line in desk.hpc("status").stdout.splitlines() if desk.runs[0].name in line]
-        assert shown.split()[:2] == ["RUNNING", job] and "of 600" in shown, "a job submitted by hand"
+        steps = LONG["epochs"] * LONG["steps_per_epoch"]
+        assert shown.split()[:2] == ["RUNNING", job] and f"of {steps}" in shown, "a job submitted by hand"
         limit(desk, job, 60)
     desk.wait_for(job, "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
     assert desk.state(job) == "COMPLETED", desk.log(job)
@@ -143,7 +145,7 @@ def test_scancel_is_final_but_nothing_is_lost(desk: Desk, uninterrupted: Weights
 
 @pytest.mark.soak
 def test_of_mpi_ranks_on_two_nodes_one_is_killed_and_the_next_job_ends_with_the_same_weights(desk: Desk) -> None:
-    parameters = {"dataset": "digits", "epochs": 3, "steps_per_epoch": 500, "global_batch": 16, "weight_decay": 0}
+    parameters = {"dataset": "digits", "epochs": 3, "steps_per_epoch": 5000, "global_batch": 16, "weight_decay": 0}
     parameters |= {"checkpoint_every": 1, "save_weights": "true"}
     ends = []
     for one in (Desk(desk.folder / "calm", desk.cluster), desk):
