@@ -107,7 +107,7 @@ def measured(text: str, sets: Sequence[Path]) -> str:
 def fastest(name: str, own: records.Records) -> pd.DataFrame:
     """A row for each model and data set: the fastest configuration of one device, and the shortest time to `GOALS`."""
     runs = points.unprofiled(own.runs)
-    runs = runs[runs.world_size == 1]
+    runs = runs[(runs.world_size == 1) & ~points.barred(runs)]
     best = points.points(runs).sort_values("throughput", ascending=False).groupby(["workload", "dataset"]).head(1)
     columns: dict[str, tables.Writer] = {
         "set": lambda row: name,
