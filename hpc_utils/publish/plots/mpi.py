@@ -33,7 +33,8 @@ def step_parts(table: pd.DataFrame) -> Figure:
 def speedup(table: pd.DataFrame) -> Figure:
     """`table`: `analyze.mpi.configurations` of several ranks."""
     figure, ((axes,),) = drawing.panels(1, height=2.4)
-    drawing.lines(axes, table, "world_size", "speedup", "framework")
+    beside = 1 + 0.03 * table.framework.map(list(FRAMEWORKS.values()).index)  # no interval hides another
+    drawing.lines(axes, table.assign(place=table.world_size * beside), "place", "speedup", "framework")
     ends = [table.world_size.min(), table.world_size.max()]
     axes.plot(ends, ends, label="ideal", **style.IDEAL)
     drawing.ranks_axis(axes, table.world_size)
