@@ -45,14 +45,14 @@ def learned(epochs: pd.DataFrame, runs: pd.DataFrame, metric: str) -> Figure:
     """A column of `epochs` over them: every run thin, the median marked; a panel for each task, layout and global batch."""
     task = [name for name in ("workload", "dataset") if runs[name].nunique(dropna=False) > 1]
     joined = epochs.merge(runs[["run_id", "precision", *task, *LAYOUT]], on="run_id").dropna(subset=[metric])
-    joined = joined.sort_values([*task, *LAYOUT], ascending=[*map(bool, task), True, False, True], kind="stable")
+    joined = joined.sort_values([*task, *LAYOUT], ascending=[True] * len(task) + [True, False, True], kind="stable")
     layouts = list(joined.groupby([*task, *LAYOUT], sort=False, dropna=False))
     figure, (grid,) = drawing.panels(len(layouts), height=1.8, sharey=not task)
     for axes, (_, chosen) in zip(grid, layouts, strict=True):
         for precision in drawing.precisions(chosen):
             look = style.precision(precision) | {"label": precision}
             drawing.every_run(axes, chosen[chosen.precision == precision], "epoch", metric, **look)
-        name = _layout(chosen.iloc[0]) + drawing.more(chosen.iloc[0], task[:1])
+        name = _layout(chosen.iloc[0]) + drawing.more(chosen.iloc[0], task)
         axes.set(xlabel="epoch", title=name.replace(", ", "\n"))
         axes.xaxis.get_major_locator().set_params(integer=True)
     return figure
