@@ -12,7 +12,7 @@ TESTS ?=
 # Three at a time, as many of them wait for others; a file's tests in one process: tests/parallel.py. Named files are run
 # one after another.
 SHARED := $(if $(findstring .py,$(TESTS)),,-n 3 --dist loadfile --no-loadscope-reorder)
-# Of results, which are many, the hook of .pre-commit-config.yaml looks at those that are committed. Digests are no secrets.
+# Of results, which are many, and documents, the hook of .pre-commit-config.yaml looks at those that are committed. Digests are no secrets.
 SECRETS := detect-secrets-hook --no-verify --exclude-secrets s3cret \
 	--disable-plugin HexHighEntropyString --disable-plugin Base64HighEntropyString
 STUDY ?=
@@ -45,7 +45,7 @@ lint: $(VENV)/.installed-dev ## ruff check and format, imports between rooms, no
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/nbstripout --verify notebooks/*.ipynb
-	@[ ! -e .git ] || { $(BIN)/reuse lint --quiet && git ls-files -z -- ':!results/reference' | xargs -0 -P 2 -n 400 $(BIN)/$(SECRETS); }
+	@[ ! -e .git ] || { $(BIN)/reuse lint --quiet && git ls-files -z -- ':!results/reference' ':!*.pdf' ':!*.png' | xargs -0 -P 2 -n 400 $(BIN)/$(SECRETS); }
 
 format: $(VENV)/.installed-dev ## Let ruff mend what it can
 	$(BIN)/ruff check --fix .

@@ -59,14 +59,28 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def warm_process() -> Iterator[str]:
-    """What commands are forked from (`launch.warm`), where a test is not about how they start."""
+@contextlib.contextmanager
+def started_warm(**options: bool) -> Iterator[str]:
+    """The name of a warm process of these tests' own (`launch.warm.started`)."""
     with contextlib.ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patched:
             for name in LAUNCHED:
                 patched.delenv(name, raising=False)
-            server = stack.enter_context(warm.started())
+            server = stack.enter_context(warm.started(**options))
+        yield server
+
+
+@pytest.fixture(scope="session")
+def warm_process() -> Iterator[str]:
+    """What commands are forked from, where a test is not about how they start."""
+    with started_warm() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_warm() -> Iterator[str]:
+    """What the ranks of jobs are forked from, on all nodes of a rehearsal cluster, where a test is not about how they start."""
+    with started_warm(across_nodes=True) as server:
         yield server
 
 
@@ -114,7 +128,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: parallel.place(item.nodeid))
     for item in items:
         if {"cluster", "nsys"} & {*getattr(item, "fixturenames", ())} and not item.nodeid.startswith(
-            parallel.ONE_HEAP
+            parallel.CLUSTER
         ):
             raise pytest.UsageError(f"{item.nodeid} shares a cluster or nsys: name its file in tests/parallel.py")
     marked = [item for item in items if item.get_closest_marker("gpu")]

@@ -1,8 +1,8 @@
 """How `make test` shares the tests out between processes (pytest-xdist).
 
 A file stays whole. All files that talk to the shared rehearsal cluster, or profile with nsys, are one heap, so that one
-process has one cluster and nobody waits for another's profiler. The longest come first, so that all processes end
-together.
+process has one cluster and nobody waits for another's profiler; so are those of tests/train, which fork their ranks from one
+process. The longest come first, so that all processes end together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pytest
     from xdist.scheduler import LoadScopeScheduling
 
-ONE_HEAP = (
+CLUSTER = (
     "tests/slurm/",
     "tests/rehearsal/",
     "tests/interactive/test_slurm.py",
@@ -24,12 +24,13 @@ ONE_HEAP = (
     "tests/env/test_nsight.py",
     "tests/test_profilers.py",
 )
+RANKS = ("tests/train/",)
 LONGEST = (
-    *ONE_HEAP,
+    *CLUSTER,
     "tests/test_readme.py",
+    *RANKS,
     "tests/test_reproduce.py",
     "tests/notebooks/",
-    "tests/train/",
     "tests/launch/",
     "tests/interactive/",
     "tests/doctor/",
@@ -47,6 +48,8 @@ def scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
 
     class Heaps(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "cluster" if nodeid.startswith(ONE_HEAP) else nodeid.partition("::")[0]
+            heaps = {"cluster": CLUSTER, "ranks": RANKS}
+            own = (heap for heap, start in heaps.items() if nodeid.startswith(start))
+            return next(own, nodeid.partition("::")[0])
 
     return Heaps(config, log)

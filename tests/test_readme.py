@@ -96,14 +96,18 @@ def clone(desk: Path) -> Path:
 
 
 def brief(draft: str) -> str:
-    """A drafted study, edited so that it takes less: no second an epoch but as few steps as a draft may have, two repeats, and
-    without chapter 03, which tests/notebooks/test_03.py executes on an own workload."""
+    """A drafted study, edited so that it takes less: as few steps as a draft may have, two repeats, two ranks against one process,
+    and without chapter 03."""
     scaling = '{ notebook = "03_scaling" }, '
     assert scaling in draft
     draft = draft.replace(scaling, "")
-    for name, value in (("steps_per_epoch", STEPS[0]), ("repeats", 2)):
-        draft, number = re.subn(rf"^{name} = \d+", f"{name} = {value}", draft, flags=re.M)
-        assert number == 1, draft
+    for pattern, value, times in (
+        (r"steps_per_epoch = \d+", STEPS[0], 1),
+        (r"repeats = \d+", 2, 1),
+        (r"ranks = \[1, .*\]", [2], 2),
+    ):
+        draft, number = re.subn(f"^{pattern}", f"{pattern.split()[0]} = {value}", draft, flags=re.M)
+        assert number == times, draft
     return draft
 
 
@@ -121,11 +125,10 @@ def test_the_command_works(command: str, desk: Path, warm_process: str, request:
         need_mirror(data)
     if "cluster" in command:
         request.getfixturevalue("slurm_installed")
-    folder, more = desk, {}
+    folder, surroundings = desk, environment(desk, command, warm_process)
     if OWN in command:
         folder = request.getfixturevalue("clone")
-        more = {"PYTHONPATH": str(folder)}
-    surroundings = environment(desk, command, warm_process) | more
+        surroundings = environment(desk) | {"PYTHONPATH": str(folder)}  # with which `warm_process` was not started
     done = subprocess.run(
         shlex.split(command), cwd=folder, env=surroundings, capture_output=True, text=True, timeout=1800
     )
@@ -188,13 +191,15 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 800
 
 
-def make(desk: Path, *arguments: str, timeout: float = 250) -> subprocess.CompletedProcess:
+def make(desk: Path, *arguments: str, warm: str = "", timeout: float = 250) -> subprocess.CompletedProcess:
     """`make` with the environment that runs this test, so that it installs nothing."""
     installed = [Path(sys.prefix) / name for name in (".installed", ".installed-dev")]
     for stamp in installed:
         stamp.touch()
     command = ["make", f"VENV={sys.prefix}", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment(desk), capture_output=True, text=True, timeout=timeout)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(desk, warm=warm), capture_output=True, text=True, timeout=timeout
+    )
 
 
 def test_make_data(desk: Path) -> None:
@@ -212,8 +217,8 @@ def test_make_bench(desk: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def study(desk: Path) -> Iterator[tuple[subprocess.CompletedProcess, Path]]:
-    yield make(desk, *STUDY, timeout=900), desk / "results"
+def study(desk: Path, warm_process: str) -> tuple[subprocess.CompletedProcess, Path]:
+    return make(desk, *STUDY, warm=warm_process, timeout=900), desk / "results"
 
 
 @pytest.mark.timeout(960)

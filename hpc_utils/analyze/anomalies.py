@@ -99,8 +99,7 @@ def find(runs: pd.DataFrame) -> pd.DataFrame:
     (cause), look (what to look at): in words.
     """
     sound = usable(runs).reset_index(drop=True)
-    others = sound[["outside_seconds", "steal_seconds"]].astype(float).sum(axis=1)  # empty: not recorded
-    sound["load"] = others / (sound.seconds * sound.threads_per_rank).astype(float)
+    sound["load"] = points.outside_load(sound, sound.threads_per_rank).fillna(0.0)
     found, configurations = curves(sound), gather(sound)
     measured = headline(gains(found))
     rows = [

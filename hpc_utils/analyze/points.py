@@ -159,6 +159,12 @@ def cores_per_rank(runs: pd.DataFrame) -> pd.Series:
     return cores.where(cores < 1, 0.0)
 
 
+def outside_load(measured: pd.DataFrame, threads: pd.Series | float) -> pd.Series:
+    """The share of each run's (or rank's) cores that other processes used or the hypervisor stole; NaN: not recorded."""
+    others = measured.reindex(columns=["outside_seconds", "steal_seconds"]).astype(float).sum(axis=1, min_count=1)
+    return others / (measured.seconds * threads).astype(float)
+
+
 def _objects(values: Sequence) -> np.ndarray:
     """A column of arrays or tuples."""
     column = np.empty(len(values), dtype=object)

@@ -31,18 +31,16 @@ def measure(results: Path, runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     """The runs of tree models on cores that they had for themselves, without a profiler.
 
     Added: library; threads; cores (the logical CPUs that the run was pinned to); busy (cores at work, the mean over T); outside (of its
-    cores' time, the share of other processes); test_auc (NaN: not two classes), test_accuracy and test_loss, the last.
+    cores' time, the share that was not its own); test_auc (NaN: not two classes), test_accuracy and test_loss, the last.
     """
     own = runs[runs.workload.str.startswith(WORKLOADS)]
     own = points.unprofiled(own[~points.barred(own)])
     last = epochs.sort_values("epoch").groupby("run_id").last().reindex(columns=MEASURES[-3:])
-    cpu, outside, threads = (
-        pd.to_numeric(own[name]) for name in ("cpu_seconds", "outside_seconds", "threads_per_rank")
-    )
+    cpu, threads = pd.to_numeric(own.cpu_seconds), pd.to_numeric(own.threads_per_rank)
     pinned = [load_run(results / "runs" / run)["ranks"].cores.iloc[0] for run in own.run_id]
     return own.drop(columns="test_accuracy").join(last, on="run_id").assign(
         library=own.workload.str.removeprefix(WORKLOADS), threads=threads, cores=pinned,
-        busy=cpu / own.seconds, outside=outside / (own.seconds * threads),
+        busy=cpu / own.seconds, outside=points.outside_load(own, threads),
     )  # fmt: skip
 
 

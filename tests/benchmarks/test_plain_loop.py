@@ -89,6 +89,7 @@ def test_the_best_is_the_fastest_loader_and_what_alone_on_the_device_is_not_slow
     assert best() == [optimizations.PLAIN, "faster"]
 
 
+@pytest.mark.soak
 def test_the_plain_loop_takes_each_optimisation_and_every_epoch_to_its_end() -> None:
     known = [dict(one.plain) for one in optimizations.computing(gpu=False, compile=False)]
     changes = [{}, {"precision": "default"}, {"workers": 1}, {"data": "device"}, *known, {}, {"data": "device"}]

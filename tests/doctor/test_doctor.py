@@ -48,6 +48,7 @@ def test_variables_of_another_launcher_are_found_and_do_no_harm(one) -> None:
     assert found.code == 1
 
 
+@pytest.mark.soak  # tests/slurm has two ranks on two nodes
 def test_two_ranks_are_examined_together(doctors: Callable[[], Doctor], one) -> None:
     """The module, as a job script starts it."""
     doctor = doctors()

@@ -65,12 +65,13 @@ def test_runs_on_cores_of_their_own_do_not_wait(hold: Hold) -> None:
 
 def test_a_run_waits_unless_it_is_marked_shared(bench: Bench, hold: Hold) -> None:
     bench.warm = ""  # a warm process has read its own TMPDIR
+    cold = ("--cold", "-p", "parallel=none")
     first = hold("run-a")
     assert first.stdout.readline() == "held\n"
     notebook = bench.notebook("import os\nassert os.environ['HPC_SHARED']")
-    shared = bench.hpc("run", notebook, "-p", "parallel=none", TMPDIR=bench.folder)
+    shared = bench.hpc("run", notebook, *cold, TMPDIR=bench.folder)
     assert "run-a" not in shared.err and bench.run.exists(), "it ran, though without a measurement"
-    waiting = bench.start("run", notebook, "-p", "parallel=none", "-p", "seed=1", TMPDIR=bench.folder, HPC_SHARED="")
+    waiting = bench.start("run", notebook, *cold, "-p", "seed=1", TMPDIR=bench.folder, HPC_SHARED="")
     assert "run-a" in waiting.process.stderr.readline()
     assert len(bench.runs) == 1, "nothing is claimed while it waits"
     first.stdin.close()

@@ -50,12 +50,13 @@ subprocess.Popen(["sleep", "600"], start_new_session=True)
 """
 
 
-def test_run_that_goes_well(bench):
+def test_run_that_goes_well(bench, warm_process: str):
     notebook = bench.notebook(LOOK, WAIT, TRAIN, ("print('tables')", "rank0"), ORPHAN, parameters=OWN)
     arguments = ["run", notebook, "--nproc", 2, "-p", f"title={HOSTILE}", "-p", "count=7", "-p", "lr=0.01"]
     stale = {"RANK": 5, "WORLD_SIZE": 9, "MASTER_PORT": 1, "LOCAL_RANK": 3, "TORCHELASTIC_RUN_ID": "other"}
     bench.warm = ""  # as a user's
     running = bench.start(*arguments, **stale)
+    bench.warm = warm_process
     bench.wait_for((bench.folder / "seen1.json").exists)
 
     # A second launcher of the same run is turned away, and harms nothing.

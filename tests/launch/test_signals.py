@@ -157,6 +157,7 @@ def answer(client, cell: str) -> dict:
             return message["content"]
 
 
+@pytest.mark.soak  # tests/train sends its process the same signals
 def test_a_cell_in_jupyter_stops_and_its_kernel_lives(bench, monkeypatch):
     from jupyter_client.manager import start_new_kernel
 

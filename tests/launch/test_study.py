@@ -243,6 +243,7 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(bench: Bench) -> None
     assert bench.hpc("report", "rates").code == 0 and "failed runs (1)" in page.read_text()
 
 
+@pytest.mark.soak  # tests/slurm submits a study twice at once, test_run.py starts a run twice
 def test_two_processes_run_one_study_at_once(bench: Bench) -> None:
     study = bench.folder / "shared.toml"
     study.write_text(ONE_FAILS.replace("1e30", "0.02").replace("steps_per_epoch = 2", "steps_per_epoch = 150"))

@@ -217,6 +217,7 @@ def test_without_a_warm_process_the_client_is_python(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, "a b\n")
 
 
+@pytest.mark.soak
 def test_a_killed_warm_process_ends_the_run_and_leaves_nothing(bench: Bench) -> None:
     bench.warm = ""
     running = bench.start("run", bench.notebook(TRAIN), "--nproc", 2, FAULT="hang")

@@ -13,7 +13,6 @@ import torch
 from hpc_utils import records
 from hpc_utils.records.folder import read_json
 from tests.launch.conftest import TRAIN, Bench
-from tests.support import soak
 
 pytest.importorskip("mpi4py")
 STEPS, EPOCHS = 500, 3
@@ -80,7 +79,8 @@ def test_a_gpu_learns_as_the_cpu(bench: Bench):
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
 
 
-@pytest.mark.parametrize("signals", [((SIGKILL, 1),), soak(((SIGUSR1, 75), (SIGTERM, 143)))])
+@pytest.mark.soak  # tests/train kills and stops ranks of torch, which save and resume alike
+@pytest.mark.parametrize("signals", [((SIGKILL, 1),), ((SIGUSR1, 75), (SIGTERM, 143))])
 def test_a_run_that_is_killed_or_stopped_at_any_moment_ends_with_the_same_bits(
     bench: Bench, uninterrupted: Path, signals
 ):

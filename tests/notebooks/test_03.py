@@ -104,6 +104,7 @@ def test_the_rehearsal_predicts_ranks_and_links_that_the_model_has_not_seen(exec
     assert all(kept.tables[name].units.items() <= one.units.items() for name, one in found.tables.items())
 
 
+@pytest.mark.soak  # the test above executes the chapter
 def test_the_same_runs_of_two_machines_stand_side_by_side(executed, tmp_path):
     """A laptop's study, and a cluster's of the same model, in one folder of results."""
     both = tmp_path / "both"

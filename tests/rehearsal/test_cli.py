@@ -74,12 +74,12 @@ def test_links_are_shaped_and_freed(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def desk(slurm_installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def desk(slurm_installed: None, shared_warm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """Somebody whose default cluster, which `--cluster rehearsal` means, is this test's own."""
     with tempfile.TemporaryDirectory(prefix="hpc-") as clusters:  # short: sockets lie in it
         monkeypatch.setenv("HPC_REHEARSAL", clusters)
         cluster = rehearsal.up(nodes=1)
-        desk = Desk(tmp_path / "desk", cluster)
+        desk = Desk(tmp_path / "desk", cluster, shared_warm)
         yield desk
         rehearsal.down()
 
@@ -107,6 +107,7 @@ def test_a_killed_cluster_leaves_status_logs_and_cancel_to_tell_what_is_recorded
     assert "PENDING" in (said := desk.hpc("status", "--all", **unaware).stdout) or "RUNNING" in said
 
 
+@pytest.mark.soak  # the test above asks a cluster that is gone
 def test_a_cluster_that_is_down_leaves_completed_jobs_and_is_not_started_by_a_dry_run(desk: Desk) -> None:
     submit = ["submit", desk.study(ranks="[1]"), "--cluster", "rehearsal"]
     desk.hpc(*submit, "--wait")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from hpc_utils.records import probes
 
 from .conftest import Desk
 
 
+@pytest.mark.soak  # tests/doctor measures links, tests/slurm/test_links.py limits them
 def test_the_link_between_two_nodes_is_measured(desk: Desk) -> None:
     """... while nobody changes it, and the record says what it is limited to."""
     command = ["bench", "allreduce", "--cluster", "rehearsal", "--repeats=1", "--largest=1"]

@@ -28,9 +28,9 @@ Weights = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(cluster, tmp_path_factory: pytest.TempPathFactory) -> Weights:
+def uninterrupted(cluster, shared_warm: str, tmp_path_factory: pytest.TempPathFactory) -> Weights:
     """The weights of the same run, on two nodes with a disk of their own, where data sets lie while the job runs."""
-    desk = Desk(tmp_path_factory.mktemp("calm") / "desk", cluster)
+    desk = Desk(tmp_path_factory.mktemp("calm") / "desk", cluster, shared_warm)
     (desk.folder / "data").mkdir()
     (desk.folder / "data/set").write_text("images")
     job = desk.submit_training(parameters=LONG, HPC_NODE_LOCAL=desk.folder / "node's disk")
@@ -106,7 +106,7 @@ def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted
     log = desk.log(job)
     assert "requeued" in log
     assert "attempt 2" in log
-    assert f"COMPLETED     {job}" in desk.hpc("status", "--all").stdout
+    desk.wait(lambda: f"COMPLETED     {job}" in desk.hpc("status", "--all").stdout)  # the accounting lags behind
     assert "COMPLETED" not in desk.hpc("status", "--all", HPC_RESULTS=desk.folder / "other", check=False).stdout
     assert job_state(desk.runs[0])["restart_count"] >= 1
     assert_same_end(desk, uninterrupted)

@@ -17,6 +17,7 @@ from .conftest import Desk
 PARAMETERS = {"workload": "cnn", "steps_per_epoch": 3, "warmup_steps": 1, "epochs": 1, "evaluate_every": 0}
 
 
+@pytest.mark.soak  # tests/rehearsal measures limited links
 def test_a_runs_links_are_limited_while_it_is_measured(desk: Desk) -> None:
     """... and as before afterwards."""
     cluster = desk.cluster

@@ -368,11 +368,11 @@ def counting(parameters: Mapping[str, Any]) -> None:
 
 def test_two_ranks_agree_rarely_once_steps_are_quick(results: Path, restless: Path) -> None:
     """About once a second, not in each step; and the end of an epoch is handled whatever the pace."""
-    quick = OWN | {"steps_per_epoch": 400, "epochs": 2, "evaluate_every": 0, "save_weights": False}
+    quick = OWN | {"steps_per_epoch": 150, "epochs": 2, "evaluate_every": 0, "save_weights": False}
     two = Ranks(2, counting, quick, folder=restless, results=results)
     assert two.end() == [0, 0], two.output()
     one, other = (int(count) for count in re.findall(r"reductions: (\d+)", two.output()))
-    assert one == other < 200
+    assert one == other < 100
 
 
 def full_on_rank_0(parameters: Mapping[str, Any]) -> None:

@@ -164,10 +164,10 @@ def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any], float] | 
 def _load(ranks: Path, cores: float) -> float:
     import pandas as pd
 
-    used = ["outside_seconds", "steal_seconds", "seconds"]
+    from hpc_utils.analyze import points
+
     try:
-        outside, steal, seconds = pd.read_csv(ranks).reindex(columns=used).astype(float).to_numpy().T
-    except (OSError, ValueError):  # not there, or damaged
+        shares = points.outside_load(pd.read_csv(ranks), cores).fillna(0.0)
+    except (OSError, ValueError, AttributeError):  # not there, or damaged
         return 0.0
-    shares = (outside + steal) / (seconds * cores)
-    return float(shares[shares > 0].max(initial=0.0))  # not those that are unknown
+    return float(shares.to_numpy().max(initial=0.0))

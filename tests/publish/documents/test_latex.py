@@ -33,6 +33,7 @@ def tex(folder: Path, program: str, *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.soak  # so that CI does without TeX, whose installation takes longer than these tests
 @pytest.mark.parametrize("style", ["ieee", "acm"])
 def test_it_compiles(paper: Paper, style: str, tmp_path: Path) -> None:
     needs(style)
