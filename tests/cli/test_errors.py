@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import click
@@ -80,6 +81,8 @@ def test_what_a_cluster_has_is_shown_by_its_file(results: Path) -> None:
     done = CliRunner().invoke(cli.main, ["cluster", "show", "leonardo"])
     assert done.exit_code == 0 and "4 x a100" in done.stdout and "32 core-hours" in done.stdout
     assert "ib0, 400 Gbit/s a node" in done.stdout and "python/3.11.7" in done.stdout
+    cloud = CliRunner().invoke(cli.main, ["cluster", "show", "magic-castle"]).stdout
+    assert re.search(r"1 x t4 +16 GB each +all of the node", cloud)
 
 
 def test_the_status_next_to_a_half_dead_rehearsal_cluster_is_that_of_the_records(
