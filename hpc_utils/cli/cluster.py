@@ -142,20 +142,34 @@ def cluster_shape(rate, found):
 @cluster.command("show")
 @click.argument("cluster_name", metavar="NAME")
 def cluster_show(cluster_name):
-    """Show what the cluster NAME has, by its file: nodes, cores, GPUs, memory, network, storage and software."""
+    """Show what the cluster NAME has, by its file: nodes, cores, GPUs and their memory, network, storage and software."""
     from hpc_utils.launch import cluster as clusters
     from hpc_utils.publish.formatting import aligned
 
     found = clusters.read(cluster_name)
-    rows = [("nodes", "partition", "most of a job", "cores", "GPUs", "memory", "formats", "an hour costs")]
+    rows = [
+        (
+            "nodes",
+            "partition",
+            "most of a job",
+            "cores",
+            "GPUs",
+            "GPU memory",
+            "host memory",
+            "formats",
+            "an hour costs",
+        )
+    ]
     for name, node in found.nodes.items():
         gpus = f"{node.gpus} x {node.gpu}" if node.gpus else "none"
-        known = [str(one or "?") for one in (node.most_nodes, node.cores, gpus, node.memory or "the site's default")]
+        memory = {"": "the site's default", "0": "all of the node"}.get(node.memory, node.memory)
+        held = f"{node.gpu_memory} GB each" if node.gpu_memory else "?" if node.gpus else ""
+        known = [str(node.most_nodes or "?"), str(node.cores or "?"), gpus, held, memory]
         rows.append((name, node.partition, *known, " ".join(node.precisions), f"{node.price:g} {node.unit}"))
     network, software, storage = found.network, found.software, found.storage
     link = f"{network.link_gbit:g} Gbit/s a node" if network.link_gbit else ""
     facts = {
-        "network": [network.interface, link],
+        "network": [network.interface or "the interface that NCCL and gloo choose", link or "bandwidth not stated"],
         "storage": [storage.results, storage.data, storage.node_local and f"{storage.node_local} on each node"],
         "software": [*software.modules, software.environment, software.container, software.torch],
     }

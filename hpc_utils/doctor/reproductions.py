@@ -87,7 +87,7 @@ def started_by_srun(rank: int, fixed: bool) -> None:
     os.environ.update(SLURM_PROCID=os.environ.pop("RANK"), SLURM_NTASKS="1")
     if fixed:
         os.environ.update(RANK=os.environ["SLURM_PROCID"], WORLD_SIZE=os.environ["SLURM_NTASKS"])
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
 
 
 @reproduces("gloo-interface")

@@ -96,10 +96,11 @@ class NodeType(Strict):
 
     Attributes:
         gpus, gpu: devices of a node and their name; 0 and "" where the CPU's cores are the devices.
+        gpu_memory: of one device, in GB as its vendor states it; 0 is not known.
         gres: "" requests --gpus-per-node=N, "gpu:a100" requests --gres=gpu:a100:N.
         ranks: most ranks of a node; by default one a GPU, or one a core.
         cores: those a job may use; 0 where only Slurm knows (then `ranks` may be 0 too).
-        memory: "" is the site's default. most_nodes: of one job; 0 is not known.
+        memory: of the host; "" is the site's default. most_nodes: of one job; 0 is not known.
         precisions: what the device computes usefully; runs in others are not applicable.
         price, unit: what a node costs for an hour. licenses: taken by every job.
         variables: environment of every rank; a value may use $NAME of the cluster.
@@ -108,6 +109,7 @@ class NodeType(Strict):
     partition: Word = Field(min_length=1)
     gpus: int = Field(0, ge=0)
     gpu: Device = ""
+    gpu_memory: int = Field(0, ge=0)
     gres: Gres = ""
     ranks: int = Field(0, ge=0)
     cores: int = Field(0, ge=0)
@@ -123,8 +125,8 @@ class NodeType(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> NodeType:
-        if bool(self.gpus) != bool(self.gpu) or (self.gres and not self.gpus):
-            raise ValueError("gpus, gpu: give both, such as 4 and a100, or neither; gres only with them")
+        if bool(self.gpus) != bool(self.gpu) or ((self.gres or self.gpu_memory) and not self.gpus):
+            raise ValueError("gpus, gpu: give both, such as 4 and a100, or neither; gres, gpu_memory only with them")
         if self.gpus and self.ranks > self.gpus:
             raise ValueError(f"ranks = {self.ranks}, but a rank has a GPU of its own and a node has {self.gpus}")
         for name in self.variables:

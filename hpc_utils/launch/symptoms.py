@@ -2,6 +2,7 @@
 
 Many lines of such a log match: the cause, and what follows from it on other ranks, which is often written before. The kind of a
 symptom therefore counts before its place. An error that is no known symptom is the cause if no consequence stands before it.
+Where the log goes on with finite losses, the job has not failed: what stands before them is a hint.
 """
 
 from __future__ import annotations
@@ -26,35 +27,38 @@ _TAG = r"(?:\[[a-z]*\d[\w, |]*\](?:<\w+>)?:?|\d+:|\(\w*\s?\w* ?pid=\d+[^)]*\))"
 _START = rf"^(?:[\w.-]*[:/][\w./:-]* )?(?:{_TAG}\s*)*"
 _RANK = re.compile(rf"\s*({_TAG})")
 _EXCEPTION = re.compile(
-    rf"{_START}(?:[a-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Failure|Expired|Interrupt)|Exception)(?::(?! *[-+]?\d*\.\d)|$)"
+    rf"{_START}(?:\w+\.)*(?:_?[A-Z]\w*(?:Error|Exception|Failure|Expired|Interrupt)|Exception|gaierror)(?::(?! *[-+]?\d*\.\d)|$)"
 )
 _FAILURE = re.compile(
-    rf"{_START}(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: (?! *[-+]?\d*\.\d)"
+    rf"{_START}(?:FATAL|Fatal|fatal|ERROR|Error|error)\]?: (?! *(?:[-+]?\d*\.\d|0\b|[Nn]one\b|null|false))"
     r"|(?:srun|slurmstepd|mpirun|mpiexec|prterun): error|tasks? [-\d, ]+: (?:Aborted|Terminated)|core dumped|can't open file"
-    r"|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|(?:on|by|received) signal \d|EXIT CODE: \d|(?:exit code:?|return code =) -?[1-9]|\*\*\* STEP \S+ ON \S+ CANCELLED"
+    r"|Traceback \(most recent call last\)|HYD[UT]_|find the specified executable|forrtl: severe|Fortran runtime error|Execution halted|OMP: Error"
+    r"|Failed to connect to GCS|Error executing job with overrides|terminate called|BAD TERMINATION|non-zero (?:exit code|status)|exitcode\s*: -?[1-9]|(?:on|by|received) signal \d|EXIT CODE: \d|(?:exit code:?|return code =) -?[1-9]|\*\*\* STEP \S+ ON \S+ CANCELLED"
 )
 # Exceptions that only pass on the failure of another process
 _PASSED_ON = re.compile(
     r"(EOF|BrokenPipe|ConnectionReset|CalledProcess|ChildFailed|DistBackend|DistNetwork|DistStore)Error"
-    r"|(Signal|ProcessExited|ProcessRaised)Exception"
+    r"|(Signal|ProcessExited|ProcessRaised)Exception|Caught \w+ in "
 )
 # Source lines of a traceback, traced commands, what Ray lists as possible, and what NCCL, pip and Slurm report although nothing failed
 _NO_EVIDENCE = re.compile(
     rf"^\s*(?:{_TAG}\s*)*(?:[│+#]|>\s{3}|File \"|(?:raise|except|return|if|elif|assert|print)\b|logger\.)|NCCL INFO(?!.*no socket)"
     r"|\[W[^\]]*(?:socket|TCPStore)\.cpp(?!.*gai error)|pip's dependency resolver"
-    r"|some potential root causes|SIGKILL by OOM killer due|due to SIGSEGV or|error: spank|task/cgroup: unable to add"
+    r"|some potential root causes|SIGKILL by OOM killer due|due to SIGSEGV or|error: spank|error: x11|not a git repository|task/cgroup: unable to add"
 )
-# A line without any of these words shows no symptom: most lines are not searched further.
+# A line without any of these words, in lower case, shows no symptom: most lines are not searched further.
 _WORDS = re.compile(
-    "abort|address|alloc|ancdata|assert|barrier|being run|cancel|close|compatible|compile|connect|used by|divide|driver|due to"
-    "|dump|duplicate|eaddr|eof|err|exception|exhaust|exit|expect|fail|fallen|fatal|fetch|fill|fork|found|grad|illegal|inconsistent"
-    "|interface|invalid|key|kill|launch|loss|machine only|make(uv)?device|memory|mismatch|mpi|nan|nccl|no cuda|no kernel|no space|not match|open"
-    "|oom|peer|pmi|preamble|quota|reduction|refuse|rendezvous|reset|root|scale|shared|shut|sig|slots|slurm|srun|stale"
-    "|straggler|submitted|symbol|terminat|thread|time.?out|timed out|torch sees|truncat|unable|uncorrectable|unhandled"
-    "|weights|worker|xid",
-    re.I,
+    "abort|address|alloc|ancdata|assert|bad interp|barrier|became|being run|binding|cancel|clients|code =|compatible|conda|connect"
+    "|cuda|died|divide|does not know|driver|due to|dump|duplicate|eaddr|err|exceed|exception|execv|exit|expect|expire|fail|fallen"
+    "|fatal|fetch|find the spec|fork|found|free|global rank|halted|hint:|hyd|illegal|inconsistent|invalid|is inf|is nan|key|kill"
+    "|launch|local.rank|lost|machine only|make(uv)?device|memlock|memory|mismatch|module|mpi|nan|nccl|neither|net/ib|no kernel"
+    "|no locks|no space|non-?finite|non-zero|ofi|oom|open|output|peer|pipe|pmi|pml|preamble|quota|ready|receive grad|reduction"
+    "|refuse|rendezvous|reset|root|rout|same param|scale|segm|severe|shm|shut|sig|slots|slurm|srun|ss_family|stale|step creation"
+    "|straggler|submitted|symbol|term_|terminat|thread|time.?out|timed out|torch sees|traceback|transport|truncat|unable"
+    "|uncorrectable|unhandled|unknown param|unreach|used by|variable is not|weights|worker|world.?size|xid"
 )
-_DIGITS_MATTER = re.compile("signal|code|gai|world.?size", re.I)
+_DIGITS_MATTER = re.compile("signal|code|gai|world.?size")  # in lower case
+_LOSS = re.compile(r"[Ll]oss\W{1,4}\d")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _WATCHDOG = re.compile(r"\[Rank (\d+)\].*SeqNum=(\d+), OpType=(\w+)")
 
@@ -76,6 +80,10 @@ class Kind(StrEnum):
     HINT = "hint"
 
 
+_GOES_ON = (Kind.CAUSE, Kind.KILL, Kind.UNKNOWN)  # are hints if losses follow the last sign of a failure
+_OPTIONAL = ("environment", "no-internet")  # are hints if losses follow them
+
+
 class Symptom(toml_config.Strict):
     """A symptom of the catalogue; `symptoms.toml` explains its fields."""
 
@@ -94,7 +102,7 @@ class Finding:
 
     Attributes:
         name: in the catalogue. log, line: its first line there, whose text is `text`. rank: what stands before it, such as `[rank3]:`.
-        kind: of the symptom, or for this place in the log. lines: the first of all that match. times: how many match.
+        kind: of the symptom, or for this place in the log. lines: the first of all that match. times: how many match. last: the last line.
     """
 
     name: str
@@ -106,6 +114,7 @@ class Finding:
     kind: Kind
     lines: list[str] = field(default_factory=list)
     times: int = 0
+    last: int = 0
 
     @property
     def is_known(self) -> bool:
@@ -132,7 +141,7 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]]) -> list[Finding]:
     found = [finding for name, file in logs for finding in _scan(name, file)]
     for one in found:
         before = {other.name for other in found if _precedes(other, one)}
-        if one.name == "exception" and not before - {"failure", "exit"}:
+        if one.name == "exception" and one.kind != Kind.HINT and not before - {"failure", "exit"}:
             one.kind = Kind.END
         if one.kind == Kind.KILL and before & {"collective-timeout", "exit"}:  # then the launcher ended it
             one.kind = Kind.UNKNOWN
@@ -157,17 +166,22 @@ def _precedes(other: Finding, one: Finding) -> bool:
 
 def _scan(log: str, file: BinaryIO) -> list[Finding]:
     found: dict[tuple[str, str], Finding] = {}
-    harmless: set[bytes] = set()  # lines without their digits: a training log repeats a few
-    number = 1
+    harmless: dict[
+        bytes, bool
+    ] = {}  # lines without their digits, of which a training log repeats a few: whether with a loss
+    number, loss = 1, 0
     while line := file.readline(_LONGEST):
         here, number = number, number + line.endswith(b"\n")
         alike = line.translate(None, b"0123456789")
-        if alike in harmless:
+        if (with_loss := harmless.get(alike)) is not None:
+            loss = here if with_loss else loss
             continue
         text = _COLOURS.sub("", line.decode(errors="replace"))
         if (name := _name(text)) is None:
-            if len(harmless) < _REMEMBERED and not _DIGITS_MATTER.search(text):
-                harmless.add(alike)
+            with_loss = _LOSS.search(text) is not None
+            loss = here if with_loss else loss
+            if len(harmless) < _REMEMBERED and not _DIGITS_MATTER.search(text.lower()):
+                harmless[alike] = with_loss
             continue
         tag = _RANK.match(text)
         rank = tag.group(1) if tag else ""
@@ -176,14 +190,19 @@ def _scan(log: str, file: BinaryIO) -> list[Finding]:
             shown = text.rstrip().rpartition("\r")[2].strip()
             one = found[name, rank] = Finding(name, symptom, log, here, shown, rank, symptom.kind)
         one.times += 1
+        one.last = here
         if len(one.lines) < _KEPT:
             one.lines.append(text)
+    last = max((one.last for one in found.values() if one.kind != Kind.HINT), default=0)
+    for one in found.values():
+        if (one.name in _OPTIONAL and one.last < loss) or (one.kind in _GOES_ON and last < loss):
+            one.kind = Kind.HINT
     return list(found.values())
 
 
 def _name(line: str) -> str | None:
     """The symptom that a line shows; for an unknown one `exception`, `exit` (of a task of srun) or `failure`; None for no failure."""
-    if not _WORDS.search(line) or _NO_EVIDENCE.search(line):
+    if not _WORDS.search(line.lower()) or _NO_EVIDENCE.search(line):
         return None
     name = next((name for name, pattern in _patterns() if pattern.search(line)), None)
     if name is None and _EXCEPTION.match(line):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import click
@@ -11,6 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hpc_utils import cli, rehearsal, workspace
+from hpc_utils.launch import slurm_commands
+from hpc_utils.launch.slurm_commands import JobState
 from hpc_utils.launch.submit import Submission
 
 
@@ -80,6 +83,8 @@ def test_what_a_cluster_has_is_shown_by_its_file(results: Path) -> None:
     done = CliRunner().invoke(cli.main, ["cluster", "show", "leonardo"])
     assert done.exit_code == 0 and "4 x a100" in done.stdout and "32 core-hours" in done.stdout
     assert "ib0, 400 Gbit/s a node" in done.stdout and "python/3.11.7" in done.stdout
+    cloud = CliRunner().invoke(cli.main, ["cluster", "show", "magic-castle"]).stdout
+    assert re.search(r"1 x t4 +16 GB each +all of the node", cloud)
 
 
 def test_the_status_next_to_a_half_dead_rehearsal_cluster_is_that_of_the_records(
@@ -96,3 +101,18 @@ def test_the_status_next_to_a_half_dead_rehearsal_cluster_is_that_of_the_records
         assert done.exit_code == 0 and done.stderr.startswith("cluster rehearsal has lost slurmdbd")
         assert done.stdout.endswith("1 LOST\n") and "`hpc retry`" in done.stdout
         assert CliRunner().invoke(cli.main, ["submit", "strong", "--cluster", "rehearsal"]).exit_code == 2
+
+
+def test_a_watched_status_shows_each_change_once_and_ends_with_the_last_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = iter([JobState.PENDING, JobState.RUNNING, JobState.RUNNING, JobState.FAILED])
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("7", next(states))})
+    monkeypatch.setattr(cli.jobs, "connect_to_submissions", lambda study: ())
+    monkeypatch.setattr(cli.jobs, "EVERY", 0)
+    with workspace.using(HPC_RESULTS=str(tmp_path)):
+        Submission.begin("strong", "strong-there", "there", "cpu").add("7", [])
+        done = CliRunner().invoke(cli.main, ["status", "--watch"])
+    assert done.exit_code == 0, done.output
+    assert [line.split()[0] for line in done.stdout.splitlines()[:-1]] == ["PENDING", "RUNNING", "FAILED"]
+    assert done.stdout.splitlines()[-1] == "1 FAILED"

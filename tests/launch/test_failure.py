@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hpc_utils.launch import failure
+from hpc_utils.doctor import reproductions
+from hpc_utils.launch import failure, symptoms
 from hpc_utils.launch.slurm_commands import JobState
+from tests.launch.test_symptoms import LOGS
 from tests.train.support import small_disk
 
 LOG = """job 7 on node[1-2]: 2 x 1 ranks, attempt 1
@@ -84,3 +86,40 @@ def test_torchrun_that_ends_the_other_ranks_is_no_cancellation_if_a_rank_raised(
     assert ("scancel" in reason) != raised
     _, told = failure.advise(JobState.FAILED, reason, logs / "launcher.log")
     assert ("scancel" in told) != raised
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_losses_that_other_ranks_report_later_hide_no_cause(tmp_path: Path, ended: bool) -> None:
+    log = tmp_path / "7.log"
+    log.write_text(f"{'Process 31 got signal: 15' if ended else ''}\nrank 0: epoch 3 loss: 0.51\n")
+    _, told = failure.advise(JobState.FAILED, "rank 1 was killed by SIGKILL; its last lines:\nepoch 3", log)
+    assert told == symptoms.catalogue()["killed"].fix
+
+
+RECORDED = {one["first"]: one["text"] for one in LOGS if one["first"] in symptoms.catalogue()}
+FAILURES = {name for name, one in symptoms.catalogue().items() if one.kind != symptoms.Kind.HINT} - {"configuration"}
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED.keys() & FAILURES))
+def test_status_and_failure_report_give_the_remedy_of_the_first_cause_in_a_recorded_log(
+    tmp_path: Path, name: str
+) -> None:
+    same_remedy(tmp_path, name, RECORDED[name])
+
+
+def test_status_and_failure_report_give_the_remedy_of_what_is_reproduced(tmp_path: Path) -> None:
+    names = ["rank-variables", "disk-full", "environment", "checkpoint", "crash"]
+    for name, (output, _) in reproductions.run(names).items():
+        same_remedy(tmp_path / name, name, output)
+
+
+def same_remedy(run: Path, name: str, text: str) -> None:
+    (run / "logs").mkdir(parents=True)
+    log = run / "logs" / "launcher.log"
+    log.write_text(text)
+    symptom = symptoms.catalogue()[name]
+    remedy = symptom.here or symptom.fix
+    reason = failure.explain(run, 1)
+    assert reason.endswith(f"{symptom.title}: {remedy}")
+    for told in ("", reason):
+        assert failure.advise(JobState.FAILED, told, log) == (symptom.state or "FAILED", remedy)

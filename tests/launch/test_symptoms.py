@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re._parser
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,101 @@ def test_a_folder_is_all_of_its_logs(tmp_path: Path) -> None:
     (tmp_path / "rank1.log").write_text("epoch 1\nepoch 2\nRuntimeError: CUDA error: invalid device ordinal\n")
     done = CliRunner().invoke(cli.main, ["diagnose", str(tmp_path)])
     assert done.exit_code == 1 and f"{tmp_path}/rank1.log:3: " in done.output.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("bash: nvidia-smi: command not found", 1),
+        ("WARNING: could not import apex: No module named 'apex'", 1),
+        ("failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected", 1),
+        ("batch size 512: CUDA out of memory, halving", 1),
+        ("srun: step creation still disabled, retrying (Requested nodes are busy)", 1),
+        ("ImportError: cannot import name 'amp_C'; using another optimizer", 4),
+        ('Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n_queue.Empty', 4),
+    ],
+)
+def test_what_losses_follow_is_a_hint(text: str, code: int) -> None:
+    def exit_code(log: str) -> int:
+        return CliRunner().invoke(cli.main, ["diagnose", "-"], input=log).exit_code
+
+    loss = "epoch 1 loss: 0.51\n"
+    assert exit_code(f"{loss}{text}\n") == code
+    assert exit_code(f"{loss}{text}\n{loss}") == 0
+    assert exit_code(f"{loss}{text}\nepoch 2 loss: nan\n") == 1
+    ended = f"{text}\n{loss}srun: error: n1: task 1: Exited with exit code 1\n"
+    assert exit_code(ended) == (4 if "command not found" in text or "No module" in text else code)
+    assert exit_code(f"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 9:00 DUE TO TIME LIMIT ***\n{loss}") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERROR: 0",
+        "error: none",
+        "fatal: not a git repository (or any of the parent directories): .git",
+        "srun: error: x11: no local DISPLAY defined, skipping",
+        "Epoch 0: 100%|###| 9/9 [00:10, train_loss=0.31, val_loss=nan.0]",
+        '{"train_loss": 1.92, "test_loss": NaN}',
+        "aux_loss: nan (disabled)",
+        "EarlyStopping: best loss: nan -> 0.812",
+    ],
+)
+def test_a_line_of_a_healthy_log_shows_nothing(line: str) -> None:
+    assert not first(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("BlockingIOError: [Errno 11] Unable to open file (unable to lock file, errno = 11)", "file-system"),
+        ("BlockingIOError: [Errno 11] Resource temporarily unavailable", "threads"),
+        ("ValueError: unknown parameter group 'lora'", "unknown"),
+        ("accelerate.ConfigError: mixed_precision 'int8' is not valid", "unknown"),
+        ("hpc_utils.config.ConfigError: unknown parameter 'sed': did you mean seed?", "configuration"),
+        ("RuntimeError: Caught RuntimeError in pin memory thread for device 0.\nOSError: [Errno 5] x", "file-system"),
+        ("numpy.core._exceptions._ArrayMemoryError: Unable to allocate 47.7 GiB for an array", "host-memory"),
+        ("torch.OutOfMemoryError: CUDA out of memory", "gpu-memory"),
+        ("Traceback (most recent call last):\nsocket.error: [Errno 104] Connection reset by peer", "unknown"),
+        ("socket.gaierror: [Errno -2] Name or service not known", "unknown"),
+        ("{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 4.9e-05}", "loss-nan"),
+    ],
+)
+def test_a_line_shows_its_own_cause(line: str, name: str) -> None:
+    assert first(line) == name
+
+
+def examples(parsed: Iterable) -> list[str]:
+    """A string for each alternative of a parsed regular expression, without what lookarounds add."""
+    texts = [""]
+    for operation, value in parsed:
+        match str(operation):
+            case "LITERAL":
+                parts = [chr(value)]
+            case "IN":
+                parts = [
+                    chr(one if str(kind) == "LITERAL" else one[0])
+                    for kind, one in value
+                    if str(kind) in ("LITERAL", "RANGE")
+                ]
+                parts = parts[:2] or ["1"]
+            case "SUBPATTERN":
+                parts = examples(value[3])
+            case "BRANCH":
+                parts = [text for branch in value[1] for text in examples(branch)]
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                parts = [""] if value[0] == 0 else [text * value[0] for text in examples(value[2])]
+            case _:
+                parts = [" "] if str(operation) in ("ANY", "NOT_LITERAL") else [""]
+        texts = [text + part for text in texts for part in parts]
+    return texts
+
+
+PATTERNS = {name: one.patterns for name, one in symptoms.catalogue().items()}
+
+
+@pytest.mark.parametrize("patterns", [*PATTERNS.values(), (symptoms._FAILURE.pattern,)], ids=[*PATTERNS, "failure"])
+def test_no_line_that_a_pattern_matches_is_dismissed_by_its_words(patterns: Iterable[str]) -> None:
+    for pattern in patterns:
+        texts = examples(re._parser.parse(pattern))
+        assert texts and not [text for text in texts if not symptoms._WORDS.search(text.lower())]

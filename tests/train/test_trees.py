@@ -61,6 +61,21 @@ def test_a_table_of_ones_own_is_split_into_training_and_held_out_rows(
             train(trees(library, **{"global_batch": 400, "workload_args": own} | changes))
 
 
+def test_a_parquet_table_trains_like_the_same_csv(results: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    numbers = np.random.default_rng(0)
+    table = pd.DataFrame({"size": numbers.random(500), "kind": numbers.choice(["a", "b"], 500)})
+    table["label"] = np.where(table.kind == "a", "none", np.where(table["size"] < 0.5, "few", "many"))
+    table.to_csv(tmp_path / "mine.csv", index=False)
+    table.to_parquet(tmp_path / "mine.parquet")
+    losses = []
+    for name in ("mine.csv", "mine.parquet"):
+        own = {"data": str(tmp_path / name), "target": "label"}
+        epochs = train(trees("XGBoost", global_batch=400, workload_args=own)).tables()["epochs"]
+        losses.append(epochs.test_loss.tolist())
+    assert losses[0] == losses[1] and losses[0][1] < np.log(3)
+
+
 def test_an_option_that_trees_do_not_use_is_refused_before_a_run_begins(results: Path) -> None:
     with pytest.raises(WorkloadError, match="does not use accumulate, optimizer"):
         train(trees("XGBoost", optimizer="adamw", accumulate=2))
