@@ -147,19 +147,8 @@ def cluster_show(cluster_name):
     from hpc_utils.publish.formatting import aligned
 
     found = clusters.read(cluster_name)
-    rows = [
-        (
-            "nodes",
-            "partition",
-            "most of a job",
-            "cores",
-            "GPUs",
-            "GPU memory",
-            "host memory",
-            "formats",
-            "an hour costs",
-        )
-    ]
+    heads = "nodes, partition, most of a job, cores, GPUs, GPU memory, host memory, formats, an hour costs"
+    rows = [tuple(heads.split(", "))]
     for name, node in found.nodes.items():
         gpus = f"{node.gpus} x {node.gpu}" if node.gpus else "none"
         memory = {"": "the site's default", "0": "all of the node"}.get(node.memory, node.memory)

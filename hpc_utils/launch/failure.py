@@ -130,9 +130,7 @@ def _known(reason: str, log: str) -> Symptom | None:
 
     If a rank raised, a vague symptom of the log is a consequence: torchrun ends the other ranks by SIGTERM, as scancel does.
     """
-    found = symptoms.first_cause(
-        f"{reason}\n{log}\nexit code 1"
-    )  # whatever losses other ranks report after the cause
+    found = symptoms.first_cause(f"{reason}\n{log}", failed=True)
     if found and found.kind == Kind.VAGUE and _RAISED.match(reason):
         found = symptoms.first_cause(reason)
     return found.symptom if found and found.is_known else None

@@ -136,9 +136,12 @@ def catalogue() -> Mapping[str, Symptom]:
     return toml_config.tables(Path(__file__).with_suffix(".toml"), Symptom, SymptomError)
 
 
-def diagnose(logs: Iterable[tuple[str, BinaryIO]]) -> list[Finding]:
-    """What (name, file) of `logs` show, each symptom once: the first cause first, warnings last; empty if nothing failed."""
-    found = [finding for name, file in logs for finding in _scan(name, file)]
+def diagnose(logs: Iterable[tuple[str, BinaryIO]], *, failed: bool = False) -> list[Finding]:
+    """What (name, file) of `logs` show, each symptom once: the first cause first, warnings last; empty if nothing failed.
+
+    `failed`: the job is known to have failed, whatever losses other ranks report after the cause.
+    """
+    found = [finding for name, file in logs for finding in _scan(name, file, failed)]
     for one in found:
         before = {other.name for other in found if _precedes(other, one)}
         if one.name == "exception" and one.kind != Kind.HINT and not before - {"failure", "exit"}:
@@ -153,9 +156,9 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]]) -> list[Finding]:
     return list(merged.values())
 
 
-def first_cause(text: str) -> Finding | None:
-    """The first cause in the text of one log; None if nothing failed."""
-    return next(iter(diagnose([("log", io.BytesIO(text.encode()))])), None)
+def first_cause(text: str, *, failed: bool = False) -> Finding | None:
+    """The first cause in the text of one log, as `diagnose` finds it; None if nothing failed."""
+    return next(iter(diagnose([("log", io.BytesIO(text.encode()))], failed=failed)), None)
 
 
 def _precedes(other: Finding, one: Finding) -> bool:
@@ -164,11 +167,9 @@ def _precedes(other: Finding, one: Finding) -> bool:
     return same and other.line < one.line and other.kind in (Kind.KILL, Kind.EFFECT, Kind.VAGUE, Kind.UNKNOWN)
 
 
-def _scan(log: str, file: BinaryIO) -> list[Finding]:
+def _scan(log: str, file: BinaryIO, failed: bool) -> list[Finding]:
     found: dict[tuple[str, str], Finding] = {}
-    harmless: dict[
-        bytes, bool
-    ] = {}  # lines without their digits, of which a training log repeats a few: whether with a loss
+    harmless: dict[bytes, bool] = {}  # lines without their digits, which a training log repeats: whether with a loss
     number, loss = 1, 0
     while line := file.readline(_LONGEST):
         here, number = number, number + line.endswith(b"\n")
@@ -194,7 +195,7 @@ def _scan(log: str, file: BinaryIO) -> list[Finding]:
         if len(one.lines) < _KEPT:
             one.lines.append(text)
     last = max((one.last for one in found.values() if one.kind != Kind.HINT), default=0)
-    for one in found.values():
+    for one in () if failed else found.values():
         if (one.name in _OPTIONAL and one.last < loss) or (one.kind in _GOES_ON and last < loss):
             one.kind = Kind.HINT
     return list(found.values())
