@@ -59,28 +59,14 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@contextlib.contextmanager
-def started_warm(**options: bool) -> Iterator[str]:
-    """The name of a warm process of these tests' own (`launch.warm.started`)."""
+@pytest.fixture(scope="session")
+def warm_process() -> Iterator[str]:
+    """What commands are forked from (`launch.warm`), where a test is not about how they start."""
     with contextlib.ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patched:
             for name in LAUNCHED:
                 patched.delenv(name, raising=False)
-            server = stack.enter_context(warm.started(**options))
-        yield server
-
-
-@pytest.fixture(scope="session")
-def warm_process() -> Iterator[str]:
-    """What commands are forked from, where a test is not about how they start."""
-    with started_warm() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def shared_warm() -> Iterator[str]:
-    """What the ranks of jobs are forked from, on all nodes of a rehearsal cluster, where a test is not about how they start."""
-    with started_warm(across_nodes=True) as server:
+            server = stack.enter_context(warm.started())
         yield server
 
 

@@ -66,10 +66,10 @@ def point(points, number, launcher):
 
 
 def _execute(request: Request, redo: bool, launcher: tuple[str, ...], warm_process: str = "") -> None:
-    from hpc_utils import provenance, workspace
+    from hpc_utils import rehearsal, workspace
     from hpc_utils.launch import local, warm
 
-    one_machine = bool(launcher) and not warm_process and provenance.NODE_CORES in workspace.environment()
+    one_machine = bool(launcher) and not warm_process and rehearsal.around() is not None
     by_srun = request.config.parallel == "mpi"  # which starts the ranks themselves
     across_nodes = one_machine and not (request.starts_cold or by_srun) and workspace.launch().warm != warm.OFF
     serving = warm.started(across_nodes=True) if across_nodes else nullcontext(warm_process)

@@ -74,12 +74,12 @@ def test_links_are_shaped_and_freed(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def desk(slurm_installed: None, shared_warm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def desk(slurm_installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """Somebody whose default cluster, which `--cluster rehearsal` means, is this test's own."""
     with tempfile.TemporaryDirectory(prefix="hpc-") as clusters:  # short: sockets lie in it
         monkeypatch.setenv("HPC_REHEARSAL", clusters)
         cluster = rehearsal.up(nodes=1)
-        desk = Desk(tmp_path / "desk", cluster, shared_warm)
+        desk = Desk(tmp_path / "desk", cluster)
         yield desk
         rehearsal.down()
 

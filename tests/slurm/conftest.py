@@ -16,7 +16,6 @@ from hpc_utils import paths
 from hpc_utils.launch.slurm_commands import clean_environment
 from hpc_utils.records.folder import read_json
 from hpc_utils.rehearsal import Cluster
-from hpc_utils.workspace import Launch
 
 HANG = 200  # s after which a job that should have come to something counts as hung
 
@@ -46,18 +45,17 @@ class Desk:
 
     Attributes:
         folder: where commands run. results: what HPC_RESULTS says. cluster: where jobs go.
-        warm: the warm process of all jobs; without one, each job starts its own.
     """
 
-    def __init__(self, folder: Path, cluster: Cluster, warm: str = "") -> None:
-        self.folder, self.results, self.cluster, self.warm = folder, folder / "results", cluster, warm
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        self.folder, self.results, self.cluster = folder, folder / "results", cluster
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def environment(self) -> dict[str, str]:
         ours = {"HPC_RESULTS": str(self.results), "HPC_DATA": str(self.folder / "data")}
         ours |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-        return clean_environment() | self.cluster.environment() | Launch(warm=self.warm).variables | ours
+        return clean_environment() | self.cluster.environment() | ours
 
     def run(self, *command: object, check: bool = True, **env: object) -> subprocess.CompletedProcess:
         """A command to its end, from the clone's folder as jobs expect it."""
@@ -135,9 +133,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(cluster: Cluster, shared_warm: str, tmp_path: Path) -> Iterator[Desk]:
+def desk(cluster: Cluster, tmp_path: Path) -> Iterator[Desk]:
     """A fresh session; jobs that a test left are cancelled."""
-    desk = Desk(tmp_path / "desk", cluster, shared_warm)
+    desk = Desk(tmp_path / "desk", cluster)
     yield desk
     desk.run("scancel", "--me", check=False)
     desk.wait(lambda: not desk.run("squeue", "--me", "--noheader").stdout.strip())

@@ -6,6 +6,7 @@ gloo, get signals and are killed like any other.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import multiprocessing
@@ -15,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -26,7 +28,7 @@ import torch
 import torch._inductor  # optimizers do
 import torch.distributed as dist
 
-from hpc_utils import records
+from hpc_utils import paths, records
 from hpc_utils.config import RunConfig
 from hpc_utils.signals import Stopped
 from hpc_utils.train import train
@@ -41,6 +43,8 @@ HANG = 500.0  # s
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.train.forked"])
+    with contextlib.chdir(paths.root()):  # where it finds this module; it says nothing if it does not
+        forkserver.ensure_running()
     return context
 
 
