@@ -7,7 +7,6 @@ gloo, get signals and are killed like any other.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import multiprocessing
 import os
@@ -39,12 +38,11 @@ from .support import Weights, saved
 HANG = 500.0  # s
 
 
-@functools.cache
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.train.forked"])
     with contextlib.chdir(paths.root()):  # where it finds this module; it says nothing if it does not
-        forkserver.ensure_running()
+        forkserver.ensure_running()  # a test may have ended it
     return context
 
 
