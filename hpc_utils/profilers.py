@@ -72,8 +72,9 @@ def command(profile: str, report: Path, *, gpu: bool) -> list[str]:
     report = os.fspath(report).replace("%", "%%")  # both expand %
     if profile == "ncu":
         return [
-            program("ncu"), "--profile-from-start", "off", "--target-processes", "application-only", "--set", "full",
-            "--nvtx", "--force-overwrite", "--export", report,
+            # By default ncu locks the GPU's clocks, below those of the timed runs, and for whoever shares the GPU.
+            program("ncu"), "--clock-control", "none", "--profile-from-start", "off", "--set", "full",
+            "--target-processes", "application-only", "--nvtx", "--force-overwrite", "--export", report,
         ]  # fmt: skip
     traced = "cuda,nvtx,cudnn,cublas" if gpu else "nvtx,osrt"
     window = ["--capture-range=cudaProfilerApi"] if gpu else ["--capture-range=nvtx", f"--nvtx-capture={WINDOW}"]
