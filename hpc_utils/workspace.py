@@ -113,9 +113,13 @@ def environment() -> dict[str, str]:
 
 def child_environment() -> dict[str, str]:
     """`environment` for a process outside any launch, with one OpenMP and OpenBLAS thread if not set."""
-    # torchrun would set one OpenMP thread with a warning; each rank sets its own number later. A process in which NumPy
-    # started threads at import cannot be forked.
-    usual = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    # torchrun would set one OpenMP thread with a warning; each rank sets its own number later. A process in which an
+    # import started threads cannot be forked: NumPy's OpenBLAS does, and pyarrow's allocator, which pandas imports.
+    usual = {
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    }
     return usual | {name: value for name, value in environment().items() if not RANK_VARIABLES.fullmatch(name)}
 
 

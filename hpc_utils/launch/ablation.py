@@ -24,6 +24,7 @@ class Ablation(Strict):
     ranks: int = Field(1, ge=1)
     ranks_per_node: int | None = Field(None, ge=1)
     parameters: dict[str, Any] = Field({})
+    alone: bool = True  # also measure each change by itself
     steps: list[Step] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -47,9 +48,9 @@ class Ablation(Strict):
         return AblationIndex(plain=PLAIN, ranks=self.ranks, parameters=self.parameters, steps=steps)
 
     def series(self, refusal: Callable[[Mapping[str, Any]], str]) -> dict[str, dict[str, Any]]:
-        """{series: its changes of the plain loop}: none; each step alone; all steps up to each one."""
+        """{series: its changes of the plain loop}: none; each step alone, if asked for; all steps up to each one."""
         steps, so_far = self.index(refusal).steps, {}
-        found = {PLAIN: {}} | {step.alone: step.parameters for step in steps}
+        found = {PLAIN: {}} | {step.alone: step.parameters for step in steps if self.alone}
         for step in filter(lambda step: step.upto, steps):
             so_far = so_far | step.parameters
             found[step.upto] = so_far

@@ -119,8 +119,8 @@ class Server:
             return self.broken
         import torch
 
-        if (threads := len(os.listdir("/proc/self/task"))) > 1:
-            return f"{threads} threads run after the imports (OPENBLAS_NUM_THREADS other than 1? a sitecustomize?)"
+        if threads := _threads():
+            return f"the imports started threads: {', '.join(threads)} (OPENBLAS_NUM_THREADS other than 1? a sitecustomize?)"
         if torch.version.hip:
             return "HIP cannot be used after a fork"
         if torch.cuda.is_initialized() or "mpi4py.MPI" in sys.modules:
@@ -162,6 +162,12 @@ class Server:
             key.fileobj.close()
         self._wakeup.close()
         self._selector.close()
+
+
+def _threads() -> list[str]:
+    """The names of this process's threads but the main one, of which fork would copy none."""
+    tasks = Path("/proc/self/task")
+    return [(tasks / one / "comm").read_text().strip() for one in os.listdir(tasks) if int(one) != os.getpid()]
 
 
 def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
