@@ -37,6 +37,12 @@ def test_variables_of_a_block_hold_for_what_is_read_and_started_in_it(monkeypatc
     assert paths.results() == Path("/mine")
 
 
+def test_a_child_s_imports_start_no_threads_unless_the_user_asks(monkeypatch) -> None:
+    assert workspace.child_environment()["JE_ARROW_MALLOC_CONF"] == "background_thread:false"
+    monkeypatch.setenv("JE_ARROW_MALLOC_CONF", "background_thread:true")
+    assert workspace.child_environment()["JE_ARROW_MALLOC_CONF"] == "background_thread:true"
+
+
 def test_what_a_rank_starts_inherits_the_owner_alone() -> None:
     code = """
 import os

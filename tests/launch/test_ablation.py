@@ -71,6 +71,12 @@ def test_every_change_is_run_alone_and_with_all_before_it(write) -> None:
     assert {(p.repeat, p.request.config.seed) for p in plan.points} == {(1, 0), (2, 1)}
 
 
+def test_changes_alone_can_be_left_out(write) -> None:
+    plan = studies.plan(write(LADDER.replace("[ladder]", "[ladder]\nalone = false")))
+    assert changed(plan).keys() == {"plain", "upto-loader", "upto-bf16", "upto-layout"}
+    assert len(plan.points) == len(plan.requests) == 2 * 4
+
+
 def test_a_step_that_cannot_be_run_is_named_and_left_out_above_it(write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "emulates_bf16", lambda: True)
     plan = studies.plan(write(LADDER))

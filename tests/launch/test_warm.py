@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -192,19 +193,31 @@ def test_another_environment_for_what_is_read_at_start_is_refused(there: Warm) -
     assert out.startswith("cold ") and "OMP_NUM_THREADS" in out and "OMP_NUM_THREADS" in err
 
 
-def test_cuda_or_changed_code_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_threads_or_changed_code_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         serving, request = server.Server(listener), {"environment": dict(os.environ)}
-        monkeypatch.setattr(server.os, "listdir", lambda path: ["1"])  # pytest itself may have several threads
+        monkeypatch.setattr(server, "_threads", list)  # pytest itself may have several
         assert serving._refusal(request) == ""
         for owner, name, found, why in (
             (torch.cuda, "is_initialized", lambda: True, "CUDA"),
             (torch.version, "hip", "6.2", "HIP"),
+            (server, "_threads", lambda: ["jemalloc_bg_thd"], "jemalloc_bg_thd"),
             (server, "_state_of_code", lambda: (0, 0), "hpc_utils changed"),
         ):
             with monkeypatch.context() as patched:
                 patched.setattr(owner, name, found)
                 assert why in serving._refusal(request)
+
+
+def test_threads_besides_the_main_one_are_found() -> None:
+    before, end = server._threads(), threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        assert len(server._threads()) == len(before) + 1
+    finally:
+        end.set()
+        thread.join()
 
 
 def test_without_a_warm_process_the_client_is_python(tmp_path: Path) -> None:
