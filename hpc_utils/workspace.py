@@ -112,7 +112,7 @@ def environment() -> dict[str, str]:
 
 
 def child_environment() -> dict[str, str]:
-    """`environment` for a process outside any launch, with one OpenMP and OpenBLAS thread if not set."""
+    """`environment` for a process outside any launch, in which imports start no threads unless the variables ask for them."""
     # torchrun would set one OpenMP thread with a warning; each rank sets its own number later. A process in which an
     # import started threads cannot be forked: NumPy's OpenBLAS does, and pyarrow's allocator, which pandas imports.
     usual = {

@@ -71,7 +71,7 @@ def test_a_compiled_model_trains_alike_and_replays(results, mode: str) -> None:
     run = RUN | {"workload": "resnet18", "steps_per_epoch": 5, "evaluate_every": 1, "warmup_steps": 3}
     plain, compiled = (fit(**run, compile=how)[0] for how in ("off", mode))
     ours, theirs = (one.tables()["epochs"].iloc[0] for one in (compiled, plain))  # later, rounding has grown
-    for column, rel in (("train_loss", 0.02), ("test_loss", 0.1)):  # after five steps, batch statistics are rough
+    for column, rel in (("train_loss", 0.02), ("test_loss", 0.05)):
         assert ours[column] == pytest.approx(theirs[column], rel=rel)
     assert remarks(compiled.path) == []
 
