@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import tempfile
@@ -139,6 +140,8 @@ def _known(reason: str, log: str) -> Symptom | None:
 def _silent(run: Path, returncode: int, reported: set[int]) -> str:
     """The first rank that was killed, or exited, without an error report."""
     config = (read_json(run / "request.json") or {}).get("config", {})
+    if config.get("parallel") == "mpi" and reported:  # mpiexec ends the others, in its own way
+        return ""
     for rank, code in _ended(run, returncode, alone=config.get("parallel") == "none"):
         if rank in reported:
             continue
@@ -150,10 +153,10 @@ def _silent(run: Path, returncode: int, reported: set[int]) -> str:
 
 
 def _ended(run: Path, returncode: int, *, alone: bool) -> Iterator[tuple[int, int]]:
-    """(rank, exit code) of the ranks that failed, as torchrun's wrapper on each node lists them."""
+    """(rank, exit code) of the ranks that failed, as torchrun's wrapper on each node, or a warm rank of mpiexec, lists them."""
     if alone and returncode < 0:
         yield 0, returncode
-    for path in sorted((run / "logs").glob("failed*.json")):
+    for path in sorted((run / "logs").glob("failed*.json"), key=os.path.getmtime):
         for place, one in enumerate(read_json(path) or ()):
             # When the first rank has failed, torchrun itself ends the others by SIGTERM.
             if not place or one["exit_code"] != -signal.SIGTERM:

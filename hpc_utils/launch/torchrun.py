@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import replace
@@ -56,13 +57,14 @@ def _rendezvous_on_one_node() -> None:
 
 
 def _run(arguments: list[str]) -> None:
-    """torchrun's own main; ranks that failed are listed in the run's folder, the first one first."""
+    """torchrun's own main, without the folder that it leaves; ranks that failed are listed in the run's folder, the first one first."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main
 
     run = workspace.launch().run
     try:
-        main(arguments)
+        with tempfile.TemporaryDirectory(prefix="hpc-torchrun-") as logs:
+            main([f"--log-dir={logs}", *arguments])
     except ChildFailedError as error:
         first, _ = error.get_first_failure()
         ranks = sorted(error.failures, key=lambda rank: rank != first)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 from IPython import get_ipython
-from IPython.display import Markdown, display
+from IPython.display import Image, Markdown, display
 from matplotlib import pyplot as plt
 
 from hpc_utils import paths, provenance, records
@@ -148,7 +148,8 @@ class Chapter:
             if get_ipython() is not None:
                 # By name and text the report finds runs and files.
                 about = {"alt": chart.caption, "figure": self.name(chart.name)}
-                display(chart.figure, metadata={"image/png": about})
+                width = round(chart.figure.get_figwidth() * chart.figure.dpi)
+                display(Image(pdf.with_suffix(".png"), width=width), metadata={"image/png": about})
                 plt.close(chart.figure)  # otherwise it is shown again at the end of the cell
         if missing and not drawn:
             self.not_measured(missing)

@@ -32,7 +32,7 @@ POINT = ["parallel", "nodes", "ranks_per_node", "world_size", "global_batch", "b
 PLANNED = [*TRAINED, "hardware_id", "cores_per_rank"]
 # Parameters with a column of their own, which are not part of `settings`. One rank uses no links.
 APART = {
-    *("parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat"),
+    *("workload", "dataset", "parallel", "global_batch", "batch_per_device", "precision", "seed", "repeat"),
     *("threads_per_rank", "cores_per_rank", "share_period", "link_gbit"),
 }
 
@@ -60,11 +60,15 @@ def task(run: Mapping[str, Any]) -> str:
 
 
 def settings(parameters: Mapping[str, Any]) -> str:
-    """8 hex digits of all parameters that have no column of their own (`APART`).
+    """`compile="default", epochs=5`: the parameters that differ from their defaults and have no column of their own (`APART`).
 
     Runs may be points of one curve, or repeats of one point, only if these are the same.
     """
-    return short_hash({name: value for name, value in changed(parameters).items() if name not in APART})
+    own = {name: value for name, value in changed(parameters).items() if name not in APART}
+    return (
+        ", ".join(f"{name}={json.dumps(own[name], sort_keys=True, default=str)}" for name in sorted(own))
+        or "defaults"
+    )
 
 
 def changed(parameters: Mapping[str, Any]) -> dict[str, Any]:

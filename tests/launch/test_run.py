@@ -54,8 +54,9 @@ def test_run_that_goes_well(bench, warm_process: str):
     notebook = bench.notebook(LOOK, WAIT, TRAIN, ("print('tables')", "rank0"), ORPHAN, parameters=OWN)
     arguments = ["run", notebook, "--nproc", 2, "-p", f"title={HOSTILE}", "-p", "count=7", "-p", "lr=0.01"]
     stale = {"RANK": 5, "WORLD_SIZE": 9, "MASTER_PORT": 1, "LOCAL_RANK": 3, "TORCHELASTIC_RUN_ID": "other"}
-    bench.warm = ""  # as a user's
-    running = bench.start(*arguments, **stale)
+    bench.warm, temporary = "", bench.folder / "tmp"  # as a user's
+    temporary.mkdir()
+    running = bench.start(*arguments, **stale, TMPDIR=temporary)
     bench.warm = warm_process
     bench.wait_for((bench.folder / "seen1.json").exists)
 
@@ -73,6 +74,7 @@ def test_run_that_goes_well(bench, warm_process: str):
     assert "python says 0" in outcome.err
     assert "says 1" not in outcome.err
     assert bench.left() == []
+    assert not [path for path in temporary.iterdir() if path.is_dir() and not path.name.startswith("torchinductor_")]
     assert bench.status()["state"] == "complete"
     assert list(records.load(bench.results).runs.run_id) == [bench.run.name]
     assert len(list((bench.run / "claims").glob("*.json"))) == 1

@@ -15,28 +15,32 @@ import psutil
 import pytest
 import torch
 
-from hpc_utils import records
+from hpc_utils import paths, records
+from hpc_utils.launch.parameters import options
+from hpc_utils.workspace import Launch
 
 from .conftest import Desk, submissions
 
-LONG = {"workload": "cnn", "dataset": "digits", "epochs": 3, "steps_per_epoch": 100, "global_batch": 64}
-LONG |= {"lr_warmup_epochs": 0, "evaluate_every": 2, "save_weights": "true", "optimizer": "adamw", "lr": 0.002}
+LONG = {"workload": "cnn", "dataset": "digits", "epochs": 3, "steps_per_epoch": 60, "global_batch": 64}
+LONG |= {
+    "device": "cpu",
+    "lr_warmup_epochs": 0,
+    "evaluate_every": 2,
+    "save_weights": True,
+    "optimizer": "adamw",
+    "lr": 0.002,
+}
 
 
 Weights = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(cluster, tmp_path_factory: pytest.TempPathFactory) -> Weights:
-    """The weights of the same run, on two nodes with a disk of their own, where data sets lie while the job runs."""
+def uninterrupted(cluster, warm_process: str, tmp_path_factory: pytest.TempPathFactory) -> Weights:
+    """The weights of the same run on two ranks of this machine, which nothing interrupts."""
     desk = Desk(tmp_path_factory.mktemp("calm") / "desk", cluster)
-    (desk.folder / "data").mkdir()
-    (desk.folder / "data/set").write_text("images")
-    job = desk.submit_training(parameters=LONG, HPC_NODE_LOCAL=desk.folder / "node's disk")
-    desk.wait_for(job, "COMPLETED", "FAILED")
-    assert desk.state(job) == "COMPLETED", desk.log(job)
-    assert "data sets are read from" in desk.log(job)
-    assert not list((desk.folder / "node's disk").iterdir()), "the copy ends with the job"
+    desk.hpc("run", paths.notebooks() / "02_ddp.ipynb", "--nproc", 2, *options(LONG), HPC_SHARED=1,
+             **Launch(warm=warm_process).variables)  # fmt: skip
     return weights(desk)
 
 
@@ -89,8 +93,12 @@ def limit(desk: Desk, job: str, minutes: int) -> None:
 
 
 def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted: Weights) -> None:
-    """USR1 before the time limit; the job goes back into the queue and ends as if nothing had been."""
-    job = desk.submit_training("--time=60", "--signal=B:USR1@1200", parameters=LONG)
+    """USR1 before the time limit; the job goes back into the queue and ends as if nothing had been. Each attempt copies the data sets to
+    the nodes' disk."""
+    disk = desk.folder / "node's disk"
+    (desk.folder / "data").mkdir()
+    (desk.folder / "data/set").write_text("images")
+    job = desk.submit_training("--time=60", "--signal=B:USR1@1200", parameters=LONG, HPC_NODE_LOCAL=disk)
     desk.wait(lambda: desk.step() > 20)
     # On any machine the training outlasts the limit: it is halted until Slurm has given notice (it looks every 30 s).
     with halted(desk):
@@ -105,6 +113,7 @@ def test_time_limit_then_checkpoint_requeue_and_resume(desk: Desk, uninterrupted
     log = desk.log(job)
     assert "requeued" in log
     assert "attempt 2" in log
+    assert log.count("data sets are read from") == 2 and not list(disk.iterdir()), "a copy ends with its attempt"
     desk.wait(lambda: f"COMPLETED     {job}" in desk.hpc("status", "--all").stdout)  # the accounting lags behind
     assert "COMPLETED" not in desk.hpc("status", "--all", HPC_RESULTS=desk.folder / "other", check=False).stdout
     assert job_state(desk.runs[0])["restart_count"] >= 1

@@ -30,10 +30,10 @@ from .support import BRIEF, PHASES, after_steps, distance, fit, gets, same, save
 
 pytestmark = pytest.mark.timeout(600)  # two ranks train some forty models
 
-CNN = {"workload": "cnn", "epochs": 2, "steps_per_epoch": 6, "global_batch": 64, "eval_batch": 50, "lr": 0.3}
+CNN = {"workload": "cnn", "epochs": 2, "steps_per_epoch": 6, "global_batch": 32, "eval_batch": 50, "lr": 0.3}
 CNN |= {"save_weights": True}
 OWN = CNN | {"workload": "tests.train.stacked:make", "global_batch": 16, "eval_batch": 10, "lr": 0.02}
-POWERSGD = CNN | {"comm_hook": "powersgd", "epochs": 4, "steps_per_epoch": 20}
+POWERSGD = CNN | {"comm_hook": "powersgd", "epochs": 4, "steps_per_epoch": 20, "global_batch": 64}
 
 RUNS = {
     "ddp": CNN,

@@ -27,7 +27,7 @@ from .rules import (
     waiting_for_data,
     working,
 )  # fmt: skip
-from .thresholds import EFFICIENCY, EXPOSED, LOAD, LOADER, STEPS, UTILISATION
+from .thresholds import EFFICIENCY, EXPOSED, LOAD, LOADER, SLOWED, STEPS, UTILISATION
 from .timeline import Timeline, world
 from .verdict import Advice, Bound, Doubt, Loss, Verdict, beyond, percent, saving, undecided, within
 
@@ -81,6 +81,11 @@ def _by_devices(
         return undecided(f"the device is idle {idle:.0%} of the time for no known reason", advice, remarks, evidence)
     chosen = losses[0] if losses else working(found, measured)
     doubts = [*_doubts(found, reports.timelines), *_disturbed(reports)]
+    if reports.slowdown > SLOWED:
+        why = (
+            f"a profiled step takes {reports.slowdown:.2g} times as long as the others: the profiler delays the host"
+        )
+        doubts.append(Doubt(0.7, why))
     if len(losses) > 1 and losses[1].share > 0.7 * chosen.share:
         doubts.append(Doubt(0.8, f"nearly as much is lost {losses[1].what}"))
     return chosen.verdict(doubts, evidence, remarks)

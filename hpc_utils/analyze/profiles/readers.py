@@ -10,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hpc_utils.records import packed
 from hpc_utils.records.folder import read_json
 
@@ -52,6 +54,7 @@ class Reports:
             given; and exposed communication if DDP measured it, which is then no part of backward.
         config: the run's options, likewise.
         load: the largest share of a device's cores that other processes used or the hypervisor stole, likewise; 0 if unknown.
+        step_seconds: the median time of a step, likewise; most of a run's steps are not profiled. NaN if unknown.
     """
 
     timelines: Sequence[Timeline] = ()
@@ -59,6 +62,7 @@ class Reports:
     phases: dict[str, float] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     load: float = 0.0
+    step_seconds: float = math.nan
 
     @property
     def worked(self) -> list[Timeline]:
@@ -66,6 +70,13 @@ class Reports:
         worked = [one for one in self.timelines if one.worked]
         short = all(one.device is None and len(steps(one.ranges)[0]) < STEPS for one in worked)
         return [] if short and self.phases else worked
+
+    @property
+    def slowdown(self) -> float:
+        """The median time of a profiled step over `step_seconds`; NaN if unknown."""
+        each = [np.diff(steps(one.ranges)[1]) for one in self.worked]
+        profiled = np.concatenate(each) if each else np.empty(0)
+        return float(np.median(profiled)) / 1e9 / self.step_seconds if len(profiled) else math.nan
 
 
 def kind(path: Path) -> FileKind | None:
@@ -141,8 +152,8 @@ def _kernels(reports: Sequence[Path]) -> pd.DataFrame | None:
     return pd.concat(map(ncu.read, reports), ignore_index=True)
 
 
-def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any], float] | None:
-    """(`phases`: the means over the epochs, `config`, `load`) of a run's own records; None if this is no run's folder."""
+def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any], float, float] | None:
+    """(`phases`: the means over the epochs, `config`, `load`, `step_seconds`) of a run's own records; None if this is no run's folder."""
     if not (folder / "epochs.csv").is_file():
         return None
     import pandas as pd
@@ -158,7 +169,17 @@ def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any], float] | 
     if 0 <= comm - overlap <= found["backward"]:  # NaN on one rank, and where DDP measures nothing
         found |= {"backward": found["backward"] - (comm - overlap), "communication": comm - overlap}
     run = read_json(folder / "run.json") or {}
-    return found, run.get("config", {}), _load(folder / "ranks.csv", run.get("threads_per_rank") or 1)
+    load = _load(folder / "ranks.csv", run.get("threads_per_rank") or 1)
+    return found, run.get("config", {}), load, _step_seconds(folder / "steps.csv.gz")
+
+
+def _step_seconds(steps: Path) -> float:
+    import pandas as pd
+
+    try:
+        return float(pd.read_csv(steps, usecols=["seconds"]).seconds.median())
+    except (OSError, EOFError, zlib.error, ValueError):  # not there, or damaged
+        return math.nan
 
 
 def _load(ranks: Path, cores: float) -> float:

@@ -12,6 +12,7 @@ LOW_INTENSITY = 0.50  # of the compute time in kernels that do few operations pe
 SHORT_KERNEL = 10_000  # ns; a launch costs the host about as much, so shorter kernels do not hide the next launch
 LONG_GAP = 1_000_000  # ns; a longer gap between kernels is not the cost of a launch
 LOAD = 0.10  # of a device's cores, used by other processes or stolen by the hypervisor; a profiler takes some percent
+SLOWED = 1.25  # a profiled step over one without the profiler; a profiler takes some percent
 STEPS = 5  # marked ones that suffice
 MANY = 10  # kernels on each device; fewer show no pattern
 EXPLAINED = 0.50  # of the remaining idle time that late launches or short gaps must explain

@@ -59,8 +59,8 @@ def connection_to_mpiexec() -> list[int]:
     return []
 
 
-def ask(server: str) -> str:
-    """Return the server's reason to refuse; otherwise end with the fork."""
+def ask(server: str, run: str) -> str:
+    """Return the server's reason to refuse; otherwise end with the fork, a rank of `run`."""
     global fork
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     umask = os.umask(0o077)
@@ -95,7 +95,16 @@ def ask(server: str) -> str:
         pass_on(number, None)
     if not (status := connection.recv(MOST)):
         print("the warm process was killed, and this process with it", file=sys.stderr, flush=True)
-    end(int(status or -signal.SIGKILL))
+    status = int(status or -signal.SIGKILL)
+    if pmi and status not in (0, -signal.SIGTERM):
+        note(run, int(os.environ["PMI_RANK"]), status)
+    end(status)
+
+
+def note(run: str, rank: int, status: int) -> None:
+    """For `launch.failure`, as torchrun's wrapper does: mpiexec may end with the exit code of a rank that it has killed since."""
+    with suppress(OSError), open(f"{run}/logs/failed{rank}.json", "w") as file:
+        json.dump([{"rank": rank, "exit_code": status}], file)
 
 
 def cold(record: dict[str, object], reason: str) -> None:
@@ -114,4 +123,4 @@ if __name__ == "__main__":
         if os.getppid() != record.get("parent", os.getppid()):
             os._exit(1)
     server = record.get("warm", "off")
-    cold(record, "" if server == "off" else ask(server))
+    cold(record, "" if server == "off" else ask(server, record.get("run", "")))

@@ -37,7 +37,7 @@ from .client import MOST, PASSED_ON, PMI, SPACES, end, is_own
 # torch._dynamo: DDP imports it. Packages that only rank 0's cells need are imported here too, instead of by a rank.
 MODULES = (
     "torch", "torch._dynamo", "torch.distributed.run", "torch.distributed.optim", "torch.distributed.fsdp",
-    "hpc_utils.train", "hpc_utils.launch.rank_profiler", "papermill", "pandas", "seaborn", "hpc_utils.publish.plots.runs",
+    "hpc_utils.train", "hpc_utils.launch.rank_profiler", "papermill", "pandas", "hpc_utils.publish.plots.runs",
 )  # fmt: skip
 # Variables that the interpreter and libraries read when they are loaded: a fork cannot have others.
 READ_AT_START = re.compile(

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import seaborn
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -34,6 +33,8 @@ def gradients(before: Sequence[Any], after: Sequence[Any], whole: Any) -> Figure
     left.set_ylabel("gradient on rank 1")
     difference = np.abs(np.asarray(after[0], dtype=float) - np.asarray(whole, dtype=float))
     if shown := difference[difference > 0].tolist():
+        import seaborn  # here: it takes a second
+
         seaborn.histplot(shown, bins=16, log_scale=True, color=style.ROLES["main"], ax=right)
     right.set(title="distance to one process", xlabel="|averaged − whole batch|", ylabel="parameters")
     return figure

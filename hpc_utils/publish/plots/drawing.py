@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from typing import Any
@@ -54,6 +55,7 @@ AXES = {
     "sample": ("processor time a sample (µs)", 1e6),
 }
 BARS = {"fmt": "none", "ecolor": style.ROLES["ink"], "elinewidth": 0.9}  # an interval on a bar
+_NEXT_SETTING = re.compile(r", (?=\w+=)")  # of `identity.settings`
 WIDEST = 1.6  # how far beyond all values an axis of factors follows their intervals
 
 
@@ -251,16 +253,21 @@ def fixed_batch(kind: str, batch: float) -> str:
     return f"{kind} scaling\n{batch:g} samples a {'step' if kind == 'strong' else 'rank'}"
 
 
-def apart(table: pd.DataFrame) -> list[str]:
-    """The columns other than the precision that tell the table's configurations apart: their points form no common curve.
-    A column that follows from those before it, such as the settings of each workload, is left out."""
+def apart(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """(`table` without the settings that all rows share; the columns other than the precision that tell its configurations apart).
+
+    Points of such configurations form no common curve. A column that follows from those before it is left out."""
+    if "settings" in table:
+        each = table.settings.fillna("").map(_NEXT_SETTING.split)
+        shared = set(each.iloc[0]).intersection(*each)
+        table = table.assign(settings=[", ".join(one for one in own if one not in shared) for own in each])
     names, configurations = [], 1
     for name in ("scheme", *SAME):
         if name in table and name != "precision":
             found = len(table[[*names, name]].drop_duplicates())
             if found > configurations:
                 names, configurations = [*names, name], found
-    return names
+    return table, names
 
 
 def more(row: Any, names: Iterable[str]) -> str:
@@ -275,6 +282,8 @@ def _described(name: str, value: Any) -> str:
         return f"{value:g} core" if value < 1 else counted(value, "core")
     if name == "share_period":
         return "" if pd.isna(value) else f"every {1e3 * value:g} ms"
+    if name == "settings":
+        return value.replace('"', "")
     return f"{name.replace('_', ' ')} {str(value)[:24]}"
 
 

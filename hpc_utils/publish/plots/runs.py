@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import seaborn
+from matplotlib import colormaps
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
@@ -23,20 +23,25 @@ LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
 @charted("throughput", "Training throughput of every configuration.")
 def throughput(table: pd.DataFrame) -> Figure:
     """Throughput of every configuration with its 95 % interval. `table`: `scaling.throughput`."""
-    table = table.sort_values(LAYOUT, ascending=[True, False, True], ignore_index=True)
-    more, precisions = drawing.apart(table), drawing.precisions(table)
-    labels = pd.Series([_layout(row) + drawing.more(row, more) for row in table.itertuples()])
-    names, height = list(dict.fromkeys(labels)), 0.8 / len(precisions)
+    table = table.sort_values([*LAYOUT, "throughput"], ascending=[True, False, True, True], ignore_index=True)
+    (table, more), precisions = drawing.apart(table), drawing.precisions(table)
+    labels = pd.Series([_layout(row) + drawing.more(row, more).replace(", ", "\n", 1) for row in table.itertuples()])
+    names, order = list(dict.fromkeys(labels)), table.precision.map(precisions.index)
+    turns = (
+        order.groupby(labels).rank() - (order.groupby(labels).transform("size") + 1) / 2
+    )  # 0: the middle of its row
+    height = 0.8 / labels.value_counts().max()
     figure, axes = plt.subplots(figsize=(style.PAGE, 0.75 + 0.48 * len(names)))
     for number, precision in enumerate(precisions):
         rows = table[table.precision == precision]
-        places = labels[rows.index].map(names.index) + (number - (len(precisions) - 1) / 2) * height
+        places = labels[rows.index].map(names.index) + turns[rows.index] * height
         look = {"color": style.precision(precision)["color"], "hatch": "////" if number else None, "label": precision}
         axes.barh(places, rows.throughput, height, edgecolor="white", **look)
         drawing.points(axes, places, rows, "throughput", horizontal=True, **drawing.BARS)
         drawing.beside(axes, places, rows.throughput.map("{:,.0f}".format))
     drawing.named_rows(axes, names)
     axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.locator_params(axis="x", nbins=5)
     return figure
 
 
@@ -86,11 +91,12 @@ def training(epochs: pd.DataFrame) -> Figure:
 def step_times(steps: pd.DataFrame) -> Figure:
     """One run: the cumulative distribution of step times, a curve for each rank. `steps`: a run's `steps.csv.gz`."""
     figure, axes = plt.subplots(figsize=(style.PAGE, 2.1))
-    times = 1e3 * steps.seconds
-    seaborn.ecdfplot(x=times, hue=steps["rank"], palette="cividis", legend=steps["rank"].nunique() <= 8, ax=axes)
+    times, ranks = 1e3 * steps.seconds, sorted(steps["rank"].unique())
+    for rank, colour in zip(ranks, colormaps["cividis"](np.linspace(0, 0.9, len(ranks))), strict=True):
+        axes.ecdf(times[steps["rank"] == rank], color=colour, label=f"rank {rank}" if len(ranks) <= 8 else None)
     for percent in (50, 95, 99):
         at = np.percentile(times, percent)
         axes.axvline(at, **style.IDEAL)
         drawing.near(axes, f"p{percent}", (at, 0.02), (2, 0), va="bottom")
     axes.set(xlabel="step time (ms)", ylabel="share of steps")
-    return figure
+    return drawing.finished(figure)

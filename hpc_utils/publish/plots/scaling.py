@@ -150,7 +150,7 @@ def _lines(axes: Axes, rows: pd.DataFrame, column: str, power: float | None) -> 
 def _configurations(rows: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any], pd.DataFrame]]:
     """(label, look, points) of each configuration, the points by ranks and nodes. Configurations that differ in more than the
     precision have looks of their own."""
-    names = drawing.apart(rows)
+    rows, names = drawing.apart(rows)
     order = rows.precision.map(style.PRECISIONS.index)
     rows = rows.assign(order=order).sort_values(
         ["order", "baseline", "world_size", "nodes"], ascending=[True, False, True, True]

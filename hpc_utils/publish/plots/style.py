@@ -63,14 +63,13 @@ def fill(name: str) -> dict[str, Any]:
 
 
 def apply() -> None:
-    """Set up matplotlib, seaborn and pandas for all figures and tables that follow."""
+    """Set up matplotlib and pandas for all figures and tables that follow."""
     import pandas as pd
-    import seaborn
-    from matplotlib import style
+    from matplotlib import cycler, rcParams, style
 
     pd.set_option("display.float_format", number, "display.max_colwidth", 200)
-    seaborn.set_theme(context="paper", style="ticks", palette=[colour for colour, *_ in SERIES])
     style.use(Path(__file__).with_name("figures.mplstyle"))
+    rcParams["axes.prop_cycle"] = cycler(color=[colour for colour, *_ in SERIES])
 
 
 def save(figure: Figure, name: str, folder: Path) -> Path:

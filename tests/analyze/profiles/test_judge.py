@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -265,6 +266,13 @@ def test_other_processes_on_a_device_cast_doubt(seen: dict) -> None:
     alone, disturbed = (judged(*([] if seen else [run(BUSY)]), **seen, load=load) for load in (0.05, 0.4))
     assert alone.bound == disturbed.bound and alone.confidence > disturbed.confidence
     assert "40%" in disturbed.reason and "40%" not in alone.reason
+
+
+def test_steps_that_the_profiler_lengthens_cast_doubt() -> None:
+    """A step of `run` takes 10 ms."""
+    alike, longer, unknown = (judged(run(BUSY), step_seconds=each) for each in (9.5e-3, 5e-3, math.nan))
+    assert alike.confidence == unknown.confidence > longer.confidence
+    assert "2 times" in longer.reason and "times" not in alike.reason
 
 
 def test_confidence_falls_with_what_is_missing() -> None:

@@ -31,7 +31,10 @@ PROFILED = """#!/bin/sh
 export TMPDIR="$SCRATCH/$RANK"
 mkdir "$TMPDIR"
 [ "$RANK" = 0 ] || until [ -e started$((RANK - 1)) ]; do sleep 0.1; done
-exec nsys profile --trace=nvtx --sample=none --cpuctxsw=none --backtrace=none --output=run-rank%q{RANK} "$PYTHON" program.py
+profiled() {
+    nsys profile --trace=nvtx --sample=none --cpuctxsw=none --backtrace=none --force-overwrite=true --output=run-rank%q{RANK} "$PYTHON" program.py
+}
+profiled || profiled # another test's nsys may have collided with it: see launch.rank_profiler
 """
 
 

@@ -44,6 +44,13 @@ def test_throughput_names_every_configuration_and_its_value() -> None:
     assert "2 ranks (2x1) DDP" in bars and "2 ranks DDP" in bars
 
 
+def test_configurations_of_an_ablation_are_named_by_the_settings_that_differ() -> None:
+    given = ['epochs=2, loader="workers"', 'compile="default", epochs=2, loader="device"']
+    ladder = pd.concat([speed().head(1).assign(settings=one) for one in given])
+    shown = texts(plots.throughput(ladder).figure)
+    assert "\nloader=workers" in shown and "\ncompile=default, loader=device" in shown and "epochs" not in shown
+
+
 def test_run_figures_from_a_run_s_own_tables() -> None:
     epochs = pd.DataFrame(
         {"epoch": [1, 2], "train_loss": [2.0, 1.0], "test_loss": [1.9, np.nan], "test_accuracy": [0.5, np.nan]}
