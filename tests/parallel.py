@@ -18,7 +18,6 @@ CLUSTER = (
     "tests/rehearsal/",
     "tests/interactive/test_slurm.py",
     "tests/ondemand/test_session.py",
-    "tests/notebooks/test_02b.py",
     "tests/launch/test_cluster_draft.py",
     "tests/analyze/profiles/test_nsys_tool.py",
     "tests/env/test_nsight.py",
