@@ -9,9 +9,9 @@ COMPILE := @$(BIN)/python -m compileall -q -j 0 -x '/(tests|plotly)/' $(VENV)/li
 ANNOUNCE := @echo "Installing into $(VENV) (about a minute; the CUDA build of torch on Linux is some GB) ..."
 INPUTS := pyproject.toml env/constraints.txt
 TESTS ?=
-# Five at a time, as many of them wait for others; a file's tests in one process: tests/parallel.py. Named files are run
+# Four at a time, as many of them wait for others; a file's tests in one process: tests/parallel.py. Named files are run
 # one after another.
-SHARED := $(if $(findstring .py,$(TESTS)),,-n 5 --dist loadfile --no-loadscope-reorder)
+SHARED := $(if $(findstring .py,$(TESTS)),,-n 4 --dist loadfile --no-loadscope-reorder)
 # Of results, which are many, and documents, the hook of .pre-commit-config.yaml looks at those that are committed. Digests are no secrets.
 SECRETS := detect-secrets-hook --no-verify --exclude-secrets s3cret \
 	--disable-plugin HexHighEntropyString --disable-plugin Base64HighEntropyString
