@@ -96,7 +96,7 @@ def ask(server: str, run: str) -> str:
     if not (status := connection.recv(MOST)):
         print("the warm process was killed, and this process with it", file=sys.stderr, flush=True)
     status = int(status or -signal.SIGKILL)
-    if pmi and status not in (0, -signal.SIGTERM):
+    if pmi and run and status not in (0, -signal.SIGTERM):
         note(run, int(os.environ["PMI_RANK"]), status)
     end(status)
 
