@@ -113,9 +113,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first; skip what needs a GPU where there is none."""
     items.sort(key=lambda item: parallel.place(item.nodeid))
     for item in items:
-        alone = item.get_closest_marker("soak") or item.nodeid.startswith(
-            parallel.CLUSTER
-        )  # `make soak` has one process
+        # `make soak` has one process.
+        alone = item.get_closest_marker("soak") or item.nodeid.startswith(parallel.CLUSTER)
         if {"cluster", "nsys"} & {*getattr(item, "fixturenames", ())} and not alone:
             raise pytest.UsageError(f"{item.nodeid} shares a cluster or nsys: name its file in tests/parallel.py")
     marked = [item for item in items if item.get_closest_marker("gpu")]

@@ -54,7 +54,7 @@ class Reports:
             given; and exposed communication if DDP measured it, which is then no part of backward.
         config: the run's options, likewise.
         load: the largest share of a device's cores that other processes used or the hypervisor stole, likewise; 0 if unknown.
-        step_seconds: the median time of a step, likewise; most of a run's steps are not profiled. NaN if unknown.
+        step_seconds: the time of a step, likewise: the median of the epochs' medians, most of whose steps are not profiled. NaN if unknown.
     """
 
     timelines: Sequence[Timeline] = ()
@@ -158,11 +158,12 @@ def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any], float, fl
         return None
     import pandas as pd
 
-    columns = [f"{phase}_seconds" for phase in (*PARTS, "comm", "overlap")]
+    columns = [*(f"{phase}_seconds" for phase in (*PARTS, "comm", "overlap")), "step_p50"]
     try:
-        *means, comm, overlap = pd.read_csv(folder / "epochs.csv").reindex(columns=columns).astype(float).mean()
+        epochs = pd.read_csv(folder / "epochs.csv").reindex(columns=columns).astype(float)
     except ValueError:  # damaged
         return None
+    *means, comm, overlap, _ = epochs.mean()
     if math.isnan(sum(means)):
         return None
     found = dict(zip(map(str, PARTS), means, strict=True))
@@ -170,16 +171,7 @@ def _recorded(folder: Path) -> tuple[dict[str, float], dict[str, Any], float, fl
         found |= {"backward": found["backward"] - (comm - overlap), "communication": comm - overlap}
     run = read_json(folder / "run.json") or {}
     load = _load(folder / "ranks.csv", run.get("threads_per_rank") or 1)
-    return found, run.get("config", {}), load, _step_seconds(folder / "steps.csv.gz")
-
-
-def _step_seconds(steps: Path) -> float:
-    import pandas as pd
-
-    try:
-        return float(pd.read_csv(steps, usecols=["seconds"]).seconds.median())
-    except (OSError, EOFError, zlib.error, ValueError):  # not there, or damaged
-        return math.nan
+    return found, run.get("config", {}), load, float(epochs.step_p50.median())
 
 
 def _load(ranks: Path, cores: float) -> float:

@@ -27,9 +27,8 @@ def throughput(table: pd.DataFrame) -> Figure:
     (table, more), precisions = drawing.apart(table), drawing.precisions(table)
     labels = pd.Series([_layout(row) + drawing.more(row, more).replace(", ", "\n", 1) for row in table.itertuples()])
     names, order = list(dict.fromkeys(labels)), table.precision.map(precisions.index)
-    turns = (
-        order.groupby(labels).rank() - (order.groupby(labels).transform("size") + 1) / 2
-    )  # 0: the middle of its row
+    # The place of a bar in its row; 0: the middle.
+    turns = order.groupby(labels).rank() - (order.groupby(labels).transform("size") + 1) / 2
     height = 0.8 / labels.value_counts().max()
     figure, axes = plt.subplots(figsize=(style.PAGE, 0.75 + 0.48 * len(names)))
     for number, precision in enumerate(precisions):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import sqlite3
 from pathlib import Path
@@ -67,8 +66,11 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     write(run / "run.json", {"threads_per_rank": 2})
     (run / "ranks.csv").write_text("rank,seconds,outside_seconds,steal_seconds\n0,10,,\n1,10,5,1\n")
     assert readers.gather([run]).load == pytest.approx(0.3)
-    assert math.isnan(readers.gather([run]).step_seconds), "it has no record of its steps"
-    (run / "steps.csv.gz").write_bytes(gzip.compress(b"rank,epoch,step,seconds\n0,1,1,0.5\n0,1,2,0.1\n0,1,3,0.2\n"))
+    assert math.isnan(readers.gather([run]).step_seconds), "its epochs have no medians"
+    steps = header.replace("\n", ",step_p50\n")
+    (run / "epochs.csv").write_text(
+        f"{steps}1,0.1,0.2,0.3,0.4,,,0.5\n2,0.1,0.2,0.3,0.4,,,0.1\n3,0.1,0.2,0.3,0.4,,,0.2\n"
+    )
     assert readers.gather([run]).step_seconds == pytest.approx(0.2)
     write(run / "profile/rank0/trace.json", made.trace([kernel("k", 1, 1)]))
     write(run / "profile/rank0/window.json", {"steps": 3})
