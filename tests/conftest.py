@@ -109,6 +109,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return parallel.scheduler(config, log)
 
 
+def pytest_collection_finish() -> None:
+    """What was imported stays: no collection of garbage looks at it again."""
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first; skip what needs a GPU where there is none."""
     items.sort(key=lambda item: parallel.place(item.nodeid))

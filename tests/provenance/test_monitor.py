@@ -41,7 +41,7 @@ def test_rows_of_this_host(tmp_path: Path) -> None:
     path = tmp_path / "monitor/here.csv"
     begun = time.time()
     process = monitor.start(path, 0.1, ranks={"rank5": os.getpid()}, devices={"cuda:3": "GPU-0"})
-    child = subprocess.Popen([sys.executable, "-c", "held = bytes(2**28); input()"], stdin=subprocess.PIPE)
+    child = subprocess.Popen([sys.executable, "-c", "held = b'x' * 2**28; input()"], stdin=subprocess.PIPE)
     until(
         lambda: (
             max([0, *(int(row["rss_bytes"] or 0) for row in rows(path))]) > psutil.Process().memory_info().rss + 2**27
