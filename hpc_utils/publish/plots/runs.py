@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def throughput(table: pd.DataFrame) -> Figure:
     """Throughput of every configuration with its 95 % interval. `table`: `scaling.throughput`."""
     table = table.sort_values([*LAYOUT, "throughput"], ascending=[True, False, True, True], ignore_index=True)
     (table, more), precisions = drawing.apart(table), drawing.precisions(table)
-    labels = pd.Series([_layout(row) + drawing.more(row, more).replace(", ", "\n", 1) for row in table.itertuples()])
+    labels, title = _labels(table, more)
     names, order = list(dict.fromkeys(labels)), table.precision.map(precisions.index)
     # The place of a bar in its row; 0: the middle.
     turns = order.groupby(labels).rank() - (order.groupby(labels).transform("size") + 1) / 2
@@ -39,9 +40,22 @@ def throughput(table: pd.DataFrame) -> Figure:
         drawing.points(axes, places, rows, "throughput", horizontal=True, **drawing.BARS)
         drawing.beside(axes, places, rows.throughput.map("{:,.0f}".format))
     drawing.named_rows(axes, names)
+    axes.set_title(title)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.locator_params(axis="x", nbins=5)
     return figure
+
+
+def _labels(table: pd.DataFrame, more: list[str]) -> tuple[pd.Series, str]:
+    """A label of short lines for each row, and the title: the layout, if it is the same and the columns `more` distinguish the rows."""
+    layouts = [_layout(row) for row in table.itertuples()]
+    others = [drawing.more(row, more).removeprefix(", ") for row in table.itertuples()]
+    if title := layouts[0] if len(set(layouts)) == 1 and all(others) else "":
+        layouts = [""] * len(table)
+    lines = [
+        [layout, *wrap(other, 44, break_on_hyphens=False)] for layout, other in zip(layouts, others, strict=True)
+    ]
+    return pd.Series(["\n".join(filter(None, own)) for own in lines]), title
 
 
 @charted("learned", "A metric over the epochs: every run by itself, and the median.")
@@ -93,9 +107,9 @@ def step_times(steps: pd.DataFrame) -> Figure:
     times, ranks = 1e3 * steps.seconds, sorted(steps["rank"].unique())
     for rank, colour in zip(ranks, colormaps["cividis"](np.linspace(0, 0.9, len(ranks))), strict=True):
         axes.ecdf(times[steps["rank"] == rank], color=colour, label=f"rank {rank}" if len(ranks) <= 8 else None)
-    for percent in (50, 95, 99):
+    for place, percent in enumerate((50, 95, 99)):  # each label a line higher: they may be near
         at = np.percentile(times, percent)
         axes.axvline(at, **style.IDEAL)
-        drawing.near(axes, f"p{percent}", (at, 0.02), (2, 0), va="bottom")
+        drawing.near(axes, f"p{percent}", (at, 0.02 + 0.1 * place), (2, 0), va="bottom")
     axes.set(xlabel="step time (ms)", ylabel="share of steps")
     return drawing.finished(figure)
