@@ -8,11 +8,10 @@ directions at once.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """`latency` (s) of one message, and `bandwidth` (byte/s) in each direction."""
 
     latency: float
@@ -23,8 +22,7 @@ class Link:
         return messages * self.latency + size / self.bandwidth
 
 
-@dataclass(frozen=True)
-class Topology:
+class Topology(NamedTuple):
     """`nodes` with `ranks_per_node` on each; `inter` is a node's link to the others, shared by its ranks, `intra` the
     link between the ranks of one node."""
 

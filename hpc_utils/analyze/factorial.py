@@ -135,7 +135,7 @@ def effects(found: Design) -> pd.DataFrame:
     Raises:
         Incomplete: runs were not measured; `complete` finds the part that can be analysed.
     """
-    from scipy.stats import f
+    from scipy.special import fdtrc  # scipy.stats.f.sf without importing scipy.stats
 
     cube, names, rows = _cube(found), list(found.levels), []
     rest = _effect(cube, range(len(names)), whole=True)
@@ -157,7 +157,7 @@ def effects(found: Design) -> pd.DataFrame:
     table = table.assign(share=table.squares / total if total else 0.0, p=np.nan)
     if freedom and noise > 0:
         tested = table[table.kind != "rest"]
-        p = f.sf(tested.squares / tested.freedom / (noise / freedom), tested.freedom, freedom)
+        p = fdtrc(tested.freedom, freedom, tested.squares / tested.freedom / (noise / freedom))
         table.loc[tested.index, "p"] = holm(p)
     return table.assign(beyond=table.p < 1 - CONFIDENCE).drop(columns="squares")
 

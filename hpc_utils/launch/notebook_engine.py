@@ -8,6 +8,7 @@ papermill imports this module by its entry point: import papermill first.
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import io
@@ -155,6 +156,7 @@ def _shell(shown: _Shown) -> Iterator[InteractiveShell]:
     finally:
         shell.restore_sys_module_state()
         _Shell.clear_instance()
+        atexit.unregister(shell.atexit_operations)  # they keep the shell alive, and collect all garbage at the end
         if backend is None:
             os.environ.pop("MPLBACKEND", None)
         else:

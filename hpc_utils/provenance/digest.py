@@ -7,6 +7,7 @@ runs that record none) covered the whole package, every notebook, the jobs and p
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import tomllib
@@ -87,6 +88,13 @@ def _digest(files: Mapping[Path, str]) -> str:
 
 
 def _code(path: Path) -> str:
+    stat = path.stat()
+    return _code_then(path, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=1024)
+def _code_then(path: Path, *_: int) -> str:
+    """The code of the file as it was at that time and size: a chapter's page is compared with the same files as every other's."""
     text = path.read_text(encoding="utf-8", errors="backslashreplace")  # with "\n" for every line ending
     if path.suffix == ".py":
         return parsed(text)

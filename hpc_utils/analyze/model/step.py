@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -233,7 +233,7 @@ def step(
     # The bandwidth inside a node is no nominal one but measured.
     inter, intra = topology.inter.bandwidth * costs.reach, topology.intra.bandwidth
     reached, unlimited = (
-        replace(topology, inter=Link(costs.latency, one), intra=Link(costs.latency, other))
+        topology._replace(inter=Link(costs.latency, one), intra=Link(costs.latency, other))
         for one, other in ((inter, intra), (math.inf, math.inf))
     )
     buckets = work.buckets(bucket_mb)
@@ -281,6 +281,6 @@ def _overlap(backward: float, buckets: Sequence[tuple[float, float, float]], spe
 @functools.cache
 def expected_maximum(ranks: int) -> float:
     """Expected maximum of `ranks` standard normal draws (Blom 1958): the lag of the slowest rank in deviations."""
-    from scipy.stats import norm
+    from scipy.special import ndtri  # scipy.stats.norm.ppf without importing scipy.stats
 
-    return float(norm.ppf((ranks - math.pi / 8) / (ranks - math.pi / 4 + 1))) if ranks > 1 else 0.0
+    return float(ndtri((ranks - math.pi / 8) / (ranks - math.pi / 4 + 1))) if ranks > 1 else 0.0

@@ -23,7 +23,8 @@ def gradients(before: Sequence[Any], after: Sequence[Any], whole: Any) -> Figure
     The axes hold all but one in a thousand of the parameters.
     """
     figure, ((left, middle, right),) = drawing.panels(3, height=1.95)
-    limit = np.quantile(np.abs(np.concatenate([np.asarray(vector) for vector in before[:2]])), 0.9995)
+    before, after = (np.stack([np.asarray(vector) for vector in vectors]) for vectors in (before, after))
+    limit = np.quantile(np.abs(before[:2]), 0.9995)
     for axes, vectors, title in ((left, before, "before the all-reduce"), (middle, after, "after it")):
         axes.axline((0, 0), slope=1, **style.IDEAL)
         axes.scatter(
@@ -31,7 +32,7 @@ def gradients(before: Sequence[Any], after: Sequence[Any], whole: Any) -> Figure
         )
         axes.set(xlim=(-limit, limit), ylim=(-limit, limit), title=title, xlabel="gradient on rank 0")
     left.set_ylabel("gradient on rank 1")
-    difference = np.abs(np.asarray(after[0], dtype=float) - np.asarray(whole, dtype=float))
+    difference = np.abs(after[0].astype(float) - np.asarray(whole, dtype=float))
     if shown := difference[difference > 0].tolist():
         import seaborn  # here: it takes a second
 
